@@ -1,0 +1,1 @@
+//! Floor 1, pure: every checksum behind one registry, their combination, many streams in one register, and hash trees

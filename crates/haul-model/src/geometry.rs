@@ -1,0 +1,167 @@
+//! How a file is cut into objects.
+//!
+//! ```text
+//!  offset 0        S          2S         3S     len
+//!         |object 0|object 1  |object 2  |obj 3 |      S = object size, a power of two
+//! ```
+
+use crate::{ByteLen, ByteOffset, ByteRange, limits};
+use thiserror::Error;
+
+/// Which object of a file, counted from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectIndex(pub u64);
+
+/// The size of every object of a file but its last, in bytes: a power of two, so that an object is a whole
+/// subtree of a hash tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectSize(u64);
+
+/// Why a number of bytes can't be an object size.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum ObjectSizeError {
+    /// Objects are powers of two so that their digests fit a binary tree.
+    #[error("object size {0} is not a power of two")]
+    NotAPowerOfTwo(u64),
+    /// Outside [`limits::OBJECT_BYTES_MIN`] and [`limits::OBJECT_BYTES_MAX`].
+    #[error("object size {0} is outside {min} to {max} bytes", min = limits::OBJECT_BYTES_MIN, max = limits::OBJECT_BYTES_MAX)]
+    OutOfRange(u64),
+}
+
+impl ObjectSize {
+    /// 4 MiB.
+    pub const DEFAULT: ObjectSize = ObjectSize(limits::OBJECT_BYTES_DEFAULT);
+
+    /// An object size of exactly `bytes`.
+    ///
+    /// # Errors
+    /// [`ObjectSizeError`] if `bytes` is no power of two or out of range.
+    pub const fn new(bytes: u64) -> Result<ObjectSize, ObjectSizeError> {
+        if !bytes.is_power_of_two() {
+            return Err(ObjectSizeError::NotAPowerOfTwo(bytes));
+        }
+        if bytes < limits::OBJECT_BYTES_MIN || bytes > limits::OBJECT_BYTES_MAX {
+            return Err(ObjectSizeError::OutOfRange(bytes));
+        }
+        Ok(ObjectSize(bytes))
+    }
+
+    /// The smallest object size that holds `bytes`, within the limits (mcp rounds its `--split-size` up
+    /// to a power of two in the same way).
+    pub fn round_up(bytes: u64) -> ObjectSize {
+        let wanted = bytes.clamp(limits::OBJECT_BYTES_MIN, limits::OBJECT_BYTES_MAX);
+        ObjectSize(wanted.next_power_of_two())
+    }
+
+    /// The size in bytes.
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+/// One object: which one it is and which bytes of the file it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Its number in the file.
+    pub index: ObjectIndex,
+    /// Its bytes; never empty.
+    pub range: ByteRange,
+}
+
+/// The cut of one file of a known length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    len: ByteLen,
+    object: ObjectSize,
+}
+
+impl Geometry {
+    /// The cut of `len` bytes into objects of `object` bytes.
+    pub const fn new(len: ByteLen, object: ObjectSize) -> Geometry {
+        Geometry { len, object }
+    }
+
+    /// The file's length in bytes.
+    pub const fn len(self) -> u64 {
+        self.len.0
+    }
+
+    /// Whether the file is empty, and so has no objects.
+    pub const fn is_empty(self) -> bool {
+        self.len.0 == 0
+    }
+
+    /// The size of all objects but the last.
+    pub const fn object_size(self) -> ObjectSize {
+        self.object
+    }
+
+    /// How many objects the file has; 0 for an empty file.
+    pub const fn count(self) -> u64 {
+        self.len.0.div_ceil(self.object.0)
+    }
+
+    /// The object with this index; `None` past the end.
+    pub fn object(self, index: ObjectIndex) -> Option<Object> {
+        if index.0 >= self.count() {
+            return None;
+        }
+        let start = index.0 * self.object.0;
+        let end = start.saturating_add(self.object.0).min(self.len.0);
+        Some(Object { index, range: ByteRange::between(start, end) })
+    }
+
+    /// The object that holds the byte at `offset`; `None` past the end.
+    pub fn object_at(self, offset: ByteOffset) -> Option<Object> {
+        self.object(ObjectIndex(offset.0 / self.object.0)).filter(|_| offset.0 < self.len.0)
+    }
+
+    /// All objects in order.
+    pub fn objects(self) -> impl Iterator<Item = Object> {
+        (0..self.count()).filter_map(move |index| self.object(ObjectIndex(index)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn objects_tile_the_file(len in 0u64..1 << 30, shift in 16u32..26) {
+            let size = ObjectSize::new(1 << shift).unwrap();
+            let cut = Geometry::new(ByteLen(len), size);
+            let mut at = 0;
+            for (number, object) in cut.objects().enumerate() {
+                prop_assert_eq!(object.index.0, number as u64);
+                prop_assert_eq!(object.range.start.0, at);
+                prop_assert!(!object.range.is_empty());
+                prop_assert!(object.range.len() <= size.bytes());
+                prop_assert_eq!(cut.object_at(object.range.start), Some(object));
+                at = object.range.end.0;
+            }
+            prop_assert_eq!(at, len);
+            prop_assert_eq!(cut.object_at(ByteOffset(len)), None);
+        }
+    }
+
+    #[test]
+    fn an_empty_file_has_no_objects() {
+        assert_eq!(Geometry::new(ByteLen(0), ObjectSize::DEFAULT).count(), 0);
+    }
+
+    #[test]
+    fn a_file_of_2_to_the_63_bytes_is_cut_without_overflow() {
+        let cut = Geometry::new(ByteLen(1 << 63), ObjectSize::DEFAULT);
+        let last = cut.object(ObjectIndex(cut.count() - 1)).unwrap();
+        assert_eq!(last.range.end.0, 1 << 63);
+    }
+
+    #[test]
+    fn sizes_that_are_no_power_of_two_are_refused() {
+        assert_eq!(ObjectSize::new(3 << 20), Err(ObjectSizeError::NotAPowerOfTwo(3 << 20)));
+        assert_eq!(ObjectSize::new(512), Err(ObjectSizeError::OutOfRange(512)));
+        assert_eq!(ObjectSize::round_up(3 << 20).bytes(), 4 << 20);
+    }
+}

@@ -1,0 +1,29 @@
+//! What has been proven about a range of a file.
+
+use std::fmt;
+
+/// The level of proof a range has reached; each level includes those before it.
+///
+/// The log and the receipt speak in these words and never claim a higher one than happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// The sink accepted the bytes.
+    Received,
+    /// The digest of what arrived equals the digest of what was sent.
+    Verified,
+    /// The sink's `fdatasync` returned after the bytes were written.
+    Durable,
+    /// The bytes were read back from the device, past the page cache, and match.
+    Reread,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Level::Received => "received",
+            Level::Verified => "verified",
+            Level::Durable => "durable",
+            Level::Reread => "re-read",
+        })
+    }
+}

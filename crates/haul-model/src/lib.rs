@@ -1,0 +1,15 @@
+//! The words every crate of the house speaks in: places and lengths in bytes, how a file is cut into
+//! objects, what level of proof a range has reached, and the limits that bound memory.
+//!
+//! Nothing here touches a clock, a file or a socket.
+
+mod geometry;
+mod level;
+pub mod limits;
+mod range;
+mod size;
+
+pub use geometry::{Geometry, Object, ObjectIndex, ObjectSize, ObjectSizeError};
+pub use level::Level;
+pub use range::{ByteLen, ByteOffset, ByteRange};
+pub use size::{SizeError, format_size, parse_size};

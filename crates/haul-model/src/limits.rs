@@ -1,0 +1,35 @@
+//! Every bound that keeps memory flat, with its unit and its reason.
+
+/// Bytes in an object unless the user chose otherwise. Large enough that scheduling one costs nothing
+/// beside moving it, small enough that several workers share a file of a few tens of megabytes.
+pub const OBJECT_BYTES_DEFAULT: u64 = 4 << 20;
+
+/// Smallest object, in bytes: one BLAKE3 subtree of a useful size and one page on every architecture.
+pub const OBJECT_BYTES_MIN: u64 = 64 << 10;
+
+/// Largest object, in bytes; bounds what one damaged object costs to send again.
+pub const OBJECT_BYTES_MAX: u64 = 1 << 40;
+
+/// Bytes moved by one read and one write unless the user chose otherwise: a block this size is still in
+/// the second-level cache when it is hashed and written.
+pub const BLOCK_BYTES_DEFAULT: usize = 256 << 10;
+
+/// Largest block in bytes that `--buffer-size` may ask for (mcp's own tests used 128 MiB).
+pub const BLOCK_BYTES_MAX: usize = 1 << 30;
+
+/// Most workers one job may have.
+pub const WORKERS_MAX: usize = 1024;
+
+/// Directory entries a worker takes from a directory at a time. Bounds the work that waits unshared.
+pub const ENTRIES_PER_BATCH: usize = 128;
+
+/// Most files that are open and cut into objects at one time.
+pub const OPEN_FILES_MAX: usize = 64;
+
+/// Most bytes in one line of a list of files or checksums: a name of `PATH_MAX` bytes, each escaped, a
+/// digest of 64 bytes in hex, and room to spare.
+pub const LIST_LINE_BYTES_MAX: usize = 64 << 10;
+
+const _: () = assert!(OBJECT_BYTES_DEFAULT.is_power_of_two() && OBJECT_BYTES_MIN.is_power_of_two());
+const _: () = assert!(OBJECT_BYTES_MIN <= OBJECT_BYTES_DEFAULT && OBJECT_BYTES_DEFAULT <= OBJECT_BYTES_MAX);
+const _: () = assert!(BLOCK_BYTES_DEFAULT <= BLOCK_BYTES_MAX);

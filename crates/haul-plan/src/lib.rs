@@ -1,0 +1,1 @@
+//! Floor 1, pure: how files become objects and which object goes next

@@ -1,0 +1,1 @@
+//! Floor 2: the operating system: files, metadata, sparse ranges, direct I/O, io_uring, cache residency
