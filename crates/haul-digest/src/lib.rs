@@ -1,1 +1,29 @@
-//! Floor 1, pure: every checksum behind one registry, their combination, many streams in one register, and hash trees
+//! Floor 1, pure: every checksum behind one registry, their combination, many streams in one register, and hash trees.
+//!
+//! - [`Algorithm`] is the registry, [`Hasher`] one stream, [`Digest`] what it ends with.
+//! - Where [`Algorithm::algebra`] is [`Algebra::Combines`], objects of a file are hashed in any order by a
+//!   [`PartHasher`] each and joined by an [`Assembly`]; [`combine`] joins values that others computed.
+//! - Where it is [`Algebra::Serial`], a file is fed in order, or hashed as a [`tree`].
+//!
+//! Nothing here touches a clock, a file, a socket or a thread.
+
+mod adler;
+mod algorithm;
+mod assembly;
+mod blake3_parts;
+mod combine;
+mod crc;
+mod digest;
+mod forest;
+mod hasher;
+mod md5;
+mod part;
+mod sha;
+pub mod tree;
+
+pub use algorithm::{Algebra, Algorithm, UnknownAlgorithm};
+pub use assembly::{Assembly, AssemblyError};
+pub use combine::{CombineError, combine};
+pub use digest::{DIGEST_BYTES_MAX, Digest, DigestError};
+pub use hasher::{Hasher, digest};
+pub use part::{Part, PartHasher, PartPlace};

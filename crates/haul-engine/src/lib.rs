@@ -1,1 +1,6 @@
-//! Floor 4: the jobs themselves: walk, plan, run, settle; copy and sum
+//! Floor 4: the jobs themselves: walk, plan, run, settle; copy and sum.
+
+mod pool;
+
+pub mod copy;
+pub mod sum;

@@ -1,1 +1,10 @@
-//! For developers: data sets from seeds, fault injectors and the rules of the house as tests
+//! For developers: data sets from seeds, fault injectors and the rules of the house as tests.
+
+pub mod dataset;
+pub mod faults;
+pub mod house;
+pub mod mounts;
+pub mod needs;
+pub mod random;
+pub mod random_tree;
+pub mod snapshot;

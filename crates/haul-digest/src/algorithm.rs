@@ -1,0 +1,308 @@
+//! The registry: which checksums there are, what they are called, and what their algebra allows.
+
+use std::fmt;
+use thiserror::Error;
+
+/// A checksum algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Algorithm {
+    /// Adler-32, RFC 1950.
+    Adler32,
+    /// CRC-32/ISO-HDLC, the CRC of zlib, gzip and zip. EOS calls it `crc32`, GNU `crc32b`, XRootD `zcrc32`.
+    Crc32,
+    /// CRC-32/ISCSI (Castagnoli), RFC 3720.
+    Crc32c,
+    /// The CRC of POSIX `cksum`: CRC-32/CKSUM over the bytes and then their number. XRootD calls it `crc32`.
+    Cksum,
+    /// CRC-64/NVME, S3's `CRC64NVME`.
+    Crc64Nvme,
+    /// CRC-64/XZ: the polynomial of ECMA-182, reflected, initial value and final XOR all ones. xz, 7z.
+    Crc64Xz,
+    /// The `crc64` of CERN's EOS: the catalogue's CRC-64/ECMA-182, that is XZ's polynomial with the high bit
+    /// first, initial value 0 and no final XOR.
+    Crc64Eos,
+    /// CRC-16/IBM-SDLC (X.25, ISO 3309; Qt's `qChecksum`).
+    Crc16,
+    /// MD5, RFC 1321.
+    Md5,
+    /// SHA-1, FIPS 180-4.
+    Sha1,
+    /// SHA-224, FIPS 180-4.
+    Sha224,
+    /// SHA-256, FIPS 180-4.
+    Sha256,
+    /// SHA-384, FIPS 180-4.
+    Sha384,
+    /// SHA-512, FIPS 180-4.
+    Sha512,
+    /// SHA3-256, FIPS 202.
+    Sha3_256,
+    /// SHA3-512, FIPS 202.
+    Sha3_512,
+    /// BLAKE2b with 512 bits, RFC 7693.
+    Blake2b,
+    /// BLAKE3 with 256 bits.
+    Blake3,
+    /// XXH32 with seed 0.
+    Xxh32,
+    /// XXH64 with seed 0.
+    Xxh64,
+    /// XXH3 with 64 bits and seed 0.
+    Xxh3_64,
+    /// XXH3 with 128 bits and seed 0 (`XXH128`).
+    Xxh3_128,
+}
+
+/// What may be done with the digests of the pieces of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algebra {
+    /// Pieces may be hashed in any order, by any worker, and their states joined.
+    Combines,
+    /// Bytes must be fed from the first to the last.
+    Serial,
+}
+
+/// A text that names no algorithm.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("unknown checksum '{name}'; known are {known}", known = KnownNames)]
+pub struct UnknownAlgorithm {
+    /// The text as it was given.
+    pub name: String,
+}
+
+/// Prints all canonical names, separated by commas.
+struct KnownNames;
+
+impl fmt::Display for KnownNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, algorithm) in Algorithm::ALL.iter().enumerate() {
+            let comma = if number == 0 { "" } else { ", " };
+            write!(f, "{comma}{algorithm}")?;
+        }
+        Ok(())
+    }
+}
+
+/// One row of the registry.
+struct Entry {
+    name: &'static str,
+    tag: &'static str,
+    /// Digest length in bytes.
+    len: usize,
+    /// Further names that [`Algorithm::parse`] takes, in lower case.
+    aliases: &'static [&'static str],
+}
+
+const fn entry(name: &'static str, tag: &'static str, len: usize, aliases: &'static [&'static str]) -> Entry {
+    Entry { name, tag, len, aliases }
+}
+
+impl Algorithm {
+    /// Every algorithm, in the order in which lists of them are printed.
+    pub const ALL: &'static [Algorithm] = &[
+        Algorithm::Adler32,
+        Algorithm::Crc32,
+        Algorithm::Crc32c,
+        Algorithm::Cksum,
+        Algorithm::Crc64Nvme,
+        Algorithm::Crc64Xz,
+        Algorithm::Crc64Eos,
+        Algorithm::Crc16,
+        Algorithm::Md5,
+        Algorithm::Sha1,
+        Algorithm::Sha224,
+        Algorithm::Sha256,
+        Algorithm::Sha384,
+        Algorithm::Sha512,
+        Algorithm::Sha3_256,
+        Algorithm::Sha3_512,
+        Algorithm::Blake2b,
+        Algorithm::Blake3,
+        Algorithm::Xxh32,
+        Algorithm::Xxh64,
+        Algorithm::Xxh3_64,
+        Algorithm::Xxh3_128,
+    ];
+
+    const fn entry(self) -> Entry {
+        match self {
+            Algorithm::Adler32 => entry("adler32", "ADLER32", 4, &["adler", "adler-32"]),
+            Algorithm::Crc32 => entry(
+                "crc32",
+                "CRC32",
+                4,
+                &["crc-32", "crc32b", "zcrc32", "crc32-iso-hdlc", "crc-32/iso-hdlc", "zlib"],
+            ),
+            Algorithm::Crc32c => {
+                entry("crc32c", "CRC32C", 4, &["crc-32c", "crc32-c", "crc32-iscsi", "crc-32/iscsi"])
+            }
+            Algorithm::Cksum => {
+                entry("cksum", "CKSUM", 4, &["posix", "posix-crc", "crc", "crc32-cksum", "crc-32/cksum"])
+            }
+            Algorithm::Crc64Nvme => {
+                entry("crc64nvme", "CRC64NVME", 8, &["crc64-nvme", "crc-64-nvme", "crc-64/nvme"])
+            }
+            Algorithm::Crc64Xz => {
+                entry("crc64xz", "CRC64XZ", 8, &["crc64", "crc-64", "crc64-xz", "crc-64-xz", "crc-64/xz"])
+            }
+            Algorithm::Crc64Eos => entry(
+                "crc64eos",
+                "CRC64EOS",
+                8,
+                &["crc64-eos", "crc-64-eos", "crc64-ecma", "crc64-ecma-182", "crc-64/ecma-182"],
+            ),
+            Algorithm::Crc16 => entry(
+                "crc16",
+                "CRC16",
+                2,
+                &["crc-16", "crc16-iso3309", "crc16-x25", "crc-16/ibm-sdlc", "qchecksum"],
+            ),
+            Algorithm::Md5 => entry("md5", "MD5", 16, &["md-5"]),
+            Algorithm::Sha1 => entry("sha1", "SHA1", 20, &["sha-1"]),
+            Algorithm::Sha224 => entry("sha224", "SHA224", 28, &["sha-224", "sha2-224"]),
+            Algorithm::Sha256 => entry("sha256", "SHA256", 32, &["sha-256", "sha2-256"]),
+            Algorithm::Sha384 => entry("sha384", "SHA384", 48, &["sha-384", "sha2-384"]),
+            Algorithm::Sha512 => entry("sha512", "SHA512", 64, &["sha-512", "sha2-512"]),
+            Algorithm::Sha3_256 => entry("sha3-256", "SHA3-256", 32, &["sha3_256", "sha3"]),
+            Algorithm::Sha3_512 => entry("sha3-512", "SHA3-512", 64, &["sha3_512"]),
+            Algorithm::Blake2b => {
+                entry("blake2b", "BLAKE2b", 64, &["b2", "blake2", "blake2b-512", "blake2b512"])
+            }
+            Algorithm::Blake3 => entry("blake3", "BLAKE3", 32, &["b3", "blake3-256"]),
+            Algorithm::Xxh32 => entry("xxh32", "XXH32", 4, &["xxhash32"]),
+            Algorithm::Xxh64 => entry("xxh64", "XXH64", 8, &["xxhash64", "xxhash"]),
+            Algorithm::Xxh3_64 => entry("xxh3-64", "XXH3", 8, &["xxh3", "xxh3_64", "xxh3_64bits"]),
+            Algorithm::Xxh3_128 => {
+                entry("xxh3-128", "XXH128", 16, &["xxh128", "xxhash128", "xxh3_128", "xxh3_128bits"])
+            }
+        }
+    }
+
+    /// The canonical name, in lower case.
+    pub const fn name(self) -> &'static str {
+        self.entry().name
+    }
+
+    /// The algorithm with this name, tag or alias, in any case.
+    ///
+    /// Three names mean different things to different tools. Here `crc32` is zlib's CRC (XRootD's `crc32` is
+    /// [`Algorithm::Cksum`]); `crc` is POSIX's, as in `cksum -a crc`; and `crc64` alone is XZ's, as in xz and
+    /// 7z, so that EOS's must be asked for as `crc64eos`.
+    ///
+    /// # Errors
+    /// [`UnknownAlgorithm`], whose message lists the known names.
+    pub fn parse(text: &str) -> Result<Algorithm, UnknownAlgorithm> {
+        let wanted = text.to_ascii_lowercase();
+        let named = |algorithm: &Algorithm| {
+            let row = algorithm.entry();
+            row.name == wanted
+                || row.tag.eq_ignore_ascii_case(&wanted)
+                || row.aliases.contains(&wanted.as_str())
+        };
+        let found = Algorithm::ALL.iter().copied().find(named);
+        found.ok_or_else(|| UnknownAlgorithm { name: text.to_owned() })
+    }
+
+    /// The tag of the BSD form `TAG (file) = digest`.
+    pub const fn tag(self) -> &'static str {
+        self.entry().tag
+    }
+
+    /// The length of a digest, in bytes: 2 to 64.
+    pub const fn digest_len(self) -> usize {
+        self.entry().len
+    }
+
+    /// Whether pieces of a file may be hashed apart.
+    pub const fn algebra(self) -> Algebra {
+        match self {
+            Algorithm::Adler32
+            | Algorithm::Crc32
+            | Algorithm::Crc32c
+            | Algorithm::Cksum
+            | Algorithm::Crc64Nvme
+            | Algorithm::Crc64Xz
+            | Algorithm::Crc64Eos
+            | Algorithm::Crc16
+            | Algorithm::Blake3 => Algebra::Combines,
+            _ => Algebra::Serial,
+        }
+    }
+
+    /// Whether [`crate::lanes`] computes many streams of this algorithm in the lanes of one register.
+    pub const fn has_lanes(self) -> bool {
+        matches!(self, Algorithm::Md5 | Algorithm::Sha1 | Algorithm::Sha256)
+    }
+
+    /// Whether the digest is a number that people write in decimal or hexadecimal: Adler-32 and the CRCs.
+    pub const fn is_numeric(self) -> bool {
+        matches!(self.algebra(), Algebra::Combines) && !matches!(self, Algorithm::Blake3)
+    }
+}
+
+impl fmt::Display for Algorithm {
+    /// The canonical name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(text: &str) -> Result<Algorithm, UnknownAlgorithm> {
+        Algorithm::parse(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn no_name_means_two_algorithms() {
+        let mut seen = BTreeMap::new();
+        for &algorithm in Algorithm::ALL {
+            let row = algorithm.entry();
+            let tag = row.tag.to_ascii_lowercase();
+            for name in row.aliases.iter().copied().chain([row.name, &tag]) {
+                assert_eq!(name, name.to_ascii_lowercase());
+                let other = seen.insert(name.to_owned(), algorithm);
+                assert!(
+                    other.is_none_or(|other| other == algorithm),
+                    "{name} is both {other:?} and {algorithm}"
+                );
+            }
+        }
+        for (name, algorithm) in seen {
+            assert_eq!(Algorithm::parse(&name), Ok(algorithm));
+            assert_eq!(name.to_uppercase().parse(), Ok(algorithm));
+        }
+    }
+
+    #[test]
+    fn the_list_holds_each_algorithm_once_in_order() {
+        assert_eq!(Algorithm::ALL.len(), 22);
+        assert!(Algorithm::ALL.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let error = Algorithm::parse("sha3-84").unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("unknown checksum 'sha3-84'; known are adler32, crc32, "), "{text}");
+        assert!(text.ends_with(", xxh3-64, xxh3-128"), "{text}");
+        assert!(Algorithm::parse("").is_err());
+    }
+
+    #[test]
+    fn names_that_differ_between_tools_are_told_apart() {
+        assert_eq!(Algorithm::parse("crc"), Ok(Algorithm::Cksum));
+        assert_eq!(Algorithm::parse("ZCRC32"), Ok(Algorithm::Crc32));
+        assert_eq!(Algorithm::parse("crc64"), Ok(Algorithm::Crc64Xz));
+        assert_eq!(Algorithm::parse("BLAKE3-256"), Ok(Algorithm::Blake3));
+        assert_eq!(Algorithm::parse("XXH3"), Ok(Algorithm::Xxh3_64));
+        assert_eq!(Algorithm::parse("BLAKE2b"), Ok(Algorithm::Blake2b));
+    }
+}

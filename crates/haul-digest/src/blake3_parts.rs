@@ -1,0 +1,85 @@
+//! BLAKE3 of a file whose objects are hashed in any order.
+//!
+//! BLAKE3 is a binary tree over chunks of 1,024 bytes. An object, a power of two of bytes at a multiple of its
+//! size, is a whole subtree, and two neighbours at an even and an odd place are the children of the next node
+//! up. Only the topmost node ends differently, and which one that is shows with the file's length alone. So a
+//! node made of two children keeps both until it gets a parent itself (then it is not the topmost) or the file
+//! is complete (then it is).
+
+use crate::part::PartPlace;
+use blake3::hazmat::{self, ChainingValue, HasherExt, Mode};
+
+/// The running hash of one object.
+#[derive(Clone)]
+pub(crate) struct Blake3Stream {
+    inner: Box<blake3::Hasher>,
+    whole: bool,
+}
+
+/// A finished object as a node of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blake3Part {
+    /// The digest of the file that this part is all of.
+    Whole([u8; 32]),
+    /// The chaining value of a part of a larger file.
+    Inner(ChainingValue),
+    /// A part of no bytes, which is no node.
+    Empty,
+}
+
+impl Blake3Stream {
+    pub(crate) fn new(place: PartPlace) -> Blake3Stream {
+        assert!(!place.whole || place.offset.0 == 0, "a part that is the whole file starts at 0");
+        let mut inner = Box::new(blake3::Hasher::new());
+        inner.set_input_offset(place.offset.0);
+        Blake3Stream { inner, whole: place.whole }
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.inner.update(bytes);
+    }
+
+    pub(crate) fn finish(self) -> Blake3Part {
+        if self.whole {
+            Blake3Part::Whole(*self.inner.finalize().as_bytes())
+        } else if self.inner.count() == 0 {
+            Blake3Part::Empty
+        } else {
+            Blake3Part::Inner(self.inner.finalize_non_root())
+        }
+    }
+}
+
+/// A node that may still turn out to be the topmost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Blake3Node {
+    /// The chaining value of one object; it cannot be the topmost.
+    Object(ChainingValue),
+    /// Two children, not yet joined.
+    Pair(ChainingValue, ChainingValue),
+}
+
+impl Blake3Node {
+    /// The parent of two neighbours.
+    pub(crate) fn parent(left: Blake3Node, right: Blake3Node) -> Blake3Node {
+        Blake3Node::Pair(left.chaining_value(), right.chaining_value())
+    }
+
+    /// The digest with this node as the topmost; `None` for one object, whose last compression was made for a
+    /// place below the top.
+    pub(crate) fn root(self) -> Option<[u8; 32]> {
+        match self {
+            Blake3Node::Object(_) => None,
+            Blake3Node::Pair(left, right) => {
+                Some(*hazmat::merge_subtrees_root(&left, &right, Mode::Hash).as_bytes())
+            }
+        }
+    }
+
+    fn chaining_value(self) -> ChainingValue {
+        match self {
+            Blake3Node::Object(value) => value,
+            Blake3Node::Pair(left, right) => hazmat::merge_subtrees_non_root(&left, &right, Mode::Hash),
+        }
+    }
+}

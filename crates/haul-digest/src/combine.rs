@@ -1,0 +1,61 @@
+//! Joining digests that others computed over the blocks of a file.
+
+use crate::part::LinearSum;
+use crate::{Algebra, Algorithm, Digest, crc, digest};
+use haul_model::ByteLen;
+use thiserror::Error;
+
+/// Why digests can't be joined.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum CombineError {
+    /// The algorithm must see the bytes in order.
+    #[error("{0} values of blocks can't be joined: {0} must read the file from start to end")]
+    Serial(Algorithm),
+    /// A BLAKE3 digest ends the tree of its own block and is no node of a larger one.
+    #[error(
+        "blake3 digests of blocks can't be joined: each was ended as a file of its own; \
+         hash the blocks as parts of one file instead"
+    )]
+    Ended,
+    /// A value of another algorithm among the parts.
+    #[error("part {number} is a {found} digest, not {expected}")]
+    Mixed {
+        /// Which part, counted from 1.
+        number: usize,
+        /// The algorithm that was asked for.
+        expected: Algorithm,
+        /// The part's own.
+        found: Algorithm,
+    },
+    /// The lengths sum up to more than 2^64 - 1 bytes.
+    #[error("the parts are longer than 2^64 - 1 bytes together")]
+    TooLong,
+}
+
+/// The digest of a file from those of its blocks, given in order with their lengths. No blocks make an empty
+/// file.
+///
+/// # Errors
+/// [`CombineError`] if the algorithm does not allow it, or the parts don't belong together.
+pub fn combine(algorithm: Algorithm, parts: &[(Digest, ByteLen)]) -> Result<Digest, CombineError> {
+    let sum = match (LinearSum::of(algorithm), algorithm.algebra()) {
+        (Some(sum), _) => sum,
+        (None, Algebra::Serial) => return Err(CombineError::Serial(algorithm)),
+        (None, Algebra::Combines) => return Err(CombineError::Ended),
+    };
+    let mut whole = sum.empty();
+    let mut total: u64 = 0;
+    for (number, &(part, ByteLen(len))) in (1..).zip(parts) {
+        let found = part.algorithm();
+        let value = part.value().filter(|_| found == algorithm);
+        let value = value.ok_or(CombineError::Mixed { number, expected: algorithm, found })?;
+        let open = if algorithm == Algorithm::Cksum { crc::cksum_open(value, len) } else { value };
+        total = total.checked_add(len).ok_or(CombineError::TooLong)?;
+        whole = sum.combine(whole, open, len);
+    }
+    if parts.is_empty() {
+        return Ok(digest(algorithm, &[]));
+    }
+    let closed = if algorithm == Algorithm::Cksum { crc::cksum_close(whole, total) } else { whole };
+    Ok(Digest::from_value(algorithm, closed))
+}

@@ -1,0 +1,163 @@
+//! One stream, fed from its first byte to its last.
+
+use crate::adler::AdlerStream;
+use crate::crc::{self, CrcSpec, CrcStream};
+use crate::md5::Md5;
+use crate::sha::{Sha, ShaKind};
+use crate::{Algorithm, Digest};
+use sha3::digest::Digest as _;
+use std::fmt;
+use std::hash::Hasher as _;
+
+/// What holes are made of, for the algorithms that must see each byte: 64 KiB stay in the first caches.
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+/// A digest in the making: bytes go in in order, in pieces of any size.
+#[derive(Clone)]
+pub struct Hasher {
+    algorithm: Algorithm,
+    state: State,
+}
+
+/// The backends. States above 300 bytes are boxed, so that a hasher moves cheaply.
+#[derive(Clone)]
+enum State {
+    Adler(AdlerStream),
+    Crc(Box<CrcStream>),
+    Cksum(Box<CrcStream>, u64),
+    Md5(Md5),
+    Sha(Sha),
+    Sha3_256(Box<sha3::Sha3_256>),
+    Sha3_512(Box<sha3::Sha3_512>),
+    Blake2b(Box<blake2::Blake2b512>),
+    Blake3(Box<blake3::Hasher>),
+    Xxh32(Box<twox_hash::XxHash32>),
+    Xxh64(Box<twox_hash::XxHash64>),
+    Xxh3_64(Box<twox_hash::xxhash3_64::Hasher>),
+    Xxh3_128(Box<twox_hash::xxhash3_128::Hasher>),
+}
+
+/// The digest of `bytes`.
+pub fn digest(algorithm: Algorithm, bytes: &[u8]) -> Digest {
+    let mut hasher = Hasher::new(algorithm);
+    hasher.update(bytes);
+    hasher.finish()
+}
+
+impl Hasher {
+    /// A hasher that has seen no bytes.
+    pub fn new(algorithm: Algorithm) -> Hasher {
+        Hasher { algorithm, state: State::new(algorithm) }
+    }
+
+    /// What it computes.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        match &mut self.state {
+            State::Adler(inner) => inner.update(bytes),
+            State::Crc(inner) => inner.update(bytes),
+            State::Cksum(inner, len) => {
+                inner.update(bytes);
+                *len += bytes.len() as u64;
+            }
+            State::Md5(inner) => inner.update(bytes),
+            State::Sha(inner) => inner.update(bytes),
+            State::Sha3_256(inner) => inner.update(bytes),
+            State::Sha3_512(inner) => inner.update(bytes),
+            State::Blake2b(inner) => inner.update(bytes),
+            State::Blake3(inner) => {
+                inner.update(bytes);
+            }
+            State::Xxh32(inner) => inner.write(bytes),
+            State::Xxh64(inner) => inner.write(bytes),
+            State::Xxh3_64(inner) => inner.write(bytes),
+            State::Xxh3_128(inner) => inner.write(bytes),
+        }
+    }
+
+    /// Takes `len` bytes of 0, as a hole of a sparse file reads: at once for Adler-32 and the CRCs, at the
+    /// speed of the algorithm for all others.
+    pub fn update_zeros(&mut self, len: u64) {
+        match &mut self.state {
+            State::Adler(inner) => inner.update_zeros(len),
+            State::Crc(inner) => inner.update_zeros(len),
+            State::Cksum(inner, total) => {
+                inner.update_zeros(len);
+                *total += len;
+            }
+            _ => each_zero_block(len, |zeros| self.update(zeros)),
+        }
+    }
+
+    /// The digest of all bytes so far.
+    pub fn finish(self) -> Digest {
+        let algorithm = self.algorithm;
+        let number = |value| Digest::from_value(algorithm, value);
+        let exact = |bytes: &[u8]| Digest::from_exact(algorithm, bytes);
+        match self.state {
+            State::Adler(inner) => number(u64::from(inner.value())),
+            State::Crc(inner) => number(inner.value()),
+            State::Cksum(inner, len) => number(crc::cksum_close(inner.value(), len)),
+            State::Md5(inner) => exact(&inner.finish()),
+            State::Sha(inner) => inner.finish(exact),
+            State::Sha3_256(inner) => exact(&inner.finalize()),
+            State::Sha3_512(inner) => exact(&inner.finalize()),
+            State::Blake2b(inner) => exact(&inner.finalize()),
+            State::Blake3(inner) => exact(inner.finalize().as_bytes()),
+            State::Xxh32(inner) => number(u64::from(inner.finish_32())),
+            State::Xxh64(inner) => number(inner.finish()),
+            State::Xxh3_64(inner) => number(inner.finish()),
+            State::Xxh3_128(inner) => exact(&inner.finish_128().to_be_bytes()),
+        }
+    }
+}
+
+impl State {
+    fn new(algorithm: Algorithm) -> State {
+        let crc = |spec: &'static CrcSpec| State::Crc(Box::new(CrcStream::new(spec)));
+        match algorithm {
+            Algorithm::Adler32 => State::Adler(AdlerStream::new()),
+            Algorithm::Crc32 => crc(&crc::CRC32),
+            Algorithm::Crc32c => crc(&crc::CRC32C),
+            Algorithm::Cksum => State::Cksum(Box::new(CrcStream::new(&crc::CKSUM)), 0),
+            Algorithm::Crc64Nvme => crc(&crc::CRC64_NVME),
+            Algorithm::Crc64Xz => crc(&crc::CRC64_XZ),
+            Algorithm::Crc64Eos => crc(&crc::CRC64_EOS),
+            Algorithm::Crc16 => crc(&crc::CRC16),
+            Algorithm::Md5 => State::Md5(Md5::new()),
+            Algorithm::Sha1 => State::Sha(Sha::new(ShaKind::Sha1)),
+            Algorithm::Sha224 => State::Sha(Sha::new(ShaKind::Sha224)),
+            Algorithm::Sha256 => State::Sha(Sha::new(ShaKind::Sha256)),
+            Algorithm::Sha384 => State::Sha(Sha::new(ShaKind::Sha384)),
+            Algorithm::Sha512 => State::Sha(Sha::new(ShaKind::Sha512)),
+            Algorithm::Sha3_256 => State::Sha3_256(Box::default()),
+            Algorithm::Sha3_512 => State::Sha3_512(Box::default()),
+            Algorithm::Blake2b => State::Blake2b(Box::default()),
+            Algorithm::Blake3 => State::Blake3(Box::default()),
+            Algorithm::Xxh32 => State::Xxh32(Box::new(twox_hash::XxHash32::with_seed(0))),
+            Algorithm::Xxh64 => State::Xxh64(Box::new(twox_hash::XxHash64::with_seed(0))),
+            Algorithm::Xxh3_64 => State::Xxh3_64(Box::new(twox_hash::xxhash3_64::Hasher::new())),
+            Algorithm::Xxh3_128 => State::Xxh3_128(Box::new(twox_hash::xxhash3_128::Hasher::new())),
+        }
+    }
+}
+
+impl fmt::Debug for Hasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hasher").field("algorithm", &self.algorithm).finish_non_exhaustive()
+    }
+}
+
+/// Calls `take` with blocks of 0 that are `len` bytes together.
+pub(crate) fn each_zero_block(len: u64, mut take: impl FnMut(&[u8])) {
+    let mut rest = len;
+    while rest > 0 {
+        let now = rest.min(ZEROS.len() as u64);
+        take(&ZEROS[..now as usize]);
+        rest -= now;
+    }
+}

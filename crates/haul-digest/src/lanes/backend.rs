@@ -1,0 +1,246 @@
+//! Which instructions do the work: what this CPU has, and which loop is the fastest for how many streams.
+//!
+//! Every loop carries the time one pass takes (a block in each of its lanes, measured with data in the second-level
+//! cache on one core of a Zen 4 at about 3.1 GHz). A pass costs the same with one lane in use as with all, so the cost of
+//! `n` streams is the number of passes times that, and the cheapest loop is taken. Other CPUs have other
+//! times; the order, which is all that counts here, has been the same for a decade of them.
+
+use super::LaneAlgorithm;
+use super::compression::{Compression, Job, run};
+use super::md5::Md5;
+use super::register::{MAX_LANES, Register};
+use super::sha1::Sha1;
+use super::sha2::{Sha256, Sha512};
+
+/// A set of instructions to hash several streams side by side with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// AVX-512F and BW: 16 lanes of 32 bits (MD5 also 32), 8 of 64 bits.
+    Avx512,
+    /// AVX2: 8 lanes of 32 bits (MD5 also 16), 4 of 64 bits.
+    Avx2,
+    /// The SHA instructions of x86, two or four streams interleaved: SHA-1, SHA-224 and SHA-256 only.
+    ShaNi,
+    /// SSE2, which every x86-64 has: 4 lanes of 32 bits, 2 of 64 bits.
+    Sse2,
+    /// Plain words, on any CPU.
+    Portable,
+}
+
+impl Backend {
+    /// Every backend there is, on any CPU.
+    pub const ALL: [Backend; 5] =
+        [Backend::Avx512, Backend::Avx2, Backend::ShaNi, Backend::Sse2, Backend::Portable];
+
+    /// Whether this build and this CPU have it.
+    pub fn is_available(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512 => is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw"),
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx2 => is_x86_feature_detected!("avx2"),
+            #[cfg(target_arch = "x86_64")]
+            Backend::ShaNi => {
+                is_x86_feature_detected!("sha")
+                    && is_x86_feature_detected!("ssse3")
+                    && is_x86_feature_detected!("sse4.1")
+            }
+            Backend::Sse2 => cfg!(target_arch = "x86_64"),
+            Backend::Portable => true,
+            #[cfg(not(target_arch = "x86_64"))]
+            Backend::Avx512 | Backend::Avx2 | Backend::ShaNi => false,
+        }
+    }
+}
+
+/// The backends this CPU has.
+pub fn backends() -> Vec<Backend> {
+    Backend::ALL.into_iter().filter(|backend| backend.is_available()).collect()
+}
+
+/// A compression loop over some lanes, made only for a CPU that was asked for its instructions.
+#[derive(Clone, Copy)]
+struct Kernel {
+    /// Streams it works on side by side.
+    lanes: usize,
+    /// Nanoseconds for a pass: one block in every lane.
+    pass: usize,
+    run: unsafe fn(&mut [Job<'_>], &[usize], usize),
+}
+
+impl Kernel {
+    /// A loop that asks for nothing of the CPU.
+    fn plain<C: Compression, R: Register<Word = C::Word>>(pass: usize) -> Kernel {
+        Kernel { lanes: R::LANES, pass, run: run::<C, R> }
+    }
+
+    /// The loops of one backend for one algorithm, none if this CPU lacks it or it lacks the algorithm.
+    fn of(backend: Backend, algorithm: LaneAlgorithm) -> Vec<Kernel> {
+        if !backend.is_available() {
+            return Vec::new();
+        }
+        if backend == Backend::Portable {
+            return match algorithm {
+                LaneAlgorithm::Md5 => vec![Kernel::plain::<Md5, u32>(88), Kernel::plain::<Md5, [u32; 4]>(262)],
+                LaneAlgorithm::Sha1 => vec![Kernel::plain::<Sha1, u32>(73)],
+                LaneAlgorithm::Sha224 | LaneAlgorithm::Sha256 => vec![Kernel::plain::<Sha256, u32>(178)],
+                LaneAlgorithm::Sha384 | LaneAlgorithm::Sha512 => vec![Kernel::plain::<Sha512, u64>(225)],
+            };
+        }
+        #[cfg(target_arch = "x86_64")]
+        return x86::kernels(backend, algorithm);
+        #[cfg(not(target_arch = "x86_64"))]
+        Vec::new()
+    }
+
+    /// Nanoseconds for one block of each of `streams` streams.
+    fn cost(&self, streams: usize) -> usize {
+        streams.div_ceil(self.lanes) * self.pass
+    }
+}
+
+/// The loops that carry the instructions of one kind of x86 CPU.
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::super::avx2::{Ymm32, Ymm64};
+    use super::super::avx512::{Zmm32, Zmm64};
+    use super::super::register::Pair;
+    use super::super::sha_ni;
+    use super::super::sse2::{Xmm32, Xmm64};
+    use super::{
+        Backend, Compression, Job, Kernel, LaneAlgorithm as A, Md5, Register, Sha1, Sha256, Sha512, run,
+    };
+
+    /// The loops of one backend of x86 for one algorithm; the caller has asked the CPU for it.
+    pub(super) fn kernels(backend: Backend, algorithm: A) -> Vec<Kernel> {
+        match (backend, algorithm) {
+            (Backend::Avx512, A::Md5) => vec![avx512::<Md5, Zmm32>(126), avx512::<Md5, Pair<Zmm32>>(170)],
+            (Backend::Avx512, A::Sha1) => vec![avx512::<Sha1, Zmm32>(141)],
+            (Backend::Avx512, A::Sha224 | A::Sha256) => vec![avx512::<Sha256, Zmm32>(288)],
+            (Backend::Avx512, A::Sha384 | A::Sha512) => vec![avx512::<Sha512, Zmm64>(350)],
+            (Backend::Avx2, A::Md5) => vec![avx2::<Md5, Ymm32>(111), avx2::<Md5, Pair<Ymm32>>(135)],
+            (Backend::Avx2, A::Sha1) => vec![avx2::<Sha1, Ymm32>(119)],
+            (Backend::Avx2, A::Sha224 | A::Sha256) => vec![avx2::<Sha256, Ymm32>(288)],
+            (Backend::Avx2, A::Sha384 | A::Sha512) => vec![avx2::<Sha512, Ymm64>(356)],
+            (Backend::ShaNi, A::Sha1) => {
+                vec![Kernel { lanes: sha_ni::SHA1_STREAMS, pass: 57, run: sha_ni::sha1 }]
+            }
+            (Backend::ShaNi, A::Sha224 | A::Sha256) => {
+                vec![Kernel { lanes: sha_ni::SHA256_STREAMS, pass: 39, run: sha_ni::sha256 }]
+            }
+            (Backend::Sse2, A::Md5) => vec![Kernel::plain::<Md5, Xmm32>(111)],
+            (Backend::Sse2, A::Sha1) => vec![Kernel::plain::<Sha1, Xmm32>(119)],
+            (Backend::Sse2, A::Sha224 | A::Sha256) => vec![Kernel::plain::<Sha256, Xmm32>(288)],
+            (Backend::Sse2, A::Sha384 | A::Sha512) => vec![Kernel::plain::<Sha512, Xmm64>(356)],
+            _ => Vec::new(),
+        }
+    }
+
+    fn avx512<C: Compression, R: Register<Word = C::Word>>(pass: usize) -> Kernel {
+        Kernel { lanes: R::LANES, pass, run: run_avx512::<C, R> }
+    }
+
+    fn avx2<C: Compression, R: Register<Word = C::Word>>(pass: usize) -> Kernel {
+        Kernel { lanes: R::LANES, pass, run: run_avx2::<C, R> }
+    }
+
+    /// [`run`] compiled for AVX-512.
+    ///
+    /// # Safety
+    /// The CPU has AVX-512F and AVX-512BW, and `R` asks for no more.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn run_avx512<C: Compression, R: Register<Word = C::Word>>(
+        jobs: &mut [Job<'_>],
+        lanes: &[usize],
+        blocks: usize,
+    ) {
+        // SAFETY: the caller vouches for the instructions of `R`.
+        unsafe { run::<C, R>(jobs, lanes, blocks) }
+    }
+
+    /// [`run`] compiled for AVX2.
+    ///
+    /// # Safety
+    /// The CPU has AVX2, and `R` asks for no more.
+    #[target_feature(enable = "avx2")]
+    unsafe fn run_avx2<C: Compression, R: Register<Word = C::Word>>(
+        jobs: &mut [Job<'_>],
+        lanes: &[usize],
+        blocks: usize,
+    ) {
+        // SAFETY: the caller vouches for the instructions of `R`.
+        unsafe { run::<C, R>(jobs, lanes, blocks) }
+    }
+}
+
+/// Which loop takes how many streams.
+#[derive(Clone)]
+pub(super) struct Plan {
+    /// The cheapest loop for `index + 1` streams; as many as there are slots.
+    by_streams: Vec<Kernel>,
+    /// Bytes of a block.
+    block: usize,
+}
+
+impl Plan {
+    /// The fastest there is on this CPU for each number of streams.
+    pub(super) fn best(algorithm: LaneAlgorithm) -> Plan {
+        let kernels: Vec<Kernel> =
+            Backend::ALL.into_iter().flat_map(|backend| Kernel::of(backend, algorithm)).collect();
+        Plan::among(&kernels, algorithm)
+            .unwrap_or_else(|| unreachable!("plain words run on every CPU and know every algorithm"))
+    }
+
+    /// One backend alone, if this CPU has it and it knows the algorithm.
+    pub(super) fn only(backend: Backend, algorithm: LaneAlgorithm) -> Option<Plan> {
+        Plan::among(&Kernel::of(backend, algorithm), algorithm)
+    }
+
+    /// The best of some loops: as many slots as the one with the highest rate has lanes.
+    fn among(kernels: &[Kernel], algorithm: LaneAlgorithm) -> Option<Plan> {
+        let rate = |kernel: &&Kernel| kernel.lanes * 1_000_000 / kernel.pass;
+        let width = kernels.iter().max_by_key(rate)?.lanes.min(MAX_LANES);
+        let cheapest = |streams| kernels.iter().min_by_key(|kernel| kernel.cost(streams)).copied();
+        let by_streams = (1..=width).map(cheapest).collect::<Option<Vec<_>>>()?;
+        Some(Plan { by_streams, block: algorithm.block_len() })
+    }
+
+    /// How many streams make the best use of this CPU: `1..=MAX_LANES`.
+    pub(super) fn width(&self) -> usize {
+        self.by_streams.len()
+    }
+
+    /// Does all jobs, keeping as many in the lanes as there are; each job's state ends up after its last block.
+    pub(super) fn complete(&self, jobs: &mut [Job<'_>]) {
+        let mut lanes = [0; MAX_LANES];
+        let mut active = 0;
+        let mut waiting = 0;
+        loop {
+            while active < self.width() && waiting < jobs.len() {
+                if !jobs[waiting].now.is_empty() {
+                    lanes[active] = waiting;
+                    active += 1;
+                }
+                waiting += 1;
+            }
+            let Some(blocks) = lanes[..active].iter().map(|&job| jobs[job].now.len() / self.block).min() else {
+                return;
+            };
+            let kernel = self.by_streams[active - 1];
+            for group in lanes[..active].chunks(kernel.lanes) {
+                // SAFETY: a kernel is made by `Kernel::of` only, after the CPU was asked for its instructions.
+                unsafe { (kernel.run)(jobs, group, blocks) }
+            }
+            let mut left = 0;
+            for lane in 0..active {
+                let job = lanes[lane];
+                jobs[job].advance(blocks * self.block);
+                if !jobs[job].now.is_empty() {
+                    lanes[left] = job;
+                    left += 1;
+                }
+            }
+            active = left;
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The algorithms that have lanes, and the digests they give.
+
+use core::fmt;
+use core::ops::Deref;
+
+use super::compression::State;
+use super::{md5, sha1, sha2};
+
+/// A serial digest that can be computed for many streams side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LaneAlgorithm {
+    /// MD5, RFC 1321: 16 bytes.
+    Md5,
+    /// SHA-1, FIPS 180-4: 20 bytes.
+    Sha1,
+    /// SHA-224, FIPS 180-4: 28 bytes.
+    Sha224,
+    /// SHA-256, FIPS 180-4: 32 bytes.
+    Sha256,
+    /// SHA-384, FIPS 180-4: 48 bytes.
+    Sha384,
+    /// SHA-512, FIPS 180-4: 64 bytes.
+    Sha512,
+}
+
+impl LaneAlgorithm {
+    /// Every one of them.
+    pub const ALL: [LaneAlgorithm; 6] = [
+        LaneAlgorithm::Md5,
+        LaneAlgorithm::Sha1,
+        LaneAlgorithm::Sha224,
+        LaneAlgorithm::Sha256,
+        LaneAlgorithm::Sha384,
+        LaneAlgorithm::Sha512,
+    ];
+
+    /// Bytes of a digest.
+    pub fn digest_len(self) -> usize {
+        match self {
+            LaneAlgorithm::Md5 => 16,
+            LaneAlgorithm::Sha1 => 20,
+            LaneAlgorithm::Sha224 => 28,
+            LaneAlgorithm::Sha256 => 32,
+            LaneAlgorithm::Sha384 => 48,
+            LaneAlgorithm::Sha512 => 64,
+        }
+    }
+
+    /// Bytes of a message block: what is hashed at a time.
+    pub fn block_len(self) -> usize {
+        match self {
+            LaneAlgorithm::Sha384 | LaneAlgorithm::Sha512 => 128,
+            _ => 64,
+        }
+    }
+
+    /// The state before the first block.
+    pub(super) fn start(self) -> State {
+        match self {
+            LaneAlgorithm::Md5 => md5::START,
+            LaneAlgorithm::Sha1 => sha1::START,
+            LaneAlgorithm::Sha224 => sha2::START_224,
+            LaneAlgorithm::Sha256 => sha2::START_256,
+            LaneAlgorithm::Sha384 => sha2::START_384,
+            LaneAlgorithm::Sha512 => sha2::START_512,
+        }
+    }
+}
+
+/// The bytes of a digest, in the order in which tools print them. Prints as lower-case hex.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LaneDigest {
+    bytes: [u8; 64],
+    len: u8,
+}
+
+impl LaneDigest {
+    /// No bytes, to be replaced.
+    pub(super) fn empty() -> LaneDigest {
+        LaneDigest { bytes: [0; 64], len: 0 }
+    }
+
+    /// The digest that a stream's last state spells.
+    pub(super) fn from_state(algorithm: LaneAlgorithm, state: &State) -> LaneDigest {
+        let mut bytes = [0; 64];
+        if algorithm.block_len() == 128 {
+            for (out, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(state) {
+                *out = word.to_be_bytes();
+            }
+        } else {
+            for (out, &word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(state) {
+                let word = word as u32;
+                *out = if algorithm == LaneAlgorithm::Md5 { word.to_le_bytes() } else { word.to_be_bytes() };
+            }
+        }
+        let len = algorithm.digest_len();
+        bytes[len..].fill(0);
+        LaneDigest { bytes, len: len as u8 }
+    }
+}
+
+impl Deref for LaneDigest {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl AsRef<[u8]> for LaneDigest {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Display for LaneDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for LaneDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,138 @@
+//! One stream: any cut of the bytes, against the slow twins.
+
+use crate::{pattern, twin};
+use haul_digest::{Algebra, Algorithm, Hasher, combine, digest};
+use haul_model::ByteLen;
+use proptest::prelude::*;
+use sha2::Digest as _;
+
+/// Up to 9,000 bytes: past the block sizes of every algorithm and the unrolled loops of the CRCs.
+fn content() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        proptest::collection::vec(any::<u8>(), 0..300),
+        proptest::collection::vec(any::<u8>(), 300..9000),
+        (any::<u8>(), 0usize..9000).prop_map(|(byte, len)| vec![byte; len]),
+    ]
+}
+
+/// The MD5, SHA-1 and SHA-2 of RustCrypto, which under WebAssembly are the crate's own.
+fn other_crate(algorithm: Algorithm, bytes: &[u8]) -> Option<Vec<u8>> {
+    Some(match algorithm {
+        Algorithm::Md5 => md5::Md5::digest(bytes).to_vec(),
+        Algorithm::Sha1 => sha1::Sha1::digest(bytes).to_vec(),
+        Algorithm::Sha224 => sha2::Sha224::digest(bytes).to_vec(),
+        Algorithm::Sha256 => sha2::Sha256::digest(bytes).to_vec(),
+        Algorithm::Sha384 => sha2::Sha384::digest(bytes).to_vec(),
+        Algorithm::Sha512 => sha2::Sha512::digest(bytes).to_vec(),
+        _ => return None,
+    })
+}
+
+/// Holds every algorithm that has a twin to its answer.
+fn agree_with_twins(bytes: &[u8]) {
+    for &algorithm in Algorithm::ALL {
+        let ours = digest(algorithm, bytes);
+        if let Some(number) = twin::number(algorithm, bytes) {
+            let width = algorithm.digest_len() * 2;
+            assert_eq!(
+                ours.to_string(),
+                format!("{number:0width$x}"),
+                "{algorithm} of {} bytes",
+                bytes.len()
+            );
+        }
+        if let Some(other) = other_crate(algorithm, bytes) {
+            assert_eq!(ours.as_bytes(), other, "{algorithm} of {} bytes", bytes.len());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_content_agrees_with_the_twins(bytes in content()) {
+        agree_with_twins(&bytes);
+    }
+
+    #[test]
+    fn updates_may_be_cut_anywhere(bytes in content(), cuts in proptest::collection::vec(1usize..2000, 1..20)) {
+        for &algorithm in Algorithm::ALL {
+            let mut hasher = Hasher::new(algorithm);
+            let mut rest = bytes.as_slice();
+            for &cut in cuts.iter().cycle() {
+                let (head, tail) = rest.split_at(cut.min(rest.len()));
+                hasher.update(head);
+                rest = tail;
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            hasher.update(&[]);
+            prop_assert_eq!(hasher.clone().finish(), digest(algorithm, &bytes));
+            prop_assert_eq!(hasher.algorithm(), algorithm);
+        }
+    }
+
+    #[test]
+    fn a_hole_reads_as_zeros(head in content(), hole in 0u64..150_000, tail in content()) {
+        let mut dense = head.clone();
+        dense.resize(head.len() + hole as usize, 0);
+        dense.extend_from_slice(&tail);
+        for &algorithm in Algorithm::ALL {
+            let mut hasher = Hasher::new(algorithm);
+            hasher.update(&head);
+            hasher.update_zeros(hole);
+            hasher.update(&tail);
+            prop_assert_eq!(hasher.finish(), digest(algorithm, &dense));
+        }
+    }
+}
+
+#[test]
+fn edge_lengths_agree_with_the_twins() {
+    let longest = pattern(70_000);
+    for middle in [64, 128, 256, 1024, 4096, 65_536] {
+        for len in middle - 1..=middle + 1 {
+            agree_with_twins(&longest[..len]);
+            agree_with_twins(&longest[3..3 + len]);
+        }
+    }
+}
+
+#[test]
+fn adler_sums_do_not_overflow() {
+    // 5,552 bytes of 0xff are the most that a 32-bit sum takes without a division.
+    for len in [5551, 5552, 5553, 11_104, 11_105, 65_521, 65_522, 1 << 20] {
+        let bytes = vec![0xff; len];
+        assert_eq!(digest(Algorithm::Adler32, &bytes).value(), twin::number(Algorithm::Adler32, &bytes));
+    }
+}
+
+#[test]
+fn a_hole_of_a_tebibyte_costs_nothing_where_the_algebra_allows() {
+    const TEBIBYTE: u64 = 1 << 40;
+    for algorithm in crate::combining().filter(|&algorithm| algorithm != Algorithm::Blake3) {
+        let zeros = |len| {
+            let mut hasher = Hasher::new(algorithm);
+            hasher.update_zeros(len);
+            hasher.finish()
+        };
+        let mut doubled = digest(algorithm, &[0]);
+        let mut len = 1;
+        while len < TEBIBYTE {
+            doubled = combine(algorithm, &[(doubled, ByteLen(len)), (doubled, ByteLen(len))]).unwrap();
+            len *= 2;
+        }
+        assert_eq!(zeros(TEBIBYTE), doubled, "{algorithm}");
+        let odd = combine(algorithm, &[(doubled, ByteLen(len)), (zeros(12_345), ByteLen(12_345))]);
+        assert_eq!(odd, Ok(zeros(TEBIBYTE + 12_345)), "{algorithm}");
+    }
+}
+
+#[test]
+fn serial_and_combining_are_told_apart() {
+    let serial = |algorithm: Algorithm| algorithm.algebra() == Algebra::Serial;
+    assert!(serial(Algorithm::Md5) && serial(Algorithm::Xxh3_64) && serial(Algorithm::Blake2b));
+    assert_eq!(crate::combining().count(), 9);
+}

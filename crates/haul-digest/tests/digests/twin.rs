@@ -1,0 +1,172 @@
+//! Slow implementations that one can read: each follows its standard line by line and shares no code with the
+//! crate under test.
+
+use haul_digest::{Algorithm, Digest, digest};
+
+/// The parameters of a CRC as the catalogue of parametrised CRC algorithms lists them.
+struct CrcTwin {
+    width: u32,
+    poly: u64,
+    init: u64,
+    reflected: bool,
+    xorout: u64,
+}
+
+/// The value of a numeric algorithm; `None` if this module has no twin of it.
+pub(crate) fn number(algorithm: Algorithm, bytes: &[u8]) -> Option<u64> {
+    const ONES_32: u64 = 0xffff_ffff;
+    let crc = |width, poly, init, reflected, xorout| {
+        Some(CrcTwin { width, poly, init, reflected, xorout }.over(bytes))
+    };
+    match algorithm {
+        Algorithm::Adler32 => Some(adler32(bytes)),
+        Algorithm::Crc32 => crc(32, 0x04c1_1db7, ONES_32, true, ONES_32),
+        Algorithm::Crc32c => crc(32, 0x1edc_6f41, ONES_32, true, ONES_32),
+        Algorithm::Cksum => Some(cksum(bytes)),
+        Algorithm::Crc64Nvme => crc(64, 0xad93_d235_94c9_3659, u64::MAX, true, u64::MAX),
+        Algorithm::Crc64Xz => crc(64, 0x42f0_e1eb_a9ea_3693, u64::MAX, true, u64::MAX),
+        Algorithm::Crc64Eos => crc(64, 0x42f0_e1eb_a9ea_3693, 0, false, 0),
+        Algorithm::Crc16 => crc(16, 0x1021, 0xffff, true, 0xffff),
+        Algorithm::Xxh32 => Some(u64::from(xxh32(bytes))),
+        Algorithm::Xxh64 => Some(xxh64(bytes)),
+        _ => None,
+    }
+}
+
+impl CrcTwin {
+    /// One bit at a time, the bits of a byte from its lowest if reflected; the register's high bit leaves first.
+    fn over(&self, bytes: &[u8]) -> u64 {
+        let top = 1u64 << (self.width - 1);
+        let mask = top | (top - 1);
+        let mut register = self.init;
+        for &byte in bytes {
+            for bit in 0..8 {
+                let place = if self.reflected { bit } else { 7 - bit };
+                let incoming = u64::from(byte >> place & 1);
+                let leaving = register >> (self.width - 1) & 1;
+                register = register << 1 & mask;
+                if incoming != leaving {
+                    register ^= self.poly;
+                }
+            }
+        }
+        let out = if self.reflected { register.reverse_bits() >> (64 - self.width) } else { register };
+        out ^ self.xorout
+    }
+}
+
+/// POSIX: the CRC goes over the bytes, then over their number, low byte first, without leading zeros.
+fn cksum(bytes: &[u8]) -> u64 {
+    let mut all = bytes.to_vec();
+    let mut len = bytes.len();
+    while len > 0 {
+        all.push((len & 0xff) as u8);
+        len >>= 8;
+    }
+    CrcTwin { width: 32, poly: 0x04c1_1db7, init: 0, reflected: false, xorout: 0xffff_ffff }.over(&all)
+}
+
+/// RFC 1950, with a division for every byte.
+fn adler32(bytes: &[u8]) -> u64 {
+    let (mut a, mut b) = (1u64, 0u64);
+    for &byte in bytes {
+        a = (a + u64::from(byte)) % 65521;
+        b = (b + a) % 65521;
+    }
+    b << 16 | a
+}
+
+/// The specification of XXH32 (xxHash's doc/xxhash_spec.md), seed 0.
+fn xxh32(bytes: &[u8]) -> u32 {
+    const P: [u32; 5] = [0x9e37_79b1, 0x85eb_ca77, 0xc2b2_ae3d, 0x27d4_eb2f, 0x1656_67b1];
+    let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
+    let round = |lane: u32, input: u32| {
+        lane.wrapping_add(input.wrapping_mul(P[1])).rotate_left(13).wrapping_mul(P[0])
+    };
+    let stripes = bytes.chunks_exact(16);
+    let mut rest = stripes.remainder();
+    let mut hash = P[4];
+    if bytes.len() >= 16 {
+        let mut lanes = [P[0].wrapping_add(P[1]), P[1], 0, 0u32.wrapping_sub(P[0])];
+        for stripe in stripes {
+            for (lane, input) in lanes.iter_mut().zip(stripe.chunks_exact(4)) {
+                *lane = round(*lane, word(input));
+            }
+        }
+        let turned = lanes.iter().zip([1, 7, 12, 18]).map(|(lane, by)| lane.rotate_left(by));
+        hash = turned.fold(0, u32::wrapping_add);
+    }
+    hash = hash.wrapping_add(bytes.len() as u32);
+    while let Some((head, tail)) = rest.split_at_checked(4) {
+        hash = hash.wrapping_add(word(head).wrapping_mul(P[2])).rotate_left(17).wrapping_mul(P[3]);
+        rest = tail;
+    }
+    for &byte in rest {
+        hash = hash.wrapping_add(u32::from(byte).wrapping_mul(P[4])).rotate_left(11).wrapping_mul(P[0]);
+    }
+    hash = (hash ^ hash >> 15).wrapping_mul(P[1]);
+    hash = (hash ^ hash >> 13).wrapping_mul(P[2]);
+    hash ^ hash >> 16
+}
+
+/// The specification of XXH64, seed 0.
+fn xxh64(bytes: &[u8]) -> u64 {
+    const P: [u64; 5] = [
+        0x9e37_79b1_85eb_ca87,
+        0xc2b2_ae3d_27d4_eb4f,
+        0x1656_67b1_9e37_79f9,
+        0x85eb_ca77_c2b2_ae63,
+        0x27d4_eb2f_1656_67c5,
+    ];
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+    let round = |lane: u64, input: u64| {
+        lane.wrapping_add(input.wrapping_mul(P[1])).rotate_left(31).wrapping_mul(P[0])
+    };
+    let stripes = bytes.chunks_exact(32);
+    let mut rest = stripes.remainder();
+    let mut hash = P[4];
+    if bytes.len() >= 32 {
+        let mut lanes = [P[0].wrapping_add(P[1]), P[1], 0, 0u64.wrapping_sub(P[0])];
+        for stripe in stripes {
+            for (lane, input) in lanes.iter_mut().zip(stripe.chunks_exact(8)) {
+                *lane = round(*lane, word(input));
+            }
+        }
+        let turned = lanes.iter().zip([1, 7, 12, 18]).map(|(lane, by)| lane.rotate_left(by));
+        hash = turned.fold(0, u64::wrapping_add);
+        for lane in lanes {
+            hash = (hash ^ round(0, lane)).wrapping_mul(P[0]).wrapping_add(P[3]);
+        }
+    }
+    hash = hash.wrapping_add(bytes.len() as u64);
+    while let Some((head, tail)) = rest.split_at_checked(8) {
+        hash = (hash ^ round(0, word(head))).rotate_left(27).wrapping_mul(P[0]).wrapping_add(P[3]);
+        rest = tail;
+    }
+    if let Some((head, tail)) = rest.split_at_checked(4) {
+        let input = u64::from(u32::from_le_bytes(head.try_into().unwrap()));
+        hash = (hash ^ input.wrapping_mul(P[0])).rotate_left(23).wrapping_mul(P[1]).wrapping_add(P[2]);
+        rest = tail;
+    }
+    for &byte in rest {
+        hash = (hash ^ u64::from(byte).wrapping_mul(P[4])).rotate_left(11).wrapping_mul(P[0]);
+    }
+    hash = (hash ^ hash >> 33).wrapping_mul(P[1]);
+    hash = (hash ^ hash >> 29).wrapping_mul(P[2]);
+    hash ^ hash >> 32
+}
+
+/// The root of a hash tree, straight from its definition.
+pub(crate) fn tree(algorithm: Algorithm, bytes: &[u8], leaf: usize) -> Digest {
+    let leaves = bytes.len().div_ceil(leaf);
+    if leaves <= 1 {
+        return digest(algorithm, bytes);
+    }
+    let mut left_leaves = 1;
+    while left_leaves * 2 < leaves {
+        left_leaves *= 2;
+    }
+    let (left, right) = bytes.split_at(left_leaves * leaf);
+    let children = [tree(algorithm, left, leaf), tree(algorithm, right, leaf)];
+    digest(algorithm, &children.map(|child| child.as_bytes().to_vec()).concat())
+}

@@ -1,0 +1,196 @@
+//! The way of bytes to the sink: blocks written where they belong, holes left out, or the kernel asked to do it.
+
+use super::error::CopyError;
+use super::file::{FileMove, SinkState};
+use super::job::Job;
+use super::settings::{Reflink, SparseRule, Verify};
+use haul_model::{ByteOffset, ByteRange};
+use haul_plan::Plan;
+use haul_sys::direct::Alignment;
+use haul_sys::{cache, direct, filesystem, open, sparse, transfer};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Zeros shorter than this are written by `--sparse=always`: no file system keeps smaller holes.
+const HOLE_BYTES_MIN: usize = 4096;
+
+/// How the bytes of one file reach its sink.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    /// Which zeros become holes.
+    pub(crate) holes: Holes,
+    /// Set where the sink is written past the page cache.
+    direct_write: Option<Alignment>,
+    /// Set where the source is read past the page cache.
+    pub(crate) direct_read: Option<Alignment>,
+    /// The sink already has the bytes (a reflink); what is left is to read them for a digest.
+    pub(crate) done_by_clone: bool,
+    /// The kernel copies between the two files better than blocks through memory do: their file system copies on
+    /// its server. Local ones measure slower with it.
+    pub(crate) kernel_copies: bool,
+    /// The sink's pages are dropped behind the writer.
+    drop_behind: bool,
+    /// The sink once more, open for reading, where the copy is to be compared.
+    reader: Option<OwnedFd>,
+}
+
+/// Which zeros of a file are not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holes {
+    /// None: every byte is written.
+    Dense,
+    /// What the source says is a hole is neither read nor written.
+    OfSource,
+    /// Every block is read; runs of zeros in it are not written.
+    Zeros,
+}
+
+impl Delivery {
+    /// Decides the way for one file.
+    ///
+    /// # Errors
+    /// A copy that is to be compared can't be opened for reading.
+    pub(crate) fn new(job: &Job<'_>, file: &FileMove, plan: &Plan) -> Result<Delivery, CopyError> {
+        let moving = &job.settings.moving;
+        let aligned = plan.in_sink(ByteOffset(0)).0 % 4096 == 0 && plan.source().start.0 % 4096 == 0;
+        let direct_write = (moving.direct_write && aligned && file.sink_state != SinkState::Kept && file.sink_is_regular)
+            .then(|| direct::probe_write(&file.sink).ok().flatten())
+            .flatten();
+        let direct_read = (moving.direct_read && aligned && !plan.source().is_empty())
+            .then(|| direct::probe_read(&file.source).ok().flatten())
+            .flatten();
+        let reader = (moving.verify != Verify::No && file.sink_is_regular)
+            .then(|| open::reopen_source(&file.sink, false))
+            .transpose()
+            .map_err(|source| CopyError::Cannot { action: "read back", path: file.sink_path(), source })?;
+        let holes = holes(job, file);
+        let large = plan.geometry().count() > 1;
+        let may = large && direct_read.is_none() && direct_write.is_none() && holes != Holes::Zeros;
+        Ok(Delivery {
+            holes,
+            kernel_copies: may && filesystem::copies_on_server(&file.sink),
+            direct_write,
+            direct_read,
+            done_by_clone: false,
+            drop_behind: moving.fadvise_write,
+            reader,
+        })
+    }
+
+    /// The sink, open for reading, where the copy is to be compared with its source.
+    pub(crate) fn reader(&self) -> Option<&OwnedFd> {
+        self.reader.as_ref()
+    }
+
+    /// Writes one block at its place.
+    ///
+    /// # Errors
+    /// The system's, at the byte of the sink where the block begins.
+    pub(crate) fn put(&self, file: &FileMove, at: ByteOffset, block: &[u8]) -> Result<(), CopyError> {
+        let written = match () {
+            () if self.done_by_clone => Ok(()),
+            () if self.holes == Holes::Zeros => self.put_around_zeros(file, at.0, block),
+            () => self.write(file, at.0, block),
+        };
+        written.map_err(|source| CopyError::WriteFailed { path: file.sink_path(), at, source })
+    }
+
+    fn write(&self, file: &FileMove, at: u64, block: &[u8]) -> io::Result<()> {
+        match self.direct_write {
+            Some(alignment) => direct::write_all_at(&file.sink, at, block, alignment),
+            None => transfer::write_all_at(&file.sink, at, block),
+        }
+    }
+
+    /// Writes the runs of a block that hold something. Only files without old content come here: what is not
+    /// written reads as zeros.
+    fn put_around_zeros(&self, file: &FileMove, at: u64, block: &[u8]) -> io::Result<()> {
+        let mut from = None;
+        for (index, page) in block.chunks(HOLE_BYTES_MIN).enumerate() {
+            let start = index * HOLE_BYTES_MIN;
+            match (from, sparse::is_zero(page)) {
+                (None, false) => from = Some(start),
+                (Some(first), true) => {
+                    self.write(file, at + first as u64, &block[first..start])?;
+                    from = None;
+                }
+                _ => {}
+            }
+        }
+        match from {
+            Some(first) => self.write(file, at + first as u64, &block[first..]),
+            None => Ok(()),
+        }
+    }
+
+    /// A stretch of the sink is written: with `--fadvise-write` it goes to the device and out of the cache.
+    ///
+    /// # Errors
+    /// A failed write-back is a failed write: the error names the start of the stretch.
+    pub(crate) fn behind(&self, file: &FileMove, range: ByteRange) -> Result<(), CopyError> {
+        if !self.drop_behind || range.is_empty() || self.done_by_clone {
+            return Ok(());
+        }
+        cache::drop_range(&file.sink, range)
+            .map_err(|source| CopyError::WriteFailed { path: file.sink_path(), at: range.start, source })
+    }
+
+    /// Gives the sink its length where holes at the end were not written.
+    ///
+    /// # Errors
+    /// What ftruncate(2) reports.
+    pub(crate) fn close_end(&self, file: &FileMove, end: u64) -> Result<(), CopyError> {
+        if self.holes == Holes::Dense || !file.sink_is_regular || file.sink_state == SinkState::Kept {
+            return Ok(());
+        }
+        sparse::set_len(&file.sink, end)
+            .map_err(|source| CopyError::WriteFailed { path: file.sink_path(), at: ByteOffset(end), source })
+    }
+}
+
+fn holes(job: &Job<'_>, file: &FileMove) -> Holes {
+    let moving = &job.settings.moving;
+    if !file.sink_is_regular || file.sink_state == SinkState::Kept {
+        return Holes::Dense;
+    }
+    // A digest is over dense bytes, whatever the source says about its holes: SEEK_DATA has lied before
+    // (OpenZFS issue 15526). What is read then decides what is written.
+    let reads_all = moving.digest.is_some() || moving.verify != Verify::No;
+    match job.settings.rules.sparse {
+        SparseRule::Never => Holes::Dense,
+        SparseRule::Always => Holes::Zeros,
+        SparseRule::Auto if !file.source_stat.is_sparse() => Holes::Dense,
+        SparseRule::Auto if reads_all => Holes::Zeros,
+        SparseRule::Auto => Holes::OfSource,
+    }
+}
+
+/// Pairs of file systems between which cloning was refused, so that it is not tried for each of a million files.
+#[derive(Debug, Default)]
+pub(crate) struct CloneRefusals(Vec<(u64, u64)>);
+
+/// Lets the sink share the source's blocks, where that is wanted and can be. `Ok(false)` where the bytes are to
+/// be copied.
+///
+/// # Errors
+/// With `--reflink=always`, that it can't be.
+pub(crate) fn clone(job: &Job<'_>, refusals: &mut CloneRefusals, file: &FileMove, plan: &Plan) -> Result<bool, CopyError> {
+    let always = job.settings.rules.reflink == Reflink::Always;
+    let pair = (file.source_stat.dev, file.sink_dev);
+    let whole = plan.source().len() == file.source_stat.size && file.sink_state != SinkState::Kept;
+    if job.settings.rules.reflink == Reflink::Never || !file.sink_is_regular || !whole {
+        return Ok(false);
+    }
+    if !always && (pair.0 != pair.1 || refusals.0.contains(&pair) || file.source_stat.size == 0) {
+        return Ok(false);
+    }
+    match transfer::clone_file(&file.source, &file.sink) {
+        Ok(()) => Ok(true),
+        Err(source) if always => Err(CopyError::CloneFailed { path: file.sink_path(), from: file.source_path(), source }),
+        Err(_) => {
+            // The reason doesn't matter: an ordinary copy meets and tells whatever is really wrong.
+            refusals.0.push(pair);
+            Ok(false)
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A directory on its way: open at both ends while anything beneath it is under way, finished when all is done.
+
+use super::entry::DirectorySettle;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A directory being copied. Its metadata is set when the last thing beneath it is through, because a
+/// read-only directory could not be filled, and filling one moves its times.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    source: Option<OwnedFd>,
+    sink: Option<OwnedFd>,
+    /// As typed or found, for messages.
+    pub(crate) source_path: OsString,
+    /// As typed or built, for messages.
+    pub(crate) sink_path: OsString,
+    /// Nothing stood at the sink before this job: no name in it can collide.
+    pub(crate) sink_is_new: bool,
+    /// What is set when all beneath is through.
+    pub(crate) settle: Option<DirectorySettle>,
+    /// Who waits for this directory.
+    pub(crate) parent: Option<Arc<Directory>>,
+    pending: AtomicUsize,
+}
+
+impl Directory {
+    /// The place that operands are relative to: the working directory at both ends, never settled.
+    pub(crate) fn working() -> Arc<Directory> {
+        Arc::new(Directory {
+            source: None,
+            sink: None,
+            source_path: OsString::new(),
+            sink_path: OsString::new(),
+            sink_is_new: false,
+            settle: None,
+            parent: None,
+            pending: AtomicUsize::new(1),
+        })
+    }
+
+    /// A directory open at both ends. It waits for one thing from the start: its own walk.
+    pub(crate) fn open(
+        parent: Arc<Directory>,
+        ends: (OwnedFd, OwnedFd),
+        paths: (OsString, OsString),
+        sink_is_new: bool,
+        settle: DirectorySettle,
+    ) -> Arc<Directory> {
+        Arc::new(Directory {
+            source: Some(ends.0),
+            sink: Some(ends.1),
+            source_path: paths.0,
+            sink_path: paths.1,
+            sink_is_new,
+            settle: Some(settle),
+            parent: Some(parent),
+            pending: AtomicUsize::new(1),
+        })
+    }
+
+    /// The descriptor that names in the source are relative to.
+    pub(crate) fn source(&self) -> BorrowedFd<'_> {
+        self.source.as_ref().map_or(haul_sys::CWD, |fd| fd.as_fd())
+    }
+
+    /// The descriptor that names in the sink are relative to.
+    pub(crate) fn sink(&self) -> BorrowedFd<'_> {
+        self.sink.as_ref().map_or(haul_sys::CWD, |fd| fd.as_fd())
+    }
+
+    /// The source's path for messages.
+    pub(crate) fn source_path_of(&self, name: &OsStr) -> OsString {
+        join(&self.source_path, name)
+    }
+
+    /// The sink's path for messages.
+    pub(crate) fn sink_path_of(&self, name: &OsStr) -> OsString {
+        join(&self.sink_path, name)
+    }
+
+    /// Makes the directory wait for `count` more things.
+    pub(crate) fn expect(&self, count: usize) {
+        self.pending.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// One thing beneath is through. Returns whether it was the last, in which case the caller settles the
+    /// directory and then tells its parent.
+    #[must_use]
+    pub(crate) fn one_is_through(&self) -> bool {
+        // Release and acquire: the settling worker sees all that the others did beneath.
+        self.pending.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+/// Joins as cp does: `a` + `b` is `a/b`, and nothing + `b` is `b`.
+fn join(path: &OsStr, name: &OsStr) -> OsString {
+    if path.is_empty() {
+        return name.to_owned();
+    }
+    let mut joined = Vec::with_capacity(path.len() + 1 + name.len());
+    joined.extend_from_slice(path.as_bytes());
+    if joined.last() != Some(&b'/') {
+        joined.push(b'/');
+    }
+    joined.extend_from_slice(name.as_bytes());
+    OsString::from_vec(joined)
+}

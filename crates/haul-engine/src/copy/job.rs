@@ -1,0 +1,151 @@
+//! One copy job: its workers, what they share, and how they walk.
+
+use super::directory::Directory;
+use super::entry::{self, Entry, Memory};
+use super::error::CopyError;
+use super::file::SharedFile;
+use super::operands::{self, OperandWalk};
+use super::pipeline::Lane;
+use super::report::{Report, Tally};
+use super::settings::CopySettings;
+use super::settle;
+use crate::pool::{Pool, Turn};
+use haul_model::limits;
+use haul_sys::dir::{DirEntry, DirReader};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How a job ended.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Entries that failed; the exit status is a failure if there is one.
+    pub failures: u64,
+    /// The job was told to stop before all was done.
+    pub interrupted: bool,
+    /// Sinks that a stop cut off, and that were removed or marked as not complete.
+    pub cut_off: Vec<OsString>,
+}
+
+/// What all workers of a job share.
+pub(crate) struct Job<'a> {
+    pub(crate) settings: &'a CopySettings,
+    pub(crate) report: &'a dyn Report,
+    pub(crate) tally: &'a Tally,
+    pub(crate) pool: Pool<'a, Walk, Arc<SharedFile>>,
+    /// What was met and made so far, where rules need it.
+    pub(crate) memory: Memory,
+    cut_off: Mutex<Vec<OsString>>,
+}
+
+/// Work that brings entries.
+#[derive(Debug)]
+pub(crate) enum Walk {
+    /// The operands of the command, in order.
+    Operands(OperandWalk),
+    /// A directory that was made at the sink and is still to be opened.
+    Enter(Box<entry::NewDirectory>),
+    /// A directory half read.
+    Read(Arc<Directory>, DirReader),
+    /// Entries of a directory that a worker read and somebody else may take.
+    Batch(Arc<Directory>, Vec<DirEntry>),
+}
+
+/// Entries read from a directory before they are sorted and shared out. Sorting by inode makes cold reads of
+/// small files sequential on file systems that hash their directories (ext4).
+const ENTRIES_PER_READ: usize = 8 * limits::ENTRIES_PER_BATCH;
+
+/// Copies what `settings` say. Everything that goes wrong is told to `report`; `tally` can be read meanwhile;
+/// when `stop` turns true the job ends soon, in a state that can be gone on from.
+pub fn copy(settings: &CopySettings, report: &dyn Report, tally: &Tally, stop: &AtomicBool) -> Outcome {
+    let job = Job {
+        settings,
+        report,
+        tally,
+        pool: Pool::new(stop),
+        memory: Memory::default(),
+        cut_off: Mutex::new(Vec::new()),
+    };
+    if let Some(walk) = operands::begin(&job) {
+        job.pool.offer_walk(Walk::Operands(walk));
+        let workers = operands::workers(&job);
+        job.pool.run(workers, || Lane::new(&job), |lane, turn| take_turn(&job, lane, turn));
+    }
+    Outcome {
+        failures: Tally::get(&tally.failures),
+        interrupted: job.pool.stopping(),
+        cut_off: job.cut_off.into_inner().unwrap_or_else(PoisonError::into_inner),
+    }
+}
+
+fn take_turn(job: &Job<'_>, lane: &mut Lane, turn: Turn<Walk, Arc<SharedFile>>) {
+    match turn {
+        Turn::Help(file) => super::pipeline::take_objects(job, lane, &file),
+        Turn::Walk(Walk::Operands(walk)) => operands::take(job, lane, walk),
+        Turn::Walk(Walk::Enter(new)) => {
+            if let Some((directory, reader)) = entry::enter(job, *new) {
+                read(job, lane, directory, reader);
+            }
+        }
+        Turn::Walk(Walk::Read(directory, reader)) => read(job, lane, directory, reader),
+        Turn::Walk(Walk::Batch(directory, entries)) => take_entries(job, lane, &directory, entries.into()),
+    }
+}
+
+/// Reads some entries, leaves the rest of the directory and all but a first batch to others, and takes that.
+fn read(job: &Job<'_>, lane: &mut Lane, directory: Arc<Directory>, mut reader: DirReader) {
+    let mut entries = Vec::with_capacity(limits::ENTRIES_PER_BATCH);
+    let more = reader.read_batch(ENTRIES_PER_READ, &mut entries).unwrap_or_else(|source| {
+        let path = directory.source_path.clone();
+        job.fail(&CopyError::Cannot { action: "access", path, source });
+        false
+    });
+    directory.expect(entries.len());
+    if more {
+        job.pool.offer_walk(Walk::Read(Arc::clone(&directory), reader));
+    } else {
+        drop(reader);
+    }
+    entries.sort_unstable_by_key(|entry| entry.ino);
+    while entries.len() > limits::ENTRIES_PER_BATCH {
+        let later = entries.split_off(entries.len() - limits::ENTRIES_PER_BATCH);
+        job.pool.offer_walk(Walk::Batch(Arc::clone(&directory), later));
+    }
+    take_entries(job, lane, &directory, entries.into());
+    if !more {
+        settle::leave(job, &directory);
+    }
+}
+
+fn take_entries(job: &Job<'_>, lane: &mut Lane, directory: &Arc<Directory>, entries: VecDeque<DirEntry>) {
+    lane.hold(entries);
+    while let Some(next) = lane.next_entry() {
+        if job.pool.stopping() {
+            return;
+        }
+        let entry = Entry::found(directory, next);
+        entry::copy(job, lane, entry);
+    }
+}
+
+impl Job<'_> {
+    /// Tells of a failure and counts it.
+    pub(crate) fn fail(&self, error: &CopyError) {
+        Tally::add(&self.tally.failures, 1);
+        self.report.failed(error);
+    }
+
+    /// Remembers a sink that a stop cut off.
+    pub(crate) fn was_cut_off(&self, sink: OsString) {
+        self.cut_off.lock().unwrap_or_else(PoisonError::into_inner).push(sink);
+    }
+
+    /// Hands the entries a worker still holds to whoever is free, because it goes into a large file.
+    pub(crate) fn share_entries(&self, lane: &mut Lane, directory: &Arc<Directory>) {
+        let entries = lane.give_up_entries();
+        if !entries.is_empty() {
+            self.pool.offer_walk(Walk::Batch(Arc::clone(directory), entries));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A serial digest beside the copy: one thread reads and writes, another hashes the same blocks behind it.
+//!
+//! This is FIVER's queue: the bytes are read once, and a bounded number of blocks lies between the two, so
+//! that a file under MD5 takes the longer of copying and hashing instead of their sum.
+
+use super::digesting::InOrder;
+use super::error::CopyError;
+use super::job::Job;
+use super::pipeline::{Run, block_bytes, interrupted};
+use super::report::Tally;
+use haul_model::ByteOffset;
+use haul_sys::buffer::AlignedBuffer;
+
+/// Blocks between the copying and the hashing thread.
+const BLOCKS_BETWEEN: usize = 8;
+
+/// Whether a second thread for one file is worth it: it was asked for, or there is a processor without work.
+pub(crate) fn is_wanted(job: &Job<'_>) -> bool {
+    let moving = &job.settings.moving;
+    moving.verify == super::settings::Verify::No
+        && moving.double_buffer.unwrap_or(moving.workers > 1 && job.pool.someone_is_idle())
+}
+
+/// Moves a whole file in order and hashes it in a thread of its own. Returns the bytes moved and the digest.
+///
+/// # Errors
+/// As [`Run::object`].
+pub(crate) fn move_in_order(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, InOrder), CopyError> {
+    let bytes = block_bytes(run.job);
+    let (filled_tx, filled) = crossbeam_channel::bounded::<(AlignedBuffer, usize)>(BLOCKS_BETWEEN);
+    let (empty_tx, empty) = crossbeam_channel::bounded::<AlignedBuffer>(BLOCKS_BETWEEN);
+    for _ in 0..BLOCKS_BETWEEN {
+        let block = AlignedBuffer::new(bytes).map_err(|source| run.read_failed(0, source))?;
+        // The channel has room for exactly these.
+        let _ = empty_tx.send(block);
+    }
+    std::thread::scope(|scope| {
+        let hashing = scope.spawn(move || {
+            for (block, len) in filled {
+                digest.update(&block[..len]);
+                if empty_tx.send(block).is_err() {
+                    break;
+                }
+            }
+            digest
+        });
+        let len = run.plan.geometry().len();
+        let mut at = 0;
+        let mut moved = Ok(());
+        while at < len && moved.is_ok() {
+            // Both threads end only with each other, so a block always comes back.
+            let Ok(mut block) = empty.recv() else { break };
+            moved = move_block(run, &mut block, at, len).map(|got| {
+                at += got as u64;
+                let _ = filled_tx.send((block, got));
+            });
+        }
+        drop((filled_tx, empty));
+        let digest = hashing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        moved.map(|()| (at, digest))
+    })
+}
+
+fn move_block(run: &Run<'_>, block: &mut AlignedBuffer, at: u64, len: u64) -> Result<usize, CopyError> {
+    if run.job.pool.stopping() {
+        return Err(interrupted(run.file));
+    }
+    let wanted = usize::try_from(len - at).unwrap_or(usize::MAX).min(block.len());
+    let got = run.read(at, block, wanted)?;
+    run.delivery.put(run.file, run.plan.in_sink(ByteOffset(at)), &block[..got])?;
+    Tally::add(&run.job.tally.bytes_done, got as u64);
+    Ok(got)
+}

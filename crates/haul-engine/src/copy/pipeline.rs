@@ -1,0 +1,422 @@
+//! One file's bytes on their way: read, digest, deliver; block by block, in the worker that took the object.
+
+use super::deliver::{self, CloneRefusals, Delivery};
+use super::digesting::{self, FileDigest, FileHash, InOrder, ObjectDigest};
+use super::error::CopyError;
+use super::file::{FileMove, SharedFile};
+use super::job::Job;
+use super::report::Tally;
+use super::{overlap, settle};
+use haul_digest::{Algorithm, Digest, Hasher};
+use haul_model::{ByteLen, ByteOffset, ByteRange};
+use haul_plan::{FileFacts, Plan, Route, Wanted};
+use haul_sys::buffer::AlignedBuffer;
+use haul_sys::cache::{self, Advice};
+use haul_sys::dir::DirEntry;
+use haul_sys::sparse::DataRanges;
+use haul_sys::transfer::CopyRange;
+use haul_sys::{FileKind, direct, transfer};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes per read where nothing looks at them: a large block lets the file system make large folios.
+const BLOCK_UNSEEN: usize = 1 << 20;
+
+/// Bytes per read where they are hashed: the block is still in the second-level cache when it is written.
+const BLOCK_HASHED: usize = 256 << 10;
+
+/// What a worker owns: its block of memory, and the entries it took and has not begun.
+pub(crate) struct Lane {
+    block: Option<AlignedBuffer>,
+    block_bytes: usize,
+    entries: VecDeque<DirEntry>,
+    refusals: CloneRefusals,
+}
+
+impl Lane {
+    /// A worker's lane; its block is made when first used.
+    pub(crate) fn new(job: &Job<'_>) -> Lane {
+        Lane { block: None, block_bytes: block_bytes(job), entries: VecDeque::new(), refusals: CloneRefusals::default() }
+    }
+
+    /// Takes entries to work through.
+    pub(crate) fn hold(&mut self, entries: VecDeque<DirEntry>) {
+        self.entries = entries;
+    }
+
+    /// The next entry to work on.
+    pub(crate) fn next_entry(&mut self) -> Option<DirEntry> {
+        self.entries.pop_front()
+    }
+
+    /// Lets go of the entries not yet begun.
+    pub(crate) fn give_up_entries(&mut self) -> Vec<DirEntry> {
+        std::mem::take(&mut self.entries).into()
+    }
+
+    fn block(&mut self) -> io::Result<&mut AlignedBuffer> {
+        match &mut self.block {
+            Some(block) => Ok(block),
+            empty => Ok(empty.insert(AlignedBuffer::new(self.block_bytes)?)),
+        }
+    }
+}
+
+/// Bytes per read and write: as asked for, or by what is done with them.
+pub(crate) fn block_bytes(job: &Job<'_>) -> usize {
+    let moving = &job.settings.moving;
+    let seen = moving.digest.is_some() || moving.verify != super::settings::Verify::No;
+    let chosen = moving.block.unwrap_or(if seen { BLOCK_HASHED } else { BLOCK_UNSEEN });
+    chosen.min(usize::try_from(moving.object.bytes()).unwrap_or(usize::MAX)).next_multiple_of(4096)
+}
+
+/// Moves a file: alone when it is small or must go in order, with whoever is free when it is large. The file is
+/// settled when this returns, or will be by the worker that moves its last object.
+pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
+    let plan = plan(job, &file);
+    let begun = Delivery::new(job, &file, &plan).and_then(|mut delivery| {
+        delivery.done_by_clone = deliver::clone(job, &mut lane.refusals, &file, &plan)?;
+        Ok(delivery)
+    });
+    let delivery = match begun {
+        Ok(delivery) => delivery,
+        Err(error) => return settle::finish(job, &file, Err(error)),
+    };
+    if delivery.done_by_clone && job.settings.moving.digest.is_none() {
+        let bytes = plan.source().len();
+        Tally::add(&job.tally.bytes_done, bytes);
+        return settle::finish(job, &file, Ok(Moved { bytes, hash: None }));
+    }
+    match plan.route() {
+        Route::Objects if job.settings.moving.workers > 1 => share(job, lane, file, plan, delivery),
+        Route::Stream => {
+            let moved = stream(job, lane, &file, &plan, &delivery);
+            settle::finish(job, &file, moved);
+        }
+        Route::Whole | Route::InOrder | Route::Objects => {
+            let moved = in_order(job, lane, &file, &plan, &delivery);
+            settle::finish(job, &file, moved);
+        }
+    }
+}
+
+/// What moving a file came to.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    /// Bytes that reached the sink.
+    pub(crate) bytes: u64,
+    /// The file's digest, where one was asked for.
+    pub(crate) hash: Option<FileHash>,
+}
+
+fn plan(job: &Job<'_>, file: &FileMove) -> Plan {
+    let moving = &job.settings.moving;
+    let (offset, length, sink_offset) = file.part.unwrap_or((moving.offset, moving.length, moving.sink_offset));
+    let facts = FileFacts {
+        len: ByteLen(file.source_stat.size),
+        seekable: file.source_stat.kind == FileKind::Regular && file.sink_is_regular,
+    };
+    let wanted = Wanted {
+        object: digesting::object_size(moving),
+        serial_digest: digesting::is_serial(moving),
+        offset,
+        length,
+        sink_offset,
+    };
+    Plan::new(facts, &wanted)
+}
+
+/// Cuts a file into objects, lets idle workers help, and takes objects until none is left.
+fn share(job: &Job<'_>, lane: &mut Lane, file: FileMove, plan: Plan, delivery: Delivery) {
+    let parent = Arc::clone(&file.parent);
+    let digest = FileDigest::new(&job.settings.moving, &plan);
+    let shared = Arc::new(SharedFile::new(file, plan, digest, delivery));
+    job.share_entries(lane, &parent);
+    job.pool.offer_file(Arc::clone(&shared));
+    take_objects(job, lane, &shared);
+}
+
+/// Takes objects of a shared file until none is left. Whoever finishes the last one settles the file.
+pub(crate) fn take_objects(job: &Job<'_>, lane: &mut Lane, shared: &Arc<SharedFile>) {
+    while let Some(object) = shared.take_object() {
+        if object.index.0 + 1 == shared.plan.geometry().count() {
+            job.pool.close_file(shared);
+        }
+        if job.pool.stopping() {
+            shared.broke(interrupted(&shared.file));
+        }
+        if !shared.is_broken() {
+            let mut digest = shared.digest.object(object);
+            let run = Run { job, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery };
+            match run.object(lane, object.range, &mut digest) {
+                Ok(bytes) => {
+                    shared.moved.fetch_add(bytes, Ordering::Relaxed);
+                    shared.digest.add(object, digest);
+                }
+                Err(error) => shared.broke(error),
+            }
+        }
+        if shared.one_is_through() {
+            settle::finish(job, &shared.file, all_objects(shared));
+        }
+    }
+}
+
+/// The result of a shared file, once no object is under way any more.
+fn all_objects(shared: &SharedFile) -> Result<Moved, CopyError> {
+    if let Some(error) = shared.failure() {
+        return Err(error);
+    }
+    let len = shared.plan.geometry().len();
+    shared.delivery.close_end(&shared.file, shared.plan.in_sink(ByteOffset(len)).0)?;
+    Ok(Moved { bytes: shared.moved.load(Ordering::Relaxed), hash: shared.digest.finish(len) })
+}
+
+/// Moves a file from its first byte to its last in this worker.
+fn in_order(
+    job: &Job<'_>,
+    lane: &mut Lane,
+    file: &FileMove,
+    plan: &Plan,
+    delivery: &Delivery,
+) -> Result<Moved, CopyError> {
+    let run = Run { job, file, plan, delivery };
+    let mut digest = InOrder::new(&job.settings.moving);
+    let mut bytes = 0;
+    if plan.geometry().count() > 1 && digest.is_asked_for() && overlap::is_wanted(job) {
+        (bytes, digest) = overlap::move_in_order(&run, digest)?;
+    } else {
+        for object in plan.geometry().objects() {
+            if job.pool.stopping() {
+                return Err(interrupted(file));
+            }
+            bytes += run.object(lane, object.range, &mut digest)?;
+        }
+    }
+    let len = plan.geometry().len();
+    delivery.close_end(file, plan.in_sink(ByteOffset(len)).0)?;
+    Ok(Moved { bytes, hash: digest.finish(len) })
+}
+
+/// Moves what comes until the end comes.
+fn stream(
+    job: &Job<'_>,
+    lane: &mut Lane,
+    file: &FileMove,
+    plan: &Plan,
+    delivery: &Delivery,
+) -> Result<Moved, CopyError> {
+    let run = Run { job, file, plan, delivery };
+    let (skip, limit) = file.part.map_or((job.settings.moving.offset, job.settings.moving.length), |part| (part.0, part.1));
+    let limit = limit.map_or(u64::MAX, |limit| limit.0);
+    let mut digest = InOrder::new(&job.settings.moving);
+    let (mut skipped, mut bytes) = (0, 0);
+    while bytes < limit {
+        if job.pool.stopping() {
+            return Err(interrupted(file));
+        }
+        let block = lane.block().map_err(|source| run.read_failed(bytes, source))?;
+        let wanted = usize::try_from((skip.0 - skipped).saturating_add(limit - bytes)).unwrap_or(usize::MAX);
+        let room = wanted.min(block.len());
+        let got = transfer::read_stream(&file.source, &mut block[..room]).map_err(|source| run.read_failed(bytes, source))?;
+        if got == 0 {
+            break;
+        }
+        let before = usize::try_from(skip.0 - skipped).unwrap_or(usize::MAX).min(got);
+        skipped += before as u64;
+        let fresh = &block[before..got];
+        digest.update(fresh);
+        run.put_streamed(plan.in_sink(ByteOffset(bytes)), fresh)?;
+        bytes += fresh.len() as u64;
+        Tally::add(&job.tally.bytes_done, fresh.len() as u64);
+    }
+    delivery.close_end(file, plan.in_sink(ByteOffset(bytes)).0)?;
+    Ok(Moved { bytes, hash: digest.finish(bytes) })
+}
+
+/// What looks at bytes between read and write.
+pub(crate) trait Watch {
+    /// Whether it needs to see them at all.
+    fn watches(&self) -> bool;
+    /// The next bytes.
+    fn see(&mut self, bytes: &[u8]);
+}
+
+impl Watch for InOrder {
+    fn watches(&self) -> bool {
+        self.is_asked_for()
+    }
+    fn see(&mut self, bytes: &[u8]) {
+        self.update(bytes);
+    }
+}
+
+impl Watch for ObjectDigest {
+    fn watches(&self) -> bool {
+        self.is_asked_for()
+    }
+    fn see(&mut self, bytes: &[u8]) {
+        self.update(bytes);
+    }
+}
+
+/// One file under way, as the functions that move its bytes need it.
+#[derive(Clone, Copy)]
+pub(crate) struct Run<'a> {
+    pub(crate) job: &'a Job<'a>,
+    pub(crate) file: &'a FileMove,
+    pub(crate) plan: &'a Plan,
+    pub(crate) delivery: &'a Delivery,
+}
+
+impl Run<'_> {
+    /// Moves one object; returns its bytes.
+    ///
+    /// # Errors
+    /// [`CopyError`] names the side, the place and the cause; a source that ends before its length has changed.
+    pub(crate) fn object(&self, lane: &mut Lane, range: ByteRange, watch: &mut impl Watch) -> Result<u64, CopyError> {
+        let verify = self.delivery.reader().is_some();
+        if !watch.watches() && !verify && self.delivery.holes == super::deliver::Holes::OfSource {
+            let within = ByteRange::between(self.plan.in_source(range.start).0, self.plan.in_source(range.end).0);
+            for data in DataRanges::new(&self.file.source, within) {
+                let data = data.map_err(|source| self.read_failed(range.start.0, source))?;
+                let start = self.plan.source().start.0;
+                let data = ByteRange::between(data.start.0 - start, data.end.0 - start);
+                self.blocks(lane, data, watch, None)?;
+            }
+        } else if !watch.watches() && !verify && self.wants_kernel() {
+            self.in_kernel(lane, range, watch)?;
+        } else {
+            let mut check = verify.then(|| Hasher::new(Algorithm::Blake3));
+            self.blocks(lane, range, watch, check.as_mut())?;
+            if let Some(check) = check {
+                self.compare(lane, range, check.finish())?;
+            }
+        }
+        self.delivery.behind(self.file, ByteRange::between(self.plan.in_sink(range.start).0, self.plan.in_sink(range.end).0))?;
+        if self.job.settings.moving.fadvise_read {
+            let read = ByteRange::between(self.plan.in_source(range.start).0, self.plan.in_source(range.end).0);
+            // Advice that is not taken costs nothing but cache: no reason to fail a copy.
+            let _ = cache::advise(&self.file.source, read, Advice::DontNeed);
+        }
+        Ok(range.len())
+    }
+
+    /// Whether the kernel's own copy beats blocks through memory here: on file systems that copy on a server or
+    /// share blocks. Local ones measure slower with it.
+    fn wants_kernel(&self) -> bool {
+        self.delivery.kernel_copies
+    }
+
+    fn in_kernel(&self, lane: &mut Lane, range: ByteRange, watch: &mut impl Watch) -> Result<(), CopyError> {
+        let (from, to) = (self.plan.in_source(range.start), self.plan.in_sink(range.start));
+        let copied = transfer::copy_range(&self.file.source, from.0, &self.file.sink, to.0, range.len())
+            .map_err(|source| self.write_failed(to.0, source))?;
+        let done = match copied {
+            CopyRange::Whole => range.len(),
+            CopyRange::SourceEnded { copied } | CopyRange::Unsupported { copied } => copied,
+        };
+        Tally::add(&self.job.tally.bytes_done, done);
+        if done < range.len() {
+            return self.blocks(lane, ByteRange::between(range.start.0 + done, range.end.0), watch, None);
+        }
+        Ok(())
+    }
+
+    /// Reads, shows and writes a range block by block.
+    fn blocks(
+        &self,
+        lane: &mut Lane,
+        range: ByteRange,
+        watch: &mut impl Watch,
+        mut check: Option<&mut Hasher>,
+    ) -> Result<(), CopyError> {
+        let block = lane.block().map_err(|source| self.read_failed(range.start.0, source))?;
+        let mut at = range.start.0;
+        while at < range.end.0 {
+            let wanted = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
+            let got = self.read(at, &mut block[..], wanted)?;
+            let bytes = &block[..got];
+            watch.see(bytes);
+            if let Some(check) = check.as_deref_mut() {
+                check.update(bytes);
+            }
+            self.delivery.put(self.file, self.plan.in_sink(ByteOffset(at)), bytes)?;
+            Tally::add(&self.job.tally.bytes_done, got as u64);
+            at += got as u64;
+        }
+        Ok(())
+    }
+
+    /// Fills a block from one place of the cut. Fewer bytes than wanted mean that the source shrank.
+    pub(crate) fn read(&self, at: u64, block: &mut [u8], wanted: usize) -> Result<usize, CopyError> {
+        let from = self.plan.in_source(ByteOffset(at)).0;
+        let got = match self.delivery.direct_read {
+            Some(alignment) => {
+                let room = wanted.next_multiple_of(alignment.offset as usize).min(block.len());
+                direct::read_at(&self.file.source, from, &mut block[..room], alignment).map(|got| got.min(wanted))
+            }
+            None => transfer::read_at(&self.file.source, from, &mut block[..wanted]),
+        }
+        .map_err(|source| self.read_failed(at, source))?;
+        if got < wanted { Err(changed(self.file)) } else { Ok(got) }
+    }
+
+    fn put_streamed(&self, to: ByteOffset, bytes: &[u8]) -> Result<(), CopyError> {
+        if !self.file.sink_is_regular {
+            return transfer::write_stream(&self.file.sink, bytes).map_err(|source| self.write_failed(to.0, source));
+        }
+        self.delivery.put(self.file, to, bytes)?;
+        let Some(reader) = self.delivery.reader() else { return Ok(()) };
+        let mut back = vec![0; bytes.len()];
+        let got = transfer::read_at(reader, to.0, &mut back).map_err(|source| self.read_failed(to.0, source))?;
+        if got == bytes.len() && back == bytes {
+            return Ok(());
+        }
+        Err(self.differs(ByteRange::from_len(to, ByteLen(bytes.len() as u64))))
+    }
+
+    /// Reads one object of the copy back and compares its digest with that of what was read.
+    fn compare(&self, lane: &mut Lane, range: ByteRange, expected: Digest) -> Result<(), CopyError> {
+        let Some(reader) = self.delivery.reader() else { return Ok(()) };
+        let unreadable = |source| CopyError::ReadFailed { path: self.file.sink_path(), at: range.start, source };
+        let written = ByteRange::between(self.plan.in_sink(range.start).0, self.plan.in_sink(range.end).0);
+        let block = lane.block().map_err(unreadable)?;
+        let mut hasher = Hasher::new(Algorithm::Blake3);
+        let mut at = written.start.0;
+        while at < written.end.0 {
+            let wanted = usize::try_from(written.end.0 - at).unwrap_or(usize::MAX).min(block.len());
+            let got = transfer::read_at(reader, at, &mut block[..wanted]).map_err(unreadable)?;
+            hasher.update(&block[..got]);
+            at += got as u64;
+            if got < wanted {
+                break;
+            }
+        }
+        if hasher.finish() == expected { Ok(()) } else { Err(self.differs(written)) }
+    }
+
+    fn differs(&self, range: ByteRange) -> CopyError {
+        CopyError::DigestMismatch { path: self.file.source_path(), sink: self.file.sink_path(), range }
+    }
+
+    pub(crate) fn read_failed(&self, at: u64, source: io::Error) -> CopyError {
+        CopyError::ReadFailed { path: self.file.source_path(), at: self.plan.in_source(ByteOffset(at)), source }
+    }
+
+    fn write_failed(&self, at: u64, source: io::Error) -> CopyError {
+        CopyError::WriteFailed { path: self.file.sink_path(), at: ByteOffset(at), source }
+    }
+}
+
+/// The source's size or time moved while it was read.
+pub(crate) fn changed(file: &FileMove) -> CopyError {
+    CopyError::SourceChanged { path: file.source_path(), sink: file.sink_path() }
+}
+
+/// The job was told to stop.
+pub(crate) fn interrupted(file: &FileMove) -> CopyError {
+    CopyError::Interrupted { path: file.source_path(), sink: file.sink_path() }
+}

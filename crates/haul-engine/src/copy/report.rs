@@ -1,0 +1,88 @@
+//! What a copy tells while it runs. The command line turns these into lines, a bar or JSON.
+
+use super::error::CopyError;
+use haul_digest::Digest;
+use haul_model::ByteRange;
+use std::ffi::OsStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The ear of a job. Calls come from any worker, several at a time.
+pub trait Report: Sync {
+    /// Something failed; the job goes on with the rest, and its exit status is a failure.
+    fn failed(&self, error: &CopyError);
+    /// Something is worth a line on standard error, but no failure.
+    fn warned(&self, warning: &CopyError);
+    /// `-v`: one entry was made. `line` is what cp would print, without the newline.
+    fn made(&self, line: &OsStr);
+    /// A file's digest is known.
+    fn hashed(&self, line: &HashLine<'_>);
+    /// Whether [`Report::finished`] is to be called: its names cost memory for each file.
+    fn wants_figures(&self) -> bool;
+    /// A file is finished.
+    fn finished(&self, figures: &FileFigures<'_>);
+    /// `-i`: asks the user; true for yes.
+    fn ask(&self, question: &Question<'_>) -> bool;
+}
+
+/// A file's digest, as `--print-hash` tells it.
+#[derive(Debug)]
+pub struct HashLine<'a> {
+    /// The name to print.
+    pub name: &'a OsStr,
+    /// One digest, or with `--check-tree` one per leaf.
+    pub digests: &'a [Digest],
+    /// Whether the value is a tree's (mutil marks such lines).
+    pub tree: bool,
+    /// The range that was copied, where it was not the whole file.
+    pub part: Option<ByteRange>,
+}
+
+/// What one finished file took.
+#[derive(Debug)]
+pub struct FileFigures<'a> {
+    /// The source, as typed or found.
+    pub source: &'a OsStr,
+    /// The sink, as typed or built.
+    pub sink: &'a OsStr,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// From the opening of the source to the last metadata.
+    pub took: Duration,
+}
+
+/// A question of `-i`, answered by yes or no.
+#[derive(Debug)]
+pub struct Question<'a> {
+    /// What is asked, without the tool's name: `overwrite 'x'? `.
+    pub text: &'a OsStr,
+}
+
+/// Counters of a running job, read by whoever draws progress. All only grow.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Regular files met so far.
+    pub files_found: AtomicU64,
+    /// Regular files that are through: copied, skipped or failed.
+    pub files_done: AtomicU64,
+    /// Bytes of the files met so far.
+    pub bytes_found: AtomicU64,
+    /// Bytes moved.
+    pub bytes_done: AtomicU64,
+    /// Entries of any kind that failed.
+    pub failures: AtomicU64,
+    /// 1 once the whole tree has been met, so that the counts found are final.
+    pub walked: AtomicU64,
+}
+
+impl Tally {
+    /// Adds to one of the counters.
+    pub(crate) fn add(counter: &AtomicU64, amount: u64) {
+        counter.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Reads one of the counters.
+    pub fn get(counter: &AtomicU64) -> u64 {
+        counter.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,296 @@
+//! What a copy is to do, resolved from what was typed: no field here is a flag's text.
+
+use haul_digest::Algorithm;
+use haul_model::{ByteLen, ByteOffset, ObjectSize, limits};
+use std::ffi::OsString;
+
+/// One copy job.
+#[derive(Clone, Debug)]
+pub struct CopySettings {
+    /// What is copied where.
+    pub operands: Operands,
+    /// Which of cp's rules hold.
+    pub rules: CopyRules,
+    /// How bytes are moved.
+    pub moving: Moving,
+    /// What is printed about each file.
+    pub print: Print,
+}
+
+/// Sources and where they go.
+#[derive(Clone, Debug)]
+pub enum Operands {
+    /// Each source goes into this directory under its own last component (or whole path with `parents`).
+    IntoDirectory {
+        /// What is copied.
+        sources: Vec<OsString>,
+        /// The directory, as typed.
+        directory: OsString,
+        /// `--parents`: the source's whole path is rebuilt beneath the directory.
+        parents: bool,
+    },
+    /// One source becomes exactly this name.
+    Onto {
+        /// What is copied.
+        source: OsString,
+        /// The name it gets.
+        sink: OsString,
+    },
+    /// mcp's `--read-stdin`: pairs of names with the ranges to copy.
+    Batch(Vec<BatchItem>),
+}
+
+/// One line of mcp's `--read-stdin`.
+#[derive(Clone, Debug)]
+pub struct BatchItem {
+    /// What is copied.
+    pub source: OsString,
+    /// The name it gets.
+    pub sink: OsString,
+    /// Byte ranges as (start, end), end exclusive; empty for the whole file.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+/// cp's rules: which entries are copied and what of each.
+#[derive(Clone, Debug)]
+pub struct CopyRules {
+    /// `-r`: directories are copied with all they hold.
+    pub recursive: bool,
+    /// Which symbolic links are followed.
+    pub dereference: Dereference,
+    /// What of each file's metadata is kept.
+    pub preserve: Preserve,
+    /// What happens to an existing sink.
+    pub existing: Existing,
+    /// `-f`: a sink that can't be opened is removed and made anew.
+    pub force: bool,
+    /// `--remove-destination`: every existing sink is removed before it is written.
+    pub remove_destination: bool,
+    /// `-u`: a sink as new as its source is left alone.
+    pub update: bool,
+    /// `-v`: each copied entry is told.
+    pub verbose: bool,
+    /// `-x`: directories on other file systems are made, but not entered.
+    pub one_file_system: bool,
+    /// Copies, hard links or symbolic links.
+    pub make: Make,
+    /// When holes are made in the sink.
+    pub sparse: SparseRule,
+    /// Whether blocks are shared with the source where the file system can.
+    pub reflink: Reflink,
+    /// Whether and how an existing sink is kept under another name.
+    pub backup: Option<Backup>,
+    /// `--attributes-only`: no data is copied.
+    pub attributes_only: bool,
+    /// `--copy-contents`: special files are read instead of made anew, with `-r`.
+    pub copy_contents: bool,
+    /// `--skip-chmod` (mcp): files keep the permissions they had while being written.
+    pub skip_chmod: bool,
+}
+
+/// Which symbolic links in the source are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dereference {
+    /// `-P`: none.
+    Never,
+    /// `-H`: those named on the command line.
+    Operands,
+    /// `-L`: all.
+    Always,
+}
+
+/// What of a file's metadata the copy keeps, and whether failing to is an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preserve {
+    /// Permission bits and ACLs.
+    pub mode: bool,
+    /// `--no-preserve=mode` was given: new files get the default permissions, not the source's.
+    pub explicit_no_mode: bool,
+    /// User and group.
+    pub ownership: bool,
+    /// Access and modification times, to the nanosecond.
+    pub timestamps: bool,
+    /// Hard links between copied files.
+    pub links: bool,
+    /// The security context.
+    pub context: bool,
+    /// Failing to keep the context is an error.
+    pub require_context: bool,
+    /// Extended attributes.
+    pub xattr: bool,
+    /// Failing to keep extended attributes is an error (`--preserve=xattr`, unlike `-a`).
+    pub require_xattr: bool,
+    /// `-a`: failures to keep what the file system can't hold are not told.
+    pub reduce_diagnostics: bool,
+}
+
+/// What happens to a sink that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It is overwritten.
+    Overwrite,
+    /// `-n`: it is left alone.
+    Keep,
+    /// `-i`: the user is asked.
+    Ask,
+}
+
+/// What is made at the sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Make {
+    /// A copy of the data.
+    Copy,
+    /// `-l`: a hard link to the source.
+    HardLink,
+    /// `-s`: a symbolic link to the source.
+    SymbolicLink,
+}
+
+/// `--sparse`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SparseRule {
+    /// Holes of a sparse source become holes.
+    Auto,
+    /// Every run of zeros long enough becomes a hole.
+    Always,
+    /// No holes.
+    Never,
+}
+
+/// `--reflink`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reflink {
+    /// Where the file system can.
+    Auto,
+    /// Or the copy fails.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// How an existing sink is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backup {
+    /// The naming rule.
+    pub method: BackupMethod,
+    /// What is added to the name by the simple rule; `~` unless set.
+    pub suffix: OsString,
+}
+
+/// The naming rules of `--backup`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackupMethod {
+    /// `name~`.
+    Simple,
+    /// `name.~1~`, `name.~2~`, ...
+    Numbered,
+    /// Numbered where numbered ones exist, simple otherwise.
+    Existing,
+}
+
+/// How bytes are moved.
+#[derive(Clone, Debug)]
+pub struct Moving {
+    /// Worker threads.
+    pub workers: usize,
+    /// Size of an object: larger files are split over workers.
+    pub object: ObjectSize,
+    /// Bytes per read and write; `None` lets the engine choose by the way it takes.
+    pub block: Option<usize>,
+    /// Reads go past the page cache.
+    pub direct_read: bool,
+    /// Writes go past the page cache.
+    pub direct_write: bool,
+    /// The source is dropped from the page cache behind the reader.
+    pub fadvise_read: bool,
+    /// The sink is written back and dropped from the page cache behind the writer.
+    pub fadvise_write: bool,
+    /// Reading of one block overlaps writing of another (io_uring); `None` lets the engine choose.
+    pub double_buffer: Option<bool>,
+    /// Digest of each file, from the same read.
+    pub digest: Option<(Algorithm, HashForm)>,
+    /// Whether the copy is read back and compared.
+    pub verify: Verify,
+    /// First byte of each source file to copy.
+    pub offset: ByteOffset,
+    /// Most bytes of each source file to copy.
+    pub length: Option<ByteLen>,
+    /// Where the first copied byte goes; `None` for the same offset.
+    pub sink_offset: Option<ByteOffset>,
+}
+
+/// The form of a file's digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashForm {
+    /// The algorithm's own value, which every other tool prints.
+    Plain,
+    /// msum's hash tree with leaves of this many bytes.
+    Tree(ObjectSize),
+    /// The values of the tree's leaves, one after the other (`--check-tree`).
+    Leaves(ObjectSize),
+}
+
+/// Whether and how the copy is compared with its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verify {
+    /// Not at all.
+    No,
+    /// Each object is read back after it was written, and its digest compared with that of what was read.
+    ReadBack,
+}
+
+/// What is printed about each file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Print {
+    /// Its digest, on standard output.
+    pub hash: bool,
+    /// Bytes, seconds and rate, on standard error.
+    pub stats: bool,
+    /// The source's name instead of the sink's in both.
+    pub source_name: bool,
+}
+
+impl Default for CopyRules {
+    /// `cp` without options.
+    fn default() -> CopyRules {
+        CopyRules {
+            recursive: false,
+            dereference: Dereference::Always,
+            preserve: Preserve::default(),
+            existing: Existing::Overwrite,
+            force: false,
+            remove_destination: false,
+            update: false,
+            verbose: false,
+            one_file_system: false,
+            make: Make::Copy,
+            sparse: SparseRule::Auto,
+            reflink: Reflink::Auto,
+            backup: None,
+            attributes_only: false,
+            copy_contents: false,
+            skip_chmod: false,
+        }
+    }
+}
+
+impl Moving {
+    /// The measured defaults for a machine with this many processors.
+    pub fn for_processors(processors: usize) -> Moving {
+        Moving {
+            workers: processors.clamp(1, limits::WORKERS_MAX),
+            object: ObjectSize::DEFAULT,
+            block: None,
+            direct_read: false,
+            direct_write: false,
+            fadvise_read: false,
+            fadvise_write: false,
+            double_buffer: None,
+            digest: None,
+            verify: Verify::No,
+            offset: ByteOffset(0),
+            length: None,
+            sink_offset: None,
+        }
+    }
+}

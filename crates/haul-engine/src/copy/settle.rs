@@ -1,0 +1,92 @@
+//! The end of a file and of a directory: the source is looked at again, metadata is set, and who waits is told.
+
+use super::directory::Directory;
+use super::error::CopyError;
+use super::file::{FileMove, SinkState};
+use super::job::Job;
+use super::metadata;
+use super::pipeline::{Moved, changed};
+use super::report::{FileFigures, HashLine, Tally};
+use haul_model::{ByteOffset, ByteRange};
+use haul_sys::metadata::{Times, set_times_fd};
+use haul_sys::stat::stat_fd;
+use haul_sys::{FileKind, Stat, Timespec, open};
+use std::sync::Arc;
+
+/// The modification time of a sink that is not complete: older than every source.
+const UNFINISHED: Times = Times { atime: None, mtime: Some(Timespec { sec: 0, nsec: 0 }) };
+
+/// Ends a file whose bytes were moved, or not. Metadata comes last and times last of all, so that a sink with
+/// its source's modification time is a finished one.
+pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyError>) {
+    let settled = moved.and_then(|moved| {
+        if source_moved_on(file) {
+            return Err(changed(file));
+        }
+        metadata::settle_file(job, file)?;
+        Ok(moved)
+    });
+    match settled {
+        Ok(moved) => tell(job, file, &moved),
+        Err(error) => give_up(job, file, &error),
+    }
+    Tally::add(&job.tally.files_done, 1);
+    leave(job, &file.parent);
+}
+
+/// Whether the source is no longer what it was when it was opened. Pipes and devices have no state to compare.
+fn source_moved_on(file: &FileMove) -> bool {
+    let was = &file.source_stat;
+    let same = |now: Stat| now.size == was.size && now.mtime == was.mtime;
+    was.kind == FileKind::Regular && !stat_fd(&file.source).is_ok_and(same)
+}
+
+fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
+    let print = &job.settings.print;
+    if let (true, Some(hash)) = (print.hash, &moved.hash) {
+        let name = if print.source_name { file.source_path() } else { file.sink_path() };
+        let moving = &job.settings.moving;
+        let (offset, length) = file.part.map_or((moving.offset, moving.length), |part| (part.0, part.1));
+        let part = (offset != ByteOffset(0) || length.is_some())
+            .then(|| ByteRange::between(offset.0, offset.0 + moved.bytes));
+        job.report.hashed(&HashLine { name: &name, digests: &hash.digests, tree: hash.tree, part });
+    }
+    if job.report.wants_figures() {
+        job.report.finished(&FileFigures {
+            source: &file.source_path(),
+            sink: &file.sink_path(),
+            bytes: moved.bytes,
+            took: file.begun.elapsed(),
+        });
+    }
+}
+
+/// Leaves a file that failed in a state nobody takes for finished: one that a stop cut off and that this job
+/// made is removed; any other keeps what it has under a modification time of 1970, older than every source,
+/// so that `--update` copies it again.
+fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
+    let interrupted = matches!(error, CopyError::Interrupted { .. });
+    if interrupted && file.sink_state == SinkState::New {
+        // Best effort: what can't be removed is still named.
+        let _ = open::unlink_at(file.parent.sink(), &*file.sink_name);
+    } else if file.sink_is_regular {
+        let _ = set_times_fd(&file.sink, UNFINISHED);
+    }
+    if interrupted {
+        job.was_cut_off(file.sink_path());
+    } else {
+        job.fail(error);
+    }
+}
+
+/// One thing beneath a directory is through; settles the directory if it was the last, and so on upward.
+pub(crate) fn leave(job: &Job<'_>, directory: &Arc<Directory>) {
+    let mut current = directory;
+    while current.one_is_through() {
+        metadata::settle_directory(job, current);
+        match &current.parent {
+            Some(parent) => current = parent,
+            None => return,
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The lock around [`Schedule`]: worker threads ask, wait and hand work back here.
+
+use haul_plan::{Next, Schedule};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What a worker is handed.
+#[derive(Debug)]
+pub(crate) enum Turn<D, F> {
+    /// Take entries from this walk; give it back by [`Pool::offer_walk`] if more is left in it.
+    Walk(D),
+    /// Take objects from this open file until none is left.
+    Help(F),
+}
+
+/// The workers' meeting place: one schedule, shared.
+#[derive(Debug)]
+pub(crate) struct Pool<'a, D, F> {
+    schedule: Mutex<Schedule<D, F>>,
+    wake: Condvar,
+    idle: AtomicUsize,
+    stop: &'a AtomicBool,
+}
+
+impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
+    /// A pool without work. When `stop` turns true, what waits is forgotten and workers end after their turn.
+    pub(crate) fn new(stop: &'a AtomicBool) -> Pool<'a, D, F> {
+        Pool { schedule: Mutex::new(Schedule::new()), wake: Condvar::new(), idle: AtomicUsize::new(0), stop }
+    }
+
+    /// Whether the job was told to stop.
+    pub(crate) fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Adds a walk, or gives one back.
+    pub(crate) fn offer_walk(&self, walk: D) {
+        self.schedule().offer_walk(walk);
+        self.wake_one();
+    }
+
+    /// Opens a file for helpers.
+    pub(crate) fn offer_file(&self, file: F) {
+        self.schedule().offer_file(file);
+        self.wake.notify_all();
+    }
+
+    /// Closes a file for helpers.
+    pub(crate) fn close_file(&self, file: &F) {
+        self.schedule().close_file(file);
+    }
+
+    /// Whether some worker has nothing to do, so that sharing is worth its price.
+    pub(crate) fn someone_is_idle(&self) -> bool {
+        self.idle.load(Ordering::Relaxed) > 0
+    }
+
+    /// Runs `workers` threads until no work is left. Each makes its own state by `begin` and takes every turn
+    /// with it; `turn` may offer more work.
+    pub(crate) fn run<W>(
+        &self,
+        workers: usize,
+        begin: impl Fn() -> W + Sync,
+        turn: impl Fn(&mut W, Turn<D, F>) + Sync,
+    ) {
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    let mut worker = begin();
+                    while let Some(next) = self.take() {
+                        let _turn = TurnGuard { pool: self };
+                        turn(&mut worker, next);
+                    }
+                });
+            }
+        });
+    }
+
+    fn take(&self) -> Option<Turn<D, F>> {
+        let mut schedule = self.schedule();
+        loop {
+            if self.stopping() {
+                // The walks are dropped outside the lock: closing directories is no work to hold it for.
+                let forgotten = schedule.clear();
+                drop(schedule);
+                drop(forgotten);
+                self.wake.notify_all();
+                return None;
+            }
+            match schedule.next() {
+                Next::Walk(walk) => return Some(Turn::Walk(walk)),
+                Next::Help(file) => return Some(Turn::Help(file)),
+                Next::Finished => return None,
+                Next::Wait => {
+                    self.idle.fetch_add(1, Ordering::Relaxed);
+                    schedule = self.wake.wait(schedule).unwrap_or_else(PoisonError::into_inner);
+                    self.idle.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn wake_one(&self) {
+        if self.someone_is_idle() {
+            self.wake.notify_one();
+        }
+    }
+
+    fn schedule(&self) -> MutexGuard<'_, Schedule<D, F>> {
+        // The schedule is whole between any two of its calls, so a worker that panicked leaves it usable.
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reports the end of a turn even when it panics: the other workers must not wait for it forever.
+struct TurnGuard<'a, 'b, D: Send, F: Clone + PartialEq + Send> {
+    pool: &'a Pool<'b, D, F>,
+}
+
+impl<D: Send, F: Clone + PartialEq + Send> Drop for TurnGuard<'_, '_, D, F> {
+    fn drop(&mut self) {
+        if self.pool.schedule().done() {
+            self.pool.wake.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_end_when_the_last_work_is_done() {
+        let stop = AtomicBool::new(false);
+        let pool: Pool<'_, u32, u8> = Pool::new(&stop);
+        let seen = AtomicUsize::new(0);
+        pool.offer_walk(12);
+        pool.run(
+            4,
+            || (),
+            |(), turn| {
+                let Turn::Walk(depth) = turn else { panic!("no file was offered") };
+                seen.fetch_add(1, Ordering::Relaxed);
+                for _ in 0..2 {
+                    if depth > 0 {
+                        pool.offer_walk(depth - 1);
+                    }
+                }
+            },
+        );
+        assert_eq!(seen.load(Ordering::Relaxed), (1 << 13) - 1);
+    }
+
+    #[test]
+    fn a_stopped_pool_forgets_what_waits() {
+        let stop = AtomicBool::new(false);
+        let pool: Pool<'_, u32, u8> = Pool::new(&stop);
+        let seen = AtomicUsize::new(0);
+        (0..100).for_each(|walk| pool.offer_walk(walk));
+        pool.run(
+            2,
+            || (),
+            |(), _| {
+                seen.fetch_add(1, Ordering::Relaxed);
+                stop.store(true, Ordering::Relaxed);
+            },
+        );
+        assert!(seen.load(Ordering::Relaxed) <= 2);
+    }
+}

@@ -1,0 +1,290 @@
+//! The job itself: workers that take orders, hash, and hand results on in order.
+
+use super::counters::Counters;
+use super::lanes::LaneHands;
+use super::order::{Order, Orders, Outcome, SumError, Task, Work};
+use super::serial::hash_in_order;
+use super::settings::{ENTRIES_PER_TURN, Settings, WINDOW};
+use super::source::Opened;
+use super::split::{Progress, Split};
+use super::window::Window;
+use crate::pool::{Pool, Turn};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Hashes what `orders` brings, and calls `sink` with every ticket and what became of its order, strictly in the
+/// order of the tickets. Returns early once `stop` is true; results not yet handed on are then lost.
+///
+/// Memory is bounded by the workers' buffers and by [`WINDOW`] results, whatever the number and size of files.
+pub fn run<O: Orders>(
+    settings: &Settings,
+    orders: O,
+    counters: &Counters,
+    stop: &AtomicBool,
+    sink: impl FnMut(O::Ticket, Outcome) + Send,
+) {
+    let job = Job {
+        settings,
+        counters,
+        pool: Pool::new(stop),
+        feed: Mutex::new(Feed { orders, issued: 0, ended: false }),
+        handed_on: AtomicU64::new(0),
+        out: Mutex::new(Out { window: Window::new(), sink, parked: false }),
+        stop,
+    };
+    job.pool.offer_walk(Hand::Feed);
+    let begin = || LaneHands::new(settings);
+    job.pool.run(settings.workers, begin, |hands, turn| match turn {
+        Turn::Walk(Hand::Feed) => job.take_from_feed(hands),
+        Turn::Walk(Hand::Batch(batch)) => job.work_through(batch, hands),
+        Turn::Help(shared) => job.help(&shared, hands),
+    });
+}
+
+/// One order with its place in the row.
+#[derive(Debug)]
+pub(super) struct Entry<T> {
+    pub(super) number: u64,
+    pub(super) ticket: T,
+    pub(super) task: Task,
+    /// Whether the file is to be hashed by itself, because lanes would be slower.
+    pub(super) alone: bool,
+}
+
+/// What waits for a worker besides open files.
+enum Hand<T> {
+    /// The right to ask for orders. There is one in the job; it lies aside while the window is full.
+    Feed,
+    /// Orders that a worker took and could not begin because it met a large file.
+    Batch(VecDeque<Entry<T>>),
+}
+
+pub(super) struct Job<'a, O: Orders, S> {
+    pub(super) settings: &'a Settings,
+    pub(super) counters: &'a Counters,
+    pub(super) stop: &'a AtomicBool,
+    pool: Pool<'a, Hand<O::Ticket>, Shared<O::Ticket>>,
+    feed: Mutex<Feed<O>>,
+    /// How many results have left the window.
+    handed_on: AtomicU64,
+    out: Mutex<Out<O::Ticket, S>>,
+}
+
+struct Feed<O> {
+    orders: O,
+    issued: u64,
+    ended: bool,
+}
+
+struct Out<T, S> {
+    window: Window<(T, Outcome)>,
+    sink: S,
+    /// Whether the feed lies aside until results have left.
+    parked: bool,
+}
+
+/// A split file in the schedule; equal only to itself.
+struct Shared<T>(Arc<SharedFile<T>>);
+
+struct SharedFile<T> {
+    split: Split,
+    number: u64,
+    ticket: Mutex<Option<T>>,
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Shared(Arc::clone(&self.0))
+    }
+}
+
+impl<T> PartialEq for Shared<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// What the feed says after a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FeedState {
+    More,
+    Full,
+    Ended,
+}
+
+impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
+    fn take_from_feed(&self, hands: &mut LaneHands) {
+        let mut batch = VecDeque::new();
+        let state = self.pull(ENTRIES_PER_TURN, false, &mut batch);
+        match state {
+            FeedState::More => self.pool.offer_walk(Hand::Feed),
+            FeedState::Full if self.park() => {}
+            FeedState::Full => self.pool.offer_walk(Hand::Feed),
+            FeedState::Ended => {}
+        }
+        self.work_through(batch, hands);
+    }
+
+    /// Takes up to `max` orders that ask for work; those that ask for nothing get their result at once. With
+    /// `only_ready` it never waits, neither for the feed nor for who fills it.
+    fn pull(&self, max: usize, only_ready: bool, batch: &mut VecDeque<Entry<O::Ticket>>) -> FeedState {
+        let feed = if only_ready { self.feed.try_lock().ok() } else { Some(lock(&self.feed)) };
+        let Some(mut feed) = feed else { return FeedState::More };
+        let mut idle = Vec::new();
+        let mut state = FeedState::More;
+        for taken in 0.. {
+            if feed.ended {
+                state = FeedState::Ended;
+                break;
+            }
+            if feed.issued - self.handed_on.load(Ordering::Acquire) >= WINDOW {
+                state = FeedState::Full;
+                break;
+            }
+            let may_wait = taken == 0 && !only_ready;
+            if batch.len() >= max || idle.len() >= max || !(may_wait || feed.orders.ready()) {
+                break;
+            }
+            let Some(Order { ticket, work }) = feed.orders.next() else {
+                feed.ended = true;
+                continue;
+            };
+            let number = feed.issued;
+            feed.issued += 1;
+            match work {
+                Work::Hash(task) => {
+                    self.counters.found_file();
+                    batch.push_back(Entry { number, ticket, task, alone: false });
+                }
+                Work::Nothing => idle.push((number, ticket, Outcome::Nothing)),
+                Work::Failed(error) => idle.push((number, ticket, Outcome::Failed(error))),
+            }
+        }
+        drop(feed);
+        for (number, ticket, outcome) in idle {
+            self.hand_in(number, ticket, outcome);
+        }
+        state
+    }
+
+    /// Lays the feed aside until results have left the window; false if they have left meanwhile.
+    fn park(&self) -> bool {
+        let issued = lock(&self.feed).issued;
+        let mut out = lock(&self.out);
+        out.parked = issued - out.window.handed_on() >= WINDOW;
+        out.parked
+    }
+
+    /// Puts a result in its place and hands on all whose turn has come.
+    fn hand_in(&self, number: u64, ticket: O::Ticket, outcome: Outcome) {
+        let mut guard = lock(&self.out);
+        let out = &mut *guard;
+        out.window.put(number, (ticket, outcome));
+        let mut left = false;
+        while let Some((ticket, outcome)) = out.window.pop() {
+            if !self.stop.load(Ordering::Relaxed) {
+                (out.sink)(ticket, outcome);
+            }
+            left = true;
+        }
+        if left {
+            self.handed_on.store(out.window.handed_on(), Ordering::Release);
+            if std::mem::take(&mut out.parked) {
+                drop(guard);
+                self.pool.offer_walk(Hand::Feed);
+            }
+        }
+    }
+
+    pub(super) fn finish(&self, entry: Entry<O::Ticket>, result: Result<super::Sums, SumError>) {
+        self.finish_as(entry.number, entry.ticket, result);
+    }
+
+    fn finish_as(&self, number: u64, ticket: O::Ticket, result: Result<super::Sums, SumError>) {
+        self.counters.done_file();
+        let outcome = match result {
+            Ok(sums) => Outcome::Done(sums),
+            Err(error) => Outcome::Failed(error),
+        };
+        self.hand_in(number, ticket, outcome);
+    }
+
+    /// More orders for a worker that hashes files side by side; whether there may be more still.
+    pub(super) fn pull_ready(&self, max: usize, batch: &mut VecDeque<Entry<O::Ticket>>) -> bool {
+        self.pull(max, true, batch) == FeedState::More
+    }
+
+    /// Gives entries back for any worker to take.
+    pub(super) fn give_back(&self, batch: VecDeque<Entry<O::Ticket>>) {
+        if !batch.is_empty() {
+            self.pool.offer_walk(Hand::Batch(batch));
+        }
+    }
+
+    fn work_through(&self, mut batch: VecDeque<Entry<O::Ticket>>, hands: &mut LaneHands) {
+        while let Some(entry) = batch.pop_front() {
+            if self.pool.stopping() {
+                return;
+            }
+            if !entry.alone && hands.may_take(&entry.task.recipe) {
+                batch.push_front(entry);
+                self.side_by_side(&mut batch, hands);
+                continue;
+            }
+            match Opened::open(&entry.task, self.settings) {
+                Err(error) => self.finish(entry, Err(error)),
+                Ok(opened) => {
+                    if opened.len() > self.settings.object.bytes() {
+                        self.give_back(std::mem::take(&mut batch));
+                    }
+                    self.counters.found_bytes(opened.len());
+                    self.hash_alone(entry, opened, hands);
+                }
+            }
+        }
+    }
+
+    /// Hashes one open file, with the help of others where that is possible.
+    pub(super) fn hash_alone(&self, entry: Entry<O::Ticket>, opened: Opened, hands: &mut LaneHands) {
+        let Settings { object, workers, .. } = *self.settings;
+        let recipe = Arc::clone(&entry.task.recipe);
+        match Split::plan(opened, &recipe, object, hands, workers) {
+            Ok(split) => {
+                let Entry { number, ticket, .. } = entry;
+                let shared = Shared(Arc::new(SharedFile { split, number, ticket: Mutex::new(Some(ticket)) }));
+                self.pool.offer_file(shared.clone());
+                self.help(&shared, hands);
+            }
+            Err(opened) => {
+                let result = match hands.block() {
+                    Ok(buffer) => hash_in_order(&opened, &recipe, buffer, self.counters, self.stop),
+                    Err(error) => Err(error),
+                };
+                self.finish(entry, result);
+            }
+        }
+    }
+
+    /// Takes pieces of a shared file until none is left.
+    fn help(&self, shared: &Shared<O::Ticket>, hands: &mut LaneHands) {
+        let file = &shared.0;
+        while let Some(piece) = file.split.take() {
+            if file.split.all_taken() {
+                self.pool.close_file(shared);
+            }
+            let progress = file.split.work(piece, hands, self.counters, self.pool.stopping());
+            if let Progress::Last = progress
+                && let Some(ticket) = lock(&file.ticket).take()
+            {
+                self.finish_as(file.number, ticket, file.split.finish());
+            }
+        }
+        self.pool.close_file(shared);
+    }
+}
+
+/// What these locks guard is whole between any two statements, so a worker that panicked leaves it usable.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

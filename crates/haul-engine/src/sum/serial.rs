@@ -1,0 +1,191 @@
+//! One worker, one source, from its first byte to its last.
+
+use super::counters::Counters;
+use super::order::{SumError, Sums};
+use super::settings::{Form, Recipe};
+use super::source::{Opened, Reach};
+use haul_digest::{Algorithm, Digest, Hasher, tree};
+use haul_model::{ByteLen, ByteRange};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Hashes an open source in order. `buffer` takes one read after the other.
+pub(super) fn hash_in_order(
+    opened: &Opened,
+    recipe: &Recipe,
+    buffer: &mut [u8],
+    counters: &Counters,
+    stop: &AtomicBool,
+) -> Result<Sums, SumError> {
+    let mut course = Course::new(recipe);
+    let mut take = |bytes: &[u8]| {
+        course.update(bytes);
+        counters.done_bytes(bytes.len() as u64);
+        if stop.load(Ordering::Relaxed) { Err(SumError::Stopped) } else { Ok(()) }
+    };
+    let range = match opened.reach() {
+        Reach::Spent => ByteRange::default(),
+        Reach::Range(range) => read_range(opened, range, buffer, &mut take)?,
+        Reach::Stream { skip, most } => read_stream(opened, skip, most, buffer, &mut take)?,
+    };
+    opened.check_unchanged()?;
+    // What tells no size (a pipe, a file of /proc) counts as whole unless a part was asked for.
+    let partial = match opened.reach() {
+        Reach::Range(wanted) => wanted != ByteRange::between(0, opened.size()),
+        Reach::Stream { skip, most } => skip > 0 || most < u64::MAX,
+        Reach::Spent => false,
+    };
+    Ok(course.finish(range, partial))
+}
+
+/// Reads a range of a file; returns what there was of it. A file may tell a size and hold less (those of sysfs
+/// do): its end is believed if size and time stay the same, which the caller checks.
+fn read_range(
+    opened: &Opened,
+    range: ByteRange,
+    buffer: &mut [u8],
+    take: &mut impl FnMut(&[u8]) -> Result<(), SumError>,
+) -> Result<ByteRange, SumError> {
+    let mut at = range.start.0;
+    while at < range.end.0 {
+        let want = buffer.len().min(usize::try_from(range.end.0 - at).unwrap_or(usize::MAX));
+        let got = opened.read_at(at, &mut buffer[..want])?;
+        if got == 0 {
+            break;
+        }
+        take(&buffer[..got])?;
+        at += got as u64;
+    }
+    Ok(ByteRange::between(range.start.0, at))
+}
+
+fn read_stream(
+    opened: &Opened,
+    skip: u64,
+    most: u64,
+    buffer: &mut [u8],
+    take: &mut impl FnMut(&[u8]) -> Result<(), SumError>,
+) -> Result<ByteRange, SumError> {
+    let last = skip.saturating_add(most);
+    let mut at: u64 = 0;
+    while at < last {
+        let target = if at < skip { skip } else { last };
+        let want = buffer.len().min(usize::try_from(target - at).unwrap_or(usize::MAX));
+        let got = opened.read_stream(at, &mut buffer[..want])?;
+        if got == 0 {
+            break;
+        }
+        if at >= skip {
+            take(&buffer[..got])?;
+        }
+        at += got as u64;
+    }
+    Ok(ByteRange::between(skip.min(at), at))
+}
+
+/// All digests of a recipe in the making, fed in order.
+pub(super) struct Course {
+    form: Form,
+    runners: Vec<Runner>,
+}
+
+/// One digest in the making.
+enum Runner {
+    Plain(Hasher),
+    Tree(Box<tree::TreeHasher>),
+    Subtrees(Box<Subtrees>),
+}
+
+impl Course {
+    pub(super) fn new(recipe: &Recipe) -> Course {
+        let runner = |&algorithm: &Algorithm| match recipe.form {
+            Form::Plain => Runner::Plain(Hasher::new(algorithm)),
+            Form::Tree { leaf, subtree: None } => {
+                Runner::Tree(Box::new(tree::TreeHasher::new(algorithm, leaf)))
+            }
+            Form::Tree { leaf, subtree: Some(size) } => {
+                Runner::Subtrees(Box::new(Subtrees::new(algorithm, leaf, size)))
+            }
+        };
+        Course { form: recipe.form, runners: recipe.algorithms.iter().map(runner).collect() }
+    }
+
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        for runner in &mut self.runners {
+            match runner {
+                Runner::Plain(hasher) => hasher.update(bytes),
+                Runner::Tree(hasher) => hasher.update(bytes),
+                Runner::Subtrees(subtrees) => subtrees.update(bytes),
+            }
+        }
+    }
+
+    pub(super) fn finish(self, range: ByteRange, partial: bool) -> Sums {
+        let mut subtrees = Vec::new();
+        let mut digests = Vec::with_capacity(self.runners.len());
+        for runner in self.runners {
+            digests.push(match runner {
+                Runner::Plain(hasher) => hasher.finish(),
+                Runner::Tree(hasher) => hasher.finish(),
+                Runner::Subtrees(runner) => {
+                    let (root, roots) = runner.finish();
+                    subtrees.push(roots);
+                    root
+                }
+            });
+        }
+        Sums { range, partial, digests, leaves: leaves_of(self.form, range), subtrees }
+    }
+}
+
+/// How many leaves the tree of a range has; 1 for a plain digest.
+pub(super) fn leaves_of(form: Form, range: ByteRange) -> u64 {
+    match form {
+        Form::Plain => 1,
+        Form::Tree { leaf, .. } => tree::TreeShape::new(ByteLen(range.len()), leaf).leaf_count().max(1),
+    }
+}
+
+/// A tree whose subtrees' roots are kept.
+struct Subtrees {
+    algorithm: Algorithm,
+    leaf: ByteLen,
+    size: u64,
+    room: u64,
+    current: tree::TreeHasher,
+    roots: Vec<Digest>,
+}
+
+impl Subtrees {
+    fn new(algorithm: Algorithm, leaf: ByteLen, size: ByteLen) -> Subtrees {
+        let current = tree::TreeHasher::new(algorithm, leaf);
+        Subtrees { algorithm, leaf, size: size.0, room: size.0, current, roots: Vec::new() }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let now = rest.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
+            let (head, tail) = rest.split_at(now);
+            self.current.update(head);
+            self.room -= now as u64;
+            if self.room == 0 {
+                self.close();
+            }
+            rest = tail;
+        }
+    }
+
+    fn close(&mut self) {
+        let next = tree::TreeHasher::new(self.algorithm, self.leaf);
+        self.roots.push(std::mem::replace(&mut self.current, next).finish());
+        self.room = self.size;
+    }
+
+    /// The root of all and those of the subtrees; an empty file has one, of no bytes.
+    fn finish(mut self) -> (Digest, Vec<Digest>) {
+        if self.room < self.size || self.roots.is_empty() {
+            self.close();
+        }
+        (tree::root_of(self.algorithm, &self.roots), self.roots)
+    }
+}

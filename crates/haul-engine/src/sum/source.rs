@@ -1,0 +1,160 @@
+//! One source, open: what is to be read of it, reading it, and whether it stayed the same meanwhile.
+
+use super::order::{Source, SumError, Task};
+use super::settings::Settings;
+use haul_model::{ByteOffset, ByteRange};
+use haul_sys::cache::{self, Advice};
+use haul_sys::dir::CWD;
+use haul_sys::direct::{self, Alignment};
+use haul_sys::open::{open_source_at, open_stream_at};
+use haul_sys::{FileKind, Follow, Stat, stat, transfer};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A source that is being read.
+#[derive(Debug)]
+pub(super) struct Opened {
+    fd: OwnedFd,
+    /// The facts before the first read; `None` for what has no lasting contents.
+    before: Option<Stat>,
+    reach: Reach,
+    direct: Option<Alignment>,
+    drop_behind: bool,
+}
+
+/// What of a source is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Bytes at offsets.
+    Range(ByteRange),
+    /// As many bytes as come, after `skip` of them, but not more than `most`.
+    Stream { skip: u64, most: u64 },
+    /// Nothing: the stream was read before.
+    Spent,
+}
+
+impl Opened {
+    /// Opens what the task names.
+    pub(super) fn open(task: &Task, settings: &Settings) -> Result<Opened, SumError> {
+        let (fd, start) = open_fd(&task.source).map_err(SumError::Open)?;
+        let facts = stat::stat_fd(&fd).map_err(SumError::Open)?;
+        let reach = match facts.kind {
+            FileKind::Directory => return Err(SumError::Directory),
+            _ if matches!(task.source, Source::StdinAgain) => Reach::Spent,
+            FileKind::Regular if facts.size > 0 => Reach::Range(range_of(task, start, facts.size)),
+            _ => {
+                let most = task.length.map_or(u64::MAX, |length| length.0);
+                Reach::Stream { skip: task.offset.0, most }
+            }
+        };
+        let before = (facts.kind == FileKind::Regular).then_some(facts);
+        let seekable = matches!(reach, Reach::Range(_));
+        let mut opened = Opened { fd, before, reach, direct: None, drop_behind: settings.drop_behind };
+        if settings.direct && seekable {
+            opened.direct = direct::probe_read(&opened.fd).map_err(SumError::Open)?;
+        }
+        if settings.drop_behind && opened.direct.is_none() && seekable {
+            // Advice that the file system doesn't take changes nothing about the bytes.
+            let _ = cache::advise_all(&opened.fd, Advice::Sequential);
+        }
+        Ok(opened)
+    }
+
+    pub(super) fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    /// Bytes to be hashed as far as they are known; 0 for a stream.
+    pub(super) fn len(&self) -> u64 {
+        if let Reach::Range(range) = self.reach { range.len() } else { 0 }
+    }
+
+    /// The size of the file before its first byte was read; 0 where it has none.
+    pub(super) fn size(&self) -> u64 {
+        self.before.map_or(0, |facts| facts.size)
+    }
+
+    /// Reads the file's bytes from `at` into `buffer` until it is full or the file ends.
+    pub(super) fn read_at(&self, at: u64, buffer: &mut [u8]) -> Result<usize, SumError> {
+        let failed = |source| SumError::Read { at: ByteOffset(at), source };
+        let Some(alignment) = self.direct else {
+            let read = transfer::read_at(&self.fd, at, buffer).map_err(failed)?;
+            if self.drop_behind {
+                let range = ByteRange::between(at, at + read as u64);
+                let _ = cache::advise(&self.fd, range, Advice::DontNeed);
+            }
+            return Ok(read);
+        };
+        let block = u64::from(alignment.offset);
+        if at.is_multiple_of(block) && (buffer.len() as u64).is_multiple_of(block) {
+            return direct::read_at(&self.fd, at, buffer, alignment).map_err(failed);
+        }
+        // A range that begins or ends within a block: the few bytes around it go through a buffer of their own.
+        self.read_unaligned(at, buffer, alignment).map_err(failed)
+    }
+
+    fn read_unaligned(&self, at: u64, buffer: &mut [u8], alignment: Alignment) -> io::Result<usize> {
+        let block = u64::from(alignment.offset);
+        let start = at / block * block;
+        let skip = (at - start) as usize;
+        let len = (skip + buffer.len()).next_multiple_of(block as usize);
+        let mut wide = haul_sys::buffer::AlignedBuffer::new(len)?;
+        let read = direct::read_at(&self.fd, start, &mut wide, alignment)?;
+        let got = read.saturating_sub(skip).min(buffer.len());
+        buffer[..got].copy_from_slice(&wide[skip..skip + got]);
+        Ok(got)
+    }
+
+    /// Reads on in a stream until `buffer` is full or the stream ends.
+    pub(super) fn read_stream(&self, at: u64, buffer: &mut [u8]) -> Result<usize, SumError> {
+        transfer::read_stream(&self.fd, buffer)
+            .map_err(|source| SumError::Read { at: ByteOffset(at), source })
+    }
+
+    /// Whether the file is still the one whose size and time were noted before the first read.
+    pub(super) fn check_unchanged(&self) -> Result<(), SumError> {
+        let Some(before) = self.before else { return Ok(()) };
+        let at = ByteOffset(0);
+        let now = stat::stat_fd(&self.fd).map_err(|source| SumError::Read { at, source })?;
+        let same = now.size == before.size && now.mtime == before.mtime;
+        if same { Ok(()) } else { Err(SumError::Changed) }
+    }
+}
+
+/// The bytes of a regular file of `size` bytes that a task wants, reading being at `start`.
+fn range_of(task: &Task, start: u64, size: u64) -> ByteRange {
+    let first = start.saturating_add(task.offset.0).min(size);
+    let end = task.length.map_or(size, |length| first.saturating_add(length.0).min(size));
+    ByteRange::between(first, end)
+}
+
+/// The open source, and where in it reading begins (more than 0 only for a standard input that stands within a
+/// file).
+fn open_fd(source: &Source) -> io::Result<(OwnedFd, u64)> {
+    match source {
+        Source::Beneath(dir, name) => Ok((open_source_at(dir, name.as_c_str(), Follow::No, false)?, 0)),
+        Source::Path(path) => {
+            let facts = stat::stat_at(CWD, path.as_os_str(), Follow::Yes)?;
+            let waits = !matches!(facts.kind, FileKind::Regular | FileKind::Directory);
+            let fd = if waits {
+                open_stream_at(CWD, path.as_os_str(), Follow::Yes)?
+            } else {
+                open_source_at(CWD, path.as_os_str(), Follow::Yes, false)?
+            };
+            Ok((fd, 0))
+        }
+        Source::Stdin | Source::StdinAgain => {
+            let mut file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+            let start = file.stream_position().unwrap_or(0);
+            if file.metadata().is_ok_and(|facts| facts.is_file() && facts.len() > 0)
+                && matches!(source, Source::Stdin)
+            {
+                // Whoever shares the descriptor finds it at the end, as after any reader.
+                let end = file.metadata()?.len();
+                file.seek(SeekFrom::Start(end.max(start)))?;
+            }
+            Ok((file.into(), start))
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! One file that several workers hash at once, piece by piece.
+
+use super::counters::Counters;
+use super::lanes::LaneHands;
+use super::order::{SumError, Sums};
+use super::serial::{Course, leaves_of};
+use super::settings::{Form, Recipe};
+use super::source::{Opened, Reach};
+use haul_digest::tree::{TreeAssembly, TreeShape, root_of};
+use haul_digest::{Algorithm, Assembly, Digest, Hasher, Part, PartHasher, PartPlace};
+use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, ObjectIndex, ObjectSize};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// An open file cut into pieces, which any worker may take.
+#[derive(Debug)]
+pub(super) struct Split {
+    opened: Opened,
+    recipe: Arc<Recipe>,
+    range: ByteRange,
+    cut: Cut,
+    /// The next piece nobody has taken.
+    next: AtomicU64,
+    joint: Mutex<Joint>,
+}
+
+/// How the file is cut.
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    /// Into objects whose digests combine.
+    Objects(Geometry),
+    /// Into runs of leaves: as many in each as `unit` bytes hold, a multiple of the leaf.
+    Leaves { shape: TreeShape, unit: u64, side_by_side: bool },
+}
+
+/// What the finished pieces have come to.
+#[derive(Debug)]
+struct Joint {
+    pieces_left: u64,
+    failure: Option<SumError>,
+    sums: Vec<Joined>,
+}
+
+#[derive(Debug)]
+enum Joined {
+    Parts(Assembly),
+    Tree(TreeAssembly),
+    /// The roots of the subtrees, each one a piece.
+    Subtrees(Vec<Option<Digest>>),
+}
+
+/// What a worker brings back from one piece: for each algorithm a part, leaves with the number of the first, or
+/// the root of a subtree.
+enum Brought {
+    Parts(Vec<Part>),
+    Leaves(u64, Vec<Vec<Digest>>),
+    Roots(Vec<Digest>),
+}
+
+/// Whether the file is done with the piece just brought.
+pub(super) enum Progress {
+    /// Pieces are left, or others are still at theirs.
+    Going,
+    /// It was the last one of all.
+    Last,
+}
+
+impl Split {
+    /// The cut of an open file, if sharing it is worth it: `None` where it is one piece, or is no range of
+    /// a file, or has a digest that must be fed in order.
+    pub(super) fn plan(
+        opened: Opened,
+        recipe: &Arc<Recipe>,
+        object: ObjectSize,
+        hands: &LaneHands,
+        workers: usize,
+    ) -> Result<Split, Opened> {
+        let Reach::Range(range) = opened.reach() else { return Err(opened) };
+        if !recipe.splits() {
+            return Err(opened);
+        }
+        let len = ByteLen(range.len());
+        let cut = match recipe.form {
+            Form::Plain => Cut::Objects(Geometry::new(len, object)),
+            Form::Tree { leaf, subtree } => {
+                let shape = TreeShape::new(len, leaf);
+                let lanes = hands.leaves_in_lanes(recipe, shape, workers);
+                let unit = match (subtree, lanes) {
+                    (Some(size), _) => size.0,
+                    (None, Some(lanes)) => leaf.0.saturating_mul(lanes as u64),
+                    (None, None) => leaf.0,
+                };
+                let unit = if subtree.is_some() { unit } else { whole_leaves(unit, object) };
+                Cut::Leaves { shape, unit, side_by_side: lanes.is_some() }
+            }
+        };
+        if cut.pieces() <= 1 && !matches!(cut, Cut::Leaves { side_by_side: true, .. }) {
+            return Err(opened);
+        }
+        let sums = recipe.algorithms.iter().map(|&algorithm| cut.joined(algorithm, recipe.form)).collect();
+        let joint = Joint { pieces_left: cut.pieces(), failure: None, sums };
+        let recipe = Arc::clone(recipe);
+        Ok(Split { opened, recipe, range, cut, next: AtomicU64::new(0), joint: Mutex::new(joint) })
+    }
+
+    /// The next piece for a worker; `None` once all are taken.
+    pub(super) fn take(&self) -> Option<u64> {
+        let piece = self.next.fetch_add(1, Ordering::Relaxed);
+        (piece < self.cut.pieces()).then_some(piece)
+    }
+
+    /// Whether there is nothing left to take.
+    pub(super) fn all_taken(&self) -> bool {
+        self.next.load(Ordering::Relaxed) >= self.cut.pieces()
+    }
+
+    /// Hashes one piece and joins it with the others. After a failure the pieces that are left are only counted.
+    pub(super) fn work(
+        &self,
+        piece: u64,
+        hands: &mut LaneHands,
+        counters: &Counters,
+        stopped: bool,
+    ) -> Progress {
+        let broken = self.lock().failure.is_some();
+        let brought = match () {
+            () if broken => None,
+            () if stopped => Some(Err(SumError::Stopped)),
+            () => Some(self.hash(piece, hands, counters)),
+        };
+        let mut joint = self.lock();
+        match brought {
+            Some(Ok(brought)) => joint.add(piece, brought),
+            Some(Err(error)) if joint.failure.is_none() => joint.failure = Some(error),
+            _ => {}
+        }
+        joint.pieces_left -= 1;
+        if joint.pieces_left == 0 { Progress::Last } else { Progress::Going }
+    }
+
+    /// The digests, once the last piece is there.
+    pub(super) fn finish(&self) -> Result<Sums, SumError> {
+        let (failure, sums) = {
+            let mut joint = self.lock();
+            (joint.failure.take(), std::mem::take(&mut joint.sums))
+        };
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        self.opened.check_unchanged()?;
+        let len = ByteLen(self.range.len());
+        let misfit = |error: &dyn std::fmt::Display| SumError::Assembly(error.to_string());
+        let (mut digests, mut subtrees) = (Vec::new(), Vec::new());
+        for (&algorithm, joined) in self.recipe.algorithms.iter().zip(sums) {
+            digests.push(match (joined, self.cut) {
+                (Joined::Parts(assembly), _) => assembly.finish(len).map_err(|error| misfit(&error))?,
+                (Joined::Tree(assembly), Cut::Leaves { shape, .. }) => {
+                    assembly.finish(shape).map_err(|error| misfit(&error))?
+                }
+                (Joined::Subtrees(roots), _) => {
+                    let roots: Option<Vec<Digest>> = roots.into_iter().collect();
+                    let roots = roots.ok_or_else(|| misfit(&"a subtree is missing"))?;
+                    let root = root_of(algorithm, &roots);
+                    subtrees.push(roots);
+                    root
+                }
+                (Joined::Tree(_), Cut::Objects(_)) => unreachable!("trees are cut into leaves"),
+            });
+        }
+        let partial = self.range != ByteRange::between(0, self.opened.size());
+        let leaves = leaves_of(self.recipe.form, self.range);
+        Ok(Sums { range: self.range, partial, digests, leaves, subtrees })
+    }
+
+    fn hash(&self, piece: u64, hands: &mut LaneHands, counters: &Counters) -> Result<Brought, SumError> {
+        match self.cut {
+            Cut::Objects(geometry) => self.hash_object(geometry, ObjectIndex(piece), hands, counters),
+            Cut::Leaves { shape, unit, side_by_side } => {
+                self.hash_leaves(shape, piece, unit, side_by_side, hands, counters)
+            }
+        }
+    }
+
+    fn hash_object(
+        &self,
+        geometry: Geometry,
+        index: ObjectIndex,
+        hands: &mut LaneHands,
+        counters: &Counters,
+    ) -> Result<Brought, SumError> {
+        let Some(object) = geometry.object(index) else { unreachable!("only objects of the file are taken") };
+        let place = PartPlace { offset: object.range.start, whole: geometry.count() == 1 };
+        let algorithms = self.recipe.algorithms.iter();
+        let mut hashers: Vec<_> = algorithms.map(|&algorithm| PartHasher::new(algorithm, place)).collect();
+        self.read(object.range, hands.block()?, |bytes| {
+            hashers.iter_mut().for_each(|hasher| hasher.update(bytes));
+            counters.done_bytes(bytes.len() as u64);
+        })?;
+        Ok(Brought::Parts(hashers.into_iter().map(PartHasher::finish).collect()))
+    }
+
+    fn hash_leaves(
+        &self,
+        shape: TreeShape,
+        piece: u64,
+        unit: u64,
+        side_by_side: bool,
+        hands: &mut LaneHands,
+        counters: &Counters,
+    ) -> Result<Brought, SumError> {
+        let per_unit = unit / shape.leaf_size().0;
+        let first = piece * per_unit;
+        let last = (first + per_unit).min(shape.leaf_count());
+        let subtrees = matches!(self.recipe.form, Form::Tree { subtree: Some(_), .. });
+        if subtrees && !side_by_side {
+            // The roots of a large subtree are made in passing: its leaves may be too many to keep.
+            let ranges = (shape.range_of(first), shape.range_of(last - 1));
+            let (Some(head), Some(tail)) = ranges else { unreachable!("the leaves are the file's") };
+            let whole = Form::Tree { leaf: shape.leaf_size(), subtree: None };
+            let recipe = Recipe { algorithms: self.recipe.algorithms.clone(), form: whole };
+            let mut course = Course::new(&recipe);
+            self.read(ByteRange { start: head.start, end: tail.end }, hands.block()?, |bytes| {
+                course.update(bytes);
+                counters.done_bytes(bytes.len() as u64);
+            })?;
+            return Ok(Brought::Roots(course.finish(head, false).digests));
+        }
+        let digests = if side_by_side {
+            let algorithm = self.recipe.algorithms[0];
+            let read = |at: ByteOffset, buffer: &mut [u8]| {
+                self.fill(at.0, buffer)?;
+                counters.done_bytes(buffer.len() as u64);
+                Ok(())
+            };
+            vec![hands.hash_leaves(algorithm, shape, first..last, read)?]
+        } else {
+            self.hash_one_by_one(shape, first..last, hands, counters)?
+        };
+        if !subtrees {
+            return Ok(Brought::Leaves(first, digests));
+        }
+        let algorithms = self.recipe.algorithms.iter();
+        Ok(Brought::Roots(algorithms.zip(&digests).map(|(&alg, leaves)| root_of(alg, leaves)).collect()))
+    }
+
+    fn hash_one_by_one(
+        &self,
+        shape: TreeShape,
+        leaves: std::ops::Range<u64>,
+        hands: &mut LaneHands,
+        counters: &Counters,
+    ) -> Result<Vec<Vec<Digest>>, SumError> {
+        let algorithms = &self.recipe.algorithms;
+        let mut digests = vec![Vec::new(); algorithms.len()];
+        for leaf in leaves {
+            let Some(range) = shape.range_of(leaf) else { unreachable!("the leaves are the file's") };
+            let mut hashers: Vec<_> = algorithms.iter().map(|&alg| Hasher::new(alg)).collect();
+            self.read(range, hands.block()?, |bytes| {
+                hashers.iter_mut().for_each(|hasher| hasher.update(bytes));
+                counters.done_bytes(bytes.len() as u64);
+            })?;
+            for (column, hasher) in digests.iter_mut().zip(hashers) {
+                column.push(hasher.finish());
+            }
+        }
+        Ok(digests)
+    }
+
+    /// Reads a range of the cut (which counts from the range's own first byte) block by block.
+    fn read(&self, range: ByteRange, buffer: &mut [u8], mut take: impl FnMut(&[u8])) -> Result<(), SumError> {
+        let mut at = range.start.0;
+        while at < range.end.0 {
+            let want = buffer.len().min(usize::try_from(range.end.0 - at).unwrap_or(usize::MAX));
+            self.fill(at, &mut buffer[..want])?;
+            take(&buffer[..want]);
+            at += want as u64;
+        }
+        Ok(())
+    }
+
+    /// Fills the buffer from a place of the cut. A file that ends before has changed.
+    fn fill(&self, at: u64, buffer: &mut [u8]) -> Result<(), SumError> {
+        let got = self.opened.read_at(self.range.start.0 + at, buffer)?;
+        if got == buffer.len() { Ok(()) } else { Err(SumError::Changed) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Joint> {
+        self.joint.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cut {
+    fn pieces(self) -> u64 {
+        match self {
+            Cut::Objects(geometry) => geometry.count(),
+            Cut::Leaves { shape, unit, .. } => {
+                let len = shape.leaf_count().saturating_mul(shape.leaf_size().0);
+                len.div_ceil(unit)
+            }
+        }
+    }
+
+    fn joined(self, algorithm: Algorithm, form: Form) -> Joined {
+        match (self, form) {
+            (Cut::Objects(geometry), _) => {
+                Joined::Parts(Assembly::new(algorithm, geometry.object_size()))
+            }
+            (Cut::Leaves { .. }, Form::Tree { subtree: Some(_), .. }) => {
+                Joined::Subtrees(vec![None; usize::try_from(self.pieces()).unwrap_or(usize::MAX)])
+            }
+            (Cut::Leaves { .. }, _) => Joined::Tree(TreeAssembly::new(algorithm)),
+        }
+    }
+}
+
+impl Joint {
+    fn add(&mut self, piece: u64, brought: Brought) {
+        match brought {
+            Brought::Parts(parts) => {
+                for (joined, part) in self.sums.iter_mut().zip(parts) {
+                    if let Joined::Parts(assembly) = joined {
+                        assembly.add(ObjectIndex(piece), part);
+                    }
+                }
+            }
+            Brought::Leaves(first, columns) => {
+                for (joined, leaves) in self.sums.iter_mut().zip(columns) {
+                    if let Joined::Tree(assembly) = joined {
+                        (first..).zip(leaves).for_each(|(leaf, digest)| assembly.add(leaf, digest));
+                    }
+                }
+            }
+            Brought::Roots(roots) => {
+                for (joined, root) in self.sums.iter_mut().zip(roots) {
+                    if let Joined::Subtrees(all) = joined {
+                        all[piece as usize] = Some(root);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A run of leaves of at least `unit` bytes that is worth taking: small leaves are taken an object at a time.
+fn whole_leaves(unit: u64, object: ObjectSize) -> u64 {
+    if unit >= object.bytes() { unit } else { unit * (object.bytes() / unit) }
+}

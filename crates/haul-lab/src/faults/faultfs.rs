@@ -1,0 +1,171 @@
+//! The owner's side of a file system with faults: mounting it, its rules, what happened so far.
+
+use super::pass::Pass;
+use super::rules::{Action, Op, RuleError, Rules};
+use fuser::{BackgroundSession, MountOption};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use thiserror::Error;
+
+/// A mounted file system with faults. Close it; dropping it unmounts too, but can't say what went wrong.
+#[derive(Debug)]
+pub struct FaultFs {
+    session: BackgroundSession,
+    control: Arc<Mutex<Control>>,
+}
+
+/// A fault that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fired {
+    /// The operation.
+    pub op: Op,
+    /// The path from the root, by which the file was opened.
+    pub path: PathBuf,
+    /// Offset of its first byte, 0 for operations without bytes.
+    pub from: u64,
+    /// What was done to it.
+    pub action: Action,
+}
+
+/// The file system could not be mounted.
+#[derive(Debug, Error)]
+pub enum FaultFsError {
+    /// The rules can't be read.
+    #[error("cannot read the fault rules in {}: {source}", path.display())]
+    Read {
+        /// Where they stand.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The rules can't be understood.
+    #[error(transparent)]
+    Rules(#[from] RuleError),
+    /// The mount failed.
+    #[error("cannot mount {} on {}: {source}", from.display(), on.display())]
+    Mount {
+        /// The source directory.
+        from: PathBuf,
+        /// The mount point.
+        on: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl FaultFs {
+    /// Shows the directory `source` at `mountpoint`, an empty directory, with the faults of `rules`. Needs
+    /// `/dev/fuse`, and root or the program `fusermount3`.
+    ///
+    /// # Errors
+    /// [`FaultFsError::Mount`].
+    pub fn mount(source: &Path, mountpoint: &Path, rules: Rules) -> Result<Self, FaultFsError> {
+        Self::start(source, mountpoint, Control { rules, file: None, fired: Vec::new(), log: false })
+    }
+
+    /// The same with rules that stand in a file, which is read again whenever it has changed; a file that
+    /// can't be understood leaves the rules as they were. Faults are told on standard error.
+    ///
+    /// # Errors
+    /// [`FaultFsError`], also for rules that are wrong from the start.
+    pub fn mount_with_file(source: &Path, mountpoint: &Path, rules: &Path) -> Result<Self, FaultFsError> {
+        let mut file = RulesFile { path: rules.to_owned(), version: None };
+        let rules = file.changed()?.unwrap_or_default();
+        Self::start(source, mountpoint, Control { rules, file: Some(file), fired: Vec::new(), log: true })
+    }
+
+    fn start(source: &Path, mountpoint: &Path, control: Control) -> Result<Self, FaultFsError> {
+        let fail = |e| FaultFsError::Mount { from: source.to_owned(), on: mountpoint.to_owned(), source: e };
+        let root = fs::canonicalize(source).map_err(fail)?;
+        let control = Arc::new(Mutex::new(control));
+        let shared = Arc::clone(&control);
+        let mut options = vec![MountOption::FSName("haul-faultfs".into()), MountOption::DefaultPermissions];
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root {
+            options.extend([MountOption::AllowOther, MountOption::Dev, MountOption::Suid]);
+        }
+        let pass = Pass::new(root, shared, is_root);
+        let session = fuser::spawn_mount2(pass, mountpoint, &options).map_err(fail)?;
+        Ok(Self { session, control })
+    }
+
+    /// Other rules from now on.
+    pub fn set_rules(&self, rules: Rules) {
+        lock(&self.control).rules = rules;
+    }
+
+    /// The faults so far, in their order.
+    pub fn fired(&self) -> Vec<Fired> {
+        lock(&self.control).fired.clone()
+    }
+
+    /// Waits until someone else unmounts it.
+    pub fn wait(self) -> io::Result<()> {
+        let panicked = || io::Error::other("the file system's thread panicked");
+        self.session.guard.join().map_err(|_| panicked())?
+    }
+
+    /// Unmounts it and waits for its thread.
+    pub fn close(self) {
+        self.session.join();
+    }
+}
+
+/// What the file system and its owner share.
+#[derive(Debug)]
+pub(super) struct Control {
+    rules: Rules,
+    file: Option<RulesFile>,
+    fired: Vec<Fired>,
+    log: bool,
+}
+
+pub(super) fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
+    control.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Control {
+    /// The actions for an operation on these bytes, noted as fired.
+    pub(super) fn meet(&mut self, op: Op, path: &Path, from: u64, to: u64) -> Vec<Action> {
+        match self.file.as_mut().map(RulesFile::changed) {
+            Some(Ok(Some(rules))) => self.rules = rules,
+            Some(Err(error)) => eprintln!("faultfs: {error}; the rules stay as they were"),
+            Some(Ok(None)) | None => {}
+        }
+        let actions = self.rules.meet(op, path.as_os_str().as_bytes(), from, to);
+        for &action in &actions {
+            let fired = Fired { op, path: path.to_owned(), from, action };
+            if self.log {
+                eprintln!("faultfs: {fired:?}");
+            }
+            self.fired.push(fired);
+        }
+        actions
+    }
+}
+
+/// Rules that stand in a file, and which version of it was read.
+#[derive(Debug)]
+struct RulesFile {
+    path: PathBuf,
+    version: Option<(u64, u64, i64, i64)>,
+}
+
+impl RulesFile {
+    /// The rules, if they are not those that were read before.
+    fn changed(&mut self) -> Result<Option<Rules>, FaultFsError> {
+        let fail = |source| FaultFsError::Read { path: self.path.clone(), source };
+        let meta = fs::metadata(&self.path).map_err(fail)?;
+        let version = Some((meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()));
+        if version == self.version {
+            return Ok(None);
+        }
+        let text = fs::read_to_string(&self.path).map_err(fail)?;
+        self.version = version;
+        Ok(Some(text.parse()?))
+    }
+}

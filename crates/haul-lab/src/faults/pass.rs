@@ -1,0 +1,251 @@
+//! What each operation does to the source, and where the rules come in.
+
+use super::faultfs::{Control, lock};
+use super::nodes::{Nodes, attr, errno_of, kind, seconds_of};
+use super::rules::{Action, Op};
+use fuser::{FileAttr, FileType, Request, TimeOrNow};
+use rustix::fs as sys;
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// The file system as the kernel talks to it, one request at a time.
+pub(super) struct Pass {
+    pub(super) nodes: Nodes,
+    control: Arc<Mutex<Control>>,
+    pub(super) open: HashMap<u64, Open>,
+    last: u64,
+    is_root: bool,
+}
+
+/// Something open, by the path it was opened by.
+pub(super) enum Open {
+    File(File, PathBuf),
+    List(Vec<(u64, FileType, OsString)>),
+}
+
+impl Pass {
+    /// Over the directory `root`; with root's rights, new entries go to the one who asks for them.
+    pub(super) fn new(root: PathBuf, control: Arc<Mutex<Control>>, is_root: bool) -> Self {
+        Self { nodes: Nodes::new(root), control, open: HashMap::new(), last: 0, is_root }
+    }
+
+    /// Meets the rules for an operation without bytes: `Ok(true)` if it is to be dropped.
+    pub(super) fn meet(&self, op: Op, path: &Path) -> Result<bool, Errno> {
+        let actions = lock(&self.control).meet(op, path, 0, 0);
+        let mut dropped = false;
+        for action in actions {
+            match action {
+                Action::Errno(errno) => return Err(errno),
+                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Drop => dropped = true,
+                Action::Short(_) | Action::Flip { .. } => {}
+            }
+        }
+        Ok(dropped)
+    }
+
+    pub(super) fn file(&self, handle: u64) -> Result<(&File, &Path), Errno> {
+        match self.open.get(&handle) {
+            Some(Open::File(file, path)) => Ok((file, path)),
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    /// What `ino` is now. A file that has lost its name is still there for who holds it open.
+    pub(super) fn look(&mut self, ino: u64) -> Result<FileAttr, Errno> {
+        let path = self.nodes.path(ino)?.to_owned();
+        let found = self.nodes.look(&path);
+        if found.is_ok_and(|attr| attr.ino == ino) {
+            return found;
+        }
+        let held = self.open.values().filter_map(|open| match open {
+            Open::File(file, _) => file.metadata().ok(),
+            Open::List(_) => None,
+        });
+        held.filter(|meta| meta.ino() == ino).map(|meta| attr(ino, &meta)).next().ok_or(Errno::NOENT)
+    }
+
+    pub(super) fn keep(&mut self, open: Open) -> u64 {
+        self.last += 1;
+        self.open.insert(self.last, open);
+        self.last
+    }
+
+    pub(super) fn open_file(
+        &mut self,
+        path: PathBuf,
+        flags: i32,
+        more: OFlags,
+        mode: Mode,
+    ) -> Result<u64, Errno> {
+        // The kernel positions appending writes and truncates by itself; direct I/O would bind us to alignment.
+        let flags = OFlags::from_bits_retain(flags.cast_unsigned())
+            - (OFlags::APPEND | OFlags::DIRECT | OFlags::TRUNC | OFlags::CREATE | OFlags::EXCL);
+        let file = sys::openat(CWD, self.nodes.real(&path), flags | more | OFlags::CLOEXEC, mode)?;
+        Ok(self.keep(Open::File(file.into(), path)))
+    }
+
+    /// Meets the rules for making `name`, makes it and gives it to the one who asked for it.
+    pub(super) fn make(
+        &mut self,
+        request: &Request<'_>,
+        parent: u64,
+        name: &OsStr,
+        make: impl FnOnce(&Path) -> Result<(), Errno>,
+    ) -> Result<FileAttr, Errno> {
+        let path = self.nodes.child(parent, name)?;
+        self.meet(Op::Create, &path)?;
+        let real = self.nodes.real(&path);
+        make(&real)?;
+        self.own(request, &real)?;
+        self.nodes.look(&path)
+    }
+
+    pub(super) fn own(&self, request: &Request<'_>, real: &Path) -> Result<(), Errno> {
+        if !self.is_root || request.uid() == 0 {
+            return Ok(());
+        }
+        let (uid, gid) = (Uid::from_raw(request.uid()), Gid::from_raw(request.gid()));
+        sys::chownat(CWD, real, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    pub(super) fn remove(&self, parent: u64, name: &OsStr, flags: AtFlags) -> Result<(), Errno> {
+        let path = self.nodes.child(parent, name)?;
+        self.meet(Op::Remove, &path)?;
+        sys::unlinkat(CWD, self.nodes.real(&path), flags)
+    }
+
+    pub(super) fn read_at(&self, handle: u64, from: u64, size: u32) -> Result<Vec<u8>, Errno> {
+        let (file, path) = self.file(handle)?;
+        let mut bytes = vec![0; size as usize];
+        let count = file.read_at(&mut bytes, from).map_err(|e| errno_of(&e))?;
+        bytes.truncate(count);
+        let actions = lock(&self.control).meet(Op::Read, path, from, from + count as u64);
+        for action in actions {
+            match action {
+                Action::Errno(errno) => return Err(errno),
+                Action::Short(most) => bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX)),
+                Action::Flip { at, bit } => turn_over(&mut bytes, from, at, bit),
+                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Drop => {}
+            }
+        }
+        Ok(bytes)
+    }
+
+    pub(super) fn write_at(&self, handle: u64, from: u64, data: &[u8]) -> Result<usize, Errno> {
+        let (file, path) = self.file(handle)?;
+        let actions = lock(&self.control).meet(Op::Write, path, from, from + data.len() as u64);
+        let mut bytes = std::borrow::Cow::Borrowed(data);
+        let mut dropped = false;
+        for action in actions {
+            match action {
+                Action::Errno(errno) => return Err(errno),
+                Action::Short(most) => bytes.to_mut().truncate(usize::try_from(most).unwrap_or(usize::MAX)),
+                Action::Flip { at, bit } => turn_over(bytes.to_mut(), from, at, bit),
+                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Drop => dropped = true,
+            }
+        }
+        if dropped {
+            return Ok(bytes.len());
+        }
+        file.write_at(&bytes, from).map_err(|e| errno_of(&e))
+    }
+
+    pub(super) fn truncate(&self, path: &Path, handle: Option<u64>, size: u64) -> Result<(), Errno> {
+        let actions = lock(&self.control).meet(Op::Truncate, path, size, size + 1);
+        for action in actions {
+            match action {
+                Action::Errno(errno) => return Err(errno),
+                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Short(_) | Action::Flip { .. } | Action::Drop => {}
+            }
+        }
+        match handle {
+            Some(handle) => self.file(handle)?.0.set_len(size),
+            None => File::options().write(true).open(self.nodes.real(path)).and_then(|f| f.set_len(size)),
+        }
+        .map_err(|e| errno_of(&e))
+    }
+
+    pub(super) fn set_properties(&self, path: &Path, change: &Change) -> Result<(), Errno> {
+        if change.is_nothing() || self.meet(Op::SetAttr, path)? {
+            return Ok(());
+        }
+        let real = self.nodes.real(path);
+        if change.uid.is_some() || change.gid.is_some() {
+            let (uid, gid) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
+            sys::chownat(CWD, &real, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        if let Some(mode) = change.mode {
+            sys::chmodat(CWD, &real, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?;
+        }
+        if change.atime.is_some() || change.mtime.is_some() {
+            let times =
+                Timestamps { last_access: timespec(change.atime), last_modification: timespec(change.mtime) };
+            sys::utimensat(CWD, &real, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn list(&self, ino: u64) -> Result<Vec<(u64, FileType, OsString)>, Errno> {
+        let path = self.nodes.path(ino)?;
+        self.meet(Op::List, path)?;
+        let mut list = vec![(ino, FileType::Directory, ".".into()), (1, FileType::Directory, "..".into())];
+        for entry in fs::read_dir(self.nodes.real(path)).map_err(|e| errno_of(&e))? {
+            let entry = entry.map_err(|e| errno_of(&e))?;
+            let what = entry.file_type().map_err(|e| errno_of(&e))?;
+            list.push((entry.ino(), kind(what), entry.file_name()));
+        }
+        Ok(list)
+    }
+
+    pub(super) fn xattr<T>(&self, ino: u64, get: impl FnOnce(&Path) -> Result<T, Errno>) -> Result<T, Errno> {
+        let path = self.nodes.path(ino)?;
+        self.meet(Op::Xattr, path)?;
+        get(&self.nodes.real(path))
+    }
+}
+
+/// What a setattr request changes beside the length.
+pub(super) struct Change {
+    pub(super) mode: Option<u32>,
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
+    pub(super) atime: Option<TimeOrNow>,
+    pub(super) mtime: Option<TimeOrNow>,
+}
+
+impl Change {
+    fn is_nothing(&self) -> bool {
+        let owner = self.uid.is_some() || self.gid.is_some();
+        !(owner || self.mode.is_some() || self.atime.is_some() || self.mtime.is_some())
+    }
+}
+
+fn timespec(time: Option<TimeOrNow>) -> Timespec {
+    let time = match time {
+        None => return Timespec { tv_sec: 0, tv_nsec: sys::UTIME_OMIT },
+        Some(TimeOrNow::Now) => return Timespec { tv_sec: 0, tv_nsec: sys::UTIME_NOW },
+        Some(TimeOrNow::SpecificTime(time)) => time,
+    };
+    let (tv_sec, tv_nsec) = seconds_of(time);
+    Timespec { tv_sec, tv_nsec }
+}
+
+/// Turns one bit over if its byte is among `bytes`, which begin at offset `from`.
+fn turn_over(bytes: &mut [u8], from: u64, at: u64, bit: u8) {
+    let index = at.checked_sub(from).and_then(|i| usize::try_from(i).ok());
+    if let Some(byte) = index.and_then(|i| bytes.get_mut(i)) {
+        *byte ^= 1 << bit;
+    }
+}

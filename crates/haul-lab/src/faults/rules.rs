@@ -1,0 +1,409 @@
+//! The rules of faults: which operation on which bytes of which file goes wrong, and how.
+//!
+//! One rule a line, fields separated by blanks, `#` begins a comment:
+//!
+//! ```text
+//! GLOB          OP     BYTES        ACTION           [after N] [times N]
+//! *.dat         read   4096..8192   errno EIO
+//! *             write  1048576..    errno ENOSPC
+//! dir/a\ b      read   0..          flip 70000.3     times 1
+//! *             write  ..           drop
+//! *             read   ..           short 100
+//! ```
+//!
+//! The glob is matched against the path from the root of the file system: `*` stands for any bytes, `/` too,
+//! `?` for one byte, and `\` takes the next byte as it is. BYTES is `FROM..TO`, each may be missing.
+//! `after N` lets the first N matching operations pass, `times N` ends the rule after N faults.
+
+use rustix::io::Errno;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// Rules in their order, each with the number of times it was met so far.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    rules: Vec<Rule>,
+}
+
+/// One line of the rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Matched against the path, as bytes.
+    pub glob: Vec<u8>,
+    /// Which operation.
+    pub op: Op,
+    /// First byte that counts.
+    pub from: u64,
+    /// The byte after the last that counts.
+    pub to: u64,
+    /// What happens.
+    pub action: Action,
+    /// Operations that still pass before the first fault.
+    pub after: u64,
+    /// Faults that are left.
+    pub times: u64,
+}
+
+/// An operation that can be made to fail. Only [`Op::Read`], [`Op::Write`] and [`Op::Truncate`] have bytes; the
+/// others match every range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Reading bytes of a file.
+    Read,
+    /// Writing bytes to a file.
+    Write,
+    /// fsync and fdatasync.
+    Fsync,
+    /// Opening a file that exists.
+    Open,
+    /// Making a file, directory, link or node.
+    Create,
+    /// Reserving space by fallocate.
+    Allocate,
+    /// Changing a file's length; its byte is the new end.
+    Truncate,
+    /// Changing mode, owner or times.
+    SetAttr,
+    /// Listing a directory.
+    List,
+    /// Removing a name.
+    Remove,
+    /// Giving a new name, by rename; the path is the old one.
+    Rename,
+    /// Reading, setting or removing an extended attribute.
+    Xattr,
+}
+
+/// What happens to an operation that a rule matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It fails with this error.
+    Errno(Errno),
+    /// At most this many bytes are read or written.
+    Short(u64),
+    /// This bit (0 to 7) of the byte at this offset of the file is turned over on its way.
+    Flip {
+        /// Offset in the file.
+        at: u64,
+        /// Bit of the byte.
+        bit: u8,
+    },
+    /// A write or sync says that all went well and does nothing.
+    Drop,
+    /// It takes this many milliseconds longer.
+    Delay(u64),
+}
+
+/// A line of the rules that can't be understood.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("line {line} of the fault rules: {what}")]
+pub struct RuleError {
+    /// From 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl FromStr for Rules {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let mut rules = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let fields = split_fields(line);
+            if !fields.is_empty() {
+                rules.push(rule(&fields).map_err(|what| RuleError { line: index + 1, what })?);
+            }
+        }
+        Ok(Self { rules })
+    }
+}
+
+impl Rules {
+    /// The actions for an operation on bytes `from..to` of `path`, in the order of the rules, and counts them.
+    /// An operation without bytes gives an empty range.
+    pub fn meet(&mut self, op: Op, path: &[u8], from: u64, to: u64) -> Vec<Action> {
+        self.rules.iter_mut().filter_map(|rule| rule.meet(op, path, from, to)).collect()
+    }
+}
+
+impl Rule {
+    fn meet(&mut self, op: Op, path: &[u8], from: u64, to: u64) -> Option<Action> {
+        // A flip concerns the operations that carry its byte, whatever range the rule names beside it.
+        let (first, end) = match self.action {
+            Action::Flip { at, .. } => (self.from.max(at), self.to.min(at + 1)),
+            _ => (self.from, self.to),
+        };
+        let touches = if op.has_bytes() { from < end && first < to.max(from + 1) } else { true };
+        if self.op != op || self.times == 0 || !touches || !matches_glob(&self.glob, path) {
+            return None;
+        }
+        if self.after > 0 {
+            self.after -= 1;
+            return None;
+        }
+        self.times = self.times.saturating_sub(1);
+        Some(self.action)
+    }
+}
+
+impl Op {
+    const NAMES: [(&'static str, Self); 12] = [
+        ("read", Self::Read),
+        ("write", Self::Write),
+        ("fsync", Self::Fsync),
+        ("open", Self::Open),
+        ("create", Self::Create),
+        ("allocate", Self::Allocate),
+        ("truncate", Self::Truncate),
+        ("setattr", Self::SetAttr),
+        ("list", Self::List),
+        ("remove", Self::Remove),
+        ("rename", Self::Rename),
+        ("xattr", Self::Xattr),
+    ];
+
+    fn has_bytes(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Truncate)
+    }
+}
+
+/// Error numbers by the names that tests of copying need; any other is given as its number.
+const ERRNOS: [(&str, Errno); 18] = [
+    ("EPERM", Errno::PERM),
+    ("ENOENT", Errno::NOENT),
+    ("EINTR", Errno::INTR),
+    ("EIO", Errno::IO),
+    ("EAGAIN", Errno::AGAIN),
+    ("ENOMEM", Errno::NOMEM),
+    ("EACCES", Errno::ACCESS),
+    ("EEXIST", Errno::EXIST),
+    ("EXDEV", Errno::XDEV),
+    ("EINVAL", Errno::INVAL),
+    ("EFBIG", Errno::FBIG),
+    ("ENOSPC", Errno::NOSPC),
+    ("EROFS", Errno::ROFS),
+    ("EDQUOT", Errno::DQUOT),
+    ("ENOSYS", Errno::NOSYS),
+    ("ENOTSUP", Errno::NOTSUP),
+    ("ESTALE", Errno::STALE),
+    ("ETIMEDOUT", Errno::TIMEDOUT),
+];
+
+/// Splits at blanks that no backslash stands before; stops at a field that begins with `#`. Backslashes stay
+/// in: the glob reads them again.
+fn split_fields(line: &str) -> Vec<String> {
+    let mut fields = Vec::new();
+    let mut field = String::new();
+    let mut escaped = false;
+    for c in line.chars().chain([' ']) {
+        if c.is_whitespace() && !escaped {
+            if field.starts_with('#') {
+                return fields;
+            }
+            if !field.is_empty() {
+                fields.push(std::mem::take(&mut field));
+            }
+        } else {
+            field.push(c);
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    fields
+}
+
+fn rule(fields: &[String]) -> Result<Rule, String> {
+    let [glob, op, bytes, action, rest @ ..] = fields else {
+        return Err("a rule is GLOB OP BYTES ACTION".into());
+    };
+    let op = Op::NAMES
+        .iter()
+        .find(|(name, _)| name == op)
+        .ok_or_else(|| format!("no operation is called {op}"))?
+        .1;
+    let (from, to) = range(bytes)?;
+    let mut rest = rest.iter();
+    let mut argument = |what: &str| rest.next().ok_or_else(|| format!("{what} needs a value"));
+    let action = match action.as_str() {
+        "errno" => Action::Errno(errno(argument(action)?)?),
+        "short" => Action::Short(number(argument(action)?)?),
+        "flip" => flip(argument(action)?)?,
+        "drop" => Action::Drop,
+        "delay" => Action::Delay(number(argument(action)?)?),
+        _ => return Err(format!("no action is called {action}")),
+    };
+    if !fits(op, action) {
+        return Err(format!("{op:?} can't {}", fields[3]));
+    }
+    let mut rule = Rule { glob: glob.clone().into_bytes(), op, from, to, action, after: 0, times: u64::MAX };
+    while let Some(word) = rest.next() {
+        let count = number(rest.next().ok_or_else(|| format!("{word} needs a number"))?)?;
+        match word.as_str() {
+            "after" => rule.after = count,
+            "times" => rule.times = count,
+            _ => return Err(format!("'{word}' is neither after nor times")),
+        }
+    }
+    Ok(rule)
+}
+
+fn fits(op: Op, action: Action) -> bool {
+    match action {
+        Action::Errno(_) | Action::Delay(_) => true,
+        Action::Short(_) | Action::Flip { .. } => matches!(op, Op::Read | Op::Write),
+        Action::Drop => matches!(op, Op::Write | Op::Fsync | Op::SetAttr),
+    }
+}
+
+fn range(text: &str) -> Result<(u64, u64), String> {
+    let (from, to) = text.split_once("..").ok_or_else(|| format!("'{text}' is not FROM..TO"))?;
+    let from = if from.is_empty() { 0 } else { number(from)? };
+    let to = if to.is_empty() { u64::MAX } else { number(to)? };
+    if from < to { Ok((from, to)) } else { Err(format!("'{text}' holds no byte")) }
+}
+
+fn flip(text: &str) -> Result<Action, String> {
+    let (at, bit) = text.split_once('.').unwrap_or((text, "0"));
+    match (number(at)?, number(bit)?) {
+        (u64::MAX, _) => Err(format!("no file has a byte {at}")),
+        (at, bit @ 0..8) => Ok(Action::Flip { at, bit: u8::try_from(bit).unwrap_or(7) }),
+        _ => Err(format!("a byte has no bit {bit}")),
+    }
+}
+
+fn errno(text: &str) -> Result<Errno, String> {
+    if let Some((_, errno)) = ERRNOS.iter().find(|(name, _)| *name == text) {
+        return Ok(*errno);
+    }
+    match text.parse() {
+        Ok(number @ 1..4096) => Ok(Errno::from_raw_os_error(number)),
+        _ => Err(format!("no error is called {text}")),
+    }
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("'{text}' is not a whole number"))
+}
+
+/// Whether all of `path` matches. Remembers one star to go back to: linear for one star, never exponential.
+fn matches_glob(glob: &[u8], path: &[u8]) -> bool {
+    let (mut g, mut p) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while p < path.len() {
+        let (literal, width) = match glob.get(g) {
+            Some(b'\\') => (glob.get(g + 1), 2),
+            other => (other, 1),
+        };
+        if width == 1 && literal == Some(&b'*') {
+            star = Some((g + 1, p));
+            g += 1;
+        } else if literal == Some(&path[p]) || (width == 1 && literal == Some(&b'?')) {
+            g += width;
+            p += 1;
+        } else if let Some((after, from)) = star {
+            star = Some((after, from + 1));
+            (g, p) = (after, from + 1);
+        } else {
+            return false;
+        }
+    }
+    glob[g..].iter().all(|&byte| byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Rules {
+        text.parse().unwrap()
+    }
+
+    fn error(text: &str) -> String {
+        text.parse::<Rules>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn globs_match_whole_paths() {
+        let yes: [(&str, &str); 9] = [
+            ("*", ""),
+            ("*", "a/b"),
+            ("a", "a"),
+            ("*.dat", "d/x.dat"),
+            ("a*b*c", "a1b2b3c"),
+            ("?", "x"),
+            (r"\*", "*"),
+            (r"a\ b", "a b"),
+            ("**", "x"),
+        ];
+        let no: [(&str, &str); 7] =
+            [("a", "ab"), ("b", "ab"), ("?", ""), ("?", "ab"), (r"\*", "a"), ("*.dat", "x.dat2"), ("", "a")];
+        for (glob, path) in yes {
+            assert!(matches_glob(glob.as_bytes(), path.as_bytes()), "{glob} {path}");
+        }
+        for (glob, path) in no {
+            assert!(!matches_glob(glob.as_bytes(), path.as_bytes()), "{glob} {path}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_met_where_they_touch() {
+        let mut rules = rules("f read 100..200 errno EIO");
+        let mut hit = |from, to| !rules.meet(Op::Read, b"f", from, to).is_empty();
+        assert!(!hit(0, 100) && !hit(200, 300));
+        assert!(hit(0, 101) && hit(199, 300) && hit(150, 160) && hit(0, 1000));
+    }
+
+    #[test]
+    fn operations_and_paths_are_told_apart() {
+        let mut rules = rules("f fsync .. errno 5\n# nothing\n\ng fsync .. drop # says it is done");
+        assert_eq!(rules.meet(Op::Fsync, b"f", 0, 0), [Action::Errno(Errno::IO)]);
+        assert_eq!(rules.meet(Op::Fsync, b"g", 0, 0), [Action::Drop]);
+        assert_eq!(rules.meet(Op::Read, b"f", 0, 9), []);
+        assert_eq!(rules.meet(Op::Fsync, b"h", 0, 0), []);
+    }
+
+    #[test]
+    fn a_flip_waits_for_its_byte() {
+        let mut rules = rules("* write .. flip 70000.3 times 1");
+        assert_eq!(rules.meet(Op::Write, b"f", 0, 70_000), []);
+        assert_eq!(rules.meet(Op::Write, b"f", 70_000, 70_001), [Action::Flip { at: 70_000, bit: 3 }]);
+        assert_eq!(rules.meet(Op::Write, b"f", 70_000, 70_001), [], "once only");
+    }
+
+    #[test]
+    fn after_and_times_are_counted() {
+        let mut rules = rules("* write .. errno ENOSPC after 2 times 2");
+        let met: Vec<bool> = (0..6).map(|_| !rules.meet(Op::Write, b"f", 0, 1).is_empty()).collect();
+        assert_eq!(met, [false, false, true, true, false, false]);
+    }
+
+    #[test]
+    fn several_rules_apply_in_their_order() {
+        let mut rules = rules("* read .. delay 0\nf read .. short 10");
+        assert_eq!(rules.meet(Op::Read, b"f", 0, 100), [Action::Delay(0), Action::Short(10)]);
+    }
+
+    #[test]
+    fn bad_lines_are_named() {
+        assert_eq!(error("\nf read"), "line 2 of the fault rules: a rule is GLOB OP BYTES ACTION");
+        assert!(error("f fly .. drop").contains("no operation is called fly"));
+        assert!(error("f read 1-2 errno EIO").contains("'1-2' is not FROM..TO"));
+        assert!(error("f read 5..5 errno EIO").contains("holds no byte"));
+        assert!(error("f read .. explode").contains("no action is called explode"));
+        assert!(error("f read .. errno EWHAT").contains("no error is called EWHAT"));
+        assert!(error("f read .. errno").contains("errno needs a value"));
+        assert!(error("f read .. flip 1.8").contains("no bit 8"));
+        assert!(error("f read .. drop").contains("Read can't drop"));
+        assert!(error("f read .. short 1 times").contains("times needs a number"));
+        assert!(error("f read .. short 1 maybe 2").contains("neither after nor times"));
+    }
+
+    #[test]
+    fn every_error_name_is_its_number() {
+        for (name, expected) in ERRNOS {
+            let text = expected.raw_os_error().to_string();
+            assert_eq!(errno(name), Ok(expected));
+            assert_eq!(errno(&text), Ok(expected));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A crate depends only on floors below its own.
+
+use serde_json::Value;
+
+/// Where the crates live. A crate on a pure floor has no clock, no files and no sockets.
+pub const FLOORS: [(&str, Floor); 7] = [
+    ("haul-model", Floor { height: 0, is_pure: true }),
+    ("haul-digest", Floor { height: 1, is_pure: true }),
+    ("haul-plan", Floor { height: 1, is_pure: true }),
+    ("haul-sys", Floor { height: 2, is_pure: false }),
+    ("haul-engine", Floor { height: 4, is_pure: false }),
+    ("haul-cli", Floor { height: 5, is_pure: false }),
+    (LAB, Floor { height: 6, is_pure: false }),
+];
+
+/// The developers' crate: others may use it in their tests only.
+const LAB: &str = "haul-lab";
+
+/// A place in the house.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Floor {
+    /// 0 is the ground.
+    pub height: u8,
+    /// No clock, no files, no sockets.
+    pub is_pure: bool,
+}
+
+/// The floor of a crate, if the table knows it.
+pub fn floor_of(name: &str) -> Option<Floor> {
+    FLOORS.iter().find(|(known, _)| *known == name).map(|(_, floor)| *floor)
+}
+
+/// What is wrong with the workspace's crates, given what `cargo metadata --no-deps` says: crates without a
+/// floor or a purpose, and dependencies that don't lead downwards.
+pub fn breaches(metadata: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let name = package["name"].as_str().unwrap_or_default();
+        if package["description"].as_str().is_none_or(|text| text.trim().is_empty()) {
+            found.push(format!("{name} has no description"));
+        }
+        let Some(floor) = floor_of(name) else {
+            found.push(format!("{name} has no floor in the table"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            found.extend(upward(name, floor, dependency));
+        }
+    }
+    found
+}
+
+fn upward(name: &str, floor: Floor, dependency: &Value) -> Option<String> {
+    let to = dependency["name"].as_str().unwrap_or_default();
+    let is_test_only = dependency["kind"] == "dev";
+    if to == LAB {
+        return (!is_test_only).then(|| format!("{name} depends on {LAB}, which is for tests only"));
+    }
+    let Some(below) = floor_of(to) else {
+        // Only crates of the house have floors; one that the table forgot is told by its own entry.
+        return None;
+    };
+    (below.height >= floor.height)
+        .then(|| format!("{name} on floor {} depends on {to} on floor {}", floor.height, below.height))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn house(name: &str, to: &str, kind: Value) -> Value {
+        json!({"packages": [{"name": name, "description": "x", "dependencies": [{"name": to, "kind": kind}]}]})
+    }
+
+    #[test]
+    fn downward_passes() {
+        assert_eq!(breaches(&house("haul-cli", "haul-engine", Value::Null)), Vec::<String>::new());
+        assert_eq!(breaches(&house("haul-sys", "serde", Value::Null)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn upward_and_sideways_fail() {
+        assert_eq!(
+            breaches(&house("haul-plan", "haul-sys", Value::Null)),
+            ["haul-plan on floor 1 depends on haul-sys on floor 2"]
+        );
+        assert_eq!(
+            breaches(&house("haul-plan", "haul-digest", json!("dev"))),
+            ["haul-plan on floor 1 depends on haul-digest on floor 1"]
+        );
+    }
+
+    #[test]
+    fn the_lab_is_for_tests() {
+        assert_eq!(breaches(&house("haul-engine", LAB, json!("dev"))), Vec::<String>::new());
+        for kind in [Value::Null, json!("build")] {
+            assert_eq!(
+                breaches(&house("haul-engine", LAB, kind)),
+                ["haul-engine depends on haul-lab, which is for tests only"]
+            );
+        }
+    }
+
+    #[test]
+    fn strangers_and_crates_without_a_purpose_fail() {
+        let data = json!({"packages": [
+            {"name": "haul-attic", "description": "x", "dependencies": []},
+            {"name": "haul-model", "description": null, "dependencies": []},
+        ]});
+        assert_eq!(
+            breaches(&data),
+            ["haul-attic has no floor in the table", "haul-model has no description"]
+        );
+    }
+}

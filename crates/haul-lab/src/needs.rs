@@ -1,0 +1,95 @@
+//! What a test needs of the machine it runs on, and what happens where that is missing.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::{env, io};
+
+/// Set to 1, this variable turns every skip into a failure: a run that must prove everything sets it.
+pub const REQUIRE_ALL: &str = "HAUL_REQUIRE_ALL";
+
+/// Something that not every machine gives a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Root's rights: to mount, to change owners, to make devices.
+    Root,
+    /// A FUSE device that can be opened.
+    Fuse,
+    /// Loop devices.
+    Loop,
+    /// A program on the path.
+    Program(&'static str),
+}
+
+impl Need {
+    /// What is missing, as it is printed.
+    fn missing(self) -> Option<String> {
+        let met = match self {
+            Self::Root => rustix::process::geteuid().is_root(),
+            Self::Fuse => std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok(),
+            Self::Loop => std::path::Path::new("/dev/loop-control").exists(),
+            Self::Program(name) => {
+                let run =
+                    Command::new("sh").args(["-c", "command -v \"$0\"", name]).stdout(Stdio::null()).status();
+                run.is_ok_and(|status| status.success())
+            }
+        };
+        (!met).then(|| match self {
+            Self::Root => "root".into(),
+            Self::Fuse => "fuse".into(),
+            Self::Loop => "loop devices".into(),
+            Self::Program(name) => format!("the program {name}"),
+        })
+    }
+}
+
+/// True if all `needs` are met. Otherwise says `skipped: needs ...` on standard error, past the capture of
+/// the test harness, and gives false: the test returns at once.
+///
+/// # Panics
+/// Instead of giving false, where `HAUL_REQUIRE_ALL` is 1.
+#[track_caller]
+pub fn met_or_skip(needs: &[Need]) -> bool {
+    let strict = env::var_os(REQUIRE_ALL).is_some_and(|value| value == "1");
+    let Some(line) = verdict(needs.iter().filter_map(|need| need.missing()), strict) else { return true };
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    // A lost line loses nothing but the line.
+    let _ = writeln!(io::stderr(), "test {name} ... {line}");
+    false
+}
+
+/// The line that is printed for what is missing, if anything is.
+#[track_caller]
+fn verdict(missing: impl Iterator<Item = String>, strict: bool) -> Option<String> {
+    let missing: Vec<String> = missing.collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let line = format!("skipped: needs {}", missing.join(", "));
+    assert!(!strict, "{line}, and {REQUIRE_ALL}=1 forbids skipping");
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_not_missed() {
+        assert_eq!(Need::Program("sh").missing(), None);
+        assert_eq!(verdict([].into_iter(), true), None);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let missing = Need::Program("no-such-program-anywhere").missing();
+        assert_eq!(missing.as_deref(), Some("the program no-such-program-anywhere"));
+        let line = verdict(["root".to_owned(), "fuse".to_owned()].into_iter(), false);
+        assert_eq!(line.as_deref(), Some("skipped: needs root, fuse"));
+    }
+
+    #[test]
+    #[should_panic(expected = "skipped: needs root, and HAUL_REQUIRE_ALL=1 forbids skipping")]
+    fn a_strict_run_fails_instead() {
+        verdict(["root".to_owned()].into_iter(), true);
+    }
+}

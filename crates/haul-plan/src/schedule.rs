@@ -1,0 +1,149 @@
+//! Which work a free worker gets.
+//!
+//! Three kinds of work wait: directories still to be read, batches of entries handed back by a worker that met
+//! a large file, and open files with objects nobody has taken. New files come before help with an open one:
+//! two workers in one file share its inode's write lock, two workers in two files share nothing. Directories
+//! are taken last-in first-out, so the walk goes down before it goes on, and what waits is bounded by depth
+//! times batch size, whatever the number of files.
+
+/// What a worker that asks for work is told.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next<D, F> {
+    /// Take entries from this walk. Give it back by [`Schedule::offer_walk`] if more is left in it.
+    Walk(D),
+    /// Take objects from this open file until none is left.
+    Help(F),
+    /// Nothing now, but others are at work and may bring some.
+    Wait,
+    /// Nothing, and nobody is left who could bring any.
+    Finished,
+}
+
+/// The work of one job that waits for a worker. `D` is a walk (a directory or a list being read), `F` an open
+/// file that several workers may share.
+#[derive(Debug)]
+pub struct Schedule<D, F> {
+    walks: Vec<D>,
+    files: Vec<F>,
+    running: usize,
+}
+
+impl<D, F: Clone + PartialEq> Schedule<D, F> {
+    /// A schedule with nothing in it.
+    pub fn new() -> Schedule<D, F> {
+        Schedule { walks: Vec::new(), files: Vec::new(), running: 0 }
+    }
+
+    /// Adds a walk, or gives one back that has more entries.
+    pub fn offer_walk(&mut self, walk: D) {
+        self.walks.push(walk);
+    }
+
+    /// Opens a file for helpers.
+    pub fn offer_file(&mut self, file: F) {
+        self.files.push(file);
+    }
+
+    /// Closes a file for helpers: its last object has been taken.
+    pub fn close_file(&mut self, file: &F) {
+        self.files.retain(|other| other != file);
+    }
+
+    /// Work for a worker that has none. A worker that got a walk or a file must call [`Schedule::done`] after it.
+    ///
+    /// Helpers spread over the open files in turn, so that no file has all of them.
+    pub fn next(&mut self) -> Next<D, F> {
+        if let Some(walk) = self.walks.pop() {
+            self.running += 1;
+            return Next::Walk(walk);
+        }
+        if !self.files.is_empty() {
+            self.files.rotate_left(1);
+            self.running += 1;
+            let last = self.files.len() - 1;
+            return Next::Help(self.files[last].clone());
+        }
+        if self.running == 0 { Next::Finished } else { Next::Wait }
+    }
+
+    /// A worker is through with what [`Schedule::next`] gave it. Returns whether that was the last work of all.
+    pub fn done(&mut self) -> bool {
+        assert!(self.running > 0, "only a worker that got work reports it done");
+        self.running -= 1;
+        self.running == 0 && self.walks.is_empty() && self.files.is_empty()
+    }
+
+    /// Forgets what waits, because the job was told to stop. What runs still reports its end.
+    pub fn clear(&mut self) -> Vec<D> {
+        self.files.clear();
+        std::mem::take(&mut self.walks)
+    }
+}
+
+impl<D, F: Clone + PartialEq> Default for Schedule<D, F> {
+    fn default() -> Self {
+        Schedule::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn new_files_come_before_help_and_deeper_before_wider() {
+        let mut schedule = Schedule::new();
+        schedule.offer_file("file");
+        schedule.offer_walk("top");
+        schedule.offer_walk("below");
+        assert_eq!(schedule.next(), Next::Walk("below"));
+        assert_eq!(schedule.next(), Next::Walk("top"));
+        assert_eq!(schedule.next(), Next::Help("file"));
+        schedule.close_file(&"file");
+        assert_eq!(schedule.next(), Next::Wait);
+    }
+
+    #[test]
+    fn helpers_spread_over_open_files() {
+        let mut schedule: Schedule<(), _> = Schedule::new();
+        for file in ["a", "b", "c"] {
+            schedule.offer_file(file);
+        }
+        let mut helped: Vec<_> = (0..3).map(|_| schedule.next()).collect();
+        helped.sort_by_key(|next| format!("{next:?}"));
+        assert_eq!(helped, [Next::Help("a"), Next::Help("b"), Next::Help("c")]);
+    }
+
+    proptest! {
+        /// A random tree is walked by simulated workers: every node is seen once and the end is told only at the end.
+        #[test]
+        fn every_directory_is_walked_once(children in proptest::collection::vec(0usize..6, 1..80), workers in 1usize..6, seed in any::<u64>()) {
+            let mut schedule: Schedule<usize, u8> = Schedule::new();
+            let (mut unborn, mut seen, mut held, mut dice) = (1, 0, Vec::new(), seed);
+            schedule.offer_walk(0);
+            loop {
+                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                if held.len() < workers && dice >> 63 == 0 {
+                    match schedule.next() {
+                        Next::Walk(node) => held.push(node),
+                        Next::Wait => prop_assert!(!held.is_empty()),
+                        Next::Finished => { prop_assert!(held.is_empty()); break; }
+                        Next::Help(_) => prop_assert!(false, "there is no file to help with"),
+                    }
+                } else if !held.is_empty() {
+                    let node = held.swap_remove((dice >> 33) as usize % held.len());
+                    seen += 1;
+                    for _ in 0..children[node % children.len()] {
+                        if unborn < children.len() {
+                            schedule.offer_walk(unborn);
+                            unborn += 1;
+                        }
+                    }
+                    prop_assert_eq!(schedule.done(), held.is_empty() && seen == unborn);
+                }
+            }
+            prop_assert_eq!(seen, unborn);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Owner, mode, times, extended attributes and access control lists.
+//!
+//! Calls ending in `_fd` act on an open file, those ending in `_at` on a name; none of them follows a
+//! symbolic link in the last component.
+
+mod acl;
+mod xattr;
+
+pub use acl::{ACL_ACCESS, ACL_DEFAULT, AclError, copy_acl};
+pub use xattr::{
+    Place, XattrFailure, XattrSide, copy_xattrs, get_xattr, list_xattrs, remove_xattr, set_xattr,
+};
+
+use crate::open::proc_path;
+use crate::stat::{Stat, Timespec};
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timestamps, UTIME_OMIT, Uid};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::path::Arg;
+use std::io;
+
+/// Times to give a file; `None` leaves the one it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Last access.
+    pub atime: Option<Timespec>,
+    /// Last change of the contents.
+    pub mtime: Option<Timespec>,
+}
+
+impl Times {
+    /// Both times of a file that was looked at.
+    pub fn of(stat: &Stat) -> Times {
+        Times { atime: Some(stat.atime), mtime: Some(stat.mtime) }
+    }
+
+    fn to_rustix(self) -> Timestamps {
+        let time = |t: Option<Timespec>| match t {
+            Some(t) => rustix::fs::Timespec { tv_sec: t.sec, tv_nsec: t.nsec.into() },
+            None => rustix::fs::Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        };
+        Timestamps { last_access: time(self.atime), last_modification: time(self.mtime) }
+    }
+}
+
+/// Gives an open file another owner or group; `None` leaves the one it has. The kernel may clear setuid
+/// and setgid on the way: set the mode after the owner.
+///
+/// # Errors
+/// What fchown(2) reports; `EPERM` without privilege.
+pub fn set_owner_fd(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::fchown(&fd, user(uid), group(gid)))?)
+}
+
+/// As [`set_owner_fd`], for a name: of a symbolic link, the link's own owner.
+///
+/// # Errors
+/// What fchownat(2) reports.
+pub fn set_owner_at(dir: impl AsFd, name: impl Arg, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+    let name = name.into_c_str()?;
+    let nofollow = AtFlags::SYMLINK_NOFOLLOW;
+    Ok(retry_on_intr(|| rustix::fs::chownat(&dir, &*name, user(uid), group(gid), nofollow))?)
+}
+
+/// Gives an open file a mode: all of `0o7777`, whatever the umask.
+///
+/// # Errors
+/// What fchmod(2) reports.
+pub fn set_mode_fd(fd: impl AsFd, mode: u32) -> io::Result<()> {
+    let mode = Mode::from_raw_mode(mode & 0o7777);
+    Ok(retry_on_intr(|| rustix::fs::fchmod(&fd, mode))?)
+}
+
+/// As [`set_mode_fd`], for a name. A symbolic link has no mode of its own: `EOPNOTSUPP`.
+///
+/// # Errors
+/// What fchmodat2(2) reports, or the detour by /proc where the kernel (before 6.6) lacks that call.
+pub fn set_mode_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Result<()> {
+    let name = name.into_c_str()?;
+    let flags = AtFlags::SYMLINK_NOFOLLOW.bits();
+    let done = retry_on_intr(|| {
+        // SAFETY: fchmodat2(dirfd, path, mode, flags) reads the NUL-terminated `name`, which outlives the
+        // call, and writes nothing.
+        let result = unsafe {
+            let dir = dir.as_fd().as_raw_fd();
+            libc::syscall(SYS_FCHMODAT2, dir, name.as_ptr(), mode & 0o7777, flags)
+        };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+        }
+    });
+    match done {
+        // Sandboxes answer EPERM for calls they do not know; a real EPERM is found again by the detour.
+        Err(Errno::NOSYS | Errno::PERM) => set_mode_by_handle(dir, &name, mode),
+        other => Ok(other?),
+    }
+}
+
+/// Holds the file without opening it, makes sure that it is no symbolic link, and changes what is held.
+fn set_mode_by_handle(dir: impl AsFd, name: &std::ffi::CStr, mode: u32) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = retry_on_intr(|| rustix::fs::openat(&dir, name, flags, Mode::empty()))?;
+    if crate::stat::stat_fd(&held)?.kind == crate::stat::FileKind::Symlink {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    let path = proc_path(held.as_fd());
+    let mode = Mode::from_raw_mode(mode & 0o7777);
+    Ok(retry_on_intr(|| rustix::fs::chmodat(rustix::fs::CWD, &path, mode, AtFlags::empty()))?)
+}
+
+/// Sets the times of an open file, to the nanosecond where the file system keeps them so.
+///
+/// # Errors
+/// What futimens(3) reports.
+pub fn set_times_fd(fd: impl AsFd, times: Times) -> io::Result<()> {
+    let times = times.to_rustix();
+    Ok(retry_on_intr(|| rustix::fs::futimens(&fd, &times))?)
+}
+
+/// As [`set_times_fd`], for a name: of a symbolic link, the link's own times.
+///
+/// # Errors
+/// What utimensat(2) reports.
+pub fn set_times_at(dir: impl AsFd, name: impl Arg, times: Times) -> io::Result<()> {
+    let name = name.into_c_str()?;
+    let times = times.to_rustix();
+    Ok(retry_on_intr(|| rustix::fs::utimensat(&dir, &*name, &times, AtFlags::SYMLINK_NOFOLLOW))?)
+}
+
+/// To chown(2), an id of all ones means "leave it".
+fn user(uid: Option<u32>) -> Option<Uid> {
+    uid.filter(|&id| id != u32::MAX).map(Uid::from_raw)
+}
+
+fn group(gid: Option<u32>) -> Option<Gid> {
+    gid.filter(|&id| id != u32::MAX).map(Gid::from_raw)
+}
+
+/// Number of fchmodat2(2), the same on every architecture but alpha.
+const SYS_FCHMODAT2: libc::c_long = 452;

@@ -1,0 +1,193 @@
+//! What the file system says about a file.
+
+use rustix::fd::AsFd;
+use rustix::fs::{AtFlags, Statx, StatxFlags};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::path::Arg;
+use std::io;
+
+/// The facts about one file, as of one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// What sort of file it is.
+    pub kind: FileKind,
+    /// Permission bits with setuid, setgid and sticky: `0` to `0o7777`.
+    pub mode: u32,
+    /// Owning user.
+    pub uid: u32,
+    /// Owning group.
+    pub gid: u32,
+    /// Length in bytes; of a symbolic link, the length of its target.
+    pub size: u64,
+    /// How many names lead to the inode.
+    pub nlink: u64,
+    /// The device the inode lives on. An inode number means nothing without it.
+    pub dev: u64,
+    /// Inode number, unique within `dev`.
+    pub ino: u64,
+    /// Which device a character or block node stands for; 0 for all else.
+    pub rdev: u64,
+    /// Preferred size of a transfer, in bytes.
+    pub blksize: u32,
+    /// Space taken, in units of 512 bytes whatever the block size is.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timespec,
+    /// Last change of the contents.
+    pub mtime: Timespec,
+    /// Last change of the inode.
+    pub ctime: Timespec,
+    /// Birth, where the file system keeps it.
+    pub btime: Option<Timespec>,
+}
+
+/// A moment: seconds since 1970 and nanoseconds within the second (0 to 999,999,999).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timespec {
+    /// Seconds since the epoch; negative before it.
+    pub sec: i64,
+    /// Nanoseconds within the second.
+    pub nsec: u32,
+}
+
+/// What sort of file an inode is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// Bytes at offsets.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket's name.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+    /// Something this program has no word for.
+    Unknown,
+}
+
+/// Whether a symbolic link in the last component of a name is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Follow {
+    /// The call is about what the link leads to.
+    Yes,
+    /// The call is about the link itself.
+    No,
+}
+
+impl Stat {
+    /// Device and inode: two names are the same file exactly where these are equal.
+    pub fn identity(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+
+    /// Whether the file takes less space than its length, so that looking for holes may pay.
+    /// Compressing file systems look sparse as well: this is a hint, not a map.
+    pub fn is_sparse(&self) -> bool {
+        u128::from(self.blocks) * 512 < u128::from(self.size)
+    }
+}
+
+/// The facts about `name`, resolved from the directory `dir`.
+///
+/// # Errors
+/// What statx(2) reports: `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`, ...
+pub fn stat_at(dir: impl AsFd, name: impl Arg, follow: Follow) -> io::Result<Stat> {
+    let nofollow = match follow {
+        Follow::Yes => AtFlags::empty(),
+        Follow::No => AtFlags::SYMLINK_NOFOLLOW,
+    };
+    let name = name.into_c_str()?;
+    statx_or_stat(dir.as_fd(), &name, nofollow | AtFlags::NO_AUTOMOUNT)
+}
+
+/// The facts about an open file.
+///
+/// # Errors
+/// What statx(2) reports on the descriptor.
+pub fn stat_fd(fd: impl AsFd) -> io::Result<Stat> {
+    statx_or_stat(fd.as_fd(), c"", AtFlags::EMPTY_PATH)
+}
+
+fn statx_or_stat(fd: rustix::fd::BorrowedFd<'_>, name: &std::ffi::CStr, flags: AtFlags) -> io::Result<Stat> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    match retry_on_intr(|| rustix::fs::statx(fd, name, flags, wanted)) {
+        Ok(statx) => Ok(from_statx(&statx)),
+        // Sandboxes older than statx(2) refuse it; fstatat(2) knows all but the birth time.
+        Err(Errno::NOSYS) => {
+            let stat = if flags.contains(AtFlags::EMPTY_PATH) {
+                retry_on_intr(|| rustix::fs::fstat(fd))?
+            } else {
+                retry_on_intr(|| rustix::fs::statat(fd, name, flags))?
+            };
+            Ok(from_stat(&stat))
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn from_statx(x: &Statx) -> Stat {
+    let time = |t: &rustix::fs::StatxTimestamp| Timespec { sec: t.tv_sec, nsec: t.tv_nsec };
+    let has_btime = x.stx_mask & StatxFlags::BTIME.bits() != 0;
+    Stat {
+        kind: FileKind::from_rustix(rustix::fs::FileType::from_raw_mode(u32::from(x.stx_mode))),
+        mode: u32::from(x.stx_mode) & 0o7777,
+        uid: x.stx_uid,
+        gid: x.stx_gid,
+        size: x.stx_size,
+        nlink: u64::from(x.stx_nlink),
+        dev: rustix::fs::makedev(x.stx_dev_major, x.stx_dev_minor),
+        ino: x.stx_ino,
+        rdev: rustix::fs::makedev(x.stx_rdev_major, x.stx_rdev_minor),
+        blksize: x.stx_blksize,
+        blocks: x.stx_blocks,
+        atime: time(&x.stx_atime),
+        mtime: time(&x.stx_mtime),
+        ctime: time(&x.stx_ctime),
+        btime: has_btime.then(|| time(&x.stx_btime)),
+    }
+}
+
+// The fields' types differ between architectures, so some casts are needless on each.
+#[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
+fn from_stat(s: &rustix::fs::Stat) -> Stat {
+    let time = |sec, nsec| Timespec { sec, nsec };
+    Stat {
+        kind: FileKind::from_rustix(rustix::fs::FileType::from_raw_mode(s.st_mode)),
+        mode: s.st_mode & 0o7777,
+        uid: s.st_uid,
+        gid: s.st_gid,
+        size: s.st_size as u64,
+        nlink: s.st_nlink as u64,
+        dev: s.st_dev as u64,
+        ino: s.st_ino as u64,
+        rdev: s.st_rdev as u64,
+        blksize: s.st_blksize as u32,
+        blocks: s.st_blocks as u64,
+        atime: time(s.st_atime as i64, s.st_atime_nsec as u32),
+        mtime: time(s.st_mtime as i64, s.st_mtime_nsec as u32),
+        ctime: time(s.st_ctime as i64, s.st_ctime_nsec as u32),
+        btime: None,
+    }
+}
+
+impl FileKind {
+    pub(crate) fn from_rustix(kind: rustix::fs::FileType) -> FileKind {
+        use rustix::fs::FileType;
+        match kind {
+            FileType::RegularFile => FileKind::Regular,
+            FileType::Directory => FileKind::Directory,
+            FileType::Symlink => FileKind::Symlink,
+            FileType::Fifo => FileKind::Fifo,
+            FileType::Socket => FileKind::Socket,
+            FileType::CharacterDevice => FileKind::CharDevice,
+            FileType::BlockDevice => FileKind::BlockDevice,
+            FileType::Unknown => FileKind::Unknown,
+        }
+    }
+}

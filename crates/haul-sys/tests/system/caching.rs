@@ -1,0 +1,66 @@
+//! The page cache: what it holds, and that it lets go.
+
+use crate::{errno, noise, opened, places, skipped};
+use haul_model::ByteRange;
+use haul_sys::cache::{self, Advice};
+use haul_sys::open::create_new_at;
+use haul_sys::transfer::{read_at, write_all_at};
+use rustix::io::Errno;
+
+const PAGES: u64 = 64;
+
+#[test]
+fn pages_come_are_written_and_go() {
+    for place in places() {
+        let page = cache::page_bytes();
+        let file = create_new_at(opened(place.path()), c"file", 0o600).expect("made");
+        write_all_at(&file, 0, &noise((PAGES * page) as usize, 7)).expect("written");
+        let whole = ByteRange::between(0, PAGES * page);
+        let Some(before) = cache::residency(&file, whole).expect("asked") else {
+            skipped("this kernel does not say what the page cache holds");
+            continue;
+        };
+        assert_eq!(before.cached, PAGES);
+        cache::start_writeback(&file, whole).expect("started");
+        cache::wait_writeback(&file, whole).expect("written");
+        cache::sync_data(&file).expect("durable");
+        cache::sync_all(&file).expect("durable");
+        const TMPFS_MAGIC: u64 = 0x0102_1994;
+        let kind = rustix::fs::fstatfs(&file).expect("asked").f_type;
+        if u64::try_from(kind) == Ok(TMPFS_MAGIC) {
+            skipped("a file system in memory drops nothing");
+            continue;
+        }
+        assert_eq!(cache::residency(&file, whole).expect("asked").expect("known").dirty, 0);
+
+        // An odd range is widened to whole pages; what lies outside them stays.
+        let part = ByteRange::between(page * 16 + 1, page * 32 - 1);
+        cache::drop_range(&file, part).expect("dropped");
+        let inside = ByteRange::between(page * 16, page * 32);
+        assert_eq!(cache::residency(&file, inside).expect("asked").expect("known").cached, 0);
+        assert_eq!(cache::residency(&file, whole).expect("asked").expect("known").cached, PAGES - 16);
+        cache::drop_range(&file, whole).expect("dropped");
+        assert_eq!(cache::residency(&file, whole).expect("asked").expect("known").cached, 0);
+
+        let mut bytes = vec![0; (PAGES * page) as usize];
+        assert_eq!(read_at(&file, 0, &mut bytes).expect("read"), bytes.len());
+        assert_eq!(bytes, noise((PAGES * page) as usize, 7), "the device gives the same bytes back");
+    }
+}
+
+#[test]
+fn advice_is_taken_for_files_and_refused_for_pipes() {
+    for place in places() {
+        let file = create_new_at(opened(place.path()), c"file", 0o600).expect("made");
+        for advice in [Advice::Sequential, Advice::WillNeed, Advice::DontNeed, Advice::Normal] {
+            cache::advise(&file, ByteRange::between(0, 1 << 20), advice).expect("taken");
+            cache::advise_all(&file, advice).expect("taken");
+        }
+    }
+    let (reader, _writer) = std::io::pipe().expect("a pipe");
+    let error = cache::advise_all(&reader, Advice::Sequential).expect_err("no file");
+    assert_eq!(errno(&error), Some(Errno::SPIPE));
+    cache::advise(&reader, ByteRange::between(5, 5), Advice::Sequential).expect("advice about nothing");
+    let error = cache::start_writeback(&reader, ByteRange::between(0, 5)).expect_err("no file");
+    assert_eq!(errno(&error), Some(Errno::SPIPE));
+}

@@ -1,0 +1,143 @@
+//! Maps of sparse files against a naive twin, and making holes.
+
+use crate::{noise, opened, places, skipped};
+use haul_model::ByteRange;
+use haul_sys::open::create_new_at;
+use haul_sys::sparse::{self, DataRanges, Support, is_zero, next_data};
+use haul_sys::stat::stat_fd;
+use haul_sys::transfer::{read_at, write_all_at};
+use proptest::prelude::*;
+use rustix::fd::OwnedFd;
+use std::path::Path;
+
+/// A size that every file system here can leave a hole of.
+const BLOCK: u64 = 64 << 10;
+
+fn file_in(folder: &Path) -> OwnedFd {
+    let name = format!("file {}", std::fs::read_dir(folder).expect("listed").count());
+    create_new_at(opened(folder), name.as_str(), 0o600).expect("made")
+}
+
+/// What the map should be, found by looking at every block that was written.
+fn naive_ranges(written: &[bool], from: u64, end: u64) -> Vec<ByteRange> {
+    let mut ranges: Vec<ByteRange> = Vec::new();
+    for (index, _) in written.iter().enumerate().filter(|(_, written)| **written) {
+        let block = ByteRange::between(index as u64 * BLOCK, (index as u64 + 1) * BLOCK);
+        let Some(part) = block.intersect(ByteRange::between(from, end)) else { continue };
+        match ranges.last_mut() {
+            Some(last) if last.end == part.start => last.end = part.end,
+            _ => ranges.push(part),
+        }
+    }
+    ranges
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn the_map_is_the_naive_map(
+        written in prop::collection::vec(any::<bool>(), 0..24), from in 0..24 * BLOCK, len in 0..26 * BLOCK,
+    ) {
+        for place in places() {
+            let file = file_in(place.path());
+            let size = written.len() as u64 * BLOCK;
+            sparse::set_len(&file, size).expect("extended");
+            for (index, _) in written.iter().enumerate().filter(|(_, written)| **written) {
+                write_all_at(&file, index as u64 * BLOCK, &noise(BLOCK as usize, 5)).expect("written");
+            }
+            let asked = ByteRange::between(from, from + len);
+            let found: Vec<ByteRange> =
+                DataRanges::new(&file, asked).collect::<Result<_, _>>().expect("mapped");
+            let expected = naive_ranges(&written, from, (from + len).min(size).max(from));
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn zero_is_what_the_naive_look_says(
+        len in 0_usize..2_000, skip in 0_usize..70, spot in any::<prop::sample::Index>(), bit in 0_u8..8,
+        dirty in any::<bool>(),
+    ) {
+        let mut bytes = vec![0_u8; len + skip];
+        if dirty && len > 0 {
+            bytes[skip + spot.index(len)] = 1 << bit;
+        }
+        let looked_at = &bytes[skip..];
+        prop_assert_eq!(is_zero(looked_at), looked_at.iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn a_single_bit_anywhere_is_not_zero() {
+    for len in [1, 2, 255, 256, 257, 511, 512, 513, 4096] {
+        let mut bytes = vec![0_u8; len];
+        assert!(is_zero(&bytes));
+        for at in 0..len {
+            bytes[at] = 0x80;
+            assert!(!is_zero(&bytes), "byte {at} of {len}");
+            bytes[at] = 0;
+        }
+    }
+    assert!(is_zero(&[]));
+}
+
+#[test]
+fn a_terabyte_of_nothing_is_mapped_at_once() {
+    for place in places() {
+        let file = file_in(place.path());
+        sparse::set_len(&file, 1 << 40).expect("extended");
+        assert_eq!(next_data(&file, 0, 1 << 40).expect("mapped"), None);
+        let stat = stat_fd(&file).expect("found");
+        assert!(stat.is_sparse() && stat.size == 1 << 40);
+        write_all_at(&file, (1 << 40) - BLOCK, &noise(BLOCK as usize, 6)).expect("written");
+        let found = next_data(&file, 0, u64::MAX).expect("mapped");
+        assert_eq!(found, Some(ByteRange::between((1 << 40) - BLOCK, 1 << 40)));
+    }
+}
+
+#[test]
+fn what_keeps_no_map_is_all_data() {
+    let (reader, _writer) = std::io::pipe().expect("a pipe");
+    assert_eq!(next_data(&reader, 5, 10).expect("an answer"), Some(ByteRange::between(5, 15)));
+    assert_eq!(next_data(&reader, 5, 0).expect("an answer"), None);
+}
+
+#[test]
+fn punched_bytes_read_as_zeros_and_their_space_comes_back() {
+    for place in places() {
+        let file = file_in(place.path());
+        write_all_at(&file, 0, &vec![7; 4 * BLOCK as usize]).expect("written");
+        let hole = ByteRange::between(BLOCK, 3 * BLOCK);
+        if sparse::punch_hole(&file, hole).expect("punched") == Support::Unsupported {
+            skipped("this file system punches no holes");
+            continue;
+        }
+        let mut bytes = vec![1; 4 * BLOCK as usize];
+        assert_eq!(read_at(&file, 0, &mut bytes).expect("read"), bytes.len());
+        assert!(is_zero(&bytes[BLOCK as usize..3 * BLOCK as usize]));
+        assert!(bytes[..BLOCK as usize].iter().chain(&bytes[3 * BLOCK as usize..]).all(|&byte| byte == 7));
+        assert!(stat_fd(&file).expect("found").is_sparse());
+        assert_eq!(next_data(&file, BLOCK, u64::MAX).expect("mapped").expect("data").start.0, 3 * BLOCK);
+        sparse::punch_hole(&file, ByteRange::between(9, 9)).expect("an empty hole is no failure");
+    }
+}
+
+#[test]
+fn space_can_be_taken_with_or_without_the_length() {
+    for place in places() {
+        let file = file_in(place.path());
+        let range = ByteRange::between(0, 4 * BLOCK);
+        if sparse::allocate(&file, range, true).expect("allocated") == Support::Unsupported {
+            skipped("this file system keeps no space");
+            continue;
+        }
+        let stat = stat_fd(&file).expect("found");
+        assert_eq!(stat.size, 0, "a file cut off here must not look complete");
+        assert!(stat.blocks * 512 >= 4 * BLOCK);
+        assert_eq!(sparse::allocate(&file, range, false).expect("allocated"), Support::Done);
+        assert_eq!(stat_fd(&file).expect("found").size, 4 * BLOCK);
+        sparse::set_len(&file, 3).expect("cut");
+        assert_eq!(stat_fd(&file).expect("found").size, 3);
+    }
+}

@@ -1,0 +1,278 @@
+//! Owner, mode, times, attributes and access control lists, there and back.
+
+use crate::{errno, opened, places, skipped};
+use haul_sys::metadata::{self, ACL_ACCESS, ACL_DEFAULT, Place, Times, XattrSide};
+use haul_sys::open::{create_new_at, mkdir_at, mknod_at, symlink_at};
+use haul_sys::stat::{stat_at, stat_fd};
+use haul_sys::{FileKind, Follow, Timespec, process};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
+use std::fs::File;
+
+#[test]
+fn modes_are_set_whole_on_files_and_names_but_never_through_a_link() {
+    for place in places() {
+        let dir = opened(place.path());
+        let file = create_new_at(&dir, c"file", 0o600).expect("made");
+        mknod_at(&dir, c"fifo", FileKind::Fifo, 0o600, 0).expect("made");
+        mkdir_at(&dir, c"directory", 0o700).expect("made");
+        symlink_at("file", &dir, c"link").expect("made");
+        for mode in [0o000, 0o777, 0o644, 0o4755, 0o1700] {
+            metadata::set_mode_fd(&file, mode).expect("set");
+            assert_eq!(stat_fd(&file).expect("found").mode, mode);
+            for name in [c"fifo", c"directory"] {
+                metadata::set_mode_at(&dir, name, mode).expect("set");
+                assert_eq!(stat_at(&dir, name, Follow::No).expect("found").mode, mode);
+            }
+        }
+        let error = metadata::set_mode_at(&dir, c"link", 0o777).expect_err("a link has no mode");
+        assert_eq!(errno(&error), Some(Errno::OPNOTSUPP));
+        assert_eq!(stat_fd(&file).expect("found").mode, 0o1700);
+    }
+}
+
+#[test]
+fn owners_are_set_on_files_and_on_links_themselves() {
+    for place in places() {
+        let dir = opened(place.path());
+        let file = create_new_at(&dir, c"file", 0o600).expect("made");
+        symlink_at("file", &dir, c"link").expect("made");
+        let (user, group) = (process::effective_user(), process::effective_group());
+        metadata::set_owner_fd(&file, Some(user), Some(group)).expect("one's own ids need no privilege");
+        metadata::set_owner_fd(&file, None, None).expect("nothing to do");
+        if user != 0 {
+            skipped("giving files away needs root");
+            continue;
+        }
+        metadata::set_owner_fd(&file, Some(12_345), None).expect("set");
+        metadata::set_owner_at(&dir, c"link", Some(23_456), Some(34_567)).expect("set");
+        metadata::set_owner_fd(&file, Some(u32::MAX), Some(45_678)).expect("set");
+        let owner = |name: &CStr| {
+            let stat = stat_at(&dir, name, Follow::No).expect("found");
+            (stat.uid, stat.gid)
+        };
+        assert_eq!(owner(c"file"), (12_345, 45_678));
+        assert_eq!(owner(c"link"), (23_456, 34_567));
+    }
+}
+
+#[test]
+fn times_are_kept_to_the_nanosecond_before_and_after_the_epoch() {
+    let at = |sec, nsec| Some(Timespec { sec, nsec });
+    for place in places() {
+        let dir = opened(place.path());
+        let file = create_new_at(&dir, c"file", 0o600).expect("made");
+        symlink_at("file", &dir, c"link").expect("made");
+        let old = stat_fd(&file).expect("found");
+        metadata::set_times_at(&dir, c"link", Times { atime: at(1, 2), mtime: at(3, 4) }).expect("set");
+        let link = stat_at(&dir, c"link", Follow::No).expect("found");
+        assert_eq!((Some(link.atime), Some(link.mtime)), (at(1, 2), at(3, 4)));
+        assert_eq!(stat_fd(&file).expect("found").mtime, old.mtime, "the link's own times were set");
+
+        for mtime in [at(1_700_000_000, 999_999_999), at(0, 1), at(-1_000, 123_456_789)] {
+            metadata::set_times_fd(&file, Times { atime: None, mtime }).expect("set");
+            assert_eq!(Some(stat_fd(&file).expect("found").mtime), mtime);
+        }
+        let now = stat_fd(&file).expect("found");
+        assert_eq!(now.atime, old.atime, "a time not given stays");
+        let other = create_new_at(&dir, c"other", 0o600).expect("made");
+        metadata::set_times_fd(&other, Times::of(&now)).expect("set");
+        let other = stat_fd(&other).expect("found");
+        assert_eq!((other.atime, other.mtime), (now.atime, now.mtime));
+    }
+}
+
+/// Whether attributes of users can be set here; says so if not.
+fn has_user_attributes(file: &File) -> bool {
+    match metadata::set_xattr(Place::file(file), c"user.probe", b"") {
+        Ok(()) => metadata::remove_xattr(Place::file(file), c"user.probe").expect("removed"),
+        Err(error) => {
+            assert_eq!(errno(&error), Some(Errno::OPNOTSUPP));
+            skipped("no attributes of users on this file system");
+            false
+        }
+    }
+}
+
+#[test]
+fn attributes_go_there_and_back_by_file_and_by_name() {
+    for place in places() {
+        let dir = opened(place.path());
+        let file = File::from(create_new_at(&dir, c"file", 0o600).expect("made"));
+        if !has_user_attributes(&file) {
+            continue;
+        }
+        let odd = CString::new(b"user.\xff\xfe odd".to_vec()).expect("no NUL");
+        let values: [(&CStr, Vec<u8>); 4] = [
+            (c"user.empty", Vec::new()),
+            (c"user.text", b"value".to_vec()),
+            (&odd, vec![0, 255, 0]),
+            (c"user.long", vec![7; 2_000]),
+        ];
+        for (name, value) in &values {
+            metadata::set_xattr(Place::file(&file), name, value).expect("set");
+        }
+        let by_name = Place::name(&dir, c"file");
+        for from in [Place::file(&file), by_name] {
+            let names: BTreeSet<CString> = metadata::list_xattrs(from).expect("listed").into_iter().collect();
+            for (name, value) in &values {
+                assert!(names.contains(*name));
+                assert_eq!(metadata::get_xattr(from, name).expect("read").as_ref(), Some(value));
+            }
+            assert_eq!(metadata::get_xattr(from, c"user.none").expect("an answer"), None);
+            assert!(!metadata::remove_xattr(from, c"user.none").expect("an answer"));
+        }
+        metadata::set_xattr(by_name, c"user.text", b"replaced").expect("set");
+        assert_eq!(
+            metadata::get_xattr(Place::file(&file), c"user.text").expect("read"),
+            Some(b"replaced".to_vec())
+        );
+        assert!(metadata::remove_xattr(by_name, c"user.text").expect("removed"));
+        assert_eq!(metadata::get_xattr(by_name, c"user.text").expect("an answer"), None);
+    }
+}
+
+#[test]
+fn attributes_are_copied_by_choice_and_one_failure_stops_none() {
+    for place in places() {
+        let dir = opened(place.path());
+        let src = File::from(create_new_at(&dir, c"src", 0o600).expect("made"));
+        if !has_user_attributes(&src) {
+            continue;
+        }
+        for name in [c"user.a", c"user.b", c"user.secret"] {
+            metadata::set_xattr(Place::file(&src), name, name.to_bytes()).expect("set");
+        }
+        let dst = File::from(create_new_at(&dir, c"dst", 0o600).expect("made"));
+        let wanted = |name: &CStr| name.to_bytes().starts_with(b"user.") && name != c"user.secret";
+        let failures =
+            metadata::copy_xattrs(Place::file(&src), Place::name(&dir, c"dst"), wanted).expect("listed");
+        assert!(failures.is_empty(), "{failures:?}");
+        assert_eq!(
+            metadata::get_xattr(Place::file(&dst), c"user.a").expect("read"),
+            Some(b"user.a".to_vec())
+        );
+        assert_eq!(
+            metadata::get_xattr(Place::file(&dst), c"user.b").expect("read"),
+            Some(b"user.b".to_vec())
+        );
+        assert_eq!(metadata::get_xattr(Place::file(&dst), c"user.secret").expect("read"), None);
+
+        // Symbolic links carry no attributes of users: each is refused, and each is reported.
+        symlink_at("dst", &dir, c"link").expect("made");
+        let failures =
+            metadata::copy_xattrs(Place::file(&src), Place::name(&dir, c"link"), wanted).expect("listed");
+        let failed: BTreeSet<&CStr> = failures.iter().map(|failure| &*failure.name).collect();
+        assert_eq!(failed, BTreeSet::from([c"user.a", c"user.b"]));
+        assert!(failures.iter().all(|failure| failure.side == XattrSide::Destination));
+        assert_eq!(metadata::get_xattr(Place::file(&dst), c"user.secret").expect("read"), None);
+    }
+}
+
+#[test]
+fn a_links_own_attributes_are_reached_without_following_it() {
+    for place in places() {
+        let dir = opened(place.path());
+        let file = File::from(create_new_at(&dir, c"file", 0o600).expect("made"));
+        symlink_at("file", &dir, c"link").expect("made");
+        if let Err(error) = metadata::set_xattr(Place::name(&dir, c"link"), c"trusted.haul", b"link") {
+            assert!(matches!(errno(&error), Some(Errno::PERM | Errno::OPNOTSUPP)), "{error}");
+            skipped("attributes of links need root and a file system that keeps them");
+            continue;
+        }
+        assert_eq!(
+            metadata::get_xattr(Place::name(&dir, c"link"), c"trusted.haul").expect("read"),
+            Some(b"link".to_vec())
+        );
+        assert_eq!(metadata::get_xattr(Place::file(&file), c"trusted.haul").expect("an answer"), None);
+    }
+}
+
+/// An access control list as the kernel shows it (linux/posix_acl_xattr.h): version 2, then tag, permission
+/// and id of each entry, little-endian. Grants a second user `user` and keeps all others to `mask`.
+fn list(user: u16, mask: u16) -> Vec<u8> {
+    const NOBODY: u32 = u32::MAX;
+    let entries: [(u16, u16, u32); 5] =
+        [(0x01, 6, NOBODY), (0x02, user, 4_321), (0x04, 4, NOBODY), (0x10, mask, NOBODY), (0x20, 0, NOBODY)];
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (tag, permission, id) in entries {
+        bytes.extend_from_slice(&tag.to_le_bytes());
+        bytes.extend_from_slice(&permission.to_le_bytes());
+        bytes.extend_from_slice(&id.to_le_bytes());
+    }
+    bytes
+}
+
+/// Whether lists can be set here; says so if not.
+fn set_list(place: Place<'_>, name: &CStr, value: &[u8]) -> bool {
+    match metadata::set_xattr(place, name, value) {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(errno(&error), Some(Errno::OPNOTSUPP));
+            skipped("no access control lists on this file system");
+            false
+        }
+    }
+}
+
+#[test]
+fn a_list_is_copied_with_the_mode_and_an_old_one_goes() {
+    for place in places() {
+        let dir = opened(place.path());
+        let src = File::from(create_new_at(&dir, c"src", 0o600).expect("made"));
+        let dst = File::from(create_new_at(&dir, c"dst", 0o600).expect("made"));
+        let plain = File::from(create_new_at(&dir, c"plain", 0o600).expect("made"));
+        metadata::set_mode_fd(&plain, 0o2751).expect("set");
+        let (from, to) = (Place::file(&src), Place::file(&dst));
+        if !set_list(from, ACL_ACCESS, &list(7, 6)) {
+            continue;
+        }
+        let mode = stat_fd(&src).expect("found").mode;
+        assert_eq!(mode, 0o660, "the group bits are the mask");
+        metadata::copy_acl(from, to, FileKind::Regular, mode | 0o4000).expect("copied");
+        assert_eq!(metadata::get_xattr(to, ACL_ACCESS).expect("read"), Some(list(7, 6)));
+        assert_eq!(stat_fd(&dst).expect("found").mode, 0o4660);
+
+        for to in [to, Place::name(&dir, c"dst")] {
+            assert!(set_list(to, ACL_ACCESS, &list(5, 4)));
+            metadata::copy_acl(Place::file(&plain), to, FileKind::Regular, 0o2751).expect("copied");
+            assert_eq!(metadata::get_xattr(to, ACL_ACCESS).expect("an answer"), None);
+            assert_eq!(stat_fd(&dst).expect("found").mode, 0o2751);
+        }
+    }
+}
+
+#[test]
+fn a_default_list_is_copied_for_directories_and_removed_where_the_source_has_none() {
+    for place in places() {
+        let dir = opened(place.path());
+        for name in [c"with", c"without", c"copy"] {
+            mkdir_at(&dir, name, 0o755).expect("made");
+        }
+        let (with, without, copy) =
+            (Place::name(&dir, c"with"), Place::name(&dir, c"without"), Place::name(&dir, c"copy"));
+        if !set_list(with, ACL_DEFAULT, &list(7, 7)) {
+            continue;
+        }
+        metadata::copy_acl(with, copy, FileKind::Directory, 0o750).expect("copied");
+        assert_eq!(metadata::get_xattr(copy, ACL_DEFAULT).expect("read"), Some(list(7, 7)));
+        assert_eq!(stat_at(&dir, c"copy", Follow::No).expect("found").mode, 0o750);
+        metadata::copy_acl(without, copy, FileKind::Directory, 0o700).expect("copied");
+        assert_eq!(metadata::get_xattr(copy, ACL_DEFAULT).expect("an answer"), None);
+    }
+}
+
+#[test]
+fn a_source_without_lists_gives_its_mode_alone() {
+    // /proc keeps no lists at all.
+    let src = File::open("/proc/self/status").expect("opens");
+    for place in places() {
+        let dst = File::from(create_new_at(opened(place.path()), c"dst", 0o600).expect("made"));
+        metadata::copy_acl(Place::file(&src), Place::file(&dst), FileKind::Regular, 0o444).expect("copied");
+        assert_eq!(stat_fd(&dst).expect("found").mode, 0o444);
+        assert!(
+            metadata::copy_xattrs(Place::file(&src), Place::file(&dst), |_| true).expect("listed").is_empty()
+        );
+    }
+}
