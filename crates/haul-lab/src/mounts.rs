@@ -55,7 +55,7 @@ pub enum Access {
 }
 
 impl Mounted {
-    /// A tmpfs of at most `mib` MiB. Needs root.
+    /// A tmpfs of at most `mib` MiB. Needs the right to mount.
     ///
     /// # Errors
     /// [`MountError`] with what `mount` said.
@@ -69,7 +69,7 @@ impl Mounted {
         })
     }
 
-    /// `source` seen a second time, under another device-independent path. Needs root.
+    /// `source` seen a second time, under another device-independent path. Needs the right to mount.
     ///
     /// # Errors
     /// [`MountError`] with what `mount` said.
@@ -126,7 +126,7 @@ impl Drop for Mounted {
     }
 }
 
-/// A small ext4 of its own on a loop device: it fills up, and it can be made read-only. Needs root.
+/// A small ext4 of its own on a loop device: it fills up, and it can be made read-only. Needs the right to mount.
 #[derive(Debug)]
 pub struct SmallFs {
     mounted: Mounted,
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_small_file_system_fills_up_and_goes_away() {
-        if !met_or_skip(&[Need::Root, Need::Loop, Need::Program("mkfs.ext4")]) {
+        if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
             return;
         }
         let small = SmallFs::new(8).unwrap();
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_file_system_in_use_is_not_closed_silently() {
-        if !met_or_skip(&[Need::Root]) {
+        if !met_or_skip(&[Need::Mount]) {
             return;
         }
         let memory = Mounted::tmpfs(1).unwrap();
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn memory_and_bind_mounts_show_what_they_should() {
-        if !met_or_skip(&[Need::Root]) {
+        if !met_or_skip(&[Need::Mount]) {
             return;
         }
         let memory = Mounted::tmpfs(1).unwrap();

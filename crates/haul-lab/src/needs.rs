@@ -1,8 +1,9 @@
 //! What a test needs of the machine it runs on, and what happens where that is missing.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-use std::{env, io};
+use std::env;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
 
 /// Set to 1, this variable turns every skip into a failure: a run that must prove everything sets it.
 pub const REQUIRE_ALL: &str = "HAUL_REQUIRE_ALL";
@@ -10,11 +11,13 @@ pub const REQUIRE_ALL: &str = "HAUL_REQUIRE_ALL";
 /// Something that not every machine gives a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Root's rights: to mount, to change owners, to make devices.
+    /// Root's rights: to change owners, to make devices.
     Root,
-    /// A FUSE device that can be opened.
+    /// The right to mount; root in a container may lack it.
+    Mount,
+    /// A FUSE device that can be opened, and a way to mount it.
     Fuse,
-    /// Loop devices.
+    /// Loop devices and the right to mount them.
     Loop,
     /// A program on the path.
     Program(&'static str),
@@ -25,21 +28,36 @@ impl Need {
     fn missing(self) -> Option<String> {
         let met = match self {
             Self::Root => rustix::process::geteuid().is_root(),
-            Self::Fuse => std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok(),
-            Self::Loop => std::path::Path::new("/dev/loop-control").exists(),
-            Self::Program(name) => {
-                let run =
-                    Command::new("sh").args(["-c", "command -v \"$0\"", name]).stdout(Stdio::null()).status();
-                run.is_ok_and(|status| status.success())
+            Self::Mount => may_mount(),
+            Self::Fuse => {
+                let device = File::options().read(true).write(true).open("/dev/fuse");
+                device.is_ok() && (may_mount() || has_program("fusermount3"))
             }
+            Self::Loop => may_mount() && Path::new("/dev/loop-control").exists(),
+            Self::Program(name) => has_program(name),
         };
         (!met).then(|| match self {
             Self::Root => "root".into(),
+            Self::Mount => "the right to mount".into(),
             Self::Fuse => "fuse".into(),
             Self::Loop => "loop devices".into(),
             Self::Program(name) => format!("the program {name}"),
         })
     }
+}
+
+/// Whether this process holds CAP_SYS_ADMIN, which mount(2) asks for: bit 21 of its effective capabilities.
+fn may_mount() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|bits| bits >> 21 & 1 == 1)
+}
+
+fn has_program(name: &str) -> bool {
+    let dirs = env::var_os("PATH").unwrap_or_default();
+    // mkfs and mount live in sbin, which a user's path need not hold.
+    let all = env::split_paths(&dirs).chain(["/usr/sbin".into(), "/sbin".into()]);
+    all.into_iter().any(|dir| dir.join(name).is_file())
 }
 
 /// True if all `needs` are met. Otherwise says `skipped: needs ...` on standard error, past the capture of

@@ -140,3 +140,24 @@ fn group(gid: Option<u32>) -> Option<Gid> {
 
 /// Number of fchmodat2(2), the same on every architecture but alpha.
 const SYS_FCHMODAT2: libc::c_long = 452;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::{Follow, stat_at};
+
+    #[test]
+    fn the_detour_sets_modes_and_refuses_links_as_the_call_does() {
+        let place = tempfile::tempdir().expect("a temporary folder");
+        let dir = std::fs::File::open(place.path()).expect("opens");
+        let file = crate::open::create_new_at(&dir, c"file", 0o600).expect("made");
+        crate::open::symlink_at("file", &dir, c"link").expect("made");
+        for mode in [0o4711, 0o000, 0o644] {
+            set_mode_by_handle(&dir, c"file", mode).expect("set");
+            assert_eq!(stat_at(&dir, c"file", Follow::No).expect("found").mode, mode);
+        }
+        let error = set_mode_by_handle(&dir, c"link", 0o777).expect_err("a link has no mode");
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP));
+        assert_eq!(crate::stat::stat_fd(&file).expect("found").mode, 0o644);
+    }
+}

@@ -191,3 +191,18 @@ impl FileKind {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_call_says_the_same_but_for_the_birth() {
+        for path in ["/", "/dev/null", "/proc/self/status", "Cargo.toml"] {
+            let file = std::fs::File::open(path).expect("every one of these opens");
+            let older = from_stat(&rustix::fs::fstat(&file).expect("found"));
+            let newer = stat_fd(&file).expect("found");
+            assert_eq!(older, Stat { btime: None, ..newer }, "{path}");
+        }
+    }
+}

@@ -87,7 +87,11 @@ impl CopyRing {
 
     /// Copies `len` bytes from `src` to `dst`, both of which have offsets (no pipes); returns the bytes
     /// copied: fewer than `len` only where the source ended. `on_block` sees each block, with its offset in
-    /// the source, once, in order, after it was read and before it is written.
+    /// the source, once, in order, after it was read and before it is written. Blocks begin at multiples of
+    /// the block size from `src_offset`; only the last may be shorter. A call ends with an empty pipe: many
+    /// objects in one call keep it full, one call an object does not.
+    ///
+    /// For files with direct I/O off: a transfer cut short is carried on at the byte where it stopped.
     ///
     /// # Errors
     /// The failure with the lowest offset; everything that was in flight has ended when this returns.

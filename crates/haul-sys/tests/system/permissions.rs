@@ -1,7 +1,7 @@
 //! Owner, mode, times, attributes and access control lists, there and back.
 
 use crate::{errno, opened, places, skipped};
-use haul_sys::metadata::{self, ACL_ACCESS, ACL_DEFAULT, Place, Times, XattrSide};
+use haul_sys::metadata::{self, ACL_ACCESS, ACL_DEFAULT, AclError, Place, Times, XattrSide};
 use haul_sys::open::{create_new_at, mkdir_at, mknod_at, symlink_at};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{FileKind, Follow, Timespec, process};
@@ -274,5 +274,23 @@ fn a_source_without_lists_gives_its_mode_alone() {
         assert!(
             metadata::copy_xattrs(Place::file(&src), Place::file(&dst), |_| true).expect("listed").is_empty()
         );
+    }
+}
+
+#[test]
+fn a_list_that_the_destination_cannot_hold_is_an_error_and_the_mode_is_set_even_so() {
+    for place in places() {
+        let src = File::from(create_new_at(opened(place.path()), c"src", 0o600).expect("made"));
+        if !set_list(Place::file(&src), ACL_ACCESS, &list(7, 6)) {
+            continue;
+        }
+        // A pipe has a mode and no attributes.
+        let (_reader, pipe) = std::io::pipe().expect("a pipe");
+        let outcome = metadata::copy_acl(Place::file(&src), Place::file(&pipe), FileKind::Regular, 0o640);
+        match outcome {
+            Err(AclError::Write(error)) => assert_eq!(errno(&error), Some(Errno::OPNOTSUPP)),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(stat_fd(&pipe).expect("found").mode, 0o640);
     }
 }

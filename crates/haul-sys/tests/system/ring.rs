@@ -226,3 +226,17 @@ fn threads_with_a_ring_each_share_a_file() {
         }
     }
 }
+
+#[test]
+fn a_file_that_says_not_now_is_read_in_the_plain_way() {
+    // A file of /proc opened without waiting knows no "later": the ring answers EAGAIN for it, always.
+    let Some(mut ring) = ring(4, 16) else { return };
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+    let src = rustix::fs::open(c"/proc/version", flags, rustix::fs::Mode::empty()).expect("opens");
+    let expected = fs::read("/proc/version").expect("read");
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let dst = create_new_at(opened(place.path()), c"dst", 0o600).expect("made");
+    let copied = ring.copy(src.as_fd(), dst.as_fd(), 0, 0, u64::MAX, &mut |_, _| {}).expect("copied");
+    assert_eq!(copied, expected.len() as u64);
+    assert_eq!(fs::read(place.path().join("dst")).expect("read"), expected);
+}

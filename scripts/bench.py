@@ -1,0 +1,412 @@
+#!/usr/bin/env python3
+"""Measures haul against other tools, in turn, in one run, and writes a table.
+
+How it is measured:
+- One round runs every tool of a row once, in an order that turns with each round; a row has at least five rounds.
+  The ratio of a row is the median of the ratios of its rounds, so that a slow minute of the machine meets both.
+- A copy's destination is new each time. Before a copy is timed, the destination of the one before is removed and
+  all dirty pages are written back, so that no tool pays for another's writing. Rows with very many files keep
+  their copies until the row is done, and begin only a minute after the last such removal: ext4 without a journal
+  does not give out inodes that were freed less than a minute ago, and searching past them would be charged to
+  whoever comes next (seen here: ten times the time).
+- Warm: the source is read once, unmeasured, before every command. Cold: the page cache, dentries and inodes are
+  dropped before every command (needs root).
+- Time is that of the whole process by the wall clock; CPU time (user + system) and peak memory are what the
+  kernel says of it (wait4). Peak memory can't show less than this script's own, about 15 MiB, because a process
+  begins as a copy of it.
+- What a tool makes is looked at: a copy must have all files and bytes, in a row's first round compared byte by
+  byte; digests of ours and the peer's must be the same. A wrong result counts as a miss, however fast.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench_rows import MIB, all_rows
+
+ROUNDS = 5
+DIRTY_MAX_KIB = 32 * 1024
+SETTLE_SECONDS_MAX = 120
+# RECENTCY_MIN of ext4 (fs/ext4/ialloc.c) is 60 seconds.
+FREED_INODES_SECONDS = 65
+
+
+@dataclass
+class Run:
+    """One command, measured."""
+
+    seconds: float
+    cpu: float
+    rss: int
+    output: str
+
+
+class Failed(Exception):
+    """A command that did not do its work."""
+
+
+def main():
+    options = parse_options()
+    bench = Bench(options)
+    rows = choose_rows(all_rows(options.quick, bench.workers), options.rows)
+    if options.list:
+        for row in rows:
+            print(f"{row.id:20} {row.title}")
+        return 0
+    bench.prepare()
+    lines, missing, missed = [], [], False
+    for row in rows:
+        for line in bench.run_row(row, missing):
+            print(format_line(line), flush=True)
+            lines.append(line)
+            missed = missed or line["verdict"] != "reached"
+    bench.write(lines, missing)
+    return 1 if options.strict and missed else 0
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description="The table of speeds: haul and other tools in turn.")
+    parser.add_argument("-n", "--rounds", type=int, default=ROUNDS, help="rounds of each row (default 5)")
+    parser.add_argument("--rows", help="only these rows, by their names or beginnings, separated by commas")
+    parser.add_argument("--list", action="store_true", help="name the rows and do nothing")
+    parser.add_argument("--quick", action="store_true", help="small data, to try the script: no figures to quote")
+    parser.add_argument("--dir", type=Path, default=Path("bench-out/data"), help="where the data lives")
+    parser.add_argument("--out", type=Path, default=Path("bench-out"), help="where the table is written")
+    target = Path(os.environ.get("CARGO_TARGET_DIR", "target"))
+    parser.add_argument("--haul", type=Path, default=target / "release/haul", help="the binary under test")
+    parser.add_argument("--lab", type=Path, default=target / "release/haul-lab", help="the maker of data sets")
+    parser.add_argument("--strict", action="store_true", help="exit 1 if a goal is missed")
+    options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("at least one round")
+    return options
+
+
+def choose_rows(rows, names):
+    if not names:
+        return rows
+    wanted = names.split(",")
+    chosen = [row for row in rows if any(row.id == name for name in wanted)]
+    chosen = chosen or [row for row in rows if any(row.id.startswith(name) for name in wanted)]
+    if not chosen:
+        sys.exit(f"bench: no row is called {names}; --list names them")
+    return chosen
+
+
+class Bench:
+    """The data, the destinations and the measuring."""
+
+    def __init__(self, options):
+        self.options = options
+        self.workers = len(os.sched_getaffinity(0))
+        self.is_root = os.geteuid() == 0
+        self.copies = 0
+        self.removed = options.dir / "copies.removed"
+        peers = Path("bench-out/peers/bin").resolve()
+        self.path = f"{peers}:{os.environ.get('PATH', '')}"
+        self.haul = str(options.haul.resolve())
+
+    def prepare(self):
+        for tool in [self.options.haul, self.options.lab]:
+            if not os.access(tool, os.X_OK):
+                sys.exit(f"bench: {tool} is not there; cargo build --release makes it")
+        self.options.dir.mkdir(parents=True, exist_ok=True)
+        self.options.out.mkdir(parents=True, exist_ok=True)
+
+    def run_row(self, row, missing):
+        """Measures a row; gives its lines of the table."""
+        if row.is_cold and not self.is_root:
+            missing.append(f"{row.id}: needs root to drop the caches")
+            return []
+        peers = []
+        for peer in row.peers:
+            if shutil.which(peer.command[0], path=self.path):
+                peers.append(peer)
+            else:
+                missing.append(f"{row.id}: {peer.name} is not installed")
+        source = self.make(row.data)
+        if row.keep_copies:
+            self.wait_for_freed_inodes()
+        tools = [("ours", row.ours)] + [(peer.name, peer.command) for peer in peers]
+        runs = {name: [] for name, _ in tools}
+        problems = {}
+        for index in range(row.rounds or self.options.rounds):
+            turn = index % len(tools)
+            for name, command in tools[turn:] + tools[:turn]:
+                if name in problems:
+                    continue
+                try:
+                    runs[name].append(self.run_once(row, source, command, check=index == 0))
+                except Failed as error:
+                    problems[name] = str(error)
+                    missing.append(f"{row.id}: {name}: {error}")
+        self.clear_copies()
+        return list(lines_of(row, peers, runs, problems))
+
+    def make(self, data):
+        """The path of a data set, made if it is not there: the file itself if it is one."""
+        place = self.options.dir / data.name
+        mark = self.options.dir / f"{data.name}.made"
+        wanted = " ".join(data.make)
+        if not mark.exists() or mark.read_text() != wanted:
+            shutil.rmtree(place, ignore_errors=True)
+            print(f"bench: making {data.name}", file=sys.stderr, flush=True)
+            subprocess.run([str(self.options.lab), "make", *data.make, str(place)], check=True,
+                           stdout=subprocess.DEVNULL)
+            mark.write_text(wanted)
+            self.settle()
+        return place / "f0000000" if data.is_one_file else place
+
+    def run_once(self, row, source, command, check):
+        copy = self.new_copy(row) if row.is_copy else None
+        self.settle()
+        if row.is_cold:
+            Path("/proc/sys/vm/drop_caches").write_text("3\n")
+        else:
+            warm(source)
+        run = self.measure(fill_in(command, self.haul, source, copy))
+        if copy:
+            verify_copy(source, copy, bytewise=check)
+        return run
+
+    def new_copy(self, row):
+        """A destination that was never there before; the one before it goes first, but for very many files."""
+        if not row.keep_copies or self.lacks_space(row.data):
+            self.clear_copies()
+        self.copies += 1
+        copies = self.options.dir / "copies"
+        copies.mkdir(exist_ok=True)
+        return copies / f"{os.getpid()}-{self.copies}"
+
+    def lacks_space(self, data):
+        free = os.statvfs(self.options.dir)
+        needed = data.bytes + data.files * 8192
+        return free.f_bavail * free.f_frsize < 3 * needed or 0 < free.f_favail < 3 * data.files
+
+    def clear_copies(self):
+        copies = self.options.dir / "copies"
+        if copies.exists():
+            shutil.rmtree(copies)
+            self.removed.touch()
+
+    def wait_for_freed_inodes(self):
+        """The mark of the last removal stays on the disk, for a run that follows at once."""
+        if self.removed.exists() and not self.options.quick:
+            time.sleep(max(0.0, self.removed.stat().st_mtime + FREED_INODES_SECONDS - time.time()))
+
+    def settle(self):
+        """Waits until what was written before is on the device, whoever wrote it."""
+        os.sync()
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while unwritten_kib() > DIRTY_MAX_KIB:
+            if time.monotonic() > deadline:
+                print("bench: pages stay dirty; something else writes on this machine", file=sys.stderr)
+                return
+            time.sleep(0.2)
+            os.sync()
+
+    def measure(self, command):
+        out = self.options.out / "output.tmp"
+        with open(out, "wb") as stdout:
+            environment = {**os.environ, "PATH": self.path, "LC_ALL": "C"}
+            begin = time.monotonic()
+            process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, env=environment)
+            said = process.stderr.read()
+            _, status, usage = os.wait4(process.pid, 0)
+            seconds = time.monotonic() - begin
+            process.stderr.close()
+            process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            raise Failed(f"{' '.join(command[:3])}... ended with {process.returncode}: {first_line(said)}")
+        output = out.read_text(errors="replace") if out.stat().st_size < 4 * MIB else ""
+        out.unlink()
+        return Run(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, output)
+
+    def write(self, lines, missing):
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        text = table(lines, missing, describe_machine(self))
+        for name in [f"bench-{stamp}.md", "bench.md"]:
+            (self.options.out / name).write_text(text)
+        plain = json.dumps({"machine": describe_machine(self), "lines": lines, "missing": missing}, indent=1)
+        (self.options.out / f"bench-{stamp}.json").write_text(plain)
+        print(f"\n{text}\nbench: written to {self.options.out}/bench-{stamp}.md", flush=True)
+
+
+def fill_in(command, haul, source, copy):
+    """The words of a command; `{src}` of a folder stands for all its files where a tool takes files only."""
+    words = []
+    for word in command:
+        if word == "{src}" and copy is None and source.is_dir():
+            words += sorted(str(path) for path in source.iterdir())
+        else:
+            words.append(word.replace("{haul}", haul).replace("{src}", str(source)).replace("{dst}", str(copy)))
+    return words
+
+
+def warm(source):
+    if source.is_file():
+        subprocess.run(["cat", str(source)], check=True, stdout=subprocess.DEVNULL)
+        return
+    find = subprocess.Popen(["find", str(source), "-type", "f", "-print0"], stdout=subprocess.PIPE)
+    subprocess.run(["xargs", "-0", "cat"], stdin=find.stdout, check=True, stdout=subprocess.DEVNULL)
+    find.stdout.close()
+    if find.wait() != 0:
+        raise Failed("the source can't be read")
+
+
+def unwritten_kib():
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return sum(int(fields[name].split()[0]) for name in ["Dirty", "Writeback"])
+
+
+def verify_copy(source, copy, bytewise):
+    """A copy that is not one is no speed."""
+    if not copy.exists():
+        raise Failed("made no copy")
+    if measure_tree(source) != measure_tree(copy):
+        raise Failed(f"made {measure_tree(copy)} of {measure_tree(source)} (files, bytes)")
+    if bytewise and subprocess.run(["diff", "-rq", str(source), str(copy)], stdout=subprocess.DEVNULL).returncode:
+        raise Failed("made a copy with other bytes")
+
+
+def measure_tree(path):
+    if path.is_file():
+        return 1, path.stat().st_size
+    files = total = 0
+    for folder, _, names in os.walk(path):
+        with os.scandir(folder) as entries:
+            total += sum(entry.stat(follow_symlinks=False).st_size for entry in entries if entry.is_file())
+        files += len(names)
+    return files, total
+
+
+def first_line(said):
+    lines = said.decode(errors="replace").strip().splitlines()
+    return lines[0] if lines else "no message"
+
+
+def lines_of(row, peers, runs, problems):
+    """The lines of the table for one row."""
+    ours = runs["ours"]
+    if "ours" in problems:
+        yield line_of(row, "-", None, ours, [], f"WRONG: {problems['ours']}")
+        return
+    if not peers:
+        yield memory_line(row, ours)
+        return
+    peers = [peer for peer in peers if peer.name not in problems]
+    if row.fastest and peers:
+        peers = [min(peers, key=lambda peer: median_seconds(runs[peer.name]))]
+    for peer in peers:
+        theirs = runs[peer.name]
+        ratio = statistics.median(a.seconds / b.seconds for a, b in zip(ours, theirs))
+        verdict = "reached" if ratio <= peer.goal else "missed"
+        if row.rss_max and max(run.rss for run in ours) > row.rss_max:
+            verdict = f"missed: memory above {row.rss_max // MIB} MiB"
+        if peer.agree and not same_digests(ours[0].output, theirs[0].output):
+            verdict = "WRONG: other digests than the peer's"
+        yield line_of(row, peer.name, peer.goal, ours, theirs, verdict)
+
+
+def memory_line(row, ours):
+    peak = max(run.rss for run in ours)
+    return line_of(row, "-", None, ours, [], "reached" if peak <= row.rss_max else "missed")
+
+
+def line_of(row, peer, goal, ours, theirs, verdict):
+    ratios = [a.seconds / b.seconds for a, b in zip(ours, theirs)]
+    return {
+        "row": row.id, "work": row.title, "files": row.data.files, "bytes": row.data.bytes, "peer": peer,
+        "goal": goal, "rss_max": row.rss_max, "verdict": verdict, "ratios": ratios,
+        "ratio": statistics.median(ratios) if ratios else None,
+        "ours": [measured(run) for run in ours], "theirs": [measured(run) for run in theirs],
+    }
+
+
+def measured(run):
+    return {key: value for key, value in asdict(run).items() if key != "output"}
+
+
+def median_seconds(runs):
+    return statistics.median(run.seconds for run in runs)
+
+
+def same_digests(ours, theirs):
+    """Whether both outputs name the same digests; leading zeros and letter case don't count."""
+    return digests(ours) == digests(theirs) != []
+
+
+def digests(output):
+    """The digests that an output names: `HEX  file`, or `NAME (file) = HEX`."""
+    form = re.compile(r"\\?(?:XXH3_)?([0-9a-fA-F]+)\b|.* = ([0-9a-fA-F]+)$")
+    words = (form.match(line) for line in output.splitlines())
+    return sorted((word[1] or word[2]).lower().lstrip("0") for word in words if word)
+
+
+def table(lines, missing, machine):
+    heads = ["work", "peer", "haul s", "peer s", "ratio (each pair from .. to)", "goal", "verdict",
+             "CPU s", "peak MiB"]
+    text = ["# haul and other tools in turn", ""]
+    text += [f"- {key}: {value}" for key, value in machine.items()]
+    text += ["", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    text += [format_line(line) for line in lines]
+    if missing:
+        text += ["", "Left out:"] + [f"- {line}" for line in missing]
+    return "\n".join(text) + "\n"
+
+
+def format_line(line):
+    def middle(runs, key, show):
+        return show(statistics.median(run[key] for run in runs)) if runs else "-"
+
+    def both(key, show):
+        ours, theirs = middle(line["ours"], key, show), middle(line["theirs"], key, show)
+        return ours if theirs == "-" else f"{ours} / {theirs}"
+
+    ratios = line["ratios"]
+    ratio = f"**{line['ratio']:.2f}** ({min(ratios):.2f} .. {max(ratios):.2f})" if ratios else "-"
+    goals = [f"<= {line['goal']:.2f}"] if line["goal"] else []
+    goals += [f"< {line['rss_max'] // MIB} MiB"] if line["rss_max"] else []
+    seconds, mib = "{:.3f}".format, lambda value: f"{value / MIB:.0f}"
+    work = f"{line['work']} ({line['files']} x {human(line['bytes'] // max(line['files'], 1))})"
+    cells = [work, line["peer"], middle(line["ours"], "seconds", seconds),
+             middle(line["theirs"], "seconds", seconds), ratio, ", ".join(goals), line["verdict"],
+             both("cpu", "{:.2f}".format), both("rss", mib)]
+    return "| " + " | ".join(cells) + " |"
+
+
+def human(count):
+    for unit in ["B", "KiB", "MiB", "GiB"]:
+        if count < 1024 or unit == "GiB":
+            return f"{count} {unit}"
+        count //= 1024
+    return f"{count} GiB"
+
+
+def describe_machine(bench):
+    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+                if line.startswith("model name")), platform.machine())
+    memory = int(Path("/proc/meminfo").read_text().split()[1]) // (1 << 20)
+    where = subprocess.run(["df", "--output=fstype", str(bench.options.dir)], capture_output=True, text=True)
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return {
+        "machine": f"{cpu}, {bench.workers} cores, {memory} GiB, Linux {platform.release()}, "
+                   f"{where.stdout.split()[-1] if where.stdout else '?'}",
+        "commit": commit.stdout.strip() or "?",
+        "when": time.strftime("%Y-%m-%d %H:%M"),
+        "load before the end": "{:.2f}".format(os.getloadavg()[0]),
+        "rounds": f"{bench.options.rounds}" + (", quick: small data, no figures to quote" if bench.options.quick else ""),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

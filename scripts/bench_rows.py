@@ -1,0 +1,200 @@
+"""The rows of the table: what is done, by whom, on which data, and the goal.
+
+A row's commands are lists of words in which {src}, {dst} and {haul} are filled in. `goal` is the most that
+ours / peer may be.
+"""
+
+from dataclasses import dataclass, field
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+@dataclass
+class Data:
+    """A data set that haul-lab makes: its name, the arguments of `haul-lab make`, and how large it is."""
+
+    name: str
+    make: list
+    files: int
+    bytes: int
+
+    @property
+    def is_one_file(self):
+        return self.files == 1
+
+
+@dataclass
+class Peer:
+    """Another tool. `agree`: its output must name the same digests as ours."""
+
+    name: str
+    command: list
+    goal: float = 1.0
+    agree: bool = False
+
+
+@dataclass
+class Row:
+    """One line or more of the table. `peers`: each gives a line of its own; `fastest`: only the faster one."""
+
+    id: str
+    title: str
+    data: Data
+    ours: list
+    peers: list
+    is_cold: bool = False
+    is_copy: bool = False
+    keep_copies: bool = False
+    fastest: bool = False
+    rss_max: int = 0
+    rounds: int = 0
+    notes: str = ""
+
+
+def uniform(name, files, size):
+    return Data(name, ["uniform", "--files", str(files), "--bytes", str(size)], files, files * size)
+
+
+def small(name, files, dirs, size):
+    make = ["small", "--files", str(files), "--dirs", str(dirs), "--bytes", str(size)]
+    return Data(name, make, files, files * size)
+
+
+@dataclass
+class Sizes:
+    """How large the data is: as the goals say, or small enough to try the script in a minute."""
+
+    quick: bool
+    large: Data = field(init=False)
+    medium: Data = field(init=False)
+    many: Data = field(init=False)
+    few_small: Data = field(init=False)
+    streams: Data = field(init=False)
+    one: Data = field(init=False)
+    million: Data = field(init=False)
+    little: Data = field(init=False)
+
+    def __post_init__(self):
+        q = self.quick
+        self.large = uniform("quick-large", 1, 96 * MIB) if q else uniform("large-4G", 1, 4 * GIB)
+        self.medium = uniform("quick-64x1M", 64, MIB) if q else uniform("64x64M", 64, 64 * MIB)
+        self.many = small("quick-2000x4K", 2000, 20, 4 * KIB) if q else small("100000x4K", 100_000, 1000, 4 * KIB)
+        self.streams = uniform("quick-64x256K", 64, 256 * KIB) if q else uniform("64x16M", 64, 16 * MIB)
+        self.one = uniform("quick-one", 1, 16 * MIB) if q else uniform("one-1G", 1, GIB)
+        self.million = small("quick-5000x0", 5000, 50, 0) if q else small("1000000x0", 1_000_000, 1000, 0)
+        self.little = uniform("quick-little", 1, 4 * MIB) if q else uniform("little-64M", 1, 64 * MIB)
+        self.few_small = small("quick-500x0", 500, 50, 0) if q else small("10000x0", 10_000, 100, 0)
+
+
+def all_rows(quick, workers):
+    """Every row, in the order of the goals."""
+    sizes = Sizes(quick)
+    rows = copy_rows(sizes)
+    rows += blake3_rows(sizes)
+    rows += serial_digest_rows(sizes)
+    rows += combining_digest_rows(sizes, workers)
+    rows += memory_rows(sizes)
+    return rows
+
+
+def copy_rows(sizes):
+    haul_cp, cp = ["{haul}", "cp", "{src}", "{dst}"], ["cp", "{src}", "{dst}"]
+    hashed = ["{haul}", "cp", "--print-hash", "--hash-type=blake3", "{src}", "{dst}"]
+    haul_cp_r, cp_r = ["{haul}", "cp", "-r", "{src}", "{dst}"], ["cp", "-r", "{src}", "{dst}"]
+    rows = []
+    for is_cold, state, goal in [(False, "warm", 0.80), (True, "cold", 1.00)]:
+        cold = {"is_cold": is_cold, "is_copy": True}
+        rows.append(
+            Row(f"cp-large-{state}", f"copy one large file, {state}", sizes.large, haul_cp,
+                [Peer("cp", cp, goal)], **cold))
+        rows.append(
+            Row(f"cp-hash-{state}", f"copy it with --print-hash (BLAKE3), {state}", sizes.large, hashed,
+                [Peer("cp", cp, 1.00)], **cold))
+    for is_cold, state in [(False, "warm"), (True, "cold")]:
+        rows.append(
+            Row(f"cp-64-{state}", f"copy 64 files, {state}", sizes.medium, haul_cp_r,
+                [Peer("cp -r", cp_r, 0.85)], is_cold=is_cold, is_copy=True))
+    peers = [
+        Peer("cp -r", cp_r, 0.60),
+        Peer("xcp", ["xcp", "-r", "--no-progress", "{src}", "{dst}"]),
+        Peer("cpz", ["cpz", "{src}", "{dst}"]),
+        Peer("fcp", ["fcp", "{src}", "{dst}"]),
+    ]
+    many = {"is_copy": True, "keep_copies": True}
+    rows.append(Row("cp-small", "copy many small files", sizes.many, haul_cp_r, peers, **many))
+    rows.append(
+        Row("cp-small-archive", "the same with all properties", sizes.many,
+            ["{haul}", "cp", "-a", "{src}", "{dst}"],
+            [Peer("rsync -a", ["rsync", "-a", "{src}/", "{dst}"])], **many))
+    return rows
+
+
+def blake3_rows(sizes):
+    return [
+        Row(f"sum-blake3-{state}", f"blake3 of one large file, {state}", sizes.large,
+            ["{haul}", "sum", "-a", "blake3", "{src}"], [Peer("b3sum", ["b3sum", "{src}"], 1.00, agree=True)],
+            is_cold=is_cold, rss_max=64 * MIB)
+        for is_cold, state in [(False, "warm"), (True, "cold")]
+    ]
+
+
+def serial_digest_rows(sizes):
+    rows = []
+    for name in ["md5", "sha1", "sha256"]:
+        ours = ["{haul}", "sum", "-a", name, "{src}"]
+        coreutils = Peer(f"{name}sum", [f"{name}sum", "{src}"], 1.00, agree=True)
+        openssl = Peer("openssl", ["openssl", "dgst", f"-{name}", "-r", "{src}"], 1.00, agree=True)
+        rows.append(
+            Row(f"{name}-one", f"{name} of one file", sizes.one, ours, [coreutils, openssl], fastest=True))
+    for name, goal in [("md5", 0.15), ("sha1", 0.25), ("sha256", 0.25)]:
+        ours = ["{haul}", "sum", "-a", name, "{src}"]
+        tree = ["{haul}", "sum", "-a", name, "--tree=4M", "{src}"]
+        peer = [f"{name}sum", "{src}"]
+        rows.append(
+            Row(f"{name}-64", f"{name} of 64 files", sizes.streams, ours,
+                [Peer(f"{name}sum", peer, goal, agree=True)]))
+        rows.append(
+            Row(f"{name}-tree", f"{name}, tree form, of one file", sizes.one, tree,
+                [Peer(f"{name}sum", peer, goal)]))
+    return rows
+
+
+def combining_digest_rows(sizes, workers):
+    tools = {
+        "crc32": Peer("crc32", ["crc32", "{src}"], 1.00, agree=True),
+        "crc32c": Peer("xrdcrc32c", ["xrdcrc32c", "{src}"], 1.00, agree=True),
+        "crc64nvme": None,
+        "adler32": Peer("xrdadler32", ["xrdadler32", "{src}"], 1.00, agree=True),
+        "xxh3": Peer("xxhsum -H3", ["xxhsum", "-H3", "{src}"], 1.00, agree=True),
+    }
+    reading = Peer("reading alone", reading_alone(sizes.large.bytes, workers), 1.15)
+    names = {"xxh3": "xxh3-64"}
+    return [
+        Row(f"{name}", f"{name} of one large file", sizes.large,
+            ["{haul}", "sum", "-a", names.get(name, name), "{src}"], [reading] + ([tool] if tool else []))
+        for name, tool in tools.items()
+    ]
+
+
+def reading_alone(size, workers):
+    """Reads the file and nothing else: as many `dd` at once as there are workers, each its own part."""
+    block = 256 * KIB
+    blocks = -(-size // block)
+    part = -(-blocks // workers)
+    parts = [
+        f"dd if=\"$0\" of=/dev/null bs={block} skip={first} count={min(part, blocks - first)} status=none"
+        for first in range(0, blocks, part)
+    ]
+    return ["sh", "-c", " & ".join(parts) + " & wait", "{src}"]
+
+
+def memory_rows(sizes):
+    """Peak memory: of a tree with very many files and of a large file, beside a tree and a file that are little."""
+    copy_tree, copy_file = ["{haul}", "cp", "-r", "{src}", "{dst}"], ["{haul}", "cp", "{src}", "{dst}"]
+    limit = {"is_copy": True, "rss_max": 128 * MIB, "rounds": 1, "keep_copies": True}
+    return [
+        Row("memory-few", "peak memory, tree of few files", sizes.few_small, copy_tree, [], **limit),
+        Row("memory-many", "peak memory, tree of very many files", sizes.million, copy_tree, [], **limit),
+        Row("memory-little", "peak memory, little file", sizes.little, copy_file, [], **limit),
+        Row("memory-large", "peak memory, large file", sizes.large, copy_file, [], **limit),
+    ]
