@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Measures haul against other tools, in turn, in one run, and writes a table.
 
 How it is measured:
@@ -94,12 +94,14 @@ def parse_options():
 def choose_rows(rows, names):
     if not names:
         return rows
-    wanted = names.split(",")
-    chosen = [row for row in rows if any(row.id == name for name in wanted)]
-    chosen = chosen or [row for row in rows if any(row.id.startswith(name) for name in wanted)]
-    if not chosen:
-        sys.exit(f"bench: no row is called {names}; --list names them")
-    return chosen
+    chosen = set()
+    for name in names.split(","):
+        found = {row.id for row in rows if row.id == name}
+        found = found or {row.id for row in rows if row.id.startswith(name)}
+        if not found:
+            sys.exit(f"bench: no row is called {name}; --list names them")
+        chosen |= found
+    return [row for row in rows if row.id in chosen]
 
 
 class Bench:

@@ -14,4 +14,4 @@ done
 if [ "${#crates[@]}" -gt 0 ]; then
     cargo build --release --locked "${crates[@]}"
 fi
-exec python3 scripts/bench.py "$@"
+exec python3 -B scripts/bench.py "$@"

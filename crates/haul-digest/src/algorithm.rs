@@ -1,5 +1,6 @@
 //! The registry: which checksums there are, what they are called, and what their algebra allows.
 
+use crate::lanes::LaneAlgorithm;
 use std::fmt;
 use thiserror::Error;
 
@@ -231,7 +232,20 @@ impl Algorithm {
 
     /// Whether [`crate::lanes`] computes many streams of this algorithm in the lanes of one register.
     pub const fn has_lanes(self) -> bool {
-        matches!(self, Algorithm::Md5 | Algorithm::Sha1 | Algorithm::Sha256)
+        self.lanes().is_some()
+    }
+
+    /// This algorithm as [`crate::lanes`] knows it; `None` where it has no lanes.
+    pub const fn lanes(self) -> Option<LaneAlgorithm> {
+        Some(match self {
+            Algorithm::Md5 => LaneAlgorithm::Md5,
+            Algorithm::Sha1 => LaneAlgorithm::Sha1,
+            Algorithm::Sha224 => LaneAlgorithm::Sha224,
+            Algorithm::Sha256 => LaneAlgorithm::Sha256,
+            Algorithm::Sha384 => LaneAlgorithm::Sha384,
+            Algorithm::Sha512 => LaneAlgorithm::Sha512,
+            _ => return None,
+        })
     }
 
     /// Whether the digest is a number that people write in decimal or hexadecimal: Adler-32 and the CRCs.
@@ -244,6 +258,19 @@ impl fmt::Display for Algorithm {
     /// The canonical name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+impl From<LaneAlgorithm> for Algorithm {
+    fn from(lanes: LaneAlgorithm) -> Algorithm {
+        match lanes {
+            LaneAlgorithm::Md5 => Algorithm::Md5,
+            LaneAlgorithm::Sha1 => Algorithm::Sha1,
+            LaneAlgorithm::Sha224 => Algorithm::Sha224,
+            LaneAlgorithm::Sha256 => Algorithm::Sha256,
+            LaneAlgorithm::Sha384 => Algorithm::Sha384,
+            LaneAlgorithm::Sha512 => Algorithm::Sha512,
+        }
     }
 }
 
@@ -285,6 +312,17 @@ mod tests {
     fn the_list_holds_each_algorithm_once_in_order() {
         assert_eq!(Algorithm::ALL.len(), 22);
         assert!(Algorithm::ALL.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
+    #[test]
+    fn lanes_and_registry_agree() {
+        for lanes in LaneAlgorithm::ALL {
+            let algorithm = Algorithm::from(lanes);
+            assert_eq!(algorithm.lanes(), Some(lanes));
+            assert_eq!(algorithm.digest_len(), lanes.digest_len());
+        }
+        let with_lanes = Algorithm::ALL.iter().filter(|algorithm| algorithm.has_lanes());
+        assert_eq!(with_lanes.count(), LaneAlgorithm::ALL.len());
     }
 
     #[test]

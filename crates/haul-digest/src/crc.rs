@@ -136,11 +136,11 @@ pub(crate) struct CrcStream {
 }
 
 /// Who computes it. For zlib's CRC-32 the two are equally fast on large blocks, but on 1,400 bytes `crc32fast`
-/// was 1.5 to 2 times as fast on every machine it was measured on.
+/// was 1.5 to 2 times as fast (measured on Cascade Lake and Zen 4).
 #[derive(Clone)]
 enum Engine {
     Zlib(crc32fast::Hasher),
-    Folding(crc_fast::Digest),
+    Folding(Box<crc_fast::Digest>),
 }
 
 impl CrcStream {
@@ -154,7 +154,7 @@ impl CrcStream {
             CrcAlgorithm::Crc32IsoHdlc => {
                 Engine::Zlib(crc32fast::Hasher::new_with_initial((register ^ spec.xorout) as u32))
             }
-            backend => Engine::Folding(crc_fast::Digest::new_with_init_state(backend, register)),
+            backend => Engine::Folding(Box::new(crc_fast::Digest::new_with_init_state(backend, register))),
         };
         CrcStream { spec, engine }
     }

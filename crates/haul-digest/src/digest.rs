@@ -1,6 +1,7 @@
 //! The value that a hasher ends with.
 
 use crate::Algorithm;
+use crate::lanes::{LaneAlgorithm, LaneDigest};
 use std::fmt;
 use thiserror::Error;
 
@@ -76,6 +77,15 @@ impl Digest {
             *byte = hex_value(pair[0]) << 4 | hex_value(pair[1]);
         }
         Ok(Digest { algorithm, bytes })
+    }
+
+    /// The digest that a stream of [`crate::lanes`] ended with.
+    ///
+    /// # Panics
+    /// If the digest was made with a lane algorithm of another length: a mistake of the caller.
+    pub fn from_lane(algorithm: LaneAlgorithm, lane: &LaneDigest) -> Digest {
+        assert_eq!(lane.len(), algorithm.digest_len(), "a digest of {algorithm:?} lanes");
+        Digest::from_exact(Algorithm::from(algorithm), lane)
     }
 
     /// The digest of a numeric algorithm with this value.

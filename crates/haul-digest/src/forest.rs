@@ -75,7 +75,7 @@ impl<N: Copy> Forest<N> {
 
     /// Removes the other child of the same parent, if it is complete.
     fn take_sibling(&mut self, first: u64, level: u32) -> Option<N> {
-        let sibling = first ^ 1 << level;
+        let sibling = first ^ (1 << level);
         let there = self.nodes.get(&sibling).is_some_and(|tree| tree.level == level);
         if !there {
             return None;

@@ -5,7 +5,7 @@ use crate::crc::{self, CrcSpec, CrcStream};
 use crate::md5::Md5;
 use crate::sha::{Sha, ShaKind};
 use crate::{Algorithm, Digest};
-use sha3::digest::Digest as _;
+use blake2::Digest as _;
 use std::fmt;
 use std::hash::Hasher as _;
 
@@ -19,16 +19,14 @@ pub struct Hasher {
     state: State,
 }
 
-/// The backends. States above 300 bytes are boxed, so that a hasher moves cheaply.
+/// The backends. Large states are boxed, so that a hasher of about 100 bytes moves cheaply.
 #[derive(Clone)]
 enum State {
     Adler(AdlerStream),
-    Crc(Box<CrcStream>),
-    Cksum(Box<CrcStream>, u64),
+    Crc(CrcStream),
+    Cksum(CrcStream, u64),
     Md5(Md5),
     Sha(Sha),
-    Sha3_256(Box<sha3::Sha3_256>),
-    Sha3_512(Box<sha3::Sha3_512>),
     Blake2b(Box<blake2::Blake2b512>),
     Blake3(Box<blake3::Hasher>),
     Xxh32(Box<twox_hash::XxHash32>),
@@ -66,8 +64,6 @@ impl Hasher {
             }
             State::Md5(inner) => inner.update(bytes),
             State::Sha(inner) => inner.update(bytes),
-            State::Sha3_256(inner) => inner.update(bytes),
-            State::Sha3_512(inner) => inner.update(bytes),
             State::Blake2b(inner) => inner.update(bytes),
             State::Blake3(inner) => {
                 inner.update(bytes);
@@ -104,8 +100,6 @@ impl Hasher {
             State::Cksum(inner, len) => number(crc::cksum_close(inner.value(), len)),
             State::Md5(inner) => exact(&inner.finish()),
             State::Sha(inner) => inner.finish(exact),
-            State::Sha3_256(inner) => exact(&inner.finalize()),
-            State::Sha3_512(inner) => exact(&inner.finalize()),
             State::Blake2b(inner) => exact(&inner.finalize()),
             State::Blake3(inner) => exact(inner.finalize().as_bytes()),
             State::Xxh32(inner) => number(u64::from(inner.finish_32())),
@@ -118,12 +112,12 @@ impl Hasher {
 
 impl State {
     fn new(algorithm: Algorithm) -> State {
-        let crc = |spec: &'static CrcSpec| State::Crc(Box::new(CrcStream::new(spec)));
+        let crc = |spec: &'static CrcSpec| State::Crc(CrcStream::new(spec));
         match algorithm {
             Algorithm::Adler32 => State::Adler(AdlerStream::new()),
             Algorithm::Crc32 => crc(&crc::CRC32),
             Algorithm::Crc32c => crc(&crc::CRC32C),
-            Algorithm::Cksum => State::Cksum(Box::new(CrcStream::new(&crc::CKSUM)), 0),
+            Algorithm::Cksum => State::Cksum(CrcStream::new(&crc::CKSUM), 0),
             Algorithm::Crc64Nvme => crc(&crc::CRC64_NVME),
             Algorithm::Crc64Xz => crc(&crc::CRC64_XZ),
             Algorithm::Crc64Eos => crc(&crc::CRC64_EOS),
@@ -134,8 +128,8 @@ impl State {
             Algorithm::Sha256 => State::Sha(Sha::new(ShaKind::Sha256)),
             Algorithm::Sha384 => State::Sha(Sha::new(ShaKind::Sha384)),
             Algorithm::Sha512 => State::Sha(Sha::new(ShaKind::Sha512)),
-            Algorithm::Sha3_256 => State::Sha3_256(Box::default()),
-            Algorithm::Sha3_512 => State::Sha3_512(Box::default()),
+            Algorithm::Sha3_256 => State::Sha(Sha::new(ShaKind::Sha3_256)),
+            Algorithm::Sha3_512 => State::Sha(Sha::new(ShaKind::Sha3_512)),
             Algorithm::Blake2b => State::Blake2b(Box::default()),
             Algorithm::Blake3 => State::Blake3(Box::default()),
             Algorithm::Xxh32 => State::Xxh32(Box::new(twox_hash::XxHash32::with_seed(0))),

@@ -3,7 +3,8 @@
 //! - [`Algorithm`] is the registry, [`Hasher`] one stream, [`Digest`] what it ends with.
 //! - Where [`Algorithm::algebra`] is [`Algebra::Combines`], objects of a file are hashed in any order by a
 //!   [`PartHasher`] each and joined by an [`Assembly`]; [`combine`] joins values that others computed.
-//! - Where it is [`Algebra::Serial`], a file is fed in order, or hashed as a [`tree`].
+//! - Where it is [`Algebra::Serial`], a file is fed in order, or hashed as a [`tree`]; several files, or several
+//!   leaves of one tree, run side by side in [`lanes`].
 //!
 //! Nothing here touches a clock, a file, a socket or a thread.
 
@@ -16,6 +17,7 @@ mod crc;
 mod digest;
 mod forest;
 mod hasher;
+pub mod lanes;
 mod md5;
 mod part;
 mod sha;

@@ -30,7 +30,7 @@ pub struct PartHasher {
 #[derive(Clone)]
 enum StreamState {
     Adler(AdlerStream),
-    Crc(Box<CrcStream>),
+    Crc(CrcStream),
     Blake3(Blake3Stream),
 }
 
@@ -60,7 +60,7 @@ impl PartHasher {
         assert_eq!(algorithm.algebra(), Algebra::Combines, "{algorithm} must be fed in order");
         let state = match LinearSum::of(algorithm) {
             Some(LinearSum::Adler) => StreamState::Adler(AdlerStream::new()),
-            Some(LinearSum::Crc(spec)) => StreamState::Crc(Box::new(CrcStream::new(spec))),
+            Some(LinearSum::Crc(spec)) => StreamState::Crc(CrcStream::new(spec)),
             None => StreamState::Blake3(Blake3Stream::new(place)),
         };
         PartHasher { algorithm, start: place.offset, len: 0, state }

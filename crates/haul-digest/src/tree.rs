@@ -5,6 +5,9 @@
 //! the node's number of leaves. Leaves and nodes are not told apart by a prefix, so the tree guards against
 //! accidents and, where an attacker may choose the file's length, against nothing more.
 //!
+//! The roots are msum's where its leaf size is its split size, as it is unless set. With smaller leaves, mutil
+//! 1.76.4 drops the tail of a last split whose number of leaves is not a power of two; that is not imitated.
+//!
 //! ```text
 //!                 H(A B)                     5 leaves, the last one perhaps short
 //!               /        \

@@ -138,10 +138,12 @@ unsafe fn block_of_8(at: &[*const u8], offset: usize, big_endian: bool) -> [Ymm3
             let mut turned = [_mm256_setzero_si256(); 8];
             for four in 0..2 {
                 let (rows, offset) = (&at[4 * four..], offset + 32 * half);
-                let low_01 = _mm256_unpacklo_epi32(row(rows[0], offset), row(rows[1], offset));
-                let high_01 = _mm256_unpackhi_epi32(row(rows[0], offset), row(rows[1], offset));
-                let low_23 = _mm256_unpacklo_epi32(row(rows[2], offset), row(rows[3], offset));
-                let high_23 = _mm256_unpackhi_epi32(row(rows[2], offset), row(rows[3], offset));
+                let (row_0, row_1) = (row(rows[0], offset), row(rows[1], offset));
+                let (row_2, row_3) = (row(rows[2], offset), row(rows[3], offset));
+                let (low_01, high_01) =
+                    (_mm256_unpacklo_epi32(row_0, row_1), _mm256_unpackhi_epi32(row_0, row_1));
+                let (low_23, high_23) =
+                    (_mm256_unpacklo_epi32(row_2, row_3), _mm256_unpackhi_epi32(row_2, row_3));
                 turned[4 * four] = _mm256_unpacklo_epi64(low_01, low_23);
                 turned[4 * four + 1] = _mm256_unpackhi_epi64(low_01, low_23);
                 turned[4 * four + 2] = _mm256_unpacklo_epi64(high_01, high_23);

@@ -164,10 +164,12 @@ unsafe fn block_of_16(at: &[*const u8], offset: usize, big_endian: bool) -> [Zmm
         let mut turned = [_mm512_setzero_si512(); 16];
         for four in 0..4 {
             let rows = &at[4 * four..];
-            let low_01 = _mm512_unpacklo_epi32(row(rows[0], offset), row(rows[1], offset));
-            let high_01 = _mm512_unpackhi_epi32(row(rows[0], offset), row(rows[1], offset));
-            let low_23 = _mm512_unpacklo_epi32(row(rows[2], offset), row(rows[3], offset));
-            let high_23 = _mm512_unpackhi_epi32(row(rows[2], offset), row(rows[3], offset));
+            let (row_0, row_1) = (row(rows[0], offset), row(rows[1], offset));
+            let (row_2, row_3) = (row(rows[2], offset), row(rows[3], offset));
+            let (low_01, high_01) =
+                (_mm512_unpacklo_epi32(row_0, row_1), _mm512_unpackhi_epi32(row_0, row_1));
+            let (low_23, high_23) =
+                (_mm512_unpacklo_epi32(row_2, row_3), _mm512_unpackhi_epi32(row_2, row_3));
             turned[4 * four] = _mm512_unpacklo_epi64(low_01, low_23);
             turned[4 * four + 1] = _mm512_unpackhi_epi64(low_01, low_23);
             turned[4 * four + 2] = _mm512_unpacklo_epi64(high_01, high_23);

@@ -81,7 +81,9 @@ impl Kernel {
         }
         if backend == Backend::Portable {
             return match algorithm {
-                LaneAlgorithm::Md5 => vec![Kernel::plain::<Md5, u32>(88), Kernel::plain::<Md5, [u32; 4]>(262)],
+                LaneAlgorithm::Md5 => {
+                    vec![Kernel::plain::<Md5, u32>(88), Kernel::plain::<Md5, [u32; 4]>(262)]
+                }
                 LaneAlgorithm::Sha1 => vec![Kernel::plain::<Sha1, u32>(73)],
                 LaneAlgorithm::Sha224 | LaneAlgorithm::Sha256 => vec![Kernel::plain::<Sha256, u32>(178)],
                 LaneAlgorithm::Sha384 | LaneAlgorithm::Sha512 => vec![Kernel::plain::<Sha512, u64>(225)],
@@ -114,7 +116,7 @@ mod x86 {
     /// The loops of one backend of x86 for one algorithm; the caller has asked the CPU for it.
     pub(super) fn kernels(backend: Backend, algorithm: A) -> Vec<Kernel> {
         match (backend, algorithm) {
-            (Backend::Avx512, A::Md5) => vec![avx512::<Md5, Zmm32>(126), avx512::<Md5, Pair<Zmm32>>(170)],
+            (Backend::Avx512, A::Md5) => vec![avx512::<Md5, Zmm32>(123), avx512::<Md5, Pair<Zmm32>>(170)],
             (Backend::Avx512, A::Sha1) => vec![avx512::<Sha1, Zmm32>(141)],
             (Backend::Avx512, A::Sha224 | A::Sha256) => vec![avx512::<Sha256, Zmm32>(288)],
             (Backend::Avx512, A::Sha384 | A::Sha512) => vec![avx512::<Sha512, Zmm64>(350)],
@@ -128,10 +130,10 @@ mod x86 {
             (Backend::ShaNi, A::Sha224 | A::Sha256) => {
                 vec![Kernel { lanes: sha_ni::SHA256_STREAMS, pass: 39, run: sha_ni::sha256 }]
             }
-            (Backend::Sse2, A::Md5) => vec![Kernel::plain::<Md5, Xmm32>(111)],
-            (Backend::Sse2, A::Sha1) => vec![Kernel::plain::<Sha1, Xmm32>(119)],
-            (Backend::Sse2, A::Sha224 | A::Sha256) => vec![Kernel::plain::<Sha256, Xmm32>(288)],
-            (Backend::Sse2, A::Sha384 | A::Sha512) => vec![Kernel::plain::<Sha512, Xmm64>(356)],
+            (Backend::Sse2, A::Md5) => vec![Kernel::plain::<Md5, Xmm32>(107)],
+            (Backend::Sse2, A::Sha1) => vec![Kernel::plain::<Sha1, Xmm32>(122)],
+            (Backend::Sse2, A::Sha224 | A::Sha256) => vec![Kernel::plain::<Sha256, Xmm32>(294)],
+            (Backend::Sse2, A::Sha384 | A::Sha512) => vec![Kernel::plain::<Sha512, Xmm64>(376)],
             _ => Vec::new(),
         }
     }
@@ -223,7 +225,8 @@ impl Plan {
                 }
                 waiting += 1;
             }
-            let Some(blocks) = lanes[..active].iter().map(|&job| jobs[job].now.len() / self.block).min() else {
+            let Some(blocks) = lanes[..active].iter().map(|&job| jobs[job].now.len() / self.block).min()
+            else {
                 return;
             };
             let kernel = self.by_streams[active - 1];

@@ -29,7 +29,11 @@ pub(super) struct Job<'a> {
 impl<'a> Job<'a> {
     /// A job over two pieces of whole blocks, either of which may be empty.
     pub(super) fn new(state: State, first: &'a [u8], second: &'a [u8]) -> Job<'a> {
-        if first.is_empty() { Job { state, now: second, then: &[] } } else { Job { state, now: first, then: second } }
+        if first.is_empty() {
+            Job { state, now: second, then: &[] }
+        } else {
+            Job { state, now: first, then: second }
+        }
     }
 
     /// Steps over bytes that have been taken in.

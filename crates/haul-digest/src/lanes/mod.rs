@@ -81,8 +81,13 @@ impl Streams {
         self.slots.len()
     }
 
-    /// Takes in the next bytes of several slots, of any and different lengths, with one pass for all. Slots that are not named stay as
-    /// they are; of a slot named twice the bytes are taken in the order given. Large and equal lengths are fastest.
+    /// Takes in the next bytes of several slots, of any and different lengths, in one pass for all. Slots that
+    /// are not named stay as they are; of a slot named twice the bytes are taken in the order given.
+    ///
+    /// Fastest are large pieces of equal length whose addresses are multiples of 64 and differ modulo 4096, such
+    /// as buffers laid out 64 bytes further apart than a power of two. Pieces that start alike
+    /// modulo 4096 fall into the same few sets of the first-level cache: with 32 lanes of MD5 that was seen to cost
+    /// 10 % at aligned addresses and 40 % at others.
     ///
     /// # Panics
     /// If a slot is not below [`Streams::width`].

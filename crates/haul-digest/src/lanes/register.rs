@@ -112,7 +112,11 @@ macro_rules! word_register {
                 let bytes = unsafe { &*at[0].add(offset).cast::<[[u8; size_of::<$word>()]; 16]>() };
                 let mut block = [0; 16];
                 for (word, bytes) in block.iter_mut().zip(bytes) {
-                    *word = if big_endian { <$word>::from_be_bytes(*bytes) } else { <$word>::from_le_bytes(*bytes) };
+                    *word = if big_endian {
+                        <$word>::from_be_bytes(*bytes)
+                    } else {
+                        <$word>::from_le_bytes(*bytes)
+                    };
                 }
                 block
             }
@@ -260,9 +264,11 @@ where
 }
 
 /// Two registers interleaved: while one waits for its last result, the other works.
+#[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(super) struct Pair<R>(R, R);
 
+#[cfg(target_arch = "x86_64")]
 impl<R: Register> Register for Pair<R> {
     type Word = R::Word;
     const LANES: usize = 2 * R::LANES;

@@ -60,7 +60,11 @@ macro_rules! sha1_four {
     ($group:literal, $n:ident, $abcd:ident, $before:ident, $e:ident, $w:ident) => {
         for s in 0..$n {
             let words = $w[s][$group % 4];
-            let sum = if $group == 0 { _mm_add_epi32($e[s], words) } else { _mm_sha1nexte_epu32($before[s], words) };
+            let sum = if $group == 0 {
+                _mm_add_epi32($e[s], words)
+            } else {
+                _mm_sha1nexte_epu32($before[s], words)
+            };
             $before[s] = $abcd[s];
             $abcd[s] = _mm_sha1rnds4_epu32::<{ $group / 5 }>($abcd[s], sum);
             if $group < 16 {

@@ -57,9 +57,7 @@ macro_rules! xmm_register {
             #[inline(always)]
             fn choose(self, yes: Self, no: Self) -> Self {
                 // SAFETY: a register value exists only where the CPU has SSE2.
-                unsafe {
-                    $name(_mm_or_si128(_mm_and_si128(self.0, yes.0), _mm_andnot_si128(self.0, no.0)))
-                }
+                unsafe { $name(_mm_or_si128(_mm_and_si128(self.0, yes.0), _mm_andnot_si128(self.0, no.0))) }
             }
             #[inline(always)]
             fn majority(self, b: Self, c: Self) -> Self {
@@ -101,28 +99,8 @@ macro_rules! xmm_register {
     };
 }
 
-xmm_register!(
-    Xmm32,
-    u32,
-    4,
-    block_of_4,
-    _mm_set1_epi32,
-    i32,
-    _mm_add_epi32,
-    _mm_sll_epi32,
-    _mm_srl_epi32
-);
-xmm_register!(
-    Xmm64,
-    u64,
-    2,
-    block_of_2,
-    _mm_set1_epi64x,
-    i64,
-    _mm_add_epi64,
-    _mm_sll_epi64,
-    _mm_srl_epi64
-);
+xmm_register!(Xmm32, u32, 4, block_of_4, _mm_set1_epi32, i32, _mm_add_epi32, _mm_sll_epi32, _mm_srl_epi32);
+xmm_register!(Xmm64, u64, 2, block_of_2, _mm_set1_epi64x, i64, _mm_add_epi64, _mm_sll_epi64, _mm_srl_epi64);
 
 /// Four 64-byte blocks, one a lane, turned so that each register holds one word of all of them.
 ///

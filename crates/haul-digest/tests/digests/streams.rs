@@ -1,7 +1,8 @@
 //! One stream: any cut of the bytes, against the slow twins.
 
 use crate::{pattern, twin};
-use haul_digest::{Algebra, Algorithm, Hasher, combine, digest};
+use haul_digest::lanes::{LaneAlgorithm, hash_many};
+use haul_digest::{Algebra, Algorithm, Digest, Hasher, combine, digest};
 use haul_model::ByteLen;
 use proptest::prelude::*;
 use sha2::Digest as _;
@@ -15,7 +16,7 @@ fn content() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// The MD5, SHA-1 and SHA-2 of RustCrypto, which under WebAssembly are the crate's own.
+/// The MD5, SHA-1, SHA-2 and SHA-3 of RustCrypto, which under WebAssembly are the crate's own.
 fn other_crate(algorithm: Algorithm, bytes: &[u8]) -> Option<Vec<u8>> {
     Some(match algorithm {
         Algorithm::Md5 => md5::Md5::digest(bytes).to_vec(),
@@ -24,6 +25,8 @@ fn other_crate(algorithm: Algorithm, bytes: &[u8]) -> Option<Vec<u8>> {
         Algorithm::Sha256 => sha2::Sha256::digest(bytes).to_vec(),
         Algorithm::Sha384 => sha2::Sha384::digest(bytes).to_vec(),
         Algorithm::Sha512 => sha2::Sha512::digest(bytes).to_vec(),
+        Algorithm::Sha3_256 => sha3::Sha3_256::digest(bytes).to_vec(),
+        Algorithm::Sha3_512 => sha3::Sha3_512::digest(bytes).to_vec(),
         _ => return None,
     })
 }
@@ -96,6 +99,18 @@ fn edge_lengths_agree_with_the_twins() {
         for len in middle - 1..=middle + 1 {
             agree_with_twins(&longest[..len]);
             agree_with_twins(&longest[3..3 + len]);
+        }
+    }
+}
+
+#[test]
+fn lanes_and_single_streams_agree() {
+    let longest = pattern(3000);
+    let messages: Vec<&[u8]> = (0..60).map(|number| &longest[..number * 50]).collect();
+    for lanes in LaneAlgorithm::ALL {
+        let digests = hash_many(lanes, &messages);
+        for (message, lane) in messages.iter().zip(&digests) {
+            assert_eq!(Digest::from_lane(lanes, lane), digest(lanes.into(), message));
         }
     }
 }

@@ -1,0 +1,29 @@
+# Daily habits. `just` lists them.
+
+default:
+    @just --list
+
+# Everything that CI runs: install what the tests need, then format, lints and tests.
+test:
+    scripts/test.sh
+
+# The tests alone, of one crate if it is named.
+quick *ARGS:
+    cargo test {{ if ARGS == "" { "--workspace" } else { "-p " + ARGS } }}
+
+# Format and lint.
+lint:
+    cargo fmt --all
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# Only the rules of the house.
+house:
+    cargo test -p haul-lab --test house
+
+# The table of speeds against other tools; `just bench --quick` tries the script.
+bench *ARGS:
+    scripts/bench.sh {{ARGS}}
+
+# Licences, advisories and duplicates (needs cargo-deny).
+deny:
+    cargo deny check
