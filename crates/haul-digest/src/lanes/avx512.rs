@@ -14,7 +14,8 @@ pub(super) struct Zmm32(__m512i);
 #[derive(Clone, Copy)]
 pub(super) struct Zmm64(__m512i);
 
-/// One three-operand logic instruction by its truth table (Intel SDM, VPTERNLOG: bit `4a + 2b + c` of the table).
+/// One three-operand logic instruction by its truth table (Intel SDM, VPTERNLOG: bit `4a + 2b + c` of the
+/// table).
 macro_rules! logic3 {
     ($table:literal, $a:expr, $b:expr, $c:expr) => {
         // SAFETY: the operands are register values, which exist only where the CPU has AVX-512.
@@ -42,7 +43,8 @@ macro_rules! zmm_register {
             #[inline(always)]
             fn scatter(self, words: &mut [$word]) {
                 let words = &mut words[..$lanes];
-                // SAFETY: the slice holds 64 bytes, and a register value exists only where the CPU has AVX-512.
+                // SAFETY: the slice holds 64 bytes, and a register value exists only where the CPU has
+                // AVX-512.
                 unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), self.0) }
             }
             #[inline(always)]

@@ -1,9 +1,9 @@
 //! Which instructions do the work: what this CPU has, and which loop is the fastest for how many streams.
 //!
-//! Every loop carries the time one pass takes (a block in each of its lanes, measured with data in the second-level
-//! cache on one core of a Zen 4 at about 3.1 GHz). A pass costs the same with one lane in use as with all, so the cost of
-//! `n` streams is the number of passes times that, and the cheapest loop is taken. Other CPUs have other
-//! times; the order, which is all that counts here, has been the same for a decade of them.
+//! Every loop carries the time one pass takes (a block in each of its lanes), measured on one core of a Zen 4
+//! with the data in its caches. A pass costs the same with one lane in use as with all, so `n` streams cost
+//! the number of passes times that, and the cheapest loop is taken. Other CPUs have other times; only their
+//! ratios count here, and a wrong one costs speed and nothing else.
 
 use super::LaneAlgorithm;
 use super::compression::{Compression, Job, run};
@@ -212,7 +212,8 @@ impl Plan {
         self.by_streams.len()
     }
 
-    /// Does all jobs, keeping as many in the lanes as there are; each job's state ends up after its last block.
+    /// Does all jobs, keeping as many in the lanes as there are; each job's state ends up after its last
+    /// block.
     pub(super) fn complete(&self, jobs: &mut [Job<'_>]) {
         let mut lanes = [0; MAX_LANES];
         let mut active = 0;
@@ -231,7 +232,8 @@ impl Plan {
             };
             let kernel = self.by_streams[active - 1];
             for group in lanes[..active].chunks(kernel.lanes) {
-                // SAFETY: a kernel is made by `Kernel::of` only, after the CPU was asked for its instructions.
+                // SAFETY: a kernel is made by `Kernel::of` only, after the CPU was asked for its
+                // instructions.
                 unsafe { (kernel.run)(jobs, group, blocks) }
             }
             let mut left = 0;

@@ -45,8 +45,8 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Takes the next `blocks` blocks of the jobs that `lanes` names, side by side, one job a lane of the register.
-/// Lanes left over work on the first job's bytes, and their result is dropped.
+/// Takes the next `blocks` blocks of the jobs that `lanes` names, side by side, one job a lane of the
+/// register. Lanes left over work on the first job's bytes, and their result is dropped.
 ///
 /// # Panics
 /// If `lanes` is empty or longer than the register has lanes, or if a job has fewer than `blocks` blocks now.

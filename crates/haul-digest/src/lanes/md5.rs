@@ -30,7 +30,8 @@ macro_rules! step {
     };
 }
 
-/// Sixteen steps of one round: the function, where the words begin and how far apart they are, the four turns.
+/// Sixteen steps of one round: the function, where the words begin and how far apart they are, the four
+/// turns.
 macro_rules! round {
     ($sines:ident, $f:ident, $first:literal, $start:literal, $stride:literal, $turns:tt, $block:ident, $a:ident, $b:ident, $c:ident, $d:ident) => {
         round!(@four $sines, $f, $first, 0, $start, $stride, $turns, $block, $a, $b, $c, $d);
@@ -72,8 +73,8 @@ impl Compression for Md5 {
 
     #[inline(always)]
     fn compress<R: Register<Word = u32>>(state: &mut [R; 8], block: [R; 16]) {
-        // A compiler that knows the sines adds them last, where every lane waits for the sum: a quarter of the
-        // speed. It is told nothing about them.
+        // A compiler that knows the sines adds them last, where the next step waits for the sum, and up to a
+        // sixth of the speed is lost. So they come from where it cannot look.
         let sines = *core::hint::black_box(&SINES);
         let [mut a, mut b, mut c, mut d, ..] = *state;
         round!(sines, f, 0, 0, 1, [7, 12, 17, 22], block, a, b, c, d);

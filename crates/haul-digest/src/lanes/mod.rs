@@ -1,9 +1,9 @@
 //! Many independent streams of MD5, SHA-1 or SHA-2 hashed side by side in the lanes of one register.
 //!
-//! These digests are serial: the next block of a stream waits for the one before. One stream cannot be cut, but sixteen
-//! streams share a register as well as one, so files and the leaves of a tree go through together at many times
-//! the rate of one (the multi-buffer idea of Gueron and Krasnov, "Simultaneous Hashing of Multiple
-//! Messages", 2012). The instructions are chosen when the program runs.
+//! These digests are serial: the next block of a stream waits for the one before. One stream cannot be cut,
+//! but sixteen streams share a register as well as one, so files and the leaves of a tree go through together
+//! at many times the rate of one (the multi-buffer idea of Gueron and Krasnov, "Simultaneous Hashing of
+//! Multiple Messages", 2012). The instructions are chosen when the program runs.
 //!
 //! ```
 //! use haul_digest::lanes::{LaneAlgorithm, Streams};
@@ -61,7 +61,8 @@ impl Streams {
         Streams::with_plan(algorithm, Plan::best(algorithm))
     }
 
-    /// Streams on one backend alone, for tests and measurements; `None` if this CPU lacks it or it lacks the algorithm.
+    /// Streams on one backend alone, for tests and measurements; `None` if this CPU lacks it or it lacks the
+    /// algorithm.
     pub fn with_backend(algorithm: LaneAlgorithm, backend: Backend) -> Option<Streams> {
         Some(Streams::with_plan(algorithm, Plan::only(backend, algorithm)?))
     }
@@ -81,12 +82,12 @@ impl Streams {
         self.slots.len()
     }
 
-    /// Takes in the next bytes of several slots, of any and different lengths, in one pass for all. Slots that
-    /// are not named stay as they are; of a slot named twice the bytes are taken in the order given.
+    /// Takes in the next bytes of several slots, of any and different lengths, in one pass for all. Slots
+    /// that are not named stay as they are; of a slot named twice the bytes are taken in the order given.
     ///
-    /// Fastest are large pieces of equal length whose addresses are multiples of 64 and differ modulo 4096, such
-    /// as buffers laid out 64 bytes further apart than a power of two. Pieces that start alike
-    /// modulo 4096 fall into the same few sets of the first-level cache: with 32 lanes of MD5 that was seen to cost
+    /// Fastest are large pieces of equal length whose addresses are multiples of 64 and differ modulo 4096,
+    /// such as buffers laid out 64 bytes further apart than a power of two. Pieces that start alike modulo
+    /// 4096 fall into the same few sets of the first-level cache: with 32 lanes of MD5 that was seen to cost
     /// 10 % at aligned addresses and 40 % at others.
     ///
     /// # Panics
@@ -134,12 +135,12 @@ impl Streams {
     /// If the slot is not below [`Streams::width`].
     pub fn finish(&mut self, slot: usize) -> LaneDigest {
         let mut digest = LaneDigest::empty();
-        self.finish_distinct(&[slot], |_, finished| digest = finished);
+        self.finish_distinct(&[slot], |finished| digest = finished);
         digest
     }
 
-    /// The digests of several slots, padded and finished side by side; each is a fresh stream afterwards, so a slot
-    /// named twice gives the digest of nothing the second time.
+    /// The digests of several slots, padded and finished side by side; each is a fresh stream afterwards, so
+    /// a slot named twice gives the digest of nothing the second time.
     ///
     /// # Panics
     /// If a slot is not below [`Streams::width`].
@@ -148,14 +149,14 @@ impl Streams {
         let mut rest = slots;
         while !rest.is_empty() {
             let (once, again) = rest.split_at(distinct(rest.iter().copied()));
-            self.finish_distinct(once, |_, digest| digests.push(digest));
+            self.finish_distinct(once, |digest| digests.push(digest));
             rest = again;
         }
         digests
     }
 
     /// Finishes slots that are each named once, and hands every digest over in that order.
-    fn finish_distinct(&mut self, slots: &[usize], mut hand_over: impl FnMut(usize, LaneDigest)) {
+    fn finish_distinct(&mut self, slots: &[usize], mut hand_over: impl FnMut(LaneDigest)) {
         let mut tails = [[0; TAIL_MAX]; MAX_LANES];
         let mut jobs = [Job::new([0; 8], &[], &[]); MAX_LANES];
         let jobs = &mut jobs[..slots.len()];
@@ -165,7 +166,7 @@ impl Streams {
         }
         self.plan.complete(jobs);
         for (job, &slot) in jobs.iter().zip(slots) {
-            hand_over(slot, LaneDigest::from_state(self.algorithm, &job.state));
+            hand_over(LaneDigest::from_state(self.algorithm, &job.state));
             self.slots[slot] = Slot::fresh(self.algorithm);
         }
     }
@@ -179,13 +180,15 @@ impl Streams {
     }
 }
 
-/// The digests of any number of messages of any lengths, as many side by side as this CPU does best. A lane whose message ends takes
-/// the next one, so equal lengths are fastest but different ones lose little. Besides the digests this holds some 350 bytes a message.
+/// The digests of any number of messages of any lengths, as many side by side as this CPU does best. A lane
+/// whose message ends takes the next one, so equal lengths are fastest but different ones lose little.
+/// Besides the digests this holds some 350 bytes a message while it works.
 pub fn hash_many(algorithm: LaneAlgorithm, messages: &[&[u8]]) -> Vec<LaneDigest> {
     hash_many_by(algorithm, &Plan::best(algorithm), messages)
 }
 
-/// [`hash_many`] on one backend alone, for tests and measurements; `None` if this CPU lacks it or it lacks the algorithm.
+/// [`hash_many`] on one backend alone, for tests and measurements; `None` if this CPU lacks it or it lacks
+/// the algorithm.
 pub fn hash_many_with(
     algorithm: LaneAlgorithm,
     backend: Backend,

@@ -1,7 +1,9 @@
-//! What a compression function asks of a register: one word of each of several streams, worked on side by side.
+//! What a compression function asks of a register: one word of each of several streams, worked on side by
+//! side.
 //!
 //! Each algorithm is written once over [`Register`]; a plain word is the register of one lane, an array of
-//! words is the portable form, [`Pair`] runs two registers interleaved to fill the waiting time of long chains.
+//! words is the portable form, [`Pair`] runs two registers interleaved to fill the waiting time of long
+//! chains.
 
 /// The most lanes any register here has.
 pub(super) const MAX_LANES: usize = 32;
@@ -68,8 +70,8 @@ pub(super) trait Register: Copy {
     /// which starts `offset` bytes after that lane's pointer, at any alignment.
     ///
     /// # Safety
-    /// The CPU has the instructions of this register, `at` has [`Register::LANES`] pointers or more, and each of
-    /// the first [`Register::LANES`] may be read from `offset` to `offset` plus one block.
+    /// The CPU has the instructions of this register, `at` has [`Register::LANES`] pointers or more, and each
+    /// of the first [`Register::LANES`] may be read from `offset` to `offset` plus one block.
     unsafe fn load_block(at: &[*const u8], offset: usize, big_endian: bool) -> [Self; 16];
 
     /// Lane `i` goes to `words[i]`.
@@ -108,7 +110,8 @@ macro_rules! word_register {
             }
             #[inline(always)]
             unsafe fn load_block(at: &[*const u8], offset: usize, big_endian: bool) -> [Self; 16] {
-                // SAFETY: the caller vouches for one block from `offset`, which is 16 words; a byte array has no alignment.
+                // SAFETY: the caller vouches for one block from `offset`, which is 16 words; a byte array has
+                // no alignment.
                 let bytes = unsafe { &*at[0].add(offset).cast::<[[u8; size_of::<$word>()]; 16]>() };
                 let mut block = [0; 16];
                 for (word, bytes) in block.iter_mut().zip(bytes) {

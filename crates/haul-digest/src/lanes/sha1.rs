@@ -73,7 +73,7 @@ impl Compression for Sha1 {
 
     #[inline(always)]
     fn compress<R: Register<Word = u32>>(state: &mut [R; 8], block: [R; 16]) {
-        // Hidden from the compiler for the reason given at MD5's sines.
+        // From where the compiler cannot look, for the reason given at MD5's sines.
         let constants = *core::hint::black_box(&CONSTANTS);
         let [mut a, mut b, mut c, mut d, mut e, ..] = *state;
         let mut w = block;

@@ -132,7 +132,8 @@ macro_rules! next_eight {
     };
 }
 
-/// The whole function for one word size: constants, rotations of the capital sigmas, rotations and shift of the small ones.
+/// The whole function for one word size: constants, rotations of the capital sigmas, rotations and shift of
+/// the small ones.
 macro_rules! compression {
     ($name:ident, $word:ty, $roots:ident, $sums:tt, $sigmas:tt) => {
         impl Compression for $name {

@@ -9,7 +9,8 @@ use super::sha2::ROOTS_256;
 /// Streams of SHA-1 worked on side by side, from measurement: 1.9, 3.5, 4.0 and 4.5 GB/s for one to four.
 pub(super) const SHA1_STREAMS: usize = 4;
 
-/// Streams of SHA-256 worked on side by side, from measurement: 1.8, 3.3, 3.3 and, out of registers, 2.3 GB/s for one to four.
+/// Streams of SHA-256 worked on side by side, from measurement: 1.8, 3.3, 3.3 and, out of registers, 2.3 GB/s
+/// for one to four.
 pub(super) const SHA256_STREAMS: usize = 2;
 
 /// Bytes of a block.
@@ -55,7 +56,8 @@ fn starts<const N: usize>(jobs: &[Job<'_>], lanes: &[usize], blocks: usize) -> [
     at
 }
 
-/// Four steps of every stream under one function, and the four schedule words that will be needed 12 steps later.
+/// Four steps of every stream under one function, and the four schedule words that will be needed 12 steps
+/// later.
 macro_rules! sha1_four {
     ($group:literal, $n:ident, $abcd:ident, $before:ident, $e:ident, $w:ident) => {
         for s in 0..$n {
@@ -97,7 +99,8 @@ fn sha1_streams<const N: usize>(jobs: &mut [Job<'_>], lanes: &[usize], blocks: u
         let mut w = [[_mm_setzero_si128(); 4]; N];
         for s in 0..N {
             for (quarter, words) in w[s].iter_mut().enumerate() {
-                // SAFETY: `starts` asserted `blocks` blocks behind each pointer; the load asks for no alignment.
+                // SAFETY: `starts` asserted `blocks` blocks behind each pointer; the load asks for no
+                // alignment.
                 let bytes = unsafe { _mm_loadu_si128(at[s].add(block * BLOCK + 16 * quarter).cast()) };
                 *words = _mm_shuffle_epi8(bytes, order);
             }
@@ -183,7 +186,8 @@ fn sha256_streams<const N: usize>(jobs: &mut [Job<'_>], lanes: &[usize], blocks:
         let mut w = [[_mm_setzero_si128(); 4]; N];
         for s in 0..N {
             for (quarter, words) in w[s].iter_mut().enumerate() {
-                // SAFETY: `starts` asserted `blocks` blocks behind each pointer; the load asks for no alignment.
+                // SAFETY: `starts` asserted `blocks` blocks behind each pointer; the load asks for no
+                // alignment.
                 let bytes = unsafe { _mm_loadu_si128(at[s].add(block * BLOCK + 16 * quarter).cast()) };
                 *words = _mm_shuffle_epi8(bytes, order);
             }

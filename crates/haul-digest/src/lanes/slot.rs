@@ -25,8 +25,9 @@ impl Slot {
         Slot { state: algorithm.start(), buffer: [0; BLOCK_MAX], buffered: 0, bytes: 0 }
     }
 
-    /// Completes a block that was begun, as far as the bytes reach, and gives back the bytes behind it. A stream that holds
-    /// nothing takes only bytes that fall short of a block: whole ones are hashed where they lie.
+    /// Completes a block that was begun, as far as the bytes reach, and gives back the bytes behind it. A
+    /// stream that holds nothing takes only bytes that fall short of a block: whole ones are hashed where
+    /// they lie.
     pub(super) fn fill<'a>(&mut self, bytes: &'a [u8], block: usize) -> &'a [u8] {
         self.bytes += bytes.len() as u64;
         if self.buffered == 0 && bytes.len() >= block {
@@ -69,8 +70,8 @@ impl Slot {
     }
 }
 
-/// The end of a message with its padding: the bytes behind the last whole block, a one bit, zeros, and the length in bits in
-/// the last eighth of a block (RFC 1321 sections 3.1 and 3.2; FIPS 180-4 section 5.1).
+/// The end of a message with its padding: the bytes behind the last whole block, a one bit, zeros, and the
+/// length in bits in the last eighth of a block (RFC 1321 sections 3.1 and 3.2; FIPS 180-4 section 5.1).
 ///
 /// ```text
 /// | rest, less than a block | 80 | 00 ... 00 | length in bits, 8 or 16 bytes |    one block, or two if it does not fit

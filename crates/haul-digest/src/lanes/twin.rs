@@ -93,7 +93,8 @@ fn root(of: u128, power: u32) -> u128 {
 }
 
 fn sha256(algorithm: LaneAlgorithm, message: &[u8]) -> Vec<u8> {
-    // Fractional bits of roots of primes: 32 of the cube roots, 32 of the square roots; SHA-224 starts elsewhere.
+    // Fractional bits of roots of primes: 32 of the cube roots, 32 of the square roots; SHA-224 starts
+    // elsewhere.
     let k: Vec<u32> = primes(64).into_iter().map(|p| root(p << 96, 3) as u32).collect();
     let mut state: Vec<u32> = if algorithm == LaneAlgorithm::Sha256 {
         primes(8).into_iter().map(|p| root(p << 64, 2) as u32).collect()
