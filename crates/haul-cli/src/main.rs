@@ -1,1 +1,57 @@
-fn main() {}
+//! The binary `haul`. Called by its own name it takes a command (`haul cp`, `haul sum`, `haul bench`); called as
+//! `cp`, `mcp`, `md5sum`, `msum`, ... it is that tool and signs its messages as that tool.
+
+mod bench;
+mod cp;
+mod interrupt;
+mod progress;
+mod sum;
+mod tool;
+
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+use tool::Tool;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os();
+    let called = args.next().unwrap_or_else(|| OsString::from("haul"));
+    let args: Vec<OsString> = args.collect();
+    match tool::called_as(&called) {
+        Some(tool) => start(&tool, &args),
+        None => command(&args),
+    }
+}
+
+/// `haul COMMAND ...`.
+fn command(args: &[OsString]) -> ExitCode {
+    let Some((command, rest)) = args.split_first() else {
+        eprint!("{}", tool::HELP);
+        return ExitCode::FAILURE;
+    };
+    match tool::command(command) {
+        Some(tool) => start(&tool, rest),
+        None => answer(command),
+    }
+}
+
+fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
+    match tool {
+        Tool::Copy(name) => cp::run(name, args),
+        Tool::Sum(name) => sum::run(name, args),
+        Tool::Bench => bench::run(args),
+    }
+}
+
+/// What is no command: a question about haul itself, or a mistake.
+fn answer(word: &OsStr) -> ExitCode {
+    match word.to_str() {
+        Some("-h" | "--help" | "help") => print!("{}", tool::HELP),
+        Some("-V" | "--version" | "version") => println!("haul (Surehaul) {}", env!("CARGO_PKG_VERSION")),
+        _ => {
+            eprintln!("haul: {} is not a command{}", haul_engine::copy::quote(word), tool::suggestion(word));
+            eprintln!("Try 'haul --help' for the list of commands.");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}

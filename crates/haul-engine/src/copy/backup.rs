@@ -1,1 +1,167 @@
-//! Being written.
+//! `--backup`: an existing sink gets another name before its own is written anew.
+
+use super::settings::{Backup, BackupMethod};
+use haul_sys::dir::{DirReader, open_dir_at};
+use haul_sys::open::{RenameMode, rename_at};
+use haul_sys::{Follow, Stat, stat};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+
+/// Names read from a directory at a time while numbered backups are looked for.
+const NAMES_PER_READ: usize = 1024;
+
+/// Attempts at a number that another process takes first.
+const ATTEMPTS: usize = 100;
+
+/// Renames `name` to its backup; returns the backup's name, `None` where `name` is gone.
+///
+/// # Errors
+/// What renameat(2) or reading the directory reports.
+pub(crate) fn rename(dir: BorrowedFd<'_>, name: &OsStr, backup: &Backup) -> io::Result<Option<OsString>> {
+    for _ in 0..ATTEMPTS {
+        let (kept, mode) = match number_for(dir, name, backup.method)? {
+            None => (simple(name, &backup.suffix), RenameMode::Replace),
+            Some(number) => (numbered(name, number), RenameMode::NoReplace),
+        };
+        match rename_at(dir, name, dir, &*kept, mode) {
+            Ok(()) => return Ok(Some(kept)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            // The file system can't promise not to replace: the number was free a moment ago.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput && mode == RenameMode::NoReplace => {
+                return rename_at(dir, name, dir, &*kept, RenameMode::Replace).map(|()| Some(kept));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// The name that the next backup of `name` would get.
+///
+/// # Errors
+/// What reading the directory reports.
+pub(crate) fn next_name(dir: BorrowedFd<'_>, name: &OsStr, backup: &Backup) -> io::Result<OsString> {
+    let number = number_for(dir, name, backup.method)?;
+    Ok(number.map_or_else(|| simple(name, &backup.suffix), |number| numbered(name, number)))
+}
+
+/// Whether the source is the file whose name the simple backup of the sink would take.
+pub(crate) fn would_take_source(
+    source: (&OsStr, &Stat),
+    dir: BorrowedFd<'_>,
+    sink: &OsStr,
+    backup: &Backup,
+) -> bool {
+    let expected = simple(last_component(sink), &backup.suffix);
+    backup.method != BackupMethod::Numbered
+        && last_component(source.0) == expected
+        && stat::stat_at(dir, &*simple(sink, &backup.suffix), Follow::Yes)
+            .is_ok_and(|standing| standing.identity() == source.1.identity())
+}
+
+/// The last component of a path, without slashes behind it.
+pub(crate) fn last_component(path: &OsStr) -> &OsStr {
+    OsStr::from_bytes(split(path.as_bytes()).1)
+}
+
+/// What stands before the last component (`.` where nothing does, `/` at the root), and that component.
+pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(path.len().min(1), |at| at + 1);
+    let path = &path[..end];
+    match path.iter().rposition(|&byte| byte == b'/') {
+        None => (b".", path),
+        Some(_) if path == b"/" => (b"/", b"/"),
+        Some(0) => (b"/", &path[1..]),
+        Some(at) => (&path[..at], &path[at + 1..]),
+    }
+}
+
+fn simple(name: &OsStr, suffix: &OsStr) -> OsString {
+    let mut kept = name.to_owned();
+    kept.push(suffix);
+    kept
+}
+
+fn numbered(name: &OsStr, number: u64) -> OsString {
+    let mut kept = name.to_owned();
+    kept.push(format!(".~{number}~"));
+    kept
+}
+
+/// The number a new backup gets; `None` for the simple rule.
+fn number_for(dir: BorrowedFd<'_>, name: &OsStr, method: BackupMethod) -> io::Result<Option<u64>> {
+    if method == BackupMethod::Simple {
+        return Ok(None);
+    }
+    let (place, last) = split(name.as_bytes());
+    let mut reader = DirReader::new(open_dir_at(dir, OsStr::from_bytes(place), Follow::Yes)?);
+    let mut highest = 0;
+    let mut entries = Vec::new();
+    loop {
+        let more = reader.read_batch(NAMES_PER_READ, &mut entries)?;
+        for entry in entries.drain(..) {
+            highest = highest.max(number_in(entry.name.as_bytes(), last).unwrap_or(0));
+        }
+        if !more {
+            break;
+        }
+    }
+    let next = (highest > 0 || method == BackupMethod::Numbered).then(|| highest.saturating_add(1));
+    Ok(next)
+}
+
+/// The number in `name.~N~`, without leading zeros.
+fn number_in(candidate: &[u8], name: &[u8]) -> Option<u64> {
+    let digits = candidate.strip_prefix(name)?.strip_prefix(b".~")?.strip_suffix(b"~")?;
+    if digits.first() == Some(&b'0') || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn paths_are_split_before_their_last_component() {
+        for (path, place, last) in [
+            ("a", ".", "a"),
+            ("a/b//", "a", "b"),
+            ("/a", "/", "a"),
+            ("/", "/", "/"),
+            ("a/b/c", "a/b", "c"),
+            ("", ".", ""),
+        ] {
+            assert_eq!(split(path.as_bytes()), (place.as_bytes(), last.as_bytes()), "{path}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_only_from_backups_of_the_name() {
+        assert_eq!(number_in(b"a.~12~", b"a"), Some(12));
+        for other in ["a.~~", "a.~01~", "a.~1", "b.~1~", "a.~1x~", "a~"] {
+            assert_eq!(number_in(other.as_bytes(), b"a"), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn existing_numbers_are_carried_on() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a", "a.~9~", "a.~10~"] {
+            fs::write(folder.path().join(name), name).unwrap();
+        }
+        let dir = fs::File::open(folder.path()).unwrap();
+        let rule = Backup { method: BackupMethod::Existing, suffix: OsString::from("~") };
+        let kept = rename(dir.as_fd(), OsStr::new("a"), &rule).unwrap();
+        assert_eq!(kept, Some(OsString::from("a.~11~")));
+        assert_eq!(rename(dir.as_fd(), OsStr::new("a"), &rule).unwrap(), None, "it is gone");
+        fs::write(folder.path().join("b"), "").unwrap();
+        assert_eq!(rename(dir.as_fd(), OsStr::new("b"), &rule).unwrap(), Some(OsString::from("b~")));
+    }
+}

@@ -53,9 +53,10 @@ impl Delivery {
     pub(crate) fn new(job: &Job<'_>, file: &FileMove, plan: &Plan) -> Result<Delivery, CopyError> {
         let moving = &job.settings.moving;
         let aligned = plan.in_sink(ByteOffset(0)).0 % 4096 == 0 && plan.source().start.0 % 4096 == 0;
-        let direct_write = (moving.direct_write && aligned && file.sink_state != SinkState::Kept && file.sink_is_regular)
-            .then(|| direct::probe_write(&file.sink).ok().flatten())
-            .flatten();
+        let direct_write =
+            (moving.direct_write && aligned && file.sink_state != SinkState::Kept && file.sink_is_regular)
+                .then(|| direct::probe_write(&file.sink).ok().flatten())
+                .flatten();
         let direct_read = (moving.direct_read && aligned && !plan.source().is_empty())
             .then(|| direct::probe_read(&file.source).ok().flatten())
             .flatten();
@@ -75,6 +76,12 @@ impl Delivery {
             drop_behind: moving.fadvise_write,
             reader,
         })
+    }
+
+    /// Whether every byte goes to the sink by an ordinary buffered write.
+    pub(crate) fn is_plain(&self) -> bool {
+        let direct = self.direct_read.is_some() || self.direct_write.is_some();
+        !direct && !self.done_by_clone && self.holes != Holes::Zeros
     }
 
     /// The sink, open for reading, where the copy is to be compared with its source.
@@ -131,8 +138,11 @@ impl Delivery {
         if !self.drop_behind || range.is_empty() || self.done_by_clone {
             return Ok(());
         }
-        cache::drop_range(&file.sink, range)
-            .map_err(|source| CopyError::WriteFailed { path: file.sink_path(), at: range.start, source })
+        cache::drop_range(&file.sink, range).map_err(|source| CopyError::WriteFailed {
+            path: file.sink_path(),
+            at: range.start,
+            source,
+        })
     }
 
     /// Gives the sink its length where holes at the end were not written.
@@ -143,8 +153,11 @@ impl Delivery {
         if self.holes == Holes::Dense || !file.sink_is_regular || file.sink_state == SinkState::Kept {
             return Ok(());
         }
-        sparse::set_len(&file.sink, end)
-            .map_err(|source| CopyError::WriteFailed { path: file.sink_path(), at: ByteOffset(end), source })
+        sparse::set_len(&file.sink, end).map_err(|source| CopyError::WriteFailed {
+            path: file.sink_path(),
+            at: ByteOffset(end),
+            source,
+        })
     }
 }
 
@@ -174,7 +187,12 @@ pub(crate) struct CloneRefusals(Vec<(u64, u64)>);
 ///
 /// # Errors
 /// With `--reflink=always`, that it can't be.
-pub(crate) fn clone(job: &Job<'_>, refusals: &mut CloneRefusals, file: &FileMove, plan: &Plan) -> Result<bool, CopyError> {
+pub(crate) fn clone(
+    job: &Job<'_>,
+    refusals: &mut CloneRefusals,
+    file: &FileMove,
+    plan: &Plan,
+) -> Result<bool, CopyError> {
     let always = job.settings.rules.reflink == Reflink::Always;
     let pair = (file.source_stat.dev, file.sink_dev);
     let whole = plan.source().len() == file.source_stat.size && file.sink_state != SinkState::Kept;
@@ -186,7 +204,9 @@ pub(crate) fn clone(job: &Job<'_>, refusals: &mut CloneRefusals, file: &FileMove
     }
     match transfer::clone_file(&file.source, &file.sink) {
         Ok(()) => Ok(true),
-        Err(source) if always => Err(CopyError::CloneFailed { path: file.sink_path(), from: file.source_path(), source }),
+        Err(source) if always => {
+            Err(CopyError::CloneFailed { path: file.sink_path(), from: file.source_path(), source })
+        }
         Err(_) => {
             // The reason doesn't matter: an ordinary copy meets and tells whatever is really wrong.
             refusals.0.push(pair);

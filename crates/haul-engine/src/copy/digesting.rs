@@ -64,7 +64,9 @@ impl InOrder {
         match self {
             InOrder::None => {}
             InOrder::Plain(hasher) => hasher.update(bytes),
-            InOrder::Leaves(hasher, leaves) => hasher.update(bytes, |index, digest| leaves.add(index, digest)),
+            InOrder::Leaves(hasher, leaves) => {
+                hasher.update(bytes, |index, digest| leaves.add(index, digest))
+            }
         }
     }
 
@@ -174,7 +176,9 @@ impl ObjectDigest {
         match self {
             ObjectDigest::None => {}
             ObjectDigest::Part(hasher) => hasher.update(bytes),
-            ObjectDigest::Leaves(hasher, found) => hasher.update(bytes, |index, digest| found.push((index, digest))),
+            ObjectDigest::Leaves(hasher, found) => {
+                hasher.update(bytes, |index, digest| found.push((index, digest)))
+            }
         }
     }
 

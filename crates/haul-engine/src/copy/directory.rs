@@ -1,6 +1,6 @@
 //! A directory on its way: open at both ends while anything beneath it is under way, finished when all is done.
 
-use super::entry::DirectorySettle;
+use super::entry::{DirectorySettle, OperandNames};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -19,24 +19,43 @@ pub(crate) struct Directory {
     pub(crate) sink_path: OsString,
     /// Nothing stood at the sink before this job: no name in it can collide.
     pub(crate) sink_is_new: bool,
+    /// Device number of the sink's file system, where names in it are known to lie there.
+    pub(crate) sink_dev: Option<u64>,
     /// What is set when all beneath is through.
-    pub(crate) settle: Option<DirectorySettle>,
+    pub(crate) settle: DirectorySettle,
     /// Who waits for this directory.
     pub(crate) parent: Option<Arc<Directory>>,
     pending: AtomicUsize,
 }
 
 impl Directory {
-    /// The place that operands are relative to: the working directory at both ends, never settled.
-    pub(crate) fn working() -> Arc<Directory> {
+    /// What all operands stand in: sources are relative to the working directory, sinks to the target
+    /// directory, or without one to the working directory as well. Never settled.
+    pub(crate) fn target(sink: Option<OwnedFd>, sink_path: OsString) -> Arc<Directory> {
+        Arc::new(Directory {
+            source: None,
+            sink,
+            source_path: OsString::new(),
+            sink_path,
+            sink_is_new: false,
+            sink_dev: None,
+            settle: DirectorySettle::Nothing,
+            parent: None,
+            pending: AtomicUsize::new(1),
+        })
+    }
+
+    /// The place of one operand: its entry is all that it waits for.
+    pub(crate) fn operand(target: &Arc<Directory>, settle: DirectorySettle) -> Arc<Directory> {
         Arc::new(Directory {
             source: None,
             sink: None,
             source_path: OsString::new(),
-            sink_path: OsString::new(),
+            sink_path: target.sink_path.clone(),
             sink_is_new: false,
-            settle: None,
-            parent: None,
+            sink_dev: None,
+            settle,
+            parent: Some(Arc::clone(target)),
             pending: AtomicUsize::new(1),
         })
     }
@@ -46,7 +65,7 @@ impl Directory {
         parent: Arc<Directory>,
         ends: (OwnedFd, OwnedFd),
         paths: (OsString, OsString),
-        sink_is_new: bool,
+        sink: SinkEnd,
         settle: DirectorySettle,
     ) -> Arc<Directory> {
         Arc::new(Directory {
@@ -54,8 +73,9 @@ impl Directory {
             sink: Some(ends.1),
             source_path: paths.0,
             sink_path: paths.1,
-            sink_is_new,
-            settle: Some(settle),
+            sink_is_new: sink.is_new,
+            sink_dev: Some(sink.dev),
+            settle,
             parent: Some(parent),
             pending: AtomicUsize::new(1),
         })
@@ -68,7 +88,16 @@ impl Directory {
 
     /// The descriptor that names in the sink are relative to.
     pub(crate) fn sink(&self) -> BorrowedFd<'_> {
-        self.sink.as_ref().map_or(haul_sys::CWD, |fd| fd.as_fd())
+        match (&self.sink, &self.parent) {
+            (Some(fd), _) => fd.as_fd(),
+            (None, Some(target)) => target.sink(),
+            (None, None) => haul_sys::CWD,
+        }
+    }
+
+    /// The operand this directory is or lies beneath.
+    pub(crate) fn names(&self) -> Option<&Arc<OperandNames>> {
+        self.settle.names()
     }
 
     /// The source's path for messages.
@@ -93,6 +122,15 @@ impl Directory {
         // Release and acquire: the settling worker sees all that the others did beneath.
         self.pending.fetch_sub(1, Ordering::AcqRel) == 1
     }
+}
+
+/// What is known of the sink end of a directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SinkEnd {
+    /// This job made it.
+    pub(crate) is_new: bool,
+    /// Its device number.
+    pub(crate) dev: u64,
 }
 
 /// Joins as cp does: `a` + `b` is `a/b`, and nothing + `b` is `b`.

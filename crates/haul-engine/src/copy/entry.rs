@@ -1,11 +1,33 @@
-//! What becomes of one entry of the tree.
+//! What becomes of one entry of the tree: cp's decisions, one entry at a time.
+//!
+//! An entry is looked at, compared with what stands at its sink ([`meet`]), and then made: a directory is
+//! entered later ([`enter`]), a regular file is opened at both ends and its bytes are moved by the pipeline
+//! ([`regular`]), all else is made on the spot ([`make`]).
+
+mod enter;
+mod make;
+mod meet;
+mod regular;
+mod same;
+
+pub(crate) use super::links::Memory;
+pub(crate) use enter::{DirectoryFacts, DirectorySettle, NewDirectory, OperandNames, OperandSettle, enter};
+pub(crate) use regular::FileSettle;
+pub(crate) use same::is_one_name;
 
 use super::directory::Directory;
-use super::job::Job;
-use super::pipeline::Lane;
-use haul_sys::FileKind;
-use haul_sys::dir::{DirEntry, DirReader};
-use std::ffi::OsString;
+use super::error::{CopyError, Refusal};
+use super::file::{FileMove, Part};
+use super::job::{Job, Walk};
+use super::links::{Claim, FirstSink};
+use super::pipeline::{self, Lane};
+use super::quote::quote;
+use super::report::Tally;
+use super::settings::{CopyRules, Dereference, Make};
+use super::settle;
+use haul_sys::dir::DirEntry;
+use haul_sys::{FileKind, Follow, Stat, stat};
+use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 /// One entry to copy.
@@ -16,36 +38,256 @@ pub(crate) struct Entry {
     pub(crate) sink_name: OsString,
     /// What the directory said the entry is.
     pub(crate) kind_hint: Option<FileKind>,
-    /// Named on the command line, not found in a directory.
-    pub(crate) operand: bool,
+    /// How it was named, where it was named on the command line.
+    pub(crate) operand: Option<Operand>,
+    /// What of it is copied, where the job's settings don't say it.
+    pub(crate) part: Option<Part>,
 }
 
-/// What is set on a file when its bytes have arrived.
-#[derive(Debug, Default)]
-pub(crate) struct FileSettle {}
-
-/// What is set on a directory when all beneath it is through.
-#[derive(Debug, Default)]
-pub(crate) struct DirectorySettle {}
-
-/// A directory made at the sink, not yet opened.
-#[derive(Debug)]
-pub(crate) struct NewDirectory {}
-
-/// What was met and made so far: hard links to keep, directories made, operands seen.
-#[derive(Debug, Default)]
-pub(crate) struct Memory {}
+/// What is known of an entry that the command line named.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Operand {
+    /// It was looked at already, in the order of the operands.
+    pub(crate) source: Option<Stat>,
+    /// A look through links found nothing at the sink.
+    pub(crate) sink_is_missing: bool,
+    /// Nothing can stand at the sink: its directory was made a moment ago.
+    pub(crate) sink_is_new: bool,
+    /// Other operands may become the same sink.
+    pub(crate) sinks_collide: bool,
+    /// An earlier part of the same file went through the rules for existing sinks.
+    pub(crate) later_part: bool,
+}
 
 impl Entry {
     /// An entry found in a directory.
     pub(crate) fn found(parent: &Arc<Directory>, entry: DirEntry) -> Entry {
         let name = entry.name_os().to_owned();
-        Entry { parent: Arc::clone(parent), source_name: name.clone(), sink_name: name, kind_hint: entry.kind_hint, operand: false }
+        Entry {
+            parent: Arc::clone(parent),
+            source_name: name.clone(),
+            sink_name: name,
+            kind_hint: entry.kind_hint,
+            operand: None,
+            part: None,
+        }
     }
 }
 
-/// Decides what becomes of an entry and does it; regular files go on to the pipeline.
-pub(crate) fn copy(_job: &Job<'_>, _lane: &mut Lane, _entry: Entry) {}
+/// What an entry came to, as far as this worker takes it by itself.
+#[derive(Debug)]
+enum Fate {
+    /// Nothing is left to do.
+    Through,
+    /// Bytes are to be moved.
+    Move(Box<FileMove>),
+    /// The directory stands at the sink and is to be filled.
+    Enter(Box<NewDirectory>),
+}
 
-/// Opens a directory that was made at the sink.
-pub(crate) fn enter(_job: &Job<'_>, _new: NewDirectory) -> Option<(Arc<Directory>, DirReader)> { None }
+/// Decides what becomes of an entry and does it; regular files go on to the pipeline.
+pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
+    if let Some(file) = regular::into_new_directory(job, &entry) {
+        return pipeline::move_file(job, lane, file);
+    }
+    let mut is_file = false;
+    let fate = decide(job, &entry, &mut is_file).unwrap_or_else(|error| {
+        job.fail(&error);
+        Fate::Through
+    });
+    match fate {
+        Fate::Move(file) => move_or_leave(job, lane, *file),
+        Fate::Enter(new) => job.pool.offer_walk(Walk::Enter(new)),
+        Fate::Through => {
+            if is_file {
+                Tally::add(&job.tally.files_done, 1);
+            }
+            settle::leave(job, &entry.parent);
+        }
+    }
+}
+
+/// `--attributes-only` moves nothing, but ends a file as any other ends.
+fn move_or_leave(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
+    if job.settings.rules.attributes_only {
+        settle::finish(job, &file, Ok(pipeline::Moved { bytes: 0, hash: None }));
+    } else {
+        pipeline::move_file(job, lane, file);
+    }
+}
+
+/// One entry while its fate is decided.
+struct Task<'a, 'j> {
+    job: &'a Job<'j>,
+    rules: &'a CopyRules,
+    entry: &'a Entry,
+    /// Which links are followed here: with `-H`, only those that the command named.
+    dereference: Dereference,
+    source: Stat,
+}
+
+/// What stands at the sink when it is written.
+#[derive(Debug, Default)]
+struct Sink {
+    /// What was found; `None` where nothing was, or where it could not be told.
+    before: Option<Stat>,
+    /// Nothing stands there (any more).
+    is_new: bool,
+    /// What the old sink is called now.
+    backup: Option<OsString>,
+}
+
+fn decide(job: &Job<'_>, entry: &Entry, is_file: &mut bool) -> Result<Fate, CopyError> {
+    let rules = &job.settings.rules;
+    let dereference = match rules.dereference {
+        Dereference::Operands if entry.operand.is_none() => Dereference::Never,
+        as_set => as_set,
+    };
+    let looked_at = entry.operand.and_then(|operand| operand.source);
+    let source = match looked_at {
+        Some(source) => source,
+        None => look(entry, dereference)?,
+    };
+    if source.kind == FileKind::Regular {
+        *is_file = true;
+        count_file(job, entry, &source);
+    }
+    if source.kind == FileKind::Directory && !rules.recursive {
+        return Err(Refusal::NotRecursive(entry.source_path()).into());
+    }
+    let task = Task { job, rules, entry, dereference, source };
+    match task.meet()? {
+        None => Ok(Fate::Through),
+        Some(sink) => task.carry_out(sink),
+    }
+}
+
+/// Looks at an entry's source as `-L`, `-H` and `-P` say.
+pub(crate) fn look(entry: &Entry, dereference: Dereference) -> Result<Stat, CopyError> {
+    let follow = if dereference == Dereference::Never { Follow::No } else { Follow::Yes };
+    stat::stat_at(entry.parent.source(), &*entry.source_name, follow)
+        .map_err(|source| CopyError::Cannot { action: "stat", path: entry.source_path(), source })
+}
+
+fn count_file(job: &Job<'_>, entry: &Entry, source: &Stat) {
+    let later_part = entry.operand.is_some_and(|operand| operand.later_part);
+    if !later_part {
+        Tally::add(&job.tally.bytes_found, source.size);
+    }
+    Tally::add(&job.tally.files_found, 1);
+}
+
+impl Task<'_, '_> {
+    /// Makes what the entry is at its sink. Where that fails, the old sink gets its name back.
+    fn carry_out(&self, sink: Sink) -> Result<Fate, CopyError> {
+        if self.rules.verbose && self.source.kind != FileKind::Directory {
+            self.tell_made(sink.backup.as_deref());
+        }
+        let made = match self.remembered() {
+            Ok(Remembered::Nothing(first)) => self.make(&sink, first),
+            Ok(Remembered::Through) => return Ok(Fate::Through),
+            Err(error) => Err(error),
+        };
+        if made.is_err()
+            && let Some(backup) = &sink.backup
+        {
+            regular::undo_backup(self.job, &self.entry.parent, &self.entry.sink_name, backup);
+        }
+        made
+    }
+
+    /// What earlier entries mean for this one: a name to link to, or a directory that was copied before.
+    fn remembered(&self) -> Result<Remembered<'_>, CopyError> {
+        if self.source.kind == FileKind::Directory {
+            let known = self.is_known_directory()?;
+            return Ok(if known { Remembered::Through } else { Remembered::Nothing(None) });
+        }
+        if !self.keeps_links() {
+            return Ok(Remembered::Nothing(None));
+        }
+        match self.job.memory.claim(&self.source, self.meets_each_name_once()) {
+            Claim::First(first) => Ok(Remembered::Nothing(Some(first))),
+            Claim::Earlier(earlier) => self.link_to_earlier(&earlier).map(|()| Remembered::Through),
+        }
+    }
+
+    /// Whether other names of this file may come that are to be links to one sink.
+    fn keeps_links(&self) -> bool {
+        let by_link = self.dereference == Dereference::Always
+            || (self.entry.operand.is_some() && self.dereference == Dereference::Operands);
+        self.rules.preserve.links && self.rules.make != Make::HardLink && (self.source.nlink > 1 || by_link)
+    }
+
+    /// With one operand and no links followed, no name of a file is met twice.
+    fn meets_each_name_once(&self) -> bool {
+        let one_operand = self.entry.parent.names().is_some_and(|names| names.is_only_one);
+        self.dereference == Dereference::Never && one_operand
+    }
+
+    /// Whether a followed link leads here.
+    fn follows(&self) -> Follow {
+        if self.dereference == Dereference::Never { Follow::No } else { Follow::Yes }
+    }
+
+    fn source_path(&self) -> OsString {
+        self.entry.source_path()
+    }
+
+    fn sink_path(&self) -> OsString {
+        self.entry.sink_path()
+    }
+
+    /// The name beneath the parent's sink end; an empty one stands for that directory itself.
+    fn sink_name(&self) -> &OsStr {
+        let name = &*self.entry.sink_name;
+        if name.is_empty() && !self.entry.parent.sink_path.is_empty() { OsStr::new(".") } else { name }
+    }
+
+    fn cannot(&self, action: &'static str) -> impl FnOnce(std::io::Error) -> CopyError {
+        let path = self.sink_path();
+        move |source| CopyError::Cannot { action, path, source }
+    }
+
+    /// `-v`: `'a' -> 'b' (backup: 'b~')`.
+    fn tell_made(&self, backup: Option<&OsStr>) {
+        let mut line = made_line(&self.source_path(), &self.sink_path());
+        if let Some(backup) = backup {
+            let path = self.entry.parent.sink_path_of(backup);
+            line.push(format!(" (backup: {})", quote(&path)));
+        }
+        self.job.report.made(&line);
+    }
+
+    /// `-v`: something that stood in the way is gone.
+    fn tell_removed(&self) {
+        if self.rules.verbose {
+            let line = format!("removed {}", quote(&self.sink_path()));
+            self.job.report.made(OsStr::new(&line));
+        }
+    }
+}
+
+/// What memory says about an entry.
+enum Remembered<'m> {
+    /// It is to be made; the first name of a file that may have more holds its claim meanwhile.
+    Nothing(Option<FirstSink<'m>>),
+    /// It is made already.
+    Through,
+}
+
+/// `'a' -> 'b'`.
+pub(crate) fn made_line(source: &OsStr, sink: &OsStr) -> OsString {
+    OsString::from(format!("{} -> {}", quote(source), quote(sink)))
+}
+
+impl Entry {
+    /// The source's path for messages.
+    pub(crate) fn source_path(&self) -> OsString {
+        self.parent.source_path_of(&self.source_name)
+    }
+
+    /// The sink's path for messages.
+    pub(crate) fn sink_path(&self) -> OsString {
+        self.parent.sink_path_of(&self.sink_name)
+    }
+}

@@ -1,6 +1,6 @@
 //! What can go wrong with one entry, in the words of cp.
 
-use super::quote::quote;
+use super::quote::{quote, quote_if_needed};
 use haul_model::{ByteOffset, ByteRange};
 use std::ffi::OsString;
 use std::io;
@@ -30,7 +30,11 @@ pub enum CopyError {
         source: io::Error,
     },
     /// The source's size or time moved while it was read.
-    #[error("{} changed while it was copied; its copy {} is not complete: copy it again", quote(path), quote(sink))]
+    #[error(
+        "{} changed while it was copied; its copy {} is not complete: copy it again",
+        quote(path),
+        quote(sink)
+    )]
     SourceChanged {
         /// The source.
         path: OsString,
@@ -38,7 +42,11 @@ pub enum CopyError {
         sink: OsString,
     },
     /// The copy, read back, differs from what was read of the source.
-    #[error("{} differs from {} in bytes {range}: the copy was damaged on its way to storage; copy it again", quote(sink), quote(path))]
+    #[error(
+        "{} differs from {} in bytes {range}: the copy was damaged on its way to storage; copy it again",
+        quote(sink),
+        quote(path)
+    )]
     DigestMismatch {
         /// The source.
         path: OsString,
@@ -75,6 +83,150 @@ pub enum CopyError {
         /// Why.
         source: io::Error,
     },
+    /// A step on one path failed: `<doing> '<path>': <cause>`.
+    #[error("{doing} {}: {}", quote(path), cause(source))]
+    Failed {
+        /// What was tried, in cp's words: `preserving times for`, `target directory`, ...
+        doing: &'static str,
+        /// On what.
+        path: OsString,
+        /// Why.
+        source: io::Error,
+    },
+    /// The source could not be opened.
+    #[error("cannot open {} for reading: {}", quote(path), cause(source))]
+    OpenSource {
+        /// The source.
+        path: OsString,
+        /// Why.
+        source: io::Error,
+    },
+    /// A link could not be made.
+    #[error("cannot create {kind} link {} to {}: {}", quote(path), quote(target), cause(source))]
+    LinkFailed {
+        /// `hard` or `symbolic`.
+        kind: &'static str,
+        /// The link.
+        path: OsString,
+        /// What it should lead to.
+        target: OsString,
+        /// Why.
+        source: io::Error,
+    },
+    /// An extended attribute could not be kept.
+    #[error("setting attribute {} for {}: {}", quote(name), quote(path), cause(source))]
+    XattrFailed {
+        /// The attribute, with its namespace.
+        name: OsString,
+        /// The sink.
+        path: OsString,
+        /// Why.
+        source: io::Error,
+    },
+    /// An extended attribute could not be read.
+    #[error("getting attribute {} of {}: {}", quote(name), quote(path), cause(source))]
+    XattrUnread {
+        /// The attribute, with its namespace.
+        name: OsString,
+        /// The source.
+        path: OsString,
+        /// Why.
+        source: io::Error,
+    },
+    /// What stands in the way, or makes the copy pointless.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+}
+
+/// Why an entry is not copied although every system call would do.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    /// A directory without `-r`.
+    #[error("-r not specified; omitting directory {}", quote(.0))]
+    NotRecursive(OsString),
+    /// One file named twice (a warning).
+    #[error("warning: source file {} specified more than once", quote(.0))]
+    FileTwice(OsString),
+    /// One directory named twice (a warning).
+    #[error("warning: source directory {} specified more than once", quote(.0))]
+    DirectoryTwice(OsString),
+    /// Source and sink are one.
+    #[error("{} and {} are the same file", quote(source_path), quote(sink))]
+    SameFile {
+        /// The source.
+        source_path: OsString,
+        /// The sink.
+        sink: OsString,
+    },
+    /// The sink is a file where a directory should be.
+    #[error("cannot overwrite non-directory {} with directory {}", quote(sink), quote(source_path))]
+    NonDirectory {
+        /// The sink.
+        sink: OsString,
+        /// The source.
+        source_path: OsString,
+    },
+    /// The sink is a directory where something else should be.
+    #[error("cannot overwrite directory {} with non-directory", quote(.0))]
+    Directory(OsString),
+    /// An earlier operand of this command became that sink.
+    #[error("will not overwrite just-created {} with {}", quote(sink), quote(source_path))]
+    JustCreated {
+        /// The sink.
+        sink: OsString,
+        /// The source.
+        source_path: OsString,
+    },
+    /// An earlier operand of this command became a link that this one would be written through.
+    #[error("will not copy {} through just-created symlink {}", quote(source_path), quote(sink))]
+    ThroughJustCreated {
+        /// The source.
+        source_path: OsString,
+        /// The sink.
+        sink: OsString,
+    },
+    /// The sink lies in the source.
+    #[error("cannot copy a directory, {}, into itself, {}", quote(source_path), quote(sink))]
+    IntoItself {
+        /// The source, as the command named it.
+        source_path: OsString,
+        /// The sink of that operand.
+        sink: OsString,
+    },
+    /// A directory was copied before under another name.
+    #[error("will not create hard link {} to directory {}", quote(sink), quote(earlier))]
+    LinkToDirectory {
+        /// The sink.
+        sink: OsString,
+        /// Its first copy.
+        earlier: OsString,
+    },
+    /// A followed link leads to a directory that it lies in.
+    #[error("cannot copy cyclic symbolic link {}", quote(.0))]
+    Cyclic(OsString),
+    /// `-s` with a relative source, into another directory.
+    #[error("{}: can make relative symbolic links only in current directory", quote_if_needed(.0))]
+    RelativeLink(OsString),
+    /// The source is the name the sink's backup would get.
+    #[error("backing up {} might destroy source;  {} not copied", quote(sink), quote(source_path))]
+    BackupIsSource {
+        /// The sink.
+        sink: OsString,
+        /// The source.
+        source_path: OsString,
+    },
+    /// The source is another file than a moment ago.
+    #[error("skipping file {}, as it was replaced while being copied", quote(.0))]
+    Replaced(OsString),
+    /// The sink is a link that leads to nothing.
+    #[error("not writing through dangling symlink {}", quote(.0))]
+    DanglingSink(OsString),
+    /// A sort of file this program has no word for.
+    #[error("{} has unknown file type", quote(.0))]
+    UnknownKind(OsString),
+    /// `--parents` would go through a file.
+    #[error("{} exists but is not a directory", quote(.0))]
+    ParentIsFile(OsString),
 }
 
 /// An error's text as the C library words it, without Rust's `(os error N)`.

@@ -23,9 +23,9 @@ mod settle;
 
 pub use error::CopyError;
 pub use job::{Outcome, copy};
-pub use quote::{Quoted, quote};
+pub use quote::{Quoted, quote, quote_word};
 pub use report::{FileFigures, HashLine, Question, Report, Tally};
 pub use settings::{
-    Backup, BackupMethod, BatchItem, CopyRules, CopySettings, Dereference, Existing, HashForm, Make, Moving, Operands, Preserve, Print,
-    Reflink, SparseRule, Verify,
+    Backup, BackupMethod, BatchItem, CopyRules, CopySettings, Dereference, Existing, HashForm, Make, Moving,
+    Operands, Preserve, Print, Reflink, SparseRule, Verify,
 };

@@ -15,9 +15,11 @@ use haul_sys::cache::{self, Advice};
 use haul_sys::dir::DirEntry;
 use haul_sys::sparse::DataRanges;
 use haul_sys::transfer::CopyRange;
+use haul_sys::uring::{self, CopyRing};
 use haul_sys::{FileKind, direct, transfer};
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -27,18 +29,38 @@ const BLOCK_UNSEEN: usize = 1 << 20;
 /// Bytes per read where they are hashed: the block is still in the second-level cache when it is written.
 const BLOCK_HASHED: usize = 256 << 10;
 
+/// Blocks a worker's ring keeps in flight: one being read while others are written.
+const RING_DEPTH: usize = 4;
+
 /// What a worker owns: its block of memory, and the entries it took and has not begun.
 pub(crate) struct Lane {
     block: Option<AlignedBuffer>,
     block_bytes: usize,
     entries: VecDeque<DirEntry>,
     refusals: CloneRefusals,
+    ring: Ring,
+}
+
+/// A worker's io_uring, for `--double-buffer`.
+enum Ring {
+    /// Not tried yet.
+    Untried,
+    /// In use.
+    Open(CopyRing),
+    /// The kernel has none, forbids it, or lost it.
+    Unavailable,
 }
 
 impl Lane {
     /// A worker's lane; its block is made when first used.
     pub(crate) fn new(job: &Job<'_>) -> Lane {
-        Lane { block: None, block_bytes: block_bytes(job), entries: VecDeque::new(), refusals: CloneRefusals::default() }
+        Lane {
+            block: None,
+            block_bytes: block_bytes(job),
+            entries: VecDeque::new(),
+            refusals: CloneRefusals::default(),
+            ring: Ring::Untried,
+        }
     }
 
     /// Takes entries to work through.
@@ -54,6 +76,17 @@ impl Lane {
     /// Lets go of the entries not yet begun.
     pub(crate) fn give_up_entries(&mut self) -> Vec<DirEntry> {
         std::mem::take(&mut self.entries).into()
+    }
+
+    /// The ring, where the kernel gives one.
+    fn ring(&mut self) -> Option<&mut CopyRing> {
+        if let Ring::Untried = self.ring {
+            self.ring = CopyRing::new(RING_DEPTH, self.block_bytes).map_or(Ring::Unavailable, Ring::Open);
+        }
+        match &mut self.ring {
+            Ring::Open(ring) => Some(ring),
+            Ring::Untried | Ring::Unavailable => None,
+        }
     }
 
     fn block(&mut self) -> io::Result<&mut AlignedBuffer> {
@@ -113,7 +146,8 @@ pub(crate) struct Moved {
 
 fn plan(job: &Job<'_>, file: &FileMove) -> Plan {
     let moving = &job.settings.moving;
-    let (offset, length, sink_offset) = file.part.unwrap_or((moving.offset, moving.length, moving.sink_offset));
+    let (offset, length, sink_offset) =
+        file.part.unwrap_or((moving.offset, moving.length, moving.sink_offset));
     let facts = FileFacts {
         len: ByteLen(file.source_stat.size),
         seekable: file.source_stat.kind == FileKind::Regular && file.sink_is_regular,
@@ -209,7 +243,8 @@ fn stream(
     delivery: &Delivery,
 ) -> Result<Moved, CopyError> {
     let run = Run { job, file, plan, delivery };
-    let (skip, limit) = file.part.map_or((job.settings.moving.offset, job.settings.moving.length), |part| (part.0, part.1));
+    let (skip, limit) =
+        file.part.map_or((job.settings.moving.offset, job.settings.moving.length), |part| (part.0, part.1));
     let limit = limit.map_or(u64::MAX, |limit| limit.0);
     let mut digest = InOrder::new(&job.settings.moving);
     let (mut skipped, mut bytes) = (0, 0);
@@ -220,7 +255,8 @@ fn stream(
         let block = lane.block().map_err(|source| run.read_failed(bytes, source))?;
         let wanted = usize::try_from((skip.0 - skipped).saturating_add(limit - bytes)).unwrap_or(usize::MAX);
         let room = wanted.min(block.len());
-        let got = transfer::read_stream(&file.source, &mut block[..room]).map_err(|source| run.read_failed(bytes, source))?;
+        let got = transfer::read_stream(&file.source, &mut block[..room])
+            .map_err(|source| run.read_failed(bytes, source))?;
         if got == 0 {
             break;
         }
@@ -276,10 +312,16 @@ impl Run<'_> {
     ///
     /// # Errors
     /// [`CopyError`] names the side, the place and the cause; a source that ends before its length has changed.
-    pub(crate) fn object(&self, lane: &mut Lane, range: ByteRange, watch: &mut impl Watch) -> Result<u64, CopyError> {
+    pub(crate) fn object(
+        &self,
+        lane: &mut Lane,
+        range: ByteRange,
+        watch: &mut impl Watch,
+    ) -> Result<u64, CopyError> {
         let verify = self.delivery.reader().is_some();
         if !watch.watches() && !verify && self.delivery.holes == super::deliver::Holes::OfSource {
-            let within = ByteRange::between(self.plan.in_source(range.start).0, self.plan.in_source(range.end).0);
+            let within =
+                ByteRange::between(self.plan.in_source(range.start).0, self.plan.in_source(range.end).0);
             for data in DataRanges::new(&self.file.source, within) {
                 let data = data.map_err(|source| self.read_failed(range.start.0, source))?;
                 let start = self.plan.source().start.0;
@@ -290,14 +332,20 @@ impl Run<'_> {
             self.in_kernel(lane, range, watch)?;
         } else {
             let mut check = verify.then(|| Hasher::new(Algorithm::Blake3));
-            self.blocks(lane, range, watch, check.as_mut())?;
+            if !self.in_ring(lane, range, watch, check.as_mut())? {
+                self.blocks(lane, range, watch, check.as_mut())?;
+            }
             if let Some(check) = check {
                 self.compare(lane, range, check.finish())?;
             }
         }
-        self.delivery.behind(self.file, ByteRange::between(self.plan.in_sink(range.start).0, self.plan.in_sink(range.end).0))?;
+        self.delivery.behind(
+            self.file,
+            ByteRange::between(self.plan.in_sink(range.start).0, self.plan.in_sink(range.end).0),
+        )?;
         if self.job.settings.moving.fadvise_read {
-            let read = ByteRange::between(self.plan.in_source(range.start).0, self.plan.in_source(range.end).0);
+            let read =
+                ByteRange::between(self.plan.in_source(range.start).0, self.plan.in_source(range.end).0);
             // Advice that is not taken costs nothing but cache: no reason to fail a copy.
             let _ = cache::advise(&self.file.source, read, Advice::DontNeed);
         }
@@ -323,6 +371,40 @@ impl Run<'_> {
             return self.blocks(lane, ByteRange::between(range.start.0 + done, range.end.0), watch, None);
         }
         Ok(())
+    }
+
+    /// `--double-buffer`: moves a range with its reads and writes overlapping. `Ok(false)` where that can't be.
+    fn in_ring(
+        &self,
+        lane: &mut Lane,
+        range: ByteRange,
+        watch: &mut impl Watch,
+        mut check: Option<&mut Hasher>,
+    ) -> Result<bool, CopyError> {
+        if self.job.settings.moving.double_buffer != Some(true) || !self.delivery.is_plain() {
+            return Ok(false);
+        }
+        let Some(ring) = lane.ring() else { return Ok(false) };
+        let (from, to) = (self.plan.in_source(range.start).0, self.plan.in_sink(range.start).0);
+        let ends = (self.file.source.as_fd(), self.file.sink.as_fd());
+        let copied = ring.copy(ends.0, ends.1, from, to, range.len(), &mut |_, block| {
+            watch.see(block);
+            if let Some(check) = check.as_deref_mut() {
+                check.update(block);
+            }
+            Tally::add(&self.job.tally.bytes_done, block.len() as u64);
+        });
+        match copied {
+            Ok(copied) if copied == range.len() => Ok(true),
+            Ok(_) => Err(changed(self.file)),
+            Err(uring::CopyError::Read { at, source }) => Err(self.read_failed(at - self.plan.source().start.0, source)),
+            Err(uring::CopyError::Write { at, source }) => Err(self.write_failed(at, source)),
+            Err(uring::CopyError::Ring { source }) => {
+                // Some blocks were seen and perhaps not written: this object can't be begun anew.
+                lane.ring = Ring::Unavailable;
+                Err(self.write_failed(to, source))
+            }
+        }
     }
 
     /// Reads, shows and writes a range block by block.
@@ -356,7 +438,8 @@ impl Run<'_> {
         let got = match self.delivery.direct_read {
             Some(alignment) => {
                 let room = wanted.next_multiple_of(alignment.offset as usize).min(block.len());
-                direct::read_at(&self.file.source, from, &mut block[..room], alignment).map(|got| got.min(wanted))
+                direct::read_at(&self.file.source, from, &mut block[..room], alignment)
+                    .map(|got| got.min(wanted))
             }
             None => transfer::read_at(&self.file.source, from, &mut block[..wanted]),
         }
@@ -366,13 +449,16 @@ impl Run<'_> {
 
     fn put_streamed(&self, to: ByteOffset, bytes: &[u8]) -> Result<(), CopyError> {
         if !self.file.sink_is_regular {
-            return transfer::write_stream(&self.file.sink, bytes).map_err(|source| self.write_failed(to.0, source));
+            return transfer::write_stream(&self.file.sink, bytes)
+                .map_err(|source| self.write_failed(to.0, source));
         }
         self.delivery.put(self.file, to, bytes)?;
         let Some(reader) = self.delivery.reader() else { return Ok(()) };
         let mut back = vec![0; bytes.len()];
-        let got = transfer::read_at(reader, to.0, &mut back).map_err(|source| self.read_failed(to.0, source))?;
-        if got == bytes.len() && back == bytes {
+        let got =
+            transfer::read_at(reader, to.0, &mut back).map_err(|source| self.read_failed(to.0, source))?;
+        let may_be_short = self.delivery.holes == super::deliver::Holes::Zeros;
+        if (got == bytes.len() || may_be_short) && back == bytes {
             return Ok(());
         }
         Err(self.differs(ByteRange::from_len(to, ByteLen(bytes.len() as u64))))
@@ -381,14 +467,20 @@ impl Run<'_> {
     /// Reads one object of the copy back and compares its digest with that of what was read.
     fn compare(&self, lane: &mut Lane, range: ByteRange, expected: Digest) -> Result<(), CopyError> {
         let Some(reader) = self.delivery.reader() else { return Ok(()) };
-        let unreadable = |source| CopyError::ReadFailed { path: self.file.sink_path(), at: range.start, source };
+        let unreadable =
+            |source| CopyError::ReadFailed { path: self.file.sink_path(), at: range.start, source };
         let written = ByteRange::between(self.plan.in_sink(range.start).0, self.plan.in_sink(range.end).0);
         let block = lane.block().map_err(unreadable)?;
         let mut hasher = Hasher::new(Algorithm::Blake3);
         let mut at = written.start.0;
         while at < written.end.0 {
             let wanted = usize::try_from(written.end.0 - at).unwrap_or(usize::MAX).min(block.len());
-            let got = transfer::read_at(reader, at, &mut block[..wanted]).map_err(unreadable)?;
+            let mut got = transfer::read_at(reader, at, &mut block[..wanted]).map_err(unreadable)?;
+            if self.delivery.holes == super::deliver::Holes::Zeros {
+                // The sink gets its length last: until then, what lies past its end is a hole too.
+                block[got..wanted].fill(0);
+                got = wanted;
+            }
             hasher.update(&block[..got]);
             at += got as u64;
             if got < wanted {
@@ -403,7 +495,11 @@ impl Run<'_> {
     }
 
     pub(crate) fn read_failed(&self, at: u64, source: io::Error) -> CopyError {
-        CopyError::ReadFailed { path: self.file.source_path(), at: self.plan.in_source(ByteOffset(at)), source }
+        CopyError::ReadFailed {
+            path: self.file.source_path(),
+            at: self.plan.in_source(ByteOffset(at)),
+            source,
+        }
     }
 
     fn write_failed(&self, at: u64, source: io::Error) -> CopyError {

@@ -72,6 +72,7 @@ fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
     } else if file.sink_is_regular {
         let _ = set_times_fd(&file.sink, UNFINISHED);
     }
+    file.undo(job);
     if interrupted {
         job.was_cut_off(file.sink_path());
     } else {

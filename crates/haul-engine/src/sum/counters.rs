@@ -1,6 +1,6 @@
 //! How far a job has come, for whoever draws the progress.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Counts of a running job. Each only grows.
 #[derive(Debug, Default)]
@@ -9,6 +9,7 @@ pub struct Counters {
     files_done: AtomicU64,
     bytes_found: AtomicU64,
     bytes_done: AtomicU64,
+    walked: AtomicBool,
 }
 
 impl Counters {
@@ -19,6 +20,7 @@ impl Counters {
             files_done: AtomicU64::new(0),
             bytes_found: AtomicU64::new(0),
             bytes_done: AtomicU64::new(0),
+            walked: AtomicBool::new(false),
         }
     }
 
@@ -40,6 +42,15 @@ impl Counters {
     /// Bytes read and hashed.
     pub fn bytes_done(&self) -> u64 {
         self.bytes_done.load(Ordering::Relaxed)
+    }
+
+    /// Whether all files have been found.
+    pub fn walked(&self) -> bool {
+        self.walked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn end_walk(&self) {
+        self.walked.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn found_file(&self) {

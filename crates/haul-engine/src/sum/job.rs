@@ -50,6 +50,8 @@ pub(super) struct Entry<T> {
     pub(super) task: Task,
     /// Whether the file is to be hashed by itself, because lanes would be slower.
     pub(super) alone: bool,
+    /// The source, if it is open already.
+    pub(super) opened: Option<Opened>,
 }
 
 /// What waits for a worker besides open files.
@@ -148,6 +150,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
             }
             let Some(Order { ticket, work }) = feed.orders.next() else {
                 feed.ended = true;
+                self.counters.end_walk();
                 continue;
             };
             let number = feed.issued;
@@ -155,7 +158,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
             match work {
                 Work::Hash(task) => {
                     self.counters.found_file();
-                    batch.push_back(Entry { number, ticket, task, alone: false });
+                    batch.push_back(Entry { number, ticket, task, alone: false, opened: None });
                 }
                 Work::Nothing => idle.push((number, ticket, Outcome::Nothing)),
                 Work::Failed(error) => idle.push((number, ticket, Outcome::Failed(error))),
@@ -222,10 +225,21 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         }
     }
 
+    /// Gives one open file back, to be hashed by itself.
+    pub(super) fn give_back_open(&self, mut entry: Entry<O::Ticket>, opened: Opened) {
+        entry.opened = Some(opened);
+        self.give_back(VecDeque::from([entry]));
+    }
+
     fn work_through(&self, mut batch: VecDeque<Entry<O::Ticket>>, hands: &mut LaneHands) {
-        while let Some(entry) = batch.pop_front() {
+        while let Some(mut entry) = batch.pop_front() {
             if self.pool.stopping() {
                 return;
+            }
+            if let Some(opened) = entry.opened.take() {
+                self.give_back(std::mem::take(&mut batch));
+                self.hash_alone(entry, opened, hands);
+                continue;
             }
             if !entry.alone && hands.may_take(&entry.task.recipe) {
                 batch.push_front(entry);

@@ -1,17 +1,232 @@
+//! A worker's buffers, and the lanes in which it hashes several messages of one serial digest at once.
+
 use super::order::SumError;
-use super::settings::{Recipe, Settings};
+use super::settings::{Form, LANE_BLOCK_BYTES, Recipe, Settings};
+use haul_digest::lanes::{LaneAlgorithm, LaneDigest, Streams};
 use haul_digest::tree::TreeShape;
 use haul_digest::{Algorithm, Digest};
 use haul_model::ByteOffset;
 use haul_sys::buffer::AlignedBuffer;
-pub(super) struct LaneHands { block_bytes: usize, block: Option<AlignedBuffer> }
+use std::ops::Range;
+
+/// Bytes that the lane buffers of all workers may take together.
+const LANE_BUFFERS_MAX: usize = 32 << 20;
+
+/// The most lanes there are.
+const WIDTH_MAX: usize = 32;
+
+/// Leaf digests that one piece of a file may bring back: 4 MiB of them.
+const LEAVES_AT_ONCE_MAX: u64 = 1 << 16;
+
+/// What one worker has for itself. Memory is taken when it is first needed.
+pub(super) struct LaneHands {
+    block_bytes: usize,
+    lane_block: usize,
+    block: Option<AlignedBuffer>,
+    lanes: Option<Lanes>,
+}
+
+/// The lanes of one algorithm, each with its part of a buffer.
+pub(super) struct Lanes {
+    algorithm: Algorithm,
+    streams: Streams,
+    buffer: AlignedBuffer,
+    block: usize,
+}
+
 impl LaneHands {
-    pub(super) fn new(s: &Settings) -> LaneHands { LaneHands { block_bytes: s.block_bytes, block: None } }
-    pub(super) fn block(&mut self) -> Result<&mut [u8], SumError> {
-        if self.block.is_none() { self.block = Some(AlignedBuffer::new(self.block_bytes).map_err(SumError::Open)?); }
-        match &mut self.block { Some(b) => Ok(b), None => unreachable!() }
+    pub(super) fn new(settings: &Settings) -> LaneHands {
+        let share = LANE_BUFFERS_MAX / settings.workers.max(1) / WIDTH_MAX / 4096 * 4096;
+        let lane_block = share.clamp(4096, LANE_BLOCK_BYTES);
+        LaneHands { block_bytes: settings.block_bytes, lane_block, block: None, lanes: None }
     }
-    pub(super) fn may_take(&self, _: &Recipe) -> bool { false }
-    pub(super) fn leaves_in_lanes(&self, _: &Recipe, _: TreeShape, _: usize) -> Option<usize> { None }
-    pub(super) fn hash_leaves(&mut self, _: Algorithm, _: TreeShape, _: std::ops::Range<u64>, _: impl FnMut(ByteOffset, &mut [u8]) -> Result<(), SumError>) -> Result<Vec<Digest>, SumError> { Ok(vec![]) }
+
+    /// The buffer for one read.
+    pub(super) fn block(&mut self) -> Result<&mut [u8], SumError> {
+        let block = match self.block.take() {
+            Some(block) => block,
+            None => AlignedBuffer::new(self.block_bytes).map_err(SumError::Open)?,
+        };
+        Ok(self.block.insert(block))
+    }
+
+    /// Whether files of this recipe may be hashed side by side.
+    pub(super) fn may_take(&self, recipe: &Recipe) -> bool {
+        recipe.form == Form::Plain && only_lane_algorithm(recipe).is_some()
+    }
+
+    /// The lanes for an algorithm that has them.
+    pub(super) fn lanes(&mut self, algorithm: Algorithm) -> Result<&mut Lanes, SumError> {
+        let lanes = match self.lanes.take().filter(|lanes| lanes.algorithm == algorithm) {
+            Some(lanes) => lanes,
+            None => Lanes::new(algorithm, self.lane_block)?,
+        };
+        Ok(self.lanes.insert(lanes))
+    }
+
+    /// How many leaves a worker should hash side by side, or `None` where one after the other is faster.
+    pub(super) fn leaves_in_lanes(
+        &mut self,
+        recipe: &Recipe,
+        shape: TreeShape,
+        workers: usize,
+    ) -> Option<usize> {
+        let algorithm = only_lane_algorithm(recipe)?;
+        let width = self.lanes(algorithm).ok()?.width() as u64;
+        let mut most = width;
+        if let Form::Tree { leaf, subtree: Some(size) } = recipe.form
+            && size != leaf
+        {
+            let leaves = size.0 / leaf.0;
+            most = if leaves > LEAVES_AT_ONCE_MAX { 1 } else { width.min(leaves) };
+        }
+        let share = shape.leaf_count().div_ceil(workers.max(1) as u64).clamp(1, most);
+        let lanes = if share.is_power_of_two() { share } else { share.next_power_of_two() / 2 };
+        let lanes = usize::try_from(lanes).ok()?;
+        (lanes >= pays_from(algorithm)).then_some(lanes)
+    }
+
+    /// The digests of some leaves of a tree, hashed side by side. `read` fills a buffer from a place of the cut.
+    pub(super) fn hash_leaves(
+        &mut self,
+        algorithm: Algorithm,
+        shape: TreeShape,
+        leaves: Range<u64>,
+        mut read: impl FnMut(ByteOffset, &mut [u8]) -> Result<(), SumError>,
+    ) -> Result<Vec<Digest>, SumError> {
+        let lanes = self.lanes(algorithm)?;
+        let mut digests = Vec::with_capacity((leaves.end - leaves.start) as usize);
+        let mut first = leaves.start;
+        while first < leaves.end {
+            let last = leaves.end.min(first + lanes.width() as u64);
+            lanes.hash_group(shape, first..last, &mut read, &mut digests)?;
+            first = last;
+        }
+        Ok(digests)
+    }
+}
+
+impl Lanes {
+    fn new(algorithm: Algorithm, block: usize) -> Result<Lanes, SumError> {
+        let lane_algorithm = lane_algorithm(algorithm);
+        let streams = Streams::new(lane_algorithm.unwrap_or(LaneAlgorithm::Md5));
+        assert!(lane_algorithm.is_some(), "{algorithm} has no lanes");
+        let buffer = AlignedBuffer::new(streams.width() * block).map_err(SumError::Open)?;
+        Ok(Lanes { algorithm, streams, buffer, block })
+    }
+
+    /// How many messages go side by side.
+    pub(super) fn width(&self) -> usize {
+        self.streams.width()
+    }
+
+    /// Bytes each lane takes at a time.
+    pub(super) fn block(&self) -> usize {
+        self.block
+    }
+
+    /// The part of the buffer that belongs to one lane.
+    pub(super) fn block_of(&mut self, lane: usize) -> &mut [u8] {
+        &mut self.buffer[lane * self.block..][..self.block]
+    }
+
+    /// Takes in, for each lane named, as many bytes as its part of the buffer was filled with.
+    pub(super) fn update(&mut self, filled: &[(usize, usize)]) {
+        let part = |&(lane, len): &(usize, usize)| (lane, &self.buffer[lane * self.block..][..len]);
+        let mut inputs: [(usize, &[u8]); WIDTH_MAX] = [(0, &[]); WIDTH_MAX];
+        for (input, filled) in inputs.iter_mut().zip(filled) {
+            *input = part(filled);
+        }
+        self.streams.update(&inputs[..filled.len()]);
+    }
+
+    /// The digests of some lanes, which are fresh afterwards.
+    pub(super) fn finish(&mut self, lanes: &[usize]) -> Vec<Digest> {
+        let digests = self.streams.finish_many(lanes);
+        digests.iter().map(|digest| to_digest(self.algorithm, digest)).collect()
+    }
+
+    /// Drops what a lane has taken in.
+    pub(super) fn reset(&mut self, lane: usize) {
+        self.streams.reset(lane);
+    }
+
+    /// At most as many leaves as there are lanes.
+    fn hash_group(
+        &mut self,
+        shape: TreeShape,
+        leaves: Range<u64>,
+        read: &mut impl FnMut(ByteOffset, &mut [u8]) -> Result<(), SumError>,
+        digests: &mut Vec<Digest>,
+    ) -> Result<(), SumError> {
+        let ranges: Vec<_> = leaves.filter_map(|leaf| shape.range_of(leaf)).collect();
+        let (Some(head), Some(tail)) = (ranges.first(), ranges.last()) else { return Ok(()) };
+        let lanes: Vec<usize> = (0..ranges.len()).collect();
+        if shape.leaf_size().0 <= self.block as u64 {
+            // Small leaves lie side by side in the buffer already: one read brings all of them.
+            let start = head.start;
+            read(start, &mut self.buffer[..(tail.end.0 - start.0) as usize])?;
+            let place = |at: u64| (at - start.0) as usize;
+            let bytes = ranges.iter().map(|leaf| &self.buffer[place(leaf.start.0)..place(leaf.end.0)]);
+            let inputs: Vec<(usize, &[u8])> = bytes.enumerate().collect();
+            self.streams.update(&inputs);
+        } else {
+            let mut done = 0;
+            while done < head.len() {
+                let mut filled = Vec::with_capacity(ranges.len());
+                for (lane, range) in ranges.iter().enumerate() {
+                    let len = range.len().saturating_sub(done).min(self.block as u64) as usize;
+                    if len > 0 {
+                        let part = &mut self.buffer[lane * self.block..][..len];
+                        if let Err(error) = read(ByteOffset(range.start.0 + done), part) {
+                            lanes.iter().for_each(|&lane| self.reset(lane));
+                            return Err(error);
+                        }
+                        filled.push((lane, len));
+                    }
+                }
+                self.update(&filled);
+                done += self.block as u64;
+            }
+        }
+        digests.extend(self.finish(&lanes));
+        Ok(())
+    }
+}
+
+/// From how many equally long messages on the lanes are faster than one message after the other.
+pub(super) fn pays_from(algorithm: Algorithm) -> usize {
+    match algorithm {
+        Algorithm::Md5 => 3,
+        // One stream on a CPU with SHA instructions is about as fast as eight in lanes.
+        Algorithm::Sha1 | Algorithm::Sha224 | Algorithm::Sha256 => 4,
+        _ => 4,
+    }
+}
+
+/// The algorithm of a recipe that has just one, if that one has lanes.
+fn only_lane_algorithm(recipe: &Recipe) -> Option<Algorithm> {
+    match recipe.algorithms[..] {
+        [algorithm] => lane_algorithm(algorithm).map(|_| algorithm),
+        _ => None,
+    }
+}
+
+fn lane_algorithm(algorithm: Algorithm) -> Option<LaneAlgorithm> {
+    Some(match algorithm {
+        Algorithm::Md5 => LaneAlgorithm::Md5,
+        Algorithm::Sha1 => LaneAlgorithm::Sha1,
+        Algorithm::Sha224 => LaneAlgorithm::Sha224,
+        Algorithm::Sha256 => LaneAlgorithm::Sha256,
+        Algorithm::Sha384 => LaneAlgorithm::Sha384,
+        Algorithm::Sha512 => LaneAlgorithm::Sha512,
+        _ => return None,
+    })
+}
+
+fn to_digest(algorithm: Algorithm, lane: &LaneDigest) -> Digest {
+    match Digest::from_bytes(algorithm, lane.as_ref()) {
+        Ok(digest) => digest,
+        Err(_) => unreachable!("a lane's digest has the length of its algorithm's"),
+    }
 }

@@ -7,6 +7,7 @@
 //!   SHA-1 and SHA-2 alone also in the lanes of one register, many files to a worker.
 //! - The leaves of a hash tree are independent: workers share them, and lanes too.
 
+mod beside;
 mod counters;
 mod job;
 mod lanes;
@@ -16,6 +17,8 @@ mod settings;
 mod sorted_dir;
 mod source;
 mod split;
+#[cfg(test)]
+mod tests;
 mod walk;
 mod window;
 

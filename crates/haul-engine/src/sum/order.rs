@@ -9,7 +9,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use thiserror::Error;
 
-
 /// Where orders come from: operands, a walked tree, the lines of a list. Asked by one worker at a time.
 pub trait Orders: Send {
     /// What comes back with the result, in the same order.

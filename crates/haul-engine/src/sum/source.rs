@@ -70,6 +70,11 @@ impl Opened {
         if let Reach::Range(range) = self.reach { range.len() } else { 0 }
     }
 
+    /// Whether it is a regular file, whose reads don't wait for a writer.
+    pub(super) fn is_regular(&self) -> bool {
+        self.before.is_some()
+    }
+
     /// The size of the file before its first byte was read; 0 where it has none.
     pub(super) fn size(&self) -> u64 {
         self.before.map_or(0, |facts| facts.size)

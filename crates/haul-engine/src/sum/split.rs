@@ -72,7 +72,7 @@ impl Split {
         opened: Opened,
         recipe: &Arc<Recipe>,
         object: ObjectSize,
-        hands: &LaneHands,
+        hands: &mut LaneHands,
         workers: usize,
     ) -> Result<Split, Opened> {
         let Reach::Range(range) = opened.reach() else { return Err(opened) };
@@ -85,12 +85,12 @@ impl Split {
             Form::Tree { leaf, subtree } => {
                 let shape = TreeShape::new(len, leaf);
                 let lanes = hands.leaves_in_lanes(recipe, shape, workers);
-                let unit = match (subtree, lanes) {
-                    (Some(size), _) => size.0,
-                    (None, Some(lanes)) => leaf.0.saturating_mul(lanes as u64),
-                    (None, None) => leaf.0,
+                let run = leaf.0.saturating_mul(lanes.unwrap_or(1) as u64);
+                // Where each subtree is one leaf, a piece may hold any number of them.
+                let unit = match subtree {
+                    Some(size) if size != leaf => size.0,
+                    _ => whole_leaves(run, object),
                 };
-                let unit = if subtree.is_some() { unit } else { whole_leaves(unit, object) };
                 Cut::Leaves { shape, unit, side_by_side: lanes.is_some() }
             }
         };
@@ -211,7 +211,7 @@ impl Split {
         let per_unit = unit / shape.leaf_size().0;
         let first = piece * per_unit;
         let last = (first + per_unit).min(shape.leaf_count());
-        let subtrees = matches!(self.recipe.form, Form::Tree { subtree: Some(_), .. });
+        let subtrees = matches!(self.recipe.form, Form::Tree { leaf, subtree: Some(size) } if size != leaf);
         if subtrees && !side_by_side {
             // The roots of a large subtree are made in passing: its leaves may be too many to keep.
             let ranges = (shape.range_of(first), shape.range_of(last - 1));
@@ -302,11 +302,10 @@ impl Cut {
 
     fn joined(self, algorithm: Algorithm, form: Form) -> Joined {
         match (self, form) {
-            (Cut::Objects(geometry), _) => {
-                Joined::Parts(Assembly::new(algorithm, geometry.object_size()))
-            }
-            (Cut::Leaves { .. }, Form::Tree { subtree: Some(_), .. }) => {
-                Joined::Subtrees(vec![None; usize::try_from(self.pieces()).unwrap_or(usize::MAX)])
+            (Cut::Objects(geometry), _) => Joined::Parts(Assembly::new(algorithm, geometry.object_size())),
+            (Cut::Leaves { shape, .. }, Form::Tree { subtree: Some(size), .. }) => {
+                let len = shape.leaf_count().saturating_mul(shape.leaf_size().0);
+                Joined::Subtrees(vec![None; usize::try_from(len.div_ceil(size.0)).unwrap_or(usize::MAX)])
             }
             (Cut::Leaves { .. }, _) => Joined::Tree(TreeAssembly::new(algorithm)),
         }
@@ -325,8 +324,12 @@ impl Joint {
             }
             Brought::Leaves(first, columns) => {
                 for (joined, leaves) in self.sums.iter_mut().zip(columns) {
-                    if let Joined::Tree(assembly) = joined {
-                        (first..).zip(leaves).for_each(|(leaf, digest)| assembly.add(leaf, digest));
+                    for (leaf, digest) in (first..).zip(leaves) {
+                        match joined {
+                            Joined::Tree(assembly) => assembly.add(leaf, digest),
+                            Joined::Subtrees(all) => all[leaf as usize] = Some(digest),
+                            Joined::Parts(_) => unreachable!("leaves are joined by a tree"),
+                        }
                     }
                 }
             }

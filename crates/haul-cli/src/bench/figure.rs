@@ -1,0 +1,214 @@
+//! A measurement: what was measured, and the rates of its runs.
+
+use haul_digest::Algorithm;
+use haul_digest::lanes::Backend;
+use serde::Serialize;
+use std::time::Duration;
+
+/// One thing measured some times.
+#[derive(Clone, Debug)]
+pub(super) struct Measurement {
+    pub(super) algorithm: Algorithm,
+    pub(super) place: Place,
+    pub(super) way: Way,
+    pub(super) rates: Rates,
+    /// Bytes given to the algorithm, or read, at a time.
+    pub(super) block: usize,
+    /// Bytes of each run; `None` where a run was bounded by time.
+    pub(super) run_bytes: Option<u64>,
+    /// How many times as long it took as reading alone did beside it: the median of the runs' ratios.
+    pub(super) times_reading: Option<f64>,
+    /// The largest share of a cold run's range that was still cached when it began; `None` if nobody can tell.
+    pub(super) cached_share: Option<f64>,
+}
+
+/// Where the bytes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Place {
+    /// Buffers that stay in the caches.
+    Memory,
+    /// A file in the page cache.
+    Warm,
+    /// A file that was dropped from the page cache.
+    Cold,
+}
+
+/// How the work is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// One stream on one core.
+    Stream,
+    /// Several streams in the lanes of one core's registers.
+    Lanes { streams: usize, backend: Option<Backend> },
+    /// Objects of one stream shared by workers, their values combined.
+    Workers { threads: usize },
+    /// No hashing: one thread that reads.
+    Reading,
+    /// One thread that reads a block, hashes it, reads the next.
+    Synchronous,
+    /// A thread that reads and one that hashes, with a bounded queue between.
+    Pipelined,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::Stream => "stream",
+            Way::Lanes { .. } => "lanes",
+            Way::Workers { .. } => "workers",
+            Way::Reading => "reading",
+            Way::Synchronous => "synchronous",
+            Way::Pipelined => "pipelined",
+        }
+    }
+
+    fn threads(self) -> usize {
+        match self {
+            Way::Workers { threads } => threads,
+            Way::Pipelined => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// The name of a backend as people know it.
+pub(super) fn backend_name(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Avx512 => "AVX-512",
+        Backend::Avx2 => "AVX2",
+        Backend::ShaNi => "SHA-NI",
+        Backend::Sse2 => "SSE2",
+        Backend::Portable => "portable",
+    }
+}
+
+/// The rates of some runs, in GB/s (10^9 bytes a second); never empty, from the smallest to the largest.
+#[derive(Clone, Debug)]
+pub(super) struct Rates(Vec<f64>);
+
+impl Rates {
+    /// The rates of runs, each given as its bytes and its time.
+    ///
+    /// # Panics
+    /// If there is no run, or a run without bytes: whoever measures makes at least one and moves something in each.
+    pub(super) fn of(runs: &[(u64, Duration)]) -> Rates {
+        assert!(!runs.is_empty() && runs.iter().all(|run| run.0 > 0), "each figure has runs, each run has bytes");
+        // A clock may tick slower than a tiny run: no time at all counts as a nanosecond.
+        let rate = |&(bytes, took): &(u64, Duration)| bytes as f64 / took.as_nanos().max(1) as f64;
+        let mut rates: Vec<f64> = runs.iter().map(rate).collect();
+        rates.sort_by(f64::total_cmp);
+        Rates(rates)
+    }
+
+    /// All runs of several figures as one.
+    pub(super) fn pooled<'a>(all: impl IntoIterator<Item = &'a Rates>) -> Option<Rates> {
+        let mut rates: Vec<f64> = all.into_iter().flat_map(|rates| rates.0.iter().copied()).collect();
+        rates.sort_by(f64::total_cmp);
+        (!rates.is_empty()).then_some(Rates(rates))
+    }
+
+    pub(super) fn median(&self) -> f64 {
+        median_of_sorted(&self.0)
+    }
+
+    pub(super) fn min(&self) -> f64 {
+        self.0.first().copied().unwrap_or_default()
+    }
+
+    pub(super) fn max(&self) -> f64 {
+        self.0.last().copied().unwrap_or_default()
+    }
+
+    pub(super) fn runs(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// The median of some numbers, at least one; the mean of the two in the middle where their number is even.
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    median_of_sorted(&values)
+}
+
+fn median_of_sorted(values: &[f64]) -> f64 {
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+}
+
+/// A measurement as a JSON object.
+#[derive(Serialize)]
+struct Line {
+    algorithm: &'static str,
+    place: Place,
+    way: &'static str,
+    threads: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    streams: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backend: Option<&'static str>,
+    block_bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_bytes: Option<u64>,
+    runs: usize,
+    gb_per_s: f64,
+    gb_per_s_min: f64,
+    gb_per_s_max: f64,
+    s_per_gb: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    times_reading: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cached_share: Option<f64>,
+}
+
+impl Measurement {
+    /// One line of JSON, without its end.
+    pub(super) fn to_json(&self) -> String {
+        let (streams, backend) = match self.way {
+            Way::Lanes { streams, backend } => (Some(streams), backend.map(backend_name)),
+            _ => (None, None),
+        };
+        let line = Line {
+            algorithm: self.algorithm.name(),
+            place: self.place,
+            way: self.way.name(),
+            threads: self.way.threads(),
+            streams,
+            backend,
+            block_bytes: self.block,
+            run_bytes: self.run_bytes,
+            runs: self.rates.runs(),
+            gb_per_s: self.rates.median(),
+            gb_per_s_min: self.rates.min(),
+            gb_per_s_max: self.rates.max(),
+            s_per_gb: 1.0 / self.rates.median(),
+            times_reading: self.times_reading,
+            cached_share: self.cached_share,
+        };
+        serde_json::to_string(&line).unwrap_or_else(|error| unreachable!("plain fields make JSON: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(seconds: &[u64]) -> Rates {
+        let runs: Vec<_> = seconds.iter().map(|&s| (60_000_000_000, Duration::from_secs(s))).collect();
+        Rates::of(&runs)
+    }
+
+    #[test]
+    fn medians_lie_in_the_middle() {
+        let odd = runs(&[60, 10, 20]);
+        assert_eq!((odd.min(), odd.median(), odd.max()), (1.0, 3.0, 6.0));
+        assert_eq!(runs(&[60, 20, 10, 30]).median(), 2.5);
+        assert_eq!(Rates::pooled([&odd, &runs(&[30, 30])]).unwrap().median(), 2.0);
+        assert!(Rates::pooled([]).is_none());
+    }
+
+    #[test]
+    fn a_run_faster_than_the_clock_has_a_finite_rate() {
+        assert_eq!(Rates::of(&[(5, Duration::ZERO)]).median(), 5.0);
+    }
+}

@@ -1,0 +1,193 @@
+//! The file that is read: the reader's own, or a temporary one made from a seed.
+
+use super::args::FileChoice;
+use super::error::BenchError;
+use haul_model::ByteRange;
+use haul_sys::buffer::AlignedBuffer;
+use haul_sys::cache::{drop_range, page_bytes, residency, sync_data};
+use haul_sys::open::{create_new_at, open_source_at, unlink_at};
+use haul_sys::sparse::allocate;
+use haul_sys::stat::{FileKind, Follow, stat_fd};
+use haul_sys::transfer::{read_at, write_all_at};
+use haul_sys::CWD;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bytes written at a time to the temporary file.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// A file held open.
+#[derive(Debug)]
+pub(super) struct TestFile {
+    fd: OwnedFd,
+    /// For messages: the file's own name, or the folder of a temporary one.
+    path: PathBuf,
+    size: u64,
+}
+
+impl TestFile {
+    /// Opens or makes the file.
+    ///
+    /// # Errors
+    /// [`BenchError`] where it can't be read, is empty, or does not fit.
+    pub(super) fn prepare(choice: &FileChoice) -> Result<TestFile, BenchError> {
+        match choice {
+            FileChoice::Given { path, at_most } => TestFile::open(path, *at_most),
+            FileChoice::Temporary { dir, size } => TestFile::temporary(dir, *size),
+        }
+    }
+
+    fn open(path: &Path, at_most: u64) -> Result<TestFile, BenchError> {
+        let failed = |source| BenchError::Open { path: path.to_owned(), source };
+        let fd = open_source_at(CWD, path, Follow::Yes, false).map_err(failed)?;
+        let stat = stat_fd(&fd).map_err(failed)?;
+        if stat.kind != FileKind::Regular {
+            return Err(BenchError::NotRegular(path.to_owned()));
+        }
+        if stat.size == 0 {
+            return Err(BenchError::Empty(path.to_owned()));
+        }
+        Ok(TestFile { fd, path: path.to_owned(), size: stat.size.min(at_most) })
+    }
+
+    /// A file without a name from its first moment on: the system takes it away when this process ends, even if it
+    /// is killed.
+    fn temporary(dir: &Path, size: u64) -> Result<TestFile, BenchError> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                BenchError::NoRoom { dir: dir.to_owned(), needed: size }
+            }
+            _ => BenchError::Create { dir: dir.to_owned(), source },
+        };
+        let fd = create_nameless(dir).map_err(failed)?;
+        // Where the file system can't set room aside, writing will tell.
+        allocate(&fd, ByteRange::between(0, size), false).map_err(failed)?;
+        write_from_seed(&fd, size).map_err(failed)?;
+        Ok(TestFile { fd, path: dir.to_owned(), size })
+    }
+
+    /// How many bytes of it are used, at least 1.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Fills the start of `buffer` with the bytes of `range`.
+    ///
+    /// # Errors
+    /// [`BenchError::Read`], or [`BenchError::Shrank`] where the file ends before the range does.
+    pub(super) fn read(&self, range: ByteRange, buffer: &mut [u8]) -> Result<(), BenchError> {
+        let at = range.start.0;
+        let wanted = range.len() as usize;
+        match read_at(&self.fd, at, &mut buffer[..wanted]) {
+            Ok(got) if got == wanted => Ok(()),
+            Ok(_) => Err(BenchError::Shrank(self.path.clone())),
+            Err(source) => Err(BenchError::Read { path: self.path.clone(), at, source }),
+        }
+    }
+
+    /// Drops a range from the page cache.
+    ///
+    /// # Errors
+    /// [`BenchError::Cache`] where the system refuses.
+    pub(super) fn drop_from_cache(&self, range: ByteRange) -> Result<(), BenchError> {
+        drop_range(&self.fd, range).map_err(|source| self.cache_error(source))
+    }
+
+    /// The share of a range that the page cache holds, 0 to 1; `None` where the system does not say.
+    ///
+    /// # Errors
+    /// [`BenchError::Cache`] where it fails in another way.
+    pub(super) fn cached_share(&self, range: ByteRange) -> Result<Option<f64>, BenchError> {
+        let found = residency(&self.fd, range).map_err(|source| self.cache_error(source))?;
+        let page = page_bytes();
+        let pages = range.end.0.div_ceil(page) - range.start.0 / page;
+        Ok(found.map(|held| held.cached as f64 / pages.max(1) as f64))
+    }
+
+    fn cache_error(&self, source: io::Error) -> BenchError {
+        BenchError::Cache { path: self.path.clone(), source }
+    }
+}
+
+/// Makes a file in `dir` and takes its name away at once.
+fn create_nameless(dir: &Path) -> io::Result<OwnedFd> {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let path = dir.join(format!(".haul-bench-{}-{number}", std::process::id()));
+    let fd = create_new_at(CWD, &path, 0o600)?;
+    unlink_at(CWD, &path)?;
+    Ok(fd)
+}
+
+fn write_from_seed(fd: &OwnedFd, size: u64) -> io::Result<()> {
+    let mut buffer = AlignedBuffer::new(WRITE_BYTES)?;
+    let mut at = 0;
+    while at < size {
+        let len = (size - at).min(WRITE_BYTES as u64) as usize;
+        fill_from_seed(&mut buffer[..len], at);
+        write_all_at(fd, at, &buffer[..len])?;
+        at += len as u64;
+    }
+    sync_data(fd)
+}
+
+/// Bytes that look random and depend on the seed and their words alone (SplitMix64: G. Steele, D. Lea, C. Flood,
+/// "Fast splittable pseudorandom number generators", OOPSLA 2014).
+pub(super) fn fill_from_seed(bytes: &mut [u8], seed: u64) {
+    const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut state = seed.wrapping_mul(GAMMA);
+    for chunk in bytes.chunks_mut(8) {
+        state = state.wrapping_add(GAMMA);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        chunk.copy_from_slice(&z.to_le_bytes()[..chunk.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_words_of_a_seed_are_the_published_ones() {
+        let mut bytes = [0; 20];
+        fill_from_seed(&mut bytes, 0);
+        assert_eq!(bytes[..8], 0xe220_a839_7b1d_cdaf_u64.to_le_bytes());
+        assert_eq!(bytes[8..16], 0x6e78_9e6a_a1b9_65f4_u64.to_le_bytes());
+        assert_eq!(bytes[16..], 0x06c4_5d18_8009_454f_u64.to_le_bytes()[..4]);
+    }
+
+    #[test]
+    fn a_temporary_file_has_its_size_and_no_name() {
+        let folder = tempfile::tempdir().unwrap();
+        for size in [1, WRITE_BYTES as u64, WRITE_BYTES as u64 + 1] {
+            let file = TestFile::temporary(folder.path(), size).unwrap();
+            assert_eq!(stat_fd(&file.fd).unwrap().size, size);
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+            let mut last = [0];
+            file.read(ByteRange::between(size - 1, size), &mut last).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_is_no_shorter_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        std::fs::write(&path, [7; 100]).unwrap();
+        let file = TestFile::open(&path, u64::MAX).unwrap();
+        std::fs::write(&path, [7; 50]).unwrap();
+        let got = file.read(ByteRange::between(0, 100), &mut [0; 100]);
+        assert!(matches!(got, Err(BenchError::Shrank(named)) if named == path));
+    }
+
+    #[test]
+    fn a_file_too_large_for_any_disk_finds_no_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = TestFile::temporary(folder.path(), 1 << 62).unwrap_err();
+        assert!(matches!(error, BenchError::NoRoom { needed, .. } if needed == 1 << 62), "{error}");
+    }
+}

@@ -1,0 +1,272 @@
+//! The algorithms on a file, warm and cold, synchronous and pipelined, with reading alone beside them.
+
+use super::args::Settings;
+use super::error::BenchError;
+use super::figure::{Measurement, Place, Rates, Way, median};
+use super::file::TestFile;
+use super::pass::Passes;
+use haul_digest::Algorithm;
+use haul_model::ByteRange;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// What one round of a measurement does, in this order.
+const WAYS: [Way; 3] = [Way::Reading, Way::Synchronous, Way::Pipelined];
+
+/// Ranges begin at multiples of this many bytes: no piece of the page cache is larger, so that dropping one range
+/// leaves the others alone.
+const RANGE_ALIGN: u64 = haul_sys::cache::FOLIO_BYTES_MAX;
+
+/// Fewest bytes of a run, if the file has as many.
+const RUN_BYTES_MIN: u64 = 8 << 20;
+
+/// Bytes read to learn how fast reading is.
+const TRIAL_BYTES: u64 = 64 << 20;
+
+/// A range counts as dropped when no more than this share of it is left in the page cache.
+const CACHED_SHARE_MAX: f64 = 0.01;
+
+/// Runs shorter than this are mostly noise.
+const RUN_TIME_MIN: Duration = Duration::from_millis(2);
+
+/// A file being measured.
+pub(super) struct FileBench<'a> {
+    settings: &'a Settings,
+    file: &'a TestFile,
+    passes: Passes<'a>,
+    /// Where the next range begins.
+    cursor: u64,
+    /// Whether the system's word about the page cache can be relied on.
+    can_see_cache: bool,
+    notes: Vec<String>,
+}
+
+/// How fast reading alone is at some place, in GB/s: decides how much is read in a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadingRate(f64);
+
+impl<'a> FileBench<'a> {
+    /// A file, of which nothing has been read yet.
+    ///
+    /// # Errors
+    /// [`BenchError::NoMemory`].
+    pub(super) fn new(settings: &'a Settings, file: &'a TestFile) -> Result<FileBench<'a>, BenchError> {
+        let passes = Passes::new(file, settings.block)?;
+        Ok(FileBench { settings, file, passes, cursor: 0, can_see_cache: true, notes: Vec::new() })
+    }
+
+    /// Reads the file into the page cache.
+    ///
+    /// # Errors
+    /// [`BenchError`] if it can't be read.
+    pub(super) fn warm_up(&mut self) -> Result<ReadingRate, BenchError> {
+        let whole = ByteRange::between(0, self.file.size());
+        self.passes.reading(whole)?;
+        match self.file.cached_share(whole)? {
+            // It was read a moment ago. Some file systems keep their pages where the question doesn't reach.
+            None | Some(0.0) => {
+                self.can_see_cache = false;
+                self.note("this system does not tell what is in the page cache: warm and cold are not checked");
+            }
+            Some(share) if share < 1.0 - CACHED_SHARE_MAX => {
+                let percent = 100.0 * share;
+                self.note(&format!(
+                    "only {percent:.0} % of the file stayed in the page cache, so warm reads touch the device: use less with --size"
+                ));
+            }
+            Some(_) => {}
+        }
+        self.trial(Place::Warm)
+    }
+
+    /// Drops the file from the page cache; `None` if it stays there, so that nothing cold can be measured.
+    ///
+    /// # Errors
+    /// [`BenchError`] if it can't be read.
+    pub(super) fn cool_down(&mut self) -> Result<Option<ReadingRate>, BenchError> {
+        let whole = ByteRange::between(0, self.file.size());
+        self.file.drop_from_cache(whole)?;
+        let share = self.cached_share(whole)?;
+        if let Some(share) = share.filter(|share| *share > CACHED_SHARE_MAX) {
+            let percent = 100.0 * share;
+            self.note(&format!(
+                "{percent:.0} % of the file could not be dropped from the page cache (a file system in memory, or another process that uses it): nothing cold was measured"
+            ));
+            return Ok(None);
+        }
+        self.trial(Place::Cold).map(Some)
+    }
+
+    /// Reading alone, synchronous and pipelined, in turn.
+    ///
+    /// # Errors
+    /// [`BenchError`] if the file can't be read.
+    ///
+    /// # Panics
+    /// If `place` is memory: there is no file in it.
+    pub(super) fn measure(
+        &mut self,
+        algorithm: Algorithm,
+        place: Place,
+        hashing: f64,
+        reading: ReadingRate,
+    ) -> Result<Vec<Measurement>, BenchError> {
+        assert_ne!(place, Place::Memory, "a file is warm or cold");
+        let run_bytes = self.run_bytes(hashing, reading);
+        let mut runs = [const { Vec::new() }; WAYS.len()];
+        let mut cached: Option<f64> = None;
+        for _ in 0..self.settings.runs {
+            for (way, runs) in WAYS.into_iter().zip(&mut runs) {
+                let range = self.next_range(run_bytes);
+                if place == Place::Cold {
+                    self.file.drop_from_cache(range)?;
+                    if let Some(share) = self.cached_share(range)? {
+                        cached = Some(cached.map_or(share, |most| most.max(share)));
+                    }
+                }
+                runs.push((run_bytes, self.timed(way, range, algorithm)?));
+            }
+        }
+        self.judge(algorithm, &runs, cached);
+        let alone = runs[0].clone();
+        let measured = |(way, runs): (Way, Vec<(u64, Duration)>)| Measurement {
+            algorithm,
+            place,
+            way,
+            rates: Rates::of(&runs),
+            block: self.settings.block,
+            run_bytes: Some(run_bytes),
+            times_reading: (way != Way::Reading).then(|| times_as_long(&runs, &alone)),
+            cached_share: cached,
+        };
+        Ok(WAYS.into_iter().zip(runs).map(measured).collect())
+    }
+
+    /// What the reader should know about the figures.
+    pub(super) fn into_notes(self) -> Vec<String> {
+        self.notes
+    }
+
+    fn timed(&mut self, way: Way, range: ByteRange, algorithm: Algorithm) -> Result<Duration, BenchError> {
+        let begun = Instant::now();
+        match way {
+            Way::Synchronous => drop(black_box(self.passes.synchronous(range, algorithm)?)),
+            Way::Pipelined => drop(black_box(self.passes.pipelined(range, algorithm)?)),
+            _ => self.passes.reading(range)?,
+        }
+        Ok(begun.elapsed())
+    }
+
+    /// Reads a little, to learn how fast that is.
+    fn trial(&mut self, place: Place) -> Result<ReadingRate, BenchError> {
+        let range = ByteRange::between(0, self.file.size().min(TRIAL_BYTES));
+        if place == Place::Cold {
+            self.file.drop_from_cache(range)?;
+        }
+        let begun = Instant::now();
+        self.passes.reading(range)?;
+        Ok(ReadingRate(Rates::of(&[(range.len(), begun.elapsed())]).median()))
+    }
+
+    /// How much is read in a run so that reading and hashing in turn takes the time set.
+    fn run_bytes(&self, hashing: f64, ReadingRate(reading): ReadingRate) -> u64 {
+        let ns_per_byte = 1.0 / hashing + 1.0 / reading;
+        let wanted = (self.settings.io_time.as_nanos() as f64 / ns_per_byte) as u64;
+        wanted.max(RUN_BYTES_MIN).next_multiple_of(RANGE_ALIGN).min(self.file.size())
+    }
+
+    /// The next `len` bytes; from the start again where so many are not left. Each run reads another range, so that
+    /// no cache below the system's favours the later ones more than it must.
+    fn next_range(&mut self, len: u64) -> ByteRange {
+        if self.cursor + len > self.file.size() {
+            self.cursor = 0;
+        }
+        let start = self.cursor;
+        self.cursor = (start + len).next_multiple_of(RANGE_ALIGN);
+        ByteRange::between(start, start + len)
+    }
+
+    fn cached_share(&self, range: ByteRange) -> Result<Option<f64>, BenchError> {
+        if self.can_see_cache { self.file.cached_share(range) } else { Ok(None) }
+    }
+
+    /// Notes what makes figures doubtful.
+    fn judge(&mut self, algorithm: Algorithm, runs: &[Vec<(u64, Duration)>], cached: Option<f64>) {
+        if let Some(share) = cached.filter(|share| *share > CACHED_SHARE_MAX) {
+            let percent = 100.0 * share;
+            self.note(&format!("{algorithm}: up to {percent:.0} % of a cold range was in the page cache again"));
+        }
+        if runs.iter().flatten().any(|run| run.1 < RUN_TIME_MIN) {
+            self.note("the file is read in a moment, so that the figures are noisy: use a larger one");
+        }
+    }
+
+    /// Keeps a note, once.
+    fn note(&mut self, text: &str) {
+        if !self.notes.iter().any(|known| known == text) {
+            self.notes.push(text.to_owned());
+        }
+    }
+}
+
+/// The median of how many times as long each run took as the one beside it.
+fn times_as_long(runs: &[(u64, Duration)], alone: &[(u64, Duration)]) -> f64 {
+    let nanos = |took: Duration| took.as_nanos().max(1) as f64;
+    median(runs.iter().zip(alone).map(|(run, alone)| nanos(run.1) / nanos(alone.1)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::args::{Args, FileChoice};
+    use clap::Parser;
+
+    fn settings() -> Settings {
+        Args::parse_from(["haul bench", "--quick", "--runs", "2"]).resolve()
+    }
+
+    fn file(folder: &tempfile::TempDir, size: u64) -> TestFile {
+        TestFile::prepare(&FileChoice::Temporary { dir: folder.path().to_owned(), size }).unwrap()
+    }
+
+    #[test]
+    fn ranges_stay_within_the_file_and_go_round() {
+        let folder = tempfile::tempdir().unwrap();
+        let (settings, file) = (settings(), file(&folder, (5 << 20) + 3));
+        let mut bench = FileBench::new(&settings, &file).unwrap();
+        let starts: Vec<u64> = (0..4).map(|_| bench.next_range(2 << 20).start.0).collect();
+        assert_eq!(starts, [0, 2 << 20, 0, 2 << 20]);
+        assert_eq!(bench.next_range(file.size()), ByteRange::between(0, file.size()));
+    }
+
+    #[test]
+    fn runs_are_as_long_as_the_slower_half_allows() {
+        let folder = tempfile::tempdir().unwrap();
+        let (settings, file) = (settings(), file(&folder, 64 << 20));
+        let bench = FileBench::new(&settings, &file).unwrap();
+        assert_eq!(bench.run_bytes(0.001, ReadingRate(10.0)), RUN_BYTES_MIN);
+        assert_eq!(bench.run_bytes(1000.0, ReadingRate(1000.0)), file.size());
+        // 15 ms at 1 ns + 1 ns a byte are 7.5 MB; at a quarter of that, 30 MB.
+        assert_eq!(bench.run_bytes(4.0, ReadingRate(4.0)), 30 << 20);
+    }
+
+    #[test]
+    fn each_place_gives_three_figures_of_all_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let (settings, file) = (settings(), file(&folder, 3 << 20));
+        let mut bench = FileBench::new(&settings, &file).unwrap();
+        let warm = bench.warm_up().unwrap();
+        let found = bench.measure(Algorithm::Crc32, Place::Warm, 1.0, warm).unwrap();
+        assert_eq!(found.iter().map(|figure| figure.way).collect::<Vec<_>>(), WAYS);
+        for figure in found {
+            assert_eq!((figure.rates.runs(), figure.run_bytes), (2, Some(3 << 20)));
+            assert_eq!(figure.times_reading.is_some(), figure.way != Way::Reading);
+        }
+    }
+
+    #[test]
+    fn ratios_are_taken_run_by_run() {
+        let ms = |millis: &[u64]| -> Vec<_> { millis.iter().map(|&ms| (1, Duration::from_millis(ms))).collect() };
+        assert_eq!(times_as_long(&ms(&[20, 400, 60]), &ms(&[10, 200, 20])), 2.0);
+    }
+}

@@ -1,0 +1,167 @@
+//! The algorithms alone, on bytes that stay in the caches.
+
+use super::args::Settings;
+use super::figure::{Measurement, Place, Rates, Way};
+use super::file::fill_from_seed;
+use haul_digest::lanes::{Backend, LaneAlgorithm, Streams};
+use haul_digest::{Algebra, Algorithm, Assembly, Hasher, PartHasher, PartPlace};
+use haul_model::{ByteLen, ByteOffset, ObjectIndex, ObjectSize};
+use haul_sys::process::cpu_count;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of an object that workers share: small enough that none has much left to do when the time is over.
+const OBJECT_BYTES: u64 = 1 << 20;
+
+/// Fewest bytes a lane takes at a time.
+const LANE_BYTES_MIN: usize = 8 << 10;
+
+/// All ways in which one algorithm can be computed without a file.
+pub(super) fn measure(settings: &Settings, algorithm: Algorithm) -> Vec<Measurement> {
+    let mut found = vec![measured(settings, algorithm, Way::Stream, settings.block, stream(settings, algorithm))];
+    if let Some(lanes) = algorithm.lanes() {
+        let streams = Streams::new(lanes).width();
+        let bytes = (settings.block / streams).max(LANE_BYTES_MIN);
+        let way = Way::Lanes { streams, backend: backend_of(lanes, streams) };
+        found.push(measured(settings, algorithm, way, bytes, many_streams(settings, lanes, bytes)));
+    }
+    if algorithm.algebra() == Algebra::Combines {
+        let threads = cpu_count();
+        let rates = workers(settings, algorithm, threads);
+        found.push(measured(settings, algorithm, Way::Workers { threads }, settings.block, rates));
+    }
+    found
+}
+
+fn measured(settings: &Settings, algorithm: Algorithm, way: Way, block: usize, rates: Rates) -> Measurement {
+    debug_assert_eq!(rates.runs(), settings.runs as usize);
+    let (place, run_bytes, times_reading, cached_share) = (Place::Memory, None, None, None);
+    Measurement { algorithm, place, way, rates, block, run_bytes, times_reading, cached_share }
+}
+
+/// The backend that the lanes chose. Their plan takes as many slots as its fastest backend has lanes, so that is
+/// the first, in order of power, with this number of them.
+fn backend_of(lanes: LaneAlgorithm, streams: usize) -> Option<Backend> {
+    let has_width = |backend: &Backend| {
+        Streams::with_backend(lanes, *backend).is_some_and(|alone| alone.width() == streams)
+    };
+    Backend::ALL.into_iter().find(has_width)
+}
+
+/// One stream, fed block by block.
+fn stream(settings: &Settings, algorithm: Algorithm) -> Rates {
+    let block = noise(settings.block);
+    let mut hasher = Hasher::new(algorithm);
+    let rates = sampled(settings, || {
+        hasher.update(black_box(&block));
+        block.len() as u64
+    });
+    black_box(hasher.finish());
+    rates
+}
+
+/// Every slot in use, each with bytes of its own.
+fn many_streams(settings: &Settings, algorithm: LaneAlgorithm, bytes: usize) -> Rates {
+    let mut streams = Streams::new(algorithm);
+    let all = noise(bytes * streams.width());
+    let inputs: Vec<(usize, &[u8])> = all.chunks_exact(bytes).enumerate().collect();
+    let rates = sampled(settings, || {
+        streams.update(black_box(&inputs));
+        all.len() as u64
+    });
+    let slots: Vec<usize> = (0..streams.width()).collect();
+    black_box(streams.finish_many(&slots));
+    rates
+}
+
+/// Calls `step`, which says how many bytes it did, until the time of a run is over; that for all runs. A first call
+/// is not counted: it makes tables and fills the caches.
+fn sampled(settings: &Settings, mut step: impl FnMut() -> u64) -> Rates {
+    step();
+    let mut one = || {
+        let begun = Instant::now();
+        let mut bytes = 0;
+        loop {
+            bytes += step();
+            let took = begun.elapsed();
+            if took >= settings.memory_time {
+                return (bytes, took);
+            }
+        }
+    };
+    let runs: Vec<_> = (0..settings.runs).map(|_| one()).collect();
+    Rates::of(&runs)
+}
+
+/// Workers that take one object after the other of an endless stream, and join what they found.
+fn workers(settings: &Settings, algorithm: Algorithm, threads: usize) -> Rates {
+    let block = noise(settings.block);
+    shared_run(algorithm, &block, threads, Duration::ZERO);
+    let runs: Vec<_> =
+        (0..settings.runs).map(|_| shared_run(algorithm, &block, threads, settings.memory_time)).collect();
+    Rates::of(&runs)
+}
+
+/// The bytes that workers hash in at least this time, and the time until the last is done and all is joined.
+fn shared_run(algorithm: Algorithm, block: &[u8], threads: usize, at_least: Duration) -> (u64, Duration) {
+    let object = ObjectSize::round_up(OBJECT_BYTES);
+    let next = AtomicU64::new(0);
+    let assembly = Mutex::new(Assembly::new(algorithm, object));
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let work = || {
+            while begun.elapsed() < at_least || next.load(Ordering::Relaxed) == 0 {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let offset = ByteOffset(index * object.bytes());
+                let mut part = PartHasher::new(algorithm, PartPlace { offset, whole: false });
+                let mut left = object.bytes() as usize;
+                while left > 0 {
+                    let bytes = &block[..left.min(block.len())];
+                    part.update(black_box(bytes));
+                    left -= bytes.len();
+                }
+                let part = part.finish();
+                assembly.lock().unwrap_or_else(PoisonError::into_inner).add(ObjectIndex(index), part);
+            }
+        };
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        work();
+        drop(others);
+    });
+    let bytes = next.into_inner() * object.bytes();
+    let assembly = assembly.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // A single object would have to be hashed as a whole file; what counts here is that the joining is done.
+    let _ = black_box(assembly.finish(ByteLen(bytes)));
+    (bytes, begun.elapsed())
+}
+
+/// Bytes that no algorithm finds easy.
+fn noise(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    fill_from_seed(&mut bytes, 0);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_take_at_least_one_object_and_whole_ones_only() {
+        for threads in [1, 3] {
+            let (bytes, took) = shared_run(Algorithm::Blake3, &noise(4096), threads, Duration::ZERO);
+            assert!(bytes >= OBJECT_BYTES && bytes.is_multiple_of(OBJECT_BYTES));
+            assert!(took > Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn lanes_are_named_after_a_backend_of_this_machine() {
+        for lanes in LaneAlgorithm::ALL {
+            let backend = backend_of(lanes, Streams::new(lanes).width()).expect("some backend was chosen");
+            assert!(backend.is_available());
+        }
+    }
+}

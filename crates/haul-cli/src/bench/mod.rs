@@ -1,0 +1,201 @@
+//! `haul bench`: how fast this machine computes each checksum, and what that costs beside reading.
+//!
+//! The main path: what was typed is resolved ([`args`]), the file made or opened ([`file`]), each algorithm
+//! measured in memory ([`memory`]) and on the file ([`io`], by the passes of [`pass`]), and the figures shown as
+//! tables ([`table`]), JSON ([`figure`]) and a plot ([`plot`]).
+
+mod args;
+mod error;
+mod figure;
+mod file;
+mod io;
+mod memory;
+mod pass;
+mod plot;
+mod table;
+
+use args::{Args, Settings};
+use clap::Parser;
+use error::BenchError;
+use figure::{Measurement, Place, Way};
+use file::TestFile;
+use haul_model::format_size;
+use haul_sys::process::cpu_count;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Runs the command; its exit status is 0, or 1 if something kept it from measuring or telling.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    let words = std::iter::once(OsString::from("haul bench")).chain(args.iter().cloned());
+    let settings = match Args::try_parse_from(words) {
+        Ok(args) => args.resolve(),
+        Err(answer) => {
+            // If there is nowhere to print it either, the status is all that can be said.
+            let printed = answer.print().is_ok();
+            return if answer.use_stderr() || !printed { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        }
+    };
+    match bench(&settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("haul bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(settings: &Settings) -> Result<(), BenchError> {
+    let plot = settings.svg.as_deref().map(open_plot).transpose()?;
+    let progress = Progress::new(settings);
+    let file = match &settings.file {
+        Some(choice) => {
+            progress.now("preparing the file");
+            Some(TestFile::prepare(choice)?)
+        }
+        None => None,
+    };
+    let mut figures = in_memory(settings, &progress);
+    let mut notes = Vec::new();
+    if let Some(file) = &file {
+        notes = on_file(settings, file, &mut figures, &progress)?;
+    }
+    progress.end();
+    let about = about(settings, file.as_ref());
+    print(settings, &figures, &about)?;
+    if let (Some(plot), Some(path)) = (plot, &settings.svg) {
+        write_plot(plot, path, &plot::svg(&figures, &settings.algorithms, &about)?)?;
+    }
+    for note in notes {
+        eprintln!("haul bench: note: {note}");
+    }
+    Ok(())
+}
+
+fn in_memory(settings: &Settings, progress: &Progress) -> Vec<Measurement> {
+    let mut figures = Vec::new();
+    for &algorithm in &settings.algorithms {
+        progress.now(&format!("{algorithm} in memory"));
+        figures.extend(memory::measure(settings, algorithm));
+        progress.done();
+    }
+    figures
+}
+
+/// Adds what is measured with a file, warm before cold, and returns what the reader should know about it.
+fn on_file(
+    settings: &Settings,
+    file: &TestFile,
+    figures: &mut Vec<Measurement>,
+    progress: &Progress,
+) -> Result<Vec<String>, BenchError> {
+    let mut bench = io::FileBench::new(settings, file)?;
+    for (place, name) in [(Place::Warm, "warm"), (Place::Cold, "cold")] {
+        progress.now("reading the file");
+        let reading = match place {
+            Place::Cold => bench.cool_down()?,
+            _ => Some(bench.warm_up()?),
+        };
+        let Some(reading) = reading else { break };
+        for &algorithm in &settings.algorithms {
+            progress.now(&format!("{algorithm} on a file, {name}"));
+            let alone = table::find(figures, algorithm, Place::Memory, |way| way == Way::Stream);
+            let hashing = alone.map_or(1.0, |figure| figure.rates.median());
+            figures.extend(bench.measure(algorithm, place, hashing, reading)?);
+            progress.done();
+        }
+    }
+    Ok(bench.into_notes())
+}
+
+/// On what machine and how, in one line.
+fn about(settings: &Settings, file: Option<&TestFile>) -> String {
+    let mut parts: Vec<String> = cpu_name().into_iter().collect();
+    parts.push(match cpu_count() {
+        1 => "1 core".to_owned(),
+        cores => format!("{cores} cores"),
+    });
+    parts.push(format!("blocks of {}", format_size(settings.block as u64)));
+    if let Some(file) = file {
+        parts.push(format!("a file of {}", format_size(file.size())));
+    }
+    parts.push(match settings.runs {
+        1 => "one run".to_owned(),
+        runs => format!("medians of {runs} runs (smallest-largest)"),
+    });
+    parts.join(", ")
+}
+
+/// What the processor calls itself, where the system says.
+fn cpu_name() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    let name: String = line.split_once(':')?.1.chars().filter(|letter| !letter.is_control()).collect();
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+fn print(settings: &Settings, figures: &[Measurement], about: &str) -> Result<(), BenchError> {
+    let text = if settings.json {
+        figures.iter().map(|figure| figure.to_json() + "\n").collect()
+    } else {
+        format!("{about}\n\n{}", table::tables(figures, &settings.algorithms))
+    };
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Who closed the pipe has seen enough.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(BenchError::Output(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Opens the plot's file before minutes are spent on what goes in; what it holds stays until then.
+fn open_plot(path: &Path) -> Result<File, BenchError> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    opened.map_err(|source| BenchError::Svg { path: path.to_owned(), source })
+}
+
+fn write_plot(mut file: File, path: &Path, text: &str) -> Result<(), BenchError> {
+    // A pipe or a terminal has no length to cut.
+    let is_regular = file.metadata().is_ok_and(|found| found.is_file());
+    let emptied = if is_regular { file.set_len(0) } else { Ok(()) };
+    let written = emptied.and_then(|()| file.write_all(text.as_bytes()));
+    written.map_err(|source| BenchError::Svg { path: path.to_owned(), source })
+}
+
+/// What is being measured, in one line on a terminal; nothing elsewhere.
+struct Progress(ProgressBar);
+
+impl Progress {
+    fn new(settings: &Settings) -> Progress {
+        let places = if settings.file.is_some() { 3 } else { 1 };
+        let steps = settings.algorithms.len() as u64 * places;
+        let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("[{bar:24}] {msg}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        Progress(bar)
+    }
+
+    fn now(&self, what: &str) {
+        self.0.set_message(what.to_owned());
+        self.0.tick();
+    }
+
+    fn done(&self) {
+        self.0.inc(1);
+    }
+
+    fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Drop for Progress {
+    /// An error's message stands on a line of its own.
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

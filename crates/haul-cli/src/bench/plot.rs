@@ -1,0 +1,240 @@
+//! The figures as a plot: bars of GB/s, a group for each algorithm, on a logarithmic scale.
+
+use super::error::BenchError;
+use super::figure::{Measurement, Place, Rates, Way};
+use super::table::{digits, find};
+use haul_digest::Algorithm;
+use plotters::coord::Shift;
+use plotters::coord::combinators::{IntoLogRange, LogCoord};
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// One kind of bar.
+struct Series {
+    name: &'static str,
+    place: Place,
+    way: Way,
+    color: RGBColor,
+}
+
+/// What is drawn, from the top of a group to its bottom. Warm colours for warm, cold ones for cold; the darker one
+/// is the pipeline. All five differ in lightness too, for readers who don't see the hues.
+const SERIES: [Series; 5] = [
+    series("in memory", Place::Memory, Way::Stream, RGBColor(0x49, 0x50, 0x57)),
+    series("warm, synchronous", Place::Warm, Way::Synchronous, RGBColor(0xf7, 0xb2, 0x67)),
+    series("warm, pipelined", Place::Warm, Way::Pipelined, RGBColor(0xd9, 0x48, 0x0f)),
+    series("cold, synchronous", Place::Cold, Way::Synchronous, RGBColor(0x8e, 0xc5, 0xf4)),
+    series("cold, pipelined", Place::Cold, Way::Pipelined, RGBColor(0x18, 0x64, 0xab)),
+];
+
+const fn series(name: &'static str, place: Place, way: Way, color: RGBColor) -> Series {
+    Series { name, place, way, color }
+}
+
+/// Width of the picture, and the heights of its parts, in pixels.
+const WIDTH: u32 = 960;
+const BAR: u32 = 11;
+const GAP: u32 = 12;
+const HEAD: u32 = 78;
+const FOOT: u32 = 48;
+/// Left of the bars, for the algorithms' names.
+const NAMES: u32 = 96;
+/// Right of the bars, for the numbers behind the longest.
+const MARGIN: u32 = 40;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<LogCoord<f64>, RangedCoordf64>>;
+
+/// The plot as an SVG document. `subtitle` says on what machine and how.
+///
+/// # Errors
+/// [`BenchError::Draw`]: a fault of this program.
+pub(super) fn svg(
+    figures: &[Measurement],
+    algorithms: &[Algorithm],
+    subtitle: &str,
+) -> Result<String, BenchError> {
+    let mut text = String::new();
+    draw(&mut text, figures, algorithms, subtitle).map_err(|error| BenchError::Draw(error.to_string()))?;
+    Ok(text)
+}
+
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+fn draw(text: &mut String, figures: &[Measurement], algorithms: &[Algorithm], subtitle: &str) -> Drawn {
+    let shown: Vec<&Series> = SERIES.iter().filter(|series| is_measured(series, figures)).collect();
+    let group = shown.len() as u32 * BAR + GAP;
+    let height = HEAD + algorithms.len() as u32 * group + FOOT;
+    let root = SVGBackend::with_string(text, (WIDTH, height)).into_drawing_area();
+    root.fill(&WHITE)?;
+    head(&root, subtitle, &shown)?;
+    let (low, high) = limits(figures);
+    let count = algorithms.len() as f64;
+    let mut chart = ChartBuilder::on(&root)
+        .margin_top(HEAD)
+        .margin_right(MARGIN)
+        .margin_bottom(4)
+        .x_label_area_size(FOOT - 4)
+        .y_label_area_size(NAMES)
+        .build_cartesian_2d((low..high).log_scale(), count..0.0)?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .disable_y_axis()
+        .y_labels(0)
+        .x_desc("GB/s (1 GB = 10^9 bytes), logarithmic")
+        .x_label_formatter(&|rate| plain(*rate))
+        .light_line_style(RGBColor(0xf1, 0xf3, 0xf5))
+        .bold_line_style(RGBColor(0xce, 0xd4, 0xda))
+        .draw()?;
+    for (number, &algorithm) in algorithms.iter().enumerate() {
+        bars(&mut chart, &root, figures, algorithm, number as f64, &shown, low)?;
+    }
+    for (place, color) in [(Place::Warm, SERIES[2].color), (Place::Cold, SERIES[4].color)] {
+        reading_line(&mut chart, &root, figures, place, color, count)?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+fn is_measured(series: &Series, figures: &[Measurement]) -> bool {
+    figures.iter().any(|figure| figure.place == series.place && figure.way == series.way)
+}
+
+/// Title, subtitle and what the colours mean.
+fn head(root: &Area<'_>, subtitle: &str, shown: &[&Series]) -> Drawn {
+    root.draw_text("How fast checksums are", &font(20, BLACK, HPos::Left), (12, 18))?;
+    let grey = RGBColor(0x49, 0x50, 0x57);
+    root.draw_text(subtitle, &font(12, grey, HPos::Left), (12, 40))?;
+    let mut x = 12;
+    for series in shown {
+        root.draw(&Rectangle::new([(x, 56), (x + 12, 68)], series.color.filled()))?;
+        root.draw_text(series.name, &font(12, BLACK, HPos::Left), (x + 17, 62))?;
+        x += 17 + 7 * series.name.len() as i32 + 22;
+    }
+    if shown.iter().any(|series| series.place != Place::Memory) {
+        root.draw_text("dashed: reading alone", &font(12, grey, HPos::Left), (x, 62))?;
+    }
+    Ok(())
+}
+
+/// The bars of one algorithm, its name before them and each rate behind its bar.
+fn bars(
+    chart: &mut Chart<'_, '_>,
+    root: &Area<'_>,
+    figures: &[Measurement],
+    algorithm: Algorithm,
+    row: f64,
+    shown: &[&Series],
+    low: f64,
+) -> Drawn {
+    let group = f64::from(shown.len() as u32 * BAR + GAP);
+    let step = f64::from(BAR) / group;
+    let first = row + f64::from(GAP) / 2.0 / group;
+    let middle = chart.backend_coord(&(low, row + 0.5));
+    let name_at = (middle.0 - 8, middle.1);
+    root.draw_text(algorithm.name(), &font(13, BLACK, HPos::Right), name_at)?;
+    for (number, series) in shown.iter().enumerate() {
+        let Some(figure) = find(figures, algorithm, series.place, |way| way == series.way) else { continue };
+        let rate = figure.rates.median();
+        let top = first + step * number as f64;
+        let corners = [(low, top), (rate, top + step * 0.9)];
+        chart.draw_series([Rectangle::new(corners, series.color.filled())])?;
+        let end = chart.backend_coord(&(rate, top + step * 0.45));
+        root.draw_text(&digits(rate), &font(9, BLACK, HPos::Left), (end.0 + 3, end.1))?;
+    }
+    Ok(())
+}
+
+/// A line over all groups at the rate of reading alone, all its runs taken together.
+fn reading_line(
+    chart: &mut Chart<'_, '_>,
+    root: &Area<'_>,
+    figures: &[Measurement],
+    place: Place,
+    color: RGBColor,
+    count: f64,
+) -> Drawn {
+    let alone = figures.iter().filter(|figure| figure.place == place && figure.way == Way::Reading);
+    let Some(rates) = Rates::pooled(alone.map(|figure| &figure.rates)) else { return Ok(()) };
+    let rate = rates.median();
+    let top = chart.backend_coord(&(rate, 0.0));
+    let bottom = chart.backend_coord(&(rate, count));
+    let mut y = top.1;
+    while y < bottom.1 {
+        let dash = vec![(top.0, y), (top.0, (y + 5).min(bottom.1))];
+        root.draw(&PathElement::new(dash, color.stroke_width(1)))?;
+        y += 9;
+    }
+    let name = if place == Place::Warm { "warm" } else { "cold" };
+    root.draw_text(name, &font(10, color, HPos::Center), (top.0, top.1 - 5))?;
+    Ok(())
+}
+
+fn font(size: u32, color: RGBColor, side: HPos) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&color).pos(Pos::new(side, VPos::Center))
+}
+
+/// The scale: from 1, 2 or 5 times a power of ten below the slowest to one above the fastest.
+fn limits(figures: &[Measurement]) -> (f64, f64) {
+    let rates = || figures.iter().map(|figure| figure.rates.median());
+    let slowest = rates().fold(f64::INFINITY, f64::min);
+    let fastest = rates().fold(0.0, f64::max);
+    (round_down(slowest * 0.8), round_up(fastest * 1.05))
+}
+
+fn round_down(value: f64) -> f64 {
+    let power = 10_f64.powf(value.log10().floor());
+    let factor = [5.0, 2.0, 1.0].into_iter().find(|factor| factor * power <= value);
+    factor.unwrap_or(1.0) * power
+}
+
+fn round_up(value: f64) -> f64 {
+    let power = 10_f64.powf(value.log10().floor());
+    let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= value);
+    factor.unwrap_or(10.0) * power
+}
+
+/// A number of the axis without noughts behind it.
+fn plain(value: f64) -> String {
+    let text = format!("{value:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn figure(algorithm: Algorithm, place: Place, way: Way, ms: u64) -> Measurement {
+        let rates = Rates::of(&[(1_000_000_000, Duration::from_millis(ms))]);
+        let (block, run_bytes, times_reading, cached_share) = (4096, None, None, None);
+        Measurement { algorithm, place, way, rates, block, run_bytes, times_reading, cached_share }
+    }
+
+    #[test]
+    fn scales_begin_and_end_at_round_numbers() {
+        for (value, down, up) in [(0.3, 0.2, 0.5), (1.0, 1.0, 1.0), (7.0, 5.0, 10.0), (45.0, 20.0, 50.0)] {
+            assert!((round_down(value) / down - 1.0).abs() < 1e-9, "{value}");
+            assert!((round_up(value) / up - 1.0).abs() < 1e-9, "{value}");
+        }
+        assert_eq!((plain(0.2), plain(10.0), plain(100.0)), ("0.2".into(), "10".into(), "100".into()));
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_key() {
+        let figures = [
+            figure(Algorithm::Md5, Place::Memory, Way::Stream, 1000),
+            figure(Algorithm::Md5, Place::Warm, Way::Reading, 100),
+            figure(Algorithm::Md5, Place::Warm, Way::Pipelined, 1100),
+        ];
+        let all = svg(&figures, &[Algorithm::Md5], "a < b & c").unwrap();
+        for text in ["in memory", "warm, pipelined", "dashed: reading alone", "md5", "a &lt; b &amp; c"] {
+            assert!(all.contains(text), "{text}");
+        }
+        assert!(!all.contains("cold, pipelined") && !all.contains("warm, synchronous"));
+        let alone = svg(&figures[..1], &[Algorithm::Md5], "").unwrap();
+        assert!(!alone.contains("dashed") && alone.len() < all.len());
+    }
+}

@@ -1,0 +1,221 @@
+//! What a copy tells, as lines on standard output and standard error, or as JSON events.
+
+use haul_engine::copy::{CopyError, FileFigures, HashLine, Outcome, Question, Report, Tally};
+use haul_model::format_size;
+use serde::Serialize;
+use std::ffi::OsStr;
+use std::io::{self, BufRead, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// The terminal, or what stands in its place.
+pub(super) struct Console<'a> {
+    tool: &'a str,
+    json: bool,
+    figures: bool,
+    source_name: bool,
+    /// Standard output could not be written: told once, at the end.
+    broken: Mutex<Option<io::Error>>,
+    is_broken: AtomicBool,
+}
+
+impl<'a> Console<'a> {
+    /// A console that signs its messages as `tool`.
+    pub(super) fn new(tool: &'a str, json: bool, figures: bool, source_name: bool) -> Console<'a> {
+        let (broken, is_broken) = (Mutex::default(), AtomicBool::new(false));
+        Console { tool, json, figures, source_name, broken, is_broken }
+    }
+
+    /// One message on standard error, in one write.
+    pub(super) fn say(&self, message: &dyn std::fmt::Display) {
+        let text = format!("{}: {message}\n", self.tool);
+        // Where standard error is gone there is nobody left to tell.
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+
+    /// `--json`: what the job came to.
+    pub(super) fn summary(&self, tally: &Tally, outcome: &Outcome) {
+        if self.json {
+            self.event(&Event::Summary {
+                files: Tally::get(&tally.files_done),
+                bytes: Tally::get(&tally.bytes_done),
+                failures: outcome.failures,
+                interrupted: outcome.interrupted,
+            });
+        }
+    }
+
+    /// Why standard output could not be written, where it could not.
+    pub(super) fn into_failure(self) -> Option<io::Error> {
+        self.broken.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One line on standard output, in one write, so that lines of several workers do not mix.
+    fn print(&self, mut line: Vec<u8>) {
+        if self.is_broken.load(Ordering::Relaxed) {
+            return;
+        }
+        line.push(b'\n');
+        let mut out = io::stdout().lock();
+        if let Err(error) = out.write_all(&line).and_then(|()| out.flush()) {
+            self.is_broken.store(true, Ordering::Relaxed);
+            *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        match serde_json::to_vec(event) {
+            Ok(line) => self.print(line),
+            Err(error) => self.say(&error),
+        }
+    }
+}
+
+impl Report for Console<'_> {
+    fn failed(&self, error: &CopyError) {
+        self.say(error);
+        if self.json {
+            self.event(&Event::Error { message: error.to_string() });
+        }
+    }
+
+    fn warned(&self, warning: &CopyError) {
+        self.say(warning);
+        if self.json {
+            self.event(&Event::Warning { message: warning.to_string() });
+        }
+    }
+
+    fn made(&self, line: &OsStr) {
+        if self.json {
+            self.event(&Event::Made { line: line.to_string_lossy().into_owned() });
+        } else {
+            self.print(line.as_bytes().to_vec());
+        }
+    }
+
+    fn hashed(&self, line: &HashLine<'_>) {
+        if !self.json {
+            return self.print(hash_line(line));
+        }
+        let Some(first) = line.digests.first() else { return };
+        self.event(&Event::Hash {
+            path: line.name.to_string_lossy().into_owned(),
+            algorithm: first.algorithm().name(),
+            digests: line.digests.iter().map(ToString::to_string).collect(),
+            tree: line.tree,
+            range: line.part.map(|part| [part.start.0, part.end.0]),
+        });
+    }
+
+    fn wants_figures(&self) -> bool {
+        self.figures || self.json
+    }
+
+    fn finished(&self, figures: &FileFigures<'_>) {
+        let seconds = figures.took.as_secs_f64();
+        if self.json {
+            return self.event(&Event::File {
+                source: figures.source.to_string_lossy().into_owned(),
+                sink: figures.sink.to_string_lossy().into_owned(),
+                bytes: figures.bytes,
+                seconds,
+            });
+        }
+        let name = if self.source_name { figures.source } else { figures.sink };
+        let rate = if seconds > 0.0 { figures.bytes as f64 / seconds } else { 0.0 };
+        self.say(&format_args!(
+            "{}: {} bytes in {seconds:.3} s ({}/s)",
+            haul_engine::copy::quote(name),
+            figures.bytes,
+            format_size(rate as u64)
+        ));
+    }
+
+    fn ask(&self, question: &Question<'_>) -> bool {
+        let mut text = format!("{}: ", self.tool).into_bytes();
+        text.extend_from_slice(question.text.as_bytes());
+        // Where nobody sees the question, standard input still answers it.
+        let _ = io::stderr().write_all(&text);
+        let mut answer = Vec::new();
+        let read = io::stdin().lock().read_until(b'\n', &mut answer);
+        read.is_ok() && matches!(answer.first(), Some(b'y' | b'Y'))
+    }
+}
+
+/// `HEX  NAME` as md5sum prints it, marked as mutil marks trees and parts.
+fn hash_line(hash: &HashLine<'_>) -> Vec<u8> {
+    let mut line = Vec::new();
+    if hash.tree || hash.part.is_some() {
+        line.extend_from_slice(b"#mutil#");
+        if let Some(part) = hash.part {
+            line.extend_from_slice(part.to_string().as_bytes());
+        }
+        line.push(b'#');
+    }
+    let name = hash.name.as_bytes();
+    let escaped = name.iter().any(|byte| matches!(byte, b'\\' | b'\n' | b'\r'));
+    if escaped {
+        line.push(b'\\');
+    }
+    for digest in hash.digests {
+        line.extend_from_slice(digest.to_string().as_bytes());
+    }
+    line.extend_from_slice(b"  ");
+    for &byte in name {
+        match byte {
+            b'\\' => line.extend_from_slice(b"\\\\"),
+            b'\n' => line.extend_from_slice(b"\\n"),
+            b'\r' => line.extend_from_slice(b"\\r"),
+            other => line.push(other),
+        }
+    }
+    line
+}
+
+/// One line of `--json`.
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+enum Event<'a> {
+    /// A file is finished.
+    File { source: String, sink: String, bytes: u64, seconds: f64 },
+    /// A file's digest is known.
+    Hash {
+        path: String,
+        algorithm: &'a str,
+        digests: Vec<String>,
+        tree: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        range: Option<[u64; 2]>,
+    },
+    /// `-v`.
+    Made { line: String },
+    /// Something failed.
+    Error { message: String },
+    /// Something is worth a line.
+    Warning { message: String },
+    /// The job is over.
+    Summary { files: u64, bytes: u64, failures: u64, interrupted: bool },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_digest::{Algorithm, digest};
+    use haul_model::ByteRange;
+
+    #[test]
+    fn hash_lines_are_md5sums_and_mutils() {
+        let digests = [digest(Algorithm::Md5, b"")];
+        let line = |name: &str, tree, part| {
+            let hash = HashLine { name: OsStr::new(name), digests: &digests, tree, part };
+            String::from_utf8(hash_line(&hash)).unwrap()
+        };
+        let hex = "d41d8cd98f00b204e9800998ecf8427e";
+        assert_eq!(line("a b", false, None), format!("{hex}  a b"));
+        assert_eq!(line("a\nb\\", false, None), format!("\\{hex}  a\\nb\\\\"));
+        assert_eq!(line("a", true, None), format!("#mutil##{hex}  a"));
+        assert_eq!(line("a", false, Some(ByteRange::between(5, 9))), format!("#mutil#5-9#{hex}  a"));
+    }
+}

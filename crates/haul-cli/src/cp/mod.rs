@@ -1,0 +1,11 @@
+//! `haul cp`, also as `cp` and `mcp`: what was typed ([`args`]), what it means ([`resolve`]), and the job with
+//! its messages ([`run`]).
+
+mod args;
+mod batch;
+mod console;
+mod options;
+mod resolve;
+mod run;
+
+pub(crate) use run::run;

@@ -1,0 +1,162 @@
+//! The options of `cp` and `mcp`, as one table: parsing, abbreviations and help all read it.
+
+/// One option.
+#[derive(Debug)]
+pub(super) struct Opt {
+    /// What the rest of the program calls it: the long name where there is one.
+    pub(super) name: &'static str,
+    /// Letters it may be typed as.
+    pub(super) shorts: &'static str,
+    /// Whether `--name` is a way to type it.
+    pub(super) long: bool,
+    pub(super) value: Value,
+    /// Whether GNU cp has it: its abbreviations keep their meaning beside the options added here.
+    pub(super) gnu: bool,
+    pub(super) help: &'static str,
+}
+
+/// Whether an option takes a value, and what help calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    No,
+    Optional(&'static str),
+    Required(&'static str),
+}
+
+use Value::{No, Optional, Required};
+
+const fn gnu(name: &'static str, shorts: &'static str, value: Value, help: &'static str) -> Opt {
+    Opt { name, shorts, long: true, value, gnu: true, help }
+}
+
+const fn letter(name: &'static str, help: &'static str) -> Opt {
+    Opt { name, shorts: name, long: false, value: No, gnu: true, help }
+}
+
+const fn own(name: &'static str, value: Value, help: &'static str) -> Opt {
+    Opt { name, shorts: "", long: true, value, gnu: false, help }
+}
+
+/// All options; cp's in the order in which it lists the possibilities of an abbreviation.
+pub(super) const OPTIONS: &[Opt] = &[
+    gnu("archive", "a", No, "same as -dR --preserve=all"),
+    gnu("attributes-only", "", No, "copy attributes, not data"),
+    gnu("backup", "", Optional("CONTROL"), "back up each existing destination; CONTROL: none, simple, existing, numbered"),
+    letter("b", "like --backup without CONTROL"),
+    gnu("copy-contents", "", No, "read special files like regular ones when recursive"),
+    letter("d", "same as --no-dereference --preserve=links"),
+    gnu("dereference", "L", No, "follow symbolic links in SOURCE"),
+    gnu("force", "f", No, "remove a destination that can't be opened and try again"),
+    letter("H", "follow symbolic links named as SOURCE"),
+    gnu("interactive", "i", No, "ask before overwriting (overrides an earlier -n)"),
+    gnu("link", "l", No, "make hard links instead of copying"),
+    gnu("no-clobber", "n", No, "leave existing files alone (overrides an earlier -i)"),
+    gnu("no-dereference", "P", No, "copy symbolic links as links"),
+    letter("p", "same as --preserve=mode,ownership,timestamps"),
+    gnu("no-preserve", "", Required("LIST"), "don't keep the attributes in LIST"),
+    gnu("no-target-directory", "T", No, "treat DEST as a file"),
+    gnu("one-file-system", "x", No, "stay on this file system"),
+    gnu("parents", "", No, "rebuild the source's whole path under DIRECTORY"),
+    gnu("preserve", "", Optional("LIST"), "keep mode, ownership, timestamps, or those of mode, ownership, timestamps, links, xattr, all in LIST"),
+    gnu("recursive", "Rr", No, "copy directories with all they hold"),
+    gnu("remove-destination", "", No, "remove each existing destination before opening it"),
+    gnu("sparse", "", Required("WHEN"), "make holes: auto, always, never"),
+    gnu("reflink", "", Optional("WHEN"), "share blocks with the source: auto (default), always, never"),
+    gnu("strip-trailing-slashes", "", No, "remove slashes behind each SOURCE"),
+    gnu("suffix", "S", Required("SUFFIX"), "the suffix of backups"),
+    gnu("symbolic-link", "s", No, "make symbolic links instead of copying"),
+    gnu("target-directory", "t", Required("DIRECTORY"), "copy all SOURCEs into DIRECTORY"),
+    gnu("update", "u", No, "copy only what is newer than its destination or missing there"),
+    gnu("verbose", "v", No, "say what is done"),
+    gnu("context", "", Optional("CTX"), "accepted for SELinux; without effect here"),
+    letter("Z", "accepted for SELinux; without effect here"),
+    own("threads", Required("N"), "use N worker threads (default: one a processor)"),
+    own("split-size", Required("MIB"), "split files over workers in pieces of this size, a power of two (default 4)"),
+    own("buffer-size", Required("MIB"), "read and write this much at a time"),
+    own("direct-read", No, "read past the page cache"),
+    own("direct-write", No, "write past the page cache"),
+    own("fadvise-read", No, "drop the source from the page cache once read"),
+    own("fadvise-write", No, "drop the copy from the page cache once written"),
+    own("double-buffer", No, "let reading overlap writing"),
+    own("print-hash", No, "print each file's checksum, computed from the same read"),
+    own("hash-type", Required("TYPE"), "the kind of checksum (default md5; see 'haul sum --help')"),
+    own("hash-leaf-size", Required("KIB"), "print hash trees with leaves of this size (default 1048576)"),
+    own("check-tree", No, "print the values of the tree's leaves"),
+    own("print-stats", No, "print size, time and rate of each file"),
+    own("print-src", No, "print the source's name with checksum and figures, not the copy's"),
+    own("offset", Required("POS"), "copy from this byte of each source on"),
+    own("length", Required("LEN"), "copy at most this many bytes of each source"),
+    own("dst-offset", Required("POS"), "write to this byte of each destination on"),
+    own("read-stdin", No, "read lines 'SOURCE DEST [START-END,...]' from standard input, names percent-encoded"),
+    own("skip-chmod", No, "leave files with the permissions they had while being written"),
+    own("verify", No, "read each piece of the copy back and compare it"),
+    own("progress", No, "draw a progress bar if standard error is a terminal"),
+    own("json", No, "print one JSON event a line on standard output"),
+    gnu("help", "", No, "print this and exit"),
+    gnu("version", "", No, "print the version and exit"),
+];
+
+/// What `--help` prints.
+pub(super) fn help(tool: &str) -> String {
+    let mut text = format!(
+        "Usage: {tool} [OPTION]... [-T] SOURCE DEST\n\
+         \x20 or:  {tool} [OPTION]... SOURCE... DIRECTORY\n\
+         \x20 or:  {tool} [OPTION]... -t DIRECTORY SOURCE...\n\
+         Copy SOURCE to DEST, or several SOURCEs into DIRECTORY, by every core.\n\n"
+    );
+    for option in OPTIONS {
+        text.push_str(&help_line(option));
+    }
+    text.push_str(
+        "\nSizes take the suffixes K, M, G, T (powers of 1024) and KB, MB, ... (powers of 1000).\n\
+         Exit status: 0 if all was copied, 1 if anything failed, 130 if interrupted.\n",
+    );
+    text
+}
+
+/// Columns before the explanation.
+const HELP_COLUMN: usize = 34;
+
+fn help_line(option: &Opt) -> String {
+    let mut left: Vec<String> = option.shorts.chars().map(|short| format!("-{short}")).collect();
+    if option.long {
+        left.push(format!("--{}", option.name));
+    }
+    let value = match option.value {
+        No => String::new(),
+        Optional(value) => format!("[={value}]"),
+        Required(value) => format!("={value}"),
+    };
+    let indent = if option.shorts.is_empty() { "      " } else { "  " };
+    let left = format!("{indent}{}{value}", left.join(", "));
+    if left.len() + 2 > HELP_COLUMN {
+        format!("{left}\n{:HELP_COLUMN$}{}\n", "", option.help)
+    } else {
+        format!("{left:HELP_COLUMN$}{}\n", option.help)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_two_options_are_typed_alike() {
+        let mut letters = HashSet::new();
+        let mut names = HashSet::new();
+        for option in OPTIONS {
+            assert!(option.shorts.chars().all(|short| letters.insert(short)), "{}", option.name);
+            assert!(names.insert(option.name), "{}", option.name);
+            assert!(option.long || !option.shorts.is_empty());
+        }
+    }
+
+    #[test]
+    fn help_names_every_option() {
+        let text = help("cp");
+        for option in OPTIONS.iter().filter(|option| option.long) {
+            assert!(text.contains(&format!("--{}", option.name)), "{}", option.name);
+        }
+    }
+}

@@ -1,0 +1,536 @@
+//! What a command line means: from options in their order to a [`CopySettings`].
+
+mod choice;
+mod sizes;
+
+use super::args::{ArgsError, Typed};
+use super::batch::{self, BatchError};
+use choice::{Choice, ChoiceError};
+use haul_digest::{Algorithm, UnknownAlgorithm};
+use haul_engine::copy::{
+    Backup, BackupMethod, BatchItem, CopyRules, CopySettings, Dereference, Existing, Make, Moving, Operands,
+    Preserve, Print, Reflink, SparseRule, Verify, quote,
+};
+use haul_sys::process;
+use sizes::{SizeOptionError, Sizes};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use thiserror::Error;
+
+/// A job, and how it is told about.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) settings: CopySettings,
+    /// `--progress`.
+    pub(super) progress: bool,
+    /// `--json`.
+    pub(super) json: bool,
+    /// Worth a line before the job begins.
+    pub(super) warnings: Vec<&'static str>,
+    /// Lines of the batch that say nothing to copy: told, and a failure in the end.
+    pub(super) bad_lines: Vec<BatchError>,
+}
+
+/// What a command line asks for.
+#[derive(Debug)]
+pub(super) enum Wish {
+    Copy(Box<Resolved>),
+    Help,
+    Version,
+}
+
+/// Why a command line asks for nothing that can be done.
+#[derive(Debug, Error)]
+pub(super) enum UsageError {
+    #[error(transparent)]
+    Args(#[from] ArgsError),
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
+    #[error(transparent)]
+    Size(#[from] SizeOptionError),
+    #[error(transparent)]
+    Algorithm(#[from] UnknownAlgorithm),
+    #[error("missing file operand")]
+    NoOperand,
+    #[error("missing destination file operand after {}", quote(.0))]
+    NoDestination(OsString),
+    #[error("extra operand {}", quote(.0))]
+    ExtraOperand(OsString),
+    #[error("cannot make both hard and symbolic links")]
+    BothLinks,
+    #[error("options --backup and --no-clobber are mutually exclusive")]
+    BackupAndKeep,
+    #[error("--reflink can be used only with --sparse=auto")]
+    ReflinkAndSparse,
+    #[error("with --parents, the destination must be a directory")]
+    ParentsNeedDirectory,
+    #[error("cannot combine --target-directory (-t) and --no-target-directory (-T)")]
+    TargetAndNone,
+    #[error("multiple target directories specified")]
+    SeveralTargets,
+    #[error("cannot preserve security context without an SELinux-enabled kernel")]
+    NoSelinux,
+    #[error("cannot combine --attributes-only with {0}, which needs the data")]
+    NoData(&'static str),
+    #[error("target {}: {}", quote(path), words(source))]
+    Target { path: OsString, source: io::Error },
+}
+
+impl UsageError {
+    /// Whether the message is followed by a hint at `--help`.
+    pub(super) fn has_hint(&self) -> bool {
+        use UsageError::{NoSelinux, SeveralTargets, Target, TargetAndNone};
+        !matches!(self, NoSelinux | SeveralTargets | Target { .. } | TargetAndNone)
+    }
+}
+
+/// Values that come from the user's environment.
+#[derive(Debug, Default)]
+pub(super) struct Environment {
+    /// `VERSION_CONTROL`.
+    pub(super) version_control: Option<OsString>,
+    /// `SIMPLE_BACKUP_SUFFIX`.
+    pub(super) suffix: Option<OsString>,
+}
+
+/// Options as far as they were read.
+#[derive(Debug, Default)]
+struct Reading {
+    rules: CopyRules,
+    dereference: Option<Dereference>,
+    context: bool,
+    backup: bool,
+    backup_control: Option<OsString>,
+    suffix: Option<OsString>,
+    hard_link: bool,
+    symbolic_link: bool,
+    parents: bool,
+    strip_slashes: bool,
+    target: Option<OsString>,
+    no_target: bool,
+    sizes: Sizes,
+    algorithm: Option<Algorithm>,
+    check_tree: bool,
+    print: Print,
+    flags: Flags,
+    read_stdin: bool,
+    progress: bool,
+    json: bool,
+    warnings: Vec<&'static str>,
+}
+
+/// mcp's switches.
+#[derive(Debug, Default)]
+struct Flags {
+    direct_read: bool,
+    direct_write: bool,
+    fadvise_read: bool,
+    fadvise_write: bool,
+    double_buffer: bool,
+    verify: bool,
+}
+
+/// Finds out what was meant. Reads the batch from standard input where one is asked for, and looks at the last
+/// operand: a directory there takes the others.
+///
+/// # Errors
+/// [`UsageError`]: the first mistake, in the order in which cp finds them.
+pub(super) fn resolve(typed: Typed, environment: &Environment) -> Result<Wish, UsageError> {
+    let mut reading = Reading::default();
+    for option in &typed.options {
+        match option.name {
+            "help" => return Ok(Wish::Help),
+            "version" => return Ok(Wish::Version),
+            name => reading.option(name, option.value.as_deref())?,
+        }
+    }
+    reading.finish(typed.operands, environment).map(|resolved| Wish::Copy(Box::new(resolved)))
+}
+
+impl Reading {
+    fn option(&mut self, name: &str, value: Option<&OsStr>) -> Result<(), UsageError> {
+        let rules = &mut self.rules;
+        match name {
+            "archive" => self.archive(),
+            "attributes-only" => rules.attributes_only = true,
+            "b" => self.backup = true,
+            "backup" => {
+                self.backup = true;
+                self.backup_control = value.map(OsStr::to_owned).or(self.backup_control.take());
+            }
+            "copy-contents" => rules.copy_contents = true,
+            "d" => {
+                rules.preserve.links = true;
+                self.dereference = Some(Dereference::Never);
+            }
+            "dereference" => self.dereference = Some(Dereference::Always),
+            "force" => rules.force = true,
+            "H" => self.dereference = Some(Dereference::Operands),
+            "interactive" => rules.existing = Existing::Ask,
+            "link" => self.hard_link = true,
+            "no-clobber" => rules.existing = Existing::Keep,
+            "no-dereference" => self.dereference = Some(Dereference::Never),
+            "p" => keep_basics(&mut rules.preserve),
+            "no-preserve" => self.preserve("--no-preserve", value.unwrap_or_default(), false)?,
+            "no-target-directory" => self.no_target = true,
+            "one-file-system" => rules.one_file_system = true,
+            "parents" => self.parents = true,
+            "preserve" => match value {
+                None => keep_basics(&mut rules.preserve),
+                Some(list) => self.preserve("--preserve", list, true)?,
+            },
+            "recursive" => rules.recursive = true,
+            "remove-destination" => rules.remove_destination = true,
+            "sparse" => rules.sparse = choice::choose("--sparse", value.unwrap_or_default(), &SPARSE)?,
+            "reflink" => {
+                rules.reflink = value.map_or(Ok(Reflink::Always), |value| {
+                    choice::choose("--reflink", value, &REFLINK)
+                })?;
+            }
+            "strip-trailing-slashes" => self.strip_slashes = true,
+            "suffix" => {
+                self.backup = true;
+                self.suffix = value.map(OsStr::to_owned);
+            }
+            "symbolic-link" => self.symbolic_link = true,
+            "target-directory" => {
+                if self.target.is_some() {
+                    return Err(UsageError::SeveralTargets);
+                }
+                self.target = value.map(OsStr::to_owned);
+            }
+            "update" => rules.update = true,
+            "verbose" => rules.verbose = true,
+            "context" if value.is_some() => {
+                self.warnings.push("warning: ignoring --context; it requires an SELinux-enabled kernel");
+            }
+            "context" | "Z" => {}
+            _ => return self.own_option(name, value),
+        }
+        Ok(())
+    }
+
+    /// Options that cp lacks.
+    fn own_option(&mut self, name: &str, value: Option<&OsStr>) -> Result<(), UsageError> {
+        match name {
+            "direct-read" => self.flags.direct_read = true,
+            "direct-write" => self.flags.direct_write = true,
+            "fadvise-read" => self.flags.fadvise_read = true,
+            "fadvise-write" => self.flags.fadvise_write = true,
+            "double-buffer" => self.flags.double_buffer = true,
+            "print-hash" => self.print.hash = true,
+            "hash-type" => {
+                let name = value.unwrap_or_default().to_string_lossy();
+                self.algorithm = Some(Algorithm::parse(&name)?);
+            }
+            "check-tree" => self.check_tree = true,
+            "print-stats" => self.print.stats = true,
+            "print-src" => self.print.source_name = true,
+            "read-stdin" => self.read_stdin = true,
+            "skip-chmod" => self.rules.skip_chmod = true,
+            "verify" => self.flags.verify = true,
+            "progress" => self.progress = true,
+            "json" => self.json = true,
+            _ => self.sizes.set(name, value.unwrap_or_default())?,
+        }
+        Ok(())
+    }
+
+    /// `-a`.
+    fn archive(&mut self) {
+        let keep = &mut self.rules.preserve;
+        keep_basics(keep);
+        keep.links = true;
+        keep.xattr = true;
+        keep.reduce_diagnostics = true;
+        self.rules.recursive = true;
+        self.dereference = Some(Dereference::Never);
+    }
+
+    /// `--preserve=LIST` and `--no-preserve=LIST`.
+    fn preserve(&mut self, option: &'static str, list: &OsStr, on: bool) -> Result<(), UsageError> {
+        for word in list.as_bytes().split(|&byte| byte == b',') {
+            let keep = &mut self.rules.preserve;
+            match choice::choose(option, OsStr::from_bytes(word), &KEPT)? {
+                Kept::Mode => {
+                    keep.mode = on;
+                    keep.explicit_no_mode = !on;
+                }
+                Kept::Timestamps => keep.timestamps = on,
+                Kept::Ownership => keep.ownership = on,
+                Kept::Links => keep.links = on,
+                Kept::Context => self.context = on,
+                Kept::Xattr => {
+                    keep.xattr = on;
+                    keep.require_xattr = on;
+                }
+                Kept::All => {
+                    keep.mode = on;
+                    keep.explicit_no_mode = !on;
+                    keep.timestamps = on;
+                    keep.ownership = on;
+                    keep.links = on;
+                    keep.xattr = on;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, operands: Vec<OsString>, environment: &Environment) -> Result<Resolved, UsageError> {
+        if self.hard_link && self.symbolic_link {
+            return Err(UsageError::BothLinks);
+        }
+        if self.backup && self.rules.existing == Existing::Keep {
+            return Err(UsageError::BackupAndKeep);
+        }
+        if self.rules.reflink == Reflink::Always && self.rules.sparse != SparseRule::Auto {
+            return Err(UsageError::ReflinkAndSparse);
+        }
+        self.rules.backup = self.backup_rule(environment)?;
+        let follows_none = self.rules.recursive && !self.hard_link;
+        let default = if follows_none { Dereference::Never } else { Dereference::Always };
+        self.rules.dereference = self.dereference.unwrap_or(default);
+        if self.context {
+            return Err(UsageError::NoSelinux);
+        }
+        self.rules.make = match (self.hard_link, self.symbolic_link) {
+            (true, _) => Make::HardLink,
+            (_, true) => Make::SymbolicLink,
+            _ => Make::Copy,
+        };
+        // A link can't be written through: what stands there goes first.
+        self.rules.remove_destination |= self.rules.force && self.rules.make != Make::Copy;
+        let mut bad_lines = Vec::new();
+        let operands = if self.read_stdin {
+            let items = self.batch(&operands, &mut bad_lines)?;
+            Operands::Batch(items)
+        } else {
+            self.operands(operands)?
+        };
+        let moving = self.moving()?;
+        let settings = CopySettings { operands, rules: self.rules, moving, print: self.print };
+        Ok(Resolved {
+            settings,
+            progress: self.progress,
+            json: self.json,
+            warnings: self.warnings,
+            bad_lines,
+        })
+    }
+
+    fn backup_rule(&self, environment: &Environment) -> Result<Option<Backup>, UsageError> {
+        if !self.backup {
+            return Ok(None);
+        }
+        let is_given = |word: &&OsString| !word.is_empty();
+        let method = if let Some(word) = self.backup_control.as_ref().filter(is_given) {
+            choice::choose("backup type", word, &BACKUPS)?
+        } else if let Some(word) = environment.version_control.as_ref().filter(is_given) {
+            choice::choose("$VERSION_CONTROL", word, &BACKUPS)?
+        } else {
+            Some(BackupMethod::Existing)
+        };
+        let is_usable = |suffix: &&OsString| !suffix.is_empty() && !suffix.as_bytes().contains(&b'/');
+        let suffix = self.suffix.as_ref().or(environment.suffix.as_ref()).filter(is_usable);
+        let suffix = suffix.cloned().unwrap_or_else(|| OsString::from("~"));
+        Ok(method.map(|method| Backup { method, suffix }))
+    }
+
+    fn batch(
+        &self,
+        operands: &[OsString],
+        bad_lines: &mut Vec<BatchError>,
+    ) -> Result<Vec<BatchItem>, UsageError> {
+        if let Some(extra) = operands.first() {
+            return Err(UsageError::ExtraOperand(extra.clone()));
+        }
+        Ok(batch::read(io::stdin().lock(), |error| bad_lines.push(error)))
+    }
+
+    /// Which operand is the target.
+    fn operands(&mut self, mut operands: Vec<OsString>) -> Result<Operands, UsageError> {
+        if operands.len() < if self.target.is_some() { 1 } else { 2 } {
+            return Err(operands.pop().map_or(UsageError::NoOperand, UsageError::NoDestination));
+        }
+        if self.no_target {
+            if self.target.is_some() {
+                return Err(UsageError::TargetAndNone);
+            }
+            if operands.len() > 2 {
+                return Err(UsageError::ExtraOperand(operands.swap_remove(2)));
+            }
+        }
+        let directory = match self.target.take() {
+            Some(directory) => Some(directory),
+            None if self.no_target => None,
+            None => target_among(&mut operands)?,
+        };
+        if let Some(directory) = directory {
+            let sources =
+                operands.into_iter().map(|source| if self.strip_slashes { strip(source) } else { source });
+            return Ok(Operands::IntoDirectory { sources: sources.collect(), directory, parents: self.parents });
+        }
+        if self.parents {
+            return Err(UsageError::ParentsNeedDirectory);
+        }
+        let sink = operands.pop().ok_or(UsageError::NoOperand)?;
+        let source = operands.pop().ok_or(UsageError::NoOperand)?;
+        Ok(Operands::Onto { source, sink })
+    }
+
+    fn moving(&self) -> Result<Moving, UsageError> {
+        let mut moving = Moving::for_processors(process::cpu_count());
+        self.sizes.apply(&mut moving);
+        moving.direct_read = self.flags.direct_read;
+        moving.direct_write = self.flags.direct_write;
+        moving.fadvise_read = self.flags.fadvise_read;
+        moving.fadvise_write = self.flags.fadvise_write;
+        moving.double_buffer = self.flags.double_buffer.then_some(true);
+        moving.verify = if self.flags.verify { Verify::ReadBack } else { Verify::No };
+        if self.print.hash {
+            let algorithm = self.algorithm.unwrap_or(Algorithm::Md5);
+            moving.digest = Some((algorithm, self.sizes.hash_form(algorithm, self.check_tree)));
+        }
+        if self.rules.attributes_only {
+            for (wanted, option) in [(self.print.hash, "--print-hash"), (self.flags.verify, "--verify")] {
+                if wanted {
+                    return Err(UsageError::NoData(option));
+                }
+            }
+        }
+        Ok(moving)
+    }
+}
+
+/// `-p`.
+fn keep_basics(keep: &mut Preserve) {
+    keep.mode = true;
+    keep.ownership = true;
+    keep.timestamps = true;
+}
+
+/// Takes the last operand out where it is a directory. With three or more there is no other way to read it.
+fn target_among(operands: &mut Vec<OsString>) -> Result<Option<OsString>, UsageError> {
+    let Some(last) = operands.last() else { return Ok(None) };
+    let found = std::fs::metadata(last);
+    let source = match found {
+        Ok(found) if found.is_dir() => return Ok(operands.pop()),
+        Ok(_) => io::Error::from_raw_os_error(20), // ENOTDIR
+        Err(error) => error,
+    };
+    if operands.len() > 2 {
+        return Err(UsageError::Target { path: last.clone(), source });
+    }
+    Ok(None)
+}
+
+/// `--strip-trailing-slashes`.
+fn strip(source: OsString) -> OsString {
+    let bytes = source.as_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(bytes.len().min(1), |at| at + 1);
+    OsStr::from_bytes(&bytes[..end]).to_owned()
+}
+
+/// An error's text as the C library words it.
+fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error ").next().unwrap_or_default().to_owned()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    Mode,
+    Timestamps,
+    Ownership,
+    Links,
+    Context,
+    Xattr,
+    All,
+}
+
+const KEPT: [Choice<Kept>; 7] = [
+    (&["mode"], Kept::Mode),
+    (&["timestamps"], Kept::Timestamps),
+    (&["ownership"], Kept::Ownership),
+    (&["links"], Kept::Links),
+    (&["context"], Kept::Context),
+    (&["xattr"], Kept::Xattr),
+    (&["all"], Kept::All),
+];
+
+const SPARSE: [Choice<SparseRule>; 3] =
+    [(&["never"], SparseRule::Never), (&["auto"], SparseRule::Auto), (&["always"], SparseRule::Always)];
+
+const REFLINK: [Choice<Reflink>; 3] =
+    [(&["auto"], Reflink::Auto), (&["always"], Reflink::Always), (&["never"], Reflink::Never)];
+
+const BACKUPS: [Choice<Option<BackupMethod>>; 4] = [
+    (&["none", "off"], None),
+    (&["simple", "never"], Some(BackupMethod::Simple)),
+    (&["existing", "nil"], Some(BackupMethod::Existing)),
+    (&["numbered", "t"], Some(BackupMethod::Numbered)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::args;
+    use super::*;
+    use haul_engine::copy::HashForm;
+    use haul_model::ObjectSize;
+
+    fn settings(line: &str) -> CopySettings {
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let typed = args::parse(&words, false).unwrap();
+        match resolve(typed, &Environment::default()).unwrap() {
+            Wish::Copy(resolved) => resolved.settings,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn later_options_override_earlier_ones() {
+        assert_eq!(settings("-i -n a no-such").rules.existing, Existing::Keep);
+        assert_eq!(settings("-n -i a no-such").rules.existing, Existing::Ask);
+        assert_eq!(settings("-a -L a no-such").rules.dereference, Dereference::Always);
+        assert!(!settings("-a --no-preserve=mode a no-such").rules.preserve.mode);
+        assert!(settings("--no-preserve=mode -a a no-such").rules.preserve.mode);
+    }
+
+    #[test]
+    fn links_are_followed_unless_directories_are_entered() {
+        assert_eq!(settings("a no-such").rules.dereference, Dereference::Always);
+        assert_eq!(settings("-r a no-such").rules.dereference, Dereference::Never);
+        assert_eq!(settings("-rl a no-such").rules.dereference, Dereference::Always);
+    }
+
+    #[test]
+    fn hashes_are_plain_unless_a_tree_is_asked_for() {
+        let form = |line: &str| settings(line).moving.digest.unwrap().1;
+        let tree = |bytes| HashForm::Tree(ObjectSize::new(bytes).unwrap());
+        assert_eq!(form("--print-hash a no-such"), HashForm::Plain);
+        assert_eq!(form("--print-hash --split-size=16 a no-such"), tree(16 << 20));
+        assert_eq!(form("--print-hash --hash-type=blake3 --split-size=16 a no-such"), HashForm::Plain);
+        assert_eq!(form("--print-hash --hash-leaf-size=1024 a no-such"), tree(1 << 20));
+        assert_eq!(form("--print-hash --split-size=2048 a no-such"), tree(1 << 30));
+    }
+
+    #[test]
+    fn backups_follow_the_option_before_the_environment() {
+        let typed = |line: &str| {
+            args::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>(), false).unwrap()
+        };
+        let environment =
+            Environment { version_control: Some("numbered".into()), suffix: Some(".old".into()) };
+        let rule = |line| match resolve(typed(line), &environment).unwrap() {
+            Wish::Copy(resolved) => resolved.settings.rules.backup,
+            other => panic!("{other:?}"),
+        };
+        let numbered = Backup { method: BackupMethod::Numbered, suffix: ".old".into() };
+        assert_eq!(rule("-b a no-such"), Some(numbered));
+        let simple = Backup { method: BackupMethod::Simple, suffix: "-s".into() };
+        assert_eq!(rule("--backup=si -S -s a no-such"), Some(simple));
+        assert_eq!(rule("--backup=off a no-such"), None);
+    }
+}

@@ -1,0 +1,104 @@
+//! One copy from the command line to its exit status.
+
+use super::console::Console;
+use super::resolve::{Environment, Resolved, UsageError, Wish, resolve};
+use super::{args, options};
+use crate::interrupt;
+use crate::progress::{self, Standing};
+use haul_engine::copy::{self, Existing, Outcome, Tally};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Copies what `args` say. `tool` is the name that messages begin with: `cp`, `mcp` or `haul cp`.
+pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
+    let options_first = std::env::var_os("POSIXLY_CORRECT").is_some();
+    let environment = Environment {
+        version_control: std::env::var_os("VERSION_CONTROL"),
+        suffix: std::env::var_os("SIMPLE_BACKUP_SUFFIX"),
+    };
+    let wish = args::parse(args, options_first)
+        .map_err(UsageError::from)
+        .and_then(|typed| resolve(typed, &environment));
+    match wish {
+        Ok(Wish::Copy(resolved)) => copy(tool, &resolved),
+        Ok(Wish::Help) => answer(tool, &options::help(tool)),
+        Ok(Wish::Version) => answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION"))),
+        Err(error) => refuse(tool, &error),
+    }
+}
+
+fn copy(tool: &str, resolved: &Resolved) -> ExitCode {
+    let settings = &resolved.settings;
+    let console = Console::new(tool, resolved.json, settings.print.stats, settings.print.source_name);
+    resolved.warnings.iter().for_each(|warning| console.say(warning));
+    resolved.bad_lines.iter().for_each(|error| console.say(error));
+    // With the limit as it is, deep trees may fail, and then say so.
+    let _ = haul_sys::process::raise_open_file_limit();
+    let stop = match interrupt::stop_flag() {
+        Ok(stop) => stop,
+        Err(error) => {
+            console.say(&format_args!("cannot watch for signals: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let tally = Tally::default();
+    let outcome = watched(tool, resolved, &tally, || copy::copy(settings, &console, &tally, &stop));
+    console.summary(&tally, &outcome);
+    if outcome.interrupted {
+        tell_interrupted(&console, &outcome);
+        return ExitCode::from(interrupt::INTERRUPTED);
+    }
+    let failed = outcome.failures > 0 || !resolved.bad_lines.is_empty();
+    match console.into_failure() {
+        Some(error) => {
+            Console::new(tool, false, false, false).say(&format_args!("write error: {error}"));
+            ExitCode::FAILURE
+        }
+        None if failed => ExitCode::FAILURE,
+        None => ExitCode::SUCCESS,
+    }
+}
+
+
+/// Draws progress where it is wanted: under a name of our own unasked, as `cp` only when asked.
+fn watched(tool: &str, resolved: &Resolved, tally: &Tally, work: impl FnOnce() -> Outcome) -> Outcome {
+    let asks = resolved.settings.rules.existing == Existing::Ask;
+    let own_name = tool != "cp" && !resolved.json && !resolved.settings.rules.verbose;
+    let standing = || Standing {
+        files_found: Tally::get(&tally.files_found),
+        files_done: Tally::get(&tally.files_done),
+        bytes_found: Tally::get(&tally.bytes_found),
+        bytes_done: Tally::get(&tally.bytes_done),
+        walked: Tally::get(&tally.walked) > 0,
+    };
+    progress::watch((resolved.progress || own_name) && !asks, standing, work)
+}
+
+/// An interrupted job says what it left and how to go on.
+fn tell_interrupted(console: &Console<'_>, outcome: &Outcome) {
+    for sink in &outcome.cut_off {
+        console.say(&format_args!("interrupted: {} is not complete", copy::quote(sink)));
+    }
+    console.say(&"interrupted: run the same command with --update to copy what is missing");
+}
+
+fn answer(tool: &str, text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            Console::new(tool, false, false, false).say(&format_args!("write error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn refuse(tool: &str, error: &UsageError) -> ExitCode {
+    let console = Console::new(tool, false, false, false);
+    if error.has_hint() {
+        console.say(&format_args!("{error}\nTry '{tool} --help' for more information."));
+    } else {
+        console.say(error);
+    }
+    ExitCode::FAILURE
+}

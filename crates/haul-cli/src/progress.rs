@@ -1,0 +1,141 @@
+//! The progress bar: files, bytes, rate and time left, on a terminal, for work longer than a second.
+
+use haul_model::format_size;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Work shorter than this shows no bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Time between two looks at the counters.
+const REFRESH: Duration = Duration::from_millis(100);
+
+/// What a job has met and done so far. All but `walked` only grow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Standing {
+    pub(crate) files_found: u64,
+    pub(crate) files_done: u64,
+    pub(crate) bytes_found: u64,
+    pub(crate) bytes_done: u64,
+    /// Nothing more will be found: the share done is the true one.
+    pub(crate) walked: bool,
+}
+
+/// Runs `work` and draws its standing meanwhile, if `wanted` and standard error is a terminal.
+pub(crate) fn watch<T>(wanted: bool, standing: impl Fn() -> Standing + Sync, work: impl FnOnce() -> T) -> T {
+    if !wanted || !std::io::stderr().is_terminal() {
+        return work();
+    }
+    let over = Over::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| draw(&over, &standing));
+        let _end = EndsDrawing(&over);
+        work()
+    })
+}
+
+/// Tells the drawing thread that the work is over, without making it wait for a tick.
+#[derive(Default)]
+struct Over {
+    flag: AtomicBool,
+    lock: Mutex<()>,
+    wake: Condvar,
+}
+
+impl Over {
+    /// Waits; true when the work is over.
+    fn within(&self, time: Duration) -> bool {
+        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_running = |_: &mut ()| !self.flag.load(Ordering::Acquire);
+        drop(self.wake.wait_timeout_while(lock, time, is_running));
+        self.flag.load(Ordering::Acquire)
+    }
+}
+
+/// Ends the drawing even when the work panics, or the scope would wait for it forever.
+struct EndsDrawing<'a>(&'a Over);
+
+impl Drop for EndsDrawing<'_> {
+    fn drop(&mut self) {
+        let _lock = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.flag.store(true, Ordering::Release);
+        self.0.wake.notify_all();
+    }
+}
+
+fn draw(over: &Over, standing: &impl Fn() -> Standing) {
+    let begun = Instant::now();
+    if over.within(PATIENCE) {
+        return;
+    }
+    let bar = ProgressBar::with_draw_target(Some(100), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("[{bar:24}] {msg}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    while !over.within(REFRESH) {
+        let now = standing();
+        bar.set_position(percent(&now));
+        bar.set_message(line(&now, begun.elapsed()));
+    }
+    bar.finish_and_clear();
+}
+
+/// How much of the work is done, 0 to 100: by bytes and files in equal parts, so that a million empty files move the
+/// bar as well as one large one does.
+fn percent(now: &Standing) -> u64 {
+    let share = |done: u64, found: u64| if found == 0 { 1.0 } else { done as f64 / found as f64 };
+    let both = (share(now.bytes_done, now.bytes_found) + share(now.files_done, now.files_found)) / 2.0;
+    (both.clamp(0.0, 1.0) * 100.0) as u64
+}
+
+fn line(now: &Standing, took: Duration) -> String {
+    let rate = now.bytes_done as f64 / took.as_secs_f64();
+    let more = if now.walked { "" } else { "+" };
+    let (done, found) = (format_size(now.bytes_done), format_size(now.bytes_found));
+    let left = if now.walked { time_left(now, took) } else { "counting".to_owned() };
+    let files = format!("{}/{}{more} files", now.files_done, now.files_found);
+    format!("{files}  {done}/{found}{more}  {}/s  {left}", format_size(rate as u64))
+}
+
+/// The time left if files and bytes go on as they did: the larger of the two answers.
+fn time_left(now: &Standing, took: Duration) -> String {
+    let left = |done: u64, found: u64| {
+        if done == 0 { 0.0 } else { took.as_secs_f64() * (found.saturating_sub(done)) as f64 / done as f64 }
+    };
+    let seconds =
+        left(now.bytes_done, now.bytes_found).max(left(now.files_done, now.files_found)).ceil() as u64;
+    match seconds {
+        0..60 => format!("{seconds} s left"),
+        60..3600 => format!("{}:{:02} min left", seconds / 60, seconds % 60),
+        _ => format!("{}:{:02} h left", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_million_empty_files_move_the_bar() {
+        let now =
+            Standing { files_found: 1_000_000, files_done: 500_000, walked: true, ..Standing::default() };
+        assert_eq!(percent(&now), 75);
+        assert!(line(&now, Duration::from_secs(10)).contains("10 s left"));
+    }
+
+    #[test]
+    fn nothing_is_promised_while_counting() {
+        let now =
+            Standing { files_found: 10, files_done: 5, bytes_found: 100, bytes_done: 50, walked: false };
+        assert!(line(&now, Duration::from_secs(10)).ends_with("counting"));
+    }
+
+    #[test]
+    fn work_returns_its_result_with_and_without_a_bar() {
+        assert_eq!(watch(true, Standing::default, || 7), 7);
+        assert_eq!(watch(false, Standing::default, || 7), 7);
+    }
+}

@@ -1,0 +1,14 @@
+//! Digests in base64, as S3 and `cksum --base64` write them.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+/// The text for these bytes, with padding.
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// The bytes of a text; `None` if it is no base64 with its padding.
+pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(text).ok()
+}

@@ -1,0 +1,141 @@
+//! `haul sum`, also as md5sum, sha256sum, b3sum, cksum, xxhsum, msum and the like: print and check checksums.
+
+mod args;
+mod base64;
+mod check;
+mod combine;
+mod format;
+mod line;
+mod list;
+mod output;
+mod personality;
+mod quote;
+mod resolve;
+
+use crate::interrupt;
+use crate::progress::{self, Standing};
+use args::{Args, Stop};
+use haul_engine::sum::{Counters, Listed, Operands, Outcome, SumError, Walk, Walked, run as hash};
+use list::List;
+use output::Output;
+use personality::Personality;
+use resolve::{Files, Meaning, PrintJob, resolve};
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Runs the command as the tool `name`; `args` come without the tool's name.
+pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
+    let tool = Personality::of(name);
+    let meaning = Args::read(tool, args).and_then(|args| resolve(tool, args).map_err(Stop::Mistake));
+    match meaning {
+        Ok(meaning) => start(tool, &meaning),
+        Err(Stop::Answer(text)) => {
+            let never = AtomicBool::new(false);
+            let mut out = Output::new(tool.name, &never);
+            out.line(text.as_bytes());
+            exit(out.close())
+        }
+        Err(Stop::Mistake(text)) => {
+            eprintln!("{}: {text}\nTry '{} --help' for more information.", tool.name, tool.name);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
+    let signal = match interrupt::stop_flag() {
+        Ok(flag) => flag,
+        Err(error) => {
+            eprintln!("{}: cannot watch for signals: {error}", tool.name);
+            return ExitCode::FAILURE;
+        }
+    };
+    let stop: Arc<AtomicBool> = Arc::clone(&signal);
+    let counters = Counters::new();
+    let mut out = Output::new(tool.name, &stop);
+    let well = match meaning {
+        Meaning::Combine(job) => job.run(&mut out),
+        Meaning::Check(job) => watch(job.progress, &counters, || job.run(tool, &counters, &stop, &mut out)),
+        Meaning::Print(job) => watch(job.progress, &counters, || print(tool, job, &counters, &stop, &mut out)),
+    };
+    let interrupted = stop.load(Ordering::Relaxed) && !out.is_broken();
+    let closed = out.close();
+    if interrupted {
+        eprintln!("{}: interrupted; files not listed were not hashed", tool.name);
+        return ExitCode::from(interrupt::INTERRUPTED);
+    }
+    exit(well && closed)
+}
+
+fn exit(well: bool) -> ExitCode {
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn watch<T>(wanted: bool, counters: &Counters, work: impl FnOnce() -> T) -> T {
+    let standing = || Standing {
+        files_found: counters.files_found(),
+        files_done: counters.files_done(),
+        bytes_found: counters.bytes_found(),
+        bytes_done: counters.bytes_done(),
+        walked: counters.walked(),
+    };
+    progress::watch(wanted, standing, work)
+}
+
+/// Prints the digests of all files; whether all could be read.
+fn print(
+    tool: Personality,
+    job: &PrintJob,
+    counters: &Counters,
+    stop: &AtomicBool,
+    out: &mut Output<'_>,
+) -> bool {
+    match &job.files {
+        Files::Given(paths) => {
+            let operands = Listed::new(paths.clone(), job.offset, job.length);
+            print_all(tool, job, operands, counters, stop, out)
+        }
+        Files::Listed(name, kind) => match List::open(name, *kind, job.offset, job.length) {
+            Ok(list) => print_all(tool, job, list, counters, stop, out),
+            Err(error) => {
+                out.complain_of(name, &haul_engine::sum::reason(&error));
+                false
+            }
+        },
+    }
+}
+
+fn print_all(
+    tool: Personality,
+    job: &PrintJob,
+    operands: impl Operands,
+    counters: &Counters,
+    stop: &AtomicBool,
+    out: &mut Output<'_>,
+) -> bool {
+    let walk = Walk::new(operands, Arc::clone(&job.recipe), job.recurse);
+    let mut well = true;
+    let mut line = Vec::new();
+    hash(&job.settings, walk, counters, stop, |ticket, outcome| match (ticket, outcome) {
+        (Walked::File(path), Outcome::Done(sums)) => {
+            let shown = if path == "-" { OsStr::new(tool.stdin_name()) } else { path.as_os_str() };
+            line.clear();
+            job.format.lines(shown, job.named, &sums, &mut line);
+            out.line(&line);
+        }
+        // The end by a signal is told once, at the end.
+        (_, Outcome::Failed(SumError::Stopped)) => well = false,
+        (Walked::File(path), Outcome::Failed(error)) => {
+            well = false;
+            out.complain_of(&path, &error.to_string());
+        }
+        (Walked::File(_), Outcome::Nothing) => {}
+        (Walked::Malformed(complaint), _) => {
+            well = false;
+            out.complain(&complaint);
+        }
+    });
+    well
+}

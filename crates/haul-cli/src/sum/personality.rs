@@ -1,0 +1,71 @@
+//! Which tool the command answers as: its default digest, its form of output, and the name it signs by.
+
+use haul_digest::Algorithm;
+
+/// A tool, by the name the binary was called by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Personality {
+    /// The name in messages.
+    pub(crate) name: &'static str,
+    /// Its family, which decides defaults and manners.
+    pub(crate) family: Family,
+    /// What it computes unless asked for something else.
+    pub(crate) algorithm: Algorithm,
+}
+
+/// Tools that behave alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// `haul sum`.
+    Haul,
+    /// `md5sum`, `sha256sum`, `b2sum`, ...: one digest each.
+    Coreutils,
+    /// `cksum`: a CRC unless `-a` says otherwise.
+    Cksum,
+    /// `b3sum`.
+    B3sum,
+    /// `xxhsum`.
+    Xxhsum,
+    /// `msum`.
+    Msum,
+}
+
+impl Personality {
+    /// The tool with this name; anything unknown is `haul sum`.
+    pub(crate) fn of(name: &str) -> Personality {
+        let known = |name, family, algorithm| Personality { name, family, algorithm };
+        match name {
+            "md5sum" => known("md5sum", Family::Coreutils, Algorithm::Md5),
+            "sha1sum" => known("sha1sum", Family::Coreutils, Algorithm::Sha1),
+            "sha224sum" => known("sha224sum", Family::Coreutils, Algorithm::Sha224),
+            "sha256sum" => known("sha256sum", Family::Coreutils, Algorithm::Sha256),
+            "sha384sum" => known("sha384sum", Family::Coreutils, Algorithm::Sha384),
+            "sha512sum" => known("sha512sum", Family::Coreutils, Algorithm::Sha512),
+            "b2sum" => known("b2sum", Family::Coreutils, Algorithm::Blake2b),
+            "cksum" => known("cksum", Family::Cksum, Algorithm::Cksum),
+            "b3sum" => known("b3sum", Family::B3sum, Algorithm::Blake3),
+            "xxhsum" => known("xxhsum", Family::Xxhsum, Algorithm::Xxh64),
+            "msum" => known("msum", Family::Msum, Algorithm::Md5),
+            _ => known("haul sum", Family::Haul, Algorithm::Blake3),
+        }
+    }
+
+    /// Whether lines that begin with `#mutil#` are checksums to it; the others take them for remarks.
+    pub(crate) fn reads_mutil_lines(self) -> bool {
+        matches!(self.family, Family::Haul | Family::Msum)
+    }
+
+    /// How the standard input is called in output.
+    pub(crate) fn stdin_name(self) -> &'static str {
+        if self.family == Family::Xxhsum { "stdin" } else { "-" }
+    }
+
+    /// What it calls the digest in a complaint about a line: `MD5 ` for md5sum, nothing for `haul sum`.
+    pub(crate) fn line_kind(self) -> String {
+        match self.family {
+            Family::Coreutils => format!("{} ", self.algorithm.tag()),
+            Family::Cksum => "CRC ".to_owned(),
+            _ => String::new(),
+        }
+    }
+}

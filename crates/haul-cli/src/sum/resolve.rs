@@ -1,0 +1,288 @@
+//! From what was typed to what it means.
+
+use super::args::Args;
+use super::check::{CheckJob, Manner};
+use super::combine::CombineJob;
+use super::format::{Format, Shape};
+use super::line::LineRules;
+use super::list::ListKind;
+use super::personality::{Family, Personality};
+use haul_digest::Algorithm;
+use haul_engine::sum::{Form, Recipe, Settings};
+use haul_model::{ByteLen, ByteOffset, ObjectSize, limits, parse_size};
+use std::ffi::OsString;
+use std::sync::Arc;
+
+/// What the command is to do.
+pub(crate) enum Meaning {
+    /// Print digests.
+    Print(PrintJob),
+    /// Check lists.
+    Check(CheckJob),
+    /// Join values of blocks.
+    Combine(CombineJob),
+}
+
+/// Printing digests of files.
+pub(crate) struct PrintJob {
+    pub(crate) settings: Settings,
+    pub(crate) recipe: Arc<Recipe>,
+    pub(crate) files: Files,
+    pub(crate) offset: ByteOffset,
+    pub(crate) length: Option<ByteLen>,
+    pub(crate) recurse: bool,
+    pub(crate) format: Format,
+    /// Whether the standard input was named, or read because nothing was.
+    pub(crate) named: bool,
+    pub(crate) progress: bool,
+}
+
+/// Where the names of files come from.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Files {
+    /// The command line.
+    Given(Vec<OsString>),
+    /// A list.
+    Listed(OsString, ListKind),
+}
+
+const DEFAULT_LEAF: u64 = limits::OBJECT_BYTES_DEFAULT;
+
+/// The leaf of msum's trees unless chosen otherwise, in bytes.
+const MSUM_LEAF: u64 = 1 << 30;
+
+/// Reads the meaning out of the arguments. The error is a message in the tool's words.
+pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> {
+    complain_of_contradictions(tool, &args)?;
+    let algorithms = algorithms(tool, &args)?;
+    if args.combine {
+        return Ok(Meaning::Combine(combine_job(tool, &args, &algorithms)?));
+    }
+    let settings = settings(&args)?;
+    let form = form(tool, &args)?;
+    if args.check {
+        return Ok(Meaning::Check(check_job(tool, args, algorithms, form, settings)?));
+    }
+    let format = format(tool, &args, algorithms.len())?;
+    let (offset, length) = range(tool, &args)?;
+    let named = !args.files.is_empty();
+    let files = match (args.files_from, args.read_stdin) {
+        (Some(_), true) => return Err("--files-from and --read-stdin exclude each other".to_owned()),
+        (Some(_), _) | (_, true) if named => {
+            return Err("file operands cannot be combined with a list of files".to_owned());
+        }
+        (Some(list), _) => Files::Listed(list, ListKind::Names(if args.null { 0 } else { b'\n' })),
+        (None, true) => Files::Listed("-".into(), ListKind::Ranges),
+        _ if named => Files::Given(args.files),
+        _ => Files::Given(vec!["-".into()]),
+    };
+    let one_file = matches!(&files, Files::Given(paths) if paths.len() == 1) && !args.recursive;
+    if args.raw && (!one_file || algorithms.len() > 1) {
+        return Err("the --raw option is not supported with multiple files".to_owned());
+    }
+    let named = named || !matches!(files, Files::Given(_));
+    let recipe = Arc::new(Recipe { algorithms, form });
+    let (recurse, progress) = (args.recursive, args.progress);
+    Ok(Meaning::Print(PrintJob { settings, recipe, files, offset, length, recurse, format, named, progress }))
+}
+
+/// What the coreutils refuse in their own words.
+fn complain_of_contradictions(tool: Personality, args: &Args) -> Result<(), String> {
+    let given = |on: bool, text: &str| if on { Err(text.to_owned()) } else { Ok(()) };
+    if tool.family == Family::Cksum && args.check && args.algorithm.iter().any(|name| is_cksum_crc(name)) {
+        return Err("--check is not supported with --algorithm={bsd,sysv,crc}".to_owned());
+    }
+    given(args.tag && args.text, "--tag does not support --text mode")?;
+    if args.check {
+        given(args.zero, "the --zero option is not supported when verifying checksums")?;
+        given(args.tag, "the --tag option is meaningless when verifying checksums")?;
+        let mode = "the --binary and --text options are meaningless when verifying checksums";
+        given(args.binary || args.text, mode)?;
+        given(args.read_stdin, "the --read-stdin option is meaningless when verifying checksums")?;
+        return given(args.files_from.is_some(), "the --files-from option is meaningless when verifying checksums");
+    }
+    let only = |name| format!("the --{name} option is meaningful only when verifying checksums");
+    given(args.ignore_missing, &only("ignore-missing"))?;
+    given(args.status, &only("status"))?;
+    given(args.warn, &only("warn"))?;
+    given(args.quiet && tool.family != Family::Xxhsum, &only("quiet"))?;
+    given(args.strict, &only("strict"))
+}
+
+fn is_cksum_crc(name: &str) -> bool {
+    Algorithm::parse(name) == Ok(Algorithm::Cksum)
+}
+
+fn algorithms(tool: Personality, args: &Args) -> Result<Vec<Algorithm>, String> {
+    let mut algorithms = Vec::new();
+    for name in args.algorithm.iter().flat_map(|list| list.split(',')) {
+        let algorithm = Algorithm::parse(name.trim()).map_err(|error| error.to_string())?;
+        if !algorithms.contains(&algorithm) {
+            algorithms.push(algorithm);
+        }
+    }
+    if let Some(kind) = &args.xxh_kind {
+        algorithms.push(match kind.as_str() {
+            "0" | "32" => Algorithm::Xxh32,
+            "1" | "64" => Algorithm::Xxh64,
+            "2" | "128" => Algorithm::Xxh3_128,
+            "3" => Algorithm::Xxh3_64,
+            _ => return Err(format!("invalid kind of xxHash '{kind}'")),
+        });
+    }
+    if algorithms.is_empty() {
+        algorithms.push(tool.algorithm);
+    }
+    Ok(algorithms)
+}
+
+fn size(text: &str, unit: u64) -> Result<u64, String> {
+    parse_size(text, unit).map_err(|error| error.to_string())
+}
+
+fn settings(args: &Args) -> Result<Settings, String> {
+    let mut settings = Settings::new();
+    if let Some(text) = &args.threads {
+        let wanted = text.parse().ok().filter(|wanted| (1..=limits::WORKERS_MAX).contains(wanted));
+        let most = limits::WORKERS_MAX;
+        settings.workers =
+            wanted.ok_or_else(|| format!("invalid number of threads '{text}': 1 to {most} are possible"))?;
+    }
+    if let Some(text) = &args.buffer_size {
+        let bytes = size(text, 1 << 20)?.clamp(4096, limits::BLOCK_BYTES_MAX as u64);
+        settings.block_bytes = (bytes as usize).next_multiple_of(4096);
+    }
+    if let Some(text) = &args.object_size {
+        settings.object = ObjectSize::new(size(text, 1)?).map_err(|error| error.to_string())?;
+    }
+    if args.direct_read && args.fadvise_read {
+        return Err("--direct-read and --fadvise-read exclude each other".to_owned());
+    }
+    settings.direct = args.direct_read;
+    settings.drop_behind = args.fadvise_read;
+    Ok(settings)
+}
+
+/// Plain or tree. msum's names: a split is what `--check-tree` prints a value of, a leaf is hashed as a whole, and a
+/// split is a leaf times a power of two.
+fn form(tool: Personality, args: &Args) -> Result<Form, String> {
+    let tree = args.tree.as_deref().map(|text| size(text, 1)).transpose()?;
+    let split = args.split_size.as_deref().map(|text| size(text, 1 << 20)).transpose()?;
+    let split = split.filter(|&bytes| bytes > 0);
+    let leaf = args.hash_leaf_size.as_deref().map(|text| size(text, 1 << 10)).transpose()?;
+    if tree.is_some() && (split.is_some() || leaf.is_some()) {
+        return Err("--tree excludes --split-size and --hash-leaf-size".to_owned());
+    }
+    if tree == Some(0) || leaf == Some(0) {
+        return Err("a leaf of a hash tree holds at least one byte".to_owned());
+    }
+    let msum = tool.family == Family::Msum;
+    if tree.is_none() && split.is_none() && (msum || leaf.is_none()) && !args.check {
+        return match args.check_tree && !msum {
+            true => Ok(tree_form(DEFAULT_LEAF, None, true)),
+            false => Ok(Form::Plain),
+        };
+    }
+    let default_leaf = if msum { MSUM_LEAF } else { DEFAULT_LEAF };
+    let split = split.map(|bytes| bytes.checked_next_power_of_two().unwrap_or(bytes));
+    let leaf = tree.or(leaf).unwrap_or_else(|| split.unwrap_or(default_leaf).min(MSUM_LEAF));
+    if let Some(split) = split
+        && (split < leaf || !(split / leaf).is_power_of_two() || split % leaf != 0)
+    {
+        return Err("the split size must be the size of a leaf times a power of two".to_owned());
+    }
+    Ok(tree_form(leaf, split, args.check_tree))
+}
+
+fn tree_form(leaf: u64, split: Option<u64>, keep_subtrees: bool) -> Form {
+    let subtree = keep_subtrees.then(|| ByteLen(split.unwrap_or(leaf)));
+    Form::Tree { leaf: ByteLen(leaf), subtree }
+}
+
+fn range(tool: Personality, args: &Args) -> Result<(ByteOffset, Option<ByteLen>), String> {
+    let offset = args.offset.as_deref().map(|text| size(text, 1)).transpose()?.unwrap_or(0);
+    let length = args.length.as_deref().map(|text| size(text, 1)).transpose()?;
+    // To these two the option means the length of the digest.
+    let digest_length = match tool.algorithm {
+        Algorithm::Blake2b if tool.family == Family::Coreutils => Some(512),
+        Algorithm::Blake3 if tool.family == Family::B3sum => Some(32),
+        _ => None,
+    };
+    match (digest_length, length) {
+        (Some(only), Some(asked)) if asked != only && !(asked == 0 && only == 512) => {
+            Err(format!("invalid length: '{asked}': only {only} is supported"))
+        }
+        (Some(_), _) => Ok((ByteOffset(offset), None)),
+        (None, length) => Ok((ByteOffset(offset), length.map(ByteLen))),
+    }
+}
+
+fn format(tool: Personality, args: &Args, algorithms: usize) -> Result<Format, String> {
+    let asked: Vec<&str> = [(args.tag, "--tag"), (args.json, "--json"), (args.raw, "--raw"), (args.no_names, "--no-names")]
+        .into_iter()
+        .filter_map(|(on, name)| on.then_some(name))
+        .collect();
+    if let [first, second, ..] = asked[..] {
+        return Err(format!("{first} and {second} exclude each other"));
+    }
+    let by_default = algorithms > 1 || (tool.family == Family::Cksum && !args.algorithm.is_empty());
+    let crc = tool.family == Family::Cksum && args.algorithm.iter().all(|name| is_cksum_crc(name));
+    let shape = match () {
+        () if args.json => Shape::Json,
+        () if args.raw => Shape::Raw,
+        () if args.no_names => Shape::NoNames,
+        () if !crc && (args.tag || (by_default && !args.untagged)) => Shape::Tagged,
+        () => Shape::Untagged { binary: args.binary },
+    };
+    Ok(Format { shape, zero: args.zero, base64: args.base64, family: tool.family })
+}
+
+fn check_job(
+    tool: Personality,
+    args: Args,
+    algorithms: Vec<Algorithm>,
+    form: Form,
+    settings: Settings,
+) -> Result<CheckJob, String> {
+    let asked = !args.algorithm.is_empty() || args.xxh_kind.is_some();
+    let tagged = match tool.family {
+        _ if asked => Some(algorithms.clone()),
+        Family::Coreutils => Some(vec![tool.algorithm]),
+        _ => None,
+    };
+    // cksum finds out digests by their tags alone; to xxhsum the length tells which of its digests it is.
+    let untagged = match tool.family {
+        Family::Cksum if !asked => Vec::new(),
+        Family::Xxhsum if !asked => vec![Algorithm::Xxh32, Algorithm::Xxh64, Algorithm::Xxh3_128],
+        _ => algorithms,
+    };
+    let nameless = tool.family == Family::Cksum;
+    let rules = LineRules { untagged, tagged, mutil: tool.reads_mutil_lines(), nameless };
+    let manner = Manner {
+        quiet: args.quiet,
+        status: args.status,
+        strict: args.strict,
+        warn: args.warn,
+        ignore_missing: args.ignore_missing,
+        json: args.json,
+    };
+    let lists = if args.files.is_empty() { vec!["-".into()] } else { args.files };
+    let (leaf, subtree) = match form {
+        Form::Tree { leaf, subtree } => (leaf, subtree.unwrap_or(leaf)),
+        Form::Plain => (ByteLen(DEFAULT_LEAF), ByteLen(DEFAULT_LEAF)),
+    };
+    Ok(CheckJob { settings, rules, manner, lists, leaf, subtree, progress: args.progress })
+}
+
+fn combine_job(tool: Personality, args: &Args, algorithms: &[Algorithm]) -> Result<CombineJob, String> {
+    let [algorithm] = algorithms[..] else {
+        return Err("--combine joins values of one algorithm at a time".to_owned());
+    };
+    if args.algorithm.is_empty() && tool.family == Family::Haul {
+        return Err("--combine needs -a to say what the values are".to_owned());
+    }
+    if args.check {
+        return Err("--combine and --check exclude each other".to_owned());
+    }
+    Ok(CombineJob { algorithm, parts: args.files.clone(), json: args.json })
+}

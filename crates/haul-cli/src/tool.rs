@@ -1,0 +1,115 @@
+//! Which tool the binary is asked to be.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// What `haul --help` says.
+pub(crate) const HELP: &str = "\
+haul moves very large data and proves that it arrived.
+
+Usage: haul COMMAND [OPTION]... [FILE]...
+
+Commands:
+  cp      copy files and trees by every core, with cp's options; --verify reads the copy back
+  sum     checksums of files, several kinds from one read; -c checks a list
+  bench   how fast this machine computes and reads each checksum, as a table and a plot
+
+'haul COMMAND --help' lists a command's options.
+Linked under the name cp, mcp, md5sum, sha256sum, b3sum, cksum, msum, ... it is that tool.
+";
+
+/// A personality, with the name it signs messages by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tool {
+    /// `cp` and its relatives.
+    Copy(&'static str),
+    /// The checksum tools.
+    Sum(&'static str),
+    /// `haul bench`.
+    Bench,
+}
+
+/// Names of checksum tools the binary answers to.
+const SUM_NAMES: [&str; 11] = [
+    "md5sum",
+    "sha1sum",
+    "sha224sum",
+    "sha256sum",
+    "sha384sum",
+    "sha512sum",
+    "b2sum",
+    "b3sum",
+    "cksum",
+    "xxhsum",
+    "msum",
+];
+
+/// Names of copying tools the binary answers to.
+const COPY_NAMES: [&str; 2] = ["cp", "mcp"];
+
+/// The tool that `argv[0]` names; `None` for haul itself and every unknown name.
+pub(crate) fn called_as(argv0: &OsStr) -> Option<Tool> {
+    let name = Path::new(argv0).file_name()?.to_str()?;
+    let copy = COPY_NAMES.into_iter().find(|known| *known == name).map(Tool::Copy);
+    copy.or_else(|| SUM_NAMES.into_iter().find(|known| *known == name).map(Tool::Sum))
+}
+
+/// The tool behind `haul COMMAND`: haul's own commands, and every name it can be linked under.
+pub(crate) fn command(word: &OsStr) -> Option<Tool> {
+    match word.to_str()? {
+        "cp" => Some(Tool::Copy("haul cp")),
+        "sum" => Some(Tool::Sum("haul sum")),
+        "bench" => Some(Tool::Bench),
+        _ => called_as(word).filter(|_| !word.as_encoded_bytes().contains(&b'/')),
+    }
+}
+
+/// ` (did you mean 'sum'?)` for a word one slip away from a command, else nothing.
+pub(crate) fn suggestion(word: &OsStr) -> String {
+    let word = word.to_string_lossy();
+    let near = ["cp", "sum", "bench"].into_iter().find(|command| is_one_slip_away(command, &word));
+    near.map(|command| format!(" (did you mean '{command}'?)")).unwrap_or_default()
+}
+
+/// Whether one letter added, dropped, changed or swapped with its neighbour makes one word the other.
+fn is_one_slip_away(a: &str, b: &str) -> bool {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let same_start = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
+    let same_end =
+        a[same_start..].iter().rev().zip(b[same_start..].iter().rev()).take_while(|(x, y)| x == y).count();
+    let (left_a, left_b) = (&a[same_start..a.len() - same_end], &b[same_start..b.len() - same_end]);
+    match (left_a, left_b) {
+        ([x, y], [v, w]) => x == w && y == v,
+        _ => left_a.len() <= 1 && left_b.len() <= 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_it_is_linked_as_decides() {
+        assert_eq!(called_as(OsStr::new("/usr/local/bin/md5sum")), Some(Tool::Sum("md5sum")));
+        assert_eq!(called_as(OsStr::new("mcp")), Some(Tool::Copy("mcp")));
+        assert_eq!(called_as(OsStr::new("./haul")), None);
+        assert_eq!(called_as(OsStr::new("haul-0.1")), None);
+    }
+
+    #[test]
+    fn commands_are_words_and_not_paths() {
+        assert_eq!(command(OsStr::new("cp")), Some(Tool::Copy("haul cp")));
+        assert_eq!(command(OsStr::new("sha256sum")), Some(Tool::Sum("sha256sum")));
+        assert_eq!(command(OsStr::new("/bin/sha256sum")), None);
+    }
+
+    #[test]
+    fn slips_are_forgiven_one_at_a_time() {
+        for slip in ["cpp", "c", "pc", "sumn", "usm", "bnch", "brnch"] {
+            assert_ne!(suggestion(OsStr::new(slip)), "", "{slip}");
+        }
+        for word in ["move", "summary", "benchmark"] {
+            assert_eq!(suggestion(OsStr::new(word)), "", "{word}");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The binary, run as its users run it.
+
+mod faults;
+mod sum;

@@ -1,0 +1,241 @@
+//! The binary on a leash, and file systems with faults under it.
+
+use haul_lab::faults::{Action, FaultFs, Fired};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::random::Random;
+use haul_lab::snapshot::{Facets, Snapshot};
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The binary under test.
+pub(crate) const HAUL: &str = env!("CARGO_BIN_EXE_haul");
+
+/// A command that takes longer has hung.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Milliseconds that a hold lasts: long enough for a test to see it and act, however busy the machine.
+pub(crate) const HOLD: u64 = 1500;
+
+/// A command that runs.
+pub(crate) struct Running {
+    child: Child,
+    told: [JoinHandle<Vec<u8>>; 2],
+    line: String,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// The exit status; `None` for one that a signal ended.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    /// The highest resident set that was seen, in KiB.
+    pub(crate) peak_kib: u64,
+}
+
+/// `haul` with these arguments, to its end.
+pub(crate) fn haul<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ended {
+    start(args).end()
+}
+
+/// Begins `haul` with these arguments.
+pub(crate) fn start<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Running {
+    Running::new(Command::new(HAUL).args(args))
+}
+
+impl Running {
+    pub(crate) fn new(command: &mut Command) -> Running {
+        let line = format!("{command:?}");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("LC_ALL", "C");
+        let mut child = command.spawn().unwrap();
+        let told = [drain(child.stdout.take().unwrap()), drain(child.stderr.take().unwrap())];
+        Running { child, told, line }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for the end; kills what does not come to one, and panics.
+    pub(crate) fn end(mut self) -> Ended {
+        let begun = Instant::now();
+        let mut peak_kib = 0;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            peak_kib = peak_kib.max(resident_peak(self.child.id()));
+            if begun.elapsed() > PATIENCE {
+                self.child.kill().unwrap();
+                panic!("hangs since {PATIENCE:?}: {}", self.line);
+            }
+            thread::sleep(Duration::from_millis(2));
+        };
+        let [stdout, stderr] = self.told.map(|told| String::from_utf8_lossy(&told.join().unwrap()).into_owned());
+        Ended { code: status.code(), stdout, stderr, peak_kib }
+    }
+}
+
+fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What came before a pipe broke is still worth showing.
+        let _ = pipe.read_to_end(&mut bytes);
+        bytes
+    })
+}
+
+/// `VmHWM` of a process in KiB; 0 once it is gone.
+fn resident_peak(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}
+
+impl Ended {
+    /// Panics unless it succeeded without a word on standard error.
+    #[track_caller]
+    pub(crate) fn is_fine(&self) -> &Ended {
+        assert_eq!((self.code, &*self.stderr), (Some(0), ""), "{self:?}");
+        self
+    }
+
+    /// Panics unless the exit status is 1 and standard error has all these words on one line.
+    #[track_caller]
+    pub(crate) fn failed_with(&self, words: &[&str]) -> &Ended {
+        assert_eq!(self.code, Some(1), "{self:?}");
+        assert!(
+            self.stderr.lines().any(|line| words.iter().all(|word| line.contains(word))),
+            "no line with {words:?}:\n{}",
+            self.stderr
+        );
+        self
+    }
+
+    /// Lines on standard error.
+    pub(crate) fn complaints(&self) -> usize {
+        self.stderr.lines().count()
+    }
+}
+
+/// A folder, and in it the folder `view` that shows the folder `store` with faults.
+pub(crate) struct FaultBed {
+    faults: FaultFs,
+    home: TempDir,
+}
+
+impl FaultBed {
+    /// Nothing if this machine can't mount it.
+    pub(crate) fn new(rules: &str) -> Option<FaultBed> {
+        if !met_or_skip(&[Need::Fuse]) {
+            return None;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let [store, view] = ["store", "view"].map(|name| home.path().join(name));
+        fs::create_dir(&store).unwrap();
+        fs::create_dir(&view).unwrap();
+        let faults = FaultFs::mount(&store, &view, rules.parse().unwrap()).unwrap();
+        Some(FaultBed { faults, home })
+    }
+
+    /// A path beneath the folder: `view/...`, `store/...` or anything else.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    pub(crate) fn rules(&self, rules: &str) {
+        self.faults.set_rules(rules.parse().unwrap());
+    }
+
+    pub(crate) fn fired(&self) -> Vec<Fired> {
+        self.faults.fired()
+    }
+
+    /// Waits until a rule with `delay` holds an operation; gives the path of its file below the view.
+    pub(crate) fn held(&self) -> PathBuf {
+        let begun = Instant::now();
+        let is_hold = |fired: &Fired| matches!(fired.action, Action::Delay(_));
+        loop {
+            if let Some(fired) = self.fired().into_iter().find(is_hold) {
+                return fired.path;
+            }
+            assert!(begun.elapsed() < PATIENCE, "nothing was held");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// A tree `store/tree` with five small files, two of them in a directory, and `victim` of `len` bytes.
+    pub(crate) fn tree(&self, len: u64) {
+        tree_with_victim(&self.path("store/tree"), len);
+    }
+}
+
+/// Five small files, two of them in a directory, and `victim` of `len` bytes, all with times of the year 2001.
+pub(crate) fn tree_with_victim(root: &Path, len: u64) {
+    fs::create_dir_all(root.join("dir")).unwrap();
+    for (name, len) in [("a", 10), ("b", 70_000), ("dir/c", 0), ("dir/d", 5000), ("z", 1), ("victim", len)] {
+        write_old(&root.join(name), &noise(len));
+    }
+}
+
+/// Writes a file and sets its times back to the year 2001.
+pub(crate) fn write_old(path: &Path, bytes: &[u8]) {
+    fs::write(path, bytes).unwrap();
+    let old = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+}
+
+pub(crate) fn noise(len: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(len).unwrap()];
+    Random::from_seed(len).fill(&mut bytes);
+    bytes
+}
+
+/// All files of [`tree_with_victim`] but the victim are copied whole, with their times.
+#[track_caller]
+pub(crate) fn others_are_whole(source: &Path, sink: &Path) {
+    for name in ["a", "b", "dir/c", "dir/d", "z"] {
+        assert_same_file(&source.join(name), &sink.join(name));
+    }
+}
+
+#[track_caller]
+pub(crate) fn assert_same_file(source: &Path, sink: &Path) {
+    let [a, b] = [source, sink].map(|path| Snapshot::take(path).unwrap());
+    a.assert_same(&b, Facets { mtime: true, ..Facets::CONTENT });
+}
+
+#[track_caller]
+pub(crate) fn assert_same_tree(source: &Path, sink: &Path) {
+    let [a, b] = [source, sink].map(|root| Snapshot::take(root).unwrap());
+    a.assert_same(&b, Facets::ARCHIVE);
+}
+
+/// A sink that is not complete says so by its time: 1970, older than every source.
+#[track_caller]
+pub(crate) fn assert_unfinished(sink: &Path) {
+    let mtime = fs::metadata(sink).unwrap().mtime();
+    assert_eq!(mtime, 0, "{} looks finished", sink.display());
+}
+
+/// Options that send the bytes each another way.
+pub(crate) const WAYS: [&[&str]; 9] = [
+    &[],
+    &["--threads=1"],
+    &["--threads=4", "--split-size=1M"],
+    &["--print-hash", "--hash-type=blake3", "--split-size=1M"],
+    &["--print-hash", "--hash-type=md5"],
+    &["--verify"],
+    &["--sparse=always"],
+    &["--double-buffer"],
+    &["--direct-read", "--direct-write"],
+];

@@ -1,0 +1,130 @@
+//! Sources that change while they are copied. Storage that answers late holds the copy at a known place while the
+//! test changes what is being read.
+
+use super::bed::{
+    FaultBed, HOLD, WAYS, assert_same_file, assert_same_tree, assert_unfinished, noise, others_are_whole, start,
+    haul, write_old,
+};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+
+/// A way to spoil a file.
+type Change = fn(&Path);
+
+/// Copies a tree, changes `victim` after the first of its bytes were read, and checks all that must follow.
+fn changed_in_the_middle(change: Change, ways: &[&[&str]]) {
+    let Some(bed) = FaultBed::new("") else { return };
+    let [store, view] = ["store/tree", "view/tree"].map(|name| bed.path(name));
+    for (number, way) in ways.iter().enumerate() {
+        bed.tree(6 * MIB + 5);
+        let sink = bed.path(&format!("sink{number}"));
+        bed.rules(&format!("*victim read .. delay {HOLD} times 1"));
+        let before = bed.fired().len();
+        let running = start(["cp", "-aT"].iter().chain(*way).map(Path::new).chain([&*view, &*sink]));
+        while bed.fired().len() == before {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        change(&store.join("victim"));
+        let ended = running.end();
+        ended.failed_with(&["tree/victim", "changed while it was copied"]);
+        assert_eq!(ended.complaints(), 1, "{ended:?}");
+        others_are_whole(&store, &sink);
+        assert_unfinished(&sink.join("victim"));
+
+        bed.rules("");
+        haul([Path::new("cp"), "-aT".as_ref(), "--update".as_ref(), &view, &sink]).is_fine();
+        assert_same_tree(&store, &sink);
+    }
+}
+
+#[test]
+fn a_file_that_grows_is_named_and_copied_again_by_update() {
+    changed_in_the_middle(
+        |victim| File::options().append(true).open(victim).unwrap().write_all(&[1; 100]).unwrap(),
+        &[&[], &["--print-hash", "--hash-type=md5"]],
+    );
+}
+
+#[test]
+fn a_file_that_shrinks_is_named_and_copied_again_by_update() {
+    changed_in_the_middle(
+        |victim| File::options().write(true).open(victim).unwrap().set_len(3 * MIB).unwrap(),
+        &WAYS[1..4],
+    );
+}
+
+#[test]
+fn a_file_that_is_emptied_is_named_and_copied_again_by_update() {
+    changed_in_the_middle(
+        |victim| File::options().write(true).open(victim).unwrap().set_len(0).unwrap(),
+        &[&["--double-buffer"], &["--direct-read"]],
+    );
+}
+
+#[test]
+fn a_file_that_is_rewritten_in_place_is_named_and_copied_again_by_update() {
+    changed_in_the_middle(
+        |victim| File::options().write(true).open(victim).unwrap().write_all_at(b"new", 0).unwrap(),
+        &[&[], &["--verify"], &["--sparse=always"]],
+    );
+}
+
+#[test]
+fn a_file_whose_name_is_given_to_another_is_copied_as_it_was_opened() {
+    let Some(bed) = FaultBed::new(&format!("*victim read .. delay {HOLD} times 1")) else { return };
+    let [store, view, sink] = ["store/tree", "view/tree", "sink"].map(|name| bed.path(name));
+    bed.tree(6 * MIB);
+    let running = start([Path::new("cp"), "-aT".as_ref(), &view, &sink]);
+    bed.held();
+    fs::write(store.join("new"), noise(5 * MIB)).unwrap();
+    fs::rename(store.join("new"), store.join("victim")).unwrap();
+    running.end().is_fine();
+    // No mixture of the two.
+    assert!(fs::read(sink.join("victim")).unwrap() == noise(6 * MIB));
+    haul([Path::new("cp"), "-aT".as_ref(), "--update".as_ref(), &view, &sink]).is_fine();
+    assert!(fs::read(sink.join("victim")).unwrap() == noise(5 * MIB));
+}
+
+#[test]
+fn a_file_that_loses_its_name_is_copied_as_it_was_opened() {
+    let Some(bed) = FaultBed::new(&format!("*victim read .. delay {HOLD} times 1")) else { return };
+    let [store, view, sink] = ["store/tree", "view/tree", "sink"].map(|name| bed.path(name));
+    bed.tree(6 * MIB);
+    let running = start([Path::new("cp"), "-aT".as_ref(), &view, &sink]);
+    bed.held();
+    fs::remove_file(store.join("victim")).unwrap();
+    running.end().is_fine();
+    assert!(fs::read(sink.join("victim")).unwrap() == noise(6 * MIB));
+    others_are_whole(&store, &sink);
+}
+
+#[test]
+fn a_part_of_a_file_that_shrinks_is_no_success_either() {
+    let Some(bed) = FaultBed::new(&format!("victim read .. delay {HOLD} times 1")) else { return };
+    let [victim, view, sink] = ["store/victim", "view/victim", "sink"].map(|name| bed.path(name));
+    write_old(&victim, &noise(6 * MIB));
+    write_old(&sink, &noise(7 * MIB));
+    let options = ["cp", "-p", "--offset=1M", "--length=4M"].map(Path::new);
+    let running = start(options.into_iter().chain([&*view, &*sink]));
+    bed.held();
+    File::options().write(true).open(&victim).unwrap().set_len(2 * MIB).unwrap();
+    running.end().failed_with(&["view/victim", "changed"]);
+    assert_unfinished(&sink);
+    assert!(fs::read(&sink).unwrap()[5 << 20..] == noise(7 * MIB)[5 << 20..], "what was not asked for stays");
+}
+
+#[test]
+fn a_file_that_changed_only_before_its_copy_is_fine() {
+    let Some(bed) = FaultBed::new(&format!("*victim open .. delay {HOLD} times 1")) else { return };
+    let [victim, view, sink] = ["store/victim", "view/victim", "sink"].map(|name| bed.path(name));
+    write_old(&victim, &noise(MIB));
+    let running = start([Path::new("cp"), "-p".as_ref(), &view, &sink]);
+    bed.held();
+    File::options().append(true).open(&victim).unwrap().write_all(b"more").unwrap();
+    running.end().is_fine();
+    assert_same_file(&victim, &sink);
+}

@@ -1,0 +1,228 @@
+//! Signals in the middle of a copy.
+
+use super::bed::{
+    FaultBed, HOLD, Running, assert_same_file, assert_same_tree, assert_unfinished, haul, noise, start,
+    tree_with_victim, write_old,
+};
+use rustix::fs::{CWD, Mode, mkfifoat};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+
+/// A copy of two trees by two workers: `near`, on storage that answers, and `view/tree`, whose victim is held.
+/// Given once all files of `near` are through.
+fn held_in_the_middle(bed: &FaultBed, way: &[&str]) -> (Running, PathBuf) {
+    let (near, sink) = (bed.path("near"), bed.path("sink"));
+    tree_with_victim(&near, MIB);
+    bed.tree(6 * MIB);
+    fs::create_dir_all(&sink).unwrap();
+    let options = ["cp", "-a", "--threads=2"].iter().chain(way).map(Path::new);
+    let running = start(options.chain([&*near, &*bed.path("view/tree"), &*sink]));
+    let held = bed.held();
+    assert_eq!(held, Path::new("tree/victim"));
+    wait_for(|| ["a", "b", "dir/c", "dir/d", "z", "victim"].iter().all(|name| {
+        let mtime = |root: &Path| fs::metadata(root.join(name)).map(|meta| meta.mtime()).ok();
+        mtime(&sink.join("near")) == mtime(&near)
+    }));
+    (running, sink)
+}
+
+fn wait_for(done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it never comes");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn hold_the_victim() -> String {
+    format!("tree/victim read 1048576.. delay {HOLD} times 1")
+}
+
+/// The second run completes what the first one left.
+#[track_caller]
+fn update_completes(bed: &FaultBed, sink: &Path) {
+    bed.rules("");
+    let args = ["cp", "-a", "--update"].map(Path::new).into_iter();
+    haul(args.chain([&*bed.path("near"), &*bed.path("view/tree"), sink])).is_fine();
+    assert_same_tree(&bed.path("near"), &sink.join("near"));
+    assert_same_tree(&bed.path("store/tree"), &sink.join("tree"));
+}
+
+fn stopped_by(signal: Signal, way: &[&str]) {
+    let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
+    let (running, sink) = held_in_the_middle(&bed, way);
+    running.signal(signal);
+    let ended = running.end();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    for words in ["sink/tree/victim' is not complete", "--update"] {
+        assert!(ended.stderr.contains(words), "{words}: {ended:?}");
+    }
+    assert!(!sink.join("tree/victim").exists(), "a new file that was cut off is removed");
+    for name in ["a", "b", "dir/c", "dir/d", "z", "victim"] {
+        assert_same_file(&bed.path("near").join(name), &sink.join("near").join(name));
+    }
+    update_completes(&bed, &sink);
+}
+
+#[test]
+fn ctrl_c_keeps_finished_files_removes_the_one_cut_off_and_says_how_to_go_on() {
+    stopped_by(Signal::INT, &[]);
+}
+
+#[test]
+fn a_request_to_terminate_does_the_same() {
+    stopped_by(Signal::TERM, &["--print-hash", "--hash-type=md5"]);
+}
+
+#[test]
+fn a_file_of_many_objects_is_cut_off_as_a_whole() {
+    stopped_by(Signal::INT, &["--split-size=1M", "--verify"]);
+}
+
+#[test]
+fn ctrl_c_leaves_an_overwritten_file_marked_as_not_complete() {
+    let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
+    fs::create_dir_all(bed.path("sink/tree")).unwrap();
+    write_old(&bed.path("sink/tree/victim"), b"what was there");
+    let (running, sink) = held_in_the_middle(&bed, &[]);
+    running.signal(Signal::INT);
+    let ended = running.end();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert_unfinished(&sink.join("tree/victim"));
+    update_completes(&bed, &sink);
+}
+
+#[test]
+fn ctrl_c_between_files_leaves_no_half_made_one() {
+    let Some(bed) = FaultBed::new(&format!("tree/* open .. delay {HOLD} after 3 times 1")) else { return };
+    fs::create_dir(bed.path("store/tree")).unwrap();
+    for number in 0..300 {
+        write_old(&bed.path(&format!("store/tree/f{number}")), &noise(number));
+    }
+    let sink = bed.path("sink");
+    let running = start(["cp", "-aT", "--threads=1"].map(Path::new).into_iter().chain([&*bed.path("view/tree"), &*sink]));
+    bed.held();
+    running.signal(Signal::INT);
+    let ended = running.end();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    let made: Vec<PathBuf> = fs::read_dir(&sink).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(made.len() < 300, "it stopped");
+    for path in made {
+        assert_same_file(&bed.path("store/tree").join(path.file_name().unwrap()), &path);
+    }
+    haul(["cp", "-aTu"].map(Path::new).into_iter().chain([&*bed.path("view/tree"), &*sink])).is_fine();
+    assert_same_tree(&bed.path("store/tree"), &sink);
+}
+
+/// A copy out of a pipe whose writer holds it open and says nothing more.
+fn waiting_for_a_pipe() -> (tempfile::TempDir, File, Running) {
+    let home = tempfile::tempdir().unwrap();
+    let (fifo, sink) = (home.path().join("fifo"), home.path().join("sink"));
+    mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+    let running = start([Path::new("cp"), &fifo, &sink]);
+    let mut writer = File::options().write(true).open(&fifo).unwrap();
+    writer.write_all(b"some").unwrap();
+    wait_for(|| fs::read(&sink).is_ok_and(|bytes| bytes == b"some"));
+    (home, writer, running)
+}
+
+#[test]
+fn a_second_ctrl_c_ends_a_copy_that_waits_for_something_at_once() {
+    let (home, writer, running) = waiting_for_a_pipe();
+    running.signal(Signal::INT);
+    // Two signals that come together are one.
+    thread::sleep(Duration::from_millis(100));
+    running.signal(Signal::INT);
+    assert_eq!(running.end().code, Some(130));
+    drop((writer, home));
+}
+
+#[test]
+fn ctrl_c_stops_a_stream_as_soon_as_something_comes() {
+    let (home, mut writer, running) = waiting_for_a_pipe();
+    running.signal(Signal::INT);
+    thread::sleep(Duration::from_millis(100));
+    // It may have ended already.
+    let _ = writer.write_all(b"more");
+    let ended = running.end();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(!home.path().join("sink").exists());
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_can_be_left_by_ctrl_c() {
+    let home = tempfile::tempdir().unwrap();
+    let (source, fifo) = (home.path().join("source"), home.path().join("fifo"));
+    mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+    fs::write(&source, noise(MIB)).unwrap();
+    let running = start([Path::new("cp"), &source, &fifo]);
+    let mut reader = File::open(&fifo).unwrap();
+    reader.read_exact(&mut [0; 10]).unwrap();
+    for _ in 0..2 {
+        running.signal(Signal::INT);
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(running.end().code, Some(130));
+}
+
+#[test]
+fn a_copy_that_was_killed_is_not_left_looking_finished() {
+    let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
+    let (running, sink) = held_in_the_middle(&bed, &[]);
+    running.signal(Signal::KILL);
+    assert_eq!(running.end().code, None);
+    for (root, copy) in [("near", "near"), ("store/tree", "tree")] {
+        for name in ["a", "b", "dir/c", "dir/d", "z", "victim"] {
+            let [source, sink] = [bed.path(root).join(name), sink.join(copy).join(name)];
+            let mtime = |path: &Path| fs::metadata(path).map(|meta| (meta.mtime(), meta.mtime_nsec())).ok();
+            if mtime(&source) == mtime(&sink) {
+                assert_same_file(&source, &sink);
+            }
+        }
+    }
+    let mtime = |path: PathBuf| fs::metadata(path).map(|meta| meta.mtime()).ok();
+    assert_ne!(mtime(sink.join("tree/victim")), mtime(bed.path("store/tree/victim")));
+    bed.rules("");
+    let args = ["cp", "-a"].map(Path::new).into_iter();
+    haul(args.chain([&*bed.path("near"), &*bed.path("view/tree"), &*sink])).is_fine();
+    assert_same_tree(&bed.path("store/tree"), &sink.join("tree"));
+}
+
+#[test]
+fn an_interrupted_job_says_so_in_json_too() {
+    let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
+    let (running, _) = held_in_the_middle(&bed, &["--json"]);
+    running.signal(Signal::INT);
+    let ended = running.end();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    let last: serde_json::Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["event"], &last["interrupted"]), (&"summary".into(), &true.into()), "{last}");
+}
+
+#[test]
+fn a_shell_sees_that_a_job_was_interrupted() {
+    let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
+    bed.tree(6 * MIB);
+    let line = format!(
+        "'{}' cp -aT '{}' '{}' & echo $! > '{}'; wait $!; echo $?",
+        super::bed::HAUL,
+        bed.path("view/tree").display(),
+        bed.path("sink").display(),
+        bed.path("pid").display(),
+    );
+    // A shell without job control starts its background jobs with SIGINT ignored; TERM is not.
+    let running = Running::new(Command::new("sh").args(["-c", &line]));
+    bed.held();
+    let pid: i32 = fs::read_to_string(bed.path("pid")).unwrap().trim().parse().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    let ended = running.end();
+    assert_eq!(ended.stdout.trim(), "130", "{ended:?}");
+}

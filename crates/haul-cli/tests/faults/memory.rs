@@ -1,0 +1,84 @@
+//! Memory does not grow with the number of files nor with their length. The bound is coarse: one more kilobyte a
+//! file would break it.
+
+use super::bed::{Ended, haul};
+use haul_lab::dataset::DataSet;
+use std::fs::{self, File};
+use std::path::Path;
+use tempfile::TempDir;
+
+const MIB_IN_KIB: u64 = 1024;
+
+#[track_caller]
+fn assert_small(what: &str, ended: &Ended) {
+    ended.is_fine();
+    assert!(ended.peak_kib > 0, "{what} was over before it could be looked at");
+    assert!(ended.peak_kib < 64 * MIB_IN_KIB, "{what} took {} KiB", ended.peak_kib);
+}
+
+/// Copies and hashes a tree of 20,000 files.
+fn copy_and_sum(what: &str, source: &Path, home: &TempDir) {
+    let sink = home.path().join("sink");
+    assert_small(&format!("cp of {what}"), &haul([Path::new("cp"), "-aT".as_ref(), source, &sink]));
+    let sum = haul([Path::new("sum"), "-a".as_ref(), "blake3".as_ref(), "-r".as_ref(), &sink]);
+    assert_eq!(sum.stdout.lines().count(), 20_000);
+    assert_small(&format!("sum of {what}"), &sum);
+    let again = haul([Path::new("cp"), "-aTu".as_ref(), "--print-hash".as_ref(), source, &sink]);
+    assert_small(&format!("cp -u of {what}"), &again);
+    assert_eq!(again.stdout, "", "nothing was left to copy");
+}
+
+#[test]
+fn twenty_thousand_files_in_one_directory_take_little_memory() {
+    let home = tempfile::tempdir().unwrap();
+    let source = home.path().join("source");
+    DataSet::Uniform { files: 20_000, bytes: 1 }.build(&source, 1, 1).unwrap();
+    copy_and_sum("a flat tree", &source, &home);
+}
+
+#[test]
+fn twenty_thousand_files_in_nested_directories_take_little_memory() {
+    let home = tempfile::tempdir().unwrap();
+    let source = home.path().join("source");
+    for number in 0..2000 {
+        let dir = source.join(format!("a{}/b{}/c{}/d{number}", number % 4, number / 4 % 10, number / 40 % 10));
+        fs::create_dir_all(&dir).unwrap();
+        for file in 0..10 {
+            fs::write(dir.join(format!("f{file}")), b"x").unwrap();
+        }
+    }
+    copy_and_sum("a nested tree", &source, &home);
+}
+
+#[test]
+fn long_files_take_little_memory() {
+    let home = tempfile::tempdir().unwrap();
+    let (source, sink) = (home.path().join("source"), home.path().join("sink"));
+    File::create(&source).unwrap().set_len(3 << 30).unwrap();
+    let paths = [&*source, &*sink];
+    for options in [&["--sparse=always"][..], &["--print-hash", "--hash-type=blake3"]] {
+        let args = ["cp"].iter().chain(options).map(Path::new).chain(paths);
+        assert_small(&format!("cp {options:?}"), &haul(args));
+    }
+    for algorithm in ["blake3", "crc32c", "blake3,crc32,xxh3-64"] {
+        let ended = haul(["sum", "-a", algorithm].map(Path::new).into_iter().chain([&*source]));
+        assert_small(&format!("sum -a {algorithm}"), &ended);
+    }
+}
+
+#[test]
+fn hundreds_of_files_larger_than_an_object_take_little_memory() {
+    let home = tempfile::tempdir().unwrap();
+    let (source, sink) = (home.path().join("source"), home.path().join("sink"));
+    fs::create_dir(&source).unwrap();
+    for number in 0..400 {
+        File::create(source.join(format!("f{number}"))).unwrap().set_len((5 << 20) + number).unwrap();
+    }
+    for options in [&["--threads=8"][..], &["--threads=8", "--verify"]] {
+        let args = ["cp", "-aT"].iter().chain(options).map(Path::new).chain([&*source, &*sink]);
+        let ended = haul(args);
+        ended.is_fine();
+        assert!(ended.peak_kib < 64 * MIB_IN_KIB, "{options:?} took {} KiB", ended.peak_kib);
+        fs::remove_dir_all(&sink).unwrap();
+    }
+}

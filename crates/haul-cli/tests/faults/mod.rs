@@ -1,0 +1,13 @@
+//! The command where things go wrong: storage that fails, lies and fills up, sources that move while they are
+//! read, signals, and the bounds of memory. Every run of the binary is bounded in time.
+
+mod bed;
+mod changing;
+mod failing;
+mod full;
+mod interrupted;
+mod memory;
+mod permission;
+mod progress;
+mod vanishing;
+mod verify;

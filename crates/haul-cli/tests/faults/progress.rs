@@ -1,0 +1,139 @@
+//! What is told while a copy runs: a bar on a terminal, nothing in a pipe, events for programs.
+
+use super::bed::{FaultBed, HAUL, Running, haul, noise, start, write_old};
+use haul_lab::needs::{Need, met_or_skip};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+
+/// A tree whose copy takes some seconds.
+fn slow() -> Option<FaultBed> {
+    let bed = FaultBed::new("*victim read 2097152.. delay 1200 times 2")?;
+    bed.tree(5 * MIB);
+    Some(bed)
+}
+
+#[test]
+fn nothing_is_drawn_in_a_pipe_however_long_it_takes() {
+    let Some(bed) = slow() else { return };
+    let args = [Path::new("cp"), "-aT".as_ref(), "--progress".as_ref(), &bed.path("view/tree"), &bed.path("sink")];
+    let ended = start(args).end();
+    ended.is_fine();
+    assert_eq!(ended.stdout, "");
+}
+
+/// Runs a command line on a terminal of its own; what it wrote there.
+fn on_a_terminal(line: &str) -> (Option<i32>, String) {
+    let mut script = Command::new("script");
+    script.args(["-qec", line, "/dev/null"]).env("TERM", "xterm").env("COLUMNS", "120");
+    let ended = Running::new(&mut script).end();
+    (ended.code, ended.stdout)
+}
+
+fn copy_line(options: &str, bed: &FaultBed) -> String {
+    let [view, sink] = ["view/tree", "sink"].map(|name| bed.path(name));
+    format!("stty cols 120; exec '{HAUL}' cp -aT {options} '{}' '{}'", view.display(), sink.display())
+}
+
+#[test]
+fn a_terminal_is_shown_files_bytes_and_rate() {
+    if !met_or_skip(&[Need::Program("script")]) {
+        return;
+    }
+    let Some(bed) = slow() else { return };
+    let (code, drawn) = on_a_terminal(&copy_line("--progress --threads=1", &bed));
+    assert_eq!(code, Some(0), "{drawn:?}");
+    for part in [" files", "MiB", "/s"] {
+        assert!(drawn.contains(part), "no {part:?} in {drawn:?}");
+    }
+    // The sums at the end of the walk: six files, a little over five mebibytes.
+    assert!(drawn.contains("/6 files") && drawn.contains("/5.1 MiB"), "{drawn:?}");
+}
+
+#[test]
+fn short_work_draws_nothing_on_a_terminal() {
+    if !met_or_skip(&[Need::Program("script")]) {
+        return;
+    }
+    let Some(bed) = slow() else { return };
+    bed.rules("");
+    let (code, drawn) = on_a_terminal(&copy_line("--progress", &bed));
+    assert_eq!((code, drawn.trim()), (Some(0), ""));
+}
+
+#[test]
+fn errors_stand_on_lines_of_their_own_beside_the_bar() {
+    if !met_or_skip(&[Need::Program("script")]) {
+        return;
+    }
+    let Some(bed) = slow() else { return };
+    bed.rules("*victim read 2097152.. delay 1200 times 2\n*victim read 4194304.. errno EIO");
+    let (code, drawn) = on_a_terminal(&copy_line("--progress --threads=1", &bed));
+    assert_eq!(code, Some(1), "{drawn:?}");
+    assert!(drawn.contains(" files"), "{drawn:?}");
+    assert!(drawn.contains("error reading") && drawn.contains("Input/output error"), "{drawn:?}");
+}
+
+/// Each line of standard output as JSON.
+#[track_caller]
+fn events(stdout: &str) -> Vec<Value> {
+    stdout.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+#[test]
+fn events_are_one_json_object_a_line_whatever_names_hold() {
+    let home = tempfile::tempdir().unwrap();
+    let (source, sink) = (home.path().join("source"), home.path().join("sink"));
+    fs::create_dir(&source).unwrap();
+    for name in [&b"plain"[..], b"new\nline", b"quote\"\\", b"not \xff utf-8", b"\x1b[31mred"] {
+        write_old(&source.join(OsStr::from_bytes(name)), &noise(100_000));
+    }
+    let options = ["cp", "-aTv", "--json", "--print-hash", "--hash-type=blake3"].map(Path::new);
+    let ended = haul(options.into_iter().chain([&*source, &*sink]));
+    ended.is_fine();
+    let events = events(&ended.stdout);
+    let count = |kind: &str| events.iter().filter(|event| event["event"] == kind).count();
+    assert_eq!((count("file"), count("hash"), count("summary")), (5, 5, 1), "{}", ended.stdout);
+    assert_eq!(events.len(), 11 + count("made"));
+    let last = events.last().unwrap();
+    assert_eq!(last["event"], "summary");
+    assert_eq!((&last["files"], &last["bytes"], &last["failures"]), (&5.into(), &500_000.into(), &0.into()));
+    let plain = events.iter().find(|event| {
+        event["event"] == "file" && event["source"].as_str().is_some_and(|name| name.ends_with("/plain"))
+    });
+    assert_eq!(plain.unwrap()["bytes"], 100_000);
+}
+
+#[test]
+fn failures_are_events_too_and_the_summary_counts_them() {
+    let Some(bed) = FaultBed::new("*victim read .. errno EIO") else { return };
+    bed.tree(MIB);
+    let args = ["cp", "-aT", "--json"].map(Path::new).into_iter();
+    let ended = haul(args.chain([&*bed.path("view/tree"), &*bed.path("sink")]));
+    ended.failed_with(&["error reading", "victim"]);
+    let events = events(&ended.stdout);
+    let errors: Vec<&Value> = events.iter().filter(|event| event["event"] == "error").collect();
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0]["message"].as_str().unwrap().contains("victim"));
+    assert_eq!(events.last().unwrap()["failures"], 1);
+}
+
+#[test]
+fn output_that_cannot_be_written_fails_the_job() {
+    let Ok(full) = fs::File::options().write(true).open("/dev/full") else {
+        return eprintln!("skipped: no /dev/full here");
+    };
+    let home = tempfile::tempdir().unwrap();
+    let (source, sink) = (home.path().join("source"), home.path().join("sink"));
+    fs::write(&source, b"bytes").unwrap();
+    let output =
+        Command::new(HAUL).args(["cp", "--print-hash"]).args([&source, &sink]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("No space left on device"), "{output:?}");
+    assert_eq!(fs::read(&sink).unwrap(), b"bytes", "the copy itself is whole");
+}

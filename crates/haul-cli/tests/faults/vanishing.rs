@@ -1,0 +1,110 @@
+//! Entries that are gone, or something else, when their turn comes.
+
+use super::bed::{FaultBed, HOLD, noise, start, write_old};
+use rustix::fs::{CWD, Mode, mkfifoat};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// A directory with two files. One worker is held while it opens the first; the name of the other is given.
+fn held_at_one_of_two(bed: &FaultBed) -> (super::bed::Running, PathBuf, String) {
+    for name in ["one", "two"] {
+        fs::create_dir_all(bed.path("store/tree")).unwrap();
+        write_old(&bed.path("store/tree").join(name), &noise(1000));
+    }
+    let sink = bed.path("sink");
+    let args = [Path::new("cp"), "-aT".as_ref(), "--threads=1".as_ref(), &bed.path("view/tree"), &sink];
+    let running = start(args);
+    let held = bed.held();
+    let other = if held.ends_with("one") { "two" } else { "one" };
+    (running, sink, other.to_owned())
+}
+
+fn bed() -> Option<FaultBed> {
+    FaultBed::new(&format!("tree/* open .. delay {HOLD} times 1"))
+}
+
+/// The file that was held is whole, whatever became of the other.
+#[track_caller]
+fn the_held_one_is_whole(sink: &Path, other: &str) {
+    let held = if other == "one" { "two" } else { "one" };
+    assert!(fs::read(sink.join(held)).unwrap() == noise(1000));
+}
+
+#[test]
+fn a_file_that_vanished_is_named_and_the_rest_is_copied() {
+    let Some(bed) = bed() else { return };
+    let (running, sink, other) = held_at_one_of_two(&bed);
+    fs::remove_file(bed.path("store/tree").join(&other)).unwrap();
+    let ended = running.end();
+    ended.failed_with(&[&format!("view/tree/{other}'"), "No such file or directory"]);
+    assert_eq!(ended.complaints(), 1, "{ended:?}");
+    assert!(!sink.join(&other).exists());
+    the_held_one_is_whole(&sink, &other);
+}
+
+#[test]
+fn a_file_that_became_a_link_is_not_followed() {
+    let Some(bed) = bed() else { return };
+    fs::write(bed.path("secret"), b"secret").unwrap();
+    let (running, sink, other) = held_at_one_of_two(&bed);
+    let path = bed.path("store/tree").join(&other);
+    fs::remove_file(&path).unwrap();
+    symlink(bed.path("secret"), &path).unwrap();
+    let ended = running.end();
+    // Either it was met as the link that it is now, or refused; never copied through.
+    let copied = fs::symlink_metadata(sink.join(&other)).ok();
+    assert!(copied.as_ref().is_none_or(|meta| meta.is_symlink()), "{ended:?}");
+    assert_eq!(ended.code, Some(i32::from(copied.is_none())), "{ended:?}");
+    the_held_one_is_whole(&sink, &other);
+}
+
+#[test]
+fn a_file_that_became_a_pipe_does_not_hold_the_copy() {
+    let Some(bed) = bed() else { return };
+    let (running, sink, other) = held_at_one_of_two(&bed);
+    let path = bed.path("store/tree").join(&other);
+    fs::remove_file(&path).unwrap();
+    mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+    let ended = running.end();
+    assert!(ended.code.is_some(), "{ended:?}");
+    assert!(fs::symlink_metadata(sink.join(&other)).is_ok_and(|meta| !meta.is_file()) || ended.code == Some(1));
+    the_held_one_is_whole(&sink, &other);
+}
+
+#[test]
+fn a_directory_that_became_a_link_is_not_entered() {
+    let Some(bed) = FaultBed::new(&format!("tree/* list .. delay {HOLD} times 1")) else { return };
+    fs::create_dir(bed.path("outside")).unwrap();
+    fs::write(bed.path("outside/secret"), b"secret").unwrap();
+    for name in ["one", "two"] {
+        fs::create_dir_all(bed.path("store/tree").join(name)).unwrap();
+    }
+    let sink = bed.path("sink");
+    let args = [Path::new("cp"), "-aT".as_ref(), "--threads=1".as_ref(), &bed.path("view/tree"), &sink];
+    let running = start(args);
+    let held = bed.held();
+    let other = if held.ends_with("one") { "two" } else { "one" };
+    let path = bed.path("store/tree").join(other);
+    fs::remove_dir(&path).unwrap();
+    symlink(bed.path("outside"), &path).unwrap();
+    let ended = running.end();
+    assert!(ended.code.is_some(), "{ended:?}");
+    let is_dir = fs::symlink_metadata(sink.join(other)).is_ok_and(|meta| meta.is_dir());
+    assert!(!(is_dir && sink.join(other).join("secret").exists()), "{ended:?}");
+}
+
+#[test]
+fn operands_that_are_not_there_are_named_and_the_others_copied() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    fs::create_dir(at("sink")).unwrap();
+    for name in ["a", "c"] {
+        fs::write(at(name), name).unwrap();
+    }
+    let ended = super::bed::haul([Path::new("cp"), &at("a"), &at("b"), &at("c"), &at("sink")]);
+    ended.failed_with(&["cannot stat", "/b'", "No such file or directory"]);
+    for name in ["a", "c"] {
+        assert_eq!(fs::read_to_string(at("sink").join(name)).unwrap(), name);
+    }
+}

@@ -1,0 +1,102 @@
+//! Storage that lies: `--verify` sees what an ordinary copy can't.
+
+use super::bed::{FaultBed, assert_same_tree, assert_unfinished, haul, others_are_whole, tree_with_victim};
+use std::fs;
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+
+/// Ways of moving that take other paths to the comparison; objects of 1 MiB.
+const VERIFYING: [&[&str]; 6] = [
+    &["--verify", "--split-size=1M"],
+    &["--verify", "--split-size=1M", "--threads=1"],
+    &["--verify", "--split-size=1M", "--print-hash", "--hash-type=md5"],
+    &["--verify", "--split-size=1M", "--print-hash", "--hash-type=crc32", "--threads=4"],
+    &["--verify", "--split-size=1M", "--sparse=always"],
+    &["--verify", "--split-size=1M", "--double-buffer"],
+];
+
+/// Copies a tree into storage that damages the victim, in each way. The object that is damaged is named by its
+/// range; then the storage is well again, and `--update` brings the file anew.
+fn damage_is_found(rule: &str, range: &str) {
+    let Some(bed) = FaultBed::new("") else { return };
+    let source = bed.path("source");
+    tree_with_victim(&source, 4 * MIB + 7);
+    for (number, way) in VERIFYING.iter().enumerate() {
+        let [sink, stored] = ["view", "store"].map(|side| bed.path(&format!("{side}/sink{number}")));
+        bed.rules(rule);
+        let copy = |options: &[&str]| haul(["cp", "-aT"].iter().chain(options).map(Path::new).chain([&*source, &*sink]));
+        let ended = copy(way);
+        ended.failed_with(&["/victim' differs from ", &format!("in bytes {range}")]);
+        assert_eq!(ended.complaints(), 1, "{way:?}: {ended:?}");
+        others_are_whole(&source, &stored);
+        assert_unfinished(&stored.join("victim"));
+        assert!(!ended.stdout.contains("victim"), "{ended:?}");
+
+        bed.rules("");
+        copy(&["--update", "--verify"]).is_fine();
+        assert_same_tree(&source, &stored);
+    }
+}
+
+#[test]
+fn a_bit_flipped_on_its_way_to_storage_is_found() {
+    damage_is_found("*victim write .. flip 2500000.3", "2097152-3145728");
+}
+
+#[test]
+fn a_write_that_was_only_said_to_be_done_is_found() {
+    damage_is_found("*victim write 1048576..2097152 drop", "1048576-2097152");
+}
+
+#[test]
+fn a_last_write_that_was_only_said_to_be_done_is_found() {
+    damage_is_found("*victim write 4194304.. drop", "4194304-4194311");
+}
+
+#[test]
+fn a_bit_flipped_when_the_copy_is_read_is_found() {
+    damage_is_found("*victim read .. flip 3145728.7", "3145728-4194304");
+}
+
+#[test]
+fn a_copy_that_cannot_be_read_back_is_no_success() {
+    let Some(bed) = FaultBed::new("*victim read 1048576..1052672 errno EIO") else { return };
+    let source = bed.path("source");
+    tree_with_victim(&source, 4 * MIB + 7);
+    for (number, way) in VERIFYING.iter().enumerate() {
+        let sink = bed.path(&format!("view/sink{number}"));
+        let ended = haul(["cp", "-aT"].iter().chain(*way).map(Path::new).chain([&*source, &*sink]));
+        ended.failed_with(&[&format!("sink{number}/victim"), "Input/output error"]);
+        others_are_whole(&source, &sink);
+        assert_unfinished(&sink.join("victim"));
+    }
+}
+
+#[test]
+fn without_comparison_the_same_damage_goes_unseen() {
+    let Some(bed) = FaultBed::new("*victim write .. flip 2500000.3") else { return };
+    let source = bed.path("source");
+    tree_with_victim(&source, 4 * MIB);
+    let sink = bed.path("view/sink");
+    haul([Path::new("cp"), "-aT".as_ref(), &source, &sink]).is_fine();
+    let [source, stored] = [source, bed.path("store/sink")].map(|root| fs::read(root.join("victim")).unwrap());
+    let differing: Vec<usize> = (0..source.len()).filter(|&at| source[at] != stored[at]).collect();
+    assert_eq!(differing, [2_500_000], "the fault is real");
+}
+
+#[test]
+fn what_comes_from_a_pipe_is_compared_too() {
+    let Some(bed) = FaultBed::new("sink write .. flip 300000.1") else { return };
+    let source = bed.path("source");
+    fs::write(&source, super::bed::noise(MIB)).unwrap();
+    let line = format!(
+        "cat '{}' | '{}' cp --verify /dev/stdin '{}'",
+        source.display(),
+        super::bed::HAUL,
+        bed.path("view/sink").display()
+    );
+    let ended = super::bed::Running::new(std::process::Command::new("sh").args(["-c", &line])).end();
+    ended.failed_with(&["sink' differs from ", "in bytes "]);
+    assert_unfinished(&bed.path("store/sink"));
+}

@@ -1,0 +1,160 @@
+//! Forms of output, ranges, lists of files, and failures of the output itself.
+
+use super::{good, ours, run, words};
+use std::fs::{self, File};
+use std::process::Stdio;
+
+#[test]
+fn several_digests_come_from_one_read() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f"), "123456789").unwrap();
+    let out = good("haul sum", dir.path(), &["-a", "crc32,crc32c", "-a", "crc64nvme,crc16,adler32", "f"], b"");
+    let expected = "CRC32 (f) = cbf43926\nCRC32C (f) = e3069283\nCRC64NVME (f) = ae8b14860a799888\n\
+                    CRC16 (f) = 906e\nADLER32 (f) = 091e01de\n";
+    assert_eq!(out, expected);
+    let piped = good("haul sum", dir.path(), &["-a", "crc32", "--untagged"], b"123456789");
+    assert_eq!(piped, "cbf43926  -\n");
+    let base64 = good("haul sum", dir.path(), &["-a", "crc32", "--base64", "--no-names", "f"], b"");
+    assert_eq!(base64, "y/Q5Jg==\n");
+}
+
+#[test]
+fn json_tells_path_size_and_digests() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f"), "123456789").unwrap();
+    let out = good("haul sum", dir.path(), &["--json", "-a", "crc32,adler32", "f"], b"");
+    let expected = "{\"path\":\"f\",\"size\":9,\"digests\":{\"adler32\":\"091e01de\",\"crc32\":\"cbf43926\"}}\n";
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn directories_are_walked_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["z", "a/2", "a/10", "b/c/d"] {
+        let path = dir.path().join("t").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, name).unwrap();
+    }
+    let out = good("haul sum", dir.path(), &["-r", "-a", "crc32", "t/", "t/z"], b"");
+    let names: Vec<&str> = out.lines().map(|line| &line[10..]).collect();
+    assert_eq!(names, ["t/a/10", "t/a/2", "t/b/c/d", "t/z", "t/z"]);
+}
+
+#[test]
+fn names_come_from_lists() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a b"), "1").unwrap();
+    fs::write(dir.path().join("new\nline"), "2").unwrap();
+    fs::write(dir.path().join("list"), "a b\n\na b").unwrap();
+    let by_list = good("haul sum", dir.path(), &["--files-from", "list"], b"");
+    assert_eq!(by_list.lines().count(), 2);
+    let by_nul = good("haul sum", dir.path(), &["-0", "--files-from=-"], b"new\nline\0a b\0");
+    assert_eq!(by_nul, good("haul sum", dir.path(), &["new\nline", "a b"], b""));
+    let long = [vec![b'x'; 70_000], b"\na b\n".to_vec()].concat();
+    let (status, out, err) = run(ours("haul sum", dir.path()), &words(&["--files-from=-"]), &long);
+    assert_eq!((status, err.as_str()), (Some(1), "haul sum: -:1: line is too long\n"));
+    assert_eq!(out, good("haul sum", dir.path(), &["a b"], b""));
+    let (status, _, err) = run(ours("haul sum", dir.path()), &words(&["--files-from=nope"]), b"");
+    assert_eq!((status, err.as_str()), (Some(1), "haul sum: nope: No such file or directory\n"));
+}
+
+#[test]
+fn msums_batches_name_files_and_ranges() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a b"), "0123456789").unwrap();
+    let input = b"a%20b\na%20b 2-5,0-10\nbad%zz\na%20b 5-5\n";
+    let (status, out, err) = run(ours("msum", dir.path()), &words(&["--read-stdin"]), input);
+    let whole = "781e5e245d69b566979b86e28d23f2c7  a b\n";
+    assert_eq!(out, format!("{whole}#mutil#2-5#289dff07669d7a23de0ef88d2f7129e7  a b\n{whole}"));
+    let complaint = "not of the form FILE START-END,...";
+    assert_eq!((status, err), (Some(1), format!("msum: -:3: {complaint}\nmsum: -:4: {complaint}\n")));
+}
+
+#[test]
+fn trees_have_the_digest_of_their_definition() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes: Vec<u8> = (0..5 << 10).map(|n| (n >> 3) as u8).collect();
+    fs::write(dir.path().join("f"), &bytes).unwrap();
+    let hash = |bytes: &[u8]| {
+        fs::write(dir.path().join("part"), bytes).unwrap();
+        let text = good("haul sum", dir.path(), &["-a", "sha1", "part"], b"");
+        (0..20).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect::<Vec<u8>>()
+    };
+    let leaves: Vec<Vec<u8>> = bytes.chunks(1 << 10).map(hash).collect();
+    let pair = |left: &[u8], right: &[u8]| hash(&[left, right].concat());
+    let left = pair(&pair(&leaves[0], &leaves[1]), &pair(&leaves[2], &leaves[3]));
+    let root: String = pair(&left, &leaves[4]).iter().map(|byte| format!("{byte:02x}")).collect();
+    let expected = format!("#mutil##{root}  f\n");
+    assert_eq!(good("haul sum", dir.path(), &["-a", "sha1", "--tree=1K", "f"], b""), expected);
+    let msum = ["--hash-type=sha1", "--hash-leaf-size=1", "--split-size=1", "f"];
+    assert_eq!(good("msum", dir.path(), &msum, b""), expected);
+    assert_eq!(good("haul sum", dir.path(), &["-a", "sha1", "--tree=1K"], &bytes), expected.replace(" f", " -"));
+}
+
+#[test]
+fn values_of_blocks_are_joined() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("whole"), "123456789").unwrap();
+    fs::write(dir.path().join("left"), "1234").unwrap();
+    fs::write(dir.path().join("right"), "56789").unwrap();
+    for algorithm in ["crc32", "crc32c", "crc64nvme", "crc64xz", "crc64eos", "crc16", "adler32"] {
+        let value = |file| {
+            let line = good("haul sum", dir.path(), &["-a", algorithm, "--no-names", file], b"");
+            line.trim_end().to_owned()
+        };
+        let parts = [format!("{}:4", value("left")), format!("{}:5", value("right"))];
+        let args = ["--combine", "-a", algorithm, &parts[0], &parts[1]];
+        let expected = format!("{} 9\n", value("whole"));
+        assert_eq!(good("haul sum", dir.path(), &args, b""), expected);
+        let lines = parts.each_ref().map(|part| part.replace(':', " ")).join("\n");
+        assert_eq!(good("haul sum", dir.path(), &args[..3], lines.as_bytes()), expected);
+    }
+    // cksum speaks in decimal.
+    let halves = good("cksum", dir.path(), &["left", "right"], b"");
+    let lines: Vec<String> = halves.lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect();
+    let joined = good("haul sum", dir.path(), &["--combine", "-a", "cksum"], lines.join("\n").as_bytes());
+    assert_eq!(format!("{} whole\n", joined.trim_end()), good("cksum", dir.path(), &["whole"], b""));
+    for args in [&["-a", "md5", "d41d8cd98f00b204e9800998ecf8427e:0"][..], &["-a", "crc32", "123:4"], &["-a", "crc32", "x"]] {
+        let (status, out, err) = run(ours("haul sum", dir.path()), &words(&[&["--combine"], args].concat()), b"");
+        assert_eq!((status, out.as_str()), (Some(1), ""));
+        assert!(err.starts_with("haul sum: "), "{err}");
+    }
+}
+
+#[test]
+fn failed_writes_are_told_and_fail() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f"), "f").unwrap();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = ours("md5sum", dir.path()).arg("f").stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.stderr, b"md5sum: write error: No space left on device\n");
+    let mut child = ours("md5sum", dir.path()).arg("f").stdout(Stdio::piped()).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    // The reader may have gone before or after the write; after it the write was good.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+}
+
+#[test]
+fn sizes_and_names_that_make_no_sense_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [
+        &["-a", "md6"][..],
+        &["--tree=0"],
+        &["--tree=x"],
+        &["--threads=0"],
+        &["--threads=many"],
+        &["--buffer-size=1Q"],
+        &["--object-size=3M"],
+        &["--split-size=1", "--hash-leaf-size=3"],
+        &["--raw", "a", "b"],
+        &["--tag", "--json", "a"],
+        &["--direct-read", "--fadvise-read"],
+        &["--files-from=-", "a"],
+    ] {
+        let (status, out, err) = run(ours("haul sum", dir.path()), &words(args), b"");
+        assert_eq!((status, out.as_str()), (Some(1), ""), "{args:?}");
+        assert!(err.starts_with("haul sum: ") && err.contains("Try 'haul sum --help'"), "{args:?}: {err}");
+    }
+}

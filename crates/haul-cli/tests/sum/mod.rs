@@ -1,0 +1,66 @@
+//! `haul sum` and the names it answers to, held against the tools whose names they are.
+
+mod check;
+mod forms;
+mod peers;
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// The binary under a tool's name, in a directory. Names are read as UTF-8, messages are in English.
+fn ours(name: &str, dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+    match name {
+        "haul sum" => command.arg0("haul").arg("sum"),
+        _ => command.arg0(name),
+    };
+    command.current_dir(dir).env("LC_ALL", "C.UTF-8");
+    command
+}
+
+/// The installed tool; `None`, said aloud, where it is missing. With `HAUL_REQUIRE_ALL=1` that is a failure.
+fn theirs(name: &str, dir: &Path) -> Option<Command> {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|place| place.join(name).is_file()));
+    if !found {
+        assert!(std::env::var_os("HAUL_REQUIRE_ALL").is_none_or(|value| value != "1"), "{name} is not installed");
+        println!("skipped: needs {name}");
+        return None;
+    }
+    let mut command = Command::new(name);
+    command.current_dir(dir).env("LC_ALL", "C.UTF-8");
+    Some(command)
+}
+
+/// What a run came to: status, standard output, standard error.
+type Outcome = (Option<i32>, String, String);
+
+fn outcome(output: &Output) -> Outcome {
+    // One character for each byte, so that differing bytes make differing texts.
+    let text = |bytes: &[u8]| bytes.iter().map(|&byte| char::from(byte)).collect();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+fn run(mut command: Command, args: &[&OsStr], input: &[u8]) -> Outcome {
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // A tool that reads no input closes it; that is not this test's business.
+    let _ = stdin.write_all(input);
+    drop(stdin);
+    outcome(&child.wait_with_output().unwrap())
+}
+
+fn words<'a>(args: &[&'a str]) -> Vec<&'a OsStr> {
+    args.iter().map(|arg| OsStr::new(*arg)).collect()
+}
+
+/// Runs ours and returns its standard output; it must succeed.
+fn good(name: &str, dir: &Path, args: &[&str], input: &[u8]) -> String {
+    let (status, out, err) = run(ours(name, dir), &words(args), input);
+    assert_eq!((status, err.as_str()), (Some(0), ""), "{name} {args:?}");
+    out
+}

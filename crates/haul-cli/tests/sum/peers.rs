@@ -1,0 +1,166 @@
+//! The same arguments to the installed tool and to ours: the same output, messages and status.
+
+use super::{ours, run, theirs, words};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+const GNU: [&str; 8] =
+    ["md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum", "cksum"];
+
+/// Names that make quoting and escaping work.
+const ODD_NAMES: [&[u8]; 9] =
+    [b"a", b"b c", b"new\nline", b"back\\slash", b"it's", b"cr\rx", b"\xff\xfe", "n\u{e9}".as_bytes(), b"--"];
+
+fn odd_files(dir: &Path) {
+    for (number, name) in ODD_NAMES.iter().enumerate() {
+        fs::write(dir.join(OsStr::from_bytes(name)), vec![number as u8; number * 1000]).unwrap();
+    }
+    fs::create_dir(dir.join("d")).unwrap();
+    fs::write(dir.join("empty"), "").unwrap();
+    fs::write(dir.join("large"), vec![b'x'; (5 << 20) + 3]).unwrap();
+}
+
+/// Both tools, the same arguments.
+fn same(tool: &str, dir: &Path, args: &[&OsStr], input: &[u8]) {
+    let Some(reference) = theirs(tool, dir) else { return };
+    assert_eq!(run(ours(tool, dir), args, input), run(reference, args, input), "{tool} {args:?}");
+}
+
+#[test]
+fn digests_of_odd_names_and_failures_are_printed_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    odd_files(dir.path());
+    let mut names: Vec<OsString> = vec!["--".into()];
+    names.extend(ODD_NAMES.iter().map(|name| OsStr::from_bytes(name).to_owned()));
+    names.extend(["large", "empty", "nope", "no pe", "no'pe", "no\npe", "no$pe", ""].map(OsString::from));
+    names.push(OsStr::from_bytes(b"no\xffpe").to_owned());
+    let names: Vec<&OsStr> = names.iter().map(OsString::as_os_str).collect();
+    for tool in GNU {
+        same(tool, dir.path(), &names, b"");
+        for option in ["--tag", "-z", "--zero", "--tag --zero"] {
+            let args: Vec<&OsStr> = option.split(' ').map(OsStr::new).chain(names.iter().copied()).collect();
+            same(tool, dir.path(), &args, b"");
+        }
+        same(tool, dir.path(), &[], b"from a pipe");
+        same(tool, dir.path(), &words(&["-", "a", "-"]), b"from a pipe");
+    }
+    for tool in GNU.iter().filter(|tool| **tool != "cksum") {
+        for args in [&["-b", "a"][..], &["-t", "a", "d"], &["--binary", "--text", "a"], &["-bt", "a"], &["-tb", "a"]] {
+            same(tool, dir.path(), &words(args), b"");
+        }
+    }
+    for args in [&["-a", "md5", "a"][..], &["-a", "sha1", "--untagged", "a"], &["-a", "crc", "a"], &["-a", "blake2b", "a"]] {
+        same("cksum", dir.path(), &words(args), b"");
+    }
+}
+
+#[test]
+fn mistakes_in_arguments_are_answered_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    odd_files(dir.path());
+    for args in [
+        &["--foo"][..],
+        &["--foo=3", "a"],
+        &["-q"],
+        &["-Q", "a"],
+        &["--check=3"],
+        &["--quiet", "a"],
+        &["--strict", "a"],
+        &["--status", "a"],
+        &["-w", "a"],
+        &["--ignore-missing", "a"],
+        &["--tag", "-c", "a"],
+        &["--tag", "-t", "a"],
+        &["-b", "-c", "a"],
+        &["-z", "-c", "a"],
+    ] {
+        for tool in ["md5sum", "sha256sum"] {
+            same(tool, dir.path(), &words(args), b"");
+        }
+    }
+    same("cksum", dir.path(), &words(&["-a"]), b"");
+    same("cksum", dir.path(), &words(&["--algorithm"]), b"");
+}
+
+#[test]
+fn lists_are_checked_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    odd_files(dir.path());
+    let zeros = "0".repeat(32);
+    let names: Vec<&OsStr> = ODD_NAMES.iter().map(|name| OsStr::from_bytes(name)).collect();
+    let Some(reference) = theirs("md5sum", dir.path()) else { return };
+    let mut all = vec![OsStr::new("--")];
+    all.extend(names);
+    let good = {
+        let mut command = reference;
+        command.args(&all).output().unwrap().stdout
+    };
+    let md5_a = "d41d8cd98f00b204e9800998ecf8427e";
+    let bad = format!("junk\n# remark\n\n{zeros}  a\n{zeros}  nope\n{zeros}  d\n{zeros} *no pe\n");
+    let lists: Vec<(&str, Vec<u8>)> = vec![
+        ("good", good.clone()),
+        ("mixed", [good.clone(), bad.clone().into_bytes()].concat()),
+        ("junk", b"junk\n".to_vec()),
+        ("void", Vec::new()),
+        ("remarks", b"# a\n\n#b\n".to_vec()),
+        ("missing", format!("{zeros}  nope\n").into_bytes()),
+        ("some-missing", format!("{zeros}  nope\n{md5_a}  a\n").into_bytes()),
+        ("crlf", format!("{md5_a}  a\r\n{md5_a} *empty\r\n").into_bytes()),
+        ("tagged", format!("MD5 (a) = {md5_a}\nMD5 (b) c) = {zeros}\nSHA1 (a) = {zeros}\n").into_bytes()),
+        ("openssl", format!("MD5(a)= {md5_a}\n").into_bytes()),
+        ("upper", format!("{}  a\n", md5_a.to_uppercase()).into_bytes()),
+        ("escaped", format!("\\{md5_a}  a\n").into_bytes()),
+        ("bad-escape", format!("\\{md5_a}  a\\q\n").into_bytes()),
+        ("end-escape", format!("\\{md5_a}  a\\\n").into_bytes()),
+        ("spaces", format!("  {md5_a}  a\n\t{md5_a}  a").into_bytes()),
+        ("single", format!("{md5_a} a\n{md5_a} *b c\n").into_bytes()),
+        ("single-late", format!("{md5_a}  a\n{md5_a} a\n").into_bytes()),
+        ("short", format!("{}  a\n", &md5_a[1..]).into_bytes()),
+        ("long", format!("{md5_a}0  a\n").into_bytes()),
+        ("no-hex", format!("{}  a\n", md5_a.replace('d', "g")).into_bytes()),
+        ("no-name", format!("{md5_a}  \n{md5_a} \n{md5_a}\n").into_bytes()),
+        ("nul", format!("{md5_a}  a\0b\n{md5_a}  a\n").into_bytes()),
+        ("binary", (0..6000u32).map(|n| (n * n >> 3) as u8).collect()),
+    ];
+    for (name, bytes) in &lists {
+        fs::write(dir.path().join(name), bytes).unwrap();
+        for options in ["-c", "-cw", "-c --strict", "-c --quiet", "-c --status", "-c --ignore-missing", "-c -w --strict --ignore-missing"] {
+            let mut args: Vec<&OsStr> = options.split(' ').map(OsStr::new).collect();
+            args.push(OsStr::new(name));
+            same("md5sum", dir.path(), &args, b"");
+        }
+        same("md5sum", dir.path(), &words(&["-c"]), bytes);
+        same("cksum", dir.path(), &words(&["-c", name]), b"");
+        same("cksum", dir.path(), &words(&["-a", "md5", "-c", name]), b"");
+        same("sha1sum", dir.path(), &words(&["-c", name]), b"");
+    }
+    same("md5sum", dir.path(), &words(&["-c", "mixed", "no-list", "d", "good", "missing"]), b"");
+    same("md5sum", dir.path(), &words(&["-c", "--quiet", "mixed", "single", "good"]), b"");
+    fs::write(dir.path().join("of-stdin"), format!("{md5_a}  -\n")).unwrap();
+    same("md5sum", dir.path(), &words(&["-c", "of-stdin"]), b"");
+}
+
+#[test]
+fn b3sum_and_xxhsum_print_the_same_digests() {
+    let dir = tempfile::tempdir().unwrap();
+    odd_files(dir.path());
+    let files = ["a", "b c", "back\\slash", "new\nline", "large", "empty"];
+    // Standard error is not compared: xxhsum clears a progress line there even in a pipe.
+    let same_output = |tool: &str, args: &[&str]| {
+        let Some(reference) = theirs(tool, dir.path()) else { return };
+        let (ours, theirs) = (run(ours(tool, dir.path()), &words(args), b"in"), run(reference, &words(args), b"in"));
+        assert_eq!((ours.0, ours.1), (theirs.0, theirs.1), "{tool} {args:?}");
+    };
+    same_output("b3sum", &files);
+    same_output("b3sum", &[]);
+    same_output("b3sum", &["--no-names", "a", "large"]);
+    same_output("b3sum", &["--raw", "large"]);
+    for kind in ["-H0", "-H1", "-H2", "-H32", "-H64", "-H128"] {
+        same_output("xxhsum", &[kind, "a", "b c", "large", "empty"]);
+    }
+    same_output("xxhsum", &["a", "large"]);
+    same_output("xxhsum", &["--tag", "a", "large"]);
+    same_output("xxhsum", &[]);
+}

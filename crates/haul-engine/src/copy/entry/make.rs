@@ -1,0 +1,284 @@
+//! Making what is no regular file: links, named pipes, devices; and the first step of a directory.
+
+use super::enter::{DirectoryFacts, NewDirectory};
+use super::same::is_one_name;
+use super::{Fate, Sink, Task, regular};
+use crate::copy::error::{CopyError, Refusal};
+use crate::copy::links::{FirstSink, KnownDirectory};
+use crate::copy::metadata;
+use crate::copy::settings::{Dereference, Make};
+use haul_sys::open::{self, RenameMode};
+use haul_sys::{FileKind, Follow, Stat, process, stat};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Attempts at a temporary name beside a link that is to be replaced.
+const ATTEMPTS: usize = 100;
+
+impl Task<'_, '_> {
+    /// Makes the entry at its sink, whose way is clear.
+    pub(super) fn make(&self, sink: &Sink, first: Option<FirstSink<'_>>) -> Result<Fate, CopyError> {
+        let kind = self.source.kind;
+        if kind == FileKind::Directory {
+            return self.make_directory(sink);
+        }
+        let fate = match self.rules.make {
+            Make::SymbolicLink => self.make_symbolic_link().map(|()| Fate::Through),
+            Make::HardLink => self.make_hard_link().map(|()| Fate::Through),
+            Make::Copy if self.reads_as_regular(kind) => {
+                regular::open(self, sink, first.is_some()).map(|file| Fate::Move(Box::new(file)))
+            }
+            Make::Copy => self.make_special(sink).map(|()| Fate::Through),
+        }?;
+        if let Some(first) = first {
+            first.made(self.sink_path());
+        }
+        if self.sinks_collide()
+            && let Ok(standing) = stat::stat_at(self.entry.parent.sink(), self.sink_name(), Follow::No)
+        {
+            self.job.memory.add_sink(&self.entry.sink_name, standing.identity());
+        }
+        if matches!(fate, Fate::Through) && self.rules.make != Make::HardLink {
+            let dest_is_link = kind == FileKind::Symlink || self.rules.make == Make::SymbolicLink;
+            metadata::settle_name(self.job, self.entry, &self.source, sink.before.as_ref(), dest_is_link);
+        }
+        Ok(fate)
+    }
+
+    /// Whether bytes are read of a file of this kind: of special files only without `-r` or when asked for.
+    pub(super) fn reads_as_regular(&self, kind: FileKind) -> bool {
+        match kind {
+            FileKind::Regular => true,
+            FileKind::Directory | FileKind::Symlink => false,
+            _ => !self.rules.recursive || self.rules.copy_contents,
+        }
+    }
+
+    /// `-s`.
+    fn make_symbolic_link(&self) -> Result<(), CopyError> {
+        let target = self.source_path();
+        if !target.as_bytes().starts_with(b"/") && !self.sink_is_in_working_directory() {
+            return Err(Refusal::RelativeLink(self.sink_path()).into());
+        }
+        self.force_symlink(&target, self.rules.force).map_err(|source| CopyError::LinkFailed {
+            kind: "symbolic",
+            path: self.sink_path(),
+            target,
+            source,
+        })
+    }
+
+    /// A relative link says the same in the sink's directory only if that is where it was typed.
+    fn sink_is_in_working_directory(&self) -> bool {
+        let (place, _) = crate::copy::backup::split(self.sink_name().as_bytes());
+        let here = stat::stat_at(haul_sys::CWD, ".", Follow::Yes);
+        let there = stat::stat_at(self.entry.parent.sink(), OsStr::from_bytes(place), Follow::Yes);
+        match (here, there) {
+            (Ok(here), Ok(there)) => here.identity() == there.identity(),
+            // What fails here fails again, with better words.
+            _ => true,
+        }
+    }
+
+    /// `-l`.
+    fn make_hard_link(&self) -> Result<(), CopyError> {
+        let replace = self.rules.force || self.rules.existing == crate::copy::settings::Existing::Ask;
+        let source = (self.entry.parent.source(), &*self.entry.source_name);
+        self.force_hard_link(source, replace).map(drop).map_err(|source| CopyError::LinkFailed {
+            kind: "hard",
+            path: self.sink_path(),
+            target: self.source_path(),
+            source,
+        })
+    }
+
+    /// Another name of the same file was copied to `earlier`: this one becomes a link to that.
+    pub(super) fn link_to_earlier(&self, earlier: &OsStr) -> Result<(), CopyError> {
+        let replaced =
+            self.force_hard_link((haul_sys::CWD, earlier), true).map_err(|source| CopyError::LinkFailed {
+                kind: "hard",
+                path: self.sink_path(),
+                target: earlier.to_owned(),
+                source,
+            })?;
+        if replaced {
+            self.tell_removed();
+        }
+        Ok(())
+    }
+
+    /// Links, in one step over what stands there if `replace`. Returns whether something was replaced.
+    fn force_hard_link(
+        &self,
+        source: (std::os::fd::BorrowedFd<'_>, &OsStr),
+        replace: bool,
+    ) -> io::Result<bool> {
+        let link = |name: &OsStr| {
+            open::link_at(source.0, source.1, self.entry.parent.sink(), name, self.follows())
+        };
+        self.force(replace, link)
+    }
+
+    fn force_symlink(&self, target: &OsStr, replace: bool) -> io::Result<()> {
+        self.force(replace, |name| open::symlink_at(target, self.entry.parent.sink(), name)).map(drop)
+    }
+
+    /// Makes a name by `make`; where it is taken and `replace` is set, makes it beside and renames it over.
+    fn force(&self, replace: bool, make: impl Fn(&OsStr) -> io::Result<()>) -> io::Result<bool> {
+        let taken = match make(self.sink_name()) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && replace => error,
+            other => return other.map(|()| false),
+        };
+        let dir = self.entry.parent.sink();
+        for _ in 0..ATTEMPTS {
+            let beside = name_beside(self.sink_name());
+            match make(&beside) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                other => other?,
+            }
+            let renamed = open::rename_at(dir, &*beside, dir, self.sink_name(), RenameMode::Replace);
+            // A rename between two names of one file does nothing and leaves both.
+            let _ = open::unlink_at(dir, &*beside);
+            return renamed.map(|()| true);
+        }
+        Err(taken)
+    }
+
+    /// Pipes, devices, sockets and symbolic links, made anew.
+    fn make_special(&self, sink: &Sink) -> Result<(), CopyError> {
+        let source = &self.source;
+        let action = match source.kind {
+            FileKind::Symlink => return self.copy_link(sink),
+            FileKind::Fifo => "create fifo",
+            FileKind::BlockDevice | FileKind::CharDevice | FileKind::Socket => "create special file",
+            _ => return Err(Refusal::UnknownKind(self.source_path()).into()),
+        };
+        let mode = source.mode & !self.omitted_permissions();
+        open::mknod_at(self.entry.parent.sink(), self.sink_name(), source.kind, mode, source.rdev)
+            .map_err(self.cannot(action))
+    }
+
+    /// A symbolic link, copied as a link.
+    fn copy_link(&self, sink: &Sink) -> Result<(), CopyError> {
+        let target = open::read_link_at(self.entry.parent.source(), &*self.entry.source_name)
+            .map_err(|source| CopyError::Cannot {
+                action: "read symbolic link",
+                path: self.source_path(),
+                source,
+            })?;
+        let Err(error) = self.force_symlink(&target, self.rules.force) else { return Ok(()) };
+        let stands_already = self.rules.update
+            && !sink.is_new
+            && open::read_link_at(self.entry.parent.sink(), self.sink_name()).is_ok_and(|at| at == target);
+        if stands_already { Ok(()) } else { Err(self.cannot("create symbolic link")(error)) }
+    }
+
+    /// Permissions a sink lacks until its owner is right.
+    pub(super) fn omitted_permissions(&self) -> u32 {
+        let withheld = if self.rules.preserve.ownership {
+            0o077
+        } else if self.source.kind == FileKind::Directory {
+            0o022
+        } else {
+            0
+        };
+        self.source.mode & withheld
+    }
+
+    /// Whether this directory was copied before, with the warning or the failure that this is.
+    pub(super) fn is_known_directory(&self) -> Result<bool, CopyError> {
+        let Some(names) = self.entry.parent.names() else { return Ok(false) };
+        let known = if self.entry.operand.is_some() {
+            let directory =
+                KnownDirectory { operand: names.index, sink: self.sink_path(), made: false };
+            self.job.memory.name_directory(self.source.identity(), directory)
+        } else {
+            self.job.memory.known_directory(self.source.identity(), names.index)
+        };
+        let Some(known) = known else { return Ok(false) };
+        let here = (haul_sys::CWD, &*known.sink);
+        let source = (self.entry.parent.source(), &*self.entry.source_name);
+        if known.made || is_one_name(source, here) {
+            let (source_path, sink) = (names.source.clone(), names.sink.clone());
+            return Err(Refusal::IntoItself { source_path, sink }.into());
+        }
+        if is_one_name((self.entry.parent.sink(), self.sink_name()), here) {
+            self.job.report.warned(&Refusal::DirectoryTwice(names.source.clone()).into());
+            return Ok(true);
+        }
+        if self.dereference != Dereference::Never {
+            return Ok(false);
+        }
+        Err(Refusal::LinkToDirectory { sink: self.sink_path(), earlier: known.sink }.into())
+    }
+
+    /// Makes a directory that this user can fill, whatever its final mode.
+    fn make_directory(&self, sink: &Sink) -> Result<Fate, CopyError> {
+        let parent = &self.entry.parent;
+        if parent.settle.is_within(self.source.identity(), parent) {
+            return Err(Refusal::Cyclic(self.source_path()).into());
+        }
+        let standing = match sink.before {
+            Some(before) if !sink.is_new => before,
+            _ => self.make_fillable()?,
+        };
+        let other_device = parent.settle.source_dev().is_some_and(|dev| dev != self.source.dev);
+        let names = parent.names().map(Arc::clone).unwrap_or_default();
+        Ok(Fate::Enter(Box::new(NewDirectory {
+            parent: Arc::clone(parent),
+            source_name: self.entry.source_name.clone(),
+            follow: self.follows(),
+            is_entered: !(self.rules.one_file_system && other_device),
+            facts: DirectoryFacts {
+                names,
+                source: self.source,
+                sink: standing,
+                sink_name: self.sink_name().to_owned(),
+                is_new: sink.is_new,
+                omitted: self.omitted_permissions(),
+            },
+        })))
+    }
+
+    /// Makes the directory; returns what it was before its owner was given all rights to it.
+    fn make_fillable(&self) -> Result<Stat, CopyError> {
+        let parent = &self.entry.parent;
+        let mode = self.source.mode & !self.omitted_permissions();
+        open::mkdir_at(parent.sink(), self.sink_name(), mode).map_err(self.cannot("create directory"))?;
+        let made =
+            stat::stat_at(parent.sink(), self.sink_name(), Follow::No).map_err(self.cannot("stat"))?;
+        if made.mode & 0o700 != 0o700 {
+            haul_sys::metadata::set_mode_at(parent.sink(), self.sink_name(), made.mode | 0o700).map_err(
+                |source| CopyError::Failed { doing: "setting permissions for", path: self.sink_path(), source },
+            )?;
+        }
+        if !parent.sink_is_new || self.dereference == Dereference::Always {
+            let operand = parent.names().map_or(0, |names| names.index);
+            let directory = KnownDirectory { operand, sink: self.sink_path(), made: true };
+            // A directory this new can't be known.
+            let _ = self.job.memory.name_directory(made.identity(), directory);
+        }
+        if self.rules.verbose {
+            self.tell_made(None);
+        }
+        Ok(made)
+    }
+}
+
+/// A name in the same directory that nobody else takes.
+fn name_beside(name: &OsStr) -> OsString {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let (place, _) = crate::copy::backup::split(name.as_bytes());
+    let mut beside = OsStr::from_bytes(place).to_owned();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    beside.push(format!("/.haul-{}-{count}", process_number()));
+    beside
+}
+
+/// Tells this process's temporary names from others'.
+fn process_number() -> u64 {
+    u64::from(std::process::id()) << 32 | u64::from(process::effective_user())
+}

@@ -1,0 +1,271 @@
+//! What stands at the sink, and whether it may be replaced: `-n`, `-i`, `-u`, `-b`, `--remove-destination`.
+
+use super::same::Sameness;
+use super::{Sink, Task};
+use crate::copy::backup;
+use crate::copy::error::{CopyError, Refusal};
+use crate::copy::links::Claim;
+use crate::copy::quote::quote;
+use crate::copy::report::Question;
+use crate::copy::settings::{Dereference, Existing, Make};
+use haul_sys::{FileKind, Follow, Stat, open, process, stat};
+use std::ffi::OsStr;
+use std::io;
+
+/// `ELOOP`, by the number all architectures of Linux but three agree on; the kind is not stable in the library.
+fn is_loop(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(40)
+}
+
+impl Task<'_, '_> {
+    /// Looks at the sink and clears the way. `None`: the entry is to be left alone.
+    pub(super) fn meet(&self) -> Result<Option<Sink>, CopyError> {
+        if self.entry.operand.is_some_and(|operand| operand.later_part) {
+            return Ok(Some(Sink { before: None, is_new: false, backup: None }));
+        }
+        let mut sink = self.look_at_sink()?;
+        if let Some(before) = sink.before {
+            if !self.may_replace(&before)? {
+                return Ok(None);
+            }
+            self.clear(&before, &mut sink)?;
+        }
+        self.refuse_just_created_link()?;
+        Ok(Some(sink))
+    }
+
+    fn look_at_sink(&self) -> Result<Sink, CopyError> {
+        let new = Sink { before: None, is_new: true, backup: None };
+        let operand = self.entry.operand.unwrap_or_default();
+        let known_new = if self.entry.operand.is_some() {
+            operand.sink_is_new || (operand.sink_is_missing && !self.looks_at_link())
+        } else {
+            self.entry.parent.sink_is_new
+        };
+        if known_new {
+            return Ok(new);
+        }
+        let follow = if self.looks_at_link() { Follow::No } else { Follow::Yes };
+        match stat::stat_at(self.entry.parent.sink(), self.sink_name(), follow) {
+            Ok(before) => Ok(Sink { before: Some(before), is_new: false, backup: None }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(new),
+            // The open will fail, and then the link is removed.
+            Err(error) if is_loop(&error) && self.rules.force => {
+                Ok(Sink { before: None, is_new: false, backup: None })
+            }
+            Err(error) => Err(self.cannot("stat")(error)),
+        }
+    }
+
+    /// A link at the sink counts as itself where it is not going to be written through.
+    fn looks_at_link(&self) -> bool {
+        let kind = self.source.kind;
+        let made_by_name = !self.reads_as_regular(kind);
+        made_by_name
+            || self.rules.make != Make::Copy
+            || self.rules.backup.is_some()
+            || self.removes_destination()
+    }
+
+    /// `--remove-destination`, which `-f` means for links.
+    pub(super) fn removes_destination(&self) -> bool {
+        self.rules.remove_destination
+    }
+
+    /// Applies the rules for existing sinks; false leaves the entry as it is.
+    fn may_replace(&self, before: &Stat) -> Result<bool, CopyError> {
+        let sameness =
+            if self.rules.existing == Existing::Keep { Sameness::Apart } else { self.sameness(before) };
+        if sameness == Sameness::Same {
+            let (source_path, sink) = (self.source_path(), self.sink_path());
+            return Err(Refusal::SameFile { source_path, sink }.into());
+        }
+        let is_directory = self.source.kind == FileKind::Directory;
+        if self.rules.update && !is_directory && before.mtime >= self.source.mtime {
+            self.remember_updated()?;
+            return Ok(false);
+        }
+        if !is_directory {
+            let wanted = match self.rules.existing {
+                Existing::Overwrite => true,
+                Existing::Keep => false,
+                Existing::Ask => self.ask(before),
+            };
+            if !wanted {
+                return Ok(false);
+            }
+        }
+        if sameness == Sameness::Done {
+            return Ok(false);
+        }
+        self.refuse_kinds(before)?;
+        Ok(true)
+    }
+
+    /// `-u` left the sink alone; other names of the source are still linked to it.
+    fn remember_updated(&self) -> Result<(), CopyError> {
+        if !self.keeps_links() {
+            return Ok(());
+        }
+        match self.job.memory.claim(&self.source, self.meets_each_name_once()) {
+            Claim::First(first) => {
+                first.made(self.sink_path());
+                Ok(())
+            }
+            Claim::Earlier(earlier) => self.link_to_earlier(&earlier),
+        }
+    }
+
+    /// A directory is not put in a file's place, nor the other way round, nor one operand in another's.
+    fn refuse_kinds(&self, before: &Stat) -> Result<(), CopyError> {
+        let (source_path, sink) = (self.source_path(), self.sink_path());
+        let from_directory = self.source.kind == FileKind::Directory;
+        let to_directory = before.kind == FileKind::Directory;
+        if !to_directory && from_directory {
+            return Err(Refusal::NonDirectory { sink, source_path }.into());
+        }
+        let numbered = self
+            .rules
+            .backup
+            .as_ref()
+            .is_some_and(|backup| backup.method == crate::copy::settings::BackupMethod::Numbered);
+        if !to_directory && self.sinks_collide() && !numbered && self.was_made_before(before) {
+            return Err(Refusal::JustCreated { sink, source_path }.into());
+        }
+        if to_directory && !from_directory {
+            return Err(Refusal::Directory(sink).into());
+        }
+        Ok(())
+    }
+
+    /// Moves an existing sink out of the way where the rules want that before it is opened.
+    fn clear(&self, before: &Stat, sink: &mut Sink) -> Result<(), CopyError> {
+        if before.kind == FileKind::Directory {
+            return Ok(());
+        }
+        let dir = self.entry.parent.sink();
+        let last = backup::last_component(&self.entry.source_name);
+        if let Some(rule) = &self.rules.backup
+            && last != "."
+            && last != ".."
+        {
+            if backup::would_take_source((last, &self.source), dir, self.sink_name(), rule) {
+                let (sink, source_path) = (self.sink_path(), self.source_path());
+                return Err(Refusal::BackupIsSource { sink, source_path }.into());
+            }
+            sink.backup =
+                backup::rename(dir, self.sink_name(), rule).map_err(self.cannot("backup"))?;
+            sink.is_new = true;
+        } else if self.removes_destination() || self.breaks_links(before) {
+            match open::unlink_at(dir, self.sink_name()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(self.cannot("remove")(error));
+                }
+                _ => {}
+            }
+            self.tell_removed();
+            sink.is_new = true;
+        }
+        Ok(())
+    }
+
+    /// Where hard links are kept, a sink with other names is not written through: they belong to other files.
+    /// And what is no regular file can't be written into.
+    fn breaks_links(&self, before: &Stat) -> bool {
+        let links = self.rules.preserve.links && before.nlink > 1;
+        let by_name = self.dereference == Dereference::Never && self.source.kind != FileKind::Regular;
+        !self.rules.attributes_only && (links || by_name)
+    }
+
+    /// A link that an earlier operand became is not written through.
+    fn refuse_just_created_link(&self) -> Result<(), CopyError> {
+        if !self.sinks_collide() || self.rules.backup.is_some() {
+            return Ok(());
+        }
+        match stat::stat_at(self.entry.parent.sink(), self.sink_name(), Follow::No) {
+            Ok(standing) if standing.kind == FileKind::Symlink && self.was_made_before(&standing) => {
+                let (source_path, sink) = (self.source_path(), self.sink_path());
+                Err(Refusal::ThroughJustCreated { source_path, sink }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn sinks_collide(&self) -> bool {
+        self.entry.operand.is_some_and(|operand| operand.sinks_collide)
+    }
+
+    fn was_made_before(&self, standing: &Stat) -> bool {
+        self.job.memory.sink_was_made(&self.entry.sink_name, standing.identity())
+    }
+
+    /// `-i`.
+    fn ask(&self, before: &Stat) -> bool {
+        let sink = self.sink_path();
+        let name = quote(&sink);
+        let text = if is_writable(before) {
+            format!("overwrite {name}? ")
+        } else {
+            let (mode, letters) = (before.mode, mode_letters(before.mode));
+            if self.rules.force || self.removes_destination() {
+                format!("replace {name}, overriding mode {mode:04o} ({letters})? ")
+            } else {
+                format!("unwritable {name} (mode {mode:04o}, {letters}); try anyway? ")
+            }
+        };
+        self.job.report.ask(&Question { text: OsStr::new(&text) })
+    }
+}
+
+/// Whether this process may write the file, as far as its mode tells.
+fn is_writable(file: &Stat) -> bool {
+    let user = process::effective_user();
+    let may = if user == 0 {
+        0o222
+    } else if file.uid == user {
+        0o200
+    } else if process::groups().is_ok_and(|groups| groups.contains(&file.gid)) {
+        0o020
+    } else {
+        0o002
+    };
+    user == 0 || file.kind == FileKind::Symlink || file.mode & may != 0
+}
+
+/// Permission bits as ls writes them, without the letter for the kind.
+fn mode_letters(mode: u32) -> String {
+    let triple = |shift: u32, special: u32, set: char| {
+        let bits = mode >> shift;
+        let execute = match (bits & 1 != 0, mode & special != 0) {
+            (true, false) => 'x',
+            (false, false) => '-',
+            (true, true) => set,
+            (false, true) => set.to_ascii_uppercase(),
+        };
+        let read = if bits & 4 != 0 { 'r' } else { '-' };
+        let write = if bits & 2 != 0 { 'w' } else { '-' };
+        [read, write, execute]
+    };
+    let all = [triple(6, 0o4000, 's'), triple(3, 0o2000, 's'), triple(0, 0o1000, 't')];
+    all.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mode_letters;
+
+    #[test]
+    fn modes_are_written_as_ls_writes_them() {
+        for (mode, letters) in [
+            (0o644, "rw-r--r--"),
+            (0o000, "---------"),
+            (0o4755, "rwsr-xr-x"),
+            (0o4644, "rwSr--r--"),
+            (0o2775, "rwxrwsr-x"),
+            (0o1777, "rwxrwxrwt"),
+            (0o1776, "rwxrwxrwT"),
+        ] {
+            assert_eq!(mode_letters(mode), letters);
+        }
+    }
+}

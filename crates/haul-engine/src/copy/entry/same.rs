@@ -1,0 +1,129 @@
+//! Whether source and sink are one file, and when copying one onto the other is harmless all the same.
+
+use super::Task;
+use crate::copy::backup::split;
+use crate::copy::settings::{Dereference, Make};
+use haul_sys::{FileKind, Follow, Stat, stat};
+use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+
+/// What copying onto the sink would mean for the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sameness {
+    /// Nothing: go on.
+    Apart,
+    /// They are one already, as asked for: there is nothing to do.
+    Done,
+    /// The source would be lost.
+    Same,
+}
+
+impl Task<'_, '_> {
+    /// Compares the source with what stands at the sink. `sink` was looked at through links or not, as the
+    /// rules for existing sinks want it.
+    pub(super) fn sameness(&self, sink: &Stat) -> Sameness {
+        let one_inode = self.source.identity() == sink.identity();
+        if one_inode && self.rules.make == Make::HardLink {
+            return Sameness::Done;
+        }
+        if self.dereference == Dereference::Never {
+            if is_link(&self.source) && is_link(sink) {
+                return self.sameness_of_links(one_inode);
+            }
+            return self.sameness_of_names(&self.source, sink);
+        }
+        if !one_inode {
+            return Sameness::Apart;
+        }
+        let source_name = self.look_at_source_name();
+        let sink_name = stat::stat_at(self.entry.parent.sink(), self.sink_name(), Follow::No);
+        let (Some(source_name), Ok(sink_name)) = (source_name, sink_name) else { return Sameness::Apart };
+        if is_link(&source_name) && is_link(&sink_name) && self.rules.remove_destination {
+            // The link at the sink is removed, not what both lead to.
+            return Sameness::Apart;
+        }
+        self.sameness_of_names(&source_name, &sink_name)
+    }
+
+    /// Two symbolic links that are copied as links.
+    fn sameness_of_links(&self, one_inode: bool) -> Sameness {
+        if self.is_one_name() {
+            return Sameness::Same;
+        }
+        if one_inode && self.rules.backup.is_none() { Sameness::Done } else { Sameness::Apart }
+    }
+
+    /// The rest of the rules, from a look at the two names themselves.
+    fn sameness_of_names(&self, source: &Stat, sink: &Stat) -> Sameness {
+        let one_inode = source.identity() == sink.identity();
+        if self.rules.backup.is_some() {
+            // The backup keeps what the sink holds, unless moving it aside takes the source away.
+            let loses_source = if one_inode {
+                self.is_one_name()
+            } else {
+                self.dereference != Dereference::Never && is_link(source) && !is_link(sink)
+            };
+            return if loses_source { Sameness::Same } else { Sameness::Apart };
+        }
+        if self.rules.remove_destination {
+            let another_name = one_inode && sink.nlink > 1 && !self.is_one_name();
+            if is_link(sink) || another_name {
+                return Sameness::Apart;
+            }
+        }
+        if !is_link(source) && !is_link(sink) {
+            if !one_inode {
+                return Sameness::Apart;
+            }
+            if self.rules.make == Make::HardLink {
+                return Sameness::Done;
+            }
+        }
+        if self.rules.make == Make::SymbolicLink && is_link(sink) {
+            return Sameness::Apart;
+        }
+        if self.dereference != Dereference::Never {
+            return Sameness::Same;
+        }
+        self.sameness_of_targets(source, sink)
+    }
+
+    /// One of the names is a link, and links are not followed: what do they lead to?
+    fn sameness_of_targets(&self, source: &Stat, sink: &Stat) -> Sameness {
+        let follow = |dir: BorrowedFd<'_>, name: &OsStr, seen: &Stat| {
+            if is_link(seen) { stat::stat_at(dir, name, Follow::Yes).ok() } else { Some(*seen) }
+        };
+        let from = follow(self.entry.parent.source(), &self.entry.source_name, source);
+        let to = follow(self.entry.parent.sink(), self.sink_name(), sink);
+        let (Some(from), Some(to)) = (from, to) else { return Sameness::Apart };
+        if from.identity() != to.identity() {
+            Sameness::Apart
+        } else if self.rules.make == Make::HardLink {
+            if is_link(sink) { Sameness::Apart } else { Sameness::Done }
+        } else {
+            Sameness::Same
+        }
+    }
+
+    fn look_at_source_name(&self) -> Option<Stat> {
+        stat::stat_at(self.entry.parent.source(), &*self.entry.source_name, Follow::No).ok()
+    }
+
+    /// Whether source and sink are one name in one directory.
+    fn is_one_name(&self) -> bool {
+        let parent = &self.entry.parent;
+        is_one_name((parent.source(), &self.entry.source_name), (parent.sink(), self.sink_name()))
+    }
+}
+
+/// Whether two paths end in the same name of the same directory.
+pub(crate) fn is_one_name(a: (BorrowedFd<'_>, &OsStr), b: (BorrowedFd<'_>, &OsStr)) -> bool {
+    let ((place_a, name_a), (place_b, name_b)) = (split(a.1.as_bytes()), split(b.1.as_bytes()));
+    let place = |dir, path| stat::stat_at(dir, OsStr::from_bytes(path), Follow::Yes).ok().map(|s| s.identity());
+    name_a == name_b && place(a.0, place_a).is_some_and(|a| place(b.0, place_b) == Some(a))
+}
+
+fn is_link(stat: &Stat) -> bool {
+    stat.kind == FileKind::Symlink
+}

@@ -1,0 +1,184 @@
+//! `--parents`: the directories above an operand are made beneath the target, and get what is kept of theirs
+//! when the operand is through.
+
+use super::Placed;
+use crate::copy::directory::Directory;
+use crate::copy::error::{CopyError, Refusal};
+use crate::copy::job::Job;
+use crate::copy::metadata;
+use haul_sys::metadata::{self as sys, Place};
+use haul_sys::open::mkdir_at;
+use haul_sys::{CWD, FileKind, Follow, Stat, process, stat};
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// A directory above an operand, at both ends.
+#[derive(Debug)]
+pub(crate) struct MadeParent {
+    /// As typed.
+    source: OsString,
+    /// Beneath the target.
+    sink: OsString,
+    stat: Stat,
+    /// The mode it is to have in the end, where its source's is not kept.
+    restore: Option<u32>,
+}
+
+/// What was made above an operand.
+#[derive(Debug, Default)]
+pub(super) struct Made {
+    /// Outermost first.
+    pub(super) directories: Vec<MadeParent>,
+    /// The innermost is new: nothing can stand in it.
+    pub(super) last_is_new: bool,
+}
+
+/// Makes the directories above `taken` that are missing.
+///
+/// # Errors
+/// What failed, with what was made until then.
+pub(super) fn make(job: &Job<'_>, target: &Arc<Directory>, taken: &Placed<'_>) -> Result<Made, (Made, CopyError)> {
+    let mut made = Made::default();
+    let sink = taken.sink.as_bytes();
+    let Some(end) = sink.iter().rposition(|&byte| byte == b'/') else { return Ok(made) };
+    let above = OsStr::from_bytes(&sink[..end]);
+    match stat::stat_at(target.sink(), above, Follow::Yes) {
+        Ok(standing) if standing.kind == FileKind::Directory => return Ok(made),
+        Ok(_) => {
+            let error = Refusal::ParentIsFile(target.sink_path_of(above)).into();
+            return Err((made, error));
+        }
+        Err(_) => {}
+    }
+    // The source's path may begin with slashes that the sink's can't.
+    let lead = taken.source.len() - taken.source.as_bytes().iter().skip_while(|&&byte| byte == b'/').count();
+    let ends = (0..=end).filter(|&at| sink[at] == b'/' && (at == 0 || sink[at - 1] != b'/'));
+    for end in ends {
+        let names = (
+            OsStr::from_bytes(&taken.source.as_bytes()[..lead + end]),
+            OsStr::from_bytes(&sink[..end]),
+        );
+        if let Err(error) = make_one(job, target, names, &mut made) {
+            return Err((made, error));
+        }
+    }
+    Ok(made)
+}
+
+fn make_one(
+    job: &Job<'_>,
+    target: &Arc<Directory>,
+    (source, sink): (&OsStr, &OsStr),
+    made: &mut Made,
+) -> Result<(), CopyError> {
+    let keep = &job.settings.rules.preserve;
+    let standing = stat::stat_at(target.sink(), sink, Follow::Yes);
+    if standing.is_err() || keep.ownership || keep.mode || keep.timestamps {
+        let stat = stat::stat_at(CWD, source, Follow::Yes)
+            .and_then(|stat| if stat.kind == FileKind::Directory { Ok(stat) } else { Err(not_a_directory()) })
+            .map_err(|error| failed("failed to get attributes of", source.to_owned(), error))?;
+        made.directories.push(MadeParent { source: source.to_owned(), sink: sink.to_owned(), stat, restore: None });
+    }
+    match standing {
+        Ok(standing) if standing.kind != FileKind::Directory => {
+            return Err(Refusal::ParentIsFile(target.sink_path_of(sink)).into());
+        }
+        Ok(_) => {
+            made.last_is_new = false;
+            return Ok(());
+        }
+        Err(_) => made.last_is_new = true,
+    }
+    if let Some(parent) = made.directories.last_mut() {
+        make_fillable(job, target, parent)?;
+    }
+    Ok(())
+}
+
+/// Makes the directory with all rights for its owner, and notes what it is to have in the end.
+fn make_fillable(job: &Job<'_>, target: &Arc<Directory>, parent: &mut MadeParent) -> Result<(), CopyError> {
+    let keep = &job.settings.rules.preserve;
+    let path = || target.sink_path_of(&parent.sink);
+    let mode = parent.stat.mode;
+    let withheld = if keep.ownership {
+        0o077
+    } else if keep.mode {
+        0o022
+    } else {
+        0
+    };
+    let first = (if keep.explicit_no_mode { 0o777 } else { mode }) & !(mode & withheld);
+    mkdir_at(target.sink(), &*parent.sink, first)
+        .map_err(|source| CopyError::Cannot { action: "make directory", path: path(), source })?;
+    if job.settings.rules.verbose {
+        let mut line = parent.source.clone();
+        line.push(" -> ");
+        line.push(path());
+        job.report.made(&line);
+    }
+    let made = stat::stat_at(target.sink(), &*parent.sink, Follow::No)
+        .map_err(|error| failed("failed to get attributes of", path(), error))?;
+    if made.mode & 0o700 != 0o700 {
+        sys::set_mode_at(target.sink(), &*parent.sink, made.mode | 0o700)
+            .map_err(|error| failed("setting permissions for", path(), error))?;
+    }
+    if !keep.mode {
+        let missing = mode & withheld & !process::umask();
+        if missing & !made.mode != 0 || made.mode & 0o700 != 0o700 {
+            parent.restore = Some(made.mode | missing);
+        }
+    }
+    Ok(())
+}
+
+/// Gives the directories above an operand what is kept of their sources, innermost first.
+pub(crate) fn protect_parents(job: &Job<'_>, operand: &Directory, parents: &[MadeParent]) {
+    for parent in parents.iter().rev() {
+        if let Err(error) = protect(job, operand, parent) {
+            job.fail(&error);
+            return;
+        }
+    }
+}
+
+fn protect(job: &Job<'_>, operand: &Directory, parent: &MadeParent) -> Result<(), CopyError> {
+    let keep = &job.settings.rules.preserve;
+    let path = || operand.sink_path_of(&parent.sink);
+    let (from, to) = (name_of(&parent.source), name_of(&parent.sink));
+    let (source, sink) = (Place::Name(CWD, &from), Place::Name(operand.sink(), &to));
+    if keep.ownership
+        && let Err(error) = metadata::set_owner(sink, Some(parent.stat.uid), Some(parent.stat.gid))
+        && !metadata::owner_failed(job, path(), error)
+    {
+        let _ = metadata::set_owner(sink, None, Some(parent.stat.gid));
+    }
+    if keep.mode {
+        sys::copy_acl(source, sink, FileKind::Directory, parent.stat.mode).map_err(|error| match error {
+            sys::AclError::Read(error) | sys::AclError::Write(error) | sys::AclError::Mode(error) => {
+                failed("preserving permissions for", path(), error)
+            }
+        })?;
+    } else if let Some(mode) = parent.restore {
+        metadata::set_mode(sink, mode)
+            .map_err(|error| failed("failed to preserve permissions for", path(), error))?;
+    }
+    if keep.timestamps {
+        metadata::set_times(sink, &parent.stat)
+            .map_err(|error| failed("failed to preserve times for", path(), error))?;
+    }
+    Ok(())
+}
+
+fn failed(doing: &'static str, path: OsString, source: io::Error) -> CopyError {
+    CopyError::Failed { doing, path, source }
+}
+
+fn not_a_directory() -> io::Error {
+    io::Error::from_raw_os_error(20) // ENOTDIR
+}
+
+fn name_of(name: &OsStr) -> CString {
+    CString::new(name.as_bytes()).unwrap_or_default()
+}

@@ -1,0 +1,216 @@
+//! Several files of one serial digest, hashed side by side by one worker.
+//!
+//! Each file has a seat: a lane of the register and a block of the buffer. A round reads the next block of every
+//! file, takes all of them in with one pass, and gives the seats of files that ended to files that wait.
+
+use super::job::{Entry, Job};
+use super::lanes::{LaneHands, Lanes, pays_from};
+use super::order::{Orders, Outcome, SumError, Sums};
+use super::source::{Opened, Reach};
+use haul_digest::Algorithm;
+use haul_model::ByteRange;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+/// A file this much longer than the others on average is hashed by itself: alone it is faster than in a lane, and it
+/// is what the job will wait for at the end.
+const LONG_FACTOR: u64 = 4;
+
+/// No file below this many bytes is long.
+const LONG_BYTES: u64 = 64 << 20;
+
+/// Files up to this size that don't go into lanes are hashed on the spot instead of being offered to others.
+const SMALL_BYTES: u64 = 256 << 10;
+
+/// A file in a lane.
+struct Seat<T> {
+    entry: Entry<T>,
+    opened: Opened,
+    range: ByteRange,
+    at: u64,
+}
+
+/// A file that is open and waits for a seat.
+struct Candidate<T> {
+    entry: Entry<T>,
+    opened: Opened,
+    range: ByteRange,
+}
+
+impl<T> Seat<T> {
+    fn left(&self) -> u64 {
+        self.range.end.0 - self.at
+    }
+}
+
+impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
+    /// Hashes the first file of the batch and others of the same digest with it, until none is seated. What is left
+    /// of the batch needs other hands.
+    pub(super) fn side_by_side(&self, batch: &mut VecDeque<Entry<O::Ticket>>, hands: &mut LaneHands) {
+        let Some(algorithm) = batch.front().map(|entry| entry.task.recipe.algorithms[0]) else { return };
+        let width = match hands.lanes(algorithm) {
+            Ok(lanes) => lanes.width(),
+            Err(error) => {
+                if let Some(entry) = batch.pop_front() {
+                    self.finish(entry, Err(error));
+                }
+                return;
+            }
+        };
+        let mut seats: Vec<Option<Seat<O::Ticket>>> = (0..width).map(|_| None).collect();
+        loop {
+            self.fill_seats(algorithm, &mut seats, batch, hands);
+            if seats.iter().all(Option::is_none) {
+                return;
+            }
+            match hands.lanes(algorithm) {
+                Ok(lanes) => self.round(lanes, &mut seats),
+                Err(_) => unreachable!("the lanes were made above and are kept"),
+            }
+        }
+    }
+
+    /// Seats files that wait, as long as that pays.
+    fn fill_seats(
+        &self,
+        algorithm: Algorithm,
+        seats: &mut [Option<Seat<O::Ticket>>],
+        batch: &mut VecDeque<Entry<O::Ticket>>,
+        hands: &mut LaneHands,
+    ) {
+        let free = seats.iter().filter(|seat| seat.is_none()).count();
+        let mut waiting = Vec::new();
+        let mut more = true;
+        while waiting.len() < free && more && !self.stop.load(Ordering::Relaxed) {
+            if batch.is_empty() {
+                more = self.pull_ready(free - waiting.len(), batch) && !batch.is_empty();
+            }
+            let mut others = VecDeque::new();
+            while waiting.len() < free
+                && let Some(entry) = batch.pop_front()
+            {
+                if entry.alone || !hands.may_take(&entry.task.recipe) || entry.task.recipe.algorithms[0] != algorithm {
+                    others.push_back(entry);
+                } else if let Some(candidate) = self.open_candidate(entry, hands) {
+                    waiting.push(candidate);
+                }
+            }
+            self.give_back(others);
+        }
+        let more = more || !batch.is_empty();
+        self.send_long_ones_away(algorithm, seats, &mut waiting, more, hands);
+        let empty = seats.iter_mut().filter(|seat| seat.is_none());
+        for (seat, Candidate { entry, opened, range }) in empty.zip(waiting) {
+            *seat = Some(Seat { entry, opened, range, at: range.start.0 });
+        }
+    }
+
+    /// Opens a file for a seat. What is no range of a file is dealt with here and now, or handed to others.
+    fn open_candidate(
+        &self,
+        mut entry: Entry<O::Ticket>,
+        hands: &mut LaneHands,
+    ) -> Option<Candidate<O::Ticket>> {
+        let opened = match Opened::open(&entry.task, self.settings) {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.finish(entry, Err(error));
+                return None;
+            }
+        };
+        self.counters.found_bytes(opened.len());
+        match opened.reach() {
+            Reach::Range(range) => return Some(Candidate { entry, opened, range }),
+            Reach::Spent => self.hash_alone(entry, opened, hands),
+            Reach::Stream { .. } if opened.is_regular() => self.hash_alone(entry, opened, hands),
+            Reach::Stream { .. } => {
+                // A pipe may keep its reader waiting; the files in the other lanes must not wait with it.
+                entry.alone = true;
+                self.give_back_open(entry, opened);
+            }
+        }
+        None
+    }
+
+    /// Takes out of `waiting` the files that are faster by themselves. With fewer messages of equal length than
+    /// pay, or one much longer than the others, most lanes would stand empty most of the time.
+    fn send_long_ones_away(
+        &self,
+        algorithm: Algorithm,
+        seats: &[Option<Seat<O::Ticket>>],
+        waiting: &mut Vec<Candidate<O::Ticket>>,
+        more: bool,
+        hands: &mut LaneHands,
+    ) {
+        waiting.sort_by_key(|candidate| candidate.range.len());
+        let mut total: u64 = seats.iter().flatten().map(Seat::left).sum();
+        total += waiting.iter().map(|candidate| candidate.range.len()).sum::<u64>();
+        let seated = seats.iter().flatten().count();
+        while let Some(longest) = waiting.last().map(|candidate| candidate.range.len()) {
+            let others = (seated + waiting.len() - 1) as u64;
+            let long = longest > LONG_BYTES && longest > (total - longest) / others.max(1) * LONG_FACTOR;
+            let lonely = !more && total < longest.saturating_mul(pays_from(algorithm) as u64);
+            if !(long || lonely) {
+                return;
+            }
+            total -= longest;
+            if let Some(Candidate { mut entry, opened, range }) = waiting.pop() {
+                if range.len() <= SMALL_BYTES {
+                    self.hash_alone(entry, opened, hands);
+                } else {
+                    entry.alone = true;
+                    self.give_back_open(entry, opened);
+                }
+            }
+        }
+    }
+
+    /// One block of every seated file.
+    fn round(&self, lanes: &mut Lanes, seats: &mut [Option<Seat<O::Ticket>>]) {
+        let stopped = self.stop.load(Ordering::Relaxed);
+        let mut filled = Vec::with_capacity(seats.len());
+        let mut ended = Vec::new();
+        for (lane, place) in seats.iter_mut().enumerate() {
+            let Some(seat) = place else { continue };
+            let want = seat.left().min(lanes.block() as u64) as usize;
+            let read = match stopped {
+                true => Err(SumError::Stopped),
+                false => seat.opened.read_at(seat.at, &mut lanes.block_of(lane)[..want]),
+            };
+            match read {
+                Ok(got) => {
+                    seat.at += got as u64;
+                    filled.push((lane, got));
+                    self.counters.done_bytes(got as u64);
+                    if got < want {
+                        // The file ends before its size says; whether that is a change shows at the end.
+                        seat.range = ByteRange::between(seat.range.start.0, seat.at);
+                    }
+                    if seat.left() == 0 {
+                        ended.push(lane);
+                    }
+                }
+                Err(error) => {
+                    lanes.reset(lane);
+                    if let Some(seat) = place.take() {
+                        self.finish(seat.entry, Err(error));
+                    }
+                }
+            }
+        }
+        lanes.update(&filled);
+        for (&lane, digest) in ended.iter().zip(lanes.finish(&ended)) {
+            if let Some(Seat { entry, opened, range, .. }) = seats[lane].take() {
+                let wanted = opened.reach() != Reach::Range(ByteRange::between(0, opened.size()));
+                let result = opened.check_unchanged().map(|()| Sums {
+                    range,
+                    partial: wanted,
+                    digests: vec![digest],
+                    leaves: 1,
+                    subtrees: Vec::new(),
+                });
+                self.finish(entry, result);
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The whole job against the naive way: each file read at once and hashed by one call.
+
+use super::*;
+use haul_digest::{Algorithm, Digest, digest};
+use haul_model::{ByteLen, ByteOffset, ByteRange, ObjectSize};
+use proptest::prelude::*;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Runs a walk over `operands` and returns what it handed on.
+fn sums_of(
+    settings: &Settings,
+    recipe: &Recipe,
+    operands: Vec<OsString>,
+    range: (u64, Option<u64>),
+) -> Vec<(String, Result<Sums, String>)> {
+    let listed = Listed::new(operands, ByteOffset(range.0), range.1.map(ByteLen));
+    let walk = Walk::new(listed, Arc::new(recipe.clone()), true);
+    let (counters, stop, mut found) = (Counters::new(), AtomicBool::new(false), Vec::new());
+    run(settings, walk, &counters, &stop, |ticket, outcome| {
+        let result = match outcome {
+            Outcome::Done(sums) => Ok(sums),
+            Outcome::Failed(error) => Err(error.to_string()),
+            Outcome::Nothing => return,
+        };
+        found.push((ticket.path().to_str().unwrap().to_owned(), result));
+    });
+    assert!(counters.walked());
+    let hashed = found.iter().filter(|(_, result)| result.is_ok()).count() as u64;
+    assert!(counters.files_done() >= hashed && counters.files_done() <= counters.files_found());
+    found
+}
+
+/// The tree of the definition: the left child spans the largest power of two of leaves below the node's own number.
+fn tree_by_definition(algorithm: Algorithm, bytes: &[u8], leaf: usize) -> Digest {
+    let leaves = bytes.len().div_ceil(leaf);
+    if leaves <= 1 {
+        return digest(algorithm, bytes);
+    }
+    let left = (leaves.next_power_of_two() / 2) * leaf;
+    let children = [&bytes[..left], &bytes[left..]].map(|part| tree_by_definition(algorithm, part, leaf));
+    digest(algorithm, &[children[0].as_bytes(), children[1].as_bytes()].concat())
+}
+
+fn naive(recipe: &Recipe, bytes: &[u8], size: usize, start: usize) -> Sums {
+    let root = |algorithm: &Algorithm, bytes: &[u8]| match recipe.form {
+        Form::Plain => digest(*algorithm, bytes),
+        Form::Tree { leaf, .. } => tree_by_definition(*algorithm, bytes, leaf.0 as usize),
+    };
+    let parts = |algorithm: &Algorithm, size: usize| match bytes {
+        [] => vec![digest(*algorithm, &[])],
+        _ => bytes.chunks(size).map(|part| root(algorithm, part)).collect(),
+    };
+    let leaves = match recipe.form {
+        Form::Plain => 1,
+        Form::Tree { leaf, .. } => (bytes.len() as u64).div_ceil(leaf.0).max(1),
+    };
+    let subtrees = match recipe.form {
+        Form::Tree { subtree: Some(size), .. } => {
+            recipe.algorithms.iter().map(|algorithm| parts(algorithm, size.0 as usize)).collect()
+        }
+        _ => Vec::new(),
+    };
+    let range = ByteRange::between(start as u64, (start + bytes.len()) as u64);
+    let digests = recipe.algorithms.iter().map(|algorithm| root(algorithm, bytes)).collect();
+    Sums { range, partial: bytes.len() != size, digests, leaves, subtrees }
+}
+
+fn bytes_of(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn any_form() -> impl Strategy<Value = Form> {
+    let tree = (0u32..9, proptest::option::of(0u32..4)).prop_map(|(shift, up)| {
+        let leaf = 1000 << shift;
+        Form::Tree { leaf: ByteLen(leaf), subtree: up.map(|up| ByteLen(leaf << up)) }
+    });
+    prop_oneof![Just(Form::Plain), tree]
+}
+
+/// One digest with lanes, one that combines, or any set of them.
+fn any_algorithms() -> impl Strategy<Value = Vec<Algorithm>> {
+    let lane = [Algorithm::Md5, Algorithm::Sha1, Algorithm::Sha256, Algorithm::Sha512];
+    prop_oneof![
+        proptest::sample::select(lane.to_vec()).prop_map(|algorithm| vec![algorithm]),
+        Just(vec![Algorithm::Blake3]),
+        proptest::sample::subsequence(Algorithm::ALL.to_vec(), 1..5),
+    ]
+}
+
+fn any_len() -> impl Strategy<Value = usize> {
+    let object = 1usize << 16;
+    let edges = [0, 1, object - 1, object, object + 1, 3 * object, 5 * object + 7];
+    prop_oneof![4 => 0usize..3000, 2 => 0usize..400_000, 2 => proptest::sample::select(edges.to_vec())]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn any_files_any_digests_any_workers_give_the_naive_digests_in_order(
+        lens in proptest::collection::vec(any_len(), 0..24),
+        algorithms in any_algorithms(),
+        form in any_form(),
+        workers in 1usize..6,
+        range in prop_oneof![Just((0u64, None)), (0u64..5000, proptest::option::of(0u64..200_000))],
+        direct in any::<bool>(),
+        block in proptest::sample::select(vec![4096usize, 65536, 131_072]),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let recipe = Recipe { algorithms, form };
+        let object = ObjectSize::new(1 << 16).unwrap();
+        let settings = Settings { workers, block_bytes: block, object, direct, drop_behind: !direct };
+        let mut expected = Vec::new();
+        for (number, &len) in lens.iter().enumerate() {
+            // Some files lie in directories below, and names sort as their numbers do.
+            let name = format!("{:03}{}", number, if number % 5 == 3 { "/below" } else { "" });
+            let path = dir.path().join(&name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let bytes = bytes_of(len, number as u64);
+            fs::write(&path, &bytes).unwrap();
+            let start = if len == 0 { 0 } else { len.min(range.0 as usize) };
+            let end = range.1.map_or(len, |most| len.min(start + most as usize));
+            let mut sums = naive(&recipe, &bytes[start..end], len, start);
+            if len == 0 {
+                // A file that tells no size is read as a stream, and is partial if a part was asked for.
+                sums.partial = range != (0, None);
+            }
+            expected.push((path.to_str().unwrap().to_owned(), Ok(sums)));
+        }
+        let found = sums_of(&settings, &recipe, vec![dir.path().as_os_str().to_owned()], range);
+        prop_assert_eq!(found, expected);
+    }
+}
+
+fn md5() -> Recipe {
+    Recipe { algorithms: vec![Algorithm::Md5], form: Form::Plain }
+}
+
+fn blake3() -> Recipe {
+    Recipe { algorithms: vec![Algorithm::Blake3], form: Form::Plain }
+}
+
+fn path(dir: &Path, name: &str) -> OsString {
+    dir.join(name).into_os_string()
+}
+
+#[test]
+fn failures_take_their_place_in_the_row_and_the_rest_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a"), "a").unwrap();
+    fs::create_dir(dir.path().join("d")).unwrap();
+    symlink("loop", dir.path().join("loop")).unwrap();
+    for recipe in [md5(), blake3()] {
+        let names = ["a", "nope", "d", "loop", "a", "a/x"];
+        let operands = Listed::new(
+            names.iter().map(|name| path(dir.path(), name)).collect(),
+            ByteOffset(0),
+            None,
+        );
+        let walk = Walk::new(operands, Arc::new(recipe), false);
+        let mut found = Vec::new();
+        run(&Settings::new(), walk, &Counters::new(), &AtomicBool::new(false), |_, outcome| {
+            found.push(match outcome {
+                Outcome::Done(_) => "done".to_owned(),
+                Outcome::Failed(error) => error.to_string(),
+                Outcome::Nothing => "nothing".to_owned(),
+            });
+        });
+        let missing = "No such file or directory";
+        let too_many = "Too many levels of symbolic links";
+        assert_eq!(found, ["done", missing, "Is a directory", too_many, "done", "Not a directory"]);
+    }
+}
+
+#[test]
+fn a_walk_leaves_out_what_is_no_regular_file() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("b"), "b").unwrap();
+    fs::create_dir_all(dir.path().join("a/deep/er")).unwrap();
+    fs::write(dir.path().join("a/deep/er/f"), "f").unwrap();
+    symlink("b", dir.path().join("link")).unwrap();
+    symlink(".", dir.path().join("a/up")).unwrap();
+    let found = sums_of(&Settings::new(), &md5(), vec![path(dir.path(), "")], (0, None));
+    let names: Vec<&str> = found.iter().map(|(path, _)| path.rsplit('/').next().unwrap()).collect();
+    assert_eq!(names, ["f", "b"]);
+}
+
+#[test]
+fn files_of_proc_and_sys_are_read_to_their_end() {
+    for (file, recipe) in [("/proc/version", md5()), ("/sys/kernel/mm/transparent_hugepage/enabled", blake3())] {
+        let Ok(bytes) = fs::read(file) else {
+            println!("skipped: needs {file}");
+            continue;
+        };
+        let found = sums_of(&Settings::new(), &recipe, vec![file.into()], (0, None));
+        let sums = found[0].1.as_ref().unwrap();
+        assert_eq!(sums.digests, [digest(recipe.algorithms[0], &bytes)], "{file}");
+    }
+}
+
+#[test]
+fn holes_are_read_as_zeros() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = fs::File::create(dir.path().join("sparse")).unwrap();
+    file.set_len((9 << 20) + 5).unwrap();
+    let expected = digest(Algorithm::Blake3, &vec![0; (9 << 20) + 5]);
+    let found = sums_of(&Settings::new(), &blake3(), vec![path(dir.path(), "sparse")], (0, None));
+    assert_eq!(found[0].1.as_ref().unwrap().digests, [expected]);
+}
+
+#[test]
+fn a_file_that_grows_while_it_is_read_has_no_digest() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = vec![7; 32 << 20];
+    for recipe in [blake3(), md5(), Recipe { algorithms: vec![Algorithm::Xxh64], form: Form::Plain }] {
+        // On a busy machine the append may come too late to meet the read; then the digest is that of before.
+        let noticed = (0..20).any(|_| {
+            let grows = path(dir.path(), "grows");
+            fs::write(&grows, &before).unwrap();
+            match sum_while_appending(&grows, &recipe) {
+                Outcome::Failed(SumError::Changed) => true,
+                Outcome::Done(sums) => {
+                    assert_eq!(sums.digests, [digest(recipe.algorithms[0], &before)]);
+                    false
+                }
+                other => panic!("{other:?}"),
+            }
+        });
+        assert!(noticed, "{recipe:?}");
+    }
+}
+
+/// Hashes a file, and appends to it as soon as its first bytes are read.
+fn sum_while_appending(file: &OsString, recipe: &Recipe) -> Outcome {
+    let listed = Listed::new(vec![file.clone()], ByteOffset(0), None);
+    let walk = Walk::new(listed, Arc::new(recipe.clone()), false);
+    let (counters, stop, over) = (Counters::new(), AtomicBool::new(false), AtomicBool::new(false));
+    let mut result = None;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while counters.bytes_done() == 0 && !over.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            let mut file = fs::OpenOptions::new().append(true).open(file).unwrap();
+            file.write_all(b"more").unwrap();
+        });
+        // Small blocks keep the reader at work for a while.
+        let settings = Settings { block_bytes: 4096, workers: 1, ..Settings::new() };
+        run(&settings, walk, &counters, &stop, |_, outcome| result = Some(outcome));
+        over.store(true, Ordering::Relaxed);
+    });
+    result.unwrap()
+}
+
+#[test]
+fn many_more_results_than_the_window_holds_come_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("large"), vec![1; 32 << 20]).unwrap();
+    fs::write(dir.path().join("small"), "small").unwrap();
+    let mut operands = vec![path(dir.path(), "small"); 3 * WINDOW as usize];
+    operands[0] = path(dir.path(), "large");
+    operands[5000] = path(dir.path(), "nope");
+    for recipe in [md5(), blake3()] {
+        let listed = Listed::new(operands.clone(), ByteOffset(0), None);
+        let (mut count, mut failed) = (0, Vec::new());
+        let settings = Settings { workers: 3, ..Settings::new() };
+        let walk = Walk::new(listed, Arc::new(recipe), false);
+        run(&settings, walk, &Counters::new(), &AtomicBool::new(false), |ticket, outcome| {
+            assert_eq!(ticket.path(), operands[count]);
+            if let Outcome::Failed(_) = outcome {
+                failed.push(count);
+            }
+            count += 1;
+        });
+        assert_eq!((count, failed), (operands.len(), vec![5000]));
+    }
+}
+
+#[test]
+fn a_stopped_job_ends_without_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f"), "f").unwrap();
+    let listed = Listed::new(vec![path(dir.path(), "f"); 100_000], ByteOffset(0), None);
+    let (stop, mut count) = (AtomicBool::new(false), 0);
+    let walk = Walk::new(listed, Arc::new(md5()), false);
+    run(&Settings::new(), walk, &Counters::new(), &stop, |_, _| {
+        count += 1;
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(count, 1);
+}

@@ -1,0 +1,229 @@
+//! A place to copy in, an ear that remembers, and a run that cannot hang.
+
+use haul_digest::Digest;
+use haul_engine::copy::{
+    CopyError, CopyRules, CopySettings, Dereference, FileFigures, HashLine, Moving, Operands, Outcome,
+    Preserve, Print, Question, Report, Tally, copy,
+};
+use haul_lab::random::Random;
+use haul_lab::snapshot::{Kind, Snapshot};
+use haul_model::ByteRange;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A copy that takes longer has hung.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder that goes away with all in it, whatever its directories' modes are.
+pub(crate) struct Place(TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Writes a file of `len` bytes of noise and gives them.
+    pub(crate) fn noise(&self, name: &str, len: u64) -> Vec<u8> {
+        let bytes = noise(len, len ^ 0x5eed);
+        fs::write(self.path(name), &bytes).unwrap();
+        bytes
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        open_directories(self.0.path());
+    }
+}
+
+/// Bytes that no shift or swap leaves alike.
+pub(crate) fn noise(len: u64, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(len).unwrap()];
+    Random::from_seed(seed).fill(&mut bytes);
+    bytes
+}
+
+/// Lets an ordinary user remove a tree with read-only directories.
+fn open_directories(root: &Path) {
+    let Ok(entries) = fs::read_dir(root) else { return };
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let _ = fs::set_permissions(entry.path(), PermissionsExt::from_mode(0o700));
+            open_directories(&entry.path());
+        }
+    }
+}
+
+/// A digest as it was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Heard {
+    pub(crate) name: PathBuf,
+    pub(crate) digests: Vec<Digest>,
+    pub(crate) tree: bool,
+    pub(crate) part: Option<ByteRange>,
+}
+
+/// Remembers all that a job tells.
+#[derive(Default)]
+pub(crate) struct Ear {
+    failed: Mutex<Vec<String>>,
+    warned: Mutex<Vec<String>>,
+    hashed: Mutex<Vec<Heard>>,
+    finished: Mutex<Vec<(OsString, u64)>>,
+}
+
+impl Report for Ear {
+    fn failed(&self, error: &CopyError) {
+        held(&self.failed).push(error.to_string());
+    }
+    fn warned(&self, warning: &CopyError) {
+        held(&self.warned).push(warning.to_string());
+    }
+    fn made(&self, _: &OsStr) {}
+    fn hashed(&self, line: &HashLine<'_>) {
+        held(&self.hashed).push(Heard {
+            name: line.name.into(),
+            digests: line.digests.to_vec(),
+            tree: line.tree,
+            part: line.part,
+        });
+    }
+    fn wants_figures(&self) -> bool {
+        true
+    }
+    fn finished(&self, figures: &FileFigures<'_>) {
+        held(&self.finished).push((figures.source.to_owned(), figures.bytes));
+    }
+    fn ask(&self, question: &Question<'_>) -> bool {
+        panic!("nobody said -i: {:?}", question.text)
+    }
+}
+
+fn held<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
+    list.lock().unwrap()
+}
+
+/// What came of a copy.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) outcome: Outcome,
+    pub(crate) failed: Vec<String>,
+    pub(crate) warned: Vec<String>,
+    pub(crate) hashed: Vec<Heard>,
+    pub(crate) finished: Vec<(OsString, u64)>,
+    pub(crate) bytes_done: u64,
+}
+
+impl Told {
+    /// Panics unless all went well and nothing was worth a line.
+    #[track_caller]
+    pub(crate) fn is_fine(&self) {
+        assert!(self.failed.is_empty() && self.warned.is_empty(), "{:?} {:?}", self.failed, self.warned);
+        assert_eq!((self.outcome.failures, self.outcome.interrupted), (0, false));
+        assert_eq!(self.outcome.cut_off, Vec::<OsString>::new());
+    }
+}
+
+/// Copies by these settings.
+pub(crate) fn run(settings: &CopySettings) -> Told {
+    let (ear, tally, stop) = (Ear::default(), Tally::default(), AtomicBool::new(false));
+    let watchdog = Watchdog::new(PATIENCE);
+    let outcome = copy(settings, &ear, &tally, &stop);
+    watchdog.leave();
+    let found = Tally::get(&tally.files_found);
+    assert_eq!(Tally::get(&tally.files_done), found, "every file that was found is through");
+    Told {
+        outcome,
+        failed: ear.failed.into_inner().unwrap(),
+        warned: ear.warned.into_inner().unwrap(),
+        hashed: ear.hashed.into_inner().unwrap(),
+        finished: ear.finished.into_inner().unwrap(),
+        bytes_done: Tally::get(&tally.bytes_done),
+    }
+}
+
+/// Ends the whole test run when its time is over: a thread that hangs can't be ended alone.
+struct Watchdog {
+    leash: mpsc::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Watchdog {
+    fn new(patience: Duration) -> Watchdog {
+        let (leash, over) = mpsc::channel();
+        let name = thread::current().name().unwrap_or("a test").to_owned();
+        let thread = thread::spawn(move || {
+            if over.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{name}: the copy hangs since {patience:?}");
+                std::process::abort();
+            }
+        });
+        Watchdog { leash, thread }
+    }
+
+    fn leave(self) {
+        drop(self.leash);
+        self.thread.join().unwrap();
+    }
+}
+
+/// `-a`.
+pub(crate) fn archive() -> CopyRules {
+    CopyRules {
+        recursive: true,
+        dereference: Dereference::Never,
+        preserve: Preserve {
+            mode: true,
+            ownership: true,
+            timestamps: true,
+            links: true,
+            context: true,
+            xattr: true,
+            reduce_diagnostics: true,
+            ..Preserve::default()
+        },
+        ..CopyRules::default()
+    }
+}
+
+/// One source that becomes one name, digests told by the source's name.
+pub(crate) fn onto(source: &Path, sink: &Path, rules: CopyRules, moving: &Moving) -> CopySettings {
+    CopySettings {
+        operands: Operands::Onto { source: source.into(), sink: sink.into() },
+        rules,
+        moving: moving.clone(),
+        print: Print { hash: true, stats: true, source_name: true },
+    }
+}
+
+/// One file by cp's plain rules.
+#[track_caller]
+pub(crate) fn copy_file(source: &Path, sink: &Path, moving: &Moving) -> Told {
+    let told = run(&onto(source, sink, CopyRules::default(), moving));
+    told.is_fine();
+    told
+}
+
+/// The regular files of a tree: the path below its root and the length. Of several names of one file, the first.
+pub(crate) fn files_of(tree: &Snapshot) -> Vec<(PathBuf, u64)> {
+    let files = tree.entries().filter_map(|(path, entry)| {
+        let is_first = entry.same_as.as_deref().is_none_or(|first| first == path);
+        match entry.kind {
+            Kind::File { len, .. } if is_first => Some((path.to_owned(), len)),
+            _ => None,
+        }
+    });
+    files.collect()
+}

@@ -1,0 +1,10 @@
+//! The copying engine, tried on real file systems through its public face: what arrives is compared with what
+//! was there by readers that share no code with it.
+
+mod bed;
+mod parts;
+mod sizes;
+mod sparse;
+mod streams;
+mod trees;
+mod variants;

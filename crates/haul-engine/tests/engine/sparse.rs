@@ -1,0 +1,156 @@
+//! Holes: kept, made and filled as asked for, however long the file.
+
+use super::bed::{Place, copy_file, onto, run};
+use super::variants::{K, each, plain};
+use haul_digest::Algorithm;
+use haul_engine::copy::{CopyRules, HashForm, Moving, SparseRule, Verify};
+use haul_lab::random::Random;
+use haul_model::ObjectSize;
+use rustix::fs::{SeekFrom, seek};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+
+/// A file of `len` bytes with a block of noise at each place, all else a hole.
+fn sparse_file(path: &Path, len: u64, places: &[u64]) {
+    let file = File::create(path).unwrap();
+    let mut block = vec![0; 4096];
+    for &at in places {
+        Random::from_seed(at).fill(&mut block);
+        file.write_all_at(&block, at).unwrap();
+    }
+    file.set_len(len).unwrap();
+}
+
+/// The sink has the source's length, its blocks at their places, and holes elsewhere.
+#[track_caller]
+fn check_places(path: &Path, len: u64, places: &[u64]) {
+    let file = File::open(path).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), len);
+    let (mut block, mut wanted) = (vec![0; 4096], vec![0; 4096]);
+    for &at in places {
+        Random::from_seed(at).fill(&mut wanted);
+        file.read_exact_at(&mut block, at).unwrap();
+        assert!(block == wanted, "the block at {at}");
+    }
+    // Data stands nowhere else.
+    let mut at = 0;
+    while let Ok(from) = seek(&file, SeekFrom::Data(at)) {
+        at = seek(&file, SeekFrom::Hole(from)).unwrap();
+        let known = places.iter().filter(|&&place| from < place + 4096 && place < at).count() as u64;
+        assert!(at - from <= known * 64 * K, "{from}..{at} should be a hole");
+    }
+}
+
+fn allocated(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+/// Whether files here can be as long and as empty.
+fn makes(place: &Place, len: u64) -> bool {
+    let path = place.path("probe");
+    let made = File::create(&path).unwrap().set_len(len);
+    let fits = made.is_ok() && allocated(&path) < MIB;
+    fs::remove_file(&path).unwrap();
+    if !fits {
+        eprintln!("skipped: no sparse files of {len} bytes here");
+    }
+    fits
+}
+
+#[test]
+fn a_sparse_tebibyte_is_copied_in_its_holes_stead() {
+    let place = Place::new();
+    if !makes(&place, TIB) {
+        return;
+    }
+    let (source, sink) = (place.path("source"), place.path("sink"));
+    let places = [0, 4 * MIB - 4096, 4 * MIB, TIB / 2 + 8192, TIB - 4096];
+    sparse_file(&source, TIB, &places);
+    for workers in [1, 2] {
+        let moving = Moving { workers, ..Moving::for_processors(2) };
+        copy_file(&source, &sink, &moving);
+        check_places(&sink, TIB, &places);
+        assert!(allocated(&sink) < 4 * MIB, "{} bytes on disk", allocated(&sink));
+    }
+}
+
+#[test]
+fn a_tebibyte_without_a_byte_of_data_is_copied() {
+    let place = Place::new();
+    if !makes(&place, TIB + 1) {
+        return;
+    }
+    let (source, sink) = (place.path("source"), place.path("sink"));
+    sparse_file(&source, TIB + 1, &[]);
+    copy_file(&source, &sink, &Moving { object: ObjectSize::round_up(1 << 30), ..plain() });
+    check_places(&sink, TIB + 1, &[]);
+    assert!(allocated(&sink) < MIB);
+}
+
+#[test]
+fn holes_stay_holes_under_digests_and_comparison() {
+    let place = Place::new();
+    if !makes(&place, 16 * MIB) {
+        return;
+    }
+    let (source, sink) = (place.path("source"), place.path("sink"));
+    let places = [4096, 5 * MIB, 16 * MIB - 4096];
+    sparse_file(&source, 16 * MIB, &places);
+    for digest in [None, Some((Algorithm::Crc32, HashForm::Plain)), Some((Algorithm::Md5, HashForm::Plain))] {
+        for verify in [Verify::No, Verify::ReadBack] {
+            for direct_write in [false, true] {
+                let moving = Moving { digest, verify, direct_write, ..plain() };
+                copy_file(&source, &sink, &moving);
+                check_places(&sink, 16 * MIB, &places);
+                fs::remove_file(&sink).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn sparse_always_makes_holes_and_never_fills_them() {
+    let place = Place::new();
+    if !makes(&place, 8 * MIB) {
+        return;
+    }
+    let [holes, zeros, sink] = ["holes", "zeros", "sink"].map(|name| place.path(name));
+    let places = [3 * MIB];
+    sparse_file(&holes, 8 * MIB, &places);
+    fs::write(&zeros, fs::read(&holes).unwrap()).unwrap();
+    for (name, moving) in each() {
+        let copy = |source: &Path, sparse| {
+            let _ = fs::remove_file(&sink);
+            run(&onto(source, &sink, CopyRules { sparse, ..CopyRules::default() }, &moving)).is_fine();
+            check_bytes(&sink, &holes, &name);
+            allocated(&sink)
+        };
+        assert!(copy(&zeros, SparseRule::Always) < MIB, "{name}");
+        assert!(copy(&holes, SparseRule::Auto) < MIB, "{name}");
+        assert!(copy(&holes, SparseRule::Never) >= 8 * MIB, "{name}");
+    }
+}
+
+fn check_bytes(sink: &Path, source: &Path, name: &str) {
+    assert!(fs::read(sink).unwrap() == fs::read(source).unwrap(), "{name}");
+}
+
+#[test]
+fn a_hole_at_the_end_keeps_the_files_length() {
+    let place = Place::new();
+    let (source, sink) = (place.path("source"), place.path("sink"));
+    for len in [1, 4095, 64 * K, 64 * K + 1, 3 * 64 * K + 7] {
+        sparse_file(&source, len, &[]);
+        for (name, moving) in each() {
+            for sparse in [SparseRule::Auto, SparseRule::Always] {
+                let _ = fs::remove_file(&sink);
+                run(&onto(&source, &sink, CopyRules { sparse, ..CopyRules::default() }, &moving)).is_fine();
+                assert_eq!(fs::metadata(&sink).unwrap().len(), len, "{sparse:?}, {name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What has no length or no places: /proc, devices and pipes, at both ends.
+
+use super::bed::{Place, copy_file, noise, onto, run};
+use super::variants::{each, expected, plain};
+use haul_digest::Algorithm;
+use haul_engine::copy::{CopyRules, HashForm, Moving, Verify};
+use haul_model::{ByteLen, ByteOffset};
+use rustix::fs::{CWD, Mode, mkfifoat};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::thread;
+
+#[test]
+fn a_file_that_says_it_is_empty_and_is_not_is_read_to_its_end() {
+    let source = Path::new("/proc/self/status");
+    if !source.exists() {
+        return eprintln!("skipped: no /proc here");
+    }
+    let place = Place::new();
+    let (version, sink) = (Path::new("/proc/version"), place.path("sink"));
+    for (name, moving) in each() {
+        copy_file(version, &sink, &moving);
+        assert_eq!(fs::read(&sink).unwrap(), fs::read(version).unwrap(), "{name}");
+    }
+    copy_file(source, &sink, &plain());
+    assert!(fs::read_to_string(&sink).unwrap().contains("VmRSS"));
+}
+
+#[test]
+fn a_part_of_such_a_file_is_its_part() {
+    let source = Path::new("/proc/version");
+    if !source.exists() {
+        return eprintln!("skipped: no /proc here");
+    }
+    let place = Place::new();
+    let sink = place.path("sink");
+    let moving = Moving {
+        offset: ByteOffset(3),
+        length: Some(ByteLen(5)),
+        sink_offset: Some(ByteOffset(0)),
+        ..plain()
+    };
+    copy_file(source, &sink, &moving);
+    assert_eq!(fs::read(&sink).unwrap(), &fs::read(source).unwrap()[3..8]);
+}
+
+#[test]
+fn as_many_zeros_as_asked_for_come_from_dev_zero() {
+    let place = Place::new();
+    let sink = place.path("sink");
+    for length in [0, 1, 65_536, 1_000_003] {
+        for verify in [Verify::No, Verify::ReadBack] {
+            let digest = Some((Algorithm::Sha1, HashForm::Plain));
+            let moving = Moving { length: Some(ByteLen(length)), verify, digest, ..plain() };
+            let told = copy_file("/dev/zero".as_ref(), &sink, &moving);
+            let zeros = vec![0; usize::try_from(length).unwrap()];
+            assert!(fs::read(&sink).unwrap() == zeros, "{length} {verify:?}");
+            assert_eq!(told.hashed[0].digests, expected(&zeros, Algorithm::Sha1, HashForm::Plain).0);
+        }
+    }
+}
+
+#[test]
+fn what_goes_to_dev_null_is_read_and_hashed() {
+    let place = Place::new();
+    let bytes = place.noise("source", 300_000);
+    for algorithm in [Algorithm::Blake3, Algorithm::Md5, Algorithm::Crc32] {
+        let moving = Moving { digest: Some((algorithm, HashForm::Plain)), ..plain() };
+        let told = copy_file(&place.path("source"), "/dev/null".as_ref(), &moving);
+        assert_eq!(told.hashed[0].digests, expected(&bytes, algorithm, HashForm::Plain).0);
+        assert_eq!(told.bytes_done, 300_000);
+    }
+}
+
+#[test]
+fn a_pipe_is_read_until_its_writer_ends() {
+    let place = Place::new();
+    let (fifo, sink) = (place.path("fifo"), place.path("sink"));
+    mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+    let bytes = noise(700_001, 3);
+    for (name, moving) in each().into_iter().step_by(7) {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut writer = File::options().write(true).open(&fifo).unwrap();
+                bytes.chunks(99_999).for_each(|chunk| writer.write_all(chunk).unwrap());
+            });
+            copy_file(&fifo, &sink, &moving);
+        });
+        assert!(fs::read(&sink).unwrap() == bytes, "{name}");
+    }
+}
+
+#[test]
+fn a_pipe_is_written_from_the_first_byte_to_the_last() {
+    let place = Place::new();
+    let (source, fifo) = (place.path("source"), place.path("fifo"));
+    mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+    let bytes = place.noise("source", 700_001);
+    for (name, moving) in each().into_iter().step_by(7) {
+        let got = thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut got = Vec::new();
+                File::open(&fifo).unwrap().read_to_end(&mut got).unwrap();
+                got
+            });
+            copy_file(&source, &fifo, &moving);
+            reader.join().unwrap()
+        });
+        assert!(got == bytes, "{name}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_fails_the_copy_and_ends_nothing_else() {
+    let place = Place::new();
+    let (source, fifo) = (place.path("source"), place.path("fifo"));
+    mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+    place.noise("source", 700_001);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut some = [0; 10];
+            File::open(&fifo).unwrap().read_exact(&mut some).unwrap();
+        });
+        let told = run(&onto(&source, &fifo, CopyRules::default(), &plain()));
+        assert_eq!(told.outcome.failures, 1);
+        assert!(told.failed[0].contains("error writing") && told.failed[0].contains("fifo"), "{:?}", told.failed);
+    });
+}

@@ -1,0 +1,109 @@
+//! The ways in which bytes can be moved: all that a user can ask for, to be drawn from and to be gone through.
+
+use haul_digest::{Algorithm, Digest, digest, tree};
+use haul_engine::copy::{HashForm, Moving, SparseRule, Verify};
+use haul_model::ObjectSize;
+use proptest::prelude::*;
+use proptest::{option, sample};
+
+pub(crate) const K: u64 = 1024;
+
+pub(crate) fn object(bytes: u64) -> ObjectSize {
+    ObjectSize::new(bytes).unwrap()
+}
+
+/// Two workers and objects of 64 KiB, nothing else.
+pub(crate) fn plain() -> Moving {
+    Moving { object: object(64 * K), ..Moving::for_processors(2) }
+}
+
+/// Each way once, and those together that share a path in the engine; objects of 64 KiB.
+pub(crate) fn each() -> Vec<(String, Moving)> {
+    let base = [
+        ("plain", plain()),
+        ("one worker", Moving { workers: 1, ..plain() }),
+        ("five workers", Moving { workers: 5, ..plain() }),
+        ("small blocks", Moving { block: Some(4096), ..plain() }),
+        ("odd blocks", Moving { block: Some(5000), ..plain() }),
+        ("blocks larger than objects", Moving { block: Some(1 << 20), ..plain() }),
+        ("direct read", Moving { direct_read: true, ..plain() }),
+        ("direct write", Moving { direct_write: true, ..plain() }),
+        ("direct both", Moving { direct_read: true, direct_write: true, ..plain() }),
+        ("fadvise", Moving { fadvise_read: true, fadvise_write: true, ..plain() }),
+        ("double buffer", Moving { double_buffer: Some(true), ..plain() }),
+        ("no double buffer", Moving { double_buffer: Some(false), ..plain() }),
+        (
+            "double buffer, direct",
+            Moving { double_buffer: Some(true), direct_read: true, direct_write: true, ..plain() },
+        ),
+    ];
+    let digests = [
+        None,
+        Some((Algorithm::Blake3, HashForm::Plain)),
+        Some((Algorithm::Crc32c, HashForm::Plain)),
+        Some((Algorithm::Md5, HashForm::Plain)),
+        Some((Algorithm::Sha256, HashForm::Tree(object(64 * K)))),
+        Some((Algorithm::Adler32, HashForm::Leaves(object(128 * K)))),
+    ];
+    let mut all = Vec::new();
+    for (name, moving) in &base {
+        for digest in digests {
+            for verify in [Verify::No, Verify::ReadBack] {
+                let name = format!("{name}, {digest:?}, {verify:?}");
+                all.push((name, Moving { digest, verify, ..moving.clone() }));
+            }
+        }
+    }
+    all
+}
+
+/// Any way: workers 1 to 5, objects of 64 KiB to 1 MiB.
+pub(crate) fn any_moving() -> impl Strategy<Value = Moving> {
+    let sizes = (1_usize..=5, 16_u32..=20, option::of(sample::select(vec![1, 4096, 5000, 65_536, 1 << 20])));
+    let flags = (any::<[bool; 4]>(), option::of(any::<bool>()), any::<bool>());
+    (sizes, flags, any_digest()).prop_map(|((workers, shift, block), (flags, double_buffer, back), digest)| {
+        let [direct_read, direct_write, fadvise_read, fadvise_write] = flags;
+        Moving {
+            workers,
+            object: object(1 << shift),
+            block,
+            direct_read,
+            direct_write,
+            fadvise_read,
+            fadvise_write,
+            double_buffer,
+            digest,
+            verify: if back { Verify::ReadBack } else { Verify::No },
+            ..Moving::for_processors(1)
+        }
+    })
+}
+
+/// None, or any algorithm in any form.
+fn any_digest() -> impl Strategy<Value = Option<(Algorithm, HashForm)>> {
+    let form = prop_oneof![
+        2 => Just(HashForm::Plain),
+        1 => (16_u32..=19).prop_map(|shift| HashForm::Tree(object(1 << shift))),
+        1 => (16_u32..=19).prop_map(|shift| HashForm::Leaves(object(1 << shift))),
+    ];
+    option::weighted(0.75, (sample::select(Algorithm::ALL), form))
+}
+
+pub(crate) fn any_sparse_rule() -> impl Strategy<Value = SparseRule> {
+    prop_oneof![Just(SparseRule::Auto), Just(SparseRule::Always), Just(SparseRule::Never)]
+}
+
+/// What a digest of these bytes must be: computed over all of them at once. And whether it is a tree's.
+pub(crate) fn expected(bytes: &[u8], algorithm: Algorithm, form: HashForm) -> (Vec<Digest>, bool) {
+    let (HashForm::Tree(leaf) | HashForm::Leaves(leaf)) = form else {
+        return (vec![digest(algorithm, bytes)], false);
+    };
+    let is_tree = bytes.len() as u64 > leaf.bytes();
+    let size = usize::try_from(leaf.bytes()).unwrap();
+    let leaves: Vec<Digest> = bytes.chunks(size).map(|chunk| digest(algorithm, chunk)).collect();
+    let digests = match form {
+        HashForm::Leaves(_) if !leaves.is_empty() => leaves,
+        _ => vec![tree::root_of(algorithm, &leaves)],
+    };
+    (digests, is_tree)
+}
