@@ -87,7 +87,7 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
                 self.wake.notify_all();
                 return None;
             }
-            match schedule.next() {
+            match schedule.next_work() {
                 Next::Walk(walk) => return Some(Turn::Walk(walk)),
                 Next::Help(file) => return Some(Turn::Help(file)),
                 Next::Finished => return None,

@@ -52,7 +52,7 @@ impl<D, F: Clone + PartialEq> Schedule<D, F> {
     /// Work for a worker that has none. A worker that got a walk or a file must call [`Schedule::done`] after it.
     ///
     /// Helpers spread over the open files in turn, so that no file has all of them.
-    pub fn next(&mut self) -> Next<D, F> {
+    pub fn next_work(&mut self) -> Next<D, F> {
         if let Some(walk) = self.walks.pop() {
             self.running += 1;
             return Next::Walk(walk);
@@ -66,7 +66,7 @@ impl<D, F: Clone + PartialEq> Schedule<D, F> {
         if self.running == 0 { Next::Finished } else { Next::Wait }
     }
 
-    /// A worker is through with what [`Schedule::next`] gave it. Returns whether that was the last work of all.
+    /// A worker is through with what [`Schedule::next_work`] gave it. Returns whether that was the last work of all.
     pub fn done(&mut self) -> bool {
         assert!(self.running > 0, "only a worker that got work reports it done");
         self.running -= 1;
@@ -97,11 +97,11 @@ mod tests {
         schedule.offer_file("file");
         schedule.offer_walk("top");
         schedule.offer_walk("below");
-        assert_eq!(schedule.next(), Next::Walk("below"));
-        assert_eq!(schedule.next(), Next::Walk("top"));
-        assert_eq!(schedule.next(), Next::Help("file"));
+        assert_eq!(schedule.next_work(), Next::Walk("below"));
+        assert_eq!(schedule.next_work(), Next::Walk("top"));
+        assert_eq!(schedule.next_work(), Next::Help("file"));
         schedule.close_file(&"file");
-        assert_eq!(schedule.next(), Next::Wait);
+        assert_eq!(schedule.next_work(), Next::Wait);
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         for file in ["a", "b", "c"] {
             schedule.offer_file(file);
         }
-        let mut helped: Vec<_> = (0..3).map(|_| schedule.next()).collect();
+        let mut helped: Vec<_> = (0..3).map(|_| schedule.next_work()).collect();
         helped.sort_by_key(|next| format!("{next:?}"));
         assert_eq!(helped, [Next::Help("a"), Next::Help("b"), Next::Help("c")]);
     }
@@ -125,7 +125,7 @@ mod tests {
             loop {
                 dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 if held.len() < workers && dice >> 63 == 0 {
-                    match schedule.next() {
+                    match schedule.next_work() {
                         Next::Walk(node) => held.push(node),
                         Next::Wait => prop_assert!(!held.is_empty()),
                         Next::Finished => { prop_assert!(held.is_empty()); break; }

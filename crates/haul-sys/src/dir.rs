@@ -118,6 +118,20 @@ impl AsFd for DirReader {
     }
 }
 
+/// Opens a directory only to resolve names in it (O_PATH), which needs no permission to read it. Through such
+/// a descriptor nothing can be read, and no metadata set.
+///
+/// # Errors
+/// What openat(2) reports.
+pub fn open_place_at(dir: impl AsFd, name: impl Arg, follow: Follow) -> io::Result<OwnedFd> {
+    let mut flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if follow == Follow::No {
+        flags |= OFlags::NOFOLLOW;
+    }
+    let name = name.into_c_str()?;
+    Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()))?)
+}
+
 /// Opens a directory to read it and to resolve names in it.
 ///
 /// # Errors

@@ -22,7 +22,7 @@ pub(super) struct Args {
     /// Read this file instead of a temporary one; at most the first --size bytes of it are used
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "no_io"])]
     file: Option<PathBuf>,
-    /// Where to put the temporary file; it is gone when haul ends, however it ends
+    /// Where to put the temporary file; it has no name where the file system allows, and is gone when haul ends
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
     /// How many bytes of file to use [default: 1GiB; with --quick 64MiB]
@@ -131,7 +131,8 @@ fn size(text: &str) -> Result<u64, String> {
 
 fn block(text: &str) -> Result<usize, String> {
     let bytes = parse_size(text, 1).map_err(|error| error.to_string())?;
-    let bytes = usize::try_from(bytes).ok().filter(|bytes| (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(bytes));
+    let bytes =
+        usize::try_from(bytes).ok().filter(|bytes| (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(bytes));
     bytes.ok_or_else(|| "a block has 4KiB to 64MiB".to_owned())
 }
 

@@ -35,14 +35,23 @@ pub(super) enum BenchError {
         source: io::Error,
     },
     /// The cache refused to drop the file, or to say what it holds.
-    #[error("error dropping {} from the page cache: {}; try another file with --file", quoted(path), reason(source))]
+    #[error(
+        "error dropping {} from the page cache: {}; try another file with --file",
+        quoted(path),
+        reason(source)
+    )]
     Cache {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
     /// The temporary file can't be made.
-    #[error("cannot make a temporary file in {}: {}; choose another folder with --dir, a file to read with --file, or --no-io", quoted(dir), reason(source))]
+    #[error(
+        "cannot make a temporary file in {}: {}; \
+         choose another folder with --dir, a file to read with --file, or --no-io",
+        quoted(dir),
+        reason(source)
+    )]
     Create {
         dir: PathBuf,
         #[source]
@@ -50,7 +59,8 @@ pub(super) enum BenchError {
     },
     /// The temporary file does not fit.
     #[error(
-        "no room in {} for a temporary file: {} needed; choose another folder with --dir, less with --size, or a file to read with --file",
+        "no room in {} for a temporary file: {} needed; \
+         choose another folder with --dir, less with --size, or a file to read with --file",
         quoted(dir),
         format_size(*needed)
     )]

@@ -93,7 +93,10 @@ impl Rates {
     /// # Panics
     /// If there is no run, or a run without bytes: whoever measures makes at least one and moves something in each.
     pub(super) fn of(runs: &[(u64, Duration)]) -> Rates {
-        assert!(!runs.is_empty() && runs.iter().all(|run| run.0 > 0), "each figure has runs, each run has bytes");
+        assert!(
+            !runs.is_empty() && runs.iter().all(|run| run.0 > 0),
+            "each figure has runs, each run has bytes"
+        );
         // A clock may tick slower than a tiny run: no time at all counts as a nanosecond.
         let rate = |&(bytes, took): &(u64, Duration)| bytes as f64 / took.as_nanos().max(1) as f64;
         let mut rates: Vec<f64> = runs.iter().map(rate).collect();

@@ -3,13 +3,15 @@
 use super::args::FileChoice;
 use super::error::BenchError;
 use haul_model::ByteRange;
+use haul_sys::CWD;
 use haul_sys::buffer::AlignedBuffer;
 use haul_sys::cache::{drop_range, page_bytes, residency, sync_data};
 use haul_sys::open::{create_new_at, open_source_at, unlink_at};
 use haul_sys::sparse::allocate;
 use haul_sys::stat::{FileKind, Follow, stat_fd};
 use haul_sys::transfer::{read_at, write_all_at};
-use haul_sys::CWD;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -52,17 +54,20 @@ impl TestFile {
         Ok(TestFile { fd, path: path.to_owned(), size: stat.size.min(at_most) })
     }
 
-    /// A file without a name from its first moment on: the system takes it away when this process ends, even if it
-    /// is killed.
+    /// A file without a name: the system takes it away when this process ends, even if it is killed.
     fn temporary(dir: &Path, size: u64) -> Result<TestFile, BenchError> {
+        let no_room = || BenchError::NoRoom { dir: dir.to_owned(), needed: size };
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                BenchError::NoRoom { dir: dir.to_owned(), needed: size }
+                no_room()
             }
             _ => BenchError::Create { dir: dir.to_owned(), source },
         };
         let fd = create_nameless(dir).map_err(failed)?;
-        // Where the file system can't set room aside, writing will tell.
+        if free_bytes(&fd).is_some_and(|free| free < size) {
+            return Err(no_room());
+        }
+        // A quota may leave less. Where the file system can't set room aside, writing will tell.
         allocate(&fd, ByteRange::between(0, size), false).map_err(failed)?;
         write_from_seed(&fd, size).map_err(failed)?;
         Ok(TestFile { fd, path: dir.to_owned(), size })
@@ -111,14 +116,31 @@ impl TestFile {
     }
 }
 
-/// Makes a file in `dir` and takes its name away at once.
+/// Makes a file in `dir` that never has a name. Where the file system can't (NFS, FUSE), its name is taken away at
+/// once: a process killed between those two calls leaves it there.
 fn create_nameless(dir: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR) {
+        // EISDIR: so answers a kernel that knows only the part of the flag that means a folder.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => create_and_unlink(dir),
+        made => Ok(made?),
+    }
+}
+
+fn create_and_unlink(dir: &Path) -> io::Result<OwnedFd> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let path = dir.join(format!(".haul-bench-{}-{number}", std::process::id()));
     let fd = create_new_at(CWD, &path, 0o600)?;
     unlink_at(CWD, &path)?;
     Ok(fd)
+}
+
+/// Bytes that the file system of an open file has left for this user; `None` where it does not say.
+fn free_bytes(fd: &OwnedFd) -> Option<u64> {
+    let found = rustix::fs::fstatvfs(fd).ok()?;
+    // File systems that know no bounds (some on networks) answer with noughts.
+    (found.f_blocks > 0).then(|| found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 fn write_from_seed(fd: &OwnedFd, size: u64) -> io::Result<()> {
@@ -171,6 +193,17 @@ mod tests {
             let mut last = [0];
             file.read(ByteRange::between(size - 1, size), &mut last).unwrap();
         }
+    }
+
+    #[test]
+    fn a_file_made_with_a_name_loses_it_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = [create_and_unlink(folder.path()).unwrap(), create_and_unlink(folder.path()).unwrap()];
+        for fd in &files {
+            write_from_seed(fd, 10).unwrap();
+            assert_eq!(stat_fd(fd).unwrap().size, 10);
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -26,8 +26,8 @@ const TRIAL_BYTES: u64 = 64 << 20;
 /// A range counts as dropped when no more than this share of it is left in the page cache.
 const CACHED_SHARE_MAX: f64 = 0.01;
 
-/// Runs shorter than this are mostly noise.
-const RUN_TIME_MIN: Duration = Duration::from_millis(2);
+/// Runs shorter than this are mostly noise: the pipeline's threads take a tenth of it to start.
+const RUN_TIME_MIN: Duration = Duration::from_micros(500);
 
 /// A file being measured.
 pub(super) struct FileBench<'a> {
@@ -66,12 +66,15 @@ impl<'a> FileBench<'a> {
             // It was read a moment ago. Some file systems keep their pages where the question doesn't reach.
             None | Some(0.0) => {
                 self.can_see_cache = false;
-                self.note("this system does not tell what is in the page cache: warm and cold are not checked");
+                self.note(
+                    "this system does not tell what is in the page cache: warm and cold are not checked",
+                );
             }
             Some(share) if share < 1.0 - CACHED_SHARE_MAX => {
                 let percent = 100.0 * share;
                 self.note(&format!(
-                    "only {percent:.0} % of the file stayed in the page cache, so warm reads touch the device: use less with --size"
+                    "only {percent:.0} % of the file stayed in the page cache, so warm reads touch the device: \
+                     use less with --size"
                 ));
             }
             Some(_) => {}
@@ -90,7 +93,8 @@ impl<'a> FileBench<'a> {
         if let Some(share) = share.filter(|share| *share > CACHED_SHARE_MAX) {
             let percent = 100.0 * share;
             self.note(&format!(
-                "{percent:.0} % of the file could not be dropped from the page cache (a file system in memory, or another process that uses it): nothing cold was measured"
+                "{percent:.0} % of the file could not be dropped from the page cache (a file system in memory, \
+                 or another process that uses it): nothing cold was measured"
             ));
             return Ok(None);
         }
@@ -194,7 +198,9 @@ impl<'a> FileBench<'a> {
     fn judge(&mut self, algorithm: Algorithm, runs: &[Vec<(u64, Duration)>], cached: Option<f64>) {
         if let Some(share) = cached.filter(|share| *share > CACHED_SHARE_MAX) {
             let percent = 100.0 * share;
-            self.note(&format!("{algorithm}: up to {percent:.0} % of a cold range was in the page cache again"));
+            self.note(&format!(
+                "{algorithm}: up to {percent:.0} % of a cold range was in the page cache again"
+            ));
         }
         if runs.iter().flatten().any(|run| run.1 < RUN_TIME_MIN) {
             self.note("the file is read in a moment, so that the figures are noisy: use a larger one");
@@ -266,7 +272,8 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_run_by_run() {
-        let ms = |millis: &[u64]| -> Vec<_> { millis.iter().map(|&ms| (1, Duration::from_millis(ms))).collect() };
+        let ms =
+            |millis: &[u64]| -> Vec<_> { millis.iter().map(|&ms| (1, Duration::from_millis(ms))).collect() };
         assert_eq!(times_as_long(&ms(&[20, 400, 60]), &ms(&[10, 200, 20])), 2.0);
     }
 }

@@ -20,7 +20,8 @@ const LANE_BYTES_MIN: usize = 8 << 10;
 
 /// All ways in which one algorithm can be computed without a file.
 pub(super) fn measure(settings: &Settings, algorithm: Algorithm) -> Vec<Measurement> {
-    let mut found = vec![measured(settings, algorithm, Way::Stream, settings.block, stream(settings, algorithm))];
+    let mut found =
+        vec![measured(settings, algorithm, Way::Stream, settings.block, stream(settings, algorithm))];
     if let Some(lanes) = algorithm.lanes() {
         let streams = Streams::new(lanes).width();
         let bytes = (settings.block / streams).max(LANE_BYTES_MIN);

@@ -50,6 +50,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 fn bench(settings: &Settings) -> Result<(), BenchError> {
     let plot = settings.svg.as_deref().map(open_plot).transpose()?;
+    let mut notes: Vec<String> = busy_note().into_iter().collect();
     let progress = Progress::new(settings);
     let file = match &settings.file {
         Some(choice) => {
@@ -59,9 +60,8 @@ fn bench(settings: &Settings) -> Result<(), BenchError> {
         None => None,
     };
     let mut figures = in_memory(settings, &progress);
-    let mut notes = Vec::new();
     if let Some(file) = &file {
-        notes = on_file(settings, file, &mut figures, &progress)?;
+        notes.extend(on_file(settings, file, &mut figures, &progress)?);
     }
     progress.end();
     let about = about(settings, file.as_ref());
@@ -135,6 +135,19 @@ fn cpu_name() -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     let name: String = line.split_once(':')?.1.chars().filter(|letter| !letter.is_control()).collect();
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// What to know when others use this machine as well: the load average of the last minute is more than half a core.
+fn busy_note() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let load: f64 = text.split_whitespace().next()?.parse().ok()?;
+    (load > 0.5).then(|| {
+        let cores = cpu_count();
+        format!(
+            "this machine was busy before (load average {load}, cores {cores}): \
+             the figures may be lower than it can do"
+        )
+    })
 }
 
 fn print(settings: &Settings, figures: &[Measurement], about: &str) -> Result<(), BenchError> {

@@ -58,7 +58,11 @@ impl<'a> Passes<'a> {
     }
 
     /// Reads a block, hashes it, reads the next.
-    pub(super) fn synchronous(&mut self, range: ByteRange, algorithm: Algorithm) -> Result<Digest, BenchError> {
+    pub(super) fn synchronous(
+        &mut self,
+        range: ByteRange,
+        algorithm: Algorithm,
+    ) -> Result<Digest, BenchError> {
         let buffer = &mut self.buffers[0];
         let mut hasher = Hasher::new(algorithm);
         for piece in blocks(range, self.block) {
@@ -154,7 +158,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (file, bytes) = counted(&folder, 20 * BLOCK);
         let mut passes = Passes::new(&file, BLOCK).unwrap();
-        for (start, end) in [(0, 1), (0, BLOCK), (5, BLOCK + 6), (BLOCK, 3 * BLOCK), (0, 20 * BLOCK), (7, 20 * BLOCK)] {
+        for (start, end) in
+            [(0, 1), (0, BLOCK), (5, BLOCK + 6), (BLOCK, 3 * BLOCK), (0, 20 * BLOCK), (7, 20 * BLOCK)]
+        {
             let range = ByteRange::between(start as u64, end as u64);
             for algorithm in [Algorithm::Crc32, Algorithm::Md5, Algorithm::Blake3] {
                 let expected = digest(algorithm, &bytes[start..end]);

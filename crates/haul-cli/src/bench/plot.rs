@@ -36,7 +36,7 @@ const fn series(name: &'static str, place: Place, way: Way, color: RGBColor) -> 
 const WIDTH: u32 = 960;
 const BAR: u32 = 11;
 const GAP: u32 = 12;
-const HEAD: u32 = 78;
+const HEAD: u32 = 92;
 const FOOT: u32 = 48;
 /// Left of the bars, for the algorithms' names.
 const NAMES: u32 = 96;
@@ -88,11 +88,11 @@ fn draw(text: &mut String, figures: &[Measurement], algorithms: &[Algorithm], su
         .light_line_style(RGBColor(0xf1, 0xf3, 0xf5))
         .bold_line_style(RGBColor(0xce, 0xd4, 0xda))
         .draw()?;
-    for (number, &algorithm) in algorithms.iter().enumerate() {
-        bars(&mut chart, &root, figures, algorithm, number as f64, &shown, low)?;
-    }
     for (place, color) in [(Place::Warm, SERIES[2].color), (Place::Cold, SERIES[4].color)] {
         reading_line(&mut chart, &root, figures, place, color, count)?;
+    }
+    for (number, &algorithm) in algorithms.iter().enumerate() {
+        bars(&mut chart, &root, figures, algorithm, number as f64, &shown, low)?;
     }
     root.present()?;
     Ok(())

@@ -15,8 +15,14 @@ enum Cell {
 pub(super) fn tables(figures: &[Measurement], algorithms: &[Algorithm]) -> String {
     let mut text = memory_table(figures, algorithms);
     for (place, title) in [
-        (Place::Warm, "Warm: a file in the page cache. Seconds for 1 GB, and how many times reading alone that is"),
-        (Place::Cold, "Cold: a file from the device. Seconds for 1 GB, and how many times reading alone that is"),
+        (
+            Place::Warm,
+            "Warm: a file in the page cache. Seconds for 1 GB, and how many times reading alone that is",
+        ),
+        (
+            Place::Cold,
+            "Cold: a file from the device. Seconds for 1 GB, and how many times reading alone that is",
+        ),
     ] {
         if figures.iter().any(|figure| figure.place == place) {
             text.push('\n');
@@ -47,7 +53,10 @@ fn memory_table(figures: &[Measurement], algorithms: &[Algorithm]) -> String {
         header.extend([right("many streams"), left(""), left("in lanes of")]);
     }
     if let Some(threads) = threads {
-        header.extend([right(&format!("{threads} {}", if threads == 1 { "worker" } else { "workers" })), left("")]);
+        header.extend([
+            right(&format!("{threads} {}", if threads == 1 { "worker" } else { "workers" })),
+            left(""),
+        ]);
     }
     let mut rows = vec![header];
     for &algorithm in algorithms {

@@ -48,7 +48,13 @@ impl CheckJob {
         stop: &AtomicBool,
         out: &mut Output<'_>,
     ) -> bool {
-        let lists = Lists { job: self, waiting: self.lists.iter(), open: None, stdin_taken: false };
+        let lists = Lists {
+            job: self,
+            waiting: self.lists.iter(),
+            open: None,
+            single_blank: None,
+            stdin_taken: false,
+        };
         let mut report = Report { job: self, tool, out, tally: Tally::default(), well: true };
         run(&self.settings, lists, counters, stop, |ticket, outcome| report.take(ticket, outcome));
         report.well
@@ -70,6 +76,8 @@ struct Lists<'a> {
     job: &'a CheckJob,
     waiting: std::slice::Iter<'a, OsString>,
     open: Option<OpenList>,
+    /// Whether lines were found to have one blank; like the coreutils, for all lists of a run.
+    single_blank: Option<bool>,
     stdin_taken: bool,
 }
 
@@ -77,7 +85,6 @@ struct OpenList {
     name: OsString,
     reader: BufReader<Box<dyn Read + Send>>,
     line: u64,
-    single_blank: Option<bool>,
 }
 
 impl Orders for Lists<'_> {
@@ -109,7 +116,7 @@ impl Orders for Lists<'_> {
                     return Some(end(name, Some("read error".to_owned())));
                 }
             }
-            match read_line(&line, &self.job.rules, &mut list.single_blank) {
+            match read_line(&line, &self.job.rules, &mut self.single_blank) {
                 Line::Remark => {}
                 Line::Malformed => return Some(malformed(list)),
                 Line::Claim(claim) => return Some(self.order(claim)),
@@ -150,7 +157,7 @@ fn open_list(name: &OsStr) -> io::Result<OpenList> {
     let source: Box<dyn Read + Send> =
         if name == "-" { Box::new(io::stdin()) } else { Box::new(File::open(name)?) };
     let name = if name == "-" { "standard input".into() } else { name.to_owned() };
-    Ok(OpenList { name, reader: BufReader::with_capacity(64 << 10, source), line: 0, single_blank: None })
+    Ok(OpenList { name, reader: BufReader::with_capacity(64 << 10, source), line: 0 })
 }
 
 fn malformed(list: &OpenList) -> Order<Ticket> {
@@ -228,7 +235,8 @@ impl Report<'_, '_> {
         self.tally.mismatched += 1;
         if !self.job.manner.status {
             let shape = TreeShape::new(ByteLen(sums.range.len()), self.job.subtree);
-            let corrupt = if claim.digests.len() > 1 { shape.mismatches(found, &claim.digests) } else { vec![] };
+            let corrupt =
+                if claim.digests.len() > 1 { shape.mismatches(found, &claim.digests) } else { vec![] };
             let start = sums.range.start.0;
             let shown = |range: &ByteRange| {
                 format!(",{}", ByteRange::between(start + range.start.0, start + range.end.0))
@@ -242,7 +250,8 @@ impl Report<'_, '_> {
         if self.job.manner.json {
             let path = claim.path.to_string_lossy();
             let algorithm = claim.digests[0].algorithm().name();
-            let record = serde_json::json!({"path": path, "algorithm": algorithm, "status": word, "detail": text});
+            let record =
+                serde_json::json!({"path": path, "algorithm": algorithm, "status": word, "detail": text});
             return self.out.line(format!("{record}\n").as_bytes());
         }
         let name = claim.path.as_bytes();
@@ -276,7 +285,11 @@ impl Report<'_, '_> {
         if !manner.status {
             self.warn(tally.malformed, "line is improperly formatted", "lines are improperly formatted");
             self.warn(tally.unreadable, "listed file could not be read", "listed files could not be read");
-            self.warn(tally.mismatched, "computed checksum did NOT match", "computed checksums did NOT match");
+            self.warn(
+                tally.mismatched,
+                "computed checksum did NOT match",
+                "computed checksums did NOT match",
+            );
             if manner.ignore_missing && tally.matched + tally.mismatched == 0 {
                 self.out.complain_of(list, "no file was verified");
             }

@@ -32,7 +32,8 @@ impl CombineJob {
         let whole = combine(self.algorithm, parts).map_err(|error| error.to_string())?;
         let len: u64 = parts.iter().map(|(_, len)| len.0).sum();
         if self.json {
-            let record = serde_json::json!({"size": len, "digests": {self.algorithm.name(): whole.to_string()}});
+            let record =
+                serde_json::json!({"size": len, "digests": {self.algorithm.name(): whole.to_string()}});
             return Ok(format!("{record}\n"));
         }
         Ok(match (self.algorithm, whole.value()) {
@@ -56,7 +57,8 @@ impl CombineJob {
         let mut input = BufReader::new(io::stdin());
         let (mut line, mut parts) = (Vec::new(), Vec::new());
         loop {
-            let piece = read_piece(&mut input, b'\n', &mut line).map_err(|error| format!("-: {}", reason(&error)))?;
+            let piece =
+                read_piece(&mut input, b'\n', &mut line).map_err(|error| format!("-: {}", reason(&error)))?;
             if piece == Piece::End {
                 return Ok(parts);
             }

@@ -116,7 +116,9 @@ impl Format {
                     out.extend_from_slice(name);
                 }
             }
-            Shape::Untagged { binary } if !(algorithm == Algorithm::Xxh3_64 && self.family == Family::Xxhsum) => {
+            Shape::Untagged { binary }
+                if !(algorithm == Algorithm::Xxh3_64 && self.family == Family::Xxhsum) =>
+            {
                 let prefix = if algorithm == Algorithm::Xxh3_64 && !self.base64 { "XXH3_" } else { "" };
                 let mark = if binary { '*' } else { ' ' };
                 let _ = write!(out, "{prefix}{text} {mark}");

@@ -91,7 +91,13 @@ impl LineReader<'_> {
         let (digests, name, size) =
             self.tagged(line, tree).or_else(|| self.cksum(line)).or_else(|| self.untagged(line, tree))?;
         let name = if escaped { unescape(name)? } else { name.to_vec() };
-        (!name.contains(&0)).then(|| Claim { path: OsString::from_vec(name), digests, range: None, tree: false, size })
+        (!name.contains(&0)).then(|| Claim {
+            path: OsString::from_vec(name),
+            digests,
+            range: None,
+            tree: false,
+            size,
+        })
     }
 
     /// `TAG (NAME) = DIGEST`, and OpenSSL's `TAG(NAME)= DIGEST`.
@@ -175,10 +181,10 @@ fn read_digests(algorithm: Algorithm, text: &[u8], parts: bool) -> Option<Vec<Di
     {
         return Some(vec![digest]);
     }
-    if let Some(bytes) = super::base64::decode(text) {
-        if let Ok(digest) = Digest::from_bytes(algorithm, &bytes) {
-            return Some(vec![digest]);
-        }
+    if let Some(bytes) = super::base64::decode(text)
+        && let Ok(digest) = Digest::from_bytes(algorithm, &bytes)
+    {
+        return Some(vec![digest]);
     }
     if !parts || !text.is_ascii() || text.is_empty() || text.len() % digits != 0 {
         return None;
@@ -239,7 +245,12 @@ mod tests {
     const MD5: &str = "60b725f10c9c85c70d97880dfe8191b3";
 
     fn rules() -> LineRules {
-        LineRules { untagged: vec![Algorithm::Md5, Algorithm::Blake3], tagged: None, mutil: true, nameless: false }
+        LineRules {
+            untagged: vec![Algorithm::Md5, Algorithm::Blake3],
+            tagged: None,
+            mutil: true,
+            nameless: false,
+        }
     }
 
     fn read(line: &str) -> Line {
@@ -291,6 +302,7 @@ mod tests {
             &format!("MD9 (a) = {MD5}"),
             &format!("#mutil#9-5#{MD5}  t"),
             &format!("#mutil#{MD5}  t"),
+            &format!("{MD5}  a\0b"),
         ] {
             assert_eq!(read(line), Line::Malformed, "{line}");
         }

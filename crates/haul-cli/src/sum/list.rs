@@ -83,7 +83,11 @@ impl List {
             return self.complaint("file name holds a NUL");
         }
         if self.kind != ListKind::Ranges {
-            return Operand::File { path: OsString::from_vec(piece), offset: self.offset, length: self.length };
+            return Operand::File {
+                path: OsString::from_vec(piece),
+                offset: self.offset,
+                length: self.length,
+            };
         }
         let Some((path, ranges)) = split_ranges(&piece) else {
             return self.complaint("not of the form FILE START-END,...");

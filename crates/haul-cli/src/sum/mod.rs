@@ -45,20 +45,24 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
 }
 
 fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
-    let signal = match interrupt::stop_flag() {
+    // Who waits for a terminal or a pipe can't look at a flag: there the first signal ends the process, as it ends
+    // the tools whose names these are.
+    let flag = if meaning.reads_stdin() { Ok(Arc::default()) } else { interrupt::stop_flag() };
+    let stop: Arc<AtomicBool> = match flag {
         Ok(flag) => flag,
         Err(error) => {
             eprintln!("{}: cannot watch for signals: {error}", tool.name);
             return ExitCode::FAILURE;
         }
     };
-    let stop: Arc<AtomicBool> = Arc::clone(&signal);
     let counters = Counters::new();
     let mut out = Output::new(tool.name, &stop);
     let well = match meaning {
         Meaning::Combine(job) => job.run(&mut out),
         Meaning::Check(job) => watch(job.progress, &counters, || job.run(tool, &counters, &stop, &mut out)),
-        Meaning::Print(job) => watch(job.progress, &counters, || print(tool, job, &counters, &stop, &mut out)),
+        Meaning::Print(job) => {
+            watch(job.progress, &counters, || print(tool, job, &counters, &stop, &mut out))
+        }
     };
     let interrupted = stop.load(Ordering::Relaxed) && !out.is_broken();
     let closed = out.close();

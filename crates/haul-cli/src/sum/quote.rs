@@ -18,7 +18,8 @@ fn quote_in(name: &[u8], utf8: bool) -> String {
         return pieces.iter().map(Piece::char).collect();
     }
     // A single quote alone needs no more than double quotes around it.
-    let gentle = |piece: &Piece| matches!(piece, Piece::Char(c) if *c == '\'' || *c == ' ' || !is_special(*c));
+    let gentle =
+        |piece: &Piece| matches!(piece, Piece::Char(c) if *c == '\'' || *c == ' ' || !is_special(*c));
     if pieces.iter().any(|piece| piece.char() == '\'') && pieces.iter().all(gentle) {
         let inner: String = pieces.iter().map(Piece::char).collect();
         return format!("\"{inner}\"");

@@ -23,6 +23,19 @@ pub(crate) enum Meaning {
     Combine(CombineJob),
 }
 
+impl Meaning {
+    /// Whether the standard input is read, for names, lists or bytes.
+    pub(crate) fn reads_stdin(&self) -> bool {
+        let dash = |paths: &[OsString]| paths.iter().any(|path| path == "-");
+        match self {
+            Meaning::Print(PrintJob { files: Files::Given(paths), .. }) => dash(paths),
+            Meaning::Print(PrintJob { files: Files::Listed(list, _), .. }) => list == "-",
+            Meaning::Check(job) => dash(&job.lists),
+            Meaning::Combine(job) => job.parts.is_empty(),
+        }
+    }
+}
+
 /// Printing digests of files.
 pub(crate) struct PrintJob {
     pub(crate) settings: Settings,
@@ -99,7 +112,10 @@ fn complain_of_contradictions(tool: Personality, args: &Args) -> Result<(), Stri
         let mode = "the --binary and --text options are meaningless when verifying checksums";
         given(args.binary || args.text, mode)?;
         given(args.read_stdin, "the --read-stdin option is meaningless when verifying checksums")?;
-        return given(args.files_from.is_some(), "the --files-from option is meaningless when verifying checksums");
+        return given(
+            args.files_from.is_some(),
+            "the --files-from option is meaningless when verifying checksums",
+        );
     }
     let only = |name| format!("the --{name} option is meaningful only when verifying checksums");
     given(args.ignore_missing, &only("ignore-missing"))?;
@@ -218,10 +234,11 @@ fn range(tool: Personality, args: &Args) -> Result<(ByteOffset, Option<ByteLen>)
 }
 
 fn format(tool: Personality, args: &Args, algorithms: usize) -> Result<Format, String> {
-    let asked: Vec<&str> = [(args.tag, "--tag"), (args.json, "--json"), (args.raw, "--raw"), (args.no_names, "--no-names")]
-        .into_iter()
-        .filter_map(|(on, name)| on.then_some(name))
-        .collect();
+    let asked: Vec<&str> =
+        [(args.tag, "--tag"), (args.json, "--json"), (args.raw, "--raw"), (args.no_names, "--no-names")]
+            .into_iter()
+            .filter_map(|(on, name)| on.then_some(name))
+            .collect();
     if let [first, second, ..] = asked[..] {
         return Err(format!("{first} and {second} exclude each other"));
     }

@@ -17,7 +17,8 @@ fn bench(folder: &Path, words: &[&OsStr]) -> Command {
 
 /// The result of `haul bench --quick` with words that are plain text.
 fn quick(folder: &Path, words: &[&str]) -> Output {
-    let words: Vec<&OsStr> = std::iter::once("--quick").chain(words.iter().copied()).map(OsStr::new).collect();
+    let words: Vec<&OsStr> =
+        std::iter::once("--quick").chain(words.iter().copied()).map(OsStr::new).collect();
     bench(folder, &words).output().expect("haul starts")
 }
 
@@ -104,7 +105,11 @@ fn a_file_of_the_readers_own_is_read_and_left_as_it_is() {
         for figure in on_file {
             assert_eq!(figure["run_bytes"], len, "{figure}");
             let is_hashing = figure["way"] != "reading";
-            assert_eq!(figure["times_reading"].as_f64().is_some_and(|times| times > 0.0), is_hashing, "{figure}");
+            assert_eq!(
+                figure["times_reading"].as_f64().is_some_and(|times| times > 0.0),
+                is_hashing,
+                "{figure}"
+            );
         }
         assert_eq!(fs::read(folder.path().join("data")).unwrap(), before);
         assert_eq!(names(folder.path()), ["data"]);
@@ -135,7 +140,10 @@ fn cold_is_measured_or_said_not_to_be() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_ne!(is_measured, errors.contains("nothing cold was measured"), "{place}: {errors}");
         for figure in found.iter().filter(|figure| figure["place"] == "cold") {
-            assert!(figure["cached_share"].as_f64().is_none_or(|share| (0.0..=1.0).contains(&share)), "{figure}");
+            assert!(
+                figure["cached_share"].as_f64().is_none_or(|share| (0.0..=1.0).contains(&share)),
+                "{figure}"
+            );
         }
     }
 }
@@ -144,8 +152,11 @@ fn cold_is_measured_or_said_not_to_be() {
 fn the_temporary_file_is_gone_after_success_and_never_seen_meanwhile() {
     let folder = tempfile::tempdir().unwrap();
     let words = ["--quick", "--size", "8M", "-a", "md5,sha3-512", "--runs", "1"].map(OsStr::new);
-    let mut child =
-        bench(folder.path(), &words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("haul starts");
+    let mut child = bench(folder.path(), &words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("haul starts");
     let status = child.wait().unwrap();
     assert!(status.success());
     assert!(names(folder.path()).is_empty());
@@ -155,8 +166,11 @@ fn the_temporary_file_is_gone_after_success_and_never_seen_meanwhile() {
 fn the_temporary_file_is_gone_after_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let words = ["--size", "64M", "-a", "sha3-512", "--runs", "1000"].map(OsStr::new);
-    let mut child =
-        bench(folder.path(), &words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("haul starts");
+    let mut child = bench(folder.path(), &words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("haul starts");
     let holds_file = || {
         let held = fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten().flatten();
         let targets = held.filter_map(|entry| fs::read_link(entry.path()).ok());
@@ -178,7 +192,8 @@ fn the_plot_is_well_formed_and_names_each_algorithm() {
     let algorithms = ["adler32", "crc64nvme", "md5", "blake3"];
     let list = algorithms.join(",");
     let words = ["--file", "data", "-a", &list, "--runs", "1", "--svg", "plot.svg"];
-    fs::write(folder.path().join("plot.svg"), "what was here is longer than nothing ".repeat(10_000)).unwrap();
+    fs::write(folder.path().join("plot.svg"), "what was here is longer than nothing ".repeat(10_000))
+        .unwrap();
     text_of(&quick(folder.path(), &words));
     let svg = fs::read_to_string(folder.path().join("plot.svg")).unwrap();
     let texts = texts_of_xml(&svg);
@@ -274,7 +289,9 @@ fn help_lists_the_options() {
     let folder = tempfile::tempdir().unwrap();
     let output = quick(folder.path(), &["--help"]);
     let text = text_of(&output);
-    for option in ["--algorithms", "--file", "--dir", "--size", "--block", "--runs", "--no-io", "--json", "--svg"] {
+    for option in
+        ["--algorithms", "--file", "--dir", "--size", "--block", "--runs", "--no-io", "--json", "--svg"]
+    {
         assert!(text.contains(option), "{option}");
     }
 }

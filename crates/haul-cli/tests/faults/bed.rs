@@ -80,7 +80,8 @@ impl Running {
             }
             thread::sleep(Duration::from_millis(2));
         };
-        let [stdout, stderr] = self.told.map(|told| String::from_utf8_lossy(&told.join().unwrap()).into_owned());
+        let [stdout, stderr] =
+            self.told.map(|told| String::from_utf8_lossy(&told.join().unwrap()).into_owned());
         Ended { code: status.code(), stdout, stderr, peak_kib }
     }
 }

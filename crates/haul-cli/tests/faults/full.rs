@@ -1,6 +1,8 @@
 //! File systems that are full or read-only.
 
-use super::bed::{Ended, assert_same_tree, assert_unfinished, haul, noise, others_are_whole, tree_with_victim, write_old};
+use super::bed::{
+    Ended, assert_same_tree, assert_unfinished, haul, noise, others_are_whole, tree_with_victim, write_old,
+};
 use haul_lab::mounts::{Access, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
 use rustix::fs::statvfs;
@@ -40,7 +42,9 @@ fn a_disk_that_fills_up_names_each_file_it_lacks_and_update_completes_the_rest()
     let Some(small) = small() else { return };
     let source = mebibytes();
     leave(&small, 8 * MIB);
-    for options in [&[][..], &["--threads=1", "--print-hash"], &["--verify", "--split-size=256K", "--threads=4"]] {
+    for options in
+        [&[][..], &["--threads=1", "--print-hash"], &["--verify", "--split-size=256K", "--threads=4"]]
+    {
         let sink = small.path().join("sink");
         let ended = copy_tree(options, source.path(), &sink);
         ended.failed_with(&["sink/f", "No space left on device"]);
@@ -49,7 +53,10 @@ fn a_disk_that_fills_up_names_each_file_it_lacks_and_update_completes_the_rest()
             let name = format!("f{number}");
             let path = sink.join(&name);
             if ended.stderr.contains(&format!("/{name}'")) {
-                assert!(!path.exists() || fs::metadata(&path).unwrap().len() == 0 || is_marked(&path), "{name}");
+                assert!(
+                    !path.exists() || fs::metadata(&path).unwrap().len() == 0 || is_marked(&path),
+                    "{name}"
+                );
             } else {
                 super::bed::assert_same_file(&source.path().join(&name), &path);
                 whole += 1;

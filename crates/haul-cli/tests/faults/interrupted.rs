@@ -21,20 +21,22 @@ const MIB: u64 = 1 << 20;
 fn held_in_the_middle(bed: &FaultBed, way: &[&str]) -> (Running, PathBuf) {
     let (near, sink) = (bed.path("near"), bed.path("sink"));
     tree_with_victim(&near, MIB);
-    bed.tree(6 * MIB);
+    bed.tree(16 * MIB);
     fs::create_dir_all(&sink).unwrap();
     let options = ["cp", "-a", "--threads=2"].iter().chain(way).map(Path::new);
     let running = start(options.chain([&*near, &*bed.path("view/tree"), &*sink]));
     let held = bed.held();
     assert_eq!(held, Path::new("tree/victim"));
-    wait_for(|| ["a", "b", "dir/c", "dir/d", "z", "victim"].iter().all(|name| {
-        let mtime = |root: &Path| fs::metadata(root.join(name)).map(|meta| meta.mtime()).ok();
-        mtime(&sink.join("near")) == mtime(&near)
-    }));
+    wait_for(|| {
+        ["a", "b", "dir/c", "dir/d", "z", "victim"].iter().all(|name| {
+            let mtime = |root: &Path| fs::metadata(root.join(name)).map(|meta| meta.mtime()).ok();
+            mtime(&sink.join("near")) == mtime(&near)
+        })
+    });
     (running, sink)
 }
 
-fn wait_for(done: impl Fn() -> bool) {
+fn wait_for(mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
         assert!(begun.elapsed() < Duration::from_secs(30), "it never comes");
@@ -108,7 +110,9 @@ fn ctrl_c_between_files_leaves_no_half_made_one() {
         write_old(&bed.path(&format!("store/tree/f{number}")), &noise(number));
     }
     let sink = bed.path("sink");
-    let running = start(["cp", "-aT", "--threads=1"].map(Path::new).into_iter().chain([&*bed.path("view/tree"), &*sink]));
+    let running = start(
+        ["cp", "-aT", "--threads=1"].map(Path::new).into_iter().chain([&*bed.path("view/tree"), &*sink]),
+    );
     bed.held();
     running.signal(Signal::INT);
     let ended = running.end();
@@ -122,7 +126,7 @@ fn ctrl_c_between_files_leaves_no_half_made_one() {
     assert_same_tree(&bed.path("store/tree"), &sink);
 }
 
-/// A copy out of a pipe whose writer holds it open and says nothing more.
+/// A copy out of a pipe whose writer holds it open and says too little.
 fn waiting_for_a_pipe() -> (tempfile::TempDir, File, Running) {
     let home = tempfile::tempdir().unwrap();
     let (fifo, sink) = (home.path().join("fifo"), home.path().join("sink"));
@@ -130,7 +134,7 @@ fn waiting_for_a_pipe() -> (tempfile::TempDir, File, Running) {
     let running = start([Path::new("cp"), &fifo, &sink]);
     let mut writer = File::options().write(true).open(&fifo).unwrap();
     writer.write_all(b"some").unwrap();
-    wait_for(|| fs::read(&sink).is_ok_and(|bytes| bytes == b"some"));
+    wait_for(|| sink.exists());
     (home, writer, running)
 }
 
@@ -146,12 +150,12 @@ fn a_second_ctrl_c_ends_a_copy_that_waits_for_something_at_once() {
 }
 
 #[test]
-fn ctrl_c_stops_a_stream_as_soon_as_something_comes() {
+fn ctrl_c_stops_a_stream_that_goes_on() {
     let (home, mut writer, running) = waiting_for_a_pipe();
     running.signal(Signal::INT);
-    thread::sleep(Duration::from_millis(100));
-    // It may have ended already.
-    let _ = writer.write_all(b"more");
+    // Without end: only its reader's end ends it.
+    let block = noise(MIB);
+    wait_for(|| writer.write_all(&block).is_err());
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert!(!home.path().join("sink").exists());
@@ -210,7 +214,7 @@ fn an_interrupted_job_says_so_in_json_too() {
 #[test]
 fn a_shell_sees_that_a_job_was_interrupted() {
     let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
-    bed.tree(6 * MIB);
+    bed.tree(16 * MIB);
     let line = format!(
         "'{}' cp -aT '{}' '{}' & echo $! > '{}'; wait $!; echo $?",
         super::bed::HAUL,

@@ -21,7 +21,8 @@ fn slow() -> Option<FaultBed> {
 #[test]
 fn nothing_is_drawn_in_a_pipe_however_long_it_takes() {
     let Some(bed) = slow() else { return };
-    let args = [Path::new("cp"), "-aT".as_ref(), "--progress".as_ref(), &bed.path("view/tree"), &bed.path("sink")];
+    let args =
+        [Path::new("cp"), "-aT".as_ref(), "--progress".as_ref(), &bed.path("view/tree"), &bed.path("sink")];
     let ended = start(args).end();
     ended.is_fine();
     assert_eq!(ended.stdout, "");
@@ -48,11 +49,24 @@ fn a_terminal_is_shown_files_bytes_and_rate() {
     let Some(bed) = slow() else { return };
     let (code, drawn) = on_a_terminal(&copy_line("--progress --threads=1", &bed));
     assert_eq!(code, Some(0), "{drawn:?}");
-    for part in [" files", "MiB", "/s"] {
+    for part in [" files", "/5.1 MiB", "/s"] {
         assert!(drawn.contains(part), "no {part:?} in {drawn:?}");
     }
-    // The sums at the end of the walk: six files, a little over five mebibytes.
-    assert!(drawn.contains("/6 files") && drawn.contains("/5.1 MiB"), "{drawn:?}");
+}
+
+#[test]
+fn time_left_is_shown_once_all_files_are_known() {
+    if !met_or_skip(&[Need::Program("script")]) {
+        return;
+    }
+    let Some(bed) = slow() else { return };
+    let [view, sink] = ["view/tree/victim", "sink"].map(|name| bed.path(name));
+    // Under its own name it draws unasked.
+    let (code, drawn) = on_a_terminal(&format!("stty cols 120; exec '{HAUL}' cp '{}' '{}'", view.display(), sink.display()));
+    assert_eq!(code, Some(0), "{drawn:?}");
+    for part in ["0/1 files", "/5.0 MiB", " left"] {
+        assert!(drawn.contains(part), "no {part:?} in {drawn:?}");
+    }
 }
 
 #[test]

@@ -68,7 +68,9 @@ fn a_file_that_became_a_pipe_does_not_hold_the_copy() {
     mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
     let ended = running.end();
     assert!(ended.code.is_some(), "{ended:?}");
-    assert!(fs::symlink_metadata(sink.join(&other)).is_ok_and(|meta| !meta.is_file()) || ended.code == Some(1));
+    assert!(
+        fs::symlink_metadata(sink.join(&other)).is_ok_and(|meta| !meta.is_file()) || ended.code == Some(1)
+    );
     the_held_one_is_whole(&sink, &other);
 }
 

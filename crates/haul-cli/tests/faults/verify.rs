@@ -25,7 +25,9 @@ fn damage_is_found(rule: &str, range: &str) {
     for (number, way) in VERIFYING.iter().enumerate() {
         let [sink, stored] = ["view", "store"].map(|side| bed.path(&format!("{side}/sink{number}")));
         bed.rules(rule);
-        let copy = |options: &[&str]| haul(["cp", "-aT"].iter().chain(options).map(Path::new).chain([&*source, &*sink]));
+        let copy = |options: &[&str]| {
+            haul(["cp", "-aT"].iter().chain(options).map(Path::new).chain([&*source, &*sink]))
+        };
         let ended = copy(way);
         ended.failed_with(&["/victim' differs from ", &format!("in bytes {range}")]);
         assert_eq!(ended.complaints(), 1, "{way:?}: {ended:?}");
@@ -80,7 +82,8 @@ fn without_comparison_the_same_damage_goes_unseen() {
     tree_with_victim(&source, 4 * MIB);
     let sink = bed.path("view/sink");
     haul([Path::new("cp"), "-aT".as_ref(), &source, &sink]).is_fine();
-    let [source, stored] = [source, bed.path("store/sink")].map(|root| fs::read(root.join("victim")).unwrap());
+    let [source, stored] =
+        [source, bed.path("store/sink")].map(|root| fs::read(root.join("victim")).unwrap());
     let differing: Vec<usize> = (0..source.len()).filter(|&at| source[at] != stored[at]).collect();
     assert_eq!(differing, [2_500_000], "the fault is real");
 }

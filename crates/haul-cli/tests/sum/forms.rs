@@ -2,13 +2,15 @@
 
 use super::{good, ours, run, words};
 use std::fs::{self, File};
-use std::process::Stdio;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 #[test]
 fn several_digests_come_from_one_read() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "123456789").unwrap();
-    let out = good("haul sum", dir.path(), &["-a", "crc32,crc32c", "-a", "crc64nvme,crc16,adler32", "f"], b"");
+    let out =
+        good("haul sum", dir.path(), &["-a", "crc32,crc32c", "-a", "crc64nvme,crc16,adler32", "f"], b"");
     let expected = "CRC32 (f) = cbf43926\nCRC32C (f) = e3069283\nCRC64NVME (f) = ae8b14860a799888\n\
                     CRC16 (f) = 906e\nADLER32 (f) = 091e01de\n";
     assert_eq!(out, expected);
@@ -23,7 +25,8 @@ fn json_tells_path_size_and_digests() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "123456789").unwrap();
     let out = good("haul sum", dir.path(), &["--json", "-a", "crc32,adler32", "f"], b"");
-    let expected = "{\"path\":\"f\",\"size\":9,\"digests\":{\"adler32\":\"091e01de\",\"crc32\":\"cbf43926\"}}\n";
+    let expected =
+        "{\"path\":\"f\",\"size\":9,\"digests\":{\"adler32\":\"091e01de\",\"crc32\":\"cbf43926\"}}\n";
     assert_eq!(out, expected);
 }
 
@@ -88,7 +91,10 @@ fn trees_have_the_digest_of_their_definition() {
     assert_eq!(good("haul sum", dir.path(), &["-a", "sha1", "--tree=1K", "f"], b""), expected);
     let msum = ["--hash-type=sha1", "--hash-leaf-size=1", "--split-size=1", "f"];
     assert_eq!(good("msum", dir.path(), &msum, b""), expected);
-    assert_eq!(good("haul sum", dir.path(), &["-a", "sha1", "--tree=1K"], &bytes), expected.replace(" f", " -"));
+    assert_eq!(
+        good("haul sum", dir.path(), &["-a", "sha1", "--tree=1K"], &bytes),
+        expected.replace(" f", " -")
+    );
 }
 
 #[test]
@@ -114,8 +120,13 @@ fn values_of_blocks_are_joined() {
     let lines: Vec<String> = halves.lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect();
     let joined = good("haul sum", dir.path(), &["--combine", "-a", "cksum"], lines.join("\n").as_bytes());
     assert_eq!(format!("{} whole\n", joined.trim_end()), good("cksum", dir.path(), &["whole"], b""));
-    for args in [&["-a", "md5", "d41d8cd98f00b204e9800998ecf8427e:0"][..], &["-a", "crc32", "123:4"], &["-a", "crc32", "x"]] {
-        let (status, out, err) = run(ours("haul sum", dir.path()), &words(&[&["--combine"], args].concat()), b"");
+    for args in [
+        &["-a", "md5", "d41d8cd98f00b204e9800998ecf8427e:0"][..],
+        &["-a", "crc32", "123:4"],
+        &["-a", "crc32", "x"],
+    ] {
+        let (status, out, err) =
+            run(ours("haul sum", dir.path()), &words(&[&["--combine"], args].concat()), b"");
         assert_eq!((status, out.as_str()), (Some(1), ""));
         assert!(err.starts_with("haul sum: "), "{err}");
     }
@@ -129,7 +140,13 @@ fn failed_writes_are_told_and_fail() {
     let output = ours("md5sum", dir.path()).arg("f").stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(output.stderr, b"md5sum: write error: No space left on device\n");
-    let mut child = ours("md5sum", dir.path()).arg("f").stdout(Stdio::piped()).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = ours("md5sum", dir.path())
+        .arg("f")
+        .stdout(Stdio::piped())
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     // The reader may have gone before or after the write; after it the write was good.
@@ -157,4 +174,34 @@ fn sizes_and_names_that_make_no_sense_are_refused() {
         assert_eq!((status, out.as_str()), (Some(1), ""), "{args:?}");
         assert!(err.starts_with("haul sum: ") && err.contains("Try 'haul sum --help'"), "{args:?}: {err}");
     }
+}
+
+#[test]
+fn an_interrupt_ends_the_job_with_its_own_status() {
+    let dir = tempfile::tempdir().unwrap();
+    // A hole of 1 TiB keeps the job at work until the signal comes.
+    File::create(dir.path().join("hole")).unwrap().set_len(1 << 40).unwrap();
+    // A signal that comes before the program watches for it ends it in the common way: then it gets more time.
+    let mut times = [200, 1000, 5000].into_iter();
+    let output = loop {
+        let patience = times.next().expect("the program watches for signals within seconds");
+        let output = interrupted(ours("haul sum", dir.path()), patience);
+        if output.status.code().is_some() {
+            break output;
+        }
+    };
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(output.stdout, b"");
+    assert_eq!(output.stderr, b"haul sum: interrupted; files not listed were not hashed\n");
+}
+
+/// What becomes of hashing the hole if it is interrupted after so many milliseconds.
+fn interrupted(mut command: Command, patience: u64) -> Output {
+    command.args(["--progress", "-a", "md5", "hole"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(patience));
+    let kill = Command::new("sh").args(["-c", &format!("kill -INT {}", child.id())]).status().unwrap();
+    assert!(kill.success());
+    child.wait_with_output().unwrap()
 }

@@ -26,7 +26,10 @@ fn theirs(name: &str, dir: &Path) -> Option<Command> {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|place| place.join(name).is_file()));
     if !found {
-        assert!(std::env::var_os("HAUL_REQUIRE_ALL").is_none_or(|value| value != "1"), "{name} is not installed");
+        assert!(
+            std::env::var_os("HAUL_REQUIRE_ALL").is_none_or(|value| value != "1"),
+            "{name} is not installed"
+        );
         println!("skipped: needs {name}");
         return None;
     }

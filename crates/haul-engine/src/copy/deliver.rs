@@ -6,6 +6,7 @@ use super::job::Job;
 use super::settings::{Reflink, SparseRule, Verify};
 use haul_model::{ByteOffset, ByteRange};
 use haul_plan::Plan;
+use haul_sys::buffer::BUFFER_ALIGN;
 use haul_sys::direct::Alignment;
 use haul_sys::{cache, direct, filesystem, open, sparse, transfer};
 use std::io;
@@ -52,7 +53,8 @@ impl Delivery {
     /// A copy that is to be compared can't be opened for reading.
     pub(crate) fn new(job: &Job<'_>, file: &FileMove, plan: &Plan) -> Result<Delivery, CopyError> {
         let moving = &job.settings.moving;
-        let aligned = plan.in_sink(ByteOffset(0)).0 % 4096 == 0 && plan.source().start.0 % 4096 == 0;
+        let is_aligned = |at: u64| at.is_multiple_of(BUFFER_ALIGN as u64);
+        let aligned = is_aligned(plan.in_sink(ByteOffset(0)).0) && is_aligned(plan.source().start.0);
         let direct_write =
             (moving.direct_write && aligned && file.sink_state != SinkState::Kept && file.sink_is_regular)
                 .then(|| direct::probe_write(&file.sink).ok().flatten())

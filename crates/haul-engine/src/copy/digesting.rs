@@ -65,7 +65,7 @@ impl InOrder {
             InOrder::None => {}
             InOrder::Plain(hasher) => hasher.update(bytes),
             InOrder::Leaves(hasher, leaves) => {
-                hasher.update(bytes, |index, digest| leaves.add(index, digest))
+                hasher.update(bytes, |index, digest| leaves.add(index, digest));
             }
         }
     }
@@ -177,7 +177,7 @@ impl ObjectDigest {
             ObjectDigest::None => {}
             ObjectDigest::Part(hasher) => hasher.update(bytes),
             ObjectDigest::Leaves(hasher, found) => {
-                hasher.update(bytes, |index, digest| found.push((index, digest)))
+                hasher.update(bytes, |index, digest| found.push((index, digest)));
             }
         }
     }

@@ -165,8 +165,11 @@ fn decide(job: &Job<'_>, entry: &Entry, is_file: &mut bool) -> Result<Fate, Copy
 /// Looks at an entry's source as `-L`, `-H` and `-P` say.
 pub(crate) fn look(entry: &Entry, dereference: Dereference) -> Result<Stat, CopyError> {
     let follow = if dereference == Dereference::Never { Follow::No } else { Follow::Yes };
-    stat::stat_at(entry.parent.source(), &*entry.source_name, follow)
-        .map_err(|source| CopyError::Cannot { action: "stat", path: entry.source_path(), source })
+    stat::stat_at(entry.parent.source(), &*entry.source_name, follow).map_err(|source| CopyError::Cannot {
+        action: "stat",
+        path: entry.source_path(),
+        source,
+    })
 }
 
 fn count_file(job: &Job<'_>, entry: &Entry, source: &Stat) {

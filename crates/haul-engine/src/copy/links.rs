@@ -104,7 +104,11 @@ impl Memory {
     }
 
     /// Remembers a directory named by the command, unless it is known: then what is known.
-    pub(crate) fn name_directory(&self, identity: Identity, directory: KnownDirectory) -> Option<KnownDirectory> {
+    pub(crate) fn name_directory(
+        &self,
+        identity: Identity,
+        directory: KnownDirectory,
+    ) -> Option<KnownDirectory> {
         let mut known = self.directories.write().unwrap_or_else(PoisonError::into_inner);
         match known.entry(identity) {
             Slot::Occupied(slot) => Some(slot.get().clone()),

@@ -75,8 +75,12 @@ pub(crate) fn settle_directory(job: &Job<'_>, directory: &Directory) {
             }
         }
         DirectorySettle::Copied(facts) => {
-            let (source, sink) = (directory.source(), directory.sink());
-            let places = (Place::File(source), Place::File(sink));
+            let name = name_of(&facts.sink_name);
+            let sink = match &directory.parent {
+                Some(parent) if facts.set_by_name => Place::Name(parent.sink(), &name),
+                _ => Place::File(directory.sink()),
+            };
+            let places = (Place::File(directory.source()), sink);
             keep_directory(job, places, directory.sink_path.clone(), facts);
         }
     }
@@ -216,7 +220,9 @@ impl Keeper<'_, '_> {
 
     /// The new owner must not find permissions that were meant for the old one's file.
     fn close_to_others(&self, before: &Stat) -> Result<(), Told> {
-        let Err(source) = set_mode(self.sink.0, before.mode & self.source.1.mode & 0o700) else { return Ok(()) };
+        let Err(source) = set_mode(self.sink.0, before.mode & self.source.1.mode & 0o700) else {
+            return Ok(());
+        };
         let expected = matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput);
         if !expected || process::effective_user() == 0 {
             let path = self.sink.1.clone();
@@ -270,7 +276,10 @@ impl Keeper<'_, '_> {
             Ok(failures) => failures,
             Err(source) => {
                 let path = self.sink.1.clone();
-                self.tell(&CopyError::Failed { doing: "listing attributes of", path, source }, keep.require_xattr);
+                self.tell(
+                    &CopyError::Failed { doing: "listing attributes of", path, source },
+                    keep.require_xattr,
+                );
                 return;
             }
         };

@@ -15,7 +15,7 @@ use super::report::Tally;
 use super::settings::{BatchItem, CopySettings, Existing, Operands};
 use super::settle;
 use haul_model::{ByteLen, ByteOffset};
-use haul_sys::dir::open_dir_at;
+use haul_sys::dir::open_place_at;
 use haul_sys::{CWD, FileKind, Follow, Stat, stat};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -40,7 +40,7 @@ pub(crate) fn begin(job: &Job<'_>) -> Option<OperandWalk> {
     let settings = job.settings;
     let sinks_collide = sinks_collide(settings);
     let target = match &settings.operands {
-        Operands::IntoDirectory { directory, .. } => match open_dir_at(CWD, &**directory, Follow::Yes) {
+        Operands::IntoDirectory { directory, .. } => match open_place_at(CWD, &**directory, Follow::Yes) {
             Ok(fd) => Directory::target(Some(fd), directory.clone()),
             Err(source) => {
                 let path = directory.clone();
@@ -72,8 +72,8 @@ pub(crate) fn take(job: &Job<'_>, lane: &mut Lane, mut walk: OperandWalk) {
     let is_last = walk.next >= count(job.settings);
     let target = Arc::clone(&walk.target);
     let (sinks_collide, sink_is_missing) = (walk.sinks_collide, walk.sink_is_missing);
-    let mut taken = place(job.settings, index);
-    let looked_at = look(job, &taken, &target);
+    let taken = place(job.settings, index);
+    let looked_at = look(job, &taken);
     let waiting = if is_last {
         if looked_at.as_ref().is_none_or(|source| source.kind != FileKind::Directory) {
             // Directories are walked on; without one, all has been met.
@@ -94,7 +94,8 @@ pub(crate) fn take(job: &Job<'_>, lane: &mut Lane, mut walk: OperandWalk) {
         sink: target.sink_path_of(&taken.sink),
     });
     target.expect(1);
-    let above = if taken.with_parents { parents::make(job, &target, &taken) } else { Ok(parents::Made::default()) };
+    let above =
+        if taken.with_parents { parents::make(job, &target, &taken) } else { Ok(parents::Made::default()) };
     let (above, failed) = match above {
         Ok(made) => (made, false),
         Err((made, error)) => {
@@ -109,7 +110,7 @@ pub(crate) fn take(job: &Job<'_>, lane: &mut Lane, mut walk: OperandWalk) {
         return settle::leave(job, &parent);
     }
     let operand = Operand { sink_is_new: above.last_is_new, ..operand };
-    copy(job, lane, parent, &mut taken, operand);
+    copy(job, lane, parent, &taken, operand);
 }
 
 /// One operand with its two names.
@@ -123,7 +124,7 @@ struct Placed<'a> {
     item: Option<&'a BatchItem>,
 }
 
-fn copy(job: &Job<'_>, lane: &mut Lane, parent: Arc<Directory>, taken: &mut Placed<'_>, operand: Operand) {
+fn copy(job: &Job<'_>, lane: &mut Lane, parent: Arc<Directory>, taken: &Placed<'_>, operand: Operand) {
     let entry = |operand, part| Entry {
         parent: Arc::clone(&parent),
         source_name: taken.source.clone(),
@@ -149,8 +150,7 @@ fn copy(job: &Job<'_>, lane: &mut Lane, parent: Arc<Directory>, taken: &mut Plac
 }
 
 /// Looks at an operand in the order of the command, where what is remembered of it depends on that order.
-fn look(job: &Job<'_>, taken: &Placed<'_>, target: &Arc<Directory>) -> Option<Stat> {
-    let _ = target;
+fn look(job: &Job<'_>, taken: &Placed<'_>) -> Option<Stat> {
     let follow = match job.settings.rules.dereference {
         super::settings::Dereference::Never => Follow::No,
         _ => Follow::Yes,

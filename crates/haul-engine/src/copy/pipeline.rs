@@ -46,7 +46,7 @@ enum Ring {
     /// Not tried yet.
     Untried,
     /// In use.
-    Open(CopyRing),
+    Open(Box<CopyRing>),
     /// The kernel has none, forbids it, or lost it.
     Unavailable,
 }
@@ -81,7 +81,8 @@ impl Lane {
     /// The ring, where the kernel gives one.
     fn ring(&mut self) -> Option<&mut CopyRing> {
         if let Ring::Untried = self.ring {
-            self.ring = CopyRing::new(RING_DEPTH, self.block_bytes).map_or(Ring::Unavailable, Ring::Open);
+            self.ring = CopyRing::new(RING_DEPTH, self.block_bytes)
+                .map_or(Ring::Unavailable, |ring| Ring::Open(Box::new(ring)));
         }
         match &mut self.ring {
             Ring::Open(ring) => Some(ring),
@@ -397,7 +398,9 @@ impl Run<'_> {
         match copied {
             Ok(copied) if copied == range.len() => Ok(true),
             Ok(_) => Err(changed(self.file)),
-            Err(uring::CopyError::Read { at, source }) => Err(self.read_failed(at - self.plan.source().start.0, source)),
+            Err(uring::CopyError::Read { at, source }) => {
+                Err(self.read_failed(at - self.plan.source().start.0, source))
+            }
             Err(uring::CopyError::Write { at, source }) => Err(self.write_failed(at, source)),
             Err(uring::CopyError::Ring { source }) => {
                 // Some blocks were seen and perhaps not written: this object can't be begun anew.

@@ -28,7 +28,7 @@ pub fn quote(name: &OsStr) -> Quoted<'_> {
 }
 
 /// Quotes a name only where a shell would need it: for messages that begin with the name.
-pub fn quote_if_needed(name: &OsStr) -> Quoted<'_> {
+pub(crate) fn quote_if_needed(name: &OsStr) -> Quoted<'_> {
     Quoted { name: name.as_bytes(), when: When::Needed }
 }
 
@@ -51,7 +51,7 @@ pub fn quote_word(word: &OsStr) -> String {
 }
 
 /// Whether names are UTF-8 to the user, by the usual variables of the environment.
-pub fn locale_is_utf8() -> bool {
+pub(crate) fn locale_is_utf8() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
         let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());

@@ -89,7 +89,10 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
             while waiting.len() < free
                 && let Some(entry) = batch.pop_front()
             {
-                if entry.alone || !hands.may_take(&entry.task.recipe) || entry.task.recipe.algorithms[0] != algorithm {
+                if entry.alone
+                    || !hands.may_take(&entry.task.recipe)
+                    || entry.task.recipe.algorithms[0] != algorithm
+                {
                     others.push_back(entry);
                 } else if let Some(candidate) = self.open_candidate(entry, hands) {
                     waiting.push(candidate);
@@ -146,10 +149,12 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         let mut total: u64 = seats.iter().flatten().map(Seat::left).sum();
         total += waiting.iter().map(|candidate| candidate.range.len()).sum::<u64>();
         let seated = seats.iter().flatten().count();
+        // So few that each could have a worker of its own are better off so.
+        let pays = pays_from(algorithm).max(self.settings.workers.min(seats.len())) as u64;
         while let Some(longest) = waiting.last().map(|candidate| candidate.range.len()) {
             let others = (seated + waiting.len() - 1) as u64;
             let long = longest > LONG_BYTES && longest > (total - longest) / others.max(1) * LONG_FACTOR;
-            let lonely = !more && total < longest.saturating_mul(pays_from(algorithm) as u64);
+            let lonely = !more && total < longest.saturating_mul(pays);
             if !(long || lonely) {
                 return;
             }

@@ -263,14 +263,15 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
     pub(super) fn hash_alone(&self, entry: Entry<O::Ticket>, opened: Opened, hands: &mut LaneHands) {
         let Settings { object, workers, .. } = *self.settings;
         let recipe = Arc::clone(&entry.task.recipe);
-        match Split::plan(opened, &recipe, object, hands, workers) {
-            Ok(split) => {
+        match Split::plan(&opened, &recipe, object, hands, workers) {
+            Some(plan) => {
+                let split = Split::new(opened, &recipe, plan);
                 let Entry { number, ticket, .. } = entry;
                 let shared = Shared(Arc::new(SharedFile { split, number, ticket: Mutex::new(Some(ticket)) }));
                 self.pool.offer_file(shared.clone());
                 self.help(&shared, hands);
             }
-            Err(opened) => {
+            None => {
                 let result = match hands.block() {
                     Ok(buffer) => hash_in_order(&opened, &recipe, buffer, self.counters, self.stop),
                     Err(error) => Err(error),

@@ -24,6 +24,13 @@ pub(super) struct Split {
     joint: Mutex<Joint>,
 }
 
+/// How a file is to be shared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    range: ByteRange,
+    cut: Cut,
+}
+
 /// How the file is cut.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
@@ -66,18 +73,18 @@ pub(super) enum Progress {
 }
 
 impl Split {
-    /// The cut of an open file, if sharing it is worth it: `None` where it is one piece, or is no range of
-    /// a file, or has a digest that must be fed in order.
+    /// How to share an open file, if that is worth it: `None` where it is one piece, or is no range of a file, or
+    /// has a digest that must be fed in order.
     pub(super) fn plan(
-        opened: Opened,
-        recipe: &Arc<Recipe>,
+        opened: &Opened,
+        recipe: &Recipe,
         object: ObjectSize,
         hands: &mut LaneHands,
         workers: usize,
-    ) -> Result<Split, Opened> {
-        let Reach::Range(range) = opened.reach() else { return Err(opened) };
+    ) -> Option<Plan> {
+        let Reach::Range(range) = opened.reach() else { return None };
         if !recipe.splits() {
-            return Err(opened);
+            return None;
         }
         let len = ByteLen(range.len());
         let cut = match recipe.form {
@@ -94,13 +101,16 @@ impl Split {
                 Cut::Leaves { shape, unit, side_by_side: lanes.is_some() }
             }
         };
-        if cut.pieces() <= 1 && !matches!(cut, Cut::Leaves { side_by_side: true, .. }) {
-            return Err(opened);
-        }
+        let alone = cut.pieces() <= 1 && !matches!(cut, Cut::Leaves { side_by_side: true, .. });
+        (!alone).then_some(Plan { range, cut })
+    }
+
+    /// The file, cut as planned.
+    pub(super) fn new(opened: Opened, recipe: &Arc<Recipe>, Plan { range, cut }: Plan) -> Split {
         let sums = recipe.algorithms.iter().map(|&algorithm| cut.joined(algorithm, recipe.form)).collect();
         let joint = Joint { pieces_left: cut.pieces(), failure: None, sums };
         let recipe = Arc::clone(recipe);
-        Ok(Split { opened, recipe, range, cut, next: AtomicU64::new(0), joint: Mutex::new(joint) })
+        Split { opened, recipe, range, cut, next: AtomicU64::new(0), joint: Mutex::new(joint) }
     }
 
     /// The next piece for a worker; `None` once all are taken.

@@ -164,11 +164,8 @@ fn failures_take_their_place_in_the_row_and_the_rest_goes_on() {
     symlink("loop", dir.path().join("loop")).unwrap();
     for recipe in [md5(), blake3()] {
         let names = ["a", "nope", "d", "loop", "a", "a/x"];
-        let operands = Listed::new(
-            names.iter().map(|name| path(dir.path(), name)).collect(),
-            ByteOffset(0),
-            None,
-        );
+        let operands =
+            Listed::new(names.iter().map(|name| path(dir.path(), name)).collect(), ByteOffset(0), None);
         let walk = Walk::new(operands, Arc::new(recipe), false);
         let mut found = Vec::new();
         run(&Settings::new(), walk, &Counters::new(), &AtomicBool::new(false), |_, outcome| {
@@ -199,7 +196,9 @@ fn a_walk_leaves_out_what_is_no_regular_file() {
 
 #[test]
 fn files_of_proc_and_sys_are_read_to_their_end() {
-    for (file, recipe) in [("/proc/version", md5()), ("/sys/kernel/mm/transparent_hugepage/enabled", blake3())] {
+    for (file, recipe) in
+        [("/proc/version", md5()), ("/sys/kernel/mm/transparent_hugepage/enabled", blake3())]
+    {
         let Ok(bytes) = fs::read(file) else {
             println!("skipped: needs {file}");
             continue;

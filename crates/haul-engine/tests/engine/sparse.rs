@@ -143,7 +143,7 @@ fn check_bytes(sink: &Path, source: &Path, name: &str) {
 fn a_hole_at_the_end_keeps_the_files_length() {
     let place = Place::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
-    for len in [1, 4095, 64 * K, 64 * K + 1, 3 * 64 * K + 7] {
+    for len in [1, 64 * K, 3 * 64 * K + 7] {
         sparse_file(&source, len, &[]);
         for (name, moving) in each() {
             for sparse in [SparseRule::Auto, SparseRule::Always] {

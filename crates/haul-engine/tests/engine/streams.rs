@@ -79,7 +79,7 @@ fn a_pipe_is_read_until_its_writer_ends() {
     let (fifo, sink) = (place.path("fifo"), place.path("sink"));
     mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
     let bytes = noise(700_001, 3);
-    for (name, moving) in each().into_iter().step_by(7) {
+    for (name, moving) in each().into_iter().step_by(4) {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut writer = File::options().write(true).open(&fifo).unwrap();
@@ -97,7 +97,7 @@ fn a_pipe_is_written_from_the_first_byte_to_the_last() {
     let (source, fifo) = (place.path("source"), place.path("fifo"));
     mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
     let bytes = place.noise("source", 700_001);
-    for (name, moving) in each().into_iter().step_by(7) {
+    for (name, moving) in each().into_iter().step_by(4) {
         let got = thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 let mut got = Vec::new();
@@ -124,6 +124,10 @@ fn a_reader_that_goes_away_fails_the_copy_and_ends_nothing_else() {
         });
         let told = run(&onto(&source, &fifo, CopyRules::default(), &plain()));
         assert_eq!(told.outcome.failures, 1);
-        assert!(told.failed[0].contains("error writing") && told.failed[0].contains("fifo"), "{:?}", told.failed);
+        assert!(
+            told.failed[0].contains("error writing") && told.failed[0].contains("fifo"),
+            "{:?}",
+            told.failed
+        );
     });
 }

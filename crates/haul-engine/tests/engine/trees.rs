@@ -72,6 +72,10 @@ proptest! {
         let bytes: u64 = files_of(&before).iter().map(|(_, len)| len).sum();
         prop_assert_eq!(told.finished.iter().map(|(_, bytes)| bytes).sum::<u64>(), bytes);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_tree_copied_over_another_holds_both_and_the_newcomers_bytes_win(

@@ -6,9 +6,10 @@ use crate::copy::job::Job;
 use crate::copy::links::Identity;
 use crate::copy::operands::{MadeParent, OperandWalk};
 use crate::copy::{metadata, settle};
-use haul_sys::dir::{DirReader, open_dir_at};
+use haul_sys::dir::{DirReader, open_dir_at, open_place_at};
 use haul_sys::{Follow, Stat, stat};
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
@@ -57,6 +58,8 @@ pub(crate) struct DirectoryFacts {
     pub(crate) is_new: bool,
     /// Permissions it lacks until it has its owner.
     pub(crate) omitted: u32,
+    /// The open sink takes no metadata: this user may not read the directory.
+    pub(crate) set_by_name: bool,
 }
 
 /// A directory that stands at the sink, not yet opened.
@@ -99,16 +102,14 @@ impl DirectorySettle {
 }
 
 /// Opens a directory at both ends. Where that fails, or where it is not to be entered, it is settled at once.
-pub(crate) fn enter(job: &Job<'_>, new: NewDirectory) -> Option<(Arc<Directory>, DirReader)> {
+pub(crate) fn enter(job: &Job<'_>, mut new: NewDirectory) -> Option<(Arc<Directory>, DirReader)> {
     if !new.is_entered {
         return settle_unread(job, &new);
     }
-    match open_ends(&new) {
+    match open_ends(&mut new) {
         Ok((source, sink, reader)) => {
-            let paths = (
-                new.parent.source_path_of(&new.source_name),
-                new.parent.sink_path_of(&new.facts.sink_name),
-            );
+            let paths =
+                (new.parent.source_path_of(&new.source_name), new.parent.sink_path_of(&new.facts.sink_name));
             let sink_end = SinkEnd { is_new: new.facts.is_new, dev: new.facts.sink.dev };
             let settle = DirectorySettle::Copied(Box::new(new.facts));
             let directory = Directory::open(new.parent, (source, sink), paths, sink_end, settle);
@@ -121,7 +122,7 @@ pub(crate) fn enter(job: &Job<'_>, new: NewDirectory) -> Option<(Arc<Directory>,
     }
 }
 
-fn open_ends(new: &NewDirectory) -> Result<(OwnedFd, OwnedFd, OwnedFd), CopyError> {
+fn open_ends(new: &mut NewDirectory) -> Result<(OwnedFd, OwnedFd, OwnedFd), CopyError> {
     let source_path = || new.parent.source_path_of(&new.source_name);
     let unreadable = |source| CopyError::Cannot { action: "access", path: source_path(), source };
     let source = open_dir_at(new.parent.source(), &*new.source_name, new.follow).map_err(unreadable)?;
@@ -130,8 +131,16 @@ fn open_ends(new: &NewDirectory) -> Result<(OwnedFd, OwnedFd, OwnedFd), CopyErro
         return Err(Refusal::Replaced(source_path()).into());
     }
     let reader = source.try_clone().map_err(unreadable)?;
-    let sink = open_dir_at(new.parent.sink(), &*new.facts.sink_name, Follow::No).map_err(|source| {
-        let path = new.parent.sink_path_of(&new.facts.sink_name);
+    let (dir, name) = (new.parent.sink(), &*new.facts.sink_name);
+    let sink = match open_dir_at(dir, name, Follow::No) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            new.facts.set_by_name = true;
+            open_place_at(dir, name, Follow::No)
+        }
+        opened => opened,
+    };
+    let sink = sink.map_err(|source| {
+        let path = new.parent.sink_path_of(name);
         CopyError::Cannot { action: "access", path, source }
     })?;
     Ok((source, sink, reader))

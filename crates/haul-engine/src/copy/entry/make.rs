@@ -97,13 +97,9 @@ impl Task<'_, '_> {
 
     /// Another name of the same file was copied to `earlier`: this one becomes a link to that.
     pub(super) fn link_to_earlier(&self, earlier: &OsStr) -> Result<(), CopyError> {
-        let replaced =
-            self.force_hard_link((haul_sys::CWD, earlier), true).map_err(|source| CopyError::LinkFailed {
-                kind: "hard",
-                path: self.sink_path(),
-                target: earlier.to_owned(),
-                source,
-            })?;
+        let replaced = self.force_hard_link((haul_sys::CWD, earlier), true).map_err(|source| {
+            CopyError::LinkFailed { kind: "hard", path: self.sink_path(), target: earlier.to_owned(), source }
+        })?;
         if replaced {
             self.tell_removed();
         }
@@ -116,9 +112,8 @@ impl Task<'_, '_> {
         source: (std::os::fd::BorrowedFd<'_>, &OsStr),
         replace: bool,
     ) -> io::Result<bool> {
-        let link = |name: &OsStr| {
-            open::link_at(source.0, source.1, self.entry.parent.sink(), name, self.follows())
-        };
+        let link =
+            |name: &OsStr| open::link_at(source.0, source.1, self.entry.parent.sink(), name, self.follows());
         self.force(replace, link)
     }
 
@@ -163,11 +158,9 @@ impl Task<'_, '_> {
 
     /// A symbolic link, copied as a link.
     fn copy_link(&self, sink: &Sink) -> Result<(), CopyError> {
-        let target = open::read_link_at(self.entry.parent.source(), &*self.entry.source_name)
-            .map_err(|source| CopyError::Cannot {
-                action: "read symbolic link",
-                path: self.source_path(),
-                source,
+        let target =
+            open::read_link_at(self.entry.parent.source(), &*self.entry.source_name).map_err(|source| {
+                CopyError::Cannot { action: "read symbolic link", path: self.source_path(), source }
             })?;
         let Err(error) = self.force_symlink(&target, self.rules.force) else { return Ok(()) };
         let stands_already = self.rules.update
@@ -192,8 +185,7 @@ impl Task<'_, '_> {
     pub(super) fn is_known_directory(&self) -> Result<bool, CopyError> {
         let Some(names) = self.entry.parent.names() else { return Ok(false) };
         let known = if self.entry.operand.is_some() {
-            let directory =
-                KnownDirectory { operand: names.index, sink: self.sink_path(), made: false };
+            let directory = KnownDirectory { operand: names.index, sink: self.sink_path(), made: false };
             self.job.memory.name_directory(self.source.identity(), directory)
         } else {
             self.job.memory.known_directory(self.source.identity(), names.index)
@@ -239,6 +231,7 @@ impl Task<'_, '_> {
                 sink_name: self.sink_name().to_owned(),
                 is_new: sink.is_new,
                 omitted: self.omitted_permissions(),
+                set_by_name: false,
             },
         })))
     }
@@ -248,11 +241,14 @@ impl Task<'_, '_> {
         let parent = &self.entry.parent;
         let mode = self.source.mode & !self.omitted_permissions();
         open::mkdir_at(parent.sink(), self.sink_name(), mode).map_err(self.cannot("create directory"))?;
-        let made =
-            stat::stat_at(parent.sink(), self.sink_name(), Follow::No).map_err(self.cannot("stat"))?;
+        let made = stat::stat_at(parent.sink(), self.sink_name(), Follow::No).map_err(self.cannot("stat"))?;
         if made.mode & 0o700 != 0o700 {
             haul_sys::metadata::set_mode_at(parent.sink(), self.sink_name(), made.mode | 0o700).map_err(
-                |source| CopyError::Failed { doing: "setting permissions for", path: self.sink_path(), source },
+                |source| CopyError::Failed {
+                    doing: "setting permissions for",
+                    path: self.sink_path(),
+                    source,
+                },
             )?;
         }
         if !parent.sink_is_new || self.dereference == Dereference::Always {

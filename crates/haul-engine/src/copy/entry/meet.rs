@@ -153,8 +153,7 @@ impl Task<'_, '_> {
                 let (sink, source_path) = (self.sink_path(), self.source_path());
                 return Err(Refusal::BackupIsSource { sink, source_path }.into());
             }
-            sink.backup =
-                backup::rename(dir, self.sink_name(), rule).map_err(self.cannot("backup"))?;
+            sink.backup = backup::rename(dir, self.sink_name(), rule).map_err(self.cannot("backup"))?;
             sink.is_new = true;
         } else if self.removes_destination() || self.breaks_links(before) {
             match open::unlink_at(dir, self.sink_name()) {

@@ -120,7 +120,8 @@ impl Task<'_, '_> {
 /// Whether two paths end in the same name of the same directory.
 pub(crate) fn is_one_name(a: (BorrowedFd<'_>, &OsStr), b: (BorrowedFd<'_>, &OsStr)) -> bool {
     let ((place_a, name_a), (place_b, name_b)) = (split(a.1.as_bytes()), split(b.1.as_bytes()));
-    let place = |dir, path| stat::stat_at(dir, OsStr::from_bytes(path), Follow::Yes).ok().map(|s| s.identity());
+    let place =
+        |dir, path| stat::stat_at(dir, OsStr::from_bytes(path), Follow::Yes).ok().map(|s| s.identity());
     name_a == name_b && place(a.0, place_a).is_some_and(|a| place(b.0, place_b) == Some(a))
 }
 

@@ -39,7 +39,11 @@ pub(super) struct Made {
 ///
 /// # Errors
 /// What failed, with what was made until then.
-pub(super) fn make(job: &Job<'_>, target: &Arc<Directory>, taken: &Placed<'_>) -> Result<Made, (Made, CopyError)> {
+pub(super) fn make(
+    job: &Job<'_>,
+    target: &Arc<Directory>,
+    taken: &Placed<'_>,
+) -> Result<Made, (Made, CopyError)> {
     let mut made = Made::default();
     let sink = taken.sink.as_bytes();
     let Some(end) = sink.iter().rposition(|&byte| byte == b'/') else { return Ok(made) };
@@ -56,10 +60,8 @@ pub(super) fn make(job: &Job<'_>, target: &Arc<Directory>, taken: &Placed<'_>) -
     let lead = taken.source.len() - taken.source.as_bytes().iter().skip_while(|&&byte| byte == b'/').count();
     let ends = (0..=end).filter(|&at| sink[at] == b'/' && (at == 0 || sink[at - 1] != b'/'));
     for end in ends {
-        let names = (
-            OsStr::from_bytes(&taken.source.as_bytes()[..lead + end]),
-            OsStr::from_bytes(&sink[..end]),
-        );
+        let names =
+            (OsStr::from_bytes(&taken.source.as_bytes()[..lead + end]), OsStr::from_bytes(&sink[..end]));
         if let Err(error) = make_one(job, target, names, &mut made) {
             return Err((made, error));
         }
@@ -79,7 +81,12 @@ fn make_one(
         let stat = stat::stat_at(CWD, source, Follow::Yes)
             .and_then(|stat| if stat.kind == FileKind::Directory { Ok(stat) } else { Err(not_a_directory()) })
             .map_err(|error| failed("failed to get attributes of", source.to_owned(), error))?;
-        made.directories.push(MadeParent { source: source.to_owned(), sink: sink.to_owned(), stat, restore: None });
+        made.directories.push(MadeParent {
+            source: source.to_owned(),
+            sink: sink.to_owned(),
+            stat,
+            restore: None,
+        });
     }
     match standing {
         Ok(standing) if standing.kind != FileKind::Directory => {
@@ -110,8 +117,11 @@ fn make_fillable(job: &Job<'_>, target: &Arc<Directory>, parent: &mut MadeParent
         0
     };
     let first = (if keep.explicit_no_mode { 0o777 } else { mode }) & !(mode & withheld);
-    mkdir_at(target.sink(), &*parent.sink, first)
-        .map_err(|source| CopyError::Cannot { action: "make directory", path: path(), source })?;
+    mkdir_at(target.sink(), &*parent.sink, first).map_err(|source| CopyError::Cannot {
+        action: "make directory",
+        path: path(),
+        source,
+    })?;
     if job.settings.rules.verbose {
         let mut line = parent.source.clone();
         line.push(" -> ");

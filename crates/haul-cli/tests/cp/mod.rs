@@ -1,0 +1,36 @@
+//! `cp`, held against the `cp` of GNU coreutils 9.1: the same script runs in two sandboxes made alike, once with
+//! each, and both must end alike: trees, output, messages and exit status.
+
+mod differences;
+mod generated;
+mod own;
+mod sandbox;
+mod table;
+mod user;
+
+use sandbox::{Run, Twins};
+
+/// Runs a script with either `cp` and fails where they differ.
+#[track_caller]
+fn compare(name: &str, script: &str) {
+    let twins = Twins::new();
+    if let Some(difference) = twins.difference(script) {
+        panic!("{name}: {script}\n{difference}");
+    }
+}
+
+/// Runs a whole table and fails once, with every line that differed.
+fn compare_all(lines: &[(&str, &str)]) {
+    let mut wrong = Vec::new();
+    for (name, script) in lines {
+        if let Some(difference) = Twins::new().difference(script) {
+            wrong.push(format!("{name}: {script}\n{difference}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} differ\n{}", wrong.len(), lines.len(), wrong.join("\n"));
+}
+
+/// Runs a script with our `cp` only.
+fn ours(script: &str) -> Run {
+    Twins::new().ours(script)
+}

@@ -1,0 +1,108 @@
+//! What GNU's `cp` lacks: mcp's options, `--verify`, `--json`.
+
+use super::ours;
+
+#[test]
+fn hashes_are_those_of_the_sum_tools() {
+    let run = ours(
+        "cp -r --print-hash t/s z > sums && md5sum -c --quiet sums && cp --print-hash --hash-type=sha256 a y | sha256sum -c --quiet",
+    );
+    assert_eq!((run.status, run.err.as_str()), (Some(0), ""));
+    let run = ours("cp --print-hash --print-src a z");
+    assert_eq!(run.out, "2c1743a391305fbf367df8e4f069f9f9  a\n");
+}
+
+#[test]
+fn trees_and_parts_are_marked_as_mutil_marks_them() {
+    assert!(ours("cp --print-hash --hash-leaf-size=64 a z").out.starts_with("#mutil##2c1743a3"));
+    let run = ours("cp --print-hash --offset=1 --length=3 a z; od -c z | head -1");
+    let lines: Vec<&str> = run.out.lines().collect();
+    assert!(lines[0].starts_with("#mutil#1-4#"), "{}", run.out);
+    assert!(lines[1].contains("\\0   l   p   h"), "{}", run.out);
+}
+
+#[test]
+fn parts_keep_the_rest_of_the_sink() {
+    assert_eq!(ours("cp --offset=1 --length=2 a b; cat b").out, "blpvo");
+    assert_eq!(ours("cp --dst-offset=3 a b; cat b").out, "braalpha");
+    assert_eq!(ours("cp --offset=1 --dst-offset=0 --length=1 a b; cat b").out, "lravo");
+    assert_eq!(ours("cp --length=2 a b; cat b").out, "al");
+}
+
+#[test]
+fn a_batch_is_read_from_standard_input() {
+    let run =
+        ours("printf 'a z\\n\\nb y 0-2,3-5\\ntwo%%20words w\\n' | mcp --read-stdin; cat z y w | od -An -c");
+    assert_eq!((run.status, run.err.as_str()), (Some(0), ""));
+    assert!(run.out.contains("a   l   p   h   a   b   r  \\0   v   o   b   1"), "{}", run.out);
+    let run = ours("printf 'one\\na z\\n' | mcp --read-stdin; s=$?; cat z; exit $s");
+    assert_eq!((run.status, run.out.as_str()), (Some(1), "alpha"));
+    assert!(run.err.starts_with("mcp: standard input, line 1: two names"), "{}", run.err);
+}
+
+#[test]
+fn every_way_of_moving_bytes_gives_the_same_bytes() {
+    let mut script = String::from("head -c 9000001 /dev/urandom > big; status=0\n");
+    for options in [
+        "--threads=1",
+        "--threads=4 --split-size=1",
+        "--split-size=64K --buffer-size=4K",
+        "--direct-read",
+        "--direct-write",
+        "--direct-read --direct-write --buffer-size=1",
+        "--fadvise-read --fadvise-write",
+        "--double-buffer",
+        "--double-buffer --print-hash",
+        "--verify",
+        "--verify --print-hash --hash-type=blake3 --threads=3 --split-size=1",
+        "--sparse=always",
+        "--skip-chmod -p",
+    ] {
+        script.push_str(&format!("rm -f z; cp {options} big z > /dev/null && cmp big z || status=1\n"));
+    }
+    script.push_str("exit $status");
+    let run = ours(&script);
+    assert_eq!((run.status, run.err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn json_tells_every_event_in_a_line() {
+    let run = ours("cp -rv --json --print-hash t/s no z");
+    assert_eq!(run.status, Some(1));
+    let run = ours("mkdir z; cp -r --json --print-hash t/s no z");
+    let events: Vec<serde_json::Value> =
+        run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = |name: &str| events.iter().filter(|event| event["event"] == name).count();
+    assert_eq!((count("file"), count("hash"), count("error"), count("summary")), (3, 3, 1, 1), "{}", run.out);
+    let last = events.last().unwrap();
+    assert_eq!((&last["files"], &last["failures"]), (&3.into(), &1.into()));
+}
+
+#[test]
+fn mistakes_in_numbers_are_named() {
+    for (options, message) in [
+        ("--threads=0", "cp: --threads: 0 is outside 1 to 1024"),
+        ("--split-size=x", "cp: --split-size: 'x' is not a size"),
+        ("--hash-type=md6", "cp: "),
+        ("--attributes-only --verify", "cp: cannot combine --attributes-only with --verify"),
+    ] {
+        let run = ours(&format!("cp {options} a z; test -e z && echo made"));
+        assert!(run.err.contains(message), "{options}: {}", run.err);
+        assert!(!run.out.contains("made"), "{options}");
+    }
+}
+
+#[test]
+fn figures_name_the_file_and_its_size() {
+    let run = ours("cp --print-stats a z");
+    assert!(run.err.starts_with("cp: 'z': 5 bytes in 0."), "{}", run.err);
+}
+
+#[test]
+fn help_and_version_are_answers() {
+    for option in ["--help", "--version"] {
+        let run = ours(&format!("cp {option}"));
+        assert_eq!(run.status, Some(0));
+        assert!(run.err.is_empty() && run.out.contains("cp"), "{option}: {}", run.out);
+    }
+}

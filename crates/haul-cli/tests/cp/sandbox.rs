@@ -1,0 +1,218 @@
+//! Two folders made alike, and what became of them.
+
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::snapshot::{Entry, Kind, Snapshot};
+use std::fmt::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// What both folders hold at first. All times lie in 2001, but those of `new`, which lies in 2005.
+const SETUP: &str = r#"
+umask 022
+printf alpha > a; printf bravo > b; printf 'charlie\n' > c; : > empty
+printf run > x; chmod 755 x; printf s > suid; chmod 4755 suid; printf ro > ro; chmod 444 ro
+printf g > group; chmod 664 group; printf newer > new; printf b1 > 'two words'; printf q > "it's"
+mkdir d e full; printf old > d/a; printf old > full/b; mkdir full/a full/t; printf keep > full/t/keep
+ln -s a la; ln -s missing dangling; ln -s loop loop; ln -s d ld; ln a ha; ln -s a la2
+mkdir -p t/s/u t/none closed; printf 1 > t/1; printf 2 > t/s/2; printf 3 > t/s/u/3; printf z > closed/z
+ln -s 1 t/l; ln -s s t/ls; ln t/1 t/h1; ln -s nowhere t/dead; ln t/1 t/s/h1; mkfifo t/p
+mkdir -p p1/q; printf one > p1/q/f; mkdir -p p2/q; printf two > p2/q/f; ln -s q/f p1/lf
+truncate -s 1M holes; printf data | dd of=holes bs=1 seek=500000 conv=notrunc 2>/dev/null
+find . -exec touch -h -d '2001-02-03 04:05:06.123456789Z' {} +
+touch -d '2005-06-07 08:09:10.5Z' new
+chmod 750 t/s; chmod 555 closed; touch -d '2001-02-03 04:05:06.123456789Z' t/s closed
+"#;
+
+/// Seconds since 1970: what was touched later than 2010 was made by the script, at a time that differs.
+const LATELY: i64 = 1_262_304_000;
+
+/// What a script came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) status: Option<i32>,
+    pub(super) out: String,
+    pub(super) err: String,
+    pub(super) tree: String,
+}
+
+/// The two sandboxes.
+pub(super) struct Twins {
+    root: TempDir,
+    as_user: bool,
+}
+
+impl Twins {
+    pub(super) fn new() -> Twins {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(root.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        Twins { root, as_user: false }
+    }
+
+    /// Sandboxes in which an ordinary user runs the script, whoever runs the tests; `None` where that can't be.
+    pub(super) fn of_user() -> Option<Twins> {
+        if !rustix::process::geteuid().is_root() {
+            return Some(Twins::new());
+        }
+        let has_setpriv = met_or_skip(&[Need::Program("setpriv")]);
+        has_setpriv.then(|| Twins { as_user: true, ..Twins::new() })
+    }
+
+    /// Runs a script with the `cp` of this project.
+    pub(super) fn ours(&self, script: &str) -> Run {
+        self.run("ours", bin(env!("CARGO_BIN_EXE_haul").as_ref()), script)
+    }
+
+    /// Runs a script with GNU's.
+    fn gnus(&self, script: &str) -> Run {
+        self.run("gnus", bin(Path::new("/usr/bin/cp")), script)
+    }
+
+    /// As [`Twins::ours`], for trees too deep to be looked at: status and both outputs.
+    pub(super) fn ours_unseen(&self, script: &str) -> (Option<i32>, String, String) {
+        let folder = self.root.path().join("deep");
+        std::fs::create_dir(&folder).unwrap();
+        let output = self.shell(&folder, &bin(env!("CARGO_BIN_EXE_haul").as_ref()), script);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let seen = (output.status.code(), text(&output.stdout), text(&output.stderr));
+        self.shell(&folder, Path::new("/bin"), "rm -rf n z");
+        seen
+    }
+
+    /// Where the two differ, if they do.
+    pub(super) fn difference(&self, script: &str) -> Option<String> {
+        let (gnus, ours) = (self.gnus(script), self.ours(script));
+        let mut text = String::new();
+        for (what, gnu, our) in [
+            ("status", &format!("{:?}", gnus.status), &format!("{:?}", ours.status)),
+            ("stdout", &gnus.out, &ours.out),
+            ("stderr", &gnus.err, &ours.err),
+            ("tree", &gnus.tree, &ours.tree),
+        ] {
+            if gnu != our {
+                let _ = writeln!(text, "  {what}:");
+                let missing = |mark, from: &str, other: &str| -> String {
+                    let lines = from.lines().filter(|line| !other.lines().any(|o| o == *line));
+                    lines.map(|line| format!("    {mark} {line}\n")).collect()
+                };
+                text.push_str(&missing("gnu ", gnu, our));
+                text.push_str(&missing("ours", our, gnu));
+                if gnu.lines().count() != our.lines().count() {
+                    let _ =
+                        writeln!(text, "    {} lines, {} lines", gnu.lines().count(), our.lines().count());
+                }
+            }
+        }
+        (!text.is_empty()).then_some(text)
+    }
+
+    fn run(&self, name: &str, bin: PathBuf, script: &str) -> Run {
+        let folder = self.root.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let shell = |script: &str| self.shell(&folder, &bin, script);
+        if self.as_user {
+            std::os::unix::fs::chown(&folder, Some(65534), Some(65534)).unwrap();
+        }
+        let setup = shell(SETUP);
+        assert!(setup.status.success(), "{}", String::from_utf8_lossy(&setup.stderr));
+        let output = shell(script);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let tree = describe(&folder);
+        open_all(&folder);
+        Run {
+            status: output.status.code(),
+            out: text(&output.stdout),
+            err: sorted(&text(&output.stderr)),
+            tree,
+        }
+    }
+}
+
+impl Twins {
+    /// Runs a script in a folder, with `bin` before all other places of commands.
+    fn shell(&self, folder: &Path, bin: &Path, script: &str) -> Output {
+        let mut command = if self.as_user {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script]);
+            command
+        } else {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        };
+        for name in ["VERSION_CONTROL", "SIMPLE_BACKUP_SUFFIX", "POSIXLY_CORRECT", "LANGUAGE"] {
+            command.env_remove(name);
+        }
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+        command.current_dir(folder).env("LC_ALL", "C.UTF-8").env("PATH", path);
+        command.stdin(Stdio::null()).output().unwrap()
+    }
+}
+
+/// A folder with one name in it: `cp`.
+fn bin(target: &Path) -> PathBuf {
+    static FOLDER: OnceLock<TempDir> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        // A copy: the folder that cargo builds in may be closed to the user some tests run as.
+        let ours = folder.path().join("ours");
+        let gnus = folder.path().join("gnus");
+        std::fs::create_dir(&ours).unwrap();
+        std::fs::create_dir(&gnus).unwrap();
+        std::fs::copy(env!("CARGO_BIN_EXE_haul"), ours.join("haul")).unwrap();
+        symlink("haul", ours.join("cp")).unwrap();
+        symlink("haul", ours.join("mcp")).unwrap();
+        symlink("/usr/bin/cp", gnus.join("cp")).unwrap();
+        folder
+    });
+    folder.path().join(if target == Path::new("/usr/bin/cp") { "gnus" } else { "ours" })
+}
+
+/// Workers finish in any order.
+fn sorted(text: &str) -> String {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+/// One line an entry, with all that a copy may keep; times of this run are all alike.
+fn describe(folder: &Path) -> String {
+    let snapshot = Snapshot::take(folder).unwrap();
+    let mut text = String::new();
+    for (path, entry) in snapshot.entries() {
+        let time = if entry.mtime.0 > LATELY { "now".to_owned() } else { format!("{:?}", entry.mtime) };
+        // The sandbox itself, and folders that only the run touched, are as they are.
+        let _ = writeln!(
+            text,
+            "{} {} {:04o} {:?} {time} {:?} {:?}",
+            path.display(),
+            kind(entry),
+            if matches!(entry.kind, Kind::Link(_)) { 0 } else { entry.mode },
+            entry.owner,
+            entry.same_as,
+            entry.xattrs
+        );
+    }
+    text
+}
+
+fn kind(entry: &Entry) -> String {
+    match &entry.kind {
+        Kind::File { len, digest, .. } => format!("file of {len} bytes, {digest:x}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Lets the folder be removed by a user who closed parts of it.
+fn open_all(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let _ = std::fs::set_permissions(entry.path(), PermissionsExt::from_mode(0o755));
+            open_all(&entry.path());
+        }
+    }
+}
