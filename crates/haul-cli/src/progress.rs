@@ -24,6 +24,12 @@ pub(crate) struct Standing {
     pub(crate) walked: bool,
 }
 
+/// Whether a bar is drawn unasked: under a name of haul's own, whose users expect one, unless the lines the command
+/// prints would run through it on the same terminal.
+pub(crate) fn is_drawn_unasked(tool: &str, prints_lines: bool) -> bool {
+    tool.starts_with("haul") && !(prints_lines && std::io::stdout().is_terminal())
+}
+
 /// Runs `work` and draws its standing meanwhile, if `wanted` and standard error is a terminal.
 pub(crate) fn watch<T>(wanted: bool, standing: impl Fn() -> Standing + Sync, work: impl FnOnce() -> T) -> T {
     if !wanted || !std::io::stderr().is_terminal() {

@@ -12,6 +12,15 @@ pub fn copies_on_server(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| COPY_ON_SERVER.contains(&(found.f_type as u32)))
 }
 
+/// `f_type` of FUSE file systems, from statfs(2).
+const FUSE: u32 = 0x6573_5546;
+
+/// Whether a file lies on a FUSE file system. Those may answer a read with fewer bytes than asked for, and io_uring was
+/// seen (Linux 6.18) to carry such a read on without moving its offset: it reported all bytes and had repeated the first.
+pub fn is_fuse(fd: impl AsFd) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == FUSE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

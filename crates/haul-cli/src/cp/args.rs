@@ -142,7 +142,12 @@ mod tests {
 
     fn names(line: &str) -> Vec<(&'static str, Option<String>)> {
         let value = |value: OsString| value.into_string().unwrap();
-        typed(line).unwrap().options.into_iter().map(|option| (option.name, option.value.map(value))).collect()
+        typed(line)
+            .unwrap()
+            .options
+            .into_iter()
+            .map(|option| (option.name, option.value.map(value)))
+            .collect()
     }
 
     #[test]

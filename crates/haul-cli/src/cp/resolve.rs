@@ -184,9 +184,8 @@ impl Reading {
             "remove-destination" => rules.remove_destination = true,
             "sparse" => rules.sparse = choice::choose("--sparse", value.unwrap_or_default(), &SPARSE)?,
             "reflink" => {
-                rules.reflink = value.map_or(Ok(Reflink::Always), |value| {
-                    choice::choose("--reflink", value, &REFLINK)
-                })?;
+                rules.reflink = value
+                    .map_or(Ok(Reflink::Always), |value| choice::choose("--reflink", value, &REFLINK))?;
             }
             "strip-trailing-slashes" => self.strip_slashes = true,
             "suffix" => {
@@ -300,8 +299,6 @@ impl Reading {
             (_, true) => Make::SymbolicLink,
             _ => Make::Copy,
         };
-        // A link can't be written through: what stands there goes first.
-        self.rules.remove_destination |= self.rules.force && self.rules.make != Make::Copy;
         let mut bad_lines = Vec::new();
         let operands = if self.read_stdin {
             let items = self.batch(&operands, &mut bad_lines)?;
@@ -370,7 +367,11 @@ impl Reading {
         if let Some(directory) = directory {
             let sources =
                 operands.into_iter().map(|source| if self.strip_slashes { strip(source) } else { source });
-            return Ok(Operands::IntoDirectory { sources: sources.collect(), directory, parents: self.parents });
+            return Ok(Operands::IntoDirectory {
+                sources: sources.collect(),
+                directory,
+                parents: self.parents,
+            });
         }
         if self.parents {
             return Err(UsageError::ParentsNeedDirectory);

@@ -60,11 +60,11 @@ fn copy(tool: &str, resolved: &Resolved) -> ExitCode {
     }
 }
 
-
 /// Draws progress where it is wanted: under a name of our own unasked, as `cp` only when asked.
 fn watched(tool: &str, resolved: &Resolved, tally: &Tally, work: impl FnOnce() -> Outcome) -> Outcome {
     let asks = resolved.settings.rules.existing == Existing::Ask;
-    let own_name = tool != "cp" && !resolved.json && !resolved.settings.rules.verbose;
+    let prints_lines = resolved.json || resolved.settings.rules.verbose || resolved.settings.print.hash;
+    let unasked = progress::is_drawn_unasked(tool, prints_lines);
     let standing = || Standing {
         files_found: Tally::get(&tally.files_found),
         files_done: Tally::get(&tally.files_done),
@@ -72,7 +72,7 @@ fn watched(tool: &str, resolved: &Resolved, tally: &Tally, work: impl FnOnce() -
         bytes_done: Tally::get(&tally.bytes_done),
         walked: Tally::get(&tally.walked) > 0,
     };
-    progress::watch((resolved.progress || own_name) && !asks, standing, work)
+    progress::watch((resolved.progress || unasked) && !asks, standing, work)
 }
 
 /// An interrupted job says what it left and how to go on.

@@ -57,11 +57,12 @@ fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
     };
     let counters = Counters::new();
     let mut out = Output::new(tool.name, &stop);
+    let unasked = progress::is_drawn_unasked(tool.name, true);
     let well = match meaning {
         Meaning::Combine(job) => job.run(&mut out),
-        Meaning::Check(job) => watch(job.progress, &counters, || job.run(tool, &counters, &stop, &mut out)),
+        Meaning::Check(job) => watch(job.progress || unasked, &counters, || job.run(tool, &counters, &stop, &mut out)),
         Meaning::Print(job) => {
-            watch(job.progress, &counters, || print(tool, job, &counters, &stop, &mut out))
+            watch(job.progress || unasked, &counters, || print(tool, job, &counters, &stop, &mut out))
         }
     };
     let interrupted = stop.load(Ordering::Relaxed) && !out.is_broken();

@@ -39,7 +39,7 @@ const OPTIONS: [&str; 34] = [
     "--sparse=never",
     "--reflink=never",
     "--backup=numbered",
-    "--backup=simple",
+    "--backup=existing",
     "-S.o",
     "--remove-destination",
     "--attributes-only",

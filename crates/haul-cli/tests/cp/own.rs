@@ -14,7 +14,12 @@ fn hashes_are_those_of_the_sum_tools() {
 
 #[test]
 fn trees_and_parts_are_marked_as_mutil_marks_them() {
-    assert!(ours("cp --print-hash --hash-leaf-size=64 a z").out.starts_with("#mutil##2c1743a3"));
+    let run = ours("head -c 200000 /dev/zero > big; cp --print-hash --hash-leaf-size=64 big z; md5sum big");
+    let lines: Vec<&str> = run.out.lines().collect();
+    assert!(lines[0].starts_with("#mutil##") && lines[0].ends_with("  z"), "{}", run.out);
+    assert_ne!(lines[0][8..40], lines[1][..32], "a tree's value is its own");
+    let run = ours("head -c 200000 /dev/zero > big; cp --print-hash --check-tree --hash-leaf-size=64 big z");
+    assert_eq!(run.out.len(), "#mutil##".len() + 4 * 32 + "  z\n".len(), "four leaves: {}", run.out);
     let run = ours("cp --print-hash --offset=1 --length=3 a z; od -c z | head -1");
     let lines: Vec<&str> = run.out.lines().collect();
     assert!(lines[0].starts_with("#mutil#1-4#"), "{}", run.out);

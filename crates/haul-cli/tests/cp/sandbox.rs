@@ -29,6 +29,9 @@ chmod 750 t/s; chmod 555 closed; touch -d '2001-02-03 04:05:06.123456789Z' t/s c
 /// Seconds since 1970: what was touched later than 2010 was made by the script, at a time that differs.
 const LATELY: i64 = 1_262_304_000;
 
+/// What stands for a tree that can't be looked at.
+const TOO_DEEP: &str = "a tree too deep to be looked at";
+
 /// What a script came to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Run {
@@ -83,7 +86,17 @@ impl Twins {
 
     /// Where the two differ, if they do.
     pub(super) fn difference(&self, script: &str) -> Option<String> {
-        let (gnus, ours) = (self.gnus(script), self.ours(script));
+        let (mut gnus, mut ours) = (self.gnus(script), self.ours(script));
+        if gnus.tree == TOO_DEEP {
+            return (ours.tree == TOO_DEEP).then_some(ours.tree);
+        }
+        if super::differences::stopped_early(&gnus.err) {
+            for run in [&mut gnus, &mut ours] {
+                run.tree.clear();
+                run.out.clear();
+                run.err = super::differences::without_repeats(&run.err);
+            }
+        }
         let mut text = String::new();
         for (what, gnu, our) in [
             ("status", &format!("{:?}", gnus.status), &format!("{:?}", ours.status)),
@@ -180,7 +193,8 @@ fn sorted(text: &str) -> String {
 
 /// One line an entry, with all that a copy may keep; times of this run are all alike.
 fn describe(folder: &Path) -> String {
-    let snapshot = Snapshot::take(folder).unwrap();
+    // Deeper than a path can say: see the difference about followed links.
+    let Ok(snapshot) = Snapshot::take(folder) else { return TOO_DEEP.to_owned() };
     let mut text = String::new();
     for (path, entry) in snapshot.entries() {
         let time = if entry.mtime.0 > LATELY { "now".to_owned() } else { format!("{:?}", entry.mtime) };

@@ -24,10 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Milliseconds that a hold lasts: long enough for a test to see it and act, however busy the machine.
 pub(crate) const HOLD: u64 = 1500;
 
-/// A command that runs.
+/// A command that runs. A test that fails meanwhile takes it along.
 pub(crate) struct Running {
     child: Child,
-    told: [JoinHandle<Vec<u8>>; 2],
+    told: Option<[JoinHandle<Vec<u8>>; 2]>,
     line: String,
 }
 
@@ -58,7 +58,7 @@ impl Running {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("LC_ALL", "C");
         let mut child = command.spawn().unwrap();
         let told = [drain(child.stdout.take().unwrap()), drain(child.stderr.take().unwrap())];
-        Running { child, told, line }
+        Running { child, told: Some(told), line }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -75,14 +75,23 @@ impl Running {
             }
             peak_kib = peak_kib.max(resident_peak(self.child.id()));
             if begun.elapsed() > PATIENCE {
-                self.child.kill().unwrap();
                 panic!("hangs since {PATIENCE:?}: {}", self.line);
             }
             thread::sleep(Duration::from_millis(2));
         };
-        let [stdout, stderr] =
-            self.told.map(|told| String::from_utf8_lossy(&told.join().unwrap()).into_owned());
+        let [stdout, stderr] = self.told.take().unwrap().map(|told| {
+            let bytes = told.join().unwrap();
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
         Ended { code: status.code(), stdout, stderr, peak_kib }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both do nothing to a child that was waited for; one that runs on would keep its mounts busy.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -70,7 +70,7 @@ fn long_files_take_little_memory() {
         let args = ["cp"].iter().chain(options).map(Path::new).chain(paths);
         assert_small(&format!("cp {options:?}"), &haul(args));
     }
-    for algorithm in ["blake3", "crc32c", "blake3,crc32,xxh3-64"] {
+    for algorithm in ["blake3", "crc32c,adler32"] {
         let ended = haul(["sum", "-a", algorithm].map(Path::new).into_iter().chain([&*source]));
         assert_small(&format!("sum -a {algorithm}"), &ended);
     }

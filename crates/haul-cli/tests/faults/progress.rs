@@ -49,7 +49,7 @@ fn a_terminal_is_shown_files_bytes_and_rate() {
     let Some(bed) = slow() else { return };
     let (code, drawn) = on_a_terminal(&copy_line("--progress --threads=1", &bed));
     assert_eq!(code, Some(0), "{drawn:?}");
-    for part in [" files", "/5.1 MiB", "/s"] {
+    for part in [" files", " MiB", " MiB/s"] {
         assert!(drawn.contains(part), "no {part:?} in {drawn:?}");
     }
 }
@@ -62,7 +62,8 @@ fn time_left_is_shown_once_all_files_are_known() {
     let Some(bed) = slow() else { return };
     let [view, sink] = ["view/tree/victim", "sink"].map(|name| bed.path(name));
     // Under its own name it draws unasked.
-    let (code, drawn) = on_a_terminal(&format!("stty cols 120; exec '{HAUL}' cp '{}' '{}'", view.display(), sink.display()));
+    let (code, drawn) =
+        on_a_terminal(&format!("stty cols 120; exec '{HAUL}' cp '{}' '{}'", view.display(), sink.display()));
     assert_eq!(code, Some(0), "{drawn:?}");
     for part in ["0/1 files", "/5.0 MiB", " left"] {
         assert!(drawn.contains(part), "no {part:?} in {drawn:?}");

@@ -80,10 +80,11 @@ impl Delivery {
         })
     }
 
-    /// Whether every byte goes to the sink by an ordinary buffered write.
-    pub(crate) fn is_plain(&self) -> bool {
+    /// Whether an io_uring may move the bytes: every one of them goes to the sink by an ordinary buffered write, and
+    /// the source answers reads in full.
+    pub(crate) fn suits_ring(&self, file: &FileMove) -> bool {
         let direct = self.direct_read.is_some() || self.direct_write.is_some();
-        !direct && !self.done_by_clone && self.holes != Holes::Zeros
+        !direct && !self.done_by_clone && self.holes != Holes::Zeros && !filesystem::is_fuse(&file.source)
     }
 
     /// The sink, open for reading, where the copy is to be compared with its source.

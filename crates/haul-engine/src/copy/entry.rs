@@ -88,6 +88,7 @@ enum Fate {
 /// Decides what becomes of an entry and does it; regular files go on to the pipeline.
 pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
     if let Some(file) = regular::into_new_directory(job, &entry) {
+        met(job);
         return pipeline::move_file(job, lane, file);
     }
     let mut is_file = false;
@@ -95,6 +96,9 @@ pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
         job.fail(&error);
         Fate::Through
     });
+    if !matches!(fate, Fate::Enter(_)) {
+        met(job);
+    }
     match fate {
         Fate::Move(file) => move_or_leave(job, lane, *file),
         Fate::Enter(new) => job.pool.offer_walk(Walk::Enter(new)),
@@ -104,6 +108,13 @@ pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
             }
             settle::leave(job, &entry.parent);
         }
+    }
+}
+
+/// One entry's fate is decided, or one directory was read to its end.
+pub(crate) fn met(job: &Job<'_>) {
+    if job.memory.met() {
+        Tally::add(&job.tally.walked, 1);
     }
 }
 

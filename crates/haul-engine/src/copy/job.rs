@@ -102,10 +102,12 @@ fn read(job: &Job<'_>, lane: &mut Lane, directory: Arc<Directory>, mut reader: D
         false
     });
     directory.expect(entries.len());
+    job.memory.expect(entries.len());
     if more {
         job.pool.offer_walk(Walk::Read(Arc::clone(&directory), reader));
     } else {
         drop(reader);
+        entry::met(job);
     }
     entries.sort_unstable_by_key(|entry| entry.ino);
     while entries.len() > limits::ENTRIES_PER_BATCH {

@@ -7,6 +7,7 @@ use haul_sys::Stat;
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Device and inode.
@@ -22,6 +23,10 @@ pub(crate) struct Memory {
     directories: RwLock<HashMap<Identity, KnownDirectory>>,
     sources: Mutex<HashMap<Identity, Vec<OsString>>>,
     sinks: Mutex<HashSet<(OsString, Identity)>>,
+    /// Entries and directories that are known to be there and whose fate is not decided.
+    unmet: AtomicUsize,
+    /// Two workers would get in each other's way.
+    pub(crate) one_worker: AtomicBool,
 }
 
 /// A directory that must not be copied again as if it were new.
@@ -74,11 +79,24 @@ impl Default for Memory {
             directories: RwLock::default(),
             sources: Mutex::default(),
             sinks: Mutex::default(),
+            unmet: AtomicUsize::new(0),
+            one_worker: AtomicBool::new(false),
         }
     }
 }
 
 impl Memory {
+    /// More entries are known to be there.
+    pub(crate) fn expect(&self, count: usize) {
+        self.unmet.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// One entry's fate is decided, or one directory read to its end. Returns whether it was the last: the
+    /// whole tree has been met.
+    pub(crate) fn met(&self) -> bool {
+        self.unmet.fetch_sub(1, Ordering::Relaxed) == 1
+    }
+
     /// Claims one name of a file. With `each_name_once` no name is met twice, and an inode is forgotten when
     /// all its names were met.
     pub(crate) fn claim(&self, file: &Stat, each_name_once: bool) -> Claim<'_> {
@@ -190,6 +208,14 @@ mod tests {
         first.made(OsString::from("sink"));
         memory.forget(file.identity());
         assert!(matches!(memory.claim(&file, false), Claim::First(_)));
+    }
+
+    #[test]
+    fn the_last_thing_met_ends_the_count() {
+        let memory = Memory::default();
+        memory.expect(1);
+        memory.expect(2);
+        assert_eq!([memory.met(), memory.met(), memory.met()], [false, false, true]);
     }
 
     #[test]

@@ -11,7 +11,6 @@ use super::error::{CopyError, Refusal};
 use super::file::Part;
 use super::job::{Job, Walk};
 use super::pipeline::Lane;
-use super::report::Tally;
 use super::settings::{BatchItem, CopySettings, Existing, Operands};
 use super::settle;
 use haul_model::{ByteLen, ByteOffset};
@@ -21,6 +20,7 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 /// The operands not yet taken.
@@ -54,14 +54,20 @@ pub(crate) fn begin(job: &Job<'_>) -> Option<OperandWalk> {
         Operands::Onto { sink, .. } => is_missing(stat::stat_at(CWD, &**sink, Follow::Yes)),
         _ => false,
     };
-    let in_order = sinks_collide || asks(settings);
+    let into_itself = target_is_in_a_source(settings, &target);
+    if into_itself || asks(settings) {
+        job.memory.one_worker.store(true, Ordering::Relaxed);
+    }
+    let in_order = sinks_collide || asks(settings) || into_itself;
     let walk = OperandWalk { target, next: 0, in_order, sinks_collide, sink_is_missing };
+    job.memory.expect(count(settings));
     (count(settings) > 0).then_some(walk)
 }
 
-/// How many workers the job can have: questions are asked one at a time, in order.
+/// How many workers the job can have. Questions are asked one at a time, in order; and where copies become
+/// sources in their turn, none is to be read while it is written.
 pub(crate) fn workers(job: &Job<'_>) -> usize {
-    if asks(job.settings) { 1 } else { job.settings.moving.workers }
+    if job.memory.one_worker.load(Ordering::Relaxed) { 1 } else { job.settings.moving.workers }
 }
 
 /// Takes the next operand, and leaves those after it to others; or, where order matters, to itself for when
@@ -75,10 +81,6 @@ pub(crate) fn take(job: &Job<'_>, lane: &mut Lane, mut walk: OperandWalk) {
     let taken = place(job.settings, index);
     let looked_at = look(job, &taken);
     let waiting = if is_last {
-        if looked_at.as_ref().is_none_or(|source| source.kind != FileKind::Directory) {
-            // Directories are walked on; without one, all has been met.
-            Tally::add(&job.tally.walked, 1);
-        }
         None
     } else if walk.in_order {
         Some(walk)
@@ -107,6 +109,7 @@ pub(crate) fn take(job: &Job<'_>, lane: &mut Lane, mut walk: OperandWalk) {
     let settle = DirectorySettle::Operand(OperandSettle { names, parents: above.directories, next });
     let parent = Directory::operand(&target, settle);
     if failed || was_named_before(job, &taken, looked_at.as_ref()) {
+        entry::met(job);
         return settle::leave(job, &parent);
     }
     let operand = Operand { sink_is_new: above.last_is_new, ..operand };
@@ -139,6 +142,7 @@ fn copy(job: &Job<'_>, lane: &mut Lane, parent: Arc<Directory>, taken: &Placed<'
     }
     // Every part but the first finds the sink as the rules for existing ones left it.
     parent.expect(ranges.len() - 1);
+    job.memory.expect(ranges.len() - 1);
     let existed = stat::stat_at(CWD, &*taken.sink, Follow::Yes).is_ok();
     let is_kept = existed && job.settings.rules.existing == Existing::Keep;
     for (number, &(start, end)) in ranges.iter().enumerate() {
@@ -201,6 +205,29 @@ fn sinks_collide(settings: &CopySettings) -> bool {
             !items.iter().all(|item| seen.insert(&item.sink))
         }
     }
+}
+
+/// Whether the copy goes into what is copied: each operand then finds what those before it left, as with cp.
+fn target_is_in_a_source(settings: &CopySettings, target: &Directory) -> bool {
+    let (sources, place) = match &settings.operands {
+        Operands::IntoDirectory { sources, .. } => (&sources[..], &b"."[..]),
+        Operands::Onto { source, sink } => (std::slice::from_ref(source), backup::split(sink.as_bytes()).0),
+        Operands::Batch(_) => return false,
+    };
+    if !settings.rules.recursive {
+        return false;
+    }
+    let mut above = HashSet::new();
+    let mut path = OsStr::from_bytes(place).to_owned();
+    while let Ok(place) = stat::stat_at(target.sink(), &*path, Follow::Yes) {
+        // The root is its own parent.
+        if !above.insert(place.identity()) {
+            break;
+        }
+        path.push("/..");
+    }
+    let mut looks = sources.iter().filter_map(|source| stat::stat_at(CWD, &**source, Follow::Yes).ok());
+    looks.any(|source| source.kind == FileKind::Directory && above.contains(&source.identity()))
 }
 
 fn place(settings: &CopySettings, index: usize) -> Placed<'_> {

@@ -382,7 +382,7 @@ impl Run<'_> {
         watch: &mut impl Watch,
         mut check: Option<&mut Hasher>,
     ) -> Result<bool, CopyError> {
-        if self.job.settings.moving.double_buffer != Some(true) || !self.delivery.is_plain() {
+        if self.job.settings.moving.double_buffer != Some(true) || !self.delivery.suits_ring(self.file) {
             return Ok(false);
         }
         let Some(ring) = lane.ring() else { return Ok(false) };
@@ -421,6 +421,9 @@ impl Run<'_> {
         let block = lane.block().map_err(|source| self.read_failed(range.start.0, source))?;
         let mut at = range.start.0;
         while at < range.end.0 {
+            if self.job.pool.stopping() {
+                return Err(interrupted(self.file));
+            }
             let wanted = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
             let got = self.read(at, &mut block[..], wanted)?;
             let bytes = &block[..got];

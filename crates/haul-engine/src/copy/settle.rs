@@ -30,6 +30,10 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
         Ok(moved) => tell(job, file, &moved),
         Err(error) => give_up(job, file, &error),
     }
+    if file.source_stat.kind != FileKind::Regular {
+        // A stream was not met as a file: it is found when it is through.
+        Tally::add(&job.tally.files_found, 1);
+    }
     Tally::add(&job.tally.files_done, 1);
     leave(job, &file.parent);
 }

@@ -24,8 +24,11 @@ fn tree_for(moving: &Moving, place: &Place) -> RandomTree {
     }
 }
 
-/// Whether this file system has extended attributes of users.
+/// Whether this file system has extended attributes of users, and this user may set them on read-only files.
 fn keeps_attributes(place: &Place) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        return false;
+    }
     let probe = place.path("probe");
     fs::write(&probe, b"").unwrap();
     lsetxattr(&probe, "user.probe", b"1", XattrFlags::empty()).is_ok()

@@ -88,8 +88,9 @@ impl Sizes {
 
 fn parse(option: &str, value: &OsStr, unit: u64) -> Result<u64, SizeOptionError> {
     let option = || option.to_owned();
-    let text =
-        value.to_str().ok_or_else(|| SizeOptionError::NotText { option: option(), value: value.to_owned() })?;
+    let text = value
+        .to_str()
+        .ok_or_else(|| SizeOptionError::NotText { option: option(), value: value.to_owned() })?;
     parse_size(text, unit).map_err(|source| SizeOptionError::Size { option: option(), source })
 }
 
@@ -127,9 +128,8 @@ mod tests {
 
     #[test]
     fn numbers_out_of_reach_are_named() {
-        let message = |option, value: &str| {
-            Sizes::default().set(option, OsStr::new(value)).unwrap_err().to_string()
-        };
+        let message =
+            |option, value: &str| Sizes::default().set(option, OsStr::new(value)).unwrap_err().to_string();
         assert_eq!(message("threads", "0"), "--threads: 0 is outside 1 to 1024");
         assert!(message("split-size", "x").starts_with("--split-size: 'x' is not a size"));
         assert!(message("buffer-size", "2G").contains("is outside"));

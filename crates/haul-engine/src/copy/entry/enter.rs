@@ -147,6 +147,7 @@ fn open_ends(new: &mut NewDirectory) -> Result<(OwnedFd, OwnedFd, OwnedFd), Copy
 }
 
 fn settle_unread(job: &Job<'_>, new: &NewDirectory) -> Option<(Arc<Directory>, DirReader)> {
+    super::met(job);
     metadata::settle_unread(job, &new.parent, &new.source_name, &new.facts);
     settle::leave(job, &new.parent);
     None

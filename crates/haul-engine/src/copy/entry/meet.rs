@@ -104,7 +104,8 @@ impl Task<'_, '_> {
 
     /// `-u` left the sink alone; other names of the source are still linked to it.
     fn remember_updated(&self) -> Result<(), CopyError> {
-        if !self.keeps_links() {
+        // As with cp, this holds where links are not kept otherwise, too.
+        if self.source.nlink == 1 && !self.keeps_links() {
             return Ok(());
         }
         match self.job.memory.claim(&self.source, self.meets_each_name_once()) {

@@ -21,8 +21,6 @@ use std::time::Instant;
 /// What is set on a file when its bytes have arrived, and what is undone where they did not.
 #[derive(Debug, Default)]
 pub(crate) struct FileSettle {
-    /// This job made the file.
-    pub(crate) is_new: bool,
     /// Permissions the file lacks until it has its owner, or has in excess until it has its attributes.
     pub(crate) differing: u32,
     /// What stood there, where something did.
@@ -72,7 +70,7 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
         sink_dev: parent.sink_dev.unwrap_or(0),
         sink_is_regular: true,
         part: None,
-        settle: FileSettle { is_new: true, differing: mode.differing, ..FileSettle::default() },
+        settle: FileSettle { differing: mode.differing, ..FileSettle::default() },
         begun,
     })
 }
@@ -124,7 +122,6 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
         sink_is_regular,
         part: task.entry.part,
         settle: FileSettle {
-            is_new,
             differing: if is_new { mode.differing } else { 0 },
             before: Some(standing).filter(|_| !is_new),
             backup: sink.backup.clone(),
