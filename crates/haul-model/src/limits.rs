@@ -23,9 +23,6 @@ pub const WORKERS_MAX: usize = 1024;
 /// Directory entries a worker takes from a directory at a time. Bounds the work that waits unshared.
 pub const ENTRIES_PER_BATCH: usize = 128;
 
-/// Most files that are open and cut into objects at one time.
-pub const OPEN_FILES_MAX: usize = 64;
-
 /// Most bytes in one line of a list of files or checksums: a name of `PATH_MAX` bytes, each escaped, a
 /// digest of 64 bytes in hex, and room to spare.
 pub const LIST_LINE_BYTES_MAX: usize = 64 << 10;

@@ -151,7 +151,8 @@ type Transfer = fn(rustix::fd::BorrowedFd<'_>, &mut [u8]) -> rustix::io::Result<
 
 fn probe(fd: impl AsFd, transfer: Transfer) -> io::Result<Option<Alignment>> {
     let Some(alignment) = alignment(&fd)? else { return Ok(None) };
-    if alignment.memory as usize > BUFFER_ALIGN {
+    // Callers keep to pages; a device of larger blocks is read and written through the cache.
+    if alignment.memory.max(alignment.offset) as usize > BUFFER_ALIGN {
         return Ok(None);
     }
     match set_direct(&fd, true) {

@@ -8,16 +8,19 @@
 
 pub mod buffer;
 pub mod cache;
+pub mod closing;
 pub mod dir;
 pub mod direct;
 pub mod filesystem;
 pub mod metadata;
 pub mod open;
 pub mod process;
+pub mod signals;
 pub mod sparse;
 pub mod stat;
 pub mod transfer;
 pub mod uring;
+pub mod wait;
 
 pub use dir::CWD;
 /// What a name may be given as: `&CStr`, `&OsStr`, `&Path`, `&str`, ... A `&CStr` costs no copy.

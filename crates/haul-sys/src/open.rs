@@ -209,7 +209,7 @@ pub(crate) fn proc_path(fd: rustix::fd::BorrowedFd<'_>) -> String {
     format!("/proc/thread-self/fd/{}", fd.as_raw_fd())
 }
 
-fn no_follow(follow: Follow) -> OFlags {
+pub(crate) fn no_follow(follow: Follow) -> OFlags {
     match follow {
         Follow::Yes => OFlags::empty(),
         Follow::No => OFlags::NOFOLLOW,

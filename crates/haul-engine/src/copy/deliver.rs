@@ -5,10 +5,10 @@ use super::file::{FileMove, SinkState};
 use super::job::Job;
 use super::settings::{Reflink, SparseRule, Verify};
 use haul_model::{ByteOffset, ByteRange};
-use haul_plan::Plan;
+use haul_plan::{Plan, Route};
 use haul_sys::buffer::BUFFER_ALIGN;
 use haul_sys::direct::Alignment;
-use haul_sys::{cache, direct, filesystem, open, sparse, transfer};
+use haul_sys::{cache, direct, filesystem, open, sparse, stat, transfer};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -55,11 +55,11 @@ impl Delivery {
         let moving = &job.settings.moving;
         let is_aligned = |at: u64| at.is_multiple_of(BUFFER_ALIGN as u64);
         let aligned = is_aligned(plan.in_sink(ByteOffset(0)).0) && is_aligned(plan.source().start.0);
-        let direct_write =
-            (moving.direct_write && aligned && file.sink_state != SinkState::Kept && file.sink_is_regular)
-                .then(|| direct::probe_write(&file.sink).ok().flatten())
-                .flatten();
-        let direct_read = (moving.direct_read && aligned && !plan.source().is_empty())
+        let may_be_direct = aligned && plan.route() != Route::Stream;
+        let direct_write = (moving.direct_write && may_be_direct && file.sink_state != SinkState::Kept)
+            .then(|| direct::probe_write(&file.sink).ok().flatten())
+            .flatten();
+        let direct_read = (moving.direct_read && may_be_direct && !plan.source().is_empty())
             .then(|| direct::probe_read(&file.source).ok().flatten())
             .flatten();
         let reader = (moving.verify != Verify::No && file.sink_is_regular)
@@ -156,11 +156,12 @@ impl Delivery {
         if self.holes == Holes::Dense || !file.sink_is_regular || file.sink_state == SinkState::Kept {
             return Ok(());
         }
-        sparse::set_len(&file.sink, end).map_err(|source| CopyError::WriteFailed {
-            path: file.sink_path(),
-            at: ByteOffset(end),
-            source,
-        })
+        let failed = |source| CopyError::WriteFailed { path: file.sink_path(), at: ByteOffset(end), source };
+        // A part ends where it ends: what another part wrote behind it stays.
+        if file.part.is_some() && stat::stat_fd(&file.sink).map_err(failed)?.size >= end {
+            return Ok(());
+        }
+        sparse::set_len(&file.sink, end).map_err(failed)
     }
 }
 
@@ -198,7 +199,9 @@ pub(crate) fn clone(
 ) -> Result<bool, CopyError> {
     let always = job.settings.rules.reflink == Reflink::Always;
     let pair = (file.source_stat.dev, file.sink_dev);
-    let whole = plan.source().len() == file.source_stat.size && file.sink_state != SinkState::Kept;
+    let in_place = plan.source().start.0 == 0 && plan.in_sink(ByteOffset(0)).0 == 0;
+    let whole =
+        in_place && plan.source().len() == file.source_stat.size && file.sink_state != SinkState::Kept;
     if job.settings.rules.reflink == Reflink::Never || !file.sink_is_regular || !whole {
         return Ok(false);
     }

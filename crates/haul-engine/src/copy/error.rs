@@ -29,6 +29,14 @@ pub enum CopyError {
         /// Why.
         source: io::Error,
     },
+    /// The sink's file system said at the end that bytes were lost.
+    #[error("failed to close {}: {}", quote(path), cause(source))]
+    CloseFailed {
+        /// The sink.
+        path: OsString,
+        /// Why.
+        source: io::Error,
+    },
     /// The source's size or time moved while it was read.
     #[error(
         "{} changed while it was copied; its copy {} is not complete: copy it again",

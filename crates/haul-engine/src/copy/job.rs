@@ -36,6 +36,8 @@ pub(crate) struct Job<'a> {
     pub(crate) pool: Pool<'a, Walk, Arc<SharedFile>>,
     /// What was met and made so far, where rules need it.
     pub(crate) memory: Memory,
+    /// What is known of the sinks' file systems at close.
+    pub(crate) closing: settle::Closing,
     cut_off: Mutex<Vec<OsString>>,
 }
 
@@ -65,6 +67,7 @@ pub fn copy(settings: &CopySettings, report: &dyn Report, tally: &Tally, stop: &
         tally,
         pool: Pool::new(stop),
         memory: Memory::default(),
+        closing: settle::Closing::default(),
         cut_off: Mutex::new(Vec::new()),
     };
     if let Some(walk) = operands::begin(&job) {

@@ -1,6 +1,6 @@
 //! One file's bytes on their way: read, digest, deliver; block by block, in the worker that took the object.
 
-use super::deliver::{self, CloneRefusals, Delivery};
+use super::deliver::{self, CloneRefusals, Delivery, Holes};
 use super::digesting::{self, FileDigest, FileHash, InOrder, ObjectDigest};
 use super::error::CopyError;
 use super::file::{FileMove, SharedFile};
@@ -118,7 +118,7 @@ pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
         Ok(delivery) => delivery,
         Err(error) => return settle::finish(job, &file, Err(error)),
     };
-    if delivery.done_by_clone && job.settings.moving.digest.is_none() {
+    if delivery.done_by_clone && job.settings.moving.digest.is_none() && delivery.reader().is_none() {
         let bytes = plan.source().len();
         Tally::add(&job.tally.bytes_done, bytes);
         return settle::finish(job, &file, Ok(Moved { bytes, hash: None }));
@@ -186,6 +186,7 @@ pub(crate) fn take_objects(job: &Job<'_>, lane: &mut Lane, shared: &Arc<SharedFi
             let mut digest = shared.digest.object(object);
             let run = Run { job, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery };
             match run.object(lane, object.range, &mut digest) {
+                Ok(bytes) if bytes < object.range.len() => shared.broke(changed(&shared.file)),
                 Ok(bytes) => {
                     shared.moved.fetch_add(bytes, Ordering::Relaxed);
                     shared.digest.add(object, digest);
@@ -227,12 +228,15 @@ fn in_order(
             if job.pool.stopping() {
                 return Err(interrupted(file));
             }
-            bytes += run.object(lane, object.range, &mut digest)?;
+            let moved = run.object(lane, object.range, &mut digest)?;
+            bytes += moved;
+            if moved < object.range.len() {
+                break;
+            }
         }
     }
-    let len = plan.geometry().len();
-    delivery.close_end(file, plan.in_sink(ByteOffset(len)).0)?;
-    Ok(Moved { bytes, hash: digest.finish(len) })
+    delivery.close_end(file, plan.in_sink(ByteOffset(bytes)).0)?;
+    Ok(Moved { bytes, hash: digest.finish(bytes) })
 }
 
 /// Moves what comes until the end comes.
@@ -320,46 +324,77 @@ impl Run<'_> {
         watch: &mut impl Watch,
     ) -> Result<u64, CopyError> {
         let verify = self.delivery.reader().is_some();
-        if !watch.watches() && !verify && self.delivery.holes == super::deliver::Holes::OfSource {
-            let within =
-                ByteRange::between(self.plan.in_source(range.start).0, self.plan.in_source(range.end).0);
-            for data in DataRanges::new(&self.file.source, within) {
-                let data = data.map_err(|source| self.read_failed(range.start.0, source))?;
-                let start = self.plan.source().start.0;
-                let data = ByteRange::between(data.start.0 - start, data.end.0 - start);
-                self.blocks(lane, data, watch, None)?;
+        let unseen = !watch.watches() && !verify;
+        let moved = match () {
+            () if unseen && self.delivery.holes == Holes::OfSource => {
+                self.around_holes(lane, range, watch)?
             }
-        } else if !watch.watches() && !verify && self.wants_kernel() {
-            self.in_kernel(lane, range, watch)?;
-        } else {
-            let mut check = verify.then(|| Hasher::new(Algorithm::Blake3));
-            if !self.in_ring(lane, range, watch, check.as_mut())? {
-                self.blocks(lane, range, watch, check.as_mut())?;
-            }
-            if let Some(check) = check {
-                self.compare(lane, range, check.finish())?;
-            }
-        }
-        self.delivery.behind(
-            self.file,
-            ByteRange::between(self.plan.in_sink(range.start).0, self.plan.in_sink(range.end).0),
-        )?;
+            () if unseen && self.delivery.kernel_copies => self.in_kernel(lane, range, watch)?,
+            () => self.seen(lane, range, watch, verify)?,
+        };
+        let moved = ByteRange::from_len(range.start, ByteLen(moved));
+        let (read, written) = (self.source_range(moved), self.sink_range(moved));
+        self.delivery.behind(self.file, written)?;
         if self.job.settings.moving.fadvise_read {
-            let read =
-                ByteRange::between(self.plan.in_source(range.start).0, self.plan.in_source(range.end).0);
             // Advice that is not taken costs nothing but cache: no reason to fail a copy.
             let _ = cache::advise(&self.file.source, read, Advice::DontNeed);
         }
+        Ok(moved.len())
+    }
+
+    /// A range of the cut, as a range of the source.
+    fn source_range(&self, range: ByteRange) -> ByteRange {
+        ByteRange::between(self.plan.in_source(range.start).0, self.plan.in_source(range.end).0)
+    }
+
+    /// A range of the cut, as a range of the sink.
+    fn sink_range(&self, range: ByteRange) -> ByteRange {
+        ByteRange::between(self.plan.in_sink(range.start).0, self.plan.in_sink(range.end).0)
+    }
+
+    /// Moves what the source says is data, and counts its holes as moved.
+    fn around_holes(
+        &self,
+        lane: &mut Lane,
+        range: ByteRange,
+        watch: &mut impl Watch,
+    ) -> Result<u64, CopyError> {
+        let first = self.plan.source().start.0;
+        let mut left = range.len();
+        for data in DataRanges::new(&self.file.source, self.source_range(range)) {
+            let data = data.map_err(|source| self.read_failed(range.start.0, source))?;
+            let data = ByteRange::between(data.start.0 - first, data.end.0 - first);
+            if self.blocks(lane, data, watch, None)? < data.len() {
+                return Err(changed(self.file));
+            }
+            left -= data.len();
+        }
+        Tally::add(&self.job.tally.bytes_done, left);
         Ok(range.len())
     }
 
-    /// Whether the kernel's own copy beats blocks through memory here: on file systems that copy on a server or
-    /// share blocks. Local ones measure slower with it.
-    fn wants_kernel(&self) -> bool {
-        self.delivery.kernel_copies
+    /// Moves bytes that something looks at, and with `verify` reads the copy back.
+    fn seen(
+        &self,
+        lane: &mut Lane,
+        range: ByteRange,
+        watch: &mut impl Watch,
+        verify: bool,
+    ) -> Result<u64, CopyError> {
+        let mut check = verify.then(|| Hasher::new(Algorithm::Blake3));
+        let moved = if self.in_ring(lane, range, watch, check.as_mut())? {
+            range.len()
+        } else {
+            self.blocks(lane, range, watch, check.as_mut())?
+        };
+        if let Some(check) = check {
+            self.compare(lane, ByteRange::from_len(range.start, ByteLen(moved)), check.finish())?;
+        }
+        Ok(moved)
     }
 
-    fn in_kernel(&self, lane: &mut Lane, range: ByteRange, watch: &mut impl Watch) -> Result<(), CopyError> {
+    /// Lets the server copy a range, and moves by blocks what it would not.
+    fn in_kernel(&self, lane: &mut Lane, range: ByteRange, watch: &mut impl Watch) -> Result<u64, CopyError> {
         let (from, to) = (self.plan.in_source(range.start), self.plan.in_sink(range.start));
         let copied = transfer::copy_range(&self.file.source, from.0, &self.file.sink, to.0, range.len())
             .map_err(|source| self.write_failed(to.0, source))?;
@@ -368,10 +403,8 @@ impl Run<'_> {
             CopyRange::SourceEnded { copied } | CopyRange::Unsupported { copied } => copied,
         };
         Tally::add(&self.job.tally.bytes_done, done);
-        if done < range.len() {
-            return self.blocks(lane, ByteRange::between(range.start.0 + done, range.end.0), watch, None);
-        }
-        Ok(())
+        let rest = ByteRange::between(range.start.0 + done, range.end.0);
+        Ok(done + self.blocks(lane, rest, watch, None)?)
     }
 
     /// `--double-buffer`: moves a range with its reads and writes overlapping. `Ok(false)` where that can't be.
@@ -410,14 +443,18 @@ impl Run<'_> {
         }
     }
 
-    /// Reads, shows and writes a range block by block.
+    /// Reads, shows and writes a range block by block. Returns the bytes moved: fewer than the range holds where the
+    /// source ends before the length it tells and has not changed, as the files of sysfs do.
     fn blocks(
         &self,
         lane: &mut Lane,
         range: ByteRange,
         watch: &mut impl Watch,
         mut check: Option<&mut Hasher>,
-    ) -> Result<(), CopyError> {
+    ) -> Result<u64, CopyError> {
+        if range.is_empty() {
+            return Ok(0);
+        }
         let block = lane.block().map_err(|source| self.read_failed(range.start.0, source))?;
         let mut at = range.start.0;
         while at < range.end.0 {
@@ -434,11 +471,17 @@ impl Run<'_> {
             self.delivery.put(self.file, self.plan.in_sink(ByteOffset(at)), bytes)?;
             Tally::add(&self.job.tally.bytes_done, got as u64);
             at += got as u64;
+            if got < wanted {
+                break;
+            }
         }
-        Ok(())
+        Ok(at - range.start.0)
     }
 
-    /// Fills a block from one place of the cut. Fewer bytes than wanted mean that the source shrank.
+    /// Fills a block from one place of the cut. Fewer bytes than wanted mean that the source ends here.
+    ///
+    /// # Errors
+    /// The source can't be read, or it ends early because it shrank.
     pub(crate) fn read(&self, at: u64, block: &mut [u8], wanted: usize) -> Result<usize, CopyError> {
         let from = self.plan.in_source(ByteOffset(at)).0;
         let got = match self.delivery.direct_read {
@@ -450,7 +493,10 @@ impl Run<'_> {
             None => transfer::read_at(&self.file.source, from, &mut block[..wanted]),
         }
         .map_err(|source| self.read_failed(at, source))?;
-        if got < wanted { Err(changed(self.file)) } else { Ok(got) }
+        if got < wanted && settle::source_moved_on(self.file) {
+            return Err(changed(self.file));
+        }
+        Ok(got)
     }
 
     fn put_streamed(&self, to: ByteOffset, bytes: &[u8]) -> Result<(), CopyError> {
@@ -463,7 +509,7 @@ impl Run<'_> {
         let mut back = vec![0; bytes.len()];
         let got =
             transfer::read_at(reader, to.0, &mut back).map_err(|source| self.read_failed(to.0, source))?;
-        let may_be_short = self.delivery.holes == super::deliver::Holes::Zeros;
+        let may_be_short = self.delivery.holes == Holes::Zeros;
         if (got == bytes.len() || may_be_short) && back == bytes {
             return Ok(());
         }
@@ -482,7 +528,7 @@ impl Run<'_> {
         while at < written.end.0 {
             let wanted = usize::try_from(written.end.0 - at).unwrap_or(usize::MAX).min(block.len());
             let mut got = transfer::read_at(reader, at, &mut block[..wanted]).map_err(unreadable)?;
-            if self.delivery.holes == super::deliver::Holes::Zeros {
+            if self.delivery.holes == Holes::Zeros {
                 // The sink gets its length last: until then, what lies past its end is a hole too.
                 block[got..wanted].fill(0);
                 got = wanted;

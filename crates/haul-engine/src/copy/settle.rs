@@ -10,11 +10,8 @@ use super::report::{FileFigures, HashLine, Tally};
 use haul_model::{ByteOffset, ByteRange};
 use haul_sys::metadata::{Times, set_times_fd};
 use haul_sys::stat::stat_fd;
-use haul_sys::{FileKind, Stat, Timespec, open};
-use std::sync::Arc;
-
-/// The modification time of a sink that is not complete: older than every source.
-const UNFINISHED: Times = Times { atime: None, mtime: Some(Timespec { sec: 0, nsec: 0 }) };
+use haul_sys::{FileKind, Stat, Timespec, closing, open};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Ends a file whose bytes were moved, or not. Metadata comes last and times last of all, so that a sink with
 /// its source's modification time is a finished one.
@@ -23,6 +20,7 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
         if source_moved_on(file) {
             return Err(changed(file));
         }
+        job.closing.flush(file)?;
         metadata::settle_file(job, file)?;
         Ok(moved)
     });
@@ -38,8 +36,32 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
     leave(job, &file.parent);
 }
 
+/// Which file systems may say at close that bytes were lost, asked once each.
+#[derive(Debug, Default)]
+pub(crate) struct Closing(Mutex<Vec<(u64, bool)>>);
+
+impl Closing {
+    /// Makes the sink's file system say now what it would say at close, where it is one that says something. Before
+    /// the times are set: a late write-back would move them.
+    fn flush(&self, file: &FileMove) -> Result<(), CopyError> {
+        let may_fail = file.sink_is_regular && self.may_fail(file);
+        let flushed = if may_fail { closing::flush(&file.sink) } else { Ok(()) };
+        flushed.map_err(|source| CopyError::CloseFailed { path: file.sink_path(), source })
+    }
+
+    fn may_fail(&self, file: &FileMove) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, may_fail)) = known.iter().find(|(dev, _)| *dev == file.sink_dev) {
+            return *may_fail;
+        }
+        let may_fail = closing::may_fail(&file.sink);
+        known.push((file.sink_dev, may_fail));
+        may_fail
+    }
+}
+
 /// Whether the source is no longer what it was when it was opened. Pipes and devices have no state to compare.
-fn source_moved_on(file: &FileMove) -> bool {
+pub(crate) fn source_moved_on(file: &FileMove) -> bool {
     let was = &file.source_stat;
     let same = |now: Stat| now.size == was.size && now.mtime == was.mtime;
     was.kind == FileKind::Regular && !stat_fd(&file.source).is_ok_and(same)
@@ -65,16 +87,17 @@ fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
     }
 }
 
-/// Leaves a file that failed in a state nobody takes for finished: one that a stop cut off and that this job
-/// made is removed; any other keeps what it has under a modification time of 1970, older than every source,
-/// so that `--update` copies it again.
+/// Leaves a file that failed in a state nobody takes for finished: what it has gets a modification time older than
+/// every source's, so that `--update` copies it again; and one that a stop cut off and that this job made is removed.
 fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
     let interrupted = matches!(error, CopyError::Interrupted { .. });
+    // Best effort in both: what can't be marked or removed is still named. Marked even before it is removed, because it
+    // may have other names.
+    if file.sink_is_regular {
+        let _ = set_times_fd(&file.sink, unfinished(&file.source_stat));
+    }
     if interrupted && file.sink_state == SinkState::New {
-        // Best effort: what can't be removed is still named.
         let _ = open::unlink_at(file.parent.sink(), &*file.sink_name);
-    } else if file.sink_is_regular {
-        let _ = set_times_fd(&file.sink, UNFINISHED);
     }
     file.undo(job);
     if interrupted {
@@ -82,6 +105,12 @@ fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
     } else {
         job.fail(error);
     }
+}
+
+/// The times of a sink that is not complete: modified in 1970, or before its source if that is older still.
+fn unfinished(source: &Stat) -> Times {
+    let before = source.mtime.sec.saturating_sub(1);
+    Times { atime: None, mtime: Some(Timespec { sec: before.min(0), nsec: 0 }) }
 }
 
 /// One thing beneath a directory is through; settles the directory if it was the last, and so on upward.

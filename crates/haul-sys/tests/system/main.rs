@@ -10,6 +10,7 @@ mod names;
 mod permissions;
 mod ring;
 mod running;
+mod waiting;
 
 use std::fs::File;
 use std::path::Path;
