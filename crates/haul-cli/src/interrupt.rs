@@ -1,24 +1,70 @@
-//! Ctrl-C: the first asks the job to stop in order, the second ends the process at once.
+//! Ctrl-C and its relatives: the first asks the job to stop in order, the second ends the process at once.
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use haul_sys::signals;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Exit status of a job that was interrupted: 128 and the signal's number, as shells report it.
-pub(crate) const INTERRUPTED: u8 = 130;
+/// Signals that ask a process to end: Ctrl-C, kill(1), and a terminal or a remote login that went away.
+const ASKING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// A flag that turns true when the process is asked to end (SIGINT, SIGTERM). A second request ends it on the spot.
-///
-/// # Errors
-/// What sigaction(2) reports.
-pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag false and only sets it, the second finds it true.
-        flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
+/// Whether the process was asked to end, and by what.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupt {
+    stop: Arc<AtomicBool>,
+    /// The signal that came, 0 for none.
+    signal: Arc<AtomicUsize>,
+}
+
+impl Interrupt {
+    /// Watches for signals that ask the process to end, but for those it was started with ignored: who ran it under
+    /// nohup(1), or in the background of a script, meant it to go on. A second signal ends the process on the spot.
+    ///
+    /// # Errors
+    /// What sigaction(2) reports.
+    pub(crate) fn watch() -> io::Result<Interrupt> {
+        let interrupt = Interrupt::default();
+        for signal in ASKING {
+            if signals::is_ignored(signal)? {
+                continue;
+            }
+            // In this order: the first signal finds the flag false and only sets it, the second finds it true.
+            let status = i32::from(status_of(signal));
+            flag::register_conditional_shutdown(signal, status, Arc::clone(&interrupt.stop))?;
+            flag::register_usize(signal, Arc::clone(&interrupt.signal), signal as usize)?;
+            flag::register(signal, Arc::clone(&interrupt.stop))?;
+        }
+        Ok(interrupt)
     }
-    Ok(stop)
+
+    /// The flag that turns true when the process is asked to end.
+    pub(crate) fn flag(&self) -> &AtomicBool {
+        &self.stop
+    }
+
+    /// The exit status of a job that was interrupted.
+    pub(crate) fn status(&self) -> u8 {
+        match self.signal.load(Ordering::Relaxed) {
+            0 => status_of(SIGINT),
+            signal => status_of(signal as i32),
+        }
+    }
+}
+
+/// 128 and the signal's number, as shells report a process that a signal ended.
+fn status_of(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_is_the_one_that_shells_report() {
+        assert_eq!(ASKING.map(status_of), [130, 143, 129]);
+        assert_eq!(Interrupt::default().status(), 130);
+    }
 }

@@ -37,7 +37,8 @@ pub(crate) fn watch<T>(wanted: bool, standing: impl Fn() -> Standing + Sync, wor
     }
     let over = Over::default();
     std::thread::scope(|scope| {
-        scope.spawn(|| draw(&over, &standing));
+        // Where no thread can be had the work goes on unseen.
+        let _drawing = std::thread::Builder::new().spawn_scoped(scope, || draw(&over, &standing));
         let _end = EndsDrawing(&over);
         work()
     })

@@ -71,6 +71,20 @@ pub(crate) fn suggestion(word: &OsStr) -> String {
     near.map(|command| format!(" (did you mean '{command}'?)")).unwrap_or_default()
 }
 
+/// A message with a name for each character that would steer a terminal: `\x1b` for ESC. For messages that repeat
+/// what was typed in words of their own; line ends, which some messages have between their lines, stay.
+pub(crate) fn without_controls(message: &str) -> String {
+    let mut shown = String::with_capacity(message.len());
+    for character in message.chars() {
+        if character.is_control() && character != '\n' {
+            shown.push_str(&format!("\\x{:02x}", u32::from(character)));
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
 /// Whether one letter added, dropped, changed or swapped with its neighbour makes one word the other.
 fn is_one_slip_away(a: &str, b: &str) -> bool {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
@@ -101,6 +115,12 @@ mod tests {
         assert_eq!(command(OsStr::new("cp")), Some(Tool::Copy("haul cp")));
         assert_eq!(command(OsStr::new("sha256sum")), Some(Tool::Sum("sha256sum")));
         assert_eq!(command(OsStr::new("/bin/sha256sum")), None);
+    }
+
+    #[test]
+    fn messages_steer_no_terminal() {
+        assert_eq!(without_controls("\u{1b}[2J\u{9b}ä\t\r"), "\\x1b[2J\\x9bä\\x09\\x0d");
+        assert_eq!(without_controls("two lines,\nof the message's own"), "two lines,\nof the message's own");
     }
 
     #[test]

@@ -55,23 +55,27 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
         self.idle.load(Ordering::Relaxed) > 0
     }
 
-    /// Runs `workers` threads until no work is left. Each makes its own state by `begin` and takes every turn
-    /// with it; `turn` may offer more work.
+    /// Runs `workers` threads until no work is left, or as many of them as the system grants; where it grants none,
+    /// the calling thread does the work. Each makes its own state by `begin` and takes every turn with it; `turn` may
+    /// offer more work.
     pub(crate) fn run<W>(
         &self,
         workers: usize,
         begin: impl Fn() -> W + Sync,
         turn: impl Fn(&mut W, Turn<D, F>) + Sync,
     ) {
+        let work = || {
+            let mut worker = begin();
+            while let Some(next) = self.take() {
+                let _turn = TurnGuard { pool: self };
+                turn(&mut worker, next);
+            }
+        };
         std::thread::scope(|scope| {
-            for _ in 0..workers {
-                scope.spawn(|| {
-                    let mut worker = begin();
-                    while let Some(next) = self.take() {
-                        let _turn = TurnGuard { pool: self };
-                        turn(&mut worker, next);
-                    }
-                });
+            let hire = |_: &usize| std::thread::Builder::new().spawn_scoped(scope, work).is_ok();
+            // A limit that refuses one thread refuses the next as well.
+            if (0..workers).take_while(hire).count() == 0 {
+                work();
             }
         });
     }
@@ -149,6 +153,23 @@ mod tests {
             },
         );
         assert_eq!(seen.load(Ordering::Relaxed), (1 << 13) - 1);
+    }
+
+    #[test]
+    fn without_a_thread_the_caller_does_the_work() {
+        let stop = AtomicBool::new(false);
+        let pool: Pool<'_, u32, u8> = Pool::new(&stop);
+        let (seen, caller) = (AtomicUsize::new(0), std::thread::current().id());
+        (0..100).for_each(|walk| pool.offer_walk(walk));
+        pool.run(
+            0,
+            || (),
+            |(), _| {
+                assert_eq!(std::thread::current().id(), caller);
+                seen.fetch_add(1, Ordering::Relaxed);
+            },
+        );
+        assert_eq!(seen.load(Ordering::Relaxed), 100);
     }
 
     #[test]

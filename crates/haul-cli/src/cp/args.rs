@@ -5,6 +5,7 @@
 //! messages are the ones everybody knows.
 
 use super::options::{OPTIONS, Opt, Value};
+use haul_engine::copy::quote;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use thiserror::Error;
@@ -29,9 +30,9 @@ pub(super) struct TypedOption {
 /// Why a word is no option.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(super) enum ArgsError {
-    #[error("unrecognized option '--{}'", .0.display())]
+    #[error("unrecognized option {}", quote(&dashed(.0)))]
     Unrecognized(OsString),
-    #[error("option '--{}' is ambiguous; possibilities:{possibilities}", word.display())]
+    #[error("option {} is ambiguous; possibilities:{possibilities}", quote(&dashed(word)))]
     Ambiguous { word: OsString, possibilities: String },
     #[error("option '--{0}' doesn't allow an argument")]
     TakesNoValue(&'static str),
@@ -39,8 +40,15 @@ pub(super) enum ArgsError {
     LongNeedsValue(&'static str),
     #[error("option requires an argument -- '{0}'")]
     ShortNeedsValue(char),
-    #[error("invalid option -- '{}'", OsStr::from_bytes(&[*.0]).display())]
+    #[error("invalid option -- {}", quote(OsStr::from_bytes(&[*.0])))]
     Invalid(u8),
+}
+
+/// A long option as it was typed.
+fn dashed(word: &OsStr) -> OsString {
+    let mut typed = OsString::from("--");
+    typed.push(word);
+    typed
 }
 
 /// Takes a command line apart. With `options_first` (POSIXLY_CORRECT) the first operand ends the options.
@@ -186,6 +194,8 @@ mod tests {
             "option '--re' is ambiguous; possibilities: '--recursive' '--remove-destination' '--reflink'"
         );
         assert_eq!(message("-ay"), "invalid option -- 'y'");
+        assert_eq!(message("--\u{1b}[2J"), r"unrecognized option '--'$'\033''[2J'");
+        assert_eq!(message("-\u{1b}"), r"invalid option -- ''$'\033'");
         assert_eq!(message("-t"), "option requires an argument -- 't'");
         assert_eq!(message("--suf"), "option '--suffix' requires an argument");
         assert_eq!(message("--recursive=3"), "option '--recursive' doesn't allow an argument");

@@ -1,11 +1,47 @@
 //! mcp's `--read-stdin`: one copy a line, as `SOURCE DEST [START-END,...]`, names percent-encoded (RFC 3986).
 
-use haul_engine::copy::{BatchItem, quote};
+use haul_engine::copy::{BatchFailure, BatchItem, BatchSource, quote};
 use haul_model::limits;
+use haul_sys::wait;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, BufRead, Read};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use thiserror::Error;
+
+/// The list as it comes: no more of it is in memory than one line.
+pub(super) struct Lines<R> {
+    input: R,
+    text: Vec<u8>,
+    line: u64,
+    /// Nothing more can be read.
+    ended: bool,
+}
+
+/// Something that is read and may have to be waited for.
+pub(super) trait Input: BufRead + Send {
+    /// Waits until there is something to read, or the end. False: `stopping` came first.
+    ///
+    /// # Errors
+    /// What poll(2) reports.
+    fn wait(&mut self, stopping: &dyn Fn() -> bool) -> io::Result<bool>;
+}
+
+impl Input for BufReader<File> {
+    fn wait(&mut self, stopping: &dyn Fn() -> bool) -> io::Result<bool> {
+        if self.buffer().is_empty() { wait::until_readable(self.get_ref(), stopping) } else { Ok(true) }
+    }
+}
+
+/// Standard input, for this list alone.
+///
+/// # Errors
+/// What dup(2) reports.
+pub(super) fn standard_input() -> io::Result<Lines<BufReader<File>>> {
+    let stdin: BorrowedFd<'_> = rustix::stdio::stdin();
+    Ok(Lines::new(BufReader::new(File::from(stdin.as_fd().try_clone_to_owned()?))))
+}
 
 /// Why a line says nothing to copy.
 #[derive(Debug, Error)]
@@ -22,49 +58,69 @@ pub(super) enum BatchError {
     TooLong { line: u64 },
 }
 
-/// Reads all lines; those that say nothing to copy are told to `report`, and the rest goes on.
-pub(super) fn read(mut input: impl BufRead, mut report: impl FnMut(BatchError)) -> Vec<BatchItem> {
-    let mut items = Vec::new();
-    let mut text = Vec::new();
-    for line in 1.. {
-        text.clear();
-        let most = limits::LIST_LINE_BYTES_MAX as u64 + 1;
-        match input.by_ref().take(most).read_until(b'\n', &mut text) {
-            Ok(0) => break,
-            Ok(_) if text.len() > limits::LIST_LINE_BYTES_MAX => {
-                report(BatchError::TooLong { line });
-                if let Err(error) = skip_line(&mut input) {
-                    report(error.into());
-                    break;
-                }
+impl<R: Input> Lines<R> {
+    fn new(input: R) -> Lines<R> {
+        Lines { input, text: Vec::new(), line: 0, ended: false }
+    }
+
+    /// Reads up to the next line's end. `None` at the end of the list, or when `stopping` says so.
+    fn read(&mut self, stopping: &dyn Fn() -> bool) -> io::Result<Option<Length>> {
+        self.text.clear();
+        let (mut length, mut is_begun) = (Length::Fits, false);
+        loop {
+            if !self.input.wait(stopping)? {
+                return Ok(None);
             }
-            Ok(_) => match item(line, &text) {
-                Ok(Some(item)) => items.push(item),
-                Ok(None) => {}
-                Err(error) => report(error),
-            },
-            Err(error) => {
-                report(error.into());
-                break;
+            let bytes = match self.input.fill_buf() {
+                Ok([]) => return Ok(is_begun.then_some(length)),
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            is_begun = true;
+            let end = bytes.iter().position(|&byte| byte == b'\n');
+            let used = end.map_or(bytes.len(), |end| end + 1);
+            if self.text.len() + used > limits::LIST_LINE_BYTES_MAX {
+                length = Length::TooLong;
+            }
+            if length == Length::Fits {
+                self.text.extend_from_slice(&bytes[..used]);
+            }
+            self.input.consume(used);
+            if end.is_some() {
+                return Ok(Some(length));
             }
         }
     }
-    items
 }
 
-fn skip_line(input: &mut impl BufRead) -> io::Result<()> {
-    loop {
-        let (used, ended) = match input.fill_buf()? {
-            [] => return Ok(()),
-            bytes => match bytes.iter().position(|&byte| byte == b'\n') {
-                Some(at) => (at + 1, true),
-                None => (bytes.len(), false),
-            },
-        };
-        input.consume(used);
-        if ended {
-            return Ok(());
+/// Whether a line is one that can be worked with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    Fits,
+    TooLong,
+}
+
+impl<R: Input> BatchSource for Lines<R> {
+    fn next(&mut self, stopping: &dyn Fn() -> bool) -> Option<Result<BatchItem, BatchFailure>> {
+        while !self.ended {
+            self.line += 1;
+            let line = self.line;
+            let found = match self.read(stopping) {
+                Ok(Some(Length::Fits)) => item(line, &self.text),
+                Ok(Some(Length::TooLong)) => Err(BatchError::TooLong { line }),
+                Ok(None) => break,
+                Err(error) => {
+                    self.ended = true;
+                    Err(error.into())
+                }
+            };
+            if let Some(found) = found.transpose() {
+                return Some(found.map_err(Into::into));
+            }
         }
+        self.ended = true;
+        None
     }
 }
 
@@ -114,11 +170,30 @@ fn range(word: &[u8]) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::OwnedFd;
+
+    impl Input for &[u8] {
+        fn wait(&mut self, _: &dyn Fn() -> bool) -> io::Result<bool> {
+            Ok(true)
+        }
+    }
+
+    /// All that a list holds: its items, and what is told about its other lines.
+    fn read(text: &'static [u8]) -> (Vec<BatchItem>, Vec<String>) {
+        let (mut items, mut errors) = (Vec::new(), Vec::new());
+        let mut lines = Lines::new(text);
+        while let Some(found) = lines.next(&|| false) {
+            match found {
+                Ok(item) => items.push(item),
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        (items, errors)
+    }
 
     #[test]
     fn lines_give_names_and_ranges() {
-        let mut errors = Vec::new();
-        let items = read(&b"a%20b c\n\nd e 0-5,7-9\n"[..], |error| errors.push(error.to_string()));
+        let (items, errors) = read(b"a%20b c\n\nd e 0-5,7-9\n");
         assert_eq!(errors, [""; 0]);
         assert_eq!(items[0].source, "a b");
         assert_eq!((items[0].sink.as_os_str(), items[0].ranges.len()), (OsStr::new("c"), 0));
@@ -129,12 +204,18 @@ mod tests {
     fn bad_lines_are_named_and_the_rest_goes_on() {
         let long = vec![b'x'; limits::LIST_LINE_BYTES_MAX * 2];
         let text = [&b"one\na%4 b\na b 5-5\na b c d\n"[..], &long, b"\na%00 b\nlast one"].concat();
-        let mut errors = Vec::new();
-        let items = read(&text[..], |error| errors.push(error.to_string()));
+        let (items, errors) = read(text.leak());
         assert_eq!(items.len(), 1);
         assert_eq!(items[0].source, "last");
         let lines: Vec<u64> =
             errors.iter().map(|error| error[21..].split(':').next().unwrap().parse().unwrap()).collect();
         assert_eq!(lines, [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn a_stop_ends_the_list() {
+        let (reader, _writer) = io::pipe().unwrap();
+        let mut lines = Lines::new(BufReader::new(File::from(OwnedFd::from(reader))));
+        assert!(lines.next(&|| true).is_none());
     }
 }

@@ -1,12 +1,13 @@
 //! What a copy tells, as lines on standard output and standard error, or as JSON events.
 
-use haul_engine::copy::{CopyError, FileFigures, HashLine, Outcome, Question, Report, Tally};
+use super::prompt::Answers;
+use haul_engine::copy::{CopyError, FileFigures, HashLine, Outcome, Print, Question, Report, Tally};
 use haul_model::format_size;
 use serde::Serialize;
 use std::ffi::OsStr;
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The terminal, or what stands in its place.
@@ -15,30 +16,44 @@ pub(super) struct Console<'a> {
     json: bool,
     figures: bool,
     source_name: bool,
+    /// Turns true when nobody is to be asked any more.
+    stop: &'a AtomicBool,
+    answers: Mutex<Answers<io::Stdin>>,
+    /// Files that arrived whole.
+    copied: AtomicU64,
     /// Standard output could not be written: told once, at the end.
     broken: Mutex<Option<io::Error>>,
     is_broken: AtomicBool,
 }
 
 impl<'a> Console<'a> {
-    /// A console that signs its messages as `tool`.
-    pub(super) fn new(tool: &'a str, json: bool, figures: bool, source_name: bool) -> Console<'a> {
-        let (broken, is_broken) = (Mutex::default(), AtomicBool::new(false));
-        Console { tool, json, figures, source_name, broken, is_broken }
+    /// A console that signs its messages as `tool`, prints JSON events instead of lines if `json`, and stops waiting
+    /// for answers when `stop` turns true. `print` says what is told of each file.
+    pub(super) fn new(tool: &'a str, json: bool, print: &Print, stop: &'a AtomicBool) -> Console<'a> {
+        Console {
+            tool,
+            json,
+            figures: print.stats,
+            source_name: print.source_name,
+            stop,
+            answers: Mutex::new(Answers::new(io::stdin())),
+            copied: AtomicU64::new(0),
+            broken: Mutex::default(),
+            is_broken: AtomicBool::new(false),
+        }
     }
 
     /// One message on standard error, in one write.
     pub(super) fn say(&self, message: &dyn std::fmt::Display) {
-        let text = format!("{}: {message}\n", self.tool);
-        // Where standard error is gone there is nobody left to tell.
-        let _ = io::stderr().write_all(text.as_bytes());
+        say(self.tool, message);
     }
 
     /// `--json`: what the job came to.
     pub(super) fn summary(&self, tally: &Tally, outcome: &Outcome) {
         if self.json {
             self.event(&Event::Summary {
-                files: Tally::get(&tally.files_done),
+                files: self.copied.load(Ordering::Relaxed),
+                files_met: Tally::get(&tally.files_found),
                 bytes: Tally::get(&tally.bytes_done),
                 failures: outcome.failures,
                 interrupted: outcome.interrupted,
@@ -114,6 +129,7 @@ impl Report for Console<'_> {
     }
 
     fn finished(&self, figures: &FileFigures<'_>) {
+        self.copied.fetch_add(1, Ordering::Relaxed);
         let seconds = figures.took.as_secs_f64();
         if self.json {
             return self.event(&Event::File {
@@ -138,10 +154,15 @@ impl Report for Console<'_> {
         text.extend_from_slice(question.text.as_bytes());
         // Where nobody sees the question, standard input still answers it.
         let _ = io::stderr().write_all(&text);
-        let mut answer = Vec::new();
-        let read = io::stdin().lock().read_until(b'\n', &mut answer);
-        read.is_ok() && matches!(answer.first(), Some(b'y' | b'Y'))
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).is_yes(self.stop)
     }
+}
+
+/// One message on standard error, in one write.
+pub(super) fn say(tool: &str, message: &dyn std::fmt::Display) {
+    let text = format!("{tool}: {message}\n");
+    // Where standard error is gone there is nobody left to tell.
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// `HEX  NAME` as md5sum prints it, marked as mutil marks trees and parts.
@@ -195,8 +216,8 @@ enum Event<'a> {
     Error { message: String },
     /// Something is worth a line.
     Warning { message: String },
-    /// The job is over.
-    Summary { files: u64, bytes: u64, failures: u64, interrupted: bool },
+    /// The job is over. `files` arrived whole; the other files met were left alone, linked, not reached or failed.
+    Summary { files: u64, files_met: u64, bytes: u64, failures: u64, interrupted: bool },
 }
 
 #[cfg(test)]

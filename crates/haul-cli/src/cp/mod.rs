@@ -5,6 +5,7 @@ mod args;
 mod batch;
 mod console;
 mod options;
+mod prompt;
 mod resolve;
 mod run;
 

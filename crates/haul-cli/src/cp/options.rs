@@ -127,7 +127,7 @@ pub(super) fn help(tool: &str) -> String {
     }
     text.push_str(
         "\nSizes take the suffixes K, M, G, T (powers of 1024) and KB, MB, ... (powers of 1000).\n\
-         Exit status: 0 if all was copied, 1 if anything failed, 130 if interrupted.\n",
+         Exit status: 0 if all was copied, 1 if anything failed, 128 + N if signal N interrupted it.\n",
     );
     text
 }

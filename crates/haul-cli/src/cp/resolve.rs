@@ -4,11 +4,11 @@ mod choice;
 mod sizes;
 
 use super::args::{ArgsError, Typed};
-use super::batch::{self, BatchError};
+use super::batch;
 use choice::{Choice, ChoiceError};
 use haul_digest::{Algorithm, UnknownAlgorithm};
 use haul_engine::copy::{
-    Backup, BackupMethod, BatchItem, CopyRules, CopySettings, Dereference, Existing, Make, Moving, Operands,
+    Backup, BackupMethod, Batch, CopyRules, CopySettings, Dereference, Existing, Make, Moving, Operands,
     Preserve, Print, Reflink, SparseRule, Verify, quote,
 };
 use haul_sys::process;
@@ -28,8 +28,6 @@ pub(super) struct Resolved {
     pub(super) json: bool,
     /// Worth a line before the job begins.
     pub(super) warnings: Vec<&'static str>,
-    /// Lines of the batch that say nothing to copy: told, and a failure in the end.
-    pub(super) bad_lines: Vec<BatchError>,
 }
 
 /// What a command line asks for.
@@ -73,6 +71,12 @@ pub(super) enum UsageError {
     NoSelinux,
     #[error("cannot combine --attributes-only with {0}, which needs the data")]
     NoData(&'static str),
+    #[error(
+        "cannot combine --read-stdin with --interactive (-i): standard input holds the list, not answers"
+    )]
+    AskAndBatch,
+    #[error("standard input: {}", words(.0))]
+    StandardInput(io::Error),
     #[error("target {}: {}", quote(path), words(source))]
     Target { path: OsString, source: io::Error },
 }
@@ -80,8 +84,8 @@ pub(super) enum UsageError {
 impl UsageError {
     /// Whether the message is followed by a hint at `--help`.
     pub(super) fn has_hint(&self) -> bool {
-        use UsageError::{NoSelinux, SeveralTargets, Target, TargetAndNone};
-        !matches!(self, NoSelinux | SeveralTargets | Target { .. } | TargetAndNone)
+        use UsageError::{NoSelinux, SeveralTargets, StandardInput, Target, TargetAndNone};
+        !matches!(self, NoSelinux | SeveralTargets | StandardInput(_) | Target { .. } | TargetAndNone)
     }
 }
 
@@ -131,8 +135,7 @@ struct Flags {
     verify: bool,
 }
 
-/// Finds out what was meant. Reads the batch from standard input where one is asked for, and looks at the last
-/// operand: a directory there takes the others.
+/// Finds out what was meant. Looks at the last operand: a directory there takes the others.
 ///
 /// # Errors
 /// [`UsageError`]: the first mistake, in the order in which cp finds them.
@@ -299,22 +302,10 @@ impl Reading {
             (_, true) => Make::SymbolicLink,
             _ => Make::Copy,
         };
-        let mut bad_lines = Vec::new();
-        let operands = if self.read_stdin {
-            let items = self.batch(&operands, &mut bad_lines)?;
-            Operands::Batch(items)
-        } else {
-            self.operands(operands)?
-        };
+        let operands = if self.read_stdin { self.batch(&operands)? } else { self.operands(operands)? };
         let moving = self.moving()?;
         let settings = CopySettings { operands, rules: self.rules, moving, print: self.print };
-        Ok(Resolved {
-            settings,
-            progress: self.progress,
-            json: self.json,
-            warnings: self.warnings,
-            bad_lines,
-        })
+        Ok(Resolved { settings, progress: self.progress, json: self.json, warnings: self.warnings })
     }
 
     fn backup_rule(&self, environment: &Environment) -> Result<Option<Backup>, UsageError> {
@@ -335,15 +326,15 @@ impl Reading {
         Ok(method.map(|method| Backup { method, suffix }))
     }
 
-    fn batch(
-        &self,
-        operands: &[OsString],
-        bad_lines: &mut Vec<BatchError>,
-    ) -> Result<Vec<BatchItem>, UsageError> {
+    fn batch(&self, operands: &[OsString]) -> Result<Operands, UsageError> {
         if let Some(extra) = operands.first() {
             return Err(UsageError::ExtraOperand(extra.clone()));
         }
-        Ok(batch::read(io::stdin().lock(), |error| bad_lines.push(error)))
+        if self.rules.existing == Existing::Ask {
+            return Err(UsageError::AskAndBatch);
+        }
+        let lines = batch::standard_input().map_err(UsageError::StandardInput)?;
+        Ok(Operands::Batch(Batch::new(lines)))
     }
 
     /// Which operand is the target.

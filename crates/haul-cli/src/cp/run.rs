@@ -1,10 +1,11 @@
 //! One copy from the command line to its exit status.
 
-use super::console::Console;
+use super::console::{Console, say};
 use super::resolve::{Environment, Resolved, UsageError, Wish, resolve};
 use super::{args, options};
-use crate::interrupt;
+use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
+use crate::tool::without_controls;
 use haul_engine::copy::{self, Existing, Outcome, Tally};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -30,29 +31,29 @@ pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
 
 fn copy(tool: &str, resolved: &Resolved) -> ExitCode {
     let settings = &resolved.settings;
-    let console = Console::new(tool, resolved.json, settings.print.stats, settings.print.source_name);
-    resolved.warnings.iter().for_each(|warning| console.say(warning));
-    resolved.bad_lines.iter().for_each(|error| console.say(error));
-    // With the limit as it is, deep trees may fail, and then say so.
-    let _ = haul_sys::process::raise_open_file_limit();
-    let stop = match interrupt::stop_flag() {
-        Ok(stop) => stop,
+    let interrupt = match Interrupt::watch() {
+        Ok(interrupt) => interrupt,
         Err(error) => {
-            console.say(&format_args!("cannot watch for signals: {error}"));
+            say(tool, &format_args!("cannot watch for signals: {error}"));
             return ExitCode::FAILURE;
         }
     };
+    let console = Console::new(tool, resolved.json, &settings.print, interrupt.flag());
+    resolved.warnings.iter().for_each(|warning| console.say(warning));
+    // With the limit as it is, deep trees may fail, and then say so.
+    let _ = haul_sys::process::raise_open_file_limit();
     let tally = Tally::default();
-    let outcome = watched(tool, resolved, &tally, || copy::copy(settings, &console, &tally, &stop));
+    let outcome =
+        watched(tool, resolved, &tally, || copy::copy(settings, &console, &tally, interrupt.flag()));
     console.summary(&tally, &outcome);
     if outcome.interrupted {
         tell_interrupted(&console, &outcome);
-        return ExitCode::from(interrupt::INTERRUPTED);
+        return ExitCode::from(interrupt.status());
     }
-    let failed = outcome.failures > 0 || !resolved.bad_lines.is_empty();
+    let failed = outcome.failures > 0;
     match console.into_failure() {
         Some(error) => {
-            Console::new(tool, false, false, false).say(&format_args!("write error: {error}"));
+            say(tool, &format_args!("write error: {error}"));
             ExitCode::FAILURE
         }
         None if failed => ExitCode::FAILURE,
@@ -87,18 +88,19 @@ fn answer(tool: &str, text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            Console::new(tool, false, false, false).say(&format_args!("write error: {error}"));
+            say(tool, &format_args!("write error: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
 fn refuse(tool: &str, error: &UsageError) -> ExitCode {
-    let console = Console::new(tool, false, false, false);
+    // What was typed is shown, but steers no terminal.
+    let shown = without_controls(&error.to_string());
     if error.has_hint() {
-        console.say(&format_args!("{error}\nTry '{tool} --help' for more information."));
+        say(tool, &format_args!("{shown}\nTry '{tool} --help' for more information."));
     } else {
-        console.say(error);
+        say(tool, &shown);
     }
     ExitCode::FAILURE
 }

@@ -12,8 +12,9 @@ mod personality;
 mod quote;
 mod resolve;
 
-use crate::interrupt;
+use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
+use crate::tool::without_controls;
 use args::{Args, Stop};
 use haul_engine::sum::{Counters, Listed, Operands, Outcome, SumError, Walk, Walked, run as hash};
 use list::List;
@@ -38,6 +39,7 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
             exit(out.close())
         }
         Err(Stop::Mistake(text)) => {
+            let text = without_controls(&text);
             eprintln!("{}: {text}\nTry '{} --help' for more information.", tool.name, tool.name);
             ExitCode::FAILURE
         }
@@ -47,29 +49,36 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
 fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
     // Who waits for a terminal or a pipe can't look at a flag: there the first signal ends the process, as it ends
     // the tools whose names these are.
-    let flag = if meaning.reads_stdin() { Ok(Arc::default()) } else { interrupt::stop_flag() };
-    let stop: Arc<AtomicBool> = match flag {
-        Ok(flag) => flag,
+    let watched = if meaning.reads_stdin() { Ok(Interrupt::default()) } else { Interrupt::watch() };
+    let interrupt = match watched {
+        Ok(interrupt) => interrupt,
         Err(error) => {
             eprintln!("{}: cannot watch for signals: {error}", tool.name);
             return ExitCode::FAILURE;
         }
     };
+    let stop = interrupt.flag();
     let counters = Counters::new();
-    let mut out = Output::new(tool.name, &stop);
+    let mut out = Output::new(tool.name, stop);
     let unasked = progress::is_drawn_unasked(tool.name, true);
     let well = match meaning {
         Meaning::Combine(job) => job.run(&mut out),
-        Meaning::Check(job) => watch(job.progress || unasked, &counters, || job.run(tool, &counters, &stop, &mut out)),
+        Meaning::Check(job) => {
+            watch(job.progress || unasked, &counters, || job.run(tool, &counters, stop, &mut out))
+        }
         Meaning::Print(job) => {
-            watch(job.progress || unasked, &counters, || print(tool, job, &counters, &stop, &mut out))
+            watch(job.progress || unasked, &counters, || print(tool, job, &counters, stop, &mut out))
         }
     };
     let interrupted = stop.load(Ordering::Relaxed) && !out.is_broken();
     let closed = out.close();
     if interrupted {
-        eprintln!("{}: interrupted; files not listed were not hashed", tool.name);
-        return ExitCode::from(interrupt::INTERRUPTED);
+        let left = match meaning {
+            Meaning::Check(_) => "files not listed were not checked; run the same command again to check all",
+            _ => "files not listed were not hashed; run it again with those to complete the list",
+        };
+        eprintln!("{}: interrupted; {left}", tool.name);
+        return ExitCode::from(interrupt.status());
     }
     exit(well && closed)
 }

@@ -163,6 +163,7 @@ fn settings(args: &Args) -> Result<Settings, String> {
         let most = limits::WORKERS_MAX;
         settings.workers =
             wanted.ok_or_else(|| format!("invalid number of threads '{text}': 1 to {most} are possible"))?;
+        settings.block_bytes = Settings::block_bytes_for(settings.workers);
     }
     if let Some(text) = &args.buffer_size {
         let bytes = size(text, 1 << 20)?.clamp(4096, limits::BLOCK_BYTES_MAX as u64);

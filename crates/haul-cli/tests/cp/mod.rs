@@ -1,10 +1,12 @@
 //! `cp`, held against the `cp` of GNU coreutils 9.1: the same script runs in two sandboxes made alike, once with
 //! each, and both must end alike: trees, output, messages and exit status.
 
+mod batch;
 mod differences;
 mod generated;
 mod own;
 mod sandbox;
+mod sinks;
 mod table;
 mod user;
 

@@ -31,7 +31,10 @@ fn parts_keep_the_rest_of_the_sink() {
     assert_eq!(ours("cp --offset=1 --length=2 a b; cat b").out, "blpvo");
     assert_eq!(ours("cp --dst-offset=3 a b; cat b").out, "braalpha");
     assert_eq!(ours("cp --offset=1 --dst-offset=0 --length=1 a b; cat b").out, "lravo");
-    assert_eq!(ours("cp --length=2 a b; cat b").out, "al");
+    assert_eq!(ours("cp --length=2 a b; cat b").out, "alavo");
+    assert_eq!(ours("cp --offset=0 --length=2 a b; cat b").out, "alavo");
+    assert_eq!(ours("cp --offset=0 a new; cp --offset=0 empty b; cat new b").out, "alphabravo");
+    assert_eq!(ours("cp --length=2 a z; cat z").out, "al");
 }
 
 #[test]

@@ -42,3 +42,12 @@ fn without_permission() {
         ("parents through a closed one", "cp --parents closed/z d; cp -p --parents closed/z e"),
     ]);
 }
+
+#[test]
+fn ranges_of_a_read_only_file_all_arrive() {
+    let Some(twins) = Twins::of_user() else { return };
+    let run = twins.ours(
+        "printf 'ro z 0-1,1-2\\n' | mcp -p --read-stdin; cat z; cmp ro z; [ \"$(stat -c '%a %y' ro)\" = \"$(stat -c '%a %y' z)\" ] || echo differs",
+    );
+    assert_eq!((run.status, run.out.as_str(), run.err.as_str()), (Some(0), "ro", ""));
+}

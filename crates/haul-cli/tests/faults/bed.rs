@@ -54,8 +54,13 @@ pub(crate) fn start<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Runni
 
 impl Running {
     pub(crate) fn new(command: &mut Command) -> Running {
+        Running::answered_by(command, Stdio::null())
+    }
+
+    /// Begins a command with this standard input.
+    pub(crate) fn answered_by(command: &mut Command, stdin: impl Into<Stdio>) -> Running {
         let line = format!("{command:?}");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("LC_ALL", "C");
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).env("LC_ALL", "C");
         let mut child = command.spawn().unwrap();
         let told = [drain(child.stdout.take().unwrap()), drain(child.stderr.take().unwrap())];
         Running { child, told: Some(told), line }
@@ -63,6 +68,26 @@ impl Running {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits until the command watches for this signal, and has `path` open where one is given.
+    pub(crate) fn is_ready(&self, signal: Signal, path: Option<&Path>) {
+        let begun = Instant::now();
+        let process = PathBuf::from(format!("/proc/{}", self.child.id()));
+        let watches = || {
+            let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+            caught >> (signal.as_raw() - 1) & 1 == 1
+        };
+        let has_open = |path: &Path| {
+            let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+            open.into_iter().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == path))
+        };
+        while !(watches() && path.is_none_or(has_open)) {
+            assert!(begun.elapsed() < PATIENCE, "never ready: {}", self.line);
+            thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Waits for the end; kills what does not come to one, and panics.

@@ -110,6 +110,11 @@ fn a_sync_that_fails_is_an_error_of_writing() {
 }
 
 #[test]
+fn a_loss_told_at_close_fails_the_file_before_it_gets_its_times() {
+    writing_fails("*victim flush .. errno EIO", &WAYS, &["failed to close", "/victim", "Input/output error"]);
+}
+
+#[test]
 fn a_name_that_cannot_be_made_is_told_and_spares_the_rest() {
     writing_fails(
         "*victim create .. errno EACCES",

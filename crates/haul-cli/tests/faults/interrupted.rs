@@ -67,7 +67,7 @@ fn stopped_by(signal: Signal, way: &[&str]) {
     let (running, sink) = held_in_the_middle(&bed, way);
     running.signal(signal);
     let ended = running.end();
-    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert_eq!(ended.code, Some(128 + signal.as_raw()), "{ended:?}");
     for words in ["sink/victim' is not complete", "--update"] {
         assert!(ended.stderr.contains(words), "{words}: {ended:?}");
     }
@@ -85,6 +85,31 @@ fn ctrl_c_keeps_finished_files_removes_the_one_cut_off_and_says_how_to_go_on() {
 #[test]
 fn a_request_to_terminate_does_the_same() {
     stopped_by(Signal::TERM, &["--print-hash", "--hash-type=md5"]);
+}
+
+#[test]
+fn a_terminal_that_goes_away_does_the_same() {
+    stopped_by(Signal::HUP, &[]);
+}
+
+/// A job that was started with a signal ignored goes on when it comes.
+fn goes_on_under(words: &str, signal: Signal) {
+    let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
+    bed.tree(16 * MIB);
+    let line = format!("trap '' {words}; exec \"$0\" cp -aT \"$1\" \"$2\"");
+    let args = [Path::new(super::bed::HAUL), &bed.path("view/tree"), &bed.path("sink")].map(Path::to_owned);
+    let running = Running::new(Command::new("sh").args(["-c", &line]).args(args));
+    bed.held();
+    running.signal(signal);
+    running.end().is_fine();
+    assert_same_tree(&bed.path("store/tree"), &bed.path("sink"));
+}
+
+#[test]
+fn signals_that_were_ignored_at_the_start_stay_ignored() {
+    goes_on_under("INT", Signal::INT);
+    goes_on_under("HUP", Signal::HUP);
+    goes_on_under("TERM", Signal::TERM);
 }
 
 #[test]
@@ -130,8 +155,7 @@ fn ctrl_c_between_files_leaves_no_half_made_one() {
 /// A copy out of a pipe whose writer holds it open and says too little.
 fn waiting_for_a_pipe() -> (tempfile::TempDir, File, Running) {
     let home = tempfile::tempdir().unwrap();
-    let (fifo, sink) = (home.path().join("fifo"), home.path().join("sink"));
-    mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+    let (fifo, sink) = (a_fifo(home.path()), home.path().join("sink"));
     let running = start([Path::new("cp"), &fifo, &sink]);
     let mut writer = File::options().write(true).open(&fifo).unwrap();
     writer.write_all(b"some").unwrap();
@@ -139,15 +163,93 @@ fn waiting_for_a_pipe() -> (tempfile::TempDir, File, Running) {
     (home, writer, running)
 }
 
+/// An interrupted job ends with 130 and says how to go on.
+#[track_caller]
+fn ends_in_order(running: Running) {
+    let ended = running.end();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(ended.stderr.contains("run the same command with --update"), "{ended:?}");
+}
+
+fn a_fifo(home: &Path) -> PathBuf {
+    let fifo = home.join("fifo");
+    mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+    fifo
+}
+
 #[test]
-fn a_second_ctrl_c_ends_a_copy_that_waits_for_something_at_once() {
+fn ctrl_c_stops_a_copy_whose_pipe_falls_silent() {
     let (home, writer, running) = waiting_for_a_pipe();
+    running.signal(Signal::INT);
+    ends_in_order(running);
+    assert!(!home.path().join("sink").exists(), "a new file that was cut off is removed");
+    drop(writer);
+}
+
+#[test]
+fn ctrl_c_stops_a_copy_whose_pipe_has_no_writer_and_leaves_the_sink_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let (fifo, sink) = (a_fifo(home.path()), home.path().join("sink"));
+    fs::write(&sink, "as it was").unwrap();
+    let running = start([Path::new("cp"), &fifo, &sink]);
+    running.is_ready(Signal::INT, Some(&fifo));
+    running.signal(Signal::INT);
+    ends_in_order(running);
+    assert_eq!(fs::read_to_string(&sink).unwrap(), "as it was");
+}
+
+#[test]
+fn ctrl_c_stops_a_copy_into_a_pipe_without_a_reader() {
+    let home = tempfile::tempdir().unwrap();
+    let (fifo, source) = (a_fifo(home.path()), home.path().join("source"));
+    fs::write(&source, noise(MIB)).unwrap();
+    let running = start([Path::new("cp"), &source, &fifo]);
+    running.is_ready(Signal::INT, Some(&source));
+    running.signal(Signal::INT);
+    ends_in_order(running);
+}
+
+#[test]
+fn a_copy_into_a_pipe_waits_for_its_reader() {
+    let home = tempfile::tempdir().unwrap();
+    let (fifo, source) = (a_fifo(home.path()), home.path().join("source"));
+    let bytes = noise(MIB);
+    fs::write(&source, &bytes).unwrap();
+    let running = start([Path::new("cp"), &source, &fifo]);
+    running.is_ready(Signal::INT, Some(&source));
+    assert!(fs::read(&fifo).unwrap() == bytes);
+    running.end().is_fine();
+}
+
+#[test]
+fn ctrl_c_answers_a_question_with_no() {
+    let home = tempfile::tempdir().unwrap();
+    let [source, sink] = ["source", "sink"].map(|name| home.path().join(name));
+    fs::write(&source, "new").unwrap();
+    fs::write(&sink, "as it was").unwrap();
+    let (answers, mut user) = std::io::pipe().unwrap();
+    // Half an answer: the line never ends.
+    user.write_all(b"y").unwrap();
+    let mut command = Command::new(super::bed::HAUL);
+    let running =
+        Running::answered_by(command.args([Path::new("cp"), Path::new("-i"), &source, &sink]), answers);
+    running.is_ready(Signal::INT, None);
+    // Time to ask; where that was too short, the signal comes before the question.
+    thread::sleep(Duration::from_millis(200));
+    running.signal(Signal::INT);
+    ends_in_order(running);
+    assert_eq!(fs::read_to_string(&sink).unwrap(), "as it was");
+}
+
+#[test]
+fn a_second_ctrl_c_ends_a_copy_that_storage_holds_at_once() {
+    let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
+    let (running, _) = held_in_the_middle(&bed, &[]);
     running.signal(Signal::INT);
     // Two signals that come together are one.
     thread::sleep(Duration::from_millis(100));
     running.signal(Signal::INT);
     assert_eq!(running.end().code, Some(130));
-    drop((writer, home));
 }
 
 #[test]
@@ -163,19 +265,15 @@ fn ctrl_c_stops_a_stream_that_goes_on() {
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_can_be_left_by_ctrl_c() {
+fn a_pipe_whose_reader_sleeps_can_be_left_by_ctrl_c() {
     let home = tempfile::tempdir().unwrap();
-    let (source, fifo) = (home.path().join("source"), home.path().join("fifo"));
-    mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+    let (source, fifo) = (home.path().join("source"), a_fifo(home.path()));
     fs::write(&source, noise(MIB)).unwrap();
     let running = start([Path::new("cp"), &source, &fifo]);
     let mut reader = File::open(&fifo).unwrap();
     reader.read_exact(&mut [0; 10]).unwrap();
-    for _ in 0..2 {
-        running.signal(Signal::INT);
-        thread::sleep(Duration::from_millis(100));
-    }
-    assert_eq!(running.end().code, Some(130));
+    running.signal(Signal::INT);
+    ends_in_order(running);
 }
 
 #[test]
@@ -220,5 +318,5 @@ fn a_shell_sees_that_a_job_was_interrupted() {
     let pid: i32 = fs::read_to_string(bed.path("pid")).unwrap().trim().parse().unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
     let ended = running.end();
-    assert_eq!(ended.stdout.trim(), "130", "{ended:?}");
+    assert_eq!(ended.stdout.trim(), "143", "{ended:?}");
 }

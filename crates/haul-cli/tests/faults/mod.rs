@@ -3,11 +3,14 @@
 
 mod bed;
 mod changing;
+mod deep;
 mod failing;
 mod full;
 mod interrupted;
 mod memory;
 mod permission;
 mod progress;
+mod threads;
+mod told;
 mod vanishing;
 mod verify;

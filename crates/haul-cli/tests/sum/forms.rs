@@ -192,7 +192,7 @@ fn an_interrupt_ends_the_job_with_its_own_status() {
     };
     assert_eq!(output.status.code(), Some(130));
     assert_eq!(output.stdout, b"");
-    assert_eq!(output.stderr, b"haul sum: interrupted; files not listed were not hashed\n");
+    assert_eq!(output.stderr, b"haul sum: interrupted; files not listed were not hashed; run it again with those to complete the list\n");
 }
 
 /// What becomes of hashing the hole if it is interrupted after so many milliseconds.

@@ -1,9 +1,9 @@
 //! A directory on its way: open at both ends while anything beneath it is under way, finished when all is done.
 
-use super::entry::{DirectorySettle, OperandNames};
+use super::entry::{DirectoryFacts, DirectorySettle, OperandNames};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct Directory {
     source: Option<OwnedFd>,
     sink: Option<OwnedFd>,
-    /// As typed or found, for messages.
-    pub(crate) source_path: OsString,
-    /// As typed or built, for messages.
-    pub(crate) sink_path: OsString,
+    /// Its name in its parent's source. Whole paths are built when a message needs one: kept in every directory, they
+    /// would take memory by the square of a tree's depth.
+    source_name: OsString,
+    /// The target directory as typed; nothing for all others.
+    target_path: OsString,
     /// Nothing stood at the sink before this job: no name in it can collide.
     pub(crate) sink_is_new: bool,
     /// Device number of the sink's file system, where names in it are known to lie there.
@@ -31,12 +32,12 @@ pub(crate) struct Directory {
 impl Directory {
     /// What all operands stand in: sources are relative to the working directory, sinks to the target
     /// directory, or without one to the working directory as well. Never settled.
-    pub(crate) fn target(sink: Option<OwnedFd>, sink_path: OsString) -> Arc<Directory> {
+    pub(crate) fn target(sink: Option<OwnedFd>, target_path: OsString) -> Arc<Directory> {
         Arc::new(Directory {
             source: None,
             sink,
-            source_path: OsString::new(),
-            sink_path,
+            source_name: OsString::new(),
+            target_path,
             sink_is_new: false,
             sink_dev: None,
             settle: DirectorySettle::Nothing,
@@ -50,8 +51,8 @@ impl Directory {
         Arc::new(Directory {
             source: None,
             sink: None,
-            source_path: OsString::new(),
-            sink_path: target.sink_path.clone(),
+            source_name: OsString::new(),
+            target_path: OsString::new(),
             sink_is_new: false,
             sink_dev: None,
             settle,
@@ -64,15 +65,15 @@ impl Directory {
     pub(crate) fn open(
         parent: Arc<Directory>,
         ends: (OwnedFd, OwnedFd),
-        paths: (OsString, OsString),
+        source_name: OsString,
         sink: SinkEnd,
         settle: DirectorySettle,
     ) -> Arc<Directory> {
         Arc::new(Directory {
             source: Some(ends.0),
             sink: Some(ends.1),
-            source_path: paths.0,
-            sink_path: paths.1,
+            source_name,
+            target_path: OsString::new(),
             sink_is_new: sink.is_new,
             sink_dev: Some(sink.dev),
             settle,
@@ -100,14 +101,50 @@ impl Directory {
         self.settle.names()
     }
 
-    /// The source's path for messages.
-    pub(crate) fn source_path_of(&self, name: &OsStr) -> OsString {
-        join(&self.source_path, name)
+    /// The source's path for messages, as typed or found.
+    pub(crate) fn source_path(&self) -> OsString {
+        self.path(OsString::new(), |directory, _| &directory.source_name)
     }
 
-    /// The sink's path for messages.
+    /// The sink's path for messages, as typed or built.
+    pub(crate) fn sink_path(&self) -> OsString {
+        let target = self.upward().last().map(|target| target.target_path.clone());
+        self.path(target.unwrap_or_default(), |_, facts| &facts.sink_name)
+    }
+
+    /// The path of a name in the source, for messages.
+    pub(crate) fn source_path_of(&self, name: &OsStr) -> OsString {
+        let mut path = self.source_path();
+        add(&mut path, name);
+        path
+    }
+
+    /// The path of a name in the sink, for messages.
     pub(crate) fn sink_path_of(&self, name: &OsStr) -> OsString {
-        join(&self.sink_path, name)
+        let mut path = self.sink_path();
+        add(&mut path, name);
+        path
+    }
+
+    /// This directory and those above it, the target last.
+    pub(crate) fn upward(&self) -> impl Iterator<Item = &Directory> {
+        std::iter::successors(Some(self), |directory| directory.parent.as_deref())
+    }
+
+    /// `path` and beneath it the names of the directories that were copied, down to this one.
+    fn path<'d>(
+        &'d self,
+        mut path: OsString,
+        name: impl Fn(&'d Directory, &'d DirectoryFacts) -> &'d OsString,
+    ) -> OsString {
+        let mut names = Vec::new();
+        for directory in self.upward() {
+            if let DirectorySettle::Copied(facts) = &directory.settle {
+                names.push(name(directory, facts));
+            }
+        }
+        names.iter().rev().for_each(|name| add(&mut path, name));
+        path
     }
 
     /// Makes the directory wait for `count` more things.
@@ -133,16 +170,21 @@ pub(crate) struct SinkEnd {
     pub(crate) dev: u64,
 }
 
+impl Drop for Directory {
+    /// Lets go of the directories above, where nobody else holds them, one by one: left to themselves they would drop
+    /// each other, each deeper in the stack.
+    fn drop(&mut self) {
+        let mut above = self.parent.take();
+        while let Some(mut directory) = above.and_then(Arc::into_inner) {
+            above = directory.parent.take();
+        }
+    }
+}
+
 /// Joins as cp does: `a` + `b` is `a/b`, and nothing + `b` is `b`.
-fn join(path: &OsStr, name: &OsStr) -> OsString {
-    if path.is_empty() {
-        return name.to_owned();
+fn add(path: &mut OsString, name: &OsStr) {
+    if !path.is_empty() && !path.as_bytes().ends_with(b"/") {
+        path.push("/");
     }
-    let mut joined = Vec::with_capacity(path.len() + 1 + name.len());
-    joined.extend_from_slice(path.as_bytes());
-    if joined.last() != Some(&b'/') {
-        joined.push(b'/');
-    }
-    joined.extend_from_slice(name.as_bytes());
-    OsString::from_vec(joined)
+    path.push(name);
 }

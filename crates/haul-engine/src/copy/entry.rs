@@ -7,11 +7,13 @@
 mod enter;
 mod make;
 mod meet;
+mod ranges;
 mod regular;
 mod same;
 
 pub(crate) use super::links::Memory;
 pub(crate) use enter::{DirectoryFacts, DirectorySettle, NewDirectory, OperandNames, OperandSettle, enter};
+pub(crate) use ranges::Ranges;
 pub(crate) use regular::FileSettle;
 pub(crate) use same::is_one_name;
 
@@ -42,6 +44,8 @@ pub(crate) struct Entry {
     pub(crate) operand: Option<Operand>,
     /// What of it is copied, where the job's settings don't say it.
     pub(crate) part: Option<Part>,
+    /// More parts of it follow, which go by what becomes of this one.
+    pub(crate) ranges: Option<Arc<Ranges>>,
 }
 
 /// What is known of an entry that the command line named.
@@ -55,8 +59,6 @@ pub(crate) struct Operand {
     pub(crate) sink_is_new: bool,
     /// Other operands may become the same sink.
     pub(crate) sinks_collide: bool,
-    /// An earlier part of the same file went through the rules for existing sinks.
-    pub(crate) later_part: bool,
 }
 
 impl Entry {
@@ -70,6 +72,7 @@ impl Entry {
             kind_hint: entry.kind_hint,
             operand: None,
             part: None,
+            ranges: None,
         }
     }
 }
@@ -93,7 +96,10 @@ pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
     }
     let mut is_file = false;
     let fate = decide(job, &entry, &mut is_file).unwrap_or_else(|error| {
-        job.fail(&error);
+        // A stop that came before anything was written leaves nothing to tell of.
+        if !matches!(error, CopyError::Interrupted { .. }) {
+            job.fail(&error);
+        }
         Fate::Through
     });
     if !matches!(fate, Fate::Enter(_)) {
@@ -107,6 +113,27 @@ pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
                 Tally::add(&job.tally.files_done, 1);
             }
             settle::leave(job, &entry.parent);
+        }
+    }
+}
+
+/// Moves a part of a file after the first, by what became of the first; lets go of `parent` where nothing is to be done.
+pub(crate) fn copy_range(
+    job: &Job<'_>,
+    lane: &mut Lane,
+    (ranges, source_name): (&Arc<Ranges>, OsString),
+    parent: &Arc<Directory>,
+    part: (Part, bool),
+) {
+    let opened = ranges::open_later(job, ranges, parent, source_name, part);
+    met(job);
+    match opened {
+        Ok(Some(file)) => move_or_leave(job, lane, file),
+        Ok(None) => settle::leave(job, parent),
+        Err(error) => {
+            ranges.fail();
+            job.fail(&error);
+            settle::leave(job, parent);
         }
     }
 }
@@ -161,7 +188,7 @@ fn decide(job: &Job<'_>, entry: &Entry, is_file: &mut bool) -> Result<Fate, Copy
     };
     if source.kind == FileKind::Regular {
         *is_file = true;
-        count_file(job, entry, &source);
+        count_file(job, &source);
     }
     if source.kind == FileKind::Directory && !rules.recursive {
         return Err(Refusal::NotRecursive(entry.source_path()).into());
@@ -183,11 +210,8 @@ pub(crate) fn look(entry: &Entry, dereference: Dereference) -> Result<Stat, Copy
     })
 }
 
-fn count_file(job: &Job<'_>, entry: &Entry, source: &Stat) {
-    let later_part = entry.operand.is_some_and(|operand| operand.later_part);
-    if !later_part {
-        Tally::add(&job.tally.bytes_found, source.size);
-    }
+fn count_file(job: &Job<'_>, source: &Stat) {
+    Tally::add(&job.tally.bytes_found, source.size);
     Tally::add(&job.tally.files_found, 1);
 }
 
@@ -219,9 +243,13 @@ impl Task<'_, '_> {
         if !self.keeps_links() {
             return Ok(Remembered::Nothing(None));
         }
-        match self.job.memory.claim(&self.source, self.meets_each_name_once()) {
-            Claim::First(first) => Ok(Remembered::Nothing(Some(first))),
-            Claim::Earlier(earlier) => self.link_to_earlier(&earlier).map(|()| Remembered::Through),
+        loop {
+            match self.job.memory.claim(&self.source, self.meets_each_name_once()) {
+                Claim::First(first) => return Ok(Remembered::Nothing(Some(first))),
+                Claim::Earlier(earlier) if self.link_to_earlier(&earlier)? => return Ok(Remembered::Through),
+                // That sink did not become whole: this name is copied like a first one.
+                Claim::Earlier(_) => {}
+            }
         }
     }
 
@@ -254,7 +282,7 @@ impl Task<'_, '_> {
     /// The name beneath the parent's sink end; an empty one stands for that directory itself.
     fn sink_name(&self) -> &OsStr {
         let name = &*self.entry.sink_name;
-        if name.is_empty() && !self.entry.parent.sink_path.is_empty() { OsStr::new(".") } else { name }
+        if name.is_empty() && !self.entry.parent.sink_path().is_empty() { OsStr::new(".") } else { name }
     }
 
     fn cannot(&self, action: &'static str) -> impl FnOnce(std::io::Error) -> CopyError {

@@ -121,6 +121,17 @@ pub enum CopyError {
         /// Why.
         source: io::Error,
     },
+    /// A name was a link to a sink that did not become whole, and was removed.
+    #[error("removed {}, a link to {}, which is not complete", quote(path), quote(target))]
+    LinkUndone {
+        /// The link.
+        path: OsString,
+        /// What it led to.
+        target: OsString,
+    },
+    /// A line of a batch says nothing to copy, or could not be read.
+    #[error("{0}")]
+    BatchLine(Box<dyn std::error::Error + Send + Sync>),
     /// An extended attribute could not be kept.
     #[error("setting attribute {} for {}: {}", quote(name), quote(path), cause(source))]
     XattrFailed {

@@ -100,7 +100,7 @@ fn take_turn(job: &Job<'_>, lane: &mut Lane, turn: Turn<Walk, Arc<SharedFile>>) 
 fn read(job: &Job<'_>, lane: &mut Lane, directory: Arc<Directory>, mut reader: DirReader) {
     let mut entries = Vec::with_capacity(limits::ENTRIES_PER_BATCH);
     let more = reader.read_batch(ENTRIES_PER_READ, &mut entries).unwrap_or_else(|source| {
-        let path = directory.source_path.clone();
+        let path = directory.source_path();
         job.fail(&CopyError::Cannot { action: "access", path, source });
         false
     });

@@ -1,32 +1,45 @@
-//! What a job remembers of what it met and made, where cp's rules need it: names of one inode, directories
-//! named by the command or made by it, and operands seen.
+//! What a job remembers of what it met and made, where cp's rules need it: names of one inode, sinks being
+//! written, directories named by the command or made by it, and operands seen.
 //!
-//! Files of one name and directories beneath new ones leave nothing here, so memory does not grow with them.
+//! Files of one name and directories leave nothing here unless the copy goes into what is copied, so memory does
+//! not grow with them.
 
+mod claims;
+mod writing;
+
+pub(crate) use claims::{Claim, Earlier, FirstSink, LinkedName};
+pub(crate) use writing::WriteTurn;
+
+use super::operands::SinksUnderWay;
+use claims::Claims;
 use haul_sys::Stat;
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use writing::Writing;
 
 /// Device and inode.
 pub(crate) type Identity = (u64, u64);
 
-/// Locks over the names of inodes: an inode's lock is held while its first sink is made.
-const SHARDS: usize = 64;
-
 /// What was met and made so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Memory {
-    files: [Mutex<HashMap<Identity, FirstName>>; SHARDS],
+    claims: Claims,
+    writing: Arc<Writing>,
     directories: RwLock<HashMap<Identity, KnownDirectory>>,
+    made: Mutex<HashSet<Identity>>,
     sources: Mutex<HashMap<Identity, Vec<OsString>>>,
     sinks: Mutex<HashSet<(OsString, Identity)>>,
+    /// Where the lines of a batch that are under way go.
+    pub(crate) lines: SinksUnderWay,
     /// Entries and directories that are known to be there and whose fate is not decided.
     unmet: AtomicUsize,
     /// Two workers would get in each other's way.
     pub(crate) one_worker: AtomicBool,
+    /// Copies go into what is copied.
+    pub(crate) into_itself: AtomicBool,
 }
 
 /// A directory that must not be copied again as if it were new.
@@ -34,55 +47,8 @@ pub(crate) struct Memory {
 pub(crate) struct KnownDirectory {
     /// The operand it belongs to.
     pub(crate) operand: usize,
-    /// Its copy, or the directory itself where this job made it.
+    /// Its copy.
     pub(crate) sink: OsString,
-    /// This job made it.
-    pub(crate) made: bool,
-}
-
-/// The sink that an inode's first name became.
-#[derive(Debug)]
-struct FirstName {
-    sink: OsString,
-    /// Names of the inode not met yet, where they can be counted.
-    left: Option<u64>,
-}
-
-/// What becomes of one name of an inode that may have several.
-#[derive(Debug)]
-pub(crate) enum Claim<'m> {
-    /// An earlier name was copied to this sink: link to it.
-    Earlier(OsString),
-    /// This is the first: copy it, and say where. The inode's other names wait meanwhile.
-    First(FirstSink<'m>),
-}
-
-/// The right to make an inode's first sink. Dropped without [`FirstSink::made`], the next name is the first.
-#[derive(Debug)]
-pub(crate) struct FirstSink<'m> {
-    shard: MutexGuard<'m, HashMap<Identity, FirstName>>,
-    identity: Identity,
-    left: Option<u64>,
-}
-
-impl FirstSink<'_> {
-    /// The sink exists: other names may be linked to it.
-    pub(crate) fn made(mut self, sink: OsString) {
-        self.shard.insert(self.identity, FirstName { sink, left: self.left });
-    }
-}
-
-impl Default for Memory {
-    fn default() -> Memory {
-        Memory {
-            files: std::array::from_fn(|_| Mutex::default()),
-            directories: RwLock::default(),
-            sources: Mutex::default(),
-            sinks: Mutex::default(),
-            unmet: AtomicUsize::new(0),
-            one_worker: AtomicBool::new(false),
-        }
-    }
 }
 
 impl Memory {
@@ -98,27 +64,35 @@ impl Memory {
     }
 
     /// Claims one name of a file. With `each_name_once` no name is met twice, and an inode is forgotten when
-    /// all its names were met.
+    /// all its names were met and its first sink is whole.
     pub(crate) fn claim(&self, file: &Stat, each_name_once: bool) -> Claim<'_> {
-        let identity = file.identity();
-        let mut shard = self.shard(identity);
-        if let Slot::Occupied(mut slot) = shard.entry(identity) {
-            let sink = slot.get().sink.clone();
-            if let Some(left) = &mut slot.get_mut().left {
-                *left = left.saturating_sub(1);
-                if *left == 0 {
-                    slot.remove();
-                }
-            }
-            return Claim::Earlier(sink);
-        }
-        let left = each_name_once.then(|| file.nlink.saturating_sub(1));
-        Claim::First(FirstSink { shard, identity, left })
+        self.claims.claim(file, each_name_once)
     }
 
-    /// The first sink did not become a whole copy: later names are copied anew.
-    pub(crate) fn forget(&self, identity: Identity) {
-        self.shard(identity).remove(&identity);
+    /// The first sink of an inode is whole, with all that is set on it.
+    pub(crate) fn settled(&self, identity: Identity) {
+        self.claims.settled(identity);
+    }
+
+    /// The first sink did not become a whole copy: later names are copied anew. Returns those already linked.
+    #[must_use]
+    pub(crate) fn forget(&self, identity: Identity) -> Vec<LinkedName> {
+        self.claims.forget(identity)
+    }
+
+    /// Waits until no other file of this job writes this sink. Returns whether one did.
+    pub(crate) fn write_alone(&self, sink: Identity) -> (WriteTurn, bool) {
+        self.writing.wait(sink)
+    }
+
+    /// Remembers a directory that this job made.
+    pub(crate) fn made_directory(&self, identity: Identity) {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(identity);
+    }
+
+    /// Whether this job made a directory, where such are remembered.
+    pub(crate) fn has_made(&self, identity: Identity) -> bool {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity)
     }
 
     /// Remembers a directory named by the command, unless it is known: then what is known.
@@ -137,10 +111,10 @@ impl Memory {
         }
     }
 
-    /// A directory that was named by an operand up to `operand`, or that this job made.
+    /// A directory that was named by an operand up to `operand`.
     pub(crate) fn known_directory(&self, identity: Identity, operand: usize) -> Option<KnownDirectory> {
         let known = self.directories.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(&identity).filter(|known| known.made || known.operand <= operand).cloned()
+        known.get(&identity).filter(|known| known.operand <= operand).cloned()
     }
 
     /// Whether a source of this inode was named before by a name that `same` finds to be the same; remembers it.
@@ -170,45 +144,11 @@ impl Memory {
         // A set of pairs is asked by a pair: the name is copied, once an operand at most.
         sinks.contains(&(name.to_owned(), identity))
     }
-
-    fn shard(&self, identity: Identity) -> MutexGuard<'_, HashMap<Identity, FirstName>> {
-        let shard = &self.files[(identity.1 % SHARDS as u64) as usize];
-        // Each call leaves the map whole, whatever the worker that held it ran into later.
-        shard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_sys::{CWD, Follow, stat};
-
-    fn a_file(nlink: u64) -> Stat {
-        Stat { nlink, ..stat::stat_at(CWD, ".", Follow::No).unwrap() }
-    }
-
-    #[test]
-    fn later_names_are_linked_to_the_first() {
-        let memory = Memory::default();
-        let file = a_file(3);
-        let Claim::First(first) = memory.claim(&file, true) else { panic!("nothing was met") };
-        first.made(OsString::from("sink"));
-        for _ in 0..2 {
-            assert!(matches!(memory.claim(&file, true), Claim::Earlier(sink) if sink == "sink"));
-        }
-        assert!(matches!(memory.claim(&file, true), Claim::First(_)), "all three names were met");
-    }
-
-    #[test]
-    fn a_first_sink_that_failed_is_forgotten() {
-        let memory = Memory::default();
-        let file = a_file(2);
-        drop(memory.claim(&file, false));
-        let Claim::First(first) = memory.claim(&file, false) else { panic!("the first failed") };
-        first.made(OsString::from("sink"));
-        memory.forget(file.identity());
-        assert!(matches!(memory.claim(&file, false), Claim::First(_)));
-    }
 
     #[test]
     fn the_last_thing_met_ends_the_count() {
@@ -221,7 +161,7 @@ mod tests {
     #[test]
     fn directories_of_later_operands_are_not_known_yet() {
         let memory = Memory::default();
-        let named = |operand| KnownDirectory { operand, sink: OsString::new(), made: false };
+        let named = |operand| KnownDirectory { operand, sink: OsString::new() };
         assert!(memory.name_directory((1, 1), named(5)).is_none());
         assert!(memory.known_directory((1, 1), 4).is_none());
         assert!(memory.known_directory((1, 1), 5).is_some());

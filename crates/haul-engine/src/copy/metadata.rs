@@ -7,15 +7,16 @@ use super::directory::Directory;
 use super::entry::{DirectoryFacts, DirectorySettle, Entry};
 use super::error::CopyError;
 use super::file::FileMove;
-use super::job::{Job, Walk};
+use super::job::Job;
 use super::operands;
 use super::settings::CopyRules;
+use super::settle;
 use haul_sys::metadata::{self as sys, AclError, Place, Times, XattrSide};
-use haul_sys::{FileKind, Stat, process};
+use haul_sys::{FileKind, Stat, Timespec, process};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::PoisonError;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Set-user-id, set-group-id and sticky: given only with the owner they were meant for.
 const SPECIAL_BITS: u32 = 0o7000;
@@ -45,6 +46,14 @@ const NOT_COPIED_PREFIXES: [&[u8]; 4] = [b"trusted.SGI_DMI_", b"xfsroot.", b"use
 pub(crate) fn settle_file(job: &Job<'_>, file: &FileMove) -> Result<(), CopyError> {
     let rules = &job.settings.rules;
     let settle = &file.settle;
+    if settle.more_follows {
+        // Between two parts a stop may come, and nobody is to take the file for finished.
+        set_part_time(file, settle::unfinished(&file.source_stat));
+        return Ok(());
+    }
+    if settle.ends_parts() && !rules.preserve.timestamps {
+        set_part_time(file, now());
+    }
     if settle.differing == 0 && !keeps_anything(rules) {
         return Ok(());
     }
@@ -63,16 +72,25 @@ pub(crate) fn settle_file(job: &Job<'_>, file: &FileMove) -> Result<(), CopyErro
     keeper.keep(mode)
 }
 
+/// Best effort: who may not set the time of a sink leaves it as writing it did.
+fn set_part_time(file: &FileMove, times: Times) {
+    if file.sink_is_regular {
+        let _ = sys::set_times_fd(&file.sink, times);
+    }
+}
+
+fn now() -> Times {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let sec = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    Times { atime: None, mtime: Some(Timespec { sec, nsec: since.subsec_nanos() }) }
+}
+
 /// Sets on a directory what is to be kept, now that all beneath it is through.
 pub(crate) fn settle_directory(job: &Job<'_>, directory: &Directory) {
     match &directory.settle {
         DirectorySettle::Nothing => {}
         DirectorySettle::Operand(operand) => {
-            operands::protect_parents(job, directory, &operand.parents);
-            let next = operand.next.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(walk) = next {
-                job.pool.offer_walk(Walk::Operands(walk));
-            }
+            operands::end(job, directory, operand);
         }
         DirectorySettle::Copied(facts) => {
             let name = name_of(&facts.sink_name);
@@ -81,7 +99,7 @@ pub(crate) fn settle_directory(job: &Job<'_>, directory: &Directory) {
                 _ => Place::File(directory.sink()),
             };
             let places = (Place::File(directory.source()), sink);
-            keep_directory(job, places, directory.sink_path.clone(), facts);
+            keep_directory(job, places, directory.sink_path(), facts);
         }
     }
 }

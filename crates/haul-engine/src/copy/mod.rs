@@ -26,6 +26,6 @@ pub use job::{Outcome, copy};
 pub use quote::{Quoted, quote, quote_word};
 pub use report::{FileFigures, HashLine, Question, Report, Tally};
 pub use settings::{
-    Backup, BackupMethod, BatchItem, CopyRules, CopySettings, Dereference, Existing, HashForm, Make, Moving,
-    Operands, Preserve, Print, Reflink, SparseRule, Verify,
+    Backup, BackupMethod, Batch, BatchFailure, BatchItem, BatchSource, CopyRules, CopySettings, Dereference,
+    Existing, HashForm, Make, Moving, Operands, Preserve, Print, Reflink, SparseRule, Verify,
 };

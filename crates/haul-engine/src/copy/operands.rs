@@ -1,19 +1,21 @@
 //! The operands of the command: which goes where, and which may go at the same time.
 
+mod lines;
 mod parents;
+mod parts;
 
-pub(crate) use parents::{MadeParent, protect_parents};
+pub(crate) use lines::SinksUnderWay;
+pub(crate) use parents::MadeParent;
 
 use super::backup::{self, last_component};
 use super::directory::Directory;
-use super::entry::{self, DirectorySettle, Entry, Operand, OperandNames, OperandSettle};
+use super::entry::{self, DirectorySettle, Entry, Operand, OperandNames, OperandSettle, Ranges};
 use super::error::{CopyError, Refusal};
-use super::file::Part;
 use super::job::{Job, Walk};
+use super::links::Identity;
 use super::pipeline::Lane;
-use super::settings::{BatchItem, CopySettings, Existing, Operands};
+use super::settings::{Batch, BatchItem, CopySettings, Existing, Operands};
 use super::settle;
-use haul_model::{ByteLen, ByteOffset};
 use haul_sys::dir::open_place_at;
 use haul_sys::{CWD, FileKind, Follow, Stat, stat};
 use std::collections::HashSet;
@@ -21,13 +23,24 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The operands not yet taken, or parts of one.
+#[derive(Debug)]
+pub(crate) enum OperandWalk {
+    /// The next operand and those after it.
+    Rows(Rows),
+    /// The next range of one file and those after it.
+    Parts(Box<parts::LaterParts>),
+}
 
 /// The operands not yet taken.
 #[derive(Debug)]
-pub(crate) struct OperandWalk {
+pub(crate) struct Rows {
     target: Arc<Directory>,
     next: usize,
+    /// A line of a batch that was read and had to wait.
+    read: Option<Box<BatchItem>>,
     /// Each waits for the one before it.
     in_order: bool,
     /// Two of them may become the same sink.
@@ -55,13 +68,15 @@ pub(crate) fn begin(job: &Job<'_>) -> Option<OperandWalk> {
         _ => false,
     };
     let into_itself = target_is_in_a_source(settings, &target);
+    job.memory.into_itself.store(into_itself, Ordering::Relaxed);
     if into_itself || asks(settings) {
         job.memory.one_worker.store(true, Ordering::Relaxed);
     }
-    let in_order = sinks_collide || asks(settings) || into_itself;
-    let walk = OperandWalk { target, next: 0, in_order, sinks_collide, sink_is_missing };
-    job.memory.expect(count(settings));
-    (count(settings) > 0).then_some(walk)
+    let in_order = sinks_collide || asks(settings) || into_itself || moves_sinks_aside(settings);
+    let rows = Rows { target, next: 0, read: None, in_order, sinks_collide, sink_is_missing };
+    // The end of a batch is met like an entry.
+    job.memory.expect(count(settings).unwrap_or(1));
+    (count(settings) != Some(0)).then_some(OperandWalk::Rows(rows))
 }
 
 /// How many workers the job can have. Questions are asked one at a time, in order; and where copies become
@@ -70,28 +85,37 @@ pub(crate) fn workers(job: &Job<'_>) -> usize {
     if job.memory.one_worker.load(Ordering::Relaxed) { 1 } else { job.settings.moving.workers }
 }
 
+/// Takes the next operand or part.
+pub(crate) fn take(job: &Job<'_>, lane: &mut Lane, walk: OperandWalk) {
+    match walk {
+        OperandWalk::Rows(rows) => take_row(job, lane, rows),
+        OperandWalk::Parts(parts) => parts::take(job, lane, *parts),
+    }
+}
+
 /// Takes the next operand, and leaves those after it to others; or, where order matters, to itself for when
 /// this one is through.
-pub(crate) fn take(job: &Job<'_>, lane: &mut Lane, mut walk: OperandWalk) {
-    let index = walk.next;
-    walk.next += 1;
-    let is_last = walk.next >= count(job.settings);
-    let target = Arc::clone(&walk.target);
-    let (sinks_collide, sink_is_missing) = (walk.sinks_collide, walk.sink_is_missing);
-    let taken = place(job.settings, index);
+fn take_row(job: &Job<'_>, lane: &mut Lane, mut rows: Rows) {
+    let Some(taken) = place_next(job, &mut rows) else { return };
+    let index = rows.next;
+    rows.next += 1;
+    let is_last = count(job.settings).is_some_and(|count| rows.next >= count);
+    let target = Arc::clone(&rows.target);
+    let (sinks_collide, sink_is_missing) = (rows.sinks_collide, rows.sink_is_missing);
     let looked_at = look(job, &taken);
+    note_into_itself(job, &taken, looked_at.as_ref());
     let waiting = if is_last {
         None
-    } else if walk.in_order {
-        Some(walk)
+    } else if rows.in_order {
+        Some(OperandWalk::Rows(rows))
     } else {
-        job.pool.offer_walk(Walk::Operands(walk));
+        job.pool.offer_walk(Walk::Operands(OperandWalk::Rows(rows)));
         None
     };
     let operand = Operand { source: looked_at, sink_is_missing, sinks_collide, ..Operand::default() };
     let names = Arc::new(OperandNames {
         index,
-        is_only_one: count(job.settings) == 1,
+        is_only_one: count(job.settings) == Some(1),
         source: taken.source.clone(),
         sink: target.sink_path_of(&taken.sink),
     });
@@ -105,56 +129,78 @@ pub(crate) fn take(job: &Job<'_>, lane: &mut Lane, mut walk: OperandWalk) {
             (made, true)
         }
     };
-    let next = Mutex::new(waiting);
-    let settle = DirectorySettle::Operand(OperandSettle { names, parents: above.directories, next });
-    let parent = Directory::operand(&target, settle);
+    let ranges = taken.has_several_ranges().then(Arc::<Ranges>::default);
+    let next = later_parts(&taken, ranges.as_ref(), (&names, &target), waiting);
+    let settle = OperandSettle { names, parents: above.directories, next: Mutex::new(next) };
+    let parent = Directory::operand(&target, DirectorySettle::Operand(settle));
     if failed || was_named_before(job, &taken, looked_at.as_ref()) {
         entry::met(job);
         return settle::leave(job, &parent);
     }
     let operand = Operand { sink_is_new: above.last_is_new, ..operand };
-    copy(job, lane, parent, &taken, operand);
+    let part = taken.item.as_ref().and_then(|item| parts::part(item, 0));
+    let (source_name, sink_name) = (taken.source, taken.sink);
+    let operand = Some(operand);
+    entry::copy(job, lane, Entry { parent, source_name, sink_name, kind_hint: None, operand, part, ranges });
+}
+
+/// One operand is through: the directories above it get what is kept of theirs, and who waited goes on.
+pub(crate) fn end(job: &Job<'_>, directory: &Directory, operand: &OperandSettle) {
+    parents::protect_parents(job, directory, &operand.parents);
+    let next = operand.next.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if !matches!(next, Some(OperandWalk::Parts(_))) {
+        lines_end(job, operand.names.index);
+    }
+    offer(job, next);
+}
+
+fn lines_end(job: &Job<'_>, index: usize) {
+    offer(job, job.memory.lines.end(index));
+}
+
+fn offer(job: &Job<'_>, walk: Option<OperandWalk>) {
+    if let Some(walk) = walk {
+        job.pool.offer_walk(Walk::Operands(walk));
+    }
+}
+
+/// What follows the first range of a line: the other ranges, and then the lines that wait for it.
+fn later_parts(
+    taken: &Placed,
+    ranges: Option<&Arc<Ranges>>,
+    (names, target): (&Arc<OperandNames>, &Arc<Directory>),
+    after: Option<OperandWalk>,
+) -> Option<OperandWalk> {
+    let (Some(ranges), Some(item)) = (ranges, &taken.item) else { return after };
+    Some(OperandWalk::Parts(Box::new(parts::LaterParts {
+        item: item.clone(),
+        next: 1,
+        ranges: Arc::clone(ranges),
+        names: Arc::clone(names),
+        target: Arc::clone(target),
+        after: after.map(Box::new),
+    })))
 }
 
 /// One operand with its two names.
 #[derive(Debug)]
-struct Placed<'a> {
+struct Placed {
     source: OsString,
     /// Beneath the target.
     sink: OsString,
     with_parents: bool,
     into_directory: bool,
-    item: Option<&'a BatchItem>,
+    item: Option<BatchItem>,
 }
 
-fn copy(job: &Job<'_>, lane: &mut Lane, parent: Arc<Directory>, taken: &Placed<'_>, operand: Operand) {
-    let entry = |operand, part| Entry {
-        parent: Arc::clone(&parent),
-        source_name: taken.source.clone(),
-        sink_name: taken.sink.clone(),
-        kind_hint: None,
-        operand: Some(operand),
-        part,
-    };
-    let ranges = taken.item.map_or(&[][..], |item| &item.ranges);
-    if ranges.is_empty() {
-        return entry::copy(job, lane, entry(operand, None));
-    }
-    // Every part but the first finds the sink as the rules for existing ones left it.
-    parent.expect(ranges.len() - 1);
-    job.memory.expect(ranges.len() - 1);
-    let existed = stat::stat_at(CWD, &*taken.sink, Follow::Yes).is_ok();
-    let is_kept = existed && job.settings.rules.existing == Existing::Keep;
-    for (number, &(start, end)) in ranges.iter().enumerate() {
-        let part: Part =
-            (ByteOffset(start), Some(ByteLen(end.saturating_sub(start))), Some(ByteOffset(start)));
-        let later_part = number > 0 && !is_kept;
-        entry::copy(job, lane, entry(Operand { later_part, ..operand }, Some(part)));
+impl Placed {
+    fn has_several_ranges(&self) -> bool {
+        self.item.as_ref().is_some_and(|item| item.ranges.len() > 1)
     }
 }
 
 /// Looks at an operand in the order of the command, where what is remembered of it depends on that order.
-fn look(job: &Job<'_>, taken: &Placed<'_>) -> Option<Stat> {
+fn look(job: &Job<'_>, taken: &Placed) -> Option<Stat> {
     let follow = match job.settings.rules.dereference {
         super::settings::Dereference::Never => Follow::No,
         _ => Follow::Yes,
@@ -163,9 +209,9 @@ fn look(job: &Job<'_>, taken: &Placed<'_>) -> Option<Stat> {
 }
 
 /// Whether this file was an operand before; a directory has a rule of its own.
-fn was_named_before(job: &Job<'_>, taken: &Placed<'_>, looked_at: Option<&Stat>) -> bool {
+fn was_named_before(job: &Job<'_>, taken: &Placed, looked_at: Option<&Stat>) -> bool {
     let Some(source) = looked_at else { return false };
-    if source.kind == FileKind::Directory || !taken.into_directory || count(job.settings) < 2 {
+    if source.kind == FileKind::Directory || !taken.into_directory || count(job.settings) == Some(1) {
         return false;
     }
     let same = |earlier: &OsStr| entry::is_one_name((CWD, earlier), (CWD, &taken.source));
@@ -177,16 +223,23 @@ fn was_named_before(job: &Job<'_>, taken: &Placed<'_>, looked_at: Option<&Stat>)
     warns
 }
 
-fn count(settings: &CopySettings) -> usize {
+/// How many operands there are; `None` for a batch, which is read as it goes.
+fn count(settings: &CopySettings) -> Option<usize> {
     match &settings.operands {
-        Operands::IntoDirectory { sources, .. } => sources.len(),
-        Operands::Onto { .. } => 1,
-        Operands::Batch(items) => items.len(),
+        Operands::IntoDirectory { sources, .. } => Some(sources.len()),
+        Operands::Onto { .. } => Some(1),
+        Operands::Batch(_) => None,
     }
 }
 
 fn asks(settings: &CopySettings) -> bool {
     settings.rules.existing == Existing::Ask
+}
+
+/// Whether a line of a batch may rename or remove what another line is writing.
+fn moves_sinks_aside(settings: &CopySettings) -> bool {
+    let rules = &settings.rules;
+    matches!(settings.operands, Operands::Batch(_)) && (rules.backup.is_some() || rules.remove_destination)
 }
 
 /// Whether what one operand becomes may be what another becomes, or its backup.
@@ -200,10 +253,8 @@ fn sinks_collide(settings: &CopySettings) -> bool {
                     || settings.rules.backup.is_some()
                     || !sources.iter().all(|source| seen.insert(name_in_directory(source))))
         }
-        Operands::Batch(items) => {
-            let mut seen = HashSet::new();
-            !items.iter().all(|item| seen.insert(&item.sink))
-        }
+        // Lines with one sink wait for each other.
+        Operands::Batch(_) => false,
     }
 }
 
@@ -212,13 +263,34 @@ fn target_is_in_a_source(settings: &CopySettings, target: &Directory) -> bool {
     let (sources, place) = match &settings.operands {
         Operands::IntoDirectory { sources, .. } => (&sources[..], &b"."[..]),
         Operands::Onto { source, sink } => (std::slice::from_ref(source), backup::split(sink.as_bytes()).0),
+        // Each line is looked at in its turn.
         Operands::Batch(_) => return false,
     };
     if !settings.rules.recursive {
         return false;
     }
+    let above = above(target, OsStr::from_bytes(place));
+    let mut looks = sources.iter().filter_map(|source| stat::stat_at(CWD, &**source, Follow::Yes).ok());
+    looks.any(|source| source.kind == FileKind::Directory && above.contains(&source.identity()))
+}
+
+/// A line of a batch may go into what it copies.
+fn note_into_itself(job: &Job<'_>, taken: &Placed, looked_at: Option<&Stat>) {
+    let is_directory = looked_at.is_some_and(|source| source.kind == FileKind::Directory);
+    if taken.item.is_none() || !job.settings.rules.recursive || !is_directory {
+        return;
+    }
+    let (place, _) = backup::split(taken.sink.as_bytes());
+    let above = above(&Directory::target(None, OsString::new()), OsStr::from_bytes(place));
+    if looked_at.is_some_and(|source| above.contains(&source.identity())) {
+        job.memory.into_itself.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A directory and all above it.
+fn above(target: &Directory, place: &OsStr) -> HashSet<Identity> {
     let mut above = HashSet::new();
-    let mut path = OsStr::from_bytes(place).to_owned();
+    let mut path = place.to_owned();
     while let Ok(place) = stat::stat_at(target.sink(), &*path, Follow::Yes) {
         // The root is its own parent.
         if !above.insert(place.identity()) {
@@ -226,29 +298,59 @@ fn target_is_in_a_source(settings: &CopySettings, target: &Directory) -> bool {
         }
         path.push("/..");
     }
-    let mut looks = sources.iter().filter_map(|source| stat::stat_at(CWD, &**source, Follow::Yes).ok());
-    looks.any(|source| source.kind == FileKind::Directory && above.contains(&source.identity()))
+    above
 }
 
-fn place(settings: &CopySettings, index: usize) -> Placed<'_> {
+/// The next operand; `None` where there is none, or where it has to wait and `rows` waits with it.
+fn place_next(job: &Job<'_>, rows: &mut Rows) -> Option<Placed> {
+    let settings = job.settings;
+    let into_directory = matches!(settings.operands, Operands::IntoDirectory { .. });
+    let placed =
+        |source, sink, with_parents| Placed { source, sink, with_parents, into_directory, item: None };
     match &settings.operands {
-        Operands::Onto { source, sink } => Placed {
-            source: source.clone(),
-            sink: onto(settings, source, sink),
-            with_parents: false,
-            into_directory: false,
-            item: None,
-        },
+        Operands::Onto { source, sink } => Some(placed(source.clone(), onto(settings, source, sink), false)),
         Operands::IntoDirectory { sources, parents, .. } => {
-            let source = sources[index].clone();
+            let source = sources[rows.next].clone();
             let sink = if *parents { whole_path(&source) } else { name_in_directory(&source).to_owned() };
-            Placed { source, sink, with_parents: *parents, into_directory: true, item: None }
+            Some(placed(source, sink, *parents))
         }
-        Operands::Batch(items) => {
-            let item = &items[index];
-            let (source, sink) = (item.source.clone(), item.sink.clone());
-            Placed { source, sink, with_parents: false, into_directory: false, item: Some(item) }
+        Operands::Batch(lines) => {
+            let item = match rows.read.take() {
+                Some(item) => *item,
+                None => read_line(job, lines)?,
+            };
+            job.memory.lines.begin(rows.next, &item.sink, || rows.waiting(&item)).then(|| {
+                let placed = placed(item.source.clone(), item.sink.clone(), false);
+                Placed { item: Some(item), ..placed }
+            })
         }
+    }
+}
+
+/// The next line of a batch that says something; `None` at the end of the list.
+fn read_line(job: &Job<'_>, lines: &Batch) -> Option<BatchItem> {
+    while !job.pool.stopping() {
+        match lines.next(&|| job.pool.stopping()) {
+            Some(Ok(item)) => {
+                job.memory.expect(1);
+                return Some(item);
+            }
+            Some(Err(error)) => job.fail(&CopyError::BatchLine(error)),
+            None => break,
+        }
+    }
+    entry::met(job);
+    None
+}
+
+impl Rows {
+    /// These rows, with a line that was read and has to wait.
+    fn waiting(&self, item: &BatchItem) -> OperandWalk {
+        OperandWalk::Rows(Rows {
+            target: Arc::clone(&self.target),
+            read: Some(Box::new(item.clone())),
+            ..*self
+        })
     }
 }
 

@@ -21,7 +21,8 @@ pub(crate) fn is_wanted(job: &Job<'_>) -> bool {
         && moving.double_buffer.unwrap_or(moving.workers > 1 && job.pool.someone_is_idle())
 }
 
-/// Moves a whole file in order and hashes it in a thread of its own. Returns the bytes moved and the digest.
+/// Moves a whole file in order and hashes it in a thread of its own, or in this one where no other can be had.
+/// Returns the bytes moved and the digest.
 ///
 /// # Errors
 /// As [`Run::object`].
@@ -34,15 +35,17 @@ pub(crate) fn move_in_order(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, 
         // The channel has room for exactly these.
         let _ = empty_tx.send(block);
     }
-    std::thread::scope(|scope| {
-        let hashing = scope.spawn(move || {
+    let moved = std::thread::scope(|scope| {
+        let hash = || {
+            // Taken in: this end of the channel closes with the thread.
+            let empty_tx = empty_tx;
             for (block, len) in filled {
                 digest.update(&block[..len]);
                 // At the end nobody takes the block back, but blocks to hash may still lie in the queue.
                 let _ = empty_tx.send(block);
             }
-            digest
-        });
+        };
+        let hashing = std::thread::Builder::new().spawn_scoped(scope, hash).ok()?;
         let len = run.plan.geometry().len();
         let mut at = 0;
         let mut moved = Ok(());
@@ -55,9 +58,26 @@ pub(crate) fn move_in_order(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, 
             });
         }
         drop((filled_tx, empty));
-        let digest = hashing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        moved.map(|()| (at, digest))
-    })
+        hashing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Some(moved.map(|()| at))
+    });
+    match moved {
+        Some(moved) => moved.map(|at| (at, digest)),
+        None => move_alone(run, digest),
+    }
+}
+
+/// Moves a whole file in order and hashes each block before the next is read.
+fn move_alone(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, InOrder), CopyError> {
+    let mut block = AlignedBuffer::new(block_bytes(run.job)).map_err(|source| run.read_failed(0, source))?;
+    let len = run.plan.geometry().len();
+    let mut at = 0;
+    while at < len {
+        let got = move_block(run, &mut block, at, len)?;
+        digest.update(&block[..got]);
+        at += got as u64;
+    }
+    Ok((at, digest))
 }
 
 fn move_block(run: &Run<'_>, block: &mut AlignedBuffer, at: u64, len: u64) -> Result<usize, CopyError> {

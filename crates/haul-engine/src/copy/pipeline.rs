@@ -16,7 +16,7 @@ use haul_sys::dir::DirEntry;
 use haul_sys::sparse::DataRanges;
 use haul_sys::transfer::CopyRange;
 use haul_sys::uring::{self, CopyRing};
-use haul_sys::{FileKind, direct, transfer};
+use haul_sys::{FileKind, direct, transfer, wait};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
@@ -260,8 +260,9 @@ fn stream(
         let block = lane.block().map_err(|source| run.read_failed(bytes, source))?;
         let wanted = usize::try_from((skip.0 - skipped).saturating_add(limit - bytes)).unwrap_or(usize::MAX);
         let room = wanted.min(block.len());
-        let got = transfer::read_stream(&file.source, &mut block[..room])
-            .map_err(|source| run.read_failed(bytes, source))?;
+        let got = wait::read_stream(&file.source, &mut block[..room], || job.pool.stopping())
+            .map_err(|source| run.read_failed(bytes, source))?
+            .ok_or_else(|| interrupted(file))?;
         if got == 0 {
             break;
         }
@@ -364,8 +365,9 @@ impl Run<'_> {
         for data in DataRanges::new(&self.file.source, self.source_range(range)) {
             let data = data.map_err(|source| self.read_failed(range.start.0, source))?;
             let data = ByteRange::between(data.start.0 - first, data.end.0 - first);
-            if self.blocks(lane, data, watch, None)? < data.len() {
-                return Err(changed(self.file));
+            let moved = self.blocks(lane, data, watch, None)?;
+            if moved < data.len() {
+                return Ok(data.start.0 + moved - range.start.0);
             }
             left -= data.len();
         }
@@ -382,10 +384,9 @@ impl Run<'_> {
         verify: bool,
     ) -> Result<u64, CopyError> {
         let mut check = verify.then(|| Hasher::new(Algorithm::Blake3));
-        let moved = if self.in_ring(lane, range, watch, check.as_mut())? {
-            range.len()
-        } else {
-            self.blocks(lane, range, watch, check.as_mut())?
+        let moved = match self.in_ring(lane, range, watch, check.as_mut())? {
+            Some(moved) => moved,
+            None => self.blocks(lane, range, watch, check.as_mut())?,
         };
         if let Some(check) = check {
             self.compare(lane, ByteRange::from_len(range.start, ByteLen(moved)), check.finish())?;
@@ -407,18 +408,18 @@ impl Run<'_> {
         Ok(done + self.blocks(lane, rest, watch, None)?)
     }
 
-    /// `--double-buffer`: moves a range with its reads and writes overlapping. `Ok(false)` where that can't be.
+    /// `--double-buffer`: moves a range with its reads and writes overlapping. `None` where that can't be.
     fn in_ring(
         &self,
         lane: &mut Lane,
         range: ByteRange,
         watch: &mut impl Watch,
         mut check: Option<&mut Hasher>,
-    ) -> Result<bool, CopyError> {
+    ) -> Result<Option<u64>, CopyError> {
         if self.job.settings.moving.double_buffer != Some(true) || !self.delivery.suits_ring(self.file) {
-            return Ok(false);
+            return Ok(None);
         }
-        let Some(ring) = lane.ring() else { return Ok(false) };
+        let Some(ring) = lane.ring() else { return Ok(None) };
         let (from, to) = (self.plan.in_source(range.start).0, self.plan.in_sink(range.start).0);
         let ends = (self.file.source.as_fd(), self.file.sink.as_fd());
         let copied = ring.copy(ends.0, ends.1, from, to, range.len(), &mut |_, block| {
@@ -429,8 +430,10 @@ impl Run<'_> {
             Tally::add(&self.job.tally.bytes_done, block.len() as u64);
         });
         match copied {
-            Ok(copied) if copied == range.len() => Ok(true),
-            Ok(_) => Err(changed(self.file)),
+            Ok(copied) if copied < range.len() && settle::source_moved_on(self.file) => {
+                Err(changed(self.file))
+            }
+            Ok(copied) => Ok(Some(copied)),
             Err(uring::CopyError::Read { at, source }) => {
                 Err(self.read_failed(at - self.plan.source().start.0, source))
             }
@@ -501,8 +504,9 @@ impl Run<'_> {
 
     fn put_streamed(&self, to: ByteOffset, bytes: &[u8]) -> Result<(), CopyError> {
         if !self.file.sink_is_regular {
-            return transfer::write_stream(&self.file.sink, bytes)
-                .map_err(|source| self.write_failed(to.0, source));
+            let written = wait::write_stream(&self.file.sink, bytes, || self.job.pool.stopping())
+                .map_err(|source| self.write_failed(to.0, source))?;
+            return if written { Ok(()) } else { Err(interrupted(self.file)) };
         }
         self.delivery.put(self.file, to, bytes)?;
         let Some(reader) = self.delivery.reader() else { return Ok(()) };

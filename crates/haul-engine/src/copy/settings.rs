@@ -3,6 +3,8 @@
 use haul_digest::Algorithm;
 use haul_model::{ByteLen, ByteOffset, ObjectSize, limits};
 use std::ffi::OsString;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// One copy job.
 #[derive(Clone, Debug)]
@@ -37,7 +39,44 @@ pub enum Operands {
         sink: OsString,
     },
     /// mcp's `--read-stdin`: pairs of names with the ranges to copy.
-    Batch(Vec<BatchItem>),
+    Batch(Batch),
+}
+
+/// A list of copies that is read as it is worked through. Clones share it: what one took, the others don't see.
+#[derive(Clone)]
+pub struct Batch(Arc<Mutex<dyn BatchSource>>);
+
+/// Why one line of a batch can't be carried out.
+pub type BatchFailure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Where the lines of a batch come from.
+pub trait BatchSource: Send {
+    /// The next line, or what is wrong with it; `None` at the end of the list. Where a line has to be waited for,
+    /// `stopping` is asked meanwhile, and a true from it ends the list.
+    fn next(&mut self, stopping: &dyn Fn() -> bool) -> Option<Result<BatchItem, BatchFailure>>;
+}
+
+impl Batch {
+    /// The list that comes from `source`.
+    pub fn new(source: impl BatchSource + 'static) -> Batch {
+        Batch(Arc::new(Mutex::new(source)))
+    }
+
+    pub(crate) fn next(&self, stopping: &dyn Fn() -> bool) -> Option<Result<BatchItem, BatchFailure>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).next(stopping)
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Batch(..)")
+    }
+}
+
+impl BatchSource for std::vec::IntoIter<BatchItem> {
+    fn next(&mut self, _: &dyn Fn() -> bool) -> Option<Result<BatchItem, BatchFailure>> {
+        Iterator::next(self).map(Ok)
+    }
 }
 
 /// One line of mcp's `--read-stdin`.

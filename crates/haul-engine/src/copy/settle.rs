@@ -25,7 +25,12 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
         Ok(moved)
     });
     match settled {
-        Ok(moved) => tell(job, file, &moved),
+        Ok(moved) => {
+            if let Some(identity) = file.settle.linked {
+                job.memory.settled(identity);
+            }
+            tell(job, file, &moved);
+        }
         Err(error) => give_up(job, file, &error),
     }
     if file.source_stat.kind != FileKind::Regular {
@@ -108,7 +113,7 @@ fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
 }
 
 /// The times of a sink that is not complete: modified in 1970, or before its source if that is older still.
-fn unfinished(source: &Stat) -> Times {
+pub(crate) fn unfinished(source: &Stat) -> Times {
     let before = source.mtime.sec.saturating_sub(1);
     Times { atime: None, mtime: Some(Timespec { sec: before.min(0), nsec: 0 }) }
 }

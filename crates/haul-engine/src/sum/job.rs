@@ -3,6 +3,7 @@
 use super::counters::Counters;
 use super::lanes::LaneHands;
 use super::order::{Order, Orders, Outcome, SumError, Task, Work};
+use super::relay::{Relay, Team};
 use super::serial::hash_in_order;
 use super::settings::{ENTRIES_PER_TURN, Settings, WINDOW};
 use super::source::Opened;
@@ -10,7 +11,7 @@ use super::split::{Progress, Split};
 use super::window::Window;
 use crate::pool::{Pool, Turn};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Hashes what `orders` brings, and calls `sink` with every ticket and what became of its order, strictly in the
@@ -31,14 +32,27 @@ pub fn run<O: Orders>(
         feed: Mutex::new(Feed { orders, issued: 0, ended: false }),
         handed_on: AtomicU64::new(0),
         out: Mutex::new(Out { window: Window::new(), sink, parked: false }),
+        waiting: AtomicUsize::new(0),
         stop,
     };
-    job.pool.offer_walk(Hand::Feed);
+    job.offer(Hand::Feed);
     let begin = || LaneHands::new(settings);
     job.pool.run(settings.workers, begin, |hands, turn| match turn {
-        Turn::Walk(Hand::Feed) => job.take_from_feed(hands),
-        Turn::Walk(Hand::Batch(batch)) => job.work_through(batch, hands),
-        Turn::Help(shared) => job.help(&shared, hands),
+        Turn::Walk(hand) => {
+            job.waiting.fetch_sub(1, Ordering::Relaxed);
+            match hand {
+                Hand::Feed => job.take_from_feed(hands),
+                Hand::Batch(batch) => job.work_through(batch, hands),
+            }
+        }
+        Turn::Help(shared) => match &shared.0.way {
+            Way::Split(split) => job.help(&shared, split, hands),
+            Way::Relay(relay) => {
+                job.pool.close_file(&shared);
+                relay.answered();
+                job.run_relay(&shared, relay, true, hands);
+            }
+        },
     });
 }
 
@@ -71,6 +85,8 @@ pub(super) struct Job<'a, O: Orders, S> {
     /// How many results have left the window.
     handed_on: AtomicU64,
     out: Mutex<Out<O::Ticket, S>>,
+    /// How many [`Hand`]s wait for a worker.
+    waiting: AtomicUsize,
 }
 
 struct Feed<O> {
@@ -86,13 +102,21 @@ struct Out<T, S> {
     parked: bool,
 }
 
-/// A split file in the schedule; equal only to itself.
+/// A file in the schedule that several workers hash; equal only to itself.
 struct Shared<T>(Arc<SharedFile<T>>);
 
 struct SharedFile<T> {
-    split: Split,
+    way: Way,
     number: u64,
     ticket: Mutex<Option<T>>,
+}
+
+/// How a file is shared.
+enum Way {
+    /// Its pieces are hashed apart, in any order.
+    Split(Split),
+    /// Its blocks are read side by side and hashed in turn.
+    Relay(Relay),
 }
 
 impl<T> Clone for Shared<T> {
@@ -120,12 +144,17 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         let mut batch = VecDeque::new();
         let state = self.pull(ENTRIES_PER_TURN, false, &mut batch);
         match state {
-            FeedState::More => self.pool.offer_walk(Hand::Feed),
+            FeedState::More => self.offer(Hand::Feed),
             FeedState::Full if self.park() => {}
-            FeedState::Full => self.pool.offer_walk(Hand::Feed),
+            FeedState::Full => self.offer(Hand::Feed),
             FeedState::Ended => {}
         }
         self.work_through(batch, hands);
+    }
+
+    fn offer(&self, hand: Hand<O::Ticket>) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.pool.offer_walk(hand);
     }
 
     /// Takes up to `max` orders that ask for work; those that ask for nothing get their result at once. With
@@ -195,7 +224,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
             self.handed_on.store(out.window.handed_on(), Ordering::Release);
             if std::mem::take(&mut out.parked) {
                 drop(guard);
-                self.pool.offer_walk(Hand::Feed);
+                self.offer(Hand::Feed);
             }
         }
     }
@@ -221,7 +250,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
     /// Gives entries back for any worker to take.
     pub(super) fn give_back(&self, batch: VecDeque<Entry<O::Ticket>>) {
         if !batch.is_empty() {
-            self.pool.offer_walk(Hand::Batch(batch));
+            self.offer(Hand::Batch(batch));
         }
     }
 
@@ -261,41 +290,88 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
 
     /// Hashes one open file, with the help of others where that is possible.
     pub(super) fn hash_alone(&self, entry: Entry<O::Ticket>, opened: Opened, hands: &mut LaneHands) {
-        let Settings { object, workers, .. } = *self.settings;
+        let Settings { object, workers, block_bytes, .. } = *self.settings;
         let recipe = Arc::clone(&entry.task.recipe);
-        match Split::plan(&opened, &recipe, object, hands, workers) {
-            Some(plan) => {
-                let split = Split::new(opened, &recipe, plan);
-                let Entry { number, ticket, .. } = entry;
-                let shared = Shared(Arc::new(SharedFile { split, number, ticket: Mutex::new(Some(ticket)) }));
-                self.pool.offer_file(shared.clone());
-                self.help(&shared, hands);
+        let share = |entry: Entry<O::Ticket>, way: Way| {
+            let Entry { number, ticket, .. } = entry;
+            Shared(Arc::new(SharedFile { way, number, ticket: Mutex::new(Some(ticket)) }))
+        };
+        if let Some(plan) = Split::plan(&opened, &recipe, object, hands, workers) {
+            let shared = share(entry, Way::Split(Split::new(opened, &recipe, plan)));
+            self.pool.offer_file(shared.clone());
+            if let Way::Split(split) = &shared.0.way {
+                self.help(&shared, split, hands);
             }
-            None => {
-                let result = match hands.block() {
-                    Ok(buffer) => hash_in_order(&opened, &recipe, buffer, self.counters, self.stop),
-                    Err(error) => Err(error),
-                };
-                self.finish(entry, result);
+        } else if Relay::pays(&opened, block_bytes, workers) {
+            let shared = share(entry, Way::Relay(Relay::new(opened, &recipe, block_bytes)));
+            if let Way::Relay(relay) = &shared.0.way {
+                self.run_relay(&shared, relay, false, hands);
             }
+        } else {
+            let result = match hands.block() {
+                Ok(buffer) => hash_in_order(&opened, &recipe, buffer, self.counters, self.stop),
+                Err(error) => Err(error),
+            };
+            self.finish(entry, result);
         }
     }
 
     /// Takes pieces of a shared file until none is left.
-    fn help(&self, shared: &Shared<O::Ticket>, hands: &mut LaneHands) {
-        let file = &shared.0;
-        while let Some(piece) = file.split.take() {
-            if file.split.all_taken() {
+    fn help(&self, shared: &Shared<O::Ticket>, split: &Split, hands: &mut LaneHands) {
+        while let Some(piece) = split.take() {
+            if split.all_taken() {
                 self.pool.close_file(shared);
             }
-            let progress = file.split.work(piece, hands, self.counters, self.pool.stopping());
-            if let Progress::Last = progress
-                && let Some(ticket) = lock(&file.ticket).take()
-            {
-                self.finish_as(file.number, ticket, file.split.finish());
+            let progress = split.work(piece, hands, self.counters, self.pool.stopping());
+            if let Progress::Last = progress {
+                self.finish_shared(shared, split.finish());
             }
         }
         self.pool.close_file(shared);
+    }
+
+    /// Takes blocks of a shared file in turn with others, as a guest until other files wait, else until none is left.
+    fn run_relay(&self, shared: &Shared<O::Ticket>, relay: &Relay, guest: bool, hands: &mut LaneHands) {
+        let result = match hands.block() {
+            Ok(buffer) => relay.run(buffer, self.counters, &Runner { job: self, shared, relay, guest }),
+            // Without a guest's buffer the others go on; without the host's nobody may be there to go on.
+            Err(error) => (!guest && relay.abandon()).then_some(Err(error)),
+        };
+        if let Some(result) = result {
+            self.pool.close_file(shared);
+            self.finish_shared(shared, result);
+        }
+    }
+
+    fn finish_shared(&self, shared: &Shared<O::Ticket>, result: Result<super::Sums, SumError>) {
+        if let Some(ticket) = lock(&shared.0.ticket).take() {
+            self.finish_as(shared.0.number, ticket, result);
+        }
+    }
+}
+
+/// A worker in a relay.
+struct Runner<'j, 'a, O: Orders, S> {
+    job: &'j Job<'a, O, S>,
+    shared: &'j Shared<O::Ticket>,
+    relay: &'j Relay,
+    /// Whether it came to help with another worker's file.
+    guest: bool,
+}
+
+impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Team for Runner<'_, '_, O, S> {
+    fn stays(&self) -> bool {
+        !self.guest || self.job.waiting.load(Ordering::Relaxed) == 0
+    }
+
+    fn has_baton(&self) {
+        if self.job.pool.someone_is_idle() && self.relay.wants_runner() {
+            self.job.pool.offer_file(self.shared.clone());
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        self.job.pool.stopping()
     }
 }
 

@@ -1,16 +1,20 @@
 //! A worker's buffers, and the lanes in which it hashes several messages of one serial digest at once.
 
+use super::buffer::PageBuffer;
 use super::order::SumError;
 use super::settings::{Form, LANE_BLOCK_BYTES, Recipe, Settings};
 use haul_digest::lanes::{LaneAlgorithm, LaneDigest, Streams};
 use haul_digest::tree::TreeShape;
 use haul_digest::{Algorithm, Digest};
 use haul_model::ByteOffset;
-use haul_sys::buffer::AlignedBuffer;
 use std::ops::Range;
 
 /// Bytes that the lane buffers of all workers may take together.
 const LANE_BUFFERS_MAX: usize = 32 << 20;
+
+/// Bytes between the parts of a lane buffer. Parts that begin alike modulo a page would contend for the same few
+/// places of the first-level cache.
+const LANE_GAP_BYTES: usize = 64;
 
 /// The most lanes there are.
 const WIDTH_MAX: usize = 32;
@@ -22,7 +26,8 @@ const LEAVES_AT_ONCE_MAX: u64 = 1 << 16;
 pub(super) struct LaneHands {
     block_bytes: usize,
     lane_block: usize,
-    block: Option<AlignedBuffer>,
+    lane_gap: usize,
+    block: Option<PageBuffer>,
     lanes: Option<Lanes>,
 }
 
@@ -30,22 +35,26 @@ pub(super) struct LaneHands {
 pub(super) struct Lanes {
     algorithm: Algorithm,
     streams: Streams,
-    buffer: AlignedBuffer,
+    buffer: PageBuffer,
     block: usize,
+    /// Bytes from one lane's part of the buffer to the next lane's.
+    stride: usize,
 }
 
 impl LaneHands {
     pub(super) fn new(settings: &Settings) -> LaneHands {
         let share = LANE_BUFFERS_MAX / settings.workers.max(1) / WIDTH_MAX / 4096 * 4096;
         let lane_block = share.clamp(4096, LANE_BLOCK_BYTES);
-        LaneHands { block_bytes: settings.block_bytes, lane_block, block: None, lanes: None }
+        // Reads past the page cache need buffers on whole pages.
+        let lane_gap = if settings.direct { 0 } else { LANE_GAP_BYTES };
+        LaneHands { block_bytes: settings.block_bytes, lane_block, lane_gap, block: None, lanes: None }
     }
 
     /// The buffer for one read.
     pub(super) fn block(&mut self) -> Result<&mut [u8], SumError> {
         let block = match self.block.take() {
             Some(block) => block,
-            None => AlignedBuffer::new(self.block_bytes).map_err(SumError::Open)?,
+            None => PageBuffer::new(self.block_bytes).map_err(SumError::Open)?,
         };
         Ok(self.block.insert(block))
     }
@@ -59,7 +68,7 @@ impl LaneHands {
     pub(super) fn lanes(&mut self, algorithm: Algorithm) -> Result<&mut Lanes, SumError> {
         let lanes = match self.lanes.take().filter(|lanes| lanes.algorithm == algorithm) {
             Some(lanes) => lanes,
-            None => Lanes::new(algorithm, self.lane_block)?,
+            None => Lanes::new(algorithm, self.lane_block, self.lane_gap)?,
         };
         Ok(self.lanes.insert(lanes))
     }
@@ -107,12 +116,13 @@ impl LaneHands {
 }
 
 impl Lanes {
-    fn new(algorithm: Algorithm, block: usize) -> Result<Lanes, SumError> {
+    fn new(algorithm: Algorithm, block: usize, gap: usize) -> Result<Lanes, SumError> {
         let lane_algorithm = lane_algorithm(algorithm);
         let streams = Streams::new(lane_algorithm.unwrap_or(LaneAlgorithm::Md5));
         assert!(lane_algorithm.is_some(), "{algorithm} has no lanes");
-        let buffer = AlignedBuffer::new(streams.width() * block).map_err(SumError::Open)?;
-        Ok(Lanes { algorithm, streams, buffer, block })
+        let stride = block + gap;
+        let buffer = PageBuffer::new(streams.width() * stride).map_err(SumError::Open)?;
+        Ok(Lanes { algorithm, streams, buffer, block, stride })
     }
 
     /// How many messages go side by side.
@@ -127,12 +137,12 @@ impl Lanes {
 
     /// The part of the buffer that belongs to one lane.
     pub(super) fn block_of(&mut self, lane: usize) -> &mut [u8] {
-        &mut self.buffer[lane * self.block..][..self.block]
+        &mut self.buffer[lane * self.stride..][..self.block]
     }
 
     /// Takes in, for each lane named, as many bytes as its part of the buffer was filled with.
     pub(super) fn update(&mut self, filled: &[(usize, usize)]) {
-        let part = |&(lane, len): &(usize, usize)| (lane, &self.buffer[lane * self.block..][..len]);
+        let part = |&(lane, len): &(usize, usize)| (lane, &self.buffer[lane * self.stride..][..len]);
         let mut inputs: [(usize, &[u8]); WIDTH_MAX] = [(0, &[]); WIDTH_MAX];
         for (input, filled) in inputs.iter_mut().zip(filled) {
             *input = part(filled);
@@ -177,7 +187,7 @@ impl Lanes {
                 for (lane, range) in ranges.iter().enumerate() {
                     let len = range.len().saturating_sub(done).min(self.block as u64) as usize;
                     if len > 0 {
-                        let part = &mut self.buffer[lane * self.block..][..len];
+                        let part = &mut self.buffer[lane * self.stride..][..len];
                         if let Err(error) = read(ByteOffset(range.start.0 + done), part) {
                             lanes.iter().for_each(|&lane| self.reset(lane));
                             return Err(error);

@@ -4,14 +4,17 @@
 //! workers, and hands the results on strictly in order. Each file is read once for all digests asked of it.
 //! - Where all of them combine, a file larger than one object is cut into objects that any idle worker takes.
 //! - Where one of them is serial, a worker hashes the file from start to end, and files go side by side; MD5,
-//!   SHA-1 and SHA-2 alone also in the lanes of one register, many files to a worker.
+//!   SHA-1 and SHA-2 alone also in the lanes of one register, many files to a worker. Workers that have nothing else
+//!   to do read blocks of such a file ahead, and hash them when their turn comes.
 //! - The leaves of a hash tree are independent: workers share them, and lanes too.
 
 mod beside;
+mod buffer;
 mod counters;
 mod job;
 mod lanes;
 mod order;
+mod relay;
 mod serial;
 mod settings;
 mod sorted_dir;
@@ -25,5 +28,7 @@ mod window;
 pub use counters::Counters;
 pub use job::run;
 pub use order::{Order, Orders, Outcome, Source, SumError, Sums, Task, Work, reason};
-pub use settings::{BLOCK_BYTES, ENTRIES_PER_TURN, Form, LANE_BLOCK_BYTES, Recipe, Settings, WINDOW};
+pub use settings::{
+    BLOCK_BYTES, BLOCKS_BYTES_MAX, ENTRIES_PER_TURN, Form, LANE_BLOCK_BYTES, Recipe, Settings, WINDOW,
+};
 pub use walk::{Listed, Operand, Operands, Walk, Walked};

@@ -27,6 +27,11 @@ pub(super) fn hash_in_order(
         Reach::Range(range) => read_range(opened, range, buffer, &mut take)?,
         Reach::Stream { skip, most } => read_stream(opened, skip, most, buffer, &mut take)?,
     };
+    conclude(opened, course, range)
+}
+
+/// The result, once `range` of an open source is hashed.
+pub(super) fn conclude(opened: &Opened, course: Course, range: ByteRange) -> Result<Sums, SumError> {
     opened.check_unchanged()?;
     // What tells no size (a pipe, a file of /proc) counts as whole unless a part was asked for.
     let partial = match opened.reach() {
@@ -83,12 +88,14 @@ fn read_stream(
 }
 
 /// All digests of a recipe in the making, fed in order.
+#[derive(Debug)]
 pub(super) struct Course {
     form: Form,
     runners: Vec<Runner>,
 }
 
 /// One digest in the making.
+#[derive(Debug)]
 enum Runner {
     Plain(Hasher),
     Tree(Box<tree::TreeHasher>),
@@ -146,6 +153,7 @@ pub(super) fn leaves_of(form: Form, range: ByteRange) -> u64 {
 }
 
 /// A tree whose subtrees' roots are kept.
+#[derive(Debug)]
 struct Subtrees {
     algorithm: Algorithm,
     leaf: ByteLen,

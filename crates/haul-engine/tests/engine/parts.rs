@@ -2,7 +2,7 @@
 
 use super::bed::{Place, noise, onto, run};
 use super::variants::{any_moving, expected, plain};
-use haul_engine::copy::{BatchItem, CopyRules, CopySettings, Moving, Operands};
+use haul_engine::copy::{Batch, BatchItem, CopyRules, CopySettings, Moving, Operands};
 use haul_model::{ByteLen, ByteOffset, ByteRange};
 use proptest::option;
 use proptest::prelude::*;
@@ -35,8 +35,8 @@ fn any_part() -> impl Strategy<Value = Part> {
 /// What the sink must hold: one slice laid over another.
 fn twin(source: &[u8], standing: Option<&[u8]>, part: &Part) -> Vec<u8> {
     let piece = piece(source, part);
-    // Only a length: the copy is a file of its own. With a place, it goes into what stands there.
-    let is_inside = part.offset > 0 || part.sink_offset.is_some();
+    // A part goes into what stands there.
+    let is_inside = part.offset > 0 || part.length.is_some() || part.sink_offset.is_some();
     let mut sink = standing.filter(|_| is_inside).unwrap_or_default().to_vec();
     let to = usize::try_from(part.sink_offset.unwrap_or(part.offset)).unwrap();
     if !piece.is_empty() {
@@ -105,7 +105,9 @@ proptest! {
             ranges.rotate_left(by);
         }
         let settings = CopySettings {
-            operands: Operands::Batch(vec![BatchItem { source: source.into(), sink: sink.clone().into(), ranges }]),
+            operands: Operands::Batch(Batch::new(
+                vec![BatchItem { source: source.into(), sink: sink.clone().into(), ranges }].into_iter(),
+            )),
             ..onto("".as_ref(), "".as_ref(), CopyRules::default(), &Moving { workers, ..plain() })
         };
         run(&settings).is_fine();

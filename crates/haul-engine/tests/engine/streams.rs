@@ -30,6 +30,22 @@ fn a_file_that_says_it_is_empty_and_is_not_is_read_to_its_end() {
 }
 
 #[test]
+fn a_file_that_ends_before_the_length_it_tells_is_whole_there() {
+    // Files of sysfs tell the length of a page.
+    let source = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
+    let Ok(expected) = fs::read(source) else {
+        return eprintln!("skipped: no such file of sysfs here");
+    };
+    assert!(expected.len() < fs::metadata(source).unwrap().len() as usize);
+    let place = Place::new();
+    let sink = place.path("sink");
+    for (name, moving) in each() {
+        copy_file(source, &sink, &moving);
+        assert_eq!(fs::read(&sink).unwrap(), expected, "{name}");
+    }
+}
+
+#[test]
 fn a_part_of_such_a_file_is_its_part() {
     let source = Path::new("/proc/version");
     if !source.exists() {

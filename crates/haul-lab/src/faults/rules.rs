@@ -54,6 +54,8 @@ pub enum Op {
     Write,
     /// fsync and fdatasync.
     Fsync,
+    /// Closing a descriptor, which is where network file systems tell of bytes they lost.
+    Flush,
     /// Opening a file that exists.
     Open,
     /// Making a file, directory, link or node.
@@ -148,10 +150,11 @@ impl Rule {
 }
 
 impl Op {
-    const NAMES: [(&'static str, Self); 12] = [
+    const NAMES: [(&'static str, Self); 13] = [
         ("read", Self::Read),
         ("write", Self::Write),
         ("fsync", Self::Fsync),
+        ("flush", Self::Flush),
         ("open", Self::Open),
         ("create", Self::Create),
         ("allocate", Self::Allocate),

@@ -235,8 +235,9 @@ impl Filesystem for Pass {
         reply.written(u32::try_from(count).unwrap_or(u32::MAX));
     }
 
-    fn flush(&mut self, _: &Request<'_>, _: u64, _: u64, _: u64, reply: ReplyEmpty) {
-        reply.ok();
+    fn flush(&mut self, _: &Request<'_>, _: u64, handle: u64, _: u64, reply: ReplyEmpty) {
+        let done = self.file(handle).and_then(|(_, path)| self.meet(Op::Flush, path).map(drop));
+        answer(done, reply);
     }
 
     fn release(

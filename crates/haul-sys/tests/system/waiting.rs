@@ -64,7 +64,8 @@ fn a_pipe_whose_writer_is_silent_can_be_left() {
 fn a_pipe_that_is_full_can_be_left() {
     let (_home, path) = a_pipe();
     let reader: OwnedFd = open::open_source_at(CWD, &path, Follow::No, false).expect("open");
-    let sink = wait::open_pipe_sink_at(CWD, &path, Follow::No, never).expect("open").expect("a reader is there");
+    let sink =
+        wait::open_pipe_sink_at(CWD, &path, Follow::No, never).expect("open").expect("a reader is there");
     assert!(!wait::write_stream(&sink, &vec![1; 4 << 20], after_some_looks()).expect("write"));
     drop(reader);
     let error = wait::write_stream(&sink, b"x", never).expect_err("nobody reads");
@@ -81,13 +82,15 @@ fn bytes_pass_through_named_pipes_whole_whoever_comes_first() {
             if !writer_waits {
                 thread::sleep(Duration::from_millis(60));
             }
-            let sink = wait::open_pipe_sink_at(CWD, &there, Follow::No, never).expect("open").expect("not stopped");
+            let sink =
+                wait::open_pipe_sink_at(CWD, &there, Follow::No, never).expect("open").expect("not stopped");
             assert!(wait::write_stream(&sink, &bytes, never).expect("write"));
         });
         let mut received = vec![0; sent.len() + 10];
-        let source = wait::open_pipe_source_at(CWD, &path, Follow::No, never).expect("open").expect("not stopped");
+        let source =
+            wait::open_pipe_source_at(CWD, &path, Follow::No, never).expect("open").expect("not stopped");
         let len = wait::read_stream(&source, &mut received, never).expect("read");
-        assert_eq!((len, &received[..sent.len()] == sent), (Some(sent.len()), true));
+        assert_eq!((len, received[..sent.len()] == sent), (Some(sent.len()), true));
         writing.join().expect("the writer");
     }
 }
@@ -97,7 +100,8 @@ fn a_writer_that_leaves_without_a_byte_ends_the_wait() {
     let (_home, path) = a_pipe();
     let there = path.clone();
     let writing = thread::spawn(move || drop(File::options().write(true).open(there).expect("open")));
-    let source = wait::open_pipe_source_at(CWD, &path, Follow::No, never).expect("open").expect("not stopped");
+    let source =
+        wait::open_pipe_source_at(CWD, &path, Follow::No, never).expect("open").expect("not stopped");
     assert_eq!(wait::read_stream(&source, &mut [0; 1], never).expect("read"), Some(0));
     writing.join().expect("the writer");
 }

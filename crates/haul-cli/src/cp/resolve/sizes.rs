@@ -68,7 +68,8 @@ impl Sizes {
         moving.block = self.buffer.or(moving.block);
         moving.offset = self.offset.map_or(moving.offset, ByteOffset);
         moving.length = self.length.map(ByteLen);
-        moving.sink_offset = self.sink_offset.map(ByteOffset);
+        // Whoever names a place, even the first, means the place in the sink as well.
+        moving.sink_offset = self.sink_offset.or(self.offset).map(ByteOffset);
     }
 
     /// mcp hashes the parts of a split file; here that is a choice, made by asking for parts.

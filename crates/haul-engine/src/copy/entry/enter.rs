@@ -90,15 +90,14 @@ impl DirectorySettle {
             _ => None,
         }
     }
+}
 
-    /// Whether the source directory `identity` is this one or one above it.
-    pub(super) fn is_within(&self, identity: Identity, place: &Arc<Directory>) -> bool {
-        let above = std::iter::successors(Some(place), |directory| directory.parent.as_ref());
-        above.into_iter().any(|directory| match &directory.settle {
-            DirectorySettle::Copied(facts) => facts.source.identity() == identity,
-            _ => false,
-        })
-    }
+/// Whether the source directory `identity` is `place` or one above it. Only followed links lead to such a one.
+pub(super) fn is_within(identity: Identity, place: &Directory) -> bool {
+    place.upward().any(|directory| match &directory.settle {
+        DirectorySettle::Copied(facts) => facts.source.identity() == identity,
+        _ => false,
+    })
 }
 
 /// Opens a directory at both ends. Where that fails, or where it is not to be entered, it is settled at once.
@@ -108,11 +107,9 @@ pub(crate) fn enter(job: &Job<'_>, mut new: NewDirectory) -> Option<(Arc<Directo
     }
     match open_ends(&mut new) {
         Ok((source, sink, reader)) => {
-            let paths =
-                (new.parent.source_path_of(&new.source_name), new.parent.sink_path_of(&new.facts.sink_name));
             let sink_end = SinkEnd { is_new: new.facts.is_new, dev: new.facts.sink.dev };
             let settle = DirectorySettle::Copied(Box::new(new.facts));
-            let directory = Directory::open(new.parent, (source, sink), paths, sink_end, settle);
+            let directory = Directory::open(new.parent, (source, sink), new.source_name, sink_end, settle);
             Some((directory, DirReader::new(reader)))
         }
         Err(error) => {

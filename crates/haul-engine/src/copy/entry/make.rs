@@ -1,10 +1,10 @@
 //! Making what is no regular file: links, named pipes, devices; and the first step of a directory.
 
-use super::enter::{DirectoryFacts, NewDirectory};
+use super::enter::{DirectoryFacts, NewDirectory, is_within};
 use super::same::is_one_name;
 use super::{Fate, Sink, Task, regular};
 use crate::copy::error::{CopyError, Refusal};
-use crate::copy::links::{FirstSink, KnownDirectory};
+use crate::copy::links::{Earlier, FirstSink, KnownDirectory};
 use crate::copy::metadata;
 use crate::copy::settings::{Dereference, Make};
 use haul_sys::open::{self, RenameMode};
@@ -34,7 +34,7 @@ impl Task<'_, '_> {
             Make::Copy => self.make_special(sink).map(|()| Fate::Through),
         }?;
         if let Some(first) = first {
-            first.made(self.sink_path());
+            first.made(self.sink_path(), matches!(fate, Fate::Through));
         }
         if self.sinks_collide()
             && let Ok(standing) = stat::stat_at(self.entry.parent.sink(), self.sink_name(), Follow::No)
@@ -95,15 +95,25 @@ impl Task<'_, '_> {
         })
     }
 
-    /// Another name of the same file was copied to `earlier`: this one becomes a link to that.
-    pub(super) fn link_to_earlier(&self, earlier: &OsStr) -> Result<(), CopyError> {
-        let replaced = self.force_hard_link((haul_sys::CWD, earlier), true).map_err(|source| {
-            CopyError::LinkFailed { kind: "hard", path: self.sink_path(), target: earlier.to_owned(), source }
-        })?;
+    /// Another name of the same file was copied to `earlier`: this one becomes a link to that. False where that
+    /// sink turned out not to become whole, and nothing stands here any more.
+    pub(super) fn link_to_earlier(&self, earlier: &Earlier) -> Result<bool, CopyError> {
+        let replaced = match self.force_hard_link((haul_sys::CWD, &earlier.sink), true) {
+            Ok(replaced) => replaced,
+            Err(_) if earlier.is_void() => return Ok(false),
+            Err(source) => {
+                let (path, target) = (self.sink_path(), earlier.sink.clone());
+                return Err(CopyError::LinkFailed { kind: "hard", path, target, source });
+            }
+        };
         if replaced {
             self.tell_removed();
         }
-        Ok(())
+        let stands = earlier.linked(&self.entry.parent, self.sink_name());
+        if !stands {
+            open::unlink_at(self.entry.parent.sink(), self.sink_name()).map_err(self.cannot("remove"))?;
+        }
+        Ok(stands)
     }
 
     /// Links, in one step over what stands there if `replace`. Returns whether something was replaced.
@@ -184,8 +194,13 @@ impl Task<'_, '_> {
     /// Whether this directory was copied before, with the warning or the failure that this is.
     pub(super) fn is_known_directory(&self) -> Result<bool, CopyError> {
         let Some(names) = self.entry.parent.names() else { return Ok(false) };
+        let into_itself =
+            || Refusal::IntoItself { source_path: names.source.clone(), sink: names.sink.clone() };
+        if self.job.memory.has_made(self.source.identity()) {
+            return Err(into_itself().into());
+        }
         let known = if self.entry.operand.is_some() {
-            let directory = KnownDirectory { operand: names.index, sink: self.sink_path(), made: false };
+            let directory = KnownDirectory { operand: names.index, sink: self.sink_path() };
             self.job.memory.name_directory(self.source.identity(), directory)
         } else {
             self.job.memory.known_directory(self.source.identity(), names.index)
@@ -193,9 +208,8 @@ impl Task<'_, '_> {
         let Some(known) = known else { return Ok(false) };
         let here = (haul_sys::CWD, &*known.sink);
         let source = (self.entry.parent.source(), &*self.entry.source_name);
-        if known.made || is_one_name(source, here) {
-            let (source_path, sink) = (names.source.clone(), names.sink.clone());
-            return Err(Refusal::IntoItself { source_path, sink }.into());
+        if is_one_name(source, here) {
+            return Err(into_itself().into());
         }
         if is_one_name((self.entry.parent.sink(), self.sink_name()), here) {
             self.job.report.warned(&Refusal::DirectoryTwice(names.source.clone()).into());
@@ -210,7 +224,7 @@ impl Task<'_, '_> {
     /// Makes a directory that this user can fill, whatever its final mode.
     fn make_directory(&self, sink: &Sink) -> Result<Fate, CopyError> {
         let parent = &self.entry.parent;
-        if parent.settle.is_within(self.source.identity(), parent) {
+        if self.dereference == Dereference::Always && is_within(self.source.identity(), parent) {
             return Err(Refusal::Cyclic(self.source_path()).into());
         }
         let standing = match sink.before {
@@ -251,11 +265,10 @@ impl Task<'_, '_> {
                 },
             )?;
         }
-        if !parent.sink_is_new || self.dereference == Dereference::Always {
-            let operand = parent.names().map_or(0, |names| names.index);
-            let directory = KnownDirectory { operand, sink: self.sink_path(), made: true };
-            // A directory this new can't be known.
-            let _ = self.job.memory.name_directory(made.identity(), directory);
+        // Only where what is made may be met as a source: by the walk, through a link, or as a later operand.
+        let by_walk = !parent.sink_is_new && self.job.memory.into_itself.load(Ordering::Relaxed);
+        if by_walk || self.dereference == Dereference::Always || self.entry.operand.is_some() {
+            self.job.memory.made_directory(made.identity());
         }
         if self.rules.verbose {
             self.tell_made(None);

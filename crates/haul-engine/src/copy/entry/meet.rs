@@ -20,12 +20,13 @@ fn is_loop(error: &io::Error) -> bool {
 impl Task<'_, '_> {
     /// Looks at the sink and clears the way. `None`: the entry is to be left alone.
     pub(super) fn meet(&self) -> Result<Option<Sink>, CopyError> {
-        if self.entry.operand.is_some_and(|operand| operand.later_part) {
-            return Ok(Some(Sink { before: None, is_new: false, backup: None }));
-        }
         let mut sink = self.look_at_sink()?;
         if let Some(before) = sink.before {
             if !self.may_replace(&before)? {
+                return Ok(None);
+            }
+            // A question may have stood for long: what it was about is left as it is when a stop came meanwhile.
+            if self.job.pool.stopping() {
                 return Ok(None);
             }
             self.clear(&before, &mut sink)?;
@@ -110,10 +111,13 @@ impl Task<'_, '_> {
         }
         match self.job.memory.claim(&self.source, self.meets_each_name_once()) {
             Claim::First(first) => {
-                first.made(self.sink_path());
+                first.made(self.sink_path(), true);
                 Ok(())
             }
-            Claim::Earlier(earlier) => self.link_to_earlier(&earlier),
+            Claim::Earlier(earlier) if self.link_to_earlier(&earlier)? => Ok(()),
+            Claim::Earlier(earlier) => {
+                Err(CopyError::LinkUndone { path: self.sink_path(), target: earlier.sink })
+            }
         }
     }
 

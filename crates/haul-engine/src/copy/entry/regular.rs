@@ -1,17 +1,17 @@
 //! Regular files, and what is read as one: both ends are opened, and the pipeline moves the bytes.
 
-use super::{Entry, Sink, Task, made_line};
+use super::{Entry, Ranges, Sink, Task, made_line};
 use crate::copy::directory::Directory;
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::file::{FileMove, SinkState};
 use crate::copy::job::Job;
-use crate::copy::links::Identity;
+use crate::copy::links::{Identity, WriteTurn};
 use crate::copy::quote::quote;
 use crate::copy::report::Tally;
 use crate::copy::settings::{CopySettings, Dereference, Make};
 use haul_model::ByteOffset;
 use haul_sys::open::{self as sys, RenameMode};
-use haul_sys::{FileKind, Follow, Stat, process, stat};
+use haul_sys::{FileKind, Follow, Stat, process, sparse, stat, wait};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,8 +27,22 @@ pub(crate) struct FileSettle {
     pub(crate) before: Option<Stat>,
     /// What the old sink is called now.
     pub(crate) backup: Option<OsString>,
-    /// The source, where other names of it were linked to this sink.
+    /// The source, where other names of it were linked to this sink, which is whole after this.
     pub(crate) linked: Option<Identity>,
+    /// No other file of this job writes the sink meanwhile.
+    #[expect(dead_code, reason = "held until the file is through, never read")]
+    pub(super) turn: Option<WriteTurn>,
+    /// What this part shares with the other parts of its file.
+    pub(super) ranges: Option<Arc<Ranges>>,
+    /// More parts follow: nothing is set on the file yet but a time that nobody takes for its source's.
+    pub(crate) more_follows: bool,
+}
+
+impl FileSettle {
+    /// Whether earlier parts left the sink with the time of an unfinished one.
+    pub(crate) fn ends_parts(&self) -> bool {
+        self.ranges.is_some() && !self.more_follows
+    }
 }
 
 /// The way most files take: from a directory into one that this job made, so that no name can collide. Both
@@ -110,7 +124,10 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
         (false, true) => SinkState::Truncated,
         (false, false) => SinkState::Kept,
     };
-    Ok(FileMove {
+    let turn = begin_alone(task, &fd, standing.identity(), sink_state)?;
+    let linked = is_linked.then(|| task.source.identity());
+    let more_follows = task.entry.ranges.is_some();
+    let file = FileMove {
         parent: Arc::clone(&task.entry.parent),
         source_name: task.entry.source_name.clone(),
         sink_name: task.sink_name().to_owned(),
@@ -125,20 +142,50 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
             differing: if is_new { mode.differing } else { 0 },
             before: Some(standing).filter(|_| !is_new),
             backup: sink.backup.clone(),
-            linked: is_linked.then(|| task.source.identity()),
+            linked: linked.filter(|_| !more_follows),
+            turn: Some(turn),
+            ranges: task.entry.ranges.clone(),
+            more_follows,
         },
         begun,
-    })
+    };
+    if let Some(ranges) = &task.entry.ranges {
+        ranges
+            .begin(&file, standing.identity(), task.follows(), linked)
+            .map_err(task.cannot("create regular file"))?;
+    }
+    Ok(file)
+}
+
+/// Waits until nobody else writes the sink, whatever name led there, and cuts it to no bytes where it is to have none.
+fn begin_alone(
+    task: &Task<'_, '_>,
+    sink: &OwnedFd,
+    identity: Identity,
+    state: SinkState,
+) -> Result<WriteTurn, CopyError> {
+    let (turn, waited) = task.job.memory.write_alone(identity);
+    // Another name may have led somebody to a new file before its maker's turn came.
+    let is_cut = state == SinkState::Truncated || (state == SinkState::New && waited);
+    if is_cut {
+        if task.job.pool.stopping() {
+            return Err(CopyError::Interrupted { path: task.source_path(), sink: task.sink_path() });
+        }
+        sparse::set_len(sink, 0).map_err(task.cannot("create regular file"))?;
+    }
+    Ok(turn)
 }
 
 fn open_source(task: &Task<'_, '_>) -> Result<(OwnedFd, Stat), CopyError> {
     let (dir, name) = (task.entry.parent.source(), &*task.entry.source_name);
-    let opened = if task.source.kind == FileKind::Regular {
-        sys::open_source_at(dir, name, task.follows(), false)
-    } else {
-        sys::open_stream_at(dir, name, task.follows())
+    let opened = match task.source.kind {
+        FileKind::Regular => sys::open_source_at(dir, name, task.follows(), false).map(Some),
+        FileKind::Fifo => wait::open_pipe_source_at(dir, name, task.follows(), || task.job.pool.stopping()),
+        _ => sys::open_stream_at(dir, name, task.follows()).map(Some),
     };
-    let fd = opened.map_err(|source| CopyError::OpenSource { path: task.source_path(), source })?;
+    let fd = opened
+        .map_err(|source| CopyError::OpenSource { path: task.source_path(), source })?
+        .ok_or_else(|| stopped(task))?;
     let found = stat::stat_fd(&fd).map_err(|source| CopyError::Cannot {
         action: "fstat",
         path: task.source_path(),
@@ -150,23 +197,35 @@ fn open_source(task: &Task<'_, '_>) -> Result<(OwnedFd, Stat), CopyError> {
     Ok((fd, found))
 }
 
+/// The job was told to stop while a pipe had nobody at its other end.
+fn stopped(task: &Task<'_, '_>) -> CopyError {
+    CopyError::Interrupted { path: task.source_path(), sink: task.sink_path() }
+}
+
 /// Whether the sink keeps what the copied part does not cover.
 fn keeps_bytes(task: &Task<'_, '_>) -> bool {
     let moving = &task.job.settings.moving;
     task.rules.attributes_only
         || task.entry.part.is_some()
         || moving.offset != ByteOffset(0)
+        || moving.length.is_some()
         || moving.sink_offset.is_some()
 }
 
-/// Opens what stands at the sink, or makes it; returns whether it is new.
+/// Opens what stands at the sink, or makes it; returns whether it is new. What stands there keeps its bytes for now:
+/// somebody else of this job may be writing it.
 fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedFd, bool), CopyError> {
     let (dir, name) = (task.entry.parent.sink(), task.sink_name());
     if !sink.is_new {
-        match sys::open_existing_at(dir, name, !keeps_bytes(task), Follow::Yes) {
-            Ok(fd) => return Ok((fd, false)),
+        let opened = if sink.before.is_some_and(|before| before.kind == FileKind::Fifo) {
+            wait::open_pipe_sink_at(dir, name, Follow::Yes, || task.job.pool.stopping())
+        } else {
+            sys::open_existing_at(dir, name, false, Follow::Yes).map(Some)
+        };
+        match opened {
+            Ok(fd) => return fd.map(|fd| (fd, false)).ok_or_else(|| stopped(task)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(_) if task.rules.force => make_way(task)?,
+            Err(error) if task.rules.force && removing_helps(&error) => make_way(task)?,
             Err(error) => return Err(task.cannot("create regular file")(error)),
         }
     }
@@ -174,14 +233,8 @@ fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedF
         Ok(fd) => return Ok((fd, true)),
         Err(error) => error,
     };
-    if error.kind() == io::ErrorKind::AlreadyExists {
-        if sys::read_link_at(dir, name).is_ok() {
-            return Err(Refusal::DanglingSink(task.sink_path()).into());
-        }
-        // Made by somebody else a moment ago, or by an operand of the same name.
-        if let Ok(fd) = sys::open_existing_at(dir, name, !keeps_bytes(task), Follow::No) {
-            return Ok((fd, false));
-        }
+    if error.kind() == io::ErrorKind::AlreadyExists && sys::read_link_at(dir, name).is_ok() {
+        return Err(Refusal::DanglingSink(task.sink_path()).into());
     }
     let ends_in_slash = name.as_encoded_bytes().ends_with(b"/");
     let error = if error.kind() == io::ErrorKind::IsADirectory && ends_in_slash {
@@ -190,6 +243,22 @@ fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedF
         error
     };
     Err(task.cannot("create regular file")(error))
+}
+
+/// Whether a sink that can't be opened for this reason can be replaced: the reason lies in the file, not in this
+/// process (descriptors, memory), the storage, or an open that was cut short.
+fn removing_helps(error: &io::Error) -> bool {
+    const ENXIO: i32 = 6;
+    const ENODEV: i32 = 19;
+    const ELOOP: i32 = 40;
+    let in_the_file = matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ExecutableFileBusy
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::IsADirectory
+    );
+    in_the_file || matches!(error.raw_os_error(), Some(ENXIO | ENODEV | ELOOP))
 }
 
 /// `-f`: removes a sink that can't be opened.
@@ -203,15 +272,33 @@ fn make_way(task: &Task<'_, '_>) -> Result<(), CopyError> {
 }
 
 impl FileMove {
-    /// The file did not become whole: what stood at its sink gets its name back, and other names of the source
-    /// are copied anew.
+    /// The file did not become whole: what stood at its sink gets its name back, names that were linked to it are
+    /// removed, and other names of the source are copied anew.
     pub(crate) fn undo(&self, job: &Job<'_>) {
-        if let Some(identity) = self.settle.linked {
-            job.memory.forget(identity);
+        let ranges = self.settle.ranges.as_ref();
+        if let Some(ranges) = ranges {
+            ranges.fail();
+        }
+        if let Some(identity) = self.settle.linked.or_else(|| ranges.and_then(|ranges| ranges.linked())) {
+            for (parent, name) in job.memory.forget(identity) {
+                undo_link(job, &parent, &name, self.sink_path());
+            }
         }
         if let Some(backup) = &self.settle.backup {
             undo_backup(job, &self.parent, &self.sink_name, backup);
         }
+    }
+}
+
+/// Removes a link to a sink that did not become whole.
+fn undo_link(job: &Job<'_>, parent: &Directory, name: &OsStr, target: OsString) {
+    let path = parent.sink_path_of(name);
+    match sys::unlink_at(parent.sink(), name) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            job.fail(&CopyError::Cannot { action: "remove", path, source });
+        }
+        _ if job.pool.stopping() => job.was_cut_off(path),
+        _ => job.fail(&CopyError::LinkUndone { path, target }),
     }
 }
 

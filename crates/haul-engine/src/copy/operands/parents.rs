@@ -42,7 +42,7 @@ pub(super) struct Made {
 pub(super) fn make(
     job: &Job<'_>,
     target: &Arc<Directory>,
-    taken: &Placed<'_>,
+    taken: &Placed,
 ) -> Result<Made, (Made, CopyError)> {
     let mut made = Made::default();
     let sink = taken.sink.as_bytes();
@@ -144,7 +144,7 @@ fn make_fillable(job: &Job<'_>, target: &Arc<Directory>, parent: &mut MadeParent
 }
 
 /// Gives the directories above an operand what is kept of their sources, innermost first.
-pub(crate) fn protect_parents(job: &Job<'_>, operand: &Directory, parents: &[MadeParent]) {
+pub(super) fn protect_parents(job: &Job<'_>, operand: &Directory, parents: &[MadeParent]) {
     for parent in parents.iter().rev() {
         if let Err(error) = protect(job, operand, parent) {
             job.fail(&error);

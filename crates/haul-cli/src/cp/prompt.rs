@@ -1,0 +1,81 @@
+//! Answers to questions, read from standard input line by line.
+
+use haul_sys::wait;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes asked for at a time: a terminal gives a line, a pipe or a file gives what it has.
+const READ_BYTES: usize = 4096;
+
+/// Standard input, or what stands in its place. It holds what was read and not used: the standard library's own
+/// buffer can't be asked whether it is empty, and a wait for the descriptor would miss answers that lie there.
+#[derive(Debug)]
+pub(super) struct Answers<F> {
+    fd: F,
+    unused: Vec<u8>,
+}
+
+impl<F: AsFd> Answers<F> {
+    pub(super) fn new(fd: F) -> Answers<F> {
+        Answers { fd, unused: Vec::new() }
+    }
+
+    /// Reads one line; whether it begins as yes does. The end of the input, a failure and a request to stop are no.
+    pub(super) fn is_yes(&mut self, stop: &AtomicBool) -> bool {
+        let line = loop {
+            if let Some(end) = self.unused.iter().position(|&byte| byte == b'\n') {
+                break self.unused.drain(..=end).collect();
+            }
+            if !self.read_more(stop) {
+                if stop.load(Ordering::Relaxed) {
+                    return false;
+                }
+                break std::mem::take(&mut self.unused);
+            }
+        };
+        matches!(line.first(), Some(b'y' | b'Y'))
+    }
+
+    /// Whether there was more to read.
+    fn read_more(&mut self, stop: &AtomicBool) -> bool {
+        if !wait::until_readable(&self.fd, || stop.load(Ordering::Relaxed)).unwrap_or(false) {
+            return false;
+        }
+        let mut block = [0; READ_BYTES];
+        let got = rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut block)).unwrap_or(0);
+        self.unused.extend_from_slice(&block[..got]);
+        got > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn each_question_takes_one_line() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"y\nno\n\nYes\nlast words").unwrap();
+        drop(writer);
+        let stop = AtomicBool::new(false);
+        let mut answers = Answers::new(reader);
+        let given: Vec<bool> = (0..7).map(|_| answers.is_yes(&stop)).collect();
+        assert_eq!(given, [true, false, false, true, false, false, false]);
+    }
+
+    #[test]
+    fn a_last_line_need_not_end() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"y").unwrap();
+        drop(writer);
+        assert!(Answers::new(reader).is_yes(&AtomicBool::new(false)));
+    }
+
+    #[test]
+    fn who_is_told_to_stop_does_not_wait_for_an_answer() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"y").unwrap();
+        assert!(!Answers::new(reader).is_yes(&AtomicBool::new(true)));
+    }
+}

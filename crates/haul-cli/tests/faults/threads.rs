@@ -1,0 +1,77 @@
+//! A system that grants fewer threads than the command would use.
+
+use super::bed::{HAUL, Running, assert_same_file, noise, others_are_whole, tree_with_victim};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// A stack that no address space holds: every new thread is refused.
+const NO_THREADS: (&str, &str) = ("RUST_MIN_STACK", "200000000000000");
+
+const WAYS: [&[&str]; 4] = [
+    &["--threads=200"],
+    &["--threads=1"],
+    &["--verify", "--split-size=1M"],
+    &["--double-buffer", "--print-hash", "--hash-type=md5", "--split-size=1M"],
+];
+
+#[test]
+fn a_copy_goes_on_without_any_thread_but_its_first() {
+    let home = tempfile::tempdir().unwrap();
+    let source = home.path().join("tree");
+    tree_with_victim(&source, 5 << 20);
+    for (number, way) in WAYS.iter().enumerate() {
+        let sink = home.path().join(number.to_string());
+        let mut command = Command::new(HAUL);
+        command.args(["cp", "-a"]).args(*way).args([&source, &sink]).env(NO_THREADS.0, NO_THREADS.1);
+        Running::new(&mut command).end().is_fine();
+        others_are_whole(&source, &sink);
+        assert_same_file(&source.join("victim"), &sink.join("victim"));
+    }
+}
+
+#[test]
+fn sums_are_the_same_without_any_thread_but_the_first() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("file"), noise(5 << 20)).unwrap();
+    let sum = |refused: bool| {
+        let mut command = Command::new(HAUL);
+        command.args(["sum", "-a", "sha256"]).arg(home.path().join("file"));
+        if refused {
+            command.env(NO_THREADS.0, NO_THREADS.1);
+        }
+        let ended = Running::new(&mut command).end();
+        ended.is_fine();
+        ended.stdout
+    };
+    assert_eq!(sum(true), sum(false));
+}
+
+#[test]
+fn a_copy_goes_on_with_the_threads_it_gets() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root may run the command as a user with few processes");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let source = home.path().join("tree");
+    tree_with_victim(&source, 5 << 20);
+    let sink = home.path().join("sink");
+    fs::create_dir(&sink).unwrap();
+    for open in [home.path(), &sink] {
+        fs::set_permissions(open, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    // A user that nobody else is: eight processes and threads are all it has.
+    let mut command = Command::new("prlimit");
+    command.args(["--nproc=8", HAUL, "cp", "-r", "--threads=200", "--split-size=1M"]).args([&source, &sink]);
+    command.uid(47_113).gid(47_113);
+    let works =
+        |tried: &mut Command| tried.uid(47_113).gid(47_113).output().is_ok_and(|out| out.status.success());
+    if !works(Command::new("prlimit").args(["--nproc=8", HAUL, "--version"])) {
+        eprintln!("skipped: no prlimit, or other users can't run {HAUL}");
+        return;
+    }
+    Running::new(&mut command).end().is_fine();
+    assert!(fs::read(sink.join("tree/victim")).unwrap() == noise(5 << 20));
+}

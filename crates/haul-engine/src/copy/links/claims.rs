@@ -1,0 +1,280 @@
+//! Names of one inode: the first becomes a copy, the others links to it.
+
+use super::Identity;
+use crate::copy::directory::Directory;
+use haul_sys::Stat;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+use std::ffi::{OsStr, OsString};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Locks over the names of inodes.
+const SHARDS: usize = 64;
+
+/// A name that was linked to a first sink: its directory and the name in it.
+pub(crate) type LinkedName = (Arc<Directory>, OsString);
+
+/// The inodes of which a name was met, where others may come.
+#[derive(Debug)]
+pub(crate) struct Claims([Shard; SHARDS]);
+
+#[derive(Debug, Default)]
+struct Shard {
+    files: Mutex<HashMap<Identity, Known>>,
+    /// A first sink was made, or could not be.
+    decided: Condvar,
+}
+
+#[derive(Debug)]
+enum Known {
+    /// A worker makes the first sink.
+    Making,
+    Made(FirstName),
+}
+
+/// The sink that an inode's first name became.
+#[derive(Debug)]
+struct FirstName {
+    sink: OsString,
+    /// Names of the inode not met yet, where they can be counted.
+    left: Option<u64>,
+    /// What hangs on the sink while it is not whole; `None` once it is.
+    links: Option<Links>,
+}
+
+/// Shared by the first name and those that are linked to it.
+type Links = Arc<Mutex<LinkState>>;
+
+#[derive(Debug)]
+enum LinkState {
+    /// The first sink is not whole yet; these were linked to it.
+    UnderWay(Vec<LinkedName>),
+    Whole,
+    /// It did not become whole.
+    Void,
+}
+
+/// What becomes of one name of an inode that may have several.
+#[derive(Debug)]
+pub(crate) enum Claim<'m> {
+    /// An earlier name was copied to a sink: link to it.
+    Earlier(Earlier),
+    /// This is the first: copy it, and say where. The inode's other names wait meanwhile.
+    First(FirstSink<'m>),
+}
+
+/// The sink of an earlier name.
+#[derive(Debug)]
+pub(crate) struct Earlier {
+    pub(crate) sink: OsString,
+    links: Option<Links>,
+}
+
+/// The right to make an inode's first sink. Dropped without [`FirstSink::made`], the next name is the first.
+#[derive(Debug)]
+pub(crate) struct FirstSink<'m> {
+    claims: &'m Claims,
+    identity: Identity,
+    left: Option<u64>,
+    is_made: bool,
+}
+
+impl Default for Claims {
+    fn default() -> Claims {
+        Claims(std::array::from_fn(|_| Shard::default()))
+    }
+}
+
+impl Claims {
+    /// Claims one name of a file. With `each_name_once` no name is met twice, and an inode is forgotten when
+    /// all its names were met and its first sink is whole.
+    pub(super) fn claim(&self, file: &Stat, each_name_once: bool) -> Claim<'_> {
+        let identity = file.identity();
+        let shard = self.shard(identity);
+        let mut files = shard.files();
+        loop {
+            match files.entry(identity) {
+                Slot::Vacant(slot) => {
+                    slot.insert(Known::Making);
+                    let left = each_name_once.then(|| file.nlink.saturating_sub(1));
+                    return Claim::First(FirstSink { claims: self, identity, left, is_made: false });
+                }
+                Slot::Occupied(mut slot) => {
+                    if let Known::Made(first) = slot.get_mut() {
+                        let earlier = first.met_again();
+                        if first.is_over() {
+                            slot.remove();
+                        }
+                        return Claim::Earlier(earlier);
+                    }
+                }
+            }
+            files = shard.decided.wait(files).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The first sink is whole: what was linked to it needs no watching any more.
+    pub(super) fn settled(&self, identity: Identity) {
+        let mut files = self.shard(identity).files();
+        let Slot::Occupied(mut slot) = files.entry(identity) else { return };
+        let Known::Made(first) = slot.get_mut() else { return };
+        let hung = first.links.take().map(|links| std::mem::replace(&mut *lock(&links), LinkState::Whole));
+        if first.is_over() {
+            slot.remove();
+        }
+        drop(files);
+        // Directories may be closed here: no work to hold the lock for.
+        drop(hung);
+    }
+
+    /// The first sink did not become a whole copy: later names are copied anew. Returns those already linked.
+    pub(super) fn forget(&self, identity: Identity) -> Vec<LinkedName> {
+        let known = self.shard(identity).files().remove(&identity);
+        let Some(Known::Made(FirstName { links: Some(links), .. })) = known else { return Vec::new() };
+        match std::mem::replace(&mut *lock(&links), LinkState::Void) {
+            LinkState::UnderWay(names) => names,
+            LinkState::Whole | LinkState::Void => Vec::new(),
+        }
+    }
+
+    fn shard(&self, identity: Identity) -> &Shard {
+        &self.0[(identity.1 % SHARDS as u64) as usize]
+    }
+}
+
+impl Shard {
+    fn files(&self) -> MutexGuard<'_, HashMap<Identity, Known>> {
+        // Each call leaves the map whole, whatever the worker that held it ran into later.
+        lock(&self.files)
+    }
+}
+
+impl FirstName {
+    fn met_again(&mut self) -> Earlier {
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        Earlier { sink: self.sink.clone(), links: self.links.clone() }
+    }
+
+    fn is_over(&self) -> bool {
+        self.left == Some(0) && self.links.is_none()
+    }
+}
+
+impl Earlier {
+    /// A name was linked to the sink. False where the sink turned out not to become whole: the link is worth nothing.
+    pub(crate) fn linked(&self, parent: &Arc<Directory>, name: &OsStr) -> bool {
+        let Some(links) = &self.links else { return true };
+        match &mut *lock(links) {
+            LinkState::UnderWay(names) => {
+                names.push((Arc::clone(parent), name.to_owned()));
+                true
+            }
+            LinkState::Whole => true,
+            LinkState::Void => false,
+        }
+    }
+
+    /// Whether the sink is known not to become whole.
+    pub(crate) fn is_void(&self) -> bool {
+        self.links.as_ref().is_some_and(|links| matches!(*lock(links), LinkState::Void))
+    }
+}
+
+impl FirstSink<'_> {
+    /// The sink exists: other names may be linked to it. Unless it `is_whole` already, [`Claims::settled`] or
+    /// [`Claims::forget`] says later what became of it.
+    pub(crate) fn made(mut self, sink: OsString, is_whole: bool) {
+        let links = (!is_whole).then(|| Arc::new(Mutex::new(LinkState::UnderWay(Vec::new()))));
+        let first = FirstName { sink, left: self.left, links };
+        self.is_made = true;
+        let shard = self.claims.shard(self.identity);
+        shard.files().insert(self.identity, Known::Made(first));
+        shard.decided.notify_all();
+    }
+}
+
+impl Drop for FirstSink<'_> {
+    fn drop(&mut self) {
+        if !self.is_made {
+            let shard = self.claims.shard(self.identity);
+            shard.files().remove(&self.identity);
+            shard.decided.notify_all();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_sys::{CWD, Follow, stat};
+
+    fn a_file(nlink: u64) -> Stat {
+        Stat { nlink, ..stat::stat_at(CWD, ".", Follow::No).unwrap() }
+    }
+
+    fn first<'m>(claims: &'m Claims, file: &Stat, once: bool) -> FirstSink<'m> {
+        match claims.claim(file, once) {
+            Claim::First(first) => first,
+            Claim::Earlier(earlier) => panic!("{earlier:?}"),
+        }
+    }
+
+    fn earlier(claims: &Claims, file: &Stat, once: bool) -> Earlier {
+        match claims.claim(file, once) {
+            Claim::Earlier(earlier) => earlier,
+            Claim::First(first) => panic!("{:?}", first.identity),
+        }
+    }
+
+    #[test]
+    fn later_names_are_linked_to_the_first() {
+        let (claims, file) = (Claims::default(), a_file(3));
+        first(&claims, &file, true).made(OsString::from("sink"), true);
+        for _ in 0..2 {
+            assert_eq!(earlier(&claims, &file, true).sink, "sink");
+        }
+        drop(first(&claims, &file, true));
+    }
+
+    #[test]
+    fn a_first_sink_that_failed_is_forgotten() {
+        let (claims, file) = (Claims::default(), a_file(2));
+        drop(claims.claim(&file, false));
+        first(&claims, &file, false).made(OsString::from("sink"), false);
+        assert!(claims.forget(file.identity()).is_empty());
+        drop(first(&claims, &file, false));
+    }
+
+    #[test]
+    fn links_to_a_sink_that_is_not_whole_are_remembered_until_it_is() {
+        let (claims, file) = (Claims::default(), a_file(3));
+        let place = Directory::target(None, OsString::new());
+        first(&claims, &file, true).made(OsString::from("sink"), false);
+        assert!(earlier(&claims, &file, true).linked(&place, OsStr::new("one")));
+        let late = earlier(&claims, &file, true);
+        let names = claims.forget(file.identity());
+        assert_eq!(names.iter().map(|(_, name)| name.as_os_str()).collect::<Vec<_>>(), ["one"]);
+        assert!(!late.linked(&place, OsStr::new("two")) && late.is_void());
+        first(&claims, &file, true).made(OsString::from("sink"), false);
+        assert!(earlier(&claims, &file, true).linked(&place, OsStr::new("one")));
+        claims.settled(file.identity());
+        assert!(claims.forget(file.identity()).is_empty());
+        assert_eq!(Arc::strong_count(&place), 1 + names.len());
+    }
+
+    #[test]
+    fn other_names_wait_for_the_first_sink() {
+        let (claims, file) = (Claims::default(), a_file(2));
+        let making = first(&claims, &file, false);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| earlier(&claims, &file, false).sink);
+            std::thread::yield_now();
+            making.made(OsString::from("sink"), true);
+            assert_eq!(waiting.join().unwrap(), "sink");
+        });
+    }
+}

@@ -1,0 +1,82 @@
+//! Which sinks are being written: two names may lead to one file, and its bytes come from one source at a time.
+
+use super::Identity;
+use std::collections::HashSet;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The inodes under a writer.
+#[derive(Debug, Default)]
+pub(crate) struct Writing {
+    taken: Mutex<HashSet<Identity>>,
+    given_back: Condvar,
+}
+
+/// The right to write one inode, given back when dropped. Who holds it waits for no other inode and for no name of a
+/// source, so that every wait ends.
+#[derive(Debug)]
+pub(crate) struct WriteTurn {
+    writing: Arc<Writing>,
+    identity: Identity,
+}
+
+impl Writing {
+    /// Waits until nobody writes the inode. Returns whether somebody did.
+    pub(crate) fn wait(self: &Arc<Self>, identity: Identity) -> (WriteTurn, bool) {
+        let mut taken = self.taken();
+        let mut waited = false;
+        while !taken.insert(identity) {
+            waited = true;
+            taken = self.given_back.wait(taken).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(taken);
+        (WriteTurn { writing: Arc::clone(self), identity }, waited)
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashSet<Identity>> {
+        // Each call leaves the set whole, whatever the worker ran into later.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for WriteTurn {
+    fn drop(&mut self) {
+        self.writing.taken().remove(&self.identity);
+        self.writing.given_back.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn one_inode_has_one_writer() {
+        let writing = Arc::new(Writing::default());
+        let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let (_turn, _) = writing.wait((1, 2));
+                        most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                        std::thread::yield_now();
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert_eq!(most.into_inner(), 1);
+    }
+
+    #[test]
+    fn other_inodes_do_not_wait() {
+        let writing = Arc::new(Writing::default());
+        let (first, waited) = writing.wait((1, 1));
+        assert!(!waited);
+        let (_second, waited) = writing.wait((1, 2));
+        assert!(!waited);
+        drop(first);
+        assert!(!writing.wait((1, 1)).1);
+    }
+}

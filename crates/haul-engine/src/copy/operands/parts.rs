@@ -1,0 +1,49 @@
+//! The ranges of one line of a batch: each is an operand of its own, begun when the one before has settled.
+
+use super::OperandWalk;
+use super::{lines_end, offer};
+use crate::copy::directory::Directory;
+use crate::copy::entry::{self, DirectorySettle, OperandNames, OperandSettle, Ranges};
+use crate::copy::file::Part;
+use crate::copy::job::Job;
+use crate::copy::pipeline::Lane;
+use crate::copy::settings::BatchItem;
+use haul_model::{ByteLen, ByteOffset};
+use std::sync::{Arc, Mutex};
+
+/// The ranges of a line that were not begun.
+#[derive(Debug)]
+pub(crate) struct LaterParts {
+    pub(super) item: BatchItem,
+    pub(super) next: usize,
+    pub(super) ranges: Arc<Ranges>,
+    pub(super) names: Arc<OperandNames>,
+    pub(super) target: Arc<Directory>,
+    /// The lines after this one, where they wait for it.
+    pub(super) after: Option<Box<OperandWalk>>,
+}
+
+/// One range of a line.
+pub(super) fn part(item: &BatchItem, number: usize) -> Option<Part> {
+    let &(start, end) = item.ranges.get(number)?;
+    Some((ByteOffset(start), Some(ByteLen(end.saturating_sub(start))), Some(ByteOffset(start))))
+}
+
+/// Moves the next range, and leaves those after it for when it is through.
+pub(super) fn take(job: &Job<'_>, lane: &mut Lane, mut parts: LaterParts) {
+    let Some(part) = part(&parts.item, parts.next).filter(|_| parts.ranges.go_on()) else {
+        lines_end(job, parts.names.index);
+        return offer(job, parts.after.map(|after| *after));
+    };
+    parts.next += 1;
+    let is_last = parts.next == parts.item.ranges.len();
+    let (ranges, names) = (Arc::clone(&parts.ranges), Arc::clone(&parts.names));
+    let (source, target) = (parts.item.source.clone(), Arc::clone(&parts.target));
+    let next =
+        if is_last { parts.after.map(|after| *after) } else { Some(OperandWalk::Parts(Box::new(parts))) };
+    let settle = OperandSettle { names, parents: Vec::new(), next: Mutex::new(next) };
+    target.expect(1);
+    job.memory.expect(1);
+    let parent = Directory::operand(&target, DirectorySettle::Operand(settle));
+    entry::copy_range(job, lane, (&ranges, source), &parent, (part, is_last));
+}

@@ -1,0 +1,228 @@
+//! Relays of any shape against the digest of the whole, and what ends them early.
+
+use super::super::order::{Source, Task};
+use super::super::settings::{Form, Settings};
+use super::*;
+use haul_digest::{Algorithm, Digest, digest};
+use haul_model::{ByteLen, ByteOffset};
+use proptest::prelude::*;
+use std::fs::{self, File};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Serial digests alone and in company of one that combines.
+fn any_recipe() -> impl Strategy<Value = Recipe> {
+    let serial = vec![Algorithm::Md5, Algorithm::Sha256, Algorithm::Xxh64, Algorithm::Xxh3_128];
+    let algorithms = proptest::sample::subsequence(serial, 1..3).prop_flat_map(|serial| {
+        any::<bool>().prop_map(move |mixed| {
+            let more = mixed.then_some(Algorithm::Crc32);
+            serial.iter().copied().chain(more).collect()
+        })
+    });
+    algorithms.prop_map(|algorithms| Recipe { algorithms, form: Form::Plain })
+}
+
+fn bytes_of(len: usize) -> Vec<u8> {
+    (0..len as u64).map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
+}
+
+fn relay_over(path: &Path, recipe: &Recipe, block: usize, offset: usize) -> Relay {
+    let task = Task {
+        source: Source::Path(path.as_os_str().to_owned()),
+        recipe: Arc::new(recipe.clone()),
+        offset: ByteOffset(offset as u64),
+        length: None,
+    };
+    Relay::new(Opened::open(&task, &Settings::new()).unwrap(), recipe, block)
+}
+
+/// A runner: a guest takes some blocks, leaves, and comes back, as one that finds other work does.
+struct TestTeam<'a> {
+    guest: bool,
+    /// What stays() has been asked.
+    asked: AtomicU64,
+    stop: &'a AtomicBool,
+    on_baton: &'a (dyn Fn() + Sync),
+}
+
+impl Team for TestTeam<'_> {
+    fn stays(&self) -> bool {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        !self.guest || asked % 4 != 3
+    }
+
+    fn has_baton(&self) {
+        (self.on_baton)();
+    }
+
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs a host and guests until all are done; the results they got, and how many of them panicked.
+fn results_of(
+    relay: &Relay,
+    runners: usize,
+    stop: &AtomicBool,
+    on_baton: &(dyn Fn() + Sync),
+) -> (Vec<Result<Vec<Digest>, String>>, usize) {
+    let (results, counters) = (Mutex::new(Vec::new()), Counters::new());
+    let (panicked, block) = (AtomicUsize::new(0), relay.block as usize);
+    std::thread::scope(|scope| {
+        for number in 0..runners {
+            let (results, counters, panicked) = (&results, &counters, &panicked);
+            scope.spawn(move || {
+                let team = TestTeam { guest: number > 0, asked: AtomicU64::new(0), stop, on_baton };
+                let mut buffer = vec![0; block];
+                for _visit in 0..3 {
+                    let ended = catch_unwind(AssertUnwindSafe(|| relay.run(&mut buffer, counters, &team)));
+                    match ended {
+                        Ok(Some(result)) => results
+                            .lock()
+                            .unwrap()
+                            .push(result.map(|sums| sums.digests).map_err(|error| error.to_string())),
+                        Ok(None) => {}
+                        Err(_) => {
+                            panicked.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(
+        relay.runners.load(Ordering::Relaxed),
+        panicked.load(Ordering::Relaxed),
+        "those who end are counted"
+    );
+    (results.into_inner().unwrap(), panicked.into_inner())
+}
+
+/// A hook that does something the `at`-th time it is called.
+fn once_at(at: usize, act: impl Fn() + Sync) -> impl Fn() + Sync {
+    let calls = AtomicUsize::new(0);
+    move || {
+        if calls.fetch_add(1, Ordering::Relaxed) == at {
+            act();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_blocks_and_runners_give_the_digests_of_the_whole_once(
+        len in 1usize..200_000,
+        block in 1000usize..70_000,
+        runners in 1usize..6,
+        recipe in any_recipe(),
+        offset in 0usize..5000,
+    ) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let bytes = bytes_of(len);
+        fs::write(file.path(), &bytes).unwrap();
+        let offset = offset.min(len - 1);
+        let relay = relay_over(file.path(), &recipe, block, offset);
+        let expected = recipe.algorithms.iter().map(|&alg| digest(alg, &bytes[offset..])).collect();
+        let found = results_of(&relay, runners, &AtomicBool::new(false), &|| {});
+        prop_assert_eq!(found, (vec![Ok(expected)], 0));
+    }
+
+    #[test]
+    fn a_file_that_shrinks_meanwhile_has_no_digest(
+        blocks in 1usize..40,
+        at in any::<prop::sample::Index>(),
+        left in any::<prop::sample::Index>(),
+        runners in 1usize..6,
+    ) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let len = blocks * 4096;
+        fs::write(file.path(), bytes_of(len)).unwrap();
+        let recipe = Recipe { algorithms: vec![Algorithm::Xxh64], form: Form::Plain };
+        let relay = relay_over(file.path(), &recipe, 4096, 0);
+        let cut = || File::options().write(true).open(file.path()).unwrap().set_len(left.index(len) as u64).unwrap();
+        let hook = once_at(at.index(blocks), cut);
+        let (found, panicked) = results_of(&relay, runners, &AtomicBool::new(false), &hook);
+        prop_assert_eq!(found, vec![Err(SumError::Changed.to_string())]);
+        prop_assert_eq!(panicked, 0);
+    }
+
+    #[test]
+    fn a_relay_told_to_stop_ends_once_within_a_block_a_runner(
+        blocks in 1usize..40,
+        at in any::<prop::sample::Index>(),
+        runners in 1usize..6,
+    ) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let bytes = bytes_of(blocks * 4096);
+        fs::write(file.path(), &bytes).unwrap();
+        let recipe = Recipe { algorithms: vec![Algorithm::Xxh3_128], form: Form::Plain };
+        let relay = relay_over(file.path(), &recipe, 4096, 0);
+        let (stop, at, fed) = (AtomicBool::new(false), at.index(blocks), AtomicUsize::new(0));
+        let stopping = once_at(at, || stop.store(true, Ordering::SeqCst));
+        let hook = || { fed.fetch_add(1, Ordering::Relaxed); stopping(); };
+        let (found, panicked) = results_of(&relay, runners, &stop, &hook);
+        let stopped = Err(SumError::Stopped.to_string());
+        let whole = Ok(vec![digest(Algorithm::Xxh3_128, &bytes)]);
+        prop_assert_eq!((found.len(), panicked), (1, 0));
+        // The blocks that the others had read already may still take their turn.
+        prop_assert!(found[0] == stopped || (found[0] == whole && at + runners >= blocks), "{found:?}");
+        prop_assert!(fed.into_inner() <= at + runners);
+    }
+
+    #[test]
+    fn a_runner_that_panics_leaves_nobody_waiting(blocks in 1usize..20, at in any::<prop::sample::Index>(), runners in 1usize..6) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), bytes_of(blocks * 4096)).unwrap();
+        let recipe = Recipe { algorithms: vec![Algorithm::Md5], form: Form::Plain };
+        let relay = relay_over(file.path(), &recipe, 4096, 0);
+        let hook = once_at(at.index(blocks), || std::panic::resume_unwind(Box::new("on purpose")));
+        let found = results_of(&relay, runners, &AtomicBool::new(false), &hook);
+        prop_assert_eq!(found, (vec![], 1));
+    }
+}
+
+#[test]
+fn a_file_that_holds_less_than_it_says_is_hashed_to_its_end() {
+    let path = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
+    let Ok(bytes) = fs::read(path) else {
+        println!("skipped: needs {}", path.display());
+        return;
+    };
+    let recipe = Recipe { algorithms: vec![Algorithm::Md5], form: Form::Plain };
+    for block in [16, bytes.len(), 4096] {
+        for runners in 1..4 {
+            let relay = relay_over(path, &recipe, block, 0);
+            let found = results_of(&relay, runners, &AtomicBool::new(false), &|| {});
+            assert_eq!(found, (vec![Ok(vec![digest(Algorithm::Md5, &bytes)])], 0), "{block} {runners}");
+        }
+    }
+}
+
+#[test]
+fn an_abandoned_relay_is_over_for_everyone_and_reported_by_one() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), bytes_of(9 * 4096)).unwrap();
+    let recipe = Recipe { algorithms: vec![Algorithm::Md5], form: Form::Plain };
+    let relay = relay_over(file.path(), &recipe, 4096, 0);
+    assert!(relay.abandon() && !relay.abandon());
+    assert_eq!(results_of(&relay, 3, &AtomicBool::new(false), &|| {}), (vec![], 0));
+}
+
+#[test]
+fn only_long_files_with_workers_to_spare_go_into_a_relay() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let task = Task {
+        source: Source::Path(file.path().as_os_str().to_owned()),
+        recipe: Arc::new(Recipe { algorithms: vec![Algorithm::Md5], form: Form::Plain }),
+        offset: ByteOffset(0),
+        length: Some(ByteLen(1 << 20)),
+    };
+    let opened = Opened::open(&task, &Settings::new()).unwrap();
+    let pays = |block, workers| Relay::pays(&opened, block, workers);
+    assert!(pays(256 << 10, 2) && pays(BLOCK_BYTES_MIN, 9));
+    assert!(!pays(512 << 10, 2) && !pays(256 << 10, 1) && !pays(BLOCK_BYTES_MIN - 4096, 2));
+}
