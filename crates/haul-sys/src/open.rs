@@ -47,6 +47,18 @@ pub fn open_source_at(dir: impl AsFd, name: impl Arg, follow: Follow, direct: bo
     Ok(fd)
 }
 
+/// Opens what a directory calls a regular file, in one call; follows no link. `O_NONBLOCK` stays on, so that a named
+/// pipe that took the file's place is not waited for; reads of regular files don't heed it. The caller looks at the
+/// descriptor's kind before it reads.
+///
+/// # Errors
+/// What openat(2) reports: `ELOOP` for a symbolic link, `EAGAIN` for a file under a lease.
+pub fn open_entry_at(dir: impl AsFd, name: impl Arg) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let name = name.into_c_str()?;
+    Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()))?)
+}
+
 /// Opens a file to read it, and waits where the file makes a reader wait: a named pipe until it has a
 /// writer. For what is meant to be a stream.
 ///

@@ -92,6 +92,18 @@ impl Delivery {
         self.reader.as_ref()
     }
 
+    /// Asks for the room a large file takes before its bytes come. Blocks that are there already are written faster
+    /// than blocks reserved one by one (measured on ext4: two workers take 0.7 of the time). The file's length stays:
+    /// a file that is not complete must not look as long as its source.
+    pub(crate) fn reserve(&self, file: &FileMove, plan: &Plan) {
+        let large = plan.geometry().count() > 1;
+        if large && self.holes == Holes::Dense && file.sink_is_regular && file.sink_state != SinkState::Kept {
+            let end = plan.in_sink(ByteOffset(plan.geometry().len()));
+            // A file system that can't, or hasn't the room, says so again when the bytes are written.
+            let _ = sparse::allocate(&file.sink, ByteRange::between(0, end.0), true);
+        }
+    }
+
     /// Writes one block at its place.
     ///
     /// # Errors

@@ -23,11 +23,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes per read where nothing looks at them: a large block lets the file system make large folios.
-const BLOCK_UNSEEN: usize = 1 << 20;
-
-/// Bytes per read where they are hashed: the block is still in the second-level cache when it is written.
-const BLOCK_HASHED: usize = 256 << 10;
+/// Bytes per read and write. Larger writes make the page cache ask for large folios, which measured slower on a fresh
+/// machine (each new 2 MiB page of memory is first touched), and two workers in one file wait for each other longer.
+const BLOCK_BYTES: usize = 64 << 10;
 
 /// Blocks a worker's ring keeps in flight: one being read while others are written.
 const RING_DEPTH: usize = 4;
@@ -98,11 +96,10 @@ impl Lane {
     }
 }
 
-/// Bytes per read and write: as asked for, or by what is done with them.
+/// Bytes per read and write: as asked for, or as measured best.
 pub(crate) fn block_bytes(job: &Job<'_>) -> usize {
     let moving = &job.settings.moving;
-    let seen = moving.digest.is_some() || moving.verify != super::settings::Verify::No;
-    let chosen = moving.block.unwrap_or(if seen { BLOCK_HASHED } else { BLOCK_UNSEEN });
+    let chosen = moving.block.unwrap_or(BLOCK_BYTES);
     chosen.min(usize::try_from(moving.object.bytes()).unwrap_or(usize::MAX)).next_multiple_of(4096)
 }
 
@@ -122,6 +119,9 @@ pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
         let bytes = plan.source().len();
         Tally::add(&job.tally.bytes_done, bytes);
         return settle::finish(job, &file, Ok(Moved { bytes, hash: None }));
+    }
+    if !delivery.done_by_clone {
+        delivery.reserve(&file, &plan);
     }
     match plan.route() {
         Route::Objects if job.settings.moving.workers > 1 => share(job, lane, file, plan, delivery),

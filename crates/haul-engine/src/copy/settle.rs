@@ -9,6 +9,7 @@ use super::pipeline::{Moved, changed};
 use super::report::{FileFigures, HashLine, Tally};
 use haul_model::{ByteOffset, ByteRange};
 use haul_sys::metadata::{Times, set_times_fd};
+use haul_sys::sparse::set_len;
 use haul_sys::stat::stat_fd;
 use haul_sys::{FileKind, Stat, Timespec, closing, open};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -99,6 +100,8 @@ fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
     // Best effort in both: what can't be marked or removed is still named. Marked even before it is removed, because it
     // may have other names.
     if file.sink_is_regular {
+        // Room that was reserved and not filled goes back.
+        let _ = stat_fd(&file.sink).and_then(|now| set_len(&file.sink, now.size));
         let _ = set_times_fd(&file.sink, unfinished(&file.source_stat));
     }
     if interrupted && file.sink_state == SinkState::New {

@@ -61,7 +61,12 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
         return None;
     }
     let begun = Instant::now();
-    let source = sys::open_source_at(parent.source(), &*entry.source_name, Follow::No, false).ok()?;
+    // A ring must be able to wait for its reads; others read regular files the same with the flag and without.
+    let source = if job.settings.moving.double_buffer == Some(true) {
+        sys::open_source_at(parent.source(), &*entry.source_name, Follow::No, false).ok()?
+    } else {
+        sys::open_entry_at(parent.source(), &*entry.source_name).ok()?
+    };
     let source_stat = stat::stat_fd(&source).ok()?;
     if source_stat.kind != FileKind::Regular || (rules.preserve.links && source_stat.nlink > 1) {
         return None;
