@@ -258,8 +258,10 @@ pub(crate) fn assert_same_tree(source: &Path, sink: &Path) {
 /// A sink that is not complete says so by its time: 1970, older than every source.
 #[track_caller]
 pub(crate) fn assert_unfinished(sink: &Path) {
-    let mtime = fs::metadata(sink).unwrap().mtime();
-    assert_eq!(mtime, 0, "{} looks finished", sink.display());
+    let found = fs::metadata(sink).unwrap();
+    assert_eq!(found.mtime(), 0, "{} looks finished", sink.display());
+    let room = found.blocks() * 512;
+    assert!(room <= found.len() + (128 << 10), "{}: {room} bytes are reserved for nothing", sink.display());
 }
 
 /// Options that send the bytes each another way.
