@@ -56,7 +56,7 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
     }
 
     /// Runs `workers` threads until no work is left, or as many of them as the system grants; where it grants none,
-    /// the calling thread does the work. Each makes its own state by `begin` and takes every turn with it; `turn` may
+    /// or one is enough, the calling thread does the work. Each makes its own state by `begin` and takes every turn with it; `turn` may
     /// offer more work.
     pub(crate) fn run<W>(
         &self,
@@ -71,6 +71,9 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
                 turn(&mut worker, next);
             }
         };
+        if workers == 1 {
+            return work();
+        }
         std::thread::scope(|scope| {
             let hire = |_: &usize| std::thread::Builder::new().spawn_scoped(scope, work).is_ok();
             // A limit that refuses one thread refuses the next as well.

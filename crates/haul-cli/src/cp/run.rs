@@ -71,7 +71,7 @@ fn watched(tool: &str, resolved: &Resolved, tally: &Tally, work: impl FnOnce() -
         files_done: Tally::get(&tally.files_done),
         bytes_found: Tally::get(&tally.bytes_found),
         bytes_done: Tally::get(&tally.bytes_done),
-        walked: Tally::get(&tally.walked) > 0,
+        walked: tally.is_walked(),
     };
     progress::watch((resolved.progress || unasked) && !asks, standing, work)
 }

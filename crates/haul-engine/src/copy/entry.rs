@@ -140,9 +140,7 @@ pub(crate) fn copy_range(
 
 /// One entry's fate is decided, or one directory was read to its end.
 pub(crate) fn met(job: &Job<'_>) {
-    if job.memory.met() {
-        Tally::add(&job.tally.walked, 1);
-    }
+    job.tally.met();
 }
 
 /// `--attributes-only` moves nothing, but ends a file as any other ends.

@@ -105,7 +105,7 @@ fn read(job: &Job<'_>, lane: &mut Lane, directory: Arc<Directory>, mut reader: D
         false
     });
     directory.expect(entries.len());
-    job.memory.expect(entries.len());
+    job.tally.expect(entries.len());
     if more {
         job.pool.offer_walk(Walk::Read(Arc::clone(&directory), reader));
     } else {

@@ -16,7 +16,7 @@ use haul_sys::Stat;
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use writing::Writing;
 
@@ -34,8 +34,6 @@ pub(crate) struct Memory {
     sinks: Mutex<HashSet<(OsString, Identity)>>,
     /// Where the lines of a batch that are under way go.
     pub(crate) lines: SinksUnderWay,
-    /// Entries and directories that are known to be there and whose fate is not decided.
-    unmet: AtomicUsize,
     /// Two workers would get in each other's way.
     pub(crate) one_worker: AtomicBool,
     /// Copies go into what is copied.
@@ -52,17 +50,6 @@ pub(crate) struct KnownDirectory {
 }
 
 impl Memory {
-    /// More entries are known to be there.
-    pub(crate) fn expect(&self, count: usize) {
-        self.unmet.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// One entry's fate is decided, or one directory read to its end. Returns whether it was the last: the
-    /// whole tree has been met.
-    pub(crate) fn met(&self) -> bool {
-        self.unmet.fetch_sub(1, Ordering::Relaxed) == 1
-    }
-
     /// Claims one name of a file. With `each_name_once` no name is met twice, and an inode is forgotten when
     /// all its names were met and its first sink is whole.
     pub(crate) fn claim(&self, file: &Stat, each_name_once: bool) -> Claim<'_> {
@@ -149,14 +136,6 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_last_thing_met_ends_the_count() {
-        let memory = Memory::default();
-        memory.expect(1);
-        memory.expect(2);
-        assert_eq!([memory.met(), memory.met(), memory.met()], [false, false, true]);
-    }
 
     #[test]
     fn directories_of_later_operands_are_not_known_yet() {

@@ -4,6 +4,7 @@
 //! [`deliver`]) and the result brought to its asked level and given its metadata ([`settle`]).
 
 mod backup;
+mod counter;
 mod deliver;
 mod digesting;
 mod directory;
@@ -21,6 +22,7 @@ mod report;
 mod settings;
 mod settle;
 
+pub use counter::Counter;
 pub use error::CopyError;
 pub use job::{Outcome, copy};
 pub use quote::{Quoted, quote, quote_word};

@@ -75,14 +75,26 @@ pub(crate) fn begin(job: &Job<'_>) -> Option<OperandWalk> {
     let in_order = sinks_collide || asks(settings) || into_itself || moves_sinks_aside(settings);
     let rows = Rows { target, next: 0, read: None, in_order, sinks_collide, sink_is_missing };
     // The end of a batch is met like an entry.
-    job.memory.expect(count(settings).unwrap_or(1));
+    job.tally.expect(count(settings).unwrap_or(1));
     (count(settings) != Some(0)).then_some(OperandWalk::Rows(rows))
 }
 
-/// How many workers the job can have. Questions are asked one at a time, in order; and where copies become
-/// sources in their turn, none is to be read while it is written.
+/// How many workers the job can have. Questions are asked one at a time, in order; where copies become sources in
+/// their turn, none is to be read while it is written; and a single small file is copied sooner than threads start.
 pub(crate) fn workers(job: &Job<'_>) -> usize {
-    if job.memory.one_worker.load(Ordering::Relaxed) { 1 } else { job.settings.moving.workers }
+    let one = job.memory.one_worker.load(Ordering::Relaxed) || is_one_small_file(job.settings);
+    if one { 1 } else { job.settings.moving.workers }
+}
+
+/// Whether all there is to do is one file of one object.
+fn is_one_small_file(settings: &CopySettings) -> bool {
+    let source = match &settings.operands {
+        Operands::Onto { source, .. } => source,
+        Operands::IntoDirectory { sources, .. } if sources.len() == 1 => &sources[0],
+        _ => return false,
+    };
+    stat::stat_at(CWD, &**source, Follow::Yes)
+        .is_ok_and(|found| found.kind == FileKind::Regular && found.size <= settings.moving.object.bytes())
 }
 
 /// Takes the next operand or part.
@@ -332,7 +344,7 @@ fn read_line(job: &Job<'_>, lines: &Batch) -> Option<BatchItem> {
     while !job.pool.stopping() {
         match lines.next(&|| job.pool.stopping()) {
             Some(Ok(item)) => {
-                job.memory.expect(1);
+                job.tally.expect(1);
                 return Some(item);
             }
             Some(Err(error)) => job.fail(&CopyError::BatchLine(error)),

@@ -397,11 +397,11 @@ impl Run<'_> {
     /// Lets the server copy a range, and moves by blocks what it would not.
     fn in_kernel(&self, lane: &mut Lane, range: ByteRange, watch: &mut impl Watch) -> Result<u64, CopyError> {
         let (from, to) = (self.plan.in_source(range.start), self.plan.in_sink(range.start));
-        let copied = transfer::copy_range(&self.file.source, from.0, &self.file.sink, to.0, range.len())
-            .map_err(|source| self.write_failed(to.0, source))?;
-        let done = match copied {
-            CopyRange::Whole => range.len(),
-            CopyRange::SourceEnded { copied } | CopyRange::Unsupported { copied } => copied,
+        let done = match transfer::copy_range(&self.file.source, from.0, &self.file.sink, to.0, range.len()) {
+            Ok(CopyRange::Whole) => range.len(),
+            Ok(CopyRange::SourceEnded { copied } | CopyRange::Unsupported { copied }) => copied,
+            // The kernel does not tell which side failed; a read or a write that meets the same does.
+            Err(_) => 0,
         };
         Tally::add(&self.job.tally.bytes_done, done);
         let rest = ByteRange::between(range.start.0 + done, range.end.0);

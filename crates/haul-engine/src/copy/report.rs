@@ -1,10 +1,10 @@
 //! What a copy tells while it runs. The command line turns these into lines, a bar or JSON.
 
+use super::counter::Counter;
 use super::error::CopyError;
 use haul_digest::Digest;
 use haul_model::ByteRange;
 use std::ffi::OsStr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The ear of a job. Calls come from any worker, several at a time.
@@ -62,27 +62,67 @@ pub struct Question<'a> {
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Regular files met so far.
-    pub files_found: AtomicU64,
+    pub files_found: Counter,
     /// Regular files that are through: copied, skipped or failed.
-    pub files_done: AtomicU64,
+    pub files_done: Counter,
     /// Bytes of the files met so far.
-    pub bytes_found: AtomicU64,
+    pub bytes_found: Counter,
     /// Bytes moved.
-    pub bytes_done: AtomicU64,
+    pub bytes_done: Counter,
     /// Entries of any kind that failed.
-    pub failures: AtomicU64,
-    /// 1 once the whole tree has been met, so that the counts found are final.
-    pub walked: AtomicU64,
+    pub failures: Counter,
+    /// Entries known to be there, and directories being read.
+    known: Counter,
+    /// Those of them whose fate is decided, or that were read to their end.
+    met: Counter,
 }
 
 impl Tally {
     /// Adds to one of the counters.
-    pub(crate) fn add(counter: &AtomicU64, amount: u64) {
-        counter.fetch_add(amount, Ordering::Relaxed);
+    pub(crate) fn add(counter: &Counter, amount: u64) {
+        counter.add(amount);
     }
 
     /// Reads one of the counters.
-    pub fn get(counter: &AtomicU64) -> u64 {
-        counter.load(Ordering::Relaxed)
+    pub fn get(counter: &Counter) -> u64 {
+        counter.get()
+    }
+
+    /// More entries are known to be there. Told before any of them is met.
+    pub(crate) fn expect(&self, count: usize) {
+        self.known.add(count as u64);
+    }
+
+    /// One entry's fate is decided, or one directory was read to its end.
+    pub(crate) fn met(&self) {
+        self.met.add(1);
+    }
+
+    /// Whether the whole tree has been met, so that the counts found are final.
+    pub fn is_walked(&self) -> bool {
+        // What is met was known before: where the number met first equals the number known after it, nothing was
+        // left to meet in between. A directory counts until all it holds is known, so nothing comes later.
+        let met = self.met.get();
+        met > 0 && met == self.known.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_walked_when_the_last_thing_is_met() {
+        let tally = Tally::default();
+        assert!(!tally.is_walked(), "nothing is known yet");
+        tally.expect(1);
+        tally.expect(2);
+        let walked: Vec<bool> = (0..3)
+            .map(|_| {
+                tally.met();
+                tally.is_walked()
+            })
+            .collect();
+        assert_eq!(walked, [false, false, true]);
     }
 }

@@ -12,6 +12,7 @@ use haul_sys::metadata::{Times, set_times_fd};
 use haul_sys::sparse::set_len;
 use haul_sys::stat::stat_fd;
 use haul_sys::{FileKind, Stat, Timespec, closing, open};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Ends a file whose bytes were moved, or not. Metadata comes last and times last of all, so that a sink with
@@ -44,7 +45,11 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
 
 /// Which file systems may say at close that bytes were lost, asked once each.
 #[derive(Debug, Default)]
-pub(crate) struct Closing(Mutex<Vec<(u64, bool)>>);
+pub(crate) struct Closing {
+    known: Mutex<Vec<(u64, bool)>>,
+    /// The last one that says nothing, plus one: a million small files need no lock for it.
+    quiet: AtomicU64,
+}
 
 impl Closing {
     /// Makes the sink's file system say now what it would say at close, where it is one that says something. Before
@@ -56,12 +61,19 @@ impl Closing {
     }
 
     fn may_fail(&self, file: &FileMove) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, may_fail)) = known.iter().find(|(dev, _)| *dev == file.sink_dev) {
-            return *may_fail;
+        if self.quiet.load(Ordering::Relaxed) == file.sink_dev.wrapping_add(1) {
+            return false;
         }
-        let may_fail = closing::may_fail(&file.sink);
-        known.push((file.sink_dev, may_fail));
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = known.iter().find(|(dev, _)| *dev == file.sink_dev).map(|(_, may_fail)| *may_fail);
+        let may_fail = asked.unwrap_or_else(|| {
+            let may_fail = closing::may_fail(&file.sink);
+            known.push((file.sink_dev, may_fail));
+            may_fail
+        });
+        if !may_fail {
+            self.quiet.store(file.sink_dev.wrapping_add(1), Ordering::Relaxed);
+        }
         may_fail
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn take(job: &Job<'_>, lane: &mut Lane, mut parts: LaterParts) {
         if is_last { parts.after.map(|after| *after) } else { Some(OperandWalk::Parts(Box::new(parts))) };
     let settle = OperandSettle { names, parents: Vec::new(), next: Mutex::new(next) };
     target.expect(1);
-    job.memory.expect(1);
+    job.tally.expect(1);
     let parent = Directory::operand(&target, DirectorySettle::Operand(settle));
     entry::copy_range(job, lane, (&ranges, source), &parent, (part, is_last));
 }
