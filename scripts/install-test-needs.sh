@@ -8,12 +8,15 @@ packages=(
     acl         # setfacl, getfacl: access control lists in tests of metadata
     attr        # setfattr, getfattr: extended attributes
     b3sum       # the peer of BLAKE3
+    btrfs-progs # mkfs.btrfs, and subvolumes
     coreutils   # the peers: cp, md5sum and their relatives
     diffutils   # diff, cmp
-    e2fsprogs   # mkfs.ext4 for file systems that fill up
+    e2fsprogs   # mkfs.ext4 for file systems that fill up, filefrag to see which extents are shared
     fuse3       # mounts of the fault injector without root
     git         # lists the repository's files for the rules of the house
-    util-linux  # mount, umount, losetup
+    mount       # mount, umount
+    util-linux  # losetup, script, setpriv, prlimit
+    xfsprogs    # mkfs.xfs
     xxhash      # xxhsum, the peer of XXH
 )
 

@@ -1,6 +1,13 @@
-//! File systems for tests: a small one that fills up, one in memory, a second view of a directory.
+//! File systems for tests: small ones of every format, one in memory, layers, a second view of a directory; and one of
+//! each kind that all tests of a process share.
 
-use std::fs::{self, File};
+mod disk;
+mod shared;
+
+pub use disk::{Format, SmallFs};
+pub use shared::{FsKind, shared_room};
+
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -86,6 +93,25 @@ impl Mounted {
         })
     }
 
+    /// An overlay whose layers are the new folders `lower` and `upper` in `base`, which must be able to be an upper
+    /// layer. What is put into `lower` beforehand or afterwards shows through; writes go to `upper`. Needs the right
+    /// to mount.
+    ///
+    /// # Errors
+    /// [`MountError`] with what `mount` said.
+    pub fn overlay(base: &Path) -> Result<Self, MountError> {
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| base.join(name));
+        for path in [&lower, &upper, &work] {
+            fs::create_dir(path).map_err(|source| MountError::Make { path: path.clone(), source })?;
+        }
+        let layers =
+            format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+        Self::new(|_, dir| {
+            let words = ["-t", "overlay", "-o", &layers, "overlay"].map(Path::new);
+            run("mount", &words.into_iter().chain([dir]).collect::<Vec<_>>())
+        })
+    }
+
     fn new(mount: impl FnOnce(&Path, &Path) -> Result<(), MountError>) -> Result<Self, MountError> {
         let temp = std::env::temp_dir();
         let home = tempfile::Builder::new()
@@ -126,60 +152,6 @@ impl Drop for Mounted {
     }
 }
 
-/// A small ext4 of its own on a loop device: it fills up, and it can be made read-only. Needs the right to mount.
-#[derive(Debug)]
-pub struct SmallFs {
-    mounted: Mounted,
-}
-
-impl SmallFs {
-    /// An ext4 of `mib` MiB (at least 2), nothing reserved for root.
-    ///
-    /// # Errors
-    /// [`MountError`] with what `mkfs.ext4` or `mount` said.
-    pub fn new(mib: u64) -> Result<Self, MountError> {
-        let mounted = Mounted::new(|home, dir| {
-            let image = home.join("image");
-            File::create_new(&image)
-                .and_then(|file| file.set_len(mib << 20))
-                .map_err(|source| MountError::Make { path: image.clone(), source })?;
-            run("mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), "-m".as_ref(), "0".as_ref(), &image])?;
-            run("mount", &["-o".as_ref(), "loop".as_ref(), &image, dir])
-        })?;
-        Ok(Self { mounted })
-    }
-
-    /// Where it is mounted.
-    pub fn path(&self) -> PathBuf {
-        self.mounted.path()
-    }
-
-    /// Mounts the same file system again for readers only, or for writers again.
-    ///
-    /// # Errors
-    /// [`MountError`], for instance while a file is open for writing.
-    pub fn set_access(&self, access: Access) -> Result<(), MountError> {
-        let how = if access == Access::ReadOnly { "remount,ro" } else { "remount,rw" };
-        run("mount", &["-o".as_ref(), how.as_ref(), &self.path()])
-    }
-
-    /// Writes everything out. Only then is the space of removed files there again.
-    ///
-    /// # Errors
-    /// [`MountError`] with what `sync` said.
-    pub fn sync(&self) -> Result<(), MountError> {
-        run("sync", &["-f".as_ref(), &self.path()])
-    }
-
-    /// Unmounts, which frees the loop device, and removes the image.
-    ///
-    /// # Errors
-    /// [`MountError`], for instance while something below is still open.
-    pub fn close(self) -> Result<(), MountError> {
-        self.mounted.close()
-    }
-}
-
 fn run(program: &'static str, args: &[&Path]) -> Result<(), MountError> {
     let mut command = Command::new(program);
     // mkfs and mount live in /sbin, which a user's path need not hold.
@@ -201,34 +173,13 @@ fn run(program: &'static str, args: &[&Path]) -> Result<(), MountError> {
 mod tests {
     use super::*;
     use crate::needs::{Need, met_or_skip};
+    use std::fs::File;
     use std::io::ErrorKind;
     use std::os::unix::fs::MetadataExt;
 
-    fn mounts_below(home: &Path) -> usize {
+    pub(super) fn mounts_below(home: &Path) -> usize {
         let table = fs::read_to_string("/proc/self/mounts").unwrap();
         table.lines().filter(|line| line.contains(home.to_str().unwrap())).count()
-    }
-
-    #[test]
-    fn a_small_file_system_fills_up_and_goes_away() {
-        if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
-            return;
-        }
-        let small = SmallFs::new(8).unwrap();
-        let file = small.path().join("big");
-        let error = fs::write(&file, vec![1; 16 << 20]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::StorageFull);
-        fs::remove_file(&file).unwrap();
-        small.sync().unwrap();
-        fs::write(&file, vec![1; 1 << 20]).unwrap();
-
-        small.set_access(Access::ReadOnly).unwrap();
-        assert_eq!(fs::write(&file, b"x").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
-        let home = small.path().parent().unwrap().to_owned();
-        assert_eq!(mounts_below(&home), 1);
-        small.close().unwrap();
-        assert_eq!(mounts_below(&home), 0);
-        assert!(!home.exists(), "the image is gone");
     }
 
     #[test]
@@ -264,6 +215,22 @@ mod tests {
             ErrorKind::ReadOnlyFilesystem
         );
         view.close().unwrap();
+        memory.close().unwrap();
+    }
+
+    #[test]
+    fn an_overlay_shows_its_lower_layer_and_writes_to_its_upper() {
+        if !met_or_skip(&[Need::Mount, Need::FileSystem("overlay")]) {
+            return;
+        }
+        let memory = Mounted::tmpfs(1).unwrap();
+        let layers = Mounted::overlay(&memory.path()).unwrap();
+        fs::write(memory.path().join("lower/below"), b"old").unwrap();
+        assert_eq!(fs::read(layers.path().join("below")).unwrap(), b"old");
+        fs::write(layers.path().join("below"), b"new").unwrap();
+        assert_eq!(fs::read(memory.path().join("lower/below")).unwrap(), b"old");
+        assert_eq!(fs::read(memory.path().join("upper/below")).unwrap(), b"new");
+        layers.close().unwrap();
         memory.close().unwrap();
     }
 

@@ -21,6 +21,10 @@ pub enum Need {
     Loop,
     /// A program on the path.
     Program(&'static str),
+    /// A file, directory or device that most machines have: of /proc, /sys or /dev.
+    Path(&'static str),
+    /// A file system that the kernel has, built in or as a module, by the name mount(8) takes.
+    FileSystem(&'static str),
 }
 
 impl Need {
@@ -35,6 +39,8 @@ impl Need {
             }
             Self::Loop => may_mount() && Path::new("/dev/loop-control").exists(),
             Self::Program(name) => has_program(name),
+            Self::Path(path) => Path::new(path).exists(),
+            Self::FileSystem(name) => has_file_system(name),
         };
         (!met).then(|| match self {
             Self::Root => "root".into(),
@@ -42,6 +48,8 @@ impl Need {
             Self::Fuse => "fuse".into(),
             Self::Loop => "loop devices".into(),
             Self::Program(name) => format!("the program {name}"),
+            Self::Path(path) => path.into(),
+            Self::FileSystem(name) => format!("a kernel with {name}"),
         })
     }
 }
@@ -60,6 +68,18 @@ fn has_program(name: &str) -> bool {
     all.into_iter().any(|dir| dir.join(name).is_file())
 }
 
+/// Whether the kernel mounts this kind: one it has loaded, or one that mounting would load.
+fn has_file_system(name: &str) -> bool {
+    let loaded = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    if loaded.lines().any(|line| line.split_whitespace().next_back() == Some(name)) {
+        return true;
+    }
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let modules = Path::new("/lib/modules").join(release.trim()).join("modules.dep");
+    let module = format!("/{name}.ko");
+    fs::read_to_string(modules).is_ok_and(|list| list.contains(&module))
+}
+
 /// True if all `needs` are met. Otherwise says `skipped: needs ...` on standard error, past the capture of
 /// the test harness, and gives false: the test returns at once.
 ///
@@ -67,8 +87,22 @@ fn has_program(name: &str) -> bool {
 /// Instead of giving false, where `HAUL_REQUIRE_ALL` is 1.
 #[track_caller]
 pub fn met_or_skip(needs: &[Need]) -> bool {
+    go_on(needs.iter().filter_map(|need| need.missing()))
+}
+
+/// As [`met_or_skip`], for what only trying can tell: `shown` says whether the machine showed `what`.
+///
+/// # Panics
+/// As [`met_or_skip`].
+#[track_caller]
+pub fn shown_or_skip(shown: bool, what: &str) -> bool {
+    go_on((!shown).then(|| what.to_owned()).into_iter())
+}
+
+#[track_caller]
+fn go_on(missing: impl Iterator<Item = String>) -> bool {
     let strict = env::var_os(REQUIRE_ALL).is_some_and(|value| value == "1");
-    let Some(line) = verdict(needs.iter().filter_map(|need| need.missing()), strict) else { return true };
+    let Some(line) = verdict(missing, strict) else { return true };
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     // A lost line loses nothing but the line.
     let _ = writeln!(io::stderr(), "test {name} ... {line}");
@@ -95,6 +129,15 @@ mod tests {
     fn what_is_there_is_not_missed() {
         assert_eq!(Need::Program("sh").missing(), None);
         assert_eq!(verdict([].into_iter(), true), None);
+    }
+
+    #[test]
+    fn paths_and_file_systems_are_looked_for() {
+        assert_eq!(Need::Path("/proc/self").missing(), None);
+        assert_eq!(Need::Path("/no/such/path").missing().as_deref(), Some("/no/such/path"));
+        assert_eq!(Need::FileSystem("proc").missing(), None);
+        assert_eq!(Need::FileSystem("nodev").missing().as_deref(), Some("a kernel with nodev"));
+        assert!(shown_or_skip(true, "the sun"));
     }
 
     #[test]

@@ -5,15 +5,20 @@ use rustix::fd::AsFd;
 /// `f_type` of file systems whose server can copy a file by itself, from statfs(2): NFS, SMB2/3, CIFS, Ceph.
 const COPY_ON_SERVER: [u32; 4] = [0x6969, 0xfe53_4d42, 0xff53_4d42, 0x00c3_6400];
 
-/// Whether copy_file_range(2) on this file is done by a server, so that the bytes need not travel here and back.
-/// A file system that can't be asked is taken for a local one.
-pub fn copies_on_server(fd: impl AsFd) -> bool {
-    // The kernel's field is 32 bits wide in meaning; its type differs between architectures.
-    rustix::fs::fstatfs(fd).is_ok_and(|found| COPY_ON_SERVER.contains(&(found.f_type as u32)))
-}
-
 /// `f_type` of FUSE file systems, from statfs(2).
 const FUSE: u32 = 0x6573_5546;
+
+/// Whether copy_file_range(2) into `sink` may be done by its file system itself, so that the bytes need not travel here and
+/// back. `same_device`: the source lies on the same file system; a FUSE one can't copy from elsewhere. A file system that
+/// can't be asked is taken for a local one.
+pub fn copies_by_itself(sink: impl AsFd, same_device: bool) -> bool {
+    // The kernel's field is 32 bits wide in meaning; its type differs between architectures.
+    rustix::fs::fstatfs(sink).is_ok_and(|found| kind_copies_by_itself(found.f_type as u32, same_device))
+}
+
+fn kind_copies_by_itself(kind: u32, same_device: bool) -> bool {
+    COPY_ON_SERVER.contains(&kind) || (kind == FUSE && same_device)
+}
 
 /// Whether a file lies on a FUSE file system. Those may answer a read with fewer bytes than asked for, and io_uring was
 /// seen (Linux 6.18) to carry such a read on without moving its offset: it reported all bytes and had repeated the first.
@@ -27,6 +32,22 @@ mod tests {
 
     #[test]
     fn a_local_file_is_copied_here() {
-        assert!(!copies_on_server(tempfile::tempfile().unwrap()));
+        assert!(!copies_by_itself(tempfile::tempfile().unwrap(), true));
+    }
+
+    #[test]
+    fn servers_copy_from_anywhere_and_fuse_from_its_own_files() {
+        const EXT4: u32 = 0xef53;
+        for (kind, from_itself, from_elsewhere) in [
+            (0x6969, true, true),      // NFS
+            (0xfe53_4d42, true, true), // SMB2 and later
+            (0xff53_4d42, true, true), // CIFS
+            (0x00c3_6400, true, true), // Ceph
+            (FUSE, true, false),
+            (EXT4, false, false),
+        ] {
+            let found = [true, false].map(|same| kind_copies_by_itself(kind, same));
+            assert_eq!(found, [from_itself, from_elsewhere], "{kind:x}");
+        }
     }
 }

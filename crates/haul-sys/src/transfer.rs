@@ -176,6 +176,14 @@ pub fn clone_is_unsupported(error: &io::Error) -> bool {
     )
 }
 
+/// Whether an error of [`clone_file`] or [`clone_range`] lies in the two file systems and not in the two files, so that
+/// trying again with others is no use. `EINVAL`, `EPERM` and `ETXTBSY` lie in the files: one that keeps no checksums on
+/// btrfs, one that may not be changed, one that is swapped to.
+pub fn clone_never_works_between(error: &io::Error) -> bool {
+    let Some(errno) = Errno::from_io_error(error) else { return false };
+    matches!(errno, Errno::XDEV | Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS)
+}
+
 /// Errors that mean "not this way" and not "not at all". `EFBIG` and `EPERM` are in the list because some
 /// kernels give them for files that an ordinary write then extends; if the limit is real, it says so again.
 fn copying_is_unsupported(errno: Errno) -> bool {
@@ -208,3 +216,45 @@ struct CloneRange {
 
 /// `_IOW(0x94, 13, struct file_clone_range)`.
 const FICLONERANGE: ioctl::Opcode = ioctl::opcode::write::<CloneRange>(0x94, 13);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the manual pages of copy_file_range(2) and ioctl_ficlone(2) list, and what each is taken for: the kernel
+    /// can't copy between these two, these two can share no extents, no two of their file systems ever can.
+    const MEANINGS: [(Errno, bool, bool, bool); 20] = [
+        (Errno::XDEV, true, true, true),
+        (Errno::OPNOTSUPP, true, true, true),
+        (Errno::NOSYS, true, true, true),
+        (Errno::NOTTY, false, true, true),
+        (Errno::INVAL, true, true, false),
+        (Errno::PERM, true, true, false),
+        (Errno::ACCESS, true, true, false),
+        (Errno::TXTBSY, true, true, false),
+        (Errno::BADF, true, true, false),
+        (Errno::FBIG, true, false, false),
+        (Errno::OVERFLOW, true, false, false),
+        (Errno::NOENT, true, false, false),
+        (Errno::ISDIR, true, false, false),
+        (Errno::IO, false, false, false),
+        (Errno::NOSPC, false, false, false),
+        (Errno::DQUOT, false, false, false),
+        (Errno::NOMEM, false, false, false),
+        (Errno::STALE, false, false, false),
+        (Errno::ROFS, false, false, false),
+        (Errno::TIMEDOUT, false, false, false),
+    ];
+
+    #[test]
+    fn each_error_is_taken_for_what_it_means() {
+        for (errno, no_copy, no_clone, never) in MEANINGS {
+            let error = io::Error::from(errno);
+            assert_eq!(copying_is_unsupported(errno), no_copy, "{errno:?} of copy_file_range");
+            assert_eq!(clone_is_unsupported(&error), no_clone, "{errno:?} of FICLONE");
+            assert_eq!(clone_never_works_between(&error), never, "{errno:?} of FICLONE, for good");
+        }
+        let other = io::Error::other("no number");
+        assert!(!clone_is_unsupported(&other) && !clone_never_works_between(&other));
+    }
+}

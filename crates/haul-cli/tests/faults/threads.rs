@@ -1,6 +1,7 @@
 //! A system that grants fewer threads than the command would use.
 
 use super::bed::{HAUL, Running, assert_same_file, noise, others_are_whole, tree_with_victim};
+use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -50,8 +51,7 @@ fn sums_are_the_same_without_any_thread_but_the_first() {
 
 #[test]
 fn a_copy_goes_on_with_the_threads_it_gets() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root may run the command as a user with few processes");
+    if !met_or_skip(&[Need::Root, Need::Program("prlimit")]) {
         return;
     }
     let home = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ fn a_copy_goes_on_with_the_threads_it_gets() {
     let works =
         |tried: &mut Command| tried.uid(47_113).gid(47_113).output().is_ok_and(|out| out.status.success());
     if !works(Command::new("prlimit").args(["--nproc=8", HAUL, "--version"])) {
-        eprintln!("skipped: no prlimit, or other users can't run {HAUL}");
+        shown_or_skip(false, "a build directory whose programs other users can run");
         return;
     }
     Running::new(&mut command).end().is_fine();

@@ -4,6 +4,7 @@ mod check;
 mod forms;
 mod peers;
 
+use haul_lab::needs::shown_or_skip;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -25,12 +26,7 @@ fn ours(name: &str, dir: &Path) -> Command {
 fn theirs(name: &str, dir: &Path) -> Option<Command> {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|place| place.join(name).is_file()));
-    if !found {
-        assert!(
-            std::env::var_os("HAUL_REQUIRE_ALL").is_none_or(|value| value != "1"),
-            "{name} is not installed"
-        );
-        println!("skipped: needs {name}");
+    if !shown_or_skip(found, &format!("the program {name}")) {
         return None;
     }
     let mut command = Command::new(name);

@@ -94,7 +94,7 @@ impl Delivery {
     /// than blocks reserved one by one (measured on ext4: two workers take 0.7 of the time). The file's length stays:
     /// a file that is not complete must not look as long as its source.
     pub(crate) fn reserve(&self, file: &FileMove, plan: &Plan) {
-        let large = plan.geometry().count() > 1;
+        let large = plan.geometry().count() > 1 && !self.kernel_copies;
         if large && self.holes == Holes::Dense && file.sink_is_regular && file.sink_state != SinkState::Kept {
             let end = plan.in_sink(ByteOffset(plan.geometry().len()));
             // A file system that can't, or hasn't the room, says so again when the bytes are written.
@@ -179,7 +179,7 @@ impl Delivery {
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
 /// Whether copy_file_range(2) is the faster way: for files so small that the calls are what they cost, and for large
-/// ones whose file system copies on its server. Large local ones measure slower with it.
+/// ones whose file system copies on its server, or may. Large local ones measure slower with it.
 fn kernel_copies(job: &Job<'_>, file: &FileMove, plan: &Plan) -> bool {
     let len = plan.geometry().len();
     let small = len <= SMALL_BYTES_MAX && file.source_stat.dev == file.sink_dev;
@@ -188,7 +188,7 @@ fn kernel_copies(job: &Job<'_>, file: &FileMove, plan: &Plan) -> bool {
         // A call of its own may share the source's blocks as well.
         () if job.settings.rules.reflink == Reflink::Never || plan.route() == Route::Stream => false,
         () if small => file.sink_is_regular && len > 0,
-        () => large && filesystem::copies_on_server(&file.sink),
+        () => large && filesystem::copies_by_itself(&file.sink, file.source_stat.dev == file.sink_dev),
     }
 }
 
@@ -209,12 +209,13 @@ fn holes(job: &Job<'_>, file: &FileMove) -> Holes {
     }
 }
 
-/// Pairs of file systems between which cloning was refused, so that it is not tried for each of a million files.
+/// Pairs of file systems (device numbers) between which cloning is no use, so that it is not tried for each of a
+/// million files. Different numbers may share all the same: each subvolume of btrfs has its own.
 #[derive(Debug, Default)]
 pub(crate) struct CloneRefusals(Vec<(u64, u64)>);
 
-/// Lets the sink share the source's blocks, where that is wanted and can be. `Ok(false)` where the bytes are to
-/// be copied.
+/// Lets the sink share the source's blocks, where that is wanted and can be: of the whole file, or of the part that is
+/// copied, where its borders are borders of blocks. `Ok(false)` where the bytes are to be copied.
 ///
 /// # Errors
 /// With `--reflink=always`, that it can't be.
@@ -224,25 +225,36 @@ pub(crate) fn clone(
     file: &FileMove,
     plan: &Plan,
 ) -> Result<bool, CopyError> {
-    let always = job.settings.rules.reflink == Reflink::Always;
+    let always = match job.settings.rules.reflink {
+        Reflink::Never => return Ok(false),
+        Reflink::Auto => false,
+        Reflink::Always => true,
+    };
     let pair = (file.source_stat.dev, file.sink_dev);
-    let in_place = plan.source().start.0 == 0 && plan.in_sink(ByteOffset(0)).0 == 0;
-    let whole =
-        in_place && plan.source().len() == file.source_stat.size && file.sink_state != SinkState::Kept;
-    if job.settings.rules.reflink == Reflink::Never || !file.sink_is_regular || !whole {
+    let is_worth_it = file.sink_is_regular && !plan.source().is_empty() && !refusals.0.contains(&pair);
+    if !always && !is_worth_it {
         return Ok(false);
     }
-    if !always && (pair.0 != pair.1 || refusals.0.contains(&pair) || file.source_stat.size == 0) {
-        return Ok(false);
-    }
-    match transfer::clone_file(&file.source, &file.sink) {
+    let (from, to) = (plan.source(), plan.in_sink(ByteOffset(0)));
+    let is_whole = from.start.0 == 0
+        && to.0 == 0
+        && from.len() == file.source_stat.size
+        && file.sink_state != SinkState::Kept;
+    let cloned = if is_whole || !file.sink_is_regular {
+        transfer::clone_file(&file.source, &file.sink)
+    } else {
+        transfer::clone_range(&file.source, from.start.0, &file.sink, to.0, from.len())
+    };
+    match cloned {
         Ok(()) => Ok(true),
         Err(source) if always => {
             Err(CopyError::CloneFailed { path: file.sink_path(), from: file.source_path(), source })
         }
-        Err(_) => {
-            // The reason doesn't matter: an ordinary copy meets and tells whatever is really wrong.
-            refusals.0.push(pair);
+        Err(source) => {
+            // Whatever the reason: an ordinary copy meets and tells what is really wrong.
+            if transfer::clone_never_works_between(&source) {
+                refusals.0.push(pair);
+            }
             Ok(false)
         }
     }

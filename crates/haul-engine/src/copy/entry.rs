@@ -4,6 +4,7 @@
 //! entered later ([`enter`]), a regular file is opened at both ends and its bytes are moved by the pipeline
 //! ([`regular`]), all else is made on the spot ([`make`]).
 
+mod age;
 mod enter;
 mod make;
 mod meet;

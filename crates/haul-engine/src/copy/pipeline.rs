@@ -365,7 +365,11 @@ impl Run<'_> {
         for data in DataRanges::new(&self.file.source, self.source_range(range)) {
             let data = data.map_err(|source| self.read_failed(range.start.0, source))?;
             let data = ByteRange::between(data.start.0 - first, data.end.0 - first);
-            let moved = self.blocks(lane, data, watch, None)?;
+            let moved = if self.delivery.kernel_copies {
+                self.in_kernel(lane, data, watch)?
+            } else {
+                self.blocks(lane, data, watch, None)?
+            };
             if moved < data.len() {
                 return Ok(data.start.0 + moved - range.start.0);
             }
@@ -394,13 +398,13 @@ impl Run<'_> {
         Ok(moved)
     }
 
-    /// Lets the server copy a range, and moves by blocks what it would not.
+    /// Lets the file system copy a range, and moves by blocks what it would not: all of it where it failed, because the
+    /// kernel does not say which side did, and reading and writing tells.
     fn in_kernel(&self, lane: &mut Lane, range: ByteRange, watch: &mut impl Watch) -> Result<u64, CopyError> {
         let (from, to) = (self.plan.in_source(range.start), self.plan.in_sink(range.start));
         let done = match transfer::copy_range(&self.file.source, from.0, &self.file.sink, to.0, range.len()) {
             Ok(CopyRange::Whole) => range.len(),
             Ok(CopyRange::SourceEnded { copied } | CopyRange::Unsupported { copied }) => copied,
-            // The kernel does not tell which side failed; a read or a write that meets the same does.
             Err(_) => 0,
         };
         Tally::add(&self.job.tally.bytes_done, done);

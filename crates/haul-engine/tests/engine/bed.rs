@@ -5,6 +5,7 @@ use haul_engine::copy::{
     CopyError, CopyRules, CopySettings, Dereference, FileFigures, HashLine, Moving, Operands, Outcome,
     Preserve, Print, Question, Report, Tally, copy,
 };
+use haul_lab::mounts::{FsKind, shared_room};
 use haul_lab::random::Random;
 use haul_lab::snapshot::{Kind, Snapshot};
 use haul_model::ByteRange;
@@ -28,6 +29,11 @@ pub(crate) struct Place(TempDir);
 impl Place {
     pub(crate) fn new() -> Place {
         Place(tempfile::tempdir().unwrap())
+    }
+
+    /// A folder on a file system of this kind; `None`, said aloud, where it can't be had.
+    pub(crate) fn on(kind: FsKind) -> Option<Place> {
+        shared_room(kind).map(Place)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

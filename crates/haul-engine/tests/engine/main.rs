@@ -2,6 +2,8 @@
 //! was there by readers that share no code with it.
 
 mod bed;
+mod clones;
+mod inside;
 mod parts;
 mod sizes;
 mod sparse;

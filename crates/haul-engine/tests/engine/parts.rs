@@ -10,12 +10,12 @@ use std::fs;
 
 /// Which part is copied, and what stands at the sink.
 #[derive(Clone, Debug)]
-struct Part {
-    len: u64,
-    offset: u64,
-    length: Option<u64>,
-    sink_offset: Option<u64>,
-    standing: Option<u64>,
+pub(crate) struct Part {
+    pub(crate) len: u64,
+    pub(crate) offset: u64,
+    pub(crate) length: Option<u64>,
+    pub(crate) sink_offset: Option<u64>,
+    pub(crate) standing: Option<u64>,
 }
 
 fn any_part() -> impl Strategy<Value = Part> {
@@ -33,7 +33,7 @@ fn any_part() -> impl Strategy<Value = Part> {
 }
 
 /// What the sink must hold: one slice laid over another.
-fn twin(source: &[u8], standing: Option<&[u8]>, part: &Part) -> Vec<u8> {
+pub(crate) fn twin(source: &[u8], standing: Option<&[u8]>, part: &Part) -> Vec<u8> {
     let piece = piece(source, part);
     // A part goes into what stands there.
     let is_inside = part.offset > 0 || part.length.is_some() || part.sink_offset.is_some();

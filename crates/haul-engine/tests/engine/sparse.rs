@@ -4,6 +4,7 @@ use super::bed::{Place, copy_file, onto, run};
 use super::variants::{K, each, plain};
 use haul_digest::Algorithm;
 use haul_engine::copy::{CopyRules, HashForm, Moving, SparseRule, Verify};
+use haul_lab::needs::shown_or_skip;
 use haul_lab::random::Random;
 use haul_model::ObjectSize;
 use rustix::fs::{SeekFrom, seek};
@@ -55,10 +56,7 @@ fn makes(place: &Place, len: u64) -> bool {
     let made = File::create(&path).unwrap().set_len(len);
     let fits = made.is_ok() && allocated(&path) < MIB;
     fs::remove_file(&path).unwrap();
-    if !fits {
-        eprintln!("skipped: no sparse files of {len} bytes here");
-    }
-    fits
+    shown_or_skip(fits, "sparse files where temporary files are")
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::bed::{Place, copy_file, noise, onto, run};
 use super::variants::{each, expected, plain};
 use haul_digest::Algorithm;
 use haul_engine::copy::{CopyRules, HashForm, Moving, Verify};
+use haul_lab::needs::{Need, met_or_skip};
 use haul_model::{ByteLen, ByteOffset};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use std::fs::{self, File};
@@ -11,14 +12,20 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::thread;
 
+/// Says that it holds no bytes, and has one line.
+const PROC_VERSION: &str = "/proc/version";
+
+/// Tells the length of a page, as all files of sysfs do, and has one line.
+const SYS_FILE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
 #[test]
 fn a_file_that_says_it_is_empty_and_is_not_is_read_to_its_end() {
-    let source = Path::new("/proc/self/status");
-    if !source.exists() {
-        return eprintln!("skipped: no /proc here");
+    let (source, version) = (Path::new("/proc/self/status"), Path::new(PROC_VERSION));
+    if !met_or_skip(&[Need::Path(PROC_VERSION)]) {
+        return;
     }
     let place = Place::new();
-    let (version, sink) = (Path::new("/proc/version"), place.path("sink"));
+    let sink = place.path("sink");
     for (name, moving) in each() {
         copy_file(version, &sink, &moving);
         assert_eq!(fs::read(&sink).unwrap(), fs::read(version).unwrap(), "{name}");
@@ -31,11 +38,11 @@ fn a_file_that_says_it_is_empty_and_is_not_is_read_to_its_end() {
 
 #[test]
 fn a_file_that_ends_before_the_length_it_tells_is_whole_there() {
-    // Files of sysfs tell the length of a page.
-    let source = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
-    let Ok(expected) = fs::read(source) else {
-        return eprintln!("skipped: no such file of sysfs here");
-    };
+    if !met_or_skip(&[Need::Path(SYS_FILE)]) {
+        return;
+    }
+    let source = Path::new(SYS_FILE);
+    let expected = fs::read(source).unwrap();
     assert!(expected.len() < fs::metadata(source).unwrap().len() as usize);
     let place = Place::new();
     let sink = place.path("sink");
@@ -47,10 +54,10 @@ fn a_file_that_ends_before_the_length_it_tells_is_whole_there() {
 
 #[test]
 fn a_part_of_such_a_file_is_its_part() {
-    let source = Path::new("/proc/version");
-    if !source.exists() {
-        return eprintln!("skipped: no /proc here");
+    if !met_or_skip(&[Need::Path(PROC_VERSION)]) {
+        return;
     }
+    let source = Path::new(PROC_VERSION);
     let place = Place::new();
     let sink = place.path("sink");
     let moving = Moving {

@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The file system as the kernel talks to it, one request at a time.
 pub(super) struct Pass {
@@ -23,6 +23,8 @@ pub(super) struct Pass {
     pub(super) open: HashMap<u64, Open>,
     last: u64,
     is_root: bool,
+    /// Files that lost their name while they were open, by inode: what they are called until they are closed.
+    silly: HashMap<u64, PathBuf>,
 }
 
 /// Something open, by the path it was opened by.
@@ -34,7 +36,14 @@ pub(super) enum Open {
 impl Pass {
     /// Over the directory `root`; with root's rights, new entries go to the one who asks for them.
     pub(super) fn new(root: PathBuf, control: Arc<Mutex<Control>>, is_root: bool) -> Self {
-        Self { nodes: Nodes::new(root), control, open: HashMap::new(), last: 0, is_root }
+        Self {
+            nodes: Nodes::new(root),
+            control,
+            open: HashMap::new(),
+            last: 0,
+            is_root,
+            silly: HashMap::new(),
+        }
     }
 
     /// Meets the rules for an operation without bytes: `Ok(true)` if it is to be dropped.
@@ -46,7 +55,7 @@ impl Pass {
                 Action::Errno(errno) => return Err(errno),
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
                 Action::Drop => dropped = true,
-                Action::Short(_) | Action::Flip { .. } => {}
+                Action::Short(_) | Action::Flip { .. } | Action::Coarse(_) | Action::Silly => {}
             }
         }
         Ok(dropped)
@@ -63,14 +72,43 @@ impl Pass {
     pub(super) fn look(&mut self, ino: u64) -> Result<FileAttr, Errno> {
         let path = self.nodes.path(ino)?.to_owned();
         let found = self.nodes.look(&path);
-        if found.is_ok_and(|attr| attr.ino == ino) {
-            return found;
+        let is_it = found.is_ok_and(|attr| attr.ino == ino);
+        let attr =
+            if is_it { found } else { self.held(ino).map(|meta| attr(ino, &meta)).ok_or(Errno::NOENT) };
+        self.shown(&path, attr?)
+    }
+
+    /// What `path` is now, which the kernel is about to be told.
+    pub(super) fn look_up(&mut self, path: &Path) -> Result<FileAttr, Errno> {
+        let attr = self.nodes.look(path)?;
+        self.shown(path, attr)
+    }
+
+    /// Meets the rules for looking: the error, or the attributes with times as coarse as they ask.
+    fn shown(&self, path: &Path, mut attr: FileAttr) -> Result<FileAttr, Errno> {
+        let actions = lock(&self.control).meet(Op::Stat, path, 0, 0);
+        for action in actions {
+            match action {
+                Action::Errno(errno) => return Err(errno),
+                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Coarse(ms) => {
+                    for time in [&mut attr.atime, &mut attr.mtime, &mut attr.ctime] {
+                        *time = coarse(*time, ms);
+                    }
+                }
+                Action::Short(_) | Action::Flip { .. } | Action::Drop | Action::Silly => {}
+            }
         }
-        let held = self.open.values().filter_map(|open| match open {
+        Ok(attr)
+    }
+
+    /// A file that is open now.
+    fn held(&self, ino: u64) -> Option<fs::Metadata> {
+        let open = self.open.values().filter_map(|open| match open {
             Open::File(file, _) => file.metadata().ok(),
             Open::List(_) => None,
         });
-        held.filter(|meta| meta.ino() == ino).map(|meta| attr(ino, &meta)).next().ok_or(Errno::NOENT)
+        open.into_iter().find(|meta| meta.ino() == ino)
     }
 
     pub(super) fn keep(&mut self, open: Open) -> u64 {
@@ -106,7 +144,7 @@ impl Pass {
         let real = self.nodes.real(&path);
         make(&real)?;
         self.own(request, &real)?;
-        self.nodes.look(&path)
+        self.look_up(&path)
     }
 
     pub(super) fn own(&self, request: &Request<'_>, real: &Path) -> Result<(), Errno> {
@@ -117,10 +155,59 @@ impl Pass {
         sys::chownat(CWD, real, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    pub(super) fn remove(&self, parent: u64, name: &OsStr, flags: AtFlags) -> Result<(), Errno> {
+    pub(super) fn remove(&mut self, parent: u64, name: &OsStr, flags: AtFlags) -> Result<(), Errno> {
         let path = self.nodes.child(parent, name)?;
-        self.meet(Op::Remove, &path)?;
-        sys::unlinkat(CWD, self.nodes.real(&path), flags)
+        let real = self.nodes.real(&path);
+        let actions = lock(&self.control).meet(Op::Remove, &path, 0, 0);
+        let mut is_silly = false;
+        for action in actions {
+            match action {
+                Action::Errno(errno) => return Err(errno),
+                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Silly => is_silly = true,
+                Action::Short(_) | Action::Flip { .. } | Action::Drop | Action::Coarse(_) => {}
+            }
+        }
+        let found = fs::symlink_metadata(&real).map_err(|e| errno_of(&e))?;
+        if !is_silly || found.nlink() > 1 || self.held(found.ino()).is_none() {
+            return sys::unlinkat(CWD, real, flags);
+        }
+        let other = self.nodes.child(parent, OsStr::new(&format!(".nfs{:016x}", found.ino())))?;
+        fs::rename(real, self.nodes.real(&other)).map_err(|e| errno_of(&e))?;
+        self.nodes.renamed(&path, &other);
+        self.silly.insert(found.ino(), other);
+        Ok(())
+    }
+
+    /// A handle is closed; a file that only it kept goes.
+    pub(super) fn release_handle(&mut self, handle: u64) {
+        let Some(Open::File(file, _)) = self.open.remove(&handle) else { return };
+        let Ok(ino) = file.metadata().map(|meta| meta.ino()) else { return };
+        if self.held(ino).is_none()
+            && let Some(path) = self.silly.remove(&ino)
+        {
+            // Somebody else may have removed it by that name.
+            let _ = fs::remove_file(self.nodes.real(&path));
+        }
+    }
+
+    /// Copies by reading and writing, so that the rules for both are met.
+    pub(super) fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Result<usize, Errno> {
+        /// Bytes of one step; the caller asks again for more.
+        const STEP: u64 = 1 << 20;
+        let (_, path) = self.file(to.0)?;
+        let mut len = len.min(STEP);
+        let actions = lock(&self.control).meet(Op::Copy, path, to.1, to.1 + len);
+        for action in actions {
+            match action {
+                Action::Errno(errno) => return Err(errno),
+                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Short(most) => len = len.min(most),
+                Action::Flip { .. } | Action::Drop | Action::Coarse(_) | Action::Silly => {}
+            }
+        }
+        let bytes = self.read_at(from.0, from.1, u32::try_from(len).unwrap_or(u32::MAX))?;
+        if bytes.is_empty() { Ok(0) } else { self.write_at(to.0, to.1, &bytes) }
     }
 
     pub(super) fn read_at(&self, handle: u64, from: u64, size: u32) -> Result<Vec<u8>, Errno> {
@@ -135,7 +222,7 @@ impl Pass {
                 Action::Short(most) => bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX)),
                 Action::Flip { at, bit } => turn_over(&mut bytes, from, at, bit),
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
-                Action::Drop => {}
+                Action::Drop | Action::Coarse(_) | Action::Silly => {}
             }
         }
         Ok(bytes)
@@ -153,6 +240,7 @@ impl Pass {
                 Action::Flip { at, bit } => turn_over(bytes.to_mut(), from, at, bit),
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
                 Action::Drop => dropped = true,
+                Action::Coarse(_) | Action::Silly => {}
             }
         }
         if dropped {
@@ -167,7 +255,7 @@ impl Pass {
             match action {
                 Action::Errno(errno) => return Err(errno),
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
-                Action::Short(_) | Action::Flip { .. } | Action::Drop => {}
+                _ => {}
             }
         }
         match handle {
@@ -180,6 +268,15 @@ impl Pass {
     pub(super) fn set_properties(&self, path: &Path, change: &Change) -> Result<(), Errno> {
         if change.is_nothing() || self.meet(Op::SetAttr, path)? {
             return Ok(());
+        }
+        for (op, is_asked) in [
+            (Op::Owner, change.uid.is_some() || change.gid.is_some()),
+            (Op::Mode, change.mode.is_some()),
+            (Op::Times, change.atime.is_some() || change.mtime.is_some()),
+        ] {
+            if is_asked {
+                self.meet(op, path)?;
+            }
         }
         let real = self.nodes.real(path);
         if change.uid.is_some() || change.gid.is_some() {
@@ -230,6 +327,14 @@ impl Change {
         let owner = self.uid.is_some() || self.gid.is_some();
         !(owner || self.mode.is_some() || self.atime.is_some() || self.mtime.is_some())
     }
+}
+
+/// The multiple of `ms` milliseconds at or before a time. Times before 1970 stay, as no such file system has any.
+fn coarse(time: SystemTime, ms: u64) -> SystemTime {
+    let Ok(since) = time.duration_since(UNIX_EPOCH) else { return time };
+    let step = u128::from(ms) * 1_000_000;
+    let nanoseconds = since.as_nanos() / step * step;
+    UNIX_EPOCH + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0))
 }
 
 fn timespec(time: Option<TimeOrNow>) -> Timespec {

@@ -9,6 +9,9 @@
 //! dir/a\ b      read   0..          flip 70000.3     times 1
 //! *             write  ..           drop
 //! *             read   ..           short 100
+//! *             copy   ..           short 0
+//! *             stat   ..           coarse 2000
+//! *             remove ..           silly
 //! ```
 //!
 //! The glob is matched against the path from the root of the file system: `*` stands for any bytes, `/` too,
@@ -44,8 +47,8 @@ pub struct Rule {
     pub times: u64,
 }
 
-/// An operation that can be made to fail. Only [`Op::Read`], [`Op::Write`] and [`Op::Truncate`] have bytes; the
-/// others match every range.
+/// An operation that can be made to fail. Only [`Op::Read`], [`Op::Write`], [`Op::Copy`] and [`Op::Truncate`] have bytes;
+/// the others match every range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Reading bytes of a file.
@@ -60,12 +63,31 @@ pub enum Op {
     Open,
     /// Making a file, directory, link or node.
     Create,
+    /// Making a second name, beside [`Op::Create`].
+    Link,
+    /// Making a symbolic link, beside [`Op::Create`].
+    Symlink,
+    /// Making a pipe, socket or device, beside [`Op::Create`].
+    Node,
     /// Reserving space by fallocate.
     Allocate,
     /// Changing a file's length; its byte is the new end.
     Truncate,
+    /// Copying from file to file inside the file system (copy_file_range); path and bytes are the target's. Reading
+    /// the source and writing the target are met as well.
+    Copy,
+    /// Asking where data or a hole begins.
+    Seek,
+    /// Looking at a name or an inode.
+    Stat,
     /// Changing mode, owner or times.
     SetAttr,
+    /// Changing the owner, beside [`Op::SetAttr`].
+    Owner,
+    /// Changing the mode, beside [`Op::SetAttr`].
+    Mode,
+    /// Changing times, beside [`Op::SetAttr`].
+    Times,
     /// Listing a directory.
     List,
     /// Removing a name.
@@ -81,7 +103,7 @@ pub enum Op {
 pub enum Action {
     /// It fails with this error.
     Errno(Errno),
-    /// At most this many bytes are read or written.
+    /// At most this many bytes are read, written or copied.
     Short(u64),
     /// This bit (0 to 7) of the byte at this offset of the file is turned over on its way.
     Flip {
@@ -94,6 +116,10 @@ pub enum Action {
     Drop,
     /// It takes this many milliseconds longer.
     Delay(u64),
+    /// Times are shown as multiples of this many milliseconds, rounded down: a property, never told as a fault.
+    Coarse(u64),
+    /// A file that is open loses its name only to get another, `.nfs` and a number, and goes when it is closed.
+    Silly,
 }
 
 /// A line of the rules that can't be understood.
@@ -150,16 +176,25 @@ impl Rule {
 }
 
 impl Op {
-    const NAMES: [(&'static str, Self); 13] = [
+    const NAMES: [(&'static str, Self); 22] = [
         ("read", Self::Read),
         ("write", Self::Write),
         ("fsync", Self::Fsync),
         ("flush", Self::Flush),
         ("open", Self::Open),
         ("create", Self::Create),
+        ("link", Self::Link),
+        ("symlink", Self::Symlink),
+        ("mknod", Self::Node),
         ("allocate", Self::Allocate),
         ("truncate", Self::Truncate),
+        ("copy", Self::Copy),
+        ("seek", Self::Seek),
+        ("stat", Self::Stat),
         ("setattr", Self::SetAttr),
+        ("chown", Self::Owner),
+        ("chmod", Self::Mode),
+        ("utimens", Self::Times),
         ("list", Self::List),
         ("remove", Self::Remove),
         ("rename", Self::Rename),
@@ -167,12 +202,12 @@ impl Op {
     ];
 
     fn has_bytes(self) -> bool {
-        matches!(self, Self::Read | Self::Write | Self::Truncate)
+        matches!(self, Self::Read | Self::Write | Self::Copy | Self::Truncate)
     }
 }
 
 /// Error numbers by the names that tests of copying need; any other is given as its number.
-const ERRNOS: [(&str, Errno); 18] = [
+const ERRNOS: [(&str, Errno); 19] = [
     ("EPERM", Errno::PERM),
     ("ENOENT", Errno::NOENT),
     ("EINTR", Errno::INTR),
@@ -184,6 +219,7 @@ const ERRNOS: [(&str, Errno); 18] = [
     ("EXDEV", Errno::XDEV),
     ("EINVAL", Errno::INVAL),
     ("EFBIG", Errno::FBIG),
+    ("ETXTBSY", Errno::TXTBSY),
     ("ENOSPC", Errno::NOSPC),
     ("EROFS", Errno::ROFS),
     ("EDQUOT", Errno::DQUOT),
@@ -233,6 +269,11 @@ fn rule(fields: &[String]) -> Result<Rule, String> {
         "flip" => flip(argument(action)?)?,
         "drop" => Action::Drop,
         "delay" => Action::Delay(number(argument(action)?)?),
+        "coarse" => match number(argument(action)?)? {
+            0 => return Err("times have no multiples of 0".into()),
+            ms => Action::Coarse(ms),
+        },
+        "silly" => Action::Silly,
         _ => return Err(format!("no action is called {action}")),
     };
     if !fits(op, action) {
@@ -253,7 +294,10 @@ fn rule(fields: &[String]) -> Result<Rule, String> {
 fn fits(op: Op, action: Action) -> bool {
     match action {
         Action::Errno(_) | Action::Delay(_) => true,
-        Action::Short(_) | Action::Flip { .. } => matches!(op, Op::Read | Op::Write),
+        Action::Short(_) => matches!(op, Op::Read | Op::Write | Op::Copy),
+        Action::Flip { .. } => matches!(op, Op::Read | Op::Write),
+        Action::Coarse(_) => op == Op::Stat,
+        Action::Silly => op == Op::Remove,
         Action::Drop => matches!(op, Op::Write | Op::Fsync | Op::SetAttr),
     }
 }
@@ -397,6 +441,9 @@ mod tests {
         assert!(error("f read .. errno").contains("errno needs a value"));
         assert!(error("f read .. flip 1.8").contains("no bit 8"));
         assert!(error("f read .. drop").contains("Read can't drop"));
+        assert!(error("f read .. coarse 5").contains("Read can't coarse"));
+        assert!(error("f stat .. coarse 0").contains("no multiples of 0"));
+        assert!(error("f copy .. silly").contains("Copy can't silly"));
         assert!(error("f read .. short 1 times").contains("times needs a number"));
         assert!(error("f read .. short 1 maybe 2").contains("neither after nor times"));
     }

@@ -59,7 +59,7 @@ fn answer_xattr(result: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
 
 impl Filesystem for Pass {
     fn lookup(&mut self, _: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEntry) {
-        let found = self.nodes.child(parent, name).and_then(|path| self.nodes.look(&path));
+        let found = self.nodes.child(parent, name).and_then(|path| self.look_up(&path));
         answer_entry(found, reply);
     }
 
@@ -111,6 +111,11 @@ impl Filesystem for Pass {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        // Regular files come this way only from programs that ask for them so.
+        if !sys::FileType::from_raw_mode(mode).is_file() {
+            let met = self.nodes.child(parent, name).and_then(|path| self.meet(Op::Node, &path));
+            ok_or_answer!(met, reply);
+        }
         let made = self.make(r, parent, name, |real| {
             let bits = Mode::from_raw_mode(mode & 0o7777);
             sys::mknodat(CWD, real, sys::FileType::from_raw_mode(mode), bits, u64::from(rdev))?;
@@ -129,6 +134,8 @@ impl Filesystem for Pass {
     }
 
     fn symlink(&mut self, r: &Request<'_>, parent: u64, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let met = self.nodes.child(parent, name).and_then(|path| self.meet(Op::Symlink, &path));
+        ok_or_answer!(met, reply);
         let made = self.make(r, parent, name, |real| sys::symlinkat(target, CWD, real));
         answer_entry(made, reply);
     }
@@ -136,9 +143,9 @@ impl Filesystem for Pass {
     fn link(&mut self, _: &Request<'_>, ino: u64, parent: u64, name: &OsStr, reply: ReplyEntry) {
         let first = self.nodes.real(ok_or_answer!(self.nodes.path(ino), reply));
         let path = ok_or_answer!(self.nodes.child(parent, name), reply);
-        let linked = self.meet(Op::Create, &path).and_then(|_| {
+        let linked = self.meet(Op::Link, &path).and_then(|_| self.meet(Op::Create, &path)).and_then(|_| {
             sys::linkat(CWD, &first, CWD, self.nodes.real(&path), AtFlags::empty())?;
-            self.nodes.look(&path)
+            self.look_up(&path)
         });
         answer_entry(linked, reply);
     }
@@ -198,7 +205,7 @@ impl Filesystem for Pass {
             let real = self.nodes.real(&path);
             self.own(request, &real)?;
             sys::chmodat(CWD, &real, bits, AtFlags::empty())?;
-            Ok((handle, self.nodes.look(&path)?))
+            Ok((handle, self.look_up(&path)?))
         });
         let (handle, attr) = ok_or_answer!(made, reply);
         reply.created(&KEEP, &attr, 0, handle, FOPEN_DIRECT_IO);
@@ -250,8 +257,26 @@ impl Filesystem for Pass {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.open.remove(&handle);
+        self.release_handle(handle);
         reply.ok();
+    }
+
+    fn copy_file_range(
+        &mut self,
+        _: &Request<'_>,
+        _: u64,
+        from: u64,
+        offset: i64,
+        _: u64,
+        to: u64,
+        to_offset: i64,
+        len: u64,
+        _: u32,
+        reply: ReplyWrite,
+    ) {
+        let copied = self.copy((from, unsigned(offset)), (to, unsigned(to_offset)), len);
+        let count = ok_or_answer!(copied, reply);
+        reply.written(u32::try_from(count).unwrap_or(u32::MAX));
     }
 
     fn fsync(&mut self, _: &Request<'_>, _: u64, handle: u64, data_only: bool, reply: ReplyEmpty) {
@@ -368,7 +393,10 @@ impl Filesystem for Pass {
             4 => sys::SeekFrom::Hole(unsigned(offset)),
             _ => return reply.error(Errno::INVAL.raw_os_error()),
         };
-        let found = self.file(handle).and_then(|(file, _)| sys::seek(file, to));
+        let found = self.file(handle).and_then(|(file, path)| {
+            self.meet(Op::Seek, path)?;
+            sys::seek(file, to)
+        });
         let found = ok_or_answer!(found, reply);
         reply.offset(i64::try_from(found).unwrap_or(i64::MAX));
     }

@@ -1,6 +1,7 @@
 //! Positioned and streamed transfers, copies inside the kernel, clones.
 
-use crate::{errno, noise, opened, places, skipped};
+use crate::{errno, noise, opened, places};
+use haul_lab::mounts::FsKind;
 use haul_sys::open::create_new_at;
 use haul_sys::transfer::{self, CopyRange};
 use proptest::prelude::*;
@@ -9,6 +10,9 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::thread;
+
+/// Kinds of file systems whose files share no extents.
+const NO_CLONES: [FsKind; 2] = [FsKind::Ext4, FsKind::Tmpfs];
 
 #[test]
 fn reads_fill_the_buffer_up_to_the_end_of_the_file() {
@@ -89,7 +93,7 @@ proptest! {
                     copied
                 }
                 CopyRange::Unsupported { .. } => {
-                    skipped("this file system copies nothing inside the kernel");
+                    place.lacks("copies inside the kernel", &[]);
                     continue;
                 }
             };
@@ -120,11 +124,12 @@ fn another_file_system_or_a_pipe_asks_for_reading_and_writing() {
     let (_reader, pipe) = std::io::pipe().expect("a pipe");
     let outcome = transfer::copy_range(&src, 0, &pipe, 0, 100).expect("an answer");
     assert_eq!(outcome, CopyRange::Unsupported { copied: 0 });
-    let Some(other) = places.get(1) else { return };
-    let dst = create_new_at(opened(other.path()), c"dst", 0o600).expect("made");
-    match transfer::copy_range(&src, 0, &dst, 0, 9_999).expect("an answer") {
-        CopyRange::Whole => assert_eq!(fs::read(other.path().join("dst")).expect("read"), bytes),
-        outcome => assert_eq!(outcome, CopyRange::Unsupported { copied: 0 }),
+    for other in &places[1..] {
+        let dst = create_new_at(opened(other.path()), c"dst", 0o600).expect("made");
+        match transfer::copy_range(&src, 0, &dst, 0, 9_999).expect("an answer") {
+            CopyRange::Whole => assert_eq!(fs::read(other.path().join("dst")).expect("read"), bytes),
+            outcome => assert_eq!(outcome, CopyRange::Unsupported { copied: 0 }),
+        }
     }
 }
 
@@ -137,16 +142,25 @@ fn clones_share_bytes_or_say_that_they_cannot() {
         let src = File::open(place.path().join("src")).expect("opens");
         let dst = create_new_at(&dir, c"dst", 0o600).expect("made");
         match transfer::clone_file(&src, &dst) {
-            Ok(()) => assert_eq!(fs::read(place.path().join("dst")).expect("read"), bytes),
+            Ok(()) => {
+                place.has("shared extents", &NO_CLONES);
+                assert_eq!(fs::read(place.path().join("dst")).expect("read"), bytes);
+            }
             Err(error) => {
+                place.lacks("shared extents", &NO_CLONES);
                 assert!(transfer::clone_is_unsupported(&error), "{error}");
-                skipped("this file system shares no extents");
             }
         }
         let dst = create_new_at(&dir, c"part", 0o600).expect("made");
         match transfer::clone_range(src.as_fd(), 64 << 10, &dst, 0, 64 << 10) {
-            Ok(()) => assert_eq!(fs::read(place.path().join("part")).expect("read"), &bytes[64 << 10..]),
-            Err(error) => assert!(transfer::clone_is_unsupported(&error), "{error}"),
+            Ok(()) => {
+                place.has("shared extents", &NO_CLONES);
+                assert_eq!(fs::read(place.path().join("part")).expect("read"), &bytes[64 << 10..]);
+            }
+            Err(error) => {
+                place.lacks("shared extents", &NO_CLONES);
+                assert!(transfer::clone_is_unsupported(&error), "{error}");
+            }
         }
         transfer::clone_range(&src, 0, &dst, 0, 0).expect("nothing to share is no failure");
     }

@@ -1,6 +1,7 @@
 //! Direct transfers, their probe and the tail that fills no block.
 
-use crate::{noise, opened, places, skipped};
+use crate::{noise, opened, places};
+use haul_lab::mounts::FsKind;
 use haul_sys::buffer::AlignedBuffer;
 use haul_sys::direct::{self, Alignment};
 use haul_sys::open::{create_new_at, open_source_at};
@@ -23,7 +24,7 @@ fn a_file_of_any_length_is_written_and_read_directly_to_the_byte() {
             let dst = create_new_at(&dir, name.as_str(), 0o600).expect("made");
             let Some(alignment) = direct::probe_write(&dst).expect("probed") else {
                 assert!(!direct::is_direct(&dst).expect("asked"));
-                skipped("no direct writes on this file system");
+                place.lacks("direct writes", &[FsKind::Tmpfs]);
                 continue;
             };
             assert!(direct::is_direct(&dst).expect("asked"), "a probe that works leaves the flag");
@@ -36,7 +37,7 @@ fn a_file_of_any_length_is_written_and_read_directly_to_the_byte() {
 
             let src = open_source_at(&dir, name.as_str(), Follow::No, false).expect("opens");
             let Some(alignment) = direct::probe_read(&src).expect("probed") else {
-                skipped("no direct reads on this file system");
+                place.lacks("direct reads", &[FsKind::Tmpfs]);
                 continue;
             };
             let mut back = AlignedBuffer::new(32 << 10).expect("memory");

@@ -1,6 +1,6 @@
 //! Maps of sparse files against a naive twin, and making holes.
 
-use crate::{noise, opened, places, skipped};
+use crate::{noise, opened, places};
 use haul_model::ByteRange;
 use haul_sys::open::create_new_at;
 use haul_sys::sparse::{self, DataRanges, Support, is_zero, next_data};
@@ -110,7 +110,7 @@ fn punched_bytes_read_as_zeros_and_their_space_comes_back() {
         write_all_at(&file, 0, &vec![7; 4 * BLOCK as usize]).expect("written");
         let hole = ByteRange::between(BLOCK, 3 * BLOCK);
         if sparse::punch_hole(&file, hole).expect("punched") == Support::Unsupported {
-            skipped("this file system punches no holes");
+            place.lacks("holes that are punched", &[]);
             continue;
         }
         let mut bytes = vec![1; 4 * BLOCK as usize];
@@ -129,7 +129,7 @@ fn space_can_be_taken_with_or_without_the_length() {
         let file = file_in(place.path());
         let range = ByteRange::between(0, 4 * BLOCK);
         if sparse::allocate(&file, range, true).expect("allocated") == Support::Unsupported {
-            skipped("this file system keeps no space");
+            place.lacks("space that is kept", &[]);
             continue;
         }
         let stat = stat_fd(&file).expect("found");

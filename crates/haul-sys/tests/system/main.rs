@@ -1,5 +1,5 @@
-//! The floor of the operating system, tried on the file systems at hand: the one that holds temporary
-//! files, and the one in memory. What a machine cannot show is skipped, and says so.
+//! The floor of the operating system, tried on the file system that holds temporary files and on one of each kind that
+//! can be mounted here. What a kind of file system cannot do stands in the test that needs it.
 
 mod buffers;
 mod caching;
@@ -12,24 +12,52 @@ mod ring;
 mod running;
 mod waiting;
 
+use haul_lab::mounts::{FsKind, shared_room};
 use std::fs::File;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A fresh folder on each file system at hand.
-fn places() -> Vec<TempDir> {
-    let mut places = vec![tempfile::tempdir().expect("a temporary folder")];
-    let memory = Path::new("/dev/shm");
-    match tempfile::tempdir_in(memory) {
-        Ok(place) => places.push(place),
-        Err(error) => skipped(&format!("nothing in {}: {error}", memory.display())),
-    }
-    places
+/// The kinds of file systems that every test goes through.
+const KINDS: [FsKind; 5] = [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs, FsKind::BtrfsZstd, FsKind::Tmpfs];
+
+/// A fresh folder, and on what kind of file system it lies.
+struct Place {
+    dir: TempDir,
+    /// `None` for the one that holds temporary files on this machine, whatever that is.
+    kind: Option<FsKind>,
 }
 
-/// Says that a test could not look at something here.
-fn skipped(why: &str) {
-    eprintln!("skipped: {why}");
+/// A fresh folder where temporary files are and on each kind of file system that can be had.
+fn places() -> Vec<Place> {
+    let here = Place { dir: tempfile::tempdir().expect("a temporary folder"), kind: None };
+    let others =
+        KINDS.into_iter().filter_map(|kind| Some(Place { dir: shared_room(kind)?, kind: Some(kind) }));
+    [here].into_iter().chain(others).collect()
+}
+
+impl Place {
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// This file system can't do something. No kind but those in `lacking` may say so.
+    #[track_caller]
+    fn lacks(&self, what: &str, lacking: &[FsKind]) {
+        if let Some(kind) = self.kind {
+            assert!(lacking.contains(&kind), "{kind:?} should have {what}");
+        }
+    }
+
+    /// This file system did something. No kind in `lacking` may.
+    #[track_caller]
+    fn has(&self, what: &str, lacking: &[FsKind]) {
+        if let Some(kind) = self.kind {
+            assert!(
+                !lacking.contains(&kind),
+                "{kind:?} has {what} by now: the table of kinds is out of date"
+            );
+        }
+    }
 }
 
 /// A folder, opened to resolve names in it.

@@ -1,6 +1,8 @@
 //! Names: directories, stat, opening, linking, renaming.
 
-use crate::{errno, opened, places, skipped};
+use crate::{errno, opened, places};
+use haul_lab::mounts::FsKind;
+use haul_lab::needs::{Need, met_or_skip};
 use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::open::{self, RenameMode};
 use haul_sys::stat::{stat_at, stat_fd};
@@ -151,17 +153,13 @@ fn device_numbers_are_those_of_the_standard_library() {
 #[test]
 fn devices_are_made_with_their_numbers() {
     let null = stat_at(CWD, "/dev/null", Follow::No).expect("found");
+    let may = met_or_skip(&[Need::Root]);
     for place in places() {
         let dir = opened(place.path());
-        match open::mknod_at(&dir, c"null", FileKind::CharDevice, 0o600, null.rdev) {
-            Err(error) if errno(&error) == Some(Errno::PERM) => {
-                skipped("making a device node needs root");
-            }
-            made => {
-                made.expect("made");
-                let stat = stat_at(&dir, c"null", Follow::No).expect("found");
-                assert_eq!((stat.kind, stat.rdev), (FileKind::CharDevice, null.rdev));
-            }
+        if may {
+            open::mknod_at(&dir, c"null", FileKind::CharDevice, 0o600, null.rdev).expect("made");
+            let stat = stat_at(&dir, c"null", Follow::No).expect("found");
+            assert_eq!((stat.kind, stat.rdev), (FileKind::CharDevice, null.rdev));
         }
         let error = open::mknod_at(&dir, c"x", FileKind::Directory, 0o700, 0).expect_err("no node");
         assert_eq!(errno(&error), Some(Errno::INVAL));
@@ -276,7 +274,14 @@ fn links_are_kept_or_followed_and_targets_are_read_whole() {
         for len in [1, 255, 256, 257, 1_000, 4_000] {
             let target = [b"t\xff".as_slice(), &vec![b'/'; len]].concat();
             let name = format!("target of {len}");
-            open::symlink_at(target.as_slice(), &dir, name.as_str()).expect("made");
+            match open::symlink_at(target.as_slice(), &dir, name.as_str()) {
+                // XFS keeps 1,024 bytes of a target.
+                Err(error) if len > 1_022 && errno(&error) == Some(Errno::NAMETOOLONG) => {
+                    place.lacks("links to long names", &[FsKind::Xfs]);
+                    continue;
+                }
+                made => made.expect("made"),
+            }
             let read = open::read_link_at(&dir, name.as_str()).expect("read");
             assert_eq!(read.as_os_str(), OsStr::from_bytes(&target));
         }

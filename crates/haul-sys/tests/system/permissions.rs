@@ -1,6 +1,8 @@
 //! Owner, mode, times, attributes and access control lists, there and back.
 
-use crate::{errno, opened, places, skipped};
+use crate::{Place as Folder, errno, opened, places};
+use haul_lab::mounts::FsKind;
+use haul_lab::needs::{Need, met_or_skip};
 use haul_sys::metadata::{self, ACL_ACCESS, ACL_DEFAULT, AclError, Place, Times, XattrSide};
 use haul_sys::open::{create_new_at, mkdir_at, mknod_at, symlink_at};
 use haul_sys::stat::{stat_at, stat_fd};
@@ -41,9 +43,8 @@ fn owners_are_set_on_files_and_on_links_themselves() {
         let (user, group) = (process::effective_user(), process::effective_group());
         metadata::set_owner_fd(&file, Some(user), Some(group)).expect("one's own ids need no privilege");
         metadata::set_owner_fd(&file, None, None).expect("nothing to do");
-        if user != 0 {
-            skipped("giving files away needs root");
-            continue;
+        if !met_or_skip(&[Need::Root]) {
+            return;
         }
         metadata::set_owner_fd(&file, Some(12_345), None).expect("set");
         metadata::set_owner_at(&dir, c"link", Some(23_456), Some(34_567)).expect("set");
@@ -83,13 +84,13 @@ fn times_are_kept_to_the_nanosecond_before_and_after_the_epoch() {
     }
 }
 
-/// Whether attributes of users can be set here; says so if not.
-fn has_user_attributes(file: &File) -> bool {
+/// Whether attributes of users can be set here. In memory that came with Linux 6.6.
+fn has_user_attributes(place: &Folder, file: &File) -> bool {
     match metadata::set_xattr(Place::file(file), c"user.probe", b"") {
         Ok(()) => metadata::remove_xattr(Place::file(file), c"user.probe").expect("removed"),
         Err(error) => {
             assert_eq!(errno(&error), Some(Errno::OPNOTSUPP));
-            skipped("no attributes of users on this file system");
+            place.lacks("attributes of users", &[FsKind::Tmpfs]);
             false
         }
     }
@@ -100,7 +101,7 @@ fn attributes_go_there_and_back_by_file_and_by_name() {
     for place in places() {
         let dir = opened(place.path());
         let file = File::from(create_new_at(&dir, c"file", 0o600).expect("made"));
-        if !has_user_attributes(&file) {
+        if !has_user_attributes(&place, &file) {
             continue;
         }
         let odd = CString::new(b"user.\xff\xfe odd".to_vec()).expect("no NUL");
@@ -138,7 +139,7 @@ fn attributes_are_copied_by_choice_and_one_failure_stops_none() {
     for place in places() {
         let dir = opened(place.path());
         let src = File::from(create_new_at(&dir, c"src", 0o600).expect("made"));
-        if !has_user_attributes(&src) {
+        if !has_user_attributes(&place, &src) {
             continue;
         }
         for name in [c"user.a", c"user.b", c"user.secret"] {
@@ -172,13 +173,16 @@ fn attributes_are_copied_by_choice_and_one_failure_stops_none() {
 
 #[test]
 fn a_links_own_attributes_are_reached_without_following_it() {
+    if !met_or_skip(&[Need::Root]) {
+        return;
+    }
     for place in places() {
         let dir = opened(place.path());
         let file = File::from(create_new_at(&dir, c"file", 0o600).expect("made"));
         symlink_at("file", &dir, c"link").expect("made");
         if let Err(error) = metadata::set_xattr(Place::name(&dir, c"link"), c"trusted.haul", b"link") {
-            assert!(matches!(errno(&error), Some(Errno::PERM | Errno::OPNOTSUPP)), "{error}");
-            skipped("attributes of links need root and a file system that keeps them");
+            assert_eq!(errno(&error), Some(Errno::OPNOTSUPP), "{error}");
+            place.lacks("attributes of links", &[]);
             continue;
         }
         assert_eq!(
@@ -204,13 +208,13 @@ fn list(user: u16, mask: u16) -> Vec<u8> {
     bytes
 }
 
-/// Whether lists can be set here; says so if not.
-fn set_list(place: Place<'_>, name: &CStr, value: &[u8]) -> bool {
+/// Whether lists can be set here.
+fn set_list(folder: &Folder, place: Place<'_>, name: &CStr, value: &[u8]) -> bool {
     match metadata::set_xattr(place, name, value) {
         Ok(()) => true,
         Err(error) => {
             assert_eq!(errno(&error), Some(Errno::OPNOTSUPP));
-            skipped("no access control lists on this file system");
+            folder.lacks("access control lists", &[]);
             false
         }
     }
@@ -225,7 +229,7 @@ fn a_list_is_copied_with_the_mode_and_an_old_one_goes() {
         let plain = File::from(create_new_at(&dir, c"plain", 0o600).expect("made"));
         metadata::set_mode_fd(&plain, 0o2751).expect("set");
         let (from, to) = (Place::file(&src), Place::file(&dst));
-        if !set_list(from, ACL_ACCESS, &list(7, 6)) {
+        if !set_list(&place, from, ACL_ACCESS, &list(7, 6)) {
             continue;
         }
         let mode = stat_fd(&src).expect("found").mode;
@@ -235,7 +239,7 @@ fn a_list_is_copied_with_the_mode_and_an_old_one_goes() {
         assert_eq!(stat_fd(&dst).expect("found").mode, 0o4660);
 
         for to in [to, Place::name(&dir, c"dst")] {
-            assert!(set_list(to, ACL_ACCESS, &list(5, 4)));
+            assert!(set_list(&place, to, ACL_ACCESS, &list(5, 4)));
             metadata::copy_acl(Place::file(&plain), to, FileKind::Regular, 0o2751).expect("copied");
             assert_eq!(metadata::get_xattr(to, ACL_ACCESS).expect("an answer"), None);
             assert_eq!(stat_fd(&dst).expect("found").mode, 0o2751);
@@ -252,7 +256,7 @@ fn a_default_list_is_copied_for_directories_and_removed_where_the_source_has_non
         }
         let (with, without, copy) =
             (Place::name(&dir, c"with"), Place::name(&dir, c"without"), Place::name(&dir, c"copy"));
-        if !set_list(with, ACL_DEFAULT, &list(7, 7)) {
+        if !set_list(&place, with, ACL_DEFAULT, &list(7, 7)) {
             continue;
         }
         metadata::copy_acl(with, copy, FileKind::Directory, 0o750).expect("copied");
@@ -281,7 +285,7 @@ fn a_source_without_lists_gives_its_mode_alone() {
 fn a_list_that_the_destination_cannot_hold_is_an_error_and_the_mode_is_set_even_so() {
     for place in places() {
         let src = File::from(create_new_at(opened(place.path()), c"src", 0o600).expect("made"));
-        if !set_list(Place::file(&src), ACL_ACCESS, &list(7, 6)) {
+        if !set_list(&place, Place::file(&src), ACL_ACCESS, &list(7, 6)) {
             continue;
         }
         // A pipe has a mode and no attributes.

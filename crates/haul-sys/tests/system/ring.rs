@@ -1,6 +1,7 @@
 //! The ring: every copy equals its source, every failure names its side and its byte.
 
-use crate::{errno, noise, opened, places, skipped};
+use crate::{errno, noise, opened, places};
+use haul_lab::needs::shown_or_skip;
 use haul_sys::open::create_new_at;
 use haul_sys::uring::{CopyError, CopyRing, is_unavailable};
 use proptest::prelude::*;
@@ -16,7 +17,7 @@ fn ring(depth: usize, block: usize) -> Option<CopyRing> {
         Ok(ring) => Some(ring),
         Err(error) => {
             assert!(is_unavailable(&error), "{error}");
-            skipped("no io_uring here");
+            shown_or_skip(false, "io_uring");
             None
         }
     }

@@ -1,14 +1,18 @@
 //! The process and what it is granted.
 
-use crate::{opened, skipped};
-use haul_sys::metadata::{self, Place};
+use crate::{Place, errno, opened, places};
+use haul_lab::mounts::FsKind;
+use haul_lab::needs::shown_or_skip;
+use haul_sys::metadata::{self, Place as Attributes};
 use haul_sys::open::{create_new_at, mkdir_at};
 use haul_sys::stat::stat_at;
 use haul_sys::{Follow, process};
+use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::thread;
 
 #[test]
 fn the_umask_is_what_new_directories_lack() {
@@ -48,39 +52,42 @@ fn ids_are_those_of_the_files_made() {
 
 #[test]
 fn a_thread_with_its_own_table_keeps_old_descriptors_and_hides_new_ones() {
-    let place = tempfile::tempdir().expect("a temporary folder");
-    let dir = opened(place.path());
-    let number = dir.as_raw_fd();
-    let path = place.path().to_owned();
-    std::thread::spawn(move || {
-        if let Err(error) = process::unshare_fd_table() {
-            skipped(&format!("no table of one's own: {error}"));
-            return;
-        }
-        assert_eq!(dir.as_raw_fd(), number);
-        let file = File::from(create_new_at(&dir, c"file", 0o600).expect("old descriptors still work"));
-        let new = file.as_raw_fd();
-        let mine = std::fs::read_link(format!("/proc/thread-self/fd/{new}")).expect("mine");
-        assert_eq!(mine, path.join("file"));
-        let theirs = std::fs::read_link(format!("/proc/self/fd/{new}")).unwrap_or_else(|_| PathBuf::new());
-        assert_ne!(theirs, mine, "the rest of the process does not see it");
+    for place in places() {
+        let dir = opened(place.path());
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let unshared = process::unshare_fd_table();
+                if shown_or_skip(unshared.is_ok(), "a table of descriptors for each thread") {
+                    see_own_table(&place, &dir);
+                }
+                unshared.is_ok()
+            });
+            let unshared = other.join().expect("the thread ends well");
+            // The scope of the other table ended with its thread; this one is as it was.
+            assert_eq!(place.path().join("file").exists(), unshared);
+        });
+    }
+}
 
-        // Attributes of names go by way of /proc, where they must find this thread's own table.
-        let sub = File::open(path).expect("opens");
-        let by_name = Place::name(&sub, c"file");
-        match metadata::set_xattr(by_name, c"user.own", b"table") {
-            Ok(()) => {
-                let read = metadata::get_xattr(Place::file(&file), c"user.own").expect("read");
-                assert_eq!(read, Some(b"table".to_vec()));
-            }
-            Err(error) => {
-                assert_eq!(crate::errno(&error), Some(rustix::io::Errno::OPNOTSUPP));
-                skipped("no attributes of users on this file system");
-            }
+/// Runs in a thread with a table of its own; `dir` was opened before.
+fn see_own_table(place: &Place, dir: &File) {
+    let file = File::from(create_new_at(dir, c"file", 0o600).expect("old descriptors still work"));
+    let new = file.as_raw_fd();
+    let mine = std::fs::read_link(format!("/proc/thread-self/fd/{new}")).expect("mine");
+    assert_eq!(mine, place.path().join("file"));
+    let theirs = std::fs::read_link(format!("/proc/self/fd/{new}")).unwrap_or_else(|_| PathBuf::new());
+    assert_ne!(theirs, mine, "the rest of the process does not see it");
+
+    // Attributes of names go by way of /proc, where they must find this thread's own table.
+    let sub = File::open(place.path()).expect("opens");
+    match metadata::set_xattr(Attributes::name(&sub, c"file"), c"user.own", b"table") {
+        Ok(()) => {
+            let read = metadata::get_xattr(Attributes::file(&file), c"user.own").expect("read");
+            assert_eq!(read, Some(b"table".to_vec()));
         }
-    })
-    .join()
-    .expect("the thread ends well");
-    // The scope of the other table ended with its thread; this one is as it was.
-    assert!(place.path().join("file").exists());
+        Err(error) => {
+            assert_eq!(errno(&error), Some(Errno::OPNOTSUPP));
+            place.lacks("attributes of users", &[FsKind::Tmpfs]);
+        }
+    }
 }

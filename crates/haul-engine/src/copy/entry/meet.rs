@@ -1,5 +1,6 @@
 //! What stands at the sink, and whether it may be replaced: `-n`, `-i`, `-u`, `-b`, `--remove-destination`.
 
+use super::age::is_as_new;
 use super::same::Sameness;
 use super::{Sink, Task};
 use crate::copy::backup;
@@ -82,7 +83,10 @@ impl Task<'_, '_> {
             return Err(Refusal::SameFile { source_path, sink }.into());
         }
         let is_directory = self.source.kind == FileKind::Directory;
-        if self.rules.update && !is_directory && before.mtime >= self.source.mtime {
+        if self.rules.update
+            && !is_directory
+            && is_as_new(before, &self.source, self.rules.preserve.timestamps)
+        {
             self.remember_updated()?;
             return Ok(false);
         }

@@ -4,6 +4,7 @@ use super::super::order::{Source, Task};
 use super::super::settings::{Form, Settings};
 use super::*;
 use haul_digest::{Algorithm, Digest, digest};
+use haul_lab::needs::{Need, met_or_skip};
 use haul_model::{ByteLen, ByteOffset};
 use proptest::prelude::*;
 use std::fs::{self, File};
@@ -186,11 +187,12 @@ proptest! {
 
 #[test]
 fn a_file_that_holds_less_than_it_says_is_hashed_to_its_end() {
-    let path = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
-    let Ok(bytes) = fs::read(path) else {
-        println!("skipped: needs {}", path.display());
+    let file = "/sys/kernel/mm/transparent_hugepage/enabled";
+    if !met_or_skip(&[Need::Path(file)]) {
         return;
-    };
+    }
+    let path = Path::new(file);
+    let bytes = fs::read(path).unwrap();
     let recipe = Recipe { algorithms: vec![Algorithm::Md5], form: Form::Plain };
     for block in [16, bytes.len(), 4096] {
         for runners in 1..4 {

@@ -1,0 +1,77 @@
+//! Which of two files is the newer one, where their file systems keep times more and less exactly.
+
+use haul_sys::{Stat, Timespec};
+
+const SECOND: i64 = 1_000_000_000;
+
+/// Steps in which file systems keep times, in nanoseconds, coarsest first: vfat's 2 s, the second of old Unix and NFS
+/// version 2 servers, the 10 ms of exFAT, the microsecond of NFS servers and archives, the 100 ns of NTFS and SMB.
+const STEPS: [i64; 5] = [2 * SECOND, SECOND, 10_000_000, 1_000, 100];
+
+/// Whether the sink is as new as the source or newer. With `keeps_times`, a sink whose file system cut the source's time
+/// off counts as new: it got all of it that there was room for.
+pub(super) fn is_as_new(sink: &Stat, source: &Stat, keeps_times: bool) -> bool {
+    sink.mtime >= source.mtime || (keeps_times && sink.mtime >= cut_off(source.mtime, step_of(sink)))
+}
+
+/// The step in which the file system seems to keep times: the coarsest that all times of a file are multiples of. The
+/// time of the last change comes from the kernel's clock, so that a file on an exact file system seldom looks coarse.
+fn step_of(stat: &Stat) -> i64 {
+    let times = [stat.atime, stat.mtime, stat.ctime];
+    let fits = |step: &i64| times.iter().all(|&time| cut_off(time, *step) == time);
+    STEPS.into_iter().find(fits).unwrap_or(1)
+}
+
+/// The last multiple of `step` at or before a time; a step above a second is a whole number of them.
+fn cut_off(time: Timespec, step: i64) -> Timespec {
+    if step >= SECOND {
+        return Timespec { sec: time.sec - time.sec.rem_euclid(step / SECOND), nsec: 0 };
+    }
+    let nsec = i64::from(time.nsec);
+    Timespec { nsec: u32::try_from(nsec - nsec % step).unwrap_or(0), ..time }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_sys::{Follow, stat};
+
+    fn at(mtime: (i64, u32), ctime: (i64, u32)) -> Stat {
+        let found = stat::stat_at(haul_sys::CWD, "/", Follow::Yes).unwrap();
+        let time = |(sec, nsec)| Timespec { sec, nsec };
+        Stat { atime: time(mtime), mtime: time(mtime), ctime: time(ctime), ..found }
+    }
+
+    #[test]
+    fn a_time_that_was_cut_off_counts_as_kept() {
+        let source = at((1_001, 123_456_789), (5_000, 1));
+        // What a file system that keeps times so made of it, and what it would have made of an older one.
+        for (kept, older, changed) in [
+            ((1_000, 0), (998, 0), (9_998, 0)),
+            ((1_001, 0), (1_000, 0), (9_999, 0)),
+            ((1_001, 120_000_000), (1_001, 110_000_000), (9_999, 990_000_000)),
+            ((1_001, 123_456_000), (1_001, 123_455_000), (9_999, 999_999_000)),
+            ((1_001, 123_456_700), (1_001, 123_456_600), (9_999, 999_999_900)),
+        ] {
+            assert!(is_as_new(&at(kept, changed), &source, true), "{kept:?}");
+            assert!(!is_as_new(&at(kept, changed), &source, false), "{kept:?} where times are not kept");
+            assert!(!is_as_new(&at(older, changed), &source, true), "{older:?}");
+        }
+    }
+
+    #[test]
+    fn on_an_exact_file_system_every_nanosecond_counts() {
+        let source = at((1_001, 123_456_789), (5_000, 1));
+        for (mtime, is_new) in
+            [((1_001, 0), false), ((1_001, 123_456_788), false), ((1_001, 123_456_789), true)]
+        {
+            assert_eq!(is_as_new(&at(mtime, (9_999, 123_456_781)), &source, true), is_new, "{mtime:?}");
+        }
+    }
+
+    #[test]
+    fn times_before_1970_are_cut_off_downwards() {
+        assert_eq!(cut_off(Timespec { sec: -3, nsec: 5 }, 2 * SECOND), Timespec { sec: -4, nsec: 0 });
+        assert_eq!(cut_off(Timespec { sec: -3, nsec: 150 }, 100), Timespec { sec: -3, nsec: 100 });
+    }
+}

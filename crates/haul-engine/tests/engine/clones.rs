@@ -1,0 +1,112 @@
+//! Files that share their extents: whole ones, and parts that go into what stands at the sink.
+
+use super::bed::{Place, noise, onto, run};
+use super::parts::{Part, twin};
+use super::variants::plain;
+use haul_engine::copy::{CopyRules, Moving, Reflink, Verify};
+use haul_lab::mounts::FsKind;
+use haul_model::{ByteLen, ByteOffset};
+use std::fs;
+
+/// The kinds of file systems whose files may share extents; their blocks are 4 KiB.
+const SHARING: [FsKind; 3] = [FsKind::Xfs, FsKind::Btrfs, FsKind::BtrfsZstd];
+
+const BLOCK: u64 = 4096;
+
+/// Parts at the borders of blocks and beside them: sources of whole blocks and of some bytes more, sinks that are new,
+/// shorter, as long and longer.
+fn parts() -> Vec<Part> {
+    let mut parts = Vec::new();
+    for len in [20 * BLOCK, 20 * BLOCK + 7] {
+        for (offset, length) in [
+            (0, None),
+            (0, Some(len)),
+            (0, Some(4 * BLOCK)),
+            (4 * BLOCK, None),
+            (4 * BLOCK, Some(8 * BLOCK)),
+            (4 * BLOCK, Some(8 * BLOCK + 1)),
+            (BLOCK + 1, Some(BLOCK)),
+        ] {
+            for sink_offset in [None, Some(0), Some(BLOCK), Some(40 * BLOCK), Some(3)] {
+                for standing in [None, Some(0), Some(10 * BLOCK + 5), Some(len), Some(100 * BLOCK)] {
+                    parts.push(Part { len, offset, length, sink_offset, standing });
+                }
+            }
+        }
+    }
+    parts
+}
+
+/// Whether the kernel can share what this part covers: it begins at borders of blocks on both sides, and ends at one or
+/// at the source's end, where the sink ends too.
+fn can_be_shared(part: &Part) -> bool {
+    let len = part.length.unwrap_or(u64::MAX).min(part.len - part.offset);
+    let to = part.sink_offset.unwrap_or(part.offset);
+    let begins = part.offset.is_multiple_of(BLOCK) && to.is_multiple_of(BLOCK);
+    let ends_well = part.offset + len == part.len && to + len >= part.standing.unwrap_or(0);
+    let is_whole_new =
+        part.offset == 0 && to == 0 && len == part.len && part.sink_offset.is_none() && part.length.is_none();
+    is_whole_new || (begins && (len.is_multiple_of(BLOCK) || ends_well))
+}
+
+/// A shared part must be the very bytes asked for, and what lies around it in the sink must stay: a clone of the whole
+/// file in a part's stead would give it other bytes, another place or another length.
+#[test]
+fn a_part_that_is_shared_is_that_part_and_leaves_the_rest_of_the_sink_alone() {
+    for kind in SHARING {
+        let Some(place) = Place::on(kind) else { continue };
+        let (source, sink) = (place.path("source"), place.path("sink"));
+        for part in parts() {
+            let bytes = place.noise("source", part.len);
+            let standing = part.standing.map(|len| noise(len, 78));
+            let wanted = twin(&bytes, standing.as_deref(), &part);
+            for (reflink, verify) in [
+                (Reflink::Auto, Verify::No),
+                (Reflink::Always, Verify::No),
+                (Reflink::Always, Verify::ReadBack),
+            ] {
+                let _ = fs::remove_file(&sink);
+                if let Some(old) = &standing {
+                    fs::write(&sink, old).unwrap();
+                }
+                let moving = Moving {
+                    offset: ByteOffset(part.offset),
+                    length: part.length.map(ByteLen),
+                    sink_offset: part.sink_offset.map(ByteOffset),
+                    verify,
+                    ..plain()
+                };
+                let told = run(&onto(&source, &sink, CopyRules { reflink, ..CopyRules::default() }, &moving));
+                let name = format!("{kind:?} {reflink:?} {verify:?} {part:?}");
+                if reflink == Reflink::Always && !can_be_shared(&part) {
+                    assert_eq!(told.outcome.failures, 1, "{name}");
+                    assert!(told.failed[0].contains("failed to clone"), "{name}: {:?}", told.failed);
+                    let left = fs::read(&sink).unwrap_or_default();
+                    assert!(left == standing.clone().unwrap_or_default(), "{name}: the sink was touched");
+                } else {
+                    told.is_fine();
+                    assert!(fs::read(&sink).unwrap() == wanted, "{name}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_of_a_list_are_shared_as_well_and_fill_their_places() {
+    use haul_engine::copy::{Batch, BatchItem, CopySettings, Operands};
+    for kind in SHARING {
+        let Some(place) = Place::on(kind) else { continue };
+        let (source, sink) = (place.path("source"), place.path("sink"));
+        let bytes = place.noise("source", 30 * BLOCK + 9);
+        let ranges = vec![(8 * BLOCK, 16 * BLOCK), (0, 8 * BLOCK), (16 * BLOCK, 30 * BLOCK + 9)];
+        let rules = CopyRules { reflink: Reflink::Always, ..CopyRules::default() };
+        let item = BatchItem { source: source.into(), sink: sink.clone().into(), ranges };
+        let settings = CopySettings {
+            operands: Operands::Batch(Batch::new(vec![item].into_iter())),
+            ..onto("".as_ref(), "".as_ref(), rules, &plain())
+        };
+        run(&settings).is_fine();
+        assert!(fs::read(&sink).unwrap() == bytes, "{kind:?}");
+    }
+}

@@ -1,0 +1,171 @@
+//! File systems on a loop device.
+
+use super::{Access, MountError, Mounted, run};
+use crate::needs::Need;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// A small file system of its own on a loop device: it fills up, and it can be made read-only. Needs the right to
+/// mount.
+#[derive(Debug)]
+pub struct SmallFs {
+    mounted: Mounted,
+}
+
+/// How a [`SmallFs`] keeps its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// ext4 with nothing reserved for root; 2 MiB and up.
+    Ext4,
+    /// XFS whose files may share extents; 300 MiB and up, of which little is used on the disk below.
+    Xfs,
+    /// btrfs; 109 MiB and up.
+    Btrfs,
+    /// btrfs that compresses all it is given.
+    BtrfsZstd,
+}
+
+impl Format {
+    /// What a test needs to mount it.
+    pub fn needs(self) -> [Need; 3] {
+        let [program, kind] = match self {
+            Self::Ext4 => ["mkfs.ext4", "ext4"],
+            Self::Xfs => ["mkfs.xfs", "xfs"],
+            Self::Btrfs | Self::BtrfsZstd => ["mkfs.btrfs", "btrfs"],
+        };
+        [Need::Loop, Need::Program(program), Need::FileSystem(kind)]
+    }
+
+    fn make(self, image: &Path) -> Result<(), MountError> {
+        match self {
+            Self::Ext4 => {
+                run("mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), "-m".as_ref(), "0".as_ref(), image])
+            }
+            Self::Xfs => run("mkfs.xfs", &["-q".as_ref(), "-m".as_ref(), "reflink=1".as_ref(), image]),
+            Self::Btrfs | Self::BtrfsZstd => run("mkfs.btrfs", &["-q".as_ref(), image]),
+        }
+    }
+
+    fn options(self) -> &'static str {
+        match self {
+            Self::Ext4 | Self::Xfs | Self::Btrfs => "loop",
+            Self::BtrfsZstd => "loop,compress-force=zstd",
+        }
+    }
+}
+
+impl SmallFs {
+    /// An ext4 of `mib` MiB.
+    ///
+    /// # Errors
+    /// As [`SmallFs::of`].
+    pub fn new(mib: u64) -> Result<Self, MountError> {
+        Self::of(Format::Ext4, mib)
+    }
+
+    /// A file system of `mib` MiB.
+    ///
+    /// # Errors
+    /// [`MountError`] with what the `mkfs` of the format or `mount` said.
+    pub fn of(format: Format, mib: u64) -> Result<Self, MountError> {
+        let mounted = Mounted::new(|home, dir| {
+            let image = home.join("image");
+            File::create_new(&image)
+                .and_then(|file| file.set_len(mib << 20))
+                .map_err(|source| MountError::Make { path: image.clone(), source })?;
+            format.make(&image)?;
+            run("mount", &["-o".as_ref(), format.options().as_ref(), &image, dir])
+        })?;
+        Ok(Self { mounted })
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> PathBuf {
+        self.mounted.path()
+    }
+
+    /// Mounts the same file system again for readers only, or for writers again.
+    ///
+    /// # Errors
+    /// [`MountError`], for instance while a file is open for writing.
+    pub fn set_access(&self, access: Access) -> Result<(), MountError> {
+        let how = if access == Access::ReadOnly { "remount,ro" } else { "remount,rw" };
+        run("mount", &["-o".as_ref(), how.as_ref(), &self.path()])
+    }
+
+    /// Writes everything out. Only then is the space of removed files there again.
+    ///
+    /// # Errors
+    /// [`MountError`] with what `sync` said.
+    pub fn sync(&self) -> Result<(), MountError> {
+        run("sync", &["-f".as_ref(), &self.path()])
+    }
+
+    /// The mount alone.
+    pub(super) fn into_mounted(self) -> Mounted {
+        self.mounted
+    }
+
+    /// Unmounts, which frees the loop device, and removes the image.
+    ///
+    /// # Errors
+    /// [`MountError`], for instance while something below is still open.
+    pub fn close(self) -> Result<(), MountError> {
+        self.mounted.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::mounts_below;
+    use super::*;
+    use crate::needs::met_or_skip;
+    use rustix::fs::{SeekFrom, ioctl_ficlone, seek};
+    use std::fs;
+    use std::io::ErrorKind;
+
+    #[test]
+    fn a_small_file_system_fills_up_and_goes_away() {
+        if !met_or_skip(&Format::Ext4.needs()) {
+            return;
+        }
+        let small = SmallFs::new(8).unwrap();
+        let file = small.path().join("big");
+        let error = fs::write(&file, vec![1; 16 << 20]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        fs::remove_file(&file).unwrap();
+        small.sync().unwrap();
+        fs::write(&file, vec![1; 1 << 20]).unwrap();
+
+        small.set_access(Access::ReadOnly).unwrap();
+        assert_eq!(fs::write(&file, b"x").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+        let home = small.path().parent().unwrap().to_owned();
+        assert_eq!(mounts_below(&home), 1);
+        small.close().unwrap();
+        assert_eq!(mounts_below(&home), 0);
+        assert!(!home.exists(), "the image is gone");
+    }
+
+    #[test]
+    fn each_format_keeps_holes_and_those_that_share_extents_do() {
+        for (format, mib, shares) in [
+            (Format::Ext4, 64, false),
+            (Format::Xfs, 320, true),
+            (Format::Btrfs, 128, true),
+            (Format::BtrfsZstd, 128, true),
+        ] {
+            if !met_or_skip(&format.needs()) {
+                continue;
+            }
+            let small = SmallFs::of(format, mib).unwrap();
+            let make =
+                |name| File::options().read(true).write(true).create_new(true).open(small.path().join(name));
+            let [one, two] = ["one", "two"].map(|name| make(name).unwrap());
+            one.set_len(4 << 20).unwrap();
+            assert!(seek(&one, SeekFrom::Data(0)).is_err(), "{format:?} keeps holes");
+            assert_eq!(ioctl_ficlone(&two, &one).is_ok(), shares, "{format:?}");
+            drop((one, two));
+            small.close().unwrap();
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! One file system of each kind for all tests of a process: mounting takes longer than most tests.
+
+use super::{Format, MountError, Mounted, SmallFs};
+use crate::faults::{FaultFs, Rules};
+use crate::needs::{Need, met_or_skip};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// A kind of file system that copies are tried on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FsKind {
+    /// ext4: keeps everything, shares no extents.
+    Ext4,
+    /// XFS: shares extents, and takes room ahead of the writer.
+    Xfs,
+    /// btrfs: shares extents.
+    Btrfs,
+    /// btrfs, compressing: what a file takes has little to do with its length.
+    BtrfsZstd,
+    /// In memory.
+    Tmpfs,
+    /// An overlay, both layers on an ext4.
+    Overlay,
+    /// A FUSE file system that passes everything through to an ext4: no access control lists, no shared extents.
+    Fuse,
+}
+
+impl FsKind {
+    /// All of them.
+    pub const ALL: [FsKind; 7] = [
+        FsKind::Ext4,
+        FsKind::Xfs,
+        FsKind::Btrfs,
+        FsKind::BtrfsZstd,
+        FsKind::Tmpfs,
+        FsKind::Overlay,
+        FsKind::Fuse,
+    ];
+
+    /// Whether files of it may share extents.
+    pub fn shares_extents(self) -> bool {
+        matches!(self, Self::Xfs | Self::Btrfs | Self::BtrfsZstd)
+    }
+
+    fn is_there(self) -> bool {
+        let disk = match self {
+            Self::Xfs => Format::Xfs,
+            Self::Btrfs => Format::Btrfs,
+            Self::BtrfsZstd => Format::BtrfsZstd,
+            Self::Ext4 | Self::Overlay | Self::Fuse => Format::Ext4,
+            Self::Tmpfs => return met_or_skip(&[Need::Mount]),
+        };
+        let more: &[Need] = match self {
+            Self::Overlay => &[Need::FileSystem("overlay")],
+            Self::Fuse => &[Need::Fuse],
+            _ => &[],
+        };
+        let needs: Vec<Need> = disk.needs().into_iter().chain(more.iter().copied()).collect();
+        met_or_skip(&needs)
+    }
+}
+
+/// A fresh folder on the file system of this kind that the tests of this process share; it is mounted when first
+/// asked for and goes when the process ends, however that comes about. `None`, said aloud, where it can't be had.
+///
+/// # Panics
+/// Where it can't be mounted although all it needs is there; and instead of `None`, where `HAUL_REQUIRE_ALL` is 1.
+#[track_caller]
+pub fn shared_room(kind: FsKind) -> Option<TempDir> {
+    static STANDING: [OnceLock<Option<Standing>>; FsKind::ALL.len()] = [const { OnceLock::new() }; _];
+    let standing = STANDING[kind as usize].get_or_init(|| {
+        kind.is_there().then(|| Standing::new(kind).unwrap_or_else(|e| panic!("{kind:?}: {e}")))
+    });
+    let standing = standing.as_ref()?;
+    let room = tempfile::Builder::new().prefix("room-").tempdir_in(&standing.dir);
+    Some(room.unwrap_or_else(|e| panic!("{}: {e}", standing.dir.display())))
+}
+
+/// A mounted file system and all that stands below it.
+struct Standing {
+    dir: PathBuf,
+    _below: Vec<Mounted>,
+    _faults: Option<FaultFs>,
+    _janitor: Janitor,
+}
+
+impl Standing {
+    fn new(kind: FsKind) -> Result<Standing, MountError> {
+        let (mut below, mut faults) = (Vec::new(), None);
+        match kind {
+            FsKind::Tmpfs => below.push(Mounted::tmpfs(256)?),
+            FsKind::Xfs => below.push(SmallFs::of(Format::Xfs, 512)?.into_mounted()),
+            FsKind::Btrfs => below.push(SmallFs::of(Format::Btrfs, 512)?.into_mounted()),
+            FsKind::BtrfsZstd => below.push(SmallFs::of(Format::BtrfsZstd, 512)?.into_mounted()),
+            FsKind::Ext4 | FsKind::Overlay | FsKind::Fuse => {
+                below.push(SmallFs::of(Format::Ext4, 512)?.into_mounted());
+            }
+        }
+        if kind == FsKind::Overlay {
+            below.push(Mounted::overlay(&below[0].path())?);
+        }
+        if kind == FsKind::Fuse {
+            let store = below[0].path().join("store");
+            fs::create_dir(&store).map_err(|source| MountError::Make { path: store.clone(), source })?;
+            let mut failed = None;
+            let view = Mounted::new(|_, dir| {
+                match FaultFs::mount(&store, dir, Rules::default()) {
+                    Ok(mounted) => faults = Some(mounted),
+                    Err(error) => failed = Some(error),
+                }
+                Ok(())
+            })?;
+            assert!(failed.is_none(), "{failed:?}");
+            below.push(view);
+        }
+        let dirs: Vec<PathBuf> = below.iter().rev().map(Mounted::path).collect();
+        let dir = dirs[0].clone();
+        Ok(Standing { dir, _janitor: Janitor::new(&dirs)?, _below: below, _faults: faults })
+    }
+}
+
+/// A process that waits for the end of this one, however it comes about, and then unmounts and removes what it left:
+/// nothing static is ever dropped.
+struct Janitor(#[expect(dead_code, reason = "its standard input closes with this process")] Child);
+
+impl Janitor {
+    /// The mount points, uppermost first. Each stands in a folder of its own, which goes with it, once nothing is
+    /// mounted there any more.
+    const WORK: &str = r#"trap '' INT TERM HUP QUIT
+        read -r _
+        for dir; do umount "$dir" || umount -l "$dir"; done
+        for dir; do rmdir "$dir" && rm -rf "${dir%/mnt}"; done"#;
+
+    fn new(dirs: &[PathBuf]) -> Result<Janitor, MountError> {
+        assert!(dirs.iter().all(|dir| dir.ends_with("mnt")), "{dirs:?}");
+        let mut command = Command::new("sh");
+        command.args(["-c", Self::WORK, "janitor"].map(Path::new)).args(dirs);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|source| MountError::Start { program: "sh", source })?;
+        Ok(Janitor(child))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn rooms_of_one_kind_lie_on_one_file_system_and_others_on_others() {
+        let mut seen = Vec::new();
+        for kind in FsKind::ALL {
+            let Some(room) = shared_room(kind) else { continue };
+            let device = fs::metadata(room.path()).unwrap().dev();
+            assert!(!seen.contains(&device), "{kind:?}");
+            seen.push(device);
+            let again = shared_room(kind).unwrap();
+            assert_eq!(fs::metadata(again.path()).unwrap().dev(), device);
+            assert_ne!(room.path(), again.path());
+            fs::write(room.path().join("file"), b"kept").unwrap();
+            assert_eq!(fs::read(room.path().join("file")).unwrap(), b"kept");
+        }
+    }
+}
