@@ -208,3 +208,18 @@ struct CloneRange {
 
 /// `_IOW(0x94, 13, struct file_clone_range)`.
 const FICLONERANGE: ioctl::Opcode = ioctl::opcode::write::<CloneRange>(0x94, 13);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_will_not_copy_is_read_and_written() {
+        for errno in [Errno::XDEV, Errno::NOSYS, Errno::INVAL, Errno::PERM, Errno::FBIG, Errno::OPNOTSUPP] {
+            assert!(copying_is_unsupported(errno), "{errno}");
+        }
+        for errno in [Errno::IO, Errno::NOSPC, Errno::DQUOT, Errno::NOMEM] {
+            assert!(!copying_is_unsupported(errno), "{errno} is met again by reading and writing");
+        }
+    }
+}

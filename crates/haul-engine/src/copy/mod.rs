@@ -5,6 +5,7 @@
 
 mod backup;
 mod deliver;
+mod descriptors;
 mod digesting;
 mod directory;
 mod entry;
