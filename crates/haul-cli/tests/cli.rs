@@ -2,5 +2,7 @@
 
 mod bench;
 mod cp;
+mod extremes;
 mod faults;
 mod sum;
+mod traps;

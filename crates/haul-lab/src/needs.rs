@@ -15,6 +15,8 @@ pub enum Need {
     Root,
     /// The right to mount; root in a container may lack it.
     Mount,
+    /// The right to make device nodes; root in a container may lack it.
+    DeviceNodes,
     /// A FUSE device that can be opened, and a way to mount it.
     Fuse,
     /// Loop devices and the right to mount them.
@@ -33,6 +35,7 @@ impl Need {
         let met = match self {
             Self::Root => rustix::process::geteuid().is_root(),
             Self::Mount => may_mount(),
+            Self::DeviceNodes => has_capability(27),
             Self::Fuse => {
                 let device = File::options().read(true).write(true).open("/dev/fuse");
                 device.is_ok() && (may_mount() || has_program("fusermount3"))
@@ -45,6 +48,7 @@ impl Need {
         (!met).then(|| match self {
             Self::Root => "root".into(),
             Self::Mount => "the right to mount".into(),
+            Self::DeviceNodes => "the right to make device nodes".into(),
             Self::Fuse => "fuse".into(),
             Self::Loop => "loop devices".into(),
             Self::Program(name) => format!("the program {name}"),
@@ -54,11 +58,16 @@ impl Need {
     }
 }
 
-/// Whether this process holds CAP_SYS_ADMIN, which mount(2) asks for: bit 21 of its effective capabilities.
+/// Whether this process holds CAP_SYS_ADMIN, which mount(2) asks for.
 fn may_mount() -> bool {
+    has_capability(21)
+}
+
+/// Whether this process has the effective capability of this number.
+fn has_capability(number: u32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|bits| bits >> 21 & 1 == 1)
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|bits| bits >> number & 1 == 1)
 }
 
 fn has_program(name: &str) -> bool {

@@ -23,10 +23,22 @@ pub const WORKERS_MAX: usize = 1024;
 /// Directory entries a worker takes from a directory at a time. Bounds the work that waits unshared.
 pub const ENTRIES_PER_BATCH: usize = 128;
 
+/// Directories that a copy keeps open at most, at both ends. A table of descriptors that outgrows a power of two makes
+/// every thread wait while the kernel moves it: with these it stays within 1024.
+pub const OPEN_DIRECTORIES_MOST: usize = 400;
+
+/// Descriptors that one worker has open at once, besides directories under way: both ends of a file, its source for
+/// direct reads, its sink to read it back, a ring, and what calls by way of /proc hold for a moment.
+pub const OPEN_FILES_OF_A_WORKER: u64 = 12;
+
+/// Descriptors of a process besides those of its workers: the standard streams, what it inherited, target directories.
+pub const OPEN_FILES_OF_THE_PROCESS: u64 = 32;
+
 /// Most bytes in one line of a list of files or checksums: a name of `PATH_MAX` bytes, each escaped, a
 /// digest of 64 bytes in hex, and room to spare.
 pub const LIST_LINE_BYTES_MAX: usize = 64 << 10;
 
 const _: () = assert!(OBJECT_BYTES_DEFAULT.is_power_of_two() && OBJECT_BYTES_MIN.is_power_of_two());
 const _: () = assert!(OBJECT_BYTES_MIN <= OBJECT_BYTES_DEFAULT && OBJECT_BYTES_DEFAULT <= OBJECT_BYTES_MAX);
+const _: () = assert!(2 * OPEN_DIRECTORIES_MOST + OPEN_FILES_OF_THE_PROCESS as usize <= 1024);
 const _: () = assert!(BLOCK_BYTES_DEFAULT <= BLOCK_BYTES_MAX);

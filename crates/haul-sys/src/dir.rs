@@ -1,6 +1,7 @@
 //! Directories: opening them and reading what they hold.
 
-use crate::stat::{FileKind, Follow};
+use crate::filesystem;
+use crate::stat::{FileKind, Follow, Stat, stat_fd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::{Errno, retry_on_intr};
@@ -16,10 +17,11 @@ pub use rustix::fs::CWD;
 /// larger buffers gained nothing and every directory being read holds one.
 const READ_BYTES: usize = 32 << 10;
 
-/// Reads one directory in batches, so that a directory of millions of names never stands in memory whole.
+/// Reads one directory in batches, so that a directory of millions of names never stands in memory whole. `F` is
+/// whatever holds the open directory.
 #[derive(Debug)]
-pub struct DirReader {
-    fd: OwnedFd,
+pub struct DirReader<F = OwnedFd> {
+    fd: F,
     buffer: Vec<u8>,
     /// Entries that the kernel handed over with the last call and no batch has taken yet.
     waiting: VecDeque<DirEntry>,
@@ -44,9 +46,9 @@ impl DirEntry {
     }
 }
 
-impl DirReader {
+impl<F: AsFd> DirReader<F> {
     /// Reads the directory that `fd` is open on, from wherever that descriptor stands.
-    pub fn new(fd: OwnedFd) -> DirReader {
+    pub fn new(fd: F) -> DirReader<F> {
         DirReader { fd, buffer: Vec::with_capacity(READ_BYTES), waiting: VecDeque::new(), ended: false }
     }
 
@@ -69,12 +71,12 @@ impl DirReader {
     }
 
     /// The open directory, to resolve the names it held.
-    pub fn fd(&self) -> &OwnedFd {
+    pub fn fd(&self) -> &F {
         &self.fd
     }
 
     /// Gives the open directory back; entries not yet taken are dropped.
-    pub fn into_fd(self) -> OwnedFd {
+    pub fn into_fd(self) -> F {
         self.fd
     }
 
@@ -112,7 +114,7 @@ impl DirReader {
     }
 }
 
-impl AsFd for DirReader {
+impl<F: AsFd> AsFd for DirReader<F> {
     fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -143,4 +145,23 @@ pub fn open_dir_at(dir: impl AsFd, name: impl Arg, follow: Follow) -> io::Result
     }
     let name = name.into_c_str()?;
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()))?)
+}
+
+/// Lets the next [`DirReader`] of an open directory begin at its first name again.
+///
+/// # Errors
+/// What lseek(2) reports.
+pub fn rewind(dir: impl AsFd) -> io::Result<()> {
+    rustix::fs::seek(&dir, rustix::fs::SeekFrom::Start(0))?;
+    Ok(())
+}
+
+/// Whether an open directory is the one that was looked at `then`: one that was closed meanwhile and found again, by a
+/// name that may lead elsewhere by now.
+///
+/// # Errors
+/// What statx(2) reports.
+pub fn is_still(dir: impl AsFd, then: &Stat) -> io::Result<bool> {
+    let now = stat_fd(&dir)?;
+    Ok(now.is_still(then) || (now.identity() == then.identity() && filesystem::is_overlay(&dir)))
 }

@@ -26,6 +26,14 @@ pub fn is_fuse(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == FUSE)
 }
 
+/// `f_type` of overlayfs, from statfs(2).
+const OVERLAY: u32 = 0x794c_7630;
+
+/// Whether a file lies on overlayfs, where a directory is born once more when the first name is made in it.
+pub fn is_overlay(fd: impl AsFd) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == OVERLAY)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -51,6 +51,11 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
     Ok(limit.maximum.unwrap_or(u64::MAX))
 }
 
+/// How many files the process may have open now (`u64::MAX`: no limit).
+pub fn open_file_limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// Gives the calling thread a table of descriptors of its own, so that opening and closing takes no lock
 /// that other threads want.
 ///

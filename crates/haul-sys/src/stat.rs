@@ -1,7 +1,7 @@
 //! What the file system says about a file.
 
 use rustix::fd::AsFd;
-use rustix::fs::{AtFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, Statx, StatxAttributes, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::path::Arg;
 use std::io;
@@ -39,6 +39,9 @@ pub struct Stat {
     pub ctime: Timespec,
     /// Birth, where the file system keeps it.
     pub btime: Option<Timespec>,
+    /// Whether something is mounted here, so that the way down may lead back up. True as well where the kernel
+    /// (before 5.8) doesn't tell.
+    pub may_be_mount_root: bool,
 }
 
 /// A moment: seconds since 1970 and nanoseconds within the second (0 to 999,999,999).
@@ -84,6 +87,13 @@ impl Stat {
     /// Device and inode: two names are the same file exactly where these are equal.
     pub fn identity(&self) -> (u64, u64) {
         (self.dev, self.ino)
+    }
+
+    /// Whether this is the very file that `then` was, of which the number may have been given anew since: device and
+    /// inode agree, and so does the birth where both are known.
+    pub fn is_still(&self, then: &Stat) -> bool {
+        let same_birth = self.btime.is_none() || then.btime.is_none() || self.btime == then.btime;
+        self.identity() == then.identity() && same_birth
     }
 
     /// Whether the file takes less space than its length, so that looking for holes may pay.
@@ -134,6 +144,7 @@ fn statx_or_stat(fd: rustix::fd::BorrowedFd<'_>, name: &std::ffi::CStr, flags: A
 fn from_statx(x: &Statx) -> Stat {
     let time = |t: &rustix::fs::StatxTimestamp| Timespec { sec: t.tv_sec, nsec: t.tv_nsec };
     let has_btime = x.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let tells_mounts = x.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
     Stat {
         kind: FileKind::from_rustix(rustix::fs::FileType::from_raw_mode(u32::from(x.stx_mode))),
         mode: u32::from(x.stx_mode) & 0o7777,
@@ -150,6 +161,7 @@ fn from_statx(x: &Statx) -> Stat {
         mtime: time(&x.stx_mtime),
         ctime: time(&x.stx_ctime),
         btime: has_btime.then(|| time(&x.stx_btime)),
+        may_be_mount_root: !tells_mounts || x.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
     }
 }
 
@@ -173,6 +185,7 @@ fn from_stat(s: &rustix::fs::Stat) -> Stat {
         mtime: time(s.st_mtime as i64, s.st_mtime_nsec as u32),
         ctime: time(s.st_ctime as i64, s.st_ctime_nsec as u32),
         btime: None,
+        may_be_mount_root: true,
     }
 }
 
@@ -197,12 +210,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_older_call_says_the_same_but_for_the_birth() {
+    fn the_older_call_says_the_same_but_for_birth_and_mounts() {
         for path in ["/", "/dev/null", "/proc/self/status", "Cargo.toml"] {
             let file = std::fs::File::open(path).expect("every one of these opens");
             let older = from_stat(&rustix::fs::fstat(&file).expect("found"));
             let newer = stat_fd(&file).expect("found");
-            assert_eq!(older, Stat { btime: None, ..newer }, "{path}");
+            assert_eq!(older, Stat { btime: None, may_be_mount_root: true, ..newer }, "{path}");
         }
     }
 }

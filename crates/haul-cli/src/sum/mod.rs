@@ -129,6 +129,10 @@ fn print_all(
     stop: &AtomicBool,
     out: &mut Output<'_>,
 ) -> bool {
+    if job.recurse {
+        // With the limit as it is, fewer directories stay open.
+        let _ = haul_sys::process::raise_open_file_limit();
+    }
     let walk = Walk::new(operands, Arc::clone(&job.recipe), job.recurse);
     let mut well = true;
     let mut line = Vec::new();

@@ -70,6 +70,11 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// What the command has mapped into its memory.
+    pub(crate) fn maps(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap()
+    }
+
     /// Waits until the command watches for this signal, and has `path` open where one is given.
     pub(crate) fn is_ready(&self, signal: Signal, path: Option<&Path>) {
         let begun = Instant::now();

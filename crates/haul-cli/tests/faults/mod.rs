@@ -1,9 +1,8 @@
 //! The command where things go wrong: storage that fails, lies and fills up, sources that move while they are
 //! read, signals, and the bounds of memory. Every run of the binary is bounded in time.
 
-mod bed;
+pub(crate) mod bed;
 mod changing;
-mod deep;
 mod failing;
 mod full;
 mod interrupted;

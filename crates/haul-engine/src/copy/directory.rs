@@ -1,8 +1,8 @@
-//! A directory on its way: open at both ends while anything beneath it is under way, finished when all is done.
+//! A directory on its way: where it comes from, where it goes, and what is still under way beneath it.
 
-use super::entry::{DirectoryFacts, DirectorySettle, OperandNames};
+use super::descriptors::Slot;
+use super::entry::{DirectoryFacts, DirectorySettle, OperandNames, SinkEnd};
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// read-only directory could not be filled, and filling one moves its times.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    source: Option<OwnedFd>,
-    sink: Option<OwnedFd>,
+    /// Its descriptors, while it has any.
+    pub(super) ends: Slot,
     /// Its name in its parent's source. Whole paths are built when a message needs one: kept in every directory, they
     /// would take memory by the square of a tree's depth.
-    source_name: OsString,
+    pub(super) source_name: OsString,
     /// The target directory as typed; nothing for all others.
     target_path: OsString,
     /// Nothing stood at the sink before this job: no name in it can collide.
@@ -30,12 +30,10 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// What all operands stand in: sources are relative to the working directory, sinks to the target
-    /// directory, or without one to the working directory as well. Never settled.
-    pub(crate) fn target(sink: Option<OwnedFd>, target_path: OsString) -> Arc<Directory> {
-        Arc::new(Directory {
-            source: None,
-            sink,
+    /// What all operands stand in.
+    pub(super) fn target(ends: Slot, target_path: OsString) -> Directory {
+        Directory {
+            ends,
             source_name: OsString::new(),
             target_path,
             sink_is_new: false,
@@ -43,56 +41,26 @@ impl Directory {
             settle: DirectorySettle::Nothing,
             parent: None,
             pending: AtomicUsize::new(1),
-        })
+        }
     }
 
-    /// The place of one operand: its entry is all that it waits for.
-    pub(crate) fn operand(target: &Arc<Directory>, settle: DirectorySettle) -> Arc<Directory> {
-        Arc::new(Directory {
-            source: None,
-            sink: None,
-            source_name: OsString::new(),
-            target_path: OsString::new(),
-            sink_is_new: false,
-            sink_dev: None,
-            settle,
-            parent: Some(Arc::clone(target)),
-            pending: AtomicUsize::new(1),
-        })
-    }
-
-    /// A directory open at both ends. It waits for one thing from the start: its own walk.
-    pub(crate) fn open(
+    /// A directory in another. It waits for one thing from the start: its own walk.
+    pub(super) fn new(
+        ends: Slot,
         parent: Arc<Directory>,
-        ends: (OwnedFd, OwnedFd),
         source_name: OsString,
-        sink: SinkEnd,
+        sink: Option<SinkEnd>,
         settle: DirectorySettle,
-    ) -> Arc<Directory> {
-        Arc::new(Directory {
-            source: Some(ends.0),
-            sink: Some(ends.1),
+    ) -> Directory {
+        Directory {
+            ends,
             source_name,
             target_path: OsString::new(),
-            sink_is_new: sink.is_new,
-            sink_dev: Some(sink.dev),
+            sink_is_new: sink.is_some_and(|sink| sink.is_new),
+            sink_dev: sink.map(|sink| sink.dev),
             settle,
             parent: Some(parent),
             pending: AtomicUsize::new(1),
-        })
-    }
-
-    /// The descriptor that names in the source are relative to.
-    pub(crate) fn source(&self) -> BorrowedFd<'_> {
-        self.source.as_ref().map_or(haul_sys::CWD, |fd| fd.as_fd())
-    }
-
-    /// The descriptor that names in the sink are relative to.
-    pub(crate) fn sink(&self) -> BorrowedFd<'_> {
-        match (&self.sink, &self.parent) {
-            (Some(fd), _) => fd.as_fd(),
-            (None, Some(target)) => target.sink(),
-            (None, None) => haul_sys::CWD,
         }
     }
 
@@ -159,15 +127,6 @@ impl Directory {
         // Release and acquire: the settling worker sees all that the others did beneath.
         self.pending.fetch_sub(1, Ordering::AcqRel) == 1
     }
-}
-
-/// What is known of the sink end of a directory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SinkEnd {
-    /// This job made it.
-    pub(crate) is_new: bool,
-    /// Its device number.
-    pub(crate) dev: u64,
 }
 
 impl Drop for Directory {

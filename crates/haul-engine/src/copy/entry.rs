@@ -13,16 +13,19 @@ mod regular;
 mod same;
 
 pub(crate) use super::links::Memory;
-pub(crate) use enter::{DirectoryFacts, DirectorySettle, NewDirectory, OperandNames, OperandSettle, enter};
+pub(crate) use enter::{
+    DirectoryFacts, DirectorySettle, NewDirectory, OperandNames, OperandSettle, SinkEnd, enter, open_sink,
+    open_source,
+};
 pub(crate) use ranges::Ranges;
 pub(crate) use regular::FileSettle;
 pub(crate) use same::is_one_name;
 
-use super::directory::Directory;
+use super::descriptors::Opened;
 use super::error::{CopyError, Refusal};
 use super::file::{FileMove, Part};
 use super::job::{Job, Walk};
-use super::links::{Claim, FirstSink};
+use super::links::{Claim, FirstSink, LinkedName};
 use super::pipeline::{self, Lane};
 use super::quote::quote;
 use super::report::Tally;
@@ -36,7 +39,7 @@ use std::sync::Arc;
 /// One entry to copy.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) parent: Arc<Directory>,
+    pub(crate) parent: Opened,
     pub(crate) source_name: OsString,
     pub(crate) sink_name: OsString,
     /// What the directory said the entry is.
@@ -64,10 +67,10 @@ pub(crate) struct Operand {
 
 impl Entry {
     /// An entry found in a directory.
-    pub(crate) fn found(parent: &Arc<Directory>, entry: DirEntry) -> Entry {
+    pub(crate) fn found(parent: &Opened, entry: DirEntry) -> Entry {
         let name = entry.name_os().to_owned();
         Entry {
-            parent: Arc::clone(parent),
+            parent: parent.clone(),
             source_name: name.clone(),
             sink_name: name,
             kind_hint: entry.kind_hint,
@@ -123,7 +126,7 @@ pub(crate) fn copy_range(
     job: &Job<'_>,
     lane: &mut Lane,
     (ranges, source_name): (&Arc<Ranges>, OsString),
-    parent: &Arc<Directory>,
+    parent: &Opened,
     part: (Part, bool),
 ) {
     let opened = ranges::open_later(job, ranges, parent, source_name, part);
@@ -278,6 +281,11 @@ impl Task<'_, '_> {
         self.entry.sink_path()
     }
 
+    /// The sink, for other names of the source to be linked to.
+    fn linkable(&self) -> LinkedName {
+        (Arc::clone(&self.entry.parent), self.sink_name().to_owned())
+    }
+
     /// The name beneath the parent's sink end; an empty one stands for that directory itself.
     fn sink_name(&self) -> &OsStr {
         let name = &*self.entry.sink_name;
@@ -285,8 +293,7 @@ impl Task<'_, '_> {
     }
 
     fn cannot(&self, action: &'static str) -> impl FnOnce(std::io::Error) -> CopyError {
-        let path = self.sink_path();
-        move |source| CopyError::Cannot { action, path, source }
+        move |source| CopyError::Cannot { action, path: self.sink_path(), source }
     }
 
     /// `-v`: `'a' -> 'b' (backup: 'b~')`.

@@ -1,8 +1,8 @@
 //! One regular file (or stream) on its way: open at both ends, and shared by the workers that move its objects.
 
 use super::deliver::Delivery;
+use super::descriptors::Opened;
 use super::digesting::FileDigest;
-use super::directory::Directory;
 use super::entry::FileSettle;
 use super::error::CopyError;
 use haul_model::{ByteLen, ByteOffset, Object, ObjectIndex};
@@ -11,7 +11,7 @@ use haul_sys::Stat;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// A range of one file: its first byte, its length, and where it goes; `None` as in [`haul_plan::Wanted`].
@@ -32,7 +32,7 @@ pub(crate) enum SinkState {
 #[derive(Debug)]
 pub(crate) struct FileMove {
     /// The directory the file is an entry of; told when the file is through.
-    pub(crate) parent: Arc<Directory>,
+    pub(crate) parent: Opened,
     /// Name beneath the parent's source end.
     pub(crate) source_name: OsString,
     /// Name beneath the parent's sink end.

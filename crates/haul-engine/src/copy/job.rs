@@ -1,5 +1,6 @@
 //! One copy job: its workers, what they share, and how they walk.
 
+use super::descriptors::{Descriptors, Opened, SourceEnd};
 use super::directory::Directory;
 use super::entry::{self, Entry, Memory};
 use super::error::CopyError;
@@ -12,6 +13,7 @@ use super::settle;
 use crate::pool::{Pool, Turn};
 use haul_model::limits;
 use haul_sys::dir::{DirEntry, DirReader};
+use haul_sys::process;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::sync::atomic::AtomicBool;
@@ -34,6 +36,8 @@ pub(crate) struct Job<'a> {
     pub(crate) report: &'a dyn Report,
     pub(crate) tally: &'a Tally,
     pub(crate) pool: Pool<'a, Walk, Arc<SharedFile>>,
+    /// Which directories are open.
+    pub(crate) descriptors: Descriptors,
     /// What was met and made so far, where rules need it.
     pub(crate) memory: Memory,
     /// What is known of the sinks' file systems at close.
@@ -49,7 +53,7 @@ pub(crate) enum Walk {
     /// A directory that was made at the sink and is still to be opened.
     Enter(Box<entry::NewDirectory>),
     /// A directory half read.
-    Read(Arc<Directory>, DirReader),
+    Read(Opened, DirReader<SourceEnd>),
     /// Entries of a directory that a worker read and somebody else may take.
     Batch(Arc<Directory>, Vec<DirEntry>),
 }
@@ -61,18 +65,21 @@ const ENTRIES_PER_READ: usize = 8 * limits::ENTRIES_PER_BATCH;
 /// Copies what `settings` say. Everything that goes wrong is told to `report`; `tally` can be read meanwhile;
 /// when `stop` turns true the job ends soon, in a state that can be gone on from.
 pub fn copy(settings: &CopySettings, report: &dyn Report, tally: &Tally, stop: &AtomicBool) -> Outcome {
+    let open_files = process::open_file_limit();
+    let most_workers = operands::most_workers(settings, open_files);
     let job = Job {
         settings,
         report,
         tally,
         pool: Pool::new(stop),
+        descriptors: Descriptors::new(most_workers, open_files),
         memory: Memory::default(),
         closing: settle::Closing::default(),
         cut_off: Mutex::new(Vec::new()),
     };
     if let Some(walk) = operands::begin(&job) {
         job.pool.offer_walk(Walk::Operands(walk));
-        let workers = operands::workers(&job);
+        let workers = operands::workers(&job, most_workers);
         job.pool.run(workers, || Lane::new(&job), |lane, turn| take_turn(&job, lane, turn));
     }
     Outcome {
@@ -91,39 +98,66 @@ fn take_turn(job: &Job<'_>, lane: &mut Lane, turn: Turn<Walk, Arc<SharedFile>>) 
                 read(job, lane, directory, reader);
             }
         }
-        Turn::Walk(Walk::Read(directory, reader)) => read(job, lane, directory, reader),
-        Turn::Walk(Walk::Batch(directory, entries)) => take_entries(job, lane, &directory, entries.into()),
+        Turn::Walk(Walk::Read(directory, reader)) => {
+            job.descriptors.go_on_reading();
+            read(job, lane, directory, reader);
+        }
+        Turn::Walk(Walk::Batch(directory, entries)) => match job.descriptors.open(&directory) {
+            Ok(directory) => take_entries(job, lane, &directory, entries.into()),
+            Err(error) => {
+                job.fail(&error);
+                (0..entries.len()).for_each(|_| give_up_entry(job, &directory));
+            }
+        },
     }
 }
 
-/// Reads some entries, leaves the rest of the directory and all but a first batch to others, and takes that.
-fn read(job: &Job<'_>, lane: &mut Lane, directory: Arc<Directory>, mut reader: DirReader) {
-    let mut entries = Vec::with_capacity(limits::ENTRIES_PER_BATCH);
-    let more = reader.read_batch(ENTRIES_PER_READ, &mut entries).unwrap_or_else(|source| {
-        let path = directory.source_path();
-        job.fail(&CopyError::Cannot { action: "access", path, source });
-        false
-    });
-    directory.expect(entries.len());
-    job.tally.expect(entries.len());
-    if more {
-        job.pool.offer_walk(Walk::Read(Arc::clone(&directory), reader));
-    } else {
-        drop(reader);
-        entry::met(job);
-    }
-    entries.sort_unstable_by_key(|entry| entry.ino);
-    while entries.len() > limits::ENTRIES_PER_BATCH {
-        let later = entries.split_off(entries.len() - limits::ENTRIES_PER_BATCH);
-        job.pool.offer_walk(Walk::Batch(Arc::clone(&directory), later));
-    }
-    take_entries(job, lane, &directory, entries.into());
-    if !more {
-        settle::leave(job, &directory);
+/// An entry whose directory can't be reached any more.
+fn give_up_entry(job: &Job<'_>, directory: &Arc<Directory>) {
+    entry::met(job);
+    settle::leave(job, directory);
+}
+
+/// Reads some entries, leaves the rest of the directory and all but a first batch to others, and takes that. Where too
+/// many directories wait half read, this one is read to its end.
+fn read(job: &Job<'_>, lane: &mut Lane, directory: Opened, mut reader: DirReader<SourceEnd>) {
+    loop {
+        let mut entries = Vec::with_capacity(limits::ENTRIES_PER_BATCH);
+        let more = reader.read_batch(ENTRIES_PER_READ, &mut entries).unwrap_or_else(|source| {
+            let path = directory.source_path();
+            job.fail(&CopyError::Cannot { action: "access", path, source });
+            false
+        });
+        directory.expect(entries.len());
+        job.tally.expect(entries.len());
+        entries.sort_unstable_by_key(|entry| entry.ino);
+        if more && !job.descriptors.leave_half_read() {
+            // What is left to others waits in memory, and there may be any number of entries still to come.
+            take_entries(job, lane, &directory, entries.into());
+            if job.pool.stopping() {
+                return;
+            }
+            continue;
+        }
+        if more {
+            job.pool.offer_walk(Walk::Read(directory.clone(), reader));
+        } else {
+            drop(reader);
+            entry::met(job);
+        }
+        while entries.len() > limits::ENTRIES_PER_BATCH {
+            let later = entries.split_off(entries.len() - limits::ENTRIES_PER_BATCH);
+            job.pool.offer_walk(Walk::Batch(Arc::clone(&directory), later));
+        }
+        take_entries(job, lane, &directory, entries.into());
+        if !more {
+            settle::leave(job, &directory);
+        }
+        return;
     }
 }
 
-fn take_entries(job: &Job<'_>, lane: &mut Lane, directory: &Arc<Directory>, entries: VecDeque<DirEntry>) {
+fn take_entries(job: &Job<'_>, lane: &mut Lane, directory: &Opened, entries: VecDeque<DirEntry>) {
     lane.hold(entries);
     while let Some(next) = lane.next_entry() {
         if job.pool.stopping() {

@@ -3,8 +3,9 @@
 //! The order matters: a change of owner clears set-id bits and capabilities, so attributes and mode follow it;
 //! and a sink that carries its source's time is taken for a finished one, so the time comes when all else is set.
 
+use super::descriptors::Opened;
 use super::directory::Directory;
-use super::entry::{DirectoryFacts, DirectorySettle, Entry};
+use super::entry::{self, DirectoryFacts, DirectorySettle, Entry};
 use super::error::CopyError;
 use super::file::FileMove;
 use super::job::Job;
@@ -15,6 +16,7 @@ use haul_sys::metadata::{self as sys, AclError, Place, Times, XattrSide};
 use haul_sys::{FileKind, Stat, Timespec, process};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -60,7 +62,7 @@ pub(crate) fn settle_file(job: &Job<'_>, file: &FileMove) -> Result<(), CopyErro
     let keeper = Keeper {
         job,
         source: (Place::file(&file.source), &file.source_stat),
-        sink: (Place::file(&file.sink), file.sink_path()),
+        sink: (Place::file(&file.sink), &|| file.sink_path()),
         before: settle.before.as_ref(),
         kind: FileKind::Regular,
     };
@@ -85,30 +87,69 @@ fn now() -> Times {
     Times { atime: None, mtime: Some(Timespec { sec, nsec: since.subsec_nanos() }) }
 }
 
-/// Sets on a directory what is to be kept, now that all beneath it is through.
-pub(crate) fn settle_directory(job: &Job<'_>, directory: &Directory) {
+/// Sets on a directory what is to be kept, now that all beneath it is through. `opened` is the directory, and `above`
+/// the one it is in, as far as they can be reached.
+pub(crate) fn settle_directory(
+    job: &Job<'_>,
+    directory: &Directory,
+    opened: Result<Opened, CopyError>,
+    above: Option<&Opened>,
+) {
     match &directory.settle {
         DirectorySettle::Nothing => {}
-        DirectorySettle::Operand(operand) => {
-            operands::end(job, directory, operand);
-        }
+        DirectorySettle::Operand(operand) => operands::end(job, opened, operand),
         DirectorySettle::Copied(facts) => {
-            let name = name_of(&facts.sink_name);
-            let sink = match &directory.parent {
-                Some(parent) if facts.set_by_name => Place::Name(parent.sink(), &name),
-                _ => Place::File(directory.sink()),
+            let kept = match opened {
+                _ if !keeps_of_directory(job, facts) => return,
+                Ok(opened) => keep_open_directory(job, &opened, above, facts),
+                Err(error) => Err(error),
             };
-            let places = (Place::File(directory.source()), sink);
-            keep_directory(job, places, directory.sink_path(), facts);
+            if let Err(error) = kept {
+                job.fail(&error);
+            }
         }
     }
 }
 
+fn keep_open_directory(
+    job: &Job<'_>,
+    opened: &Opened,
+    above: Option<&Opened>,
+    facts: &DirectoryFacts,
+) -> Result<(), CopyError> {
+    let (name, reached);
+    let sink = match &opened.parent {
+        Some(parent) if facts.set_by_name => {
+            name = name_of(&facts.sink_name);
+            reached = match above {
+                Some(above) => above.clone(),
+                None => job.descriptors.open(parent)?,
+            };
+            Place::Name(reached.sink(), &name)
+        }
+        _ => Place::File(opened.sink()),
+    };
+    let places = (Place::File(opened.source()), sink);
+    keep_directory(job, places, &|| opened.sink_path(), facts)
+}
+
 /// As [`settle_directory`], for one that could not be opened or was not to be.
-pub(crate) fn settle_unread(job: &Job<'_>, parent: &Directory, source_name: &OsStr, facts: &DirectoryFacts) {
+pub(crate) fn settle_unread(job: &Job<'_>, parent: &Opened, source_name: &OsStr, facts: &DirectoryFacts) {
+    if !keeps_of_directory(job, facts) {
+        return;
+    }
     let (from, to) = (name_of(source_name), name_of(&facts.sink_name));
-    let places = (Place::Name(parent.source(), &from), Place::Name(parent.sink(), &to));
-    keep_directory(job, places, parent.sink_path_of(&facts.sink_name), facts);
+    let sink = match entry::open_sink(parent, facts) {
+        Ok(sink) => Some(sink),
+        // What can't be opened has its name alone.
+        Err(CopyError::Cannot { .. }) => None,
+        Err(error) => return job.fail(&error),
+    };
+    let sink = sink.as_ref().filter(|_| !facts.set_by_name).map(|sink| Place::File(sink.as_fd()));
+    let places = (Place::Name(parent.source(), &from), sink.unwrap_or(Place::Name(parent.sink(), &to)));
+    if let Err(error) = keep_directory(job, places, &|| parent.sink_path_of(&facts.sink_name), facts) {
+        job.fail(&error);
+    }
 }
 
 /// Sets on a link, a pipe or a device what is to be kept. `before` is what stood there and was written into.
@@ -126,7 +167,7 @@ pub(crate) fn settle_name(
     let keeper = Keeper {
         job,
         source: (Place::Name(entry.parent.source(), &from), source),
-        sink: (Place::Name(entry.parent.sink(), &to), entry.sink_path()),
+        sink: (Place::Name(entry.parent.sink(), &to), &|| entry.sink_path()),
         before,
         kind: if sink_is_link { FileKind::Symlink } else { source.kind },
     };
@@ -147,7 +188,12 @@ pub(crate) fn owner_failed(job: &Job<'_>, path: OsString, source: io::Error) -> 
     true
 }
 
-fn keep_directory(job: &Job<'_>, places: (Place<'_>, Place<'_>), path: OsString, facts: &DirectoryFacts) {
+fn keep_directory(
+    job: &Job<'_>,
+    places: (Place<'_>, Place<'_>),
+    path: PathOf<'_>,
+    facts: &DirectoryFacts,
+) -> Result<(), CopyError> {
     let keeper = Keeper {
         job,
         source: (places.0, &facts.source),
@@ -155,12 +201,20 @@ fn keep_directory(job: &Job<'_>, places: (Place<'_>, Place<'_>), path: OsString,
         before: Some(&facts.sink).filter(|_| !facts.is_new),
         kind: FileKind::Directory,
     };
+    keeper.keep(new_mode_of_directory(facts))
+}
+
+/// Whether anything is set on a directory at its end.
+fn keeps_of_directory(job: &Job<'_>, facts: &DirectoryFacts) -> bool {
+    keeps_anything(&job.settings.rules) || new_mode_of_directory(facts).is_some()
+}
+
+/// The mode of a new directory whose source's is not kept, where it has another so far.
+fn new_mode_of_directory(facts: &DirectoryFacts) -> Option<u32> {
     let made = facts.sink.mode;
     let missing = facts.omitted & !process::umask();
     let differs = facts.is_new && (made & 0o700 != 0o700 || missing & !made != 0);
-    if let Err(error) = keeper.keep(differs.then_some(made | missing)) {
-        job.fail(&error);
-    }
+    differs.then_some(made | missing)
 }
 
 fn keeps_anything(rules: &CopyRules) -> bool {
@@ -173,11 +227,14 @@ fn name_of(name: &OsStr) -> CString {
     CString::new(name.as_bytes()).unwrap_or_default()
 }
 
+/// Builds a path for a message.
+type PathOf<'a> = &'a dyn Fn() -> OsString;
+
 /// One entry's metadata, from its source to its sink.
 struct Keeper<'a, 'j> {
     job: &'a Job<'j>,
     source: (Place<'a>, &'a Stat),
-    sink: (Place<'a>, OsString),
+    sink: (Place<'a>, PathOf<'a>),
     /// What stood at the sink and was written into; `None` for a new one.
     before: Option<&'a Stat>,
     kind: FileKind,
@@ -203,7 +260,7 @@ impl Keeper<'_, '_> {
         }
         if keep.timestamps {
             set_times(self.sink.0, self.source.1).map_err(|source| {
-                let path = self.sink.1.clone();
+                let path = (self.sink.1)();
                 CopyError::Failed { doing: "preserving times for", path, source }
             })?;
         }
@@ -233,7 +290,7 @@ impl Keeper<'_, '_> {
             // The group alone may be this user's to give.
             let _ = set_owner(self.sink.0, None, Some(source.gid));
         }
-        if owner_failed(self.job, self.sink.1.clone(), error) { Err(Told) } else { Ok(false) }
+        if owner_failed(self.job, (self.sink.1)(), error) { Err(Told) } else { Ok(false) }
     }
 
     /// The new owner must not find permissions that were meant for the old one's file.
@@ -243,7 +300,7 @@ impl Keeper<'_, '_> {
         };
         let expected = matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput);
         if !expected || process::effective_user() == 0 {
-            let path = self.sink.1.clone();
+            let path = (self.sink.1)();
             self.job.fail(&CopyError::Failed { doing: "clearing permissions for", path, source });
         }
         Err(Told)
@@ -269,12 +326,12 @@ impl Keeper<'_, '_> {
             (mode, "preserving permissions for")
         };
         if let Some(Err(source)) = mode.map(|mode| set_mode(self.sink.0, mode)) {
-            self.job.fail(&CopyError::Failed { doing, path: self.sink.1.clone(), source });
+            self.job.fail(&CopyError::Failed { doing, path: (self.sink.1)(), source });
         }
     }
 
     fn tell_acl(&self, error: AclError) {
-        let path = self.sink.1.clone();
+        let path = (self.sink.1)();
         let source = match error {
             AclError::Read(source) | AclError::Write(source) | AclError::Mode(source) => source,
         };
@@ -293,7 +350,7 @@ impl Keeper<'_, '_> {
         let failures = match sys::copy_xattrs(self.source.0, self.sink.0, is_copied) {
             Ok(failures) => failures,
             Err(source) => {
-                let path = self.sink.1.clone();
+                let path = (self.sink.1)();
                 self.tell(
                     &CopyError::Failed { doing: "listing attributes of", path, source },
                     keep.require_xattr,
@@ -306,7 +363,7 @@ impl Keeper<'_, '_> {
             if unsupported && !tells_all {
                 continue;
             }
-            let (path, source) = (self.sink.1.clone(), failure.source);
+            let (path, source) = ((self.sink.1)(), failure.source);
             let name = OsStr::from_bytes(failure.name.as_bytes()).to_owned();
             let error = match failure.side {
                 XattrSide::Destination if unsupported => {

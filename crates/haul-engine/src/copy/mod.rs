@@ -6,6 +6,7 @@
 mod backup;
 mod counter;
 mod deliver;
+mod descriptors;
 mod digesting;
 mod directory;
 mod entry;

@@ -8,14 +8,15 @@ pub(crate) use lines::SinksUnderWay;
 pub(crate) use parents::MadeParent;
 
 use super::backup::{self, last_component};
-use super::directory::Directory;
-use super::entry::{self, DirectorySettle, Entry, Operand, OperandNames, OperandSettle, Ranges};
+use super::descriptors::Opened;
+use super::entry::{self, Entry, Operand, OperandNames, OperandSettle, Ranges};
 use super::error::{CopyError, Refusal};
 use super::job::{Job, Walk};
 use super::links::Identity;
 use super::pipeline::Lane;
 use super::settings::{Batch, BatchItem, CopySettings, Existing, Operands};
 use super::settle;
+use haul_model::limits;
 use haul_sys::dir::open_place_at;
 use haul_sys::{CWD, FileKind, Follow, Stat, stat};
 use std::collections::HashSet;
@@ -37,7 +38,7 @@ pub(crate) enum OperandWalk {
 /// The operands not yet taken.
 #[derive(Debug)]
 pub(crate) struct Rows {
-    target: Arc<Directory>,
+    target: Opened,
     next: usize,
     /// A line of a batch that was read and had to wait.
     read: Option<Box<BatchItem>>,
@@ -54,14 +55,14 @@ pub(crate) fn begin(job: &Job<'_>) -> Option<OperandWalk> {
     let sinks_collide = sinks_collide(settings);
     let target = match &settings.operands {
         Operands::IntoDirectory { directory, .. } => match open_place_at(CWD, &**directory, Follow::Yes) {
-            Ok(fd) => Directory::target(Some(fd), directory.clone()),
+            Ok(fd) => Opened::target(Some(fd), directory.clone()),
             Err(source) => {
                 let path = directory.clone();
                 job.fail(&CopyError::Failed { doing: "target directory", path, source });
                 return None;
             }
         },
-        Operands::Onto { .. } | Operands::Batch(_) => Directory::target(None, OsString::new()),
+        Operands::Onto { .. } | Operands::Batch(_) => Opened::target(None, OsString::new()),
     };
     let sink_is_missing = match &settings.operands {
         Operands::Onto { sink, .. } => is_missing(stat::stat_at(CWD, &**sink, Follow::Yes)),
@@ -79,11 +80,12 @@ pub(crate) fn begin(job: &Job<'_>) -> Option<OperandWalk> {
     (count(settings) != Some(0)).then_some(OperandWalk::Rows(rows))
 }
 
-/// How many workers the job can have. Questions are asked one at a time, in order; where copies become sources in
-/// their turn, none is to be read while it is written; and a single small file is copied sooner than threads start.
-pub(crate) fn workers(job: &Job<'_>) -> usize {
+/// How many workers the job can have, of `most`. Questions are asked one at a time, in order; where copies become
+/// sources in their turn, none is to be read while it is written; and a single small file is copied sooner than threads
+/// start.
+pub(crate) fn workers(job: &Job<'_>, most: usize) -> usize {
     let one = job.memory.one_worker.load(Ordering::Relaxed) || is_one_small_file(job.settings);
-    if one { 1 } else { job.settings.moving.workers }
+    if one { 1 } else { most }
 }
 
 /// Whether all there is to do is one file of one object.
@@ -95,6 +97,13 @@ fn is_one_small_file(settings: &CopySettings) -> bool {
     };
     stat::stat_at(CWD, &**source, Follow::Yes)
         .is_ok_and(|found| found.kind == FileKind::Regular && found.size <= settings.moving.object.bytes())
+}
+
+/// As many workers as are asked for, or as can have the files they need open at once in half of what the process may.
+pub(crate) fn most_workers(settings: &CopySettings, open_files: u64) -> usize {
+    let for_workers = open_files.saturating_sub(limits::OPEN_FILES_OF_THE_PROCESS) / 2;
+    let most = usize::try_from(for_workers / limits::OPEN_FILES_OF_A_WORKER).unwrap_or(usize::MAX);
+    settings.moving.workers.min(most.max(1))
 }
 
 /// Takes the next operand or part.
@@ -112,7 +121,7 @@ fn take_row(job: &Job<'_>, lane: &mut Lane, mut rows: Rows) {
     let index = rows.next;
     rows.next += 1;
     let is_last = count(job.settings).is_some_and(|count| rows.next >= count);
-    let target = Arc::clone(&rows.target);
+    let target = rows.target.clone();
     let (sinks_collide, sink_is_missing) = (rows.sinks_collide, rows.sink_is_missing);
     let looked_at = look(job, &taken);
     note_into_itself(job, &taken, looked_at.as_ref());
@@ -144,7 +153,7 @@ fn take_row(job: &Job<'_>, lane: &mut Lane, mut rows: Rows) {
     let ranges = taken.has_several_ranges().then(Arc::<Ranges>::default);
     let next = later_parts(&taken, ranges.as_ref(), (&names, &target), waiting);
     let settle = OperandSettle { names, parents: above.directories, next: Mutex::new(next) };
-    let parent = Directory::operand(&target, DirectorySettle::Operand(settle));
+    let parent = Opened::operand(&target, settle);
     if failed || was_named_before(job, &taken, looked_at.as_ref()) {
         entry::met(job);
         return settle::leave(job, &parent);
@@ -157,8 +166,11 @@ fn take_row(job: &Job<'_>, lane: &mut Lane, mut rows: Rows) {
 }
 
 /// One operand is through: the directories above it get what is kept of theirs, and who waited goes on.
-pub(crate) fn end(job: &Job<'_>, directory: &Directory, operand: &OperandSettle) {
-    parents::protect_parents(job, directory, &operand.parents);
+pub(crate) fn end(job: &Job<'_>, opened: Result<Opened, CopyError>, operand: &OperandSettle) {
+    match opened {
+        Ok(place) => parents::protect_parents(job, &place, &operand.parents),
+        Err(error) => job.fail(&error),
+    }
     let next = operand.next.lock().unwrap_or_else(PoisonError::into_inner).take();
     if !matches!(next, Some(OperandWalk::Parts(_))) {
         lines_end(job, operand.names.index);
@@ -180,7 +192,7 @@ fn offer(job: &Job<'_>, walk: Option<OperandWalk>) {
 fn later_parts(
     taken: &Placed,
     ranges: Option<&Arc<Ranges>>,
-    (names, target): (&Arc<OperandNames>, &Arc<Directory>),
+    (names, target): (&Arc<OperandNames>, &Opened),
     after: Option<OperandWalk>,
 ) -> Option<OperandWalk> {
     let (Some(ranges), Some(item)) = (ranges, &taken.item) else { return after };
@@ -189,7 +201,7 @@ fn later_parts(
         next: 1,
         ranges: Arc::clone(ranges),
         names: Arc::clone(names),
-        target: Arc::clone(target),
+        target: target.clone(),
         after: after.map(Box::new),
     })))
 }
@@ -271,7 +283,7 @@ fn sinks_collide(settings: &CopySettings) -> bool {
 }
 
 /// Whether the copy goes into what is copied: each operand then finds what those before it left, as with cp.
-fn target_is_in_a_source(settings: &CopySettings, target: &Directory) -> bool {
+fn target_is_in_a_source(settings: &CopySettings, target: &Opened) -> bool {
     let (sources, place) = match &settings.operands {
         Operands::IntoDirectory { sources, .. } => (&sources[..], &b"."[..]),
         Operands::Onto { source, sink } => (std::slice::from_ref(source), backup::split(sink.as_bytes()).0),
@@ -293,14 +305,14 @@ fn note_into_itself(job: &Job<'_>, taken: &Placed, looked_at: Option<&Stat>) {
         return;
     }
     let (place, _) = backup::split(taken.sink.as_bytes());
-    let above = above(&Directory::target(None, OsString::new()), OsStr::from_bytes(place));
+    let above = above(&Opened::target(None, OsString::new()), OsStr::from_bytes(place));
     if looked_at.is_some_and(|source| above.contains(&source.identity())) {
         job.memory.into_itself.store(true, Ordering::Relaxed);
     }
 }
 
 /// A directory and all above it.
-fn above(target: &Directory, place: &OsStr) -> HashSet<Identity> {
+fn above(target: &Opened, place: &OsStr) -> HashSet<Identity> {
     let mut above = HashSet::new();
     let mut path = place.to_owned();
     while let Ok(place) = stat::stat_at(target.sink(), &*path, Follow::Yes) {
@@ -358,11 +370,7 @@ fn read_line(job: &Job<'_>, lines: &Batch) -> Option<BatchItem> {
 impl Rows {
     /// These rows, with a line that was read and has to wait.
     fn waiting(&self, item: &BatchItem) -> OperandWalk {
-        OperandWalk::Rows(Rows {
-            target: Arc::clone(&self.target),
-            read: Some(Box::new(item.clone())),
-            ..*self
-        })
+        OperandWalk::Rows(Rows { target: self.target.clone(), read: Some(Box::new(item.clone())), ..*self })
     }
 }
 

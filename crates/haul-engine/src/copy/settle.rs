@@ -136,8 +136,13 @@ pub(crate) fn unfinished(source: &Stat) -> Times {
 /// One thing beneath a directory is through; settles the directory if it was the last, and so on upward.
 pub(crate) fn leave(job: &Job<'_>, directory: &Arc<Directory>) {
     let mut current = directory;
+    // What is open beneath a directory opens it in one step.
+    let mut above = None;
     while current.one_is_through() {
-        metadata::settle_directory(job, current);
+        let opened = above.take().map_or_else(|| job.descriptors.open(current), Ok);
+        // Before the directory gets its mode, which may close the way up.
+        above = opened.as_ref().ok().and_then(|opened| job.descriptors.open_above(opened));
+        metadata::settle_directory(job, current, opened, above.as_ref());
         match &current.parent {
             Some(parent) => current = parent,
             None => return,

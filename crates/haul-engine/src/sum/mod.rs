@@ -11,6 +11,7 @@
 mod beside;
 mod buffer;
 mod counters;
+mod descent;
 mod job;
 mod lanes;
 mod order;

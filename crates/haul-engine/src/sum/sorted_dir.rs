@@ -3,8 +3,8 @@
 //! The directory is read several times if it is large: each pass keeps the smallest names behind those already
 //! handed out, as many as fit the budget.
 
-use haul_sys::dir::{DirReader, open_dir_at};
-use haul_sys::{FileKind, Follow};
+use haul_sys::dir::{DirReader, is_still, rewind};
+use haul_sys::{FileKind, Stat};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,13 +14,18 @@ use std::sync::Arc;
 /// usual length; a larger directory is read once more for each of that many.
 const NAMES_BYTES: usize = 8 << 20;
 
+/// A call on a descriptor that is not open.
+const EBADF: i32 = 9;
+
 /// Entries asked of the directory at a time.
 const BATCH: usize = 512;
 
-/// The names of one directory, handed out in the order of their bytes.
+/// The names of one directory, handed out in the order of their bytes. It can be closed meanwhile.
 #[derive(Debug)]
 pub(super) struct SortedDir {
-    fd: Arc<OwnedFd>,
+    fd: Option<Arc<OwnedFd>>,
+    /// The directory as it was opened first.
+    facts: Stat,
     names: Names,
     /// Where in `names` the next one is.
     at: usize,
@@ -36,28 +41,62 @@ pub(super) struct Name {
 }
 
 impl SortedDir {
-    /// Reads the directory's first names.
-    pub(super) fn read(fd: OwnedFd) -> io::Result<SortedDir> {
-        SortedDir::with_budget(fd, NAMES_BYTES)
+    /// Reads the first names of a directory that was looked at.
+    pub(super) fn read(fd: OwnedFd, facts: Stat) -> io::Result<SortedDir> {
+        SortedDir::with_budget(fd, facts, NAMES_BYTES)
     }
 
-    fn with_budget(fd: OwnedFd, budget: usize) -> io::Result<SortedDir> {
+    fn with_budget(fd: OwnedFd, facts: Stat, budget: usize) -> io::Result<SortedDir> {
         let names = Names { budget, ..Names::default() };
-        let mut dir = SortedDir { fd: Arc::new(fd), names, at: 0, more: true };
-        dir.pass(None)?;
+        let mut dir = SortedDir { fd: None, facts, names, at: 0, more: true };
+        let fd = Arc::new(fd);
+        dir.pass(&fd, None)?;
+        dir.fd = Some(fd);
         Ok(dir)
     }
 
-    /// The directory itself, to open its entries.
-    pub(super) fn fd(&self) -> &Arc<OwnedFd> {
-        &self.fd
+    /// The directory itself, to open its entries; `None` while it is closed.
+    pub(super) fn fd(&self) -> Option<&Arc<OwnedFd>> {
+        self.fd.as_ref()
     }
 
-    /// The next name.
+    /// What was seen when it was opened first.
+    pub(super) fn facts(&self) -> &Stat {
+        &self.facts
+    }
+
+    /// Closes the directory; its names stay. Files that are still to be opened in it hold it open by themselves.
+    pub(super) fn close(&mut self) {
+        self.fd = None;
+    }
+
+    /// Takes the directory as it was opened once more, unless it is another one by now.
+    ///
+    /// # Errors
+    /// It is another one, or can't be looked at.
+    pub(super) fn reopen(&mut self, fd: OwnedFd) -> io::Result<()> {
+        if !is_still(&fd, &self.facts)? {
+            return Err(io::Error::other("replaced by another directory while it was read"));
+        }
+        self.fd = Some(Arc::new(fd));
+        Ok(())
+    }
+
+    /// Whether all names were handed out, so that nothing of the directory is needed any more.
+    pub(super) fn is_through(&self) -> bool {
+        self.at == self.names.places.len() && !self.more
+    }
+
+    /// The next name. The directory must be open.
+    ///
+    /// # Errors
+    /// It can't be read; `EBADF` while it is closed.
     pub(super) fn next(&mut self) -> io::Result<Option<Name>> {
         if self.at == self.names.places.len() && self.more {
             let last = self.at.checked_sub(1).map(|at| self.names.bytes_at(at).to_vec());
-            self.pass(last.as_deref())?;
+            let fd = self.fd.clone().ok_or_else(|| io::Error::from_raw_os_error(EBADF))?;
+            rewind(&fd)?;
+            self.pass(&fd, last.as_deref())?;
         }
         let found = (self.at < self.names.places.len()).then(|| self.names.name_at(self.at));
         self.at += usize::from(found.is_some());
@@ -65,11 +104,10 @@ impl SortedDir {
     }
 
     /// Reads the whole directory and keeps the smallest names behind `last`.
-    fn pass(&mut self, last: Option<&[u8]>) -> io::Result<()> {
+    fn pass(&mut self, fd: &OwnedFd, last: Option<&[u8]>) -> io::Result<()> {
         self.names.clear();
         (self.at, self.more) = (0, false);
-        // A descriptor of its own, so that each pass begins at the directory's start.
-        let mut reader = DirReader::new(open_dir_at(&self.fd, c".", Follow::No)?);
+        let mut reader = DirReader::new(fd);
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             let go_on = reader.read_batch(BATCH, &mut batch)?;
@@ -163,7 +201,8 @@ fn slice<'a>(bytes: &'a [u8], place: &Place) -> &'a [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_sys::dir::CWD;
+    use haul_sys::dir::{CWD, open_dir_at};
+    use haul_sys::{Follow, stat};
     use proptest::prelude::*;
     use std::os::unix::ffi::OsStrExt;
 
@@ -176,7 +215,8 @@ mod tests {
                 std::fs::write(dir.path().join(name), "").unwrap();
             }
             let fd = open_dir_at(CWD, dir.path(), Follow::Yes).unwrap();
-            let mut sorted = SortedDir::with_budget(fd, budget).unwrap();
+            let facts = stat::stat_fd(&fd).unwrap();
+            let mut sorted = SortedDir::with_budget(fd, facts, budget).unwrap();
             let mut found = Vec::new();
             while let Some(entry) = sorted.next().unwrap() {
                 found.push(std::ffi::OsStr::from_bytes(entry.name.to_bytes()).to_str().unwrap().to_owned());

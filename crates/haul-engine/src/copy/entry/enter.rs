@@ -1,14 +1,15 @@
 //! Directories: what is known of them while they are filled, and how they are opened.
 
-use crate::copy::directory::{Directory, SinkEnd};
+use crate::copy::descriptors::{Opened, SourceEnd};
+use crate::copy::directory::Directory;
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::job::Job;
 use crate::copy::links::Identity;
 use crate::copy::operands::{MadeParent, OperandWalk};
 use crate::copy::{metadata, settle};
-use haul_sys::dir::{DirReader, open_dir_at, open_place_at};
-use haul_sys::{Follow, Stat, stat};
-use std::ffi::OsString;
+use haul_sys::dir::{DirReader, is_still, open_dir_at, open_place_at};
+use haul_sys::{Follow, Stat};
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -52,6 +53,8 @@ pub(crate) struct OperandSettle {
 pub(crate) struct DirectoryFacts {
     pub(crate) names: Arc<OperandNames>,
     pub(crate) source: Stat,
+    /// Whether a link may lead to the source.
+    pub(crate) follow: Follow,
     /// A new one as it was made, before its owner got all rights; an old one as it was found.
     pub(crate) sink: Stat,
     pub(crate) sink_name: OsString,
@@ -62,12 +65,20 @@ pub(crate) struct DirectoryFacts {
     pub(crate) set_by_name: bool,
 }
 
+/// What is known of the sink end of a directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SinkEnd {
+    /// This job made it.
+    pub(crate) is_new: bool,
+    /// Its device number.
+    pub(crate) dev: u64,
+}
+
 /// A directory that stands at the sink, not yet opened.
 #[derive(Debug)]
 pub(crate) struct NewDirectory {
     pub(super) parent: Arc<Directory>,
     pub(super) source_name: OsString,
-    pub(super) follow: Follow,
     /// What it holds is copied; not so for other file systems with `-x`.
     pub(super) is_entered: bool,
     pub(super) facts: DirectoryFacts,
@@ -100,52 +111,96 @@ pub(super) fn is_within(identity: Identity, place: &Directory) -> bool {
     })
 }
 
+/// A directory and what reads its source.
+pub(crate) type Reading = (Opened, DirReader<SourceEnd>);
+
 /// Opens a directory at both ends. Where that fails, or where it is not to be entered, it is settled at once.
-pub(crate) fn enter(job: &Job<'_>, mut new: NewDirectory) -> Option<(Arc<Directory>, DirReader)> {
+pub(crate) fn enter(job: &Job<'_>, new: NewDirectory) -> Option<Reading> {
+    let parent = match job.descriptors.open(&new.parent) {
+        Ok(parent) => parent,
+        Err(error) => {
+            job.fail(&error);
+            super::met(job);
+            settle::leave(job, &new.parent);
+            return None;
+        }
+    };
     if !new.is_entered {
-        return settle_unread(job, &new);
+        return settle_unread(job, &parent, &new);
     }
-    match open_ends(&mut new) {
-        Ok((source, sink, reader)) => {
-            let sink_end = SinkEnd { is_new: new.facts.is_new, dev: new.facts.sink.dev };
-            let settle = DirectorySettle::Copied(Box::new(new.facts));
-            let directory = Directory::open(new.parent, (source, sink), new.source_name, sink_end, settle);
-            Some((directory, DirReader::new(reader)))
+    let mut facts = new.facts;
+    let ends = open_source(&parent, &new.source_name, &facts)
+        .and_then(|source| Ok((source, open_new_sink(&parent, &mut facts)?)));
+    match ends {
+        Ok(ends) => {
+            let directory = job.descriptors.enter(new.parent, ends, new.source_name, facts);
+            let reader = DirReader::new(directory.source_end());
+            Some((directory, reader))
         }
         Err(error) => {
             job.fail(&error);
-            settle_unread(job, &new)
+            if matches!(error, CopyError::Refused(_)) {
+                // Whatever stands there is not this job's to change.
+                super::met(job);
+                settle::leave(job, &parent);
+                return None;
+            }
+            settle_unread(job, &parent, &NewDirectory { facts, ..new })
         }
     }
 }
 
-fn open_ends(new: &mut NewDirectory) -> Result<(OwnedFd, OwnedFd, OwnedFd), CopyError> {
-    let source_path = || new.parent.source_path_of(&new.source_name);
-    let unreadable = |source| CopyError::Cannot { action: "access", path: source_path(), source };
-    let source = open_dir_at(new.parent.source(), &*new.source_name, new.follow).map_err(unreadable)?;
-    let found = stat::stat_fd(&source).map_err(unreadable)?;
-    if found.identity() != new.facts.source.identity() {
-        return Err(Refusal::Replaced(source_path()).into());
-    }
-    let reader = source.try_clone().map_err(unreadable)?;
-    let (dir, name) = (new.parent.sink(), &*new.facts.sink_name);
-    let sink = match open_dir_at(dir, name, Follow::No) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            new.facts.set_by_name = true;
-            open_place_at(dir, name, Follow::No)
+/// Opens a directory's source, if it is still the one that was met.
+///
+/// # Errors
+/// It can't be opened, or is another one now.
+pub(crate) fn open_source(
+    above: &Opened,
+    name: &OsStr,
+    facts: &DirectoryFacts,
+) -> Result<OwnedFd, CopyError> {
+    let path = || above.source_path_of(name);
+    let opened = open_dir_at(above.source(), name, facts.follow);
+    still_the_one(opened, &facts.source).map_err(|error| refused(error, path()))
+}
+
+/// Opens a directory's sink, if it is still the one that was made or found.
+///
+/// # Errors
+/// It can't be opened, or is another one now: nothing is to be written there.
+pub(crate) fn open_sink(above: &Opened, facts: &DirectoryFacts) -> Result<OwnedFd, CopyError> {
+    let open = if facts.set_by_name { open_place_at } else { open_dir_at };
+    let opened = open(above.sink(), facts.sink_name.as_os_str(), Follow::No);
+    still_the_one(opened, &facts.sink).map_err(|error| refused(error, above.sink_path_of(&facts.sink_name)))
+}
+
+/// As [`open_sink`], for the first time: notes where this user may make names in it and not read it.
+fn open_new_sink(above: &Opened, facts: &mut DirectoryFacts) -> Result<OwnedFd, CopyError> {
+    match open_sink(above, facts) {
+        Err(CopyError::Cannot { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+            facts.set_by_name = true;
+            open_sink(above, facts)
         }
         opened => opened,
-    };
-    let sink = sink.map_err(|source| {
-        let path = new.parent.sink_path_of(name);
-        CopyError::Cannot { action: "access", path, source }
-    })?;
-    Ok((source, sink, reader))
+    }
 }
 
-fn settle_unread(job: &Job<'_>, new: &NewDirectory) -> Option<(Arc<Directory>, DirReader)> {
+/// `None`: it is another one.
+fn still_the_one(opened: io::Result<OwnedFd>, then: &Stat) -> Result<OwnedFd, Option<io::Error>> {
+    let fd = opened?;
+    if is_still(&fd, then)? { Ok(fd) } else { Err(None) }
+}
+
+fn refused(error: Option<io::Error>, path: OsString) -> CopyError {
+    match error {
+        Some(source) => CopyError::Cannot { action: "access", path, source },
+        None => Refusal::Replaced(path).into(),
+    }
+}
+
+fn settle_unread(job: &Job<'_>, parent: &Opened, new: &NewDirectory) -> Option<Reading> {
     super::met(job);
-    metadata::settle_unread(job, &new.parent, &new.source_name, &new.facts);
-    settle::leave(job, &new.parent);
+    metadata::settle_unread(job, parent, &new.source_name, &new.facts);
+    settle::leave(job, parent);
     None
 }

@@ -34,7 +34,7 @@ impl Task<'_, '_> {
             Make::Copy => self.make_special(sink).map(|()| Fate::Through),
         }?;
         if let Some(first) = first {
-            first.made(self.sink_path(), matches!(fate, Fate::Through));
+            first.made(self.linkable(), matches!(fate, Fate::Through));
         }
         if self.sinks_collide()
             && let Ok(standing) = stat::stat_at(self.entry.parent.sink(), self.sink_name(), Follow::No)
@@ -98,13 +98,20 @@ impl Task<'_, '_> {
     /// Another name of the same file was copied to `earlier`: this one becomes a link to that. False where that
     /// sink turned out not to become whole, and nothing stands here any more.
     pub(super) fn link_to_earlier(&self, earlier: &Earlier) -> Result<bool, CopyError> {
-        let replaced = match self.force_hard_link((haul_sys::CWD, &earlier.sink), true) {
+        let (place, name) = &earlier.sink;
+        let failed = |source| {
+            let (path, target) = (self.sink_path(), earlier.path());
+            CopyError::LinkFailed { kind: "hard", path, target, source }
+        };
+        let linked = self
+            .job
+            .descriptors
+            .open(place)
+            .and_then(|place| self.force_hard_link((place.sink(), name), true).map_err(failed));
+        let replaced = match linked {
             Ok(replaced) => replaced,
             Err(_) if earlier.is_void() => return Ok(false),
-            Err(source) => {
-                let (path, target) = (self.sink_path(), earlier.sink.clone());
-                return Err(CopyError::LinkFailed { kind: "hard", path, target, source });
-            }
+            Err(error) => return Err(error),
         };
         if replaced {
             self.tell_removed();
@@ -224,7 +231,9 @@ impl Task<'_, '_> {
     /// Makes a directory that this user can fill, whatever its final mode.
     fn make_directory(&self, sink: &Sink) -> Result<Fate, CopyError> {
         let parent = &self.entry.parent;
-        if self.dereference == Dereference::Always && is_within(self.source.identity(), parent) {
+        // Without followed links only a mount leads from a directory to itself.
+        let may_be_above = self.dereference == Dereference::Always || self.source.may_be_mount_root;
+        if may_be_above && is_within(self.source.identity(), parent) {
             return Err(Refusal::Cyclic(self.source_path()).into());
         }
         let standing = match sink.before {
@@ -236,11 +245,11 @@ impl Task<'_, '_> {
         Ok(Fate::Enter(Box::new(NewDirectory {
             parent: Arc::clone(parent),
             source_name: self.entry.source_name.clone(),
-            follow: self.follows(),
             is_entered: !(self.rules.one_file_system && other_device),
             facts: DirectoryFacts {
                 names,
                 source: self.source,
+                follow: self.follows(),
                 sink: standing,
                 sink_name: self.sink_name().to_owned(),
                 is_new: sink.is_new,

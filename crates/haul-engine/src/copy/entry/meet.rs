@@ -115,22 +115,23 @@ impl Task<'_, '_> {
         }
         match self.job.memory.claim(&self.source, self.meets_each_name_once()) {
             Claim::First(first) => {
-                first.made(self.sink_path(), true);
+                first.made(self.linkable(), true);
                 Ok(())
             }
             Claim::Earlier(earlier) if self.link_to_earlier(&earlier)? => Ok(()),
             Claim::Earlier(earlier) => {
-                Err(CopyError::LinkUndone { path: self.sink_path(), target: earlier.sink })
+                Err(CopyError::LinkUndone { path: self.sink_path(), target: earlier.path() })
             }
         }
     }
 
     /// A directory is not put in a file's place, nor the other way round, nor one operand in another's.
     fn refuse_kinds(&self, before: &Stat) -> Result<(), CopyError> {
-        let (source_path, sink) = (self.source_path(), self.sink_path());
+        let ends = || (self.source_path(), self.sink_path());
         let from_directory = self.source.kind == FileKind::Directory;
         let to_directory = before.kind == FileKind::Directory;
         if !to_directory && from_directory {
+            let (source_path, sink) = ends();
             return Err(Refusal::NonDirectory { sink, source_path }.into());
         }
         let numbered = self
@@ -139,10 +140,11 @@ impl Task<'_, '_> {
             .as_ref()
             .is_some_and(|backup| backup.method == crate::copy::settings::BackupMethod::Numbered);
         if !to_directory && self.sinks_collide() && !numbered && self.was_made_before(before) {
+            let (source_path, sink) = ends();
             return Err(Refusal::JustCreated { sink, source_path }.into());
         }
         if to_directory && !from_directory {
-            return Err(Refusal::Directory(sink).into());
+            return Err(Refusal::Directory(self.sink_path()).into());
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! sink that it opened, each when the one before has settled.
 
 use super::regular::FileSettle;
-use crate::copy::directory::Directory;
+use crate::copy::descriptors::Opened;
 use crate::copy::error::CopyError;
 use crate::copy::file::{FileMove, Part, SinkState};
 use crate::copy::job::Job;
@@ -94,7 +94,7 @@ impl Ranges {
 pub(super) fn open_later(
     job: &Job<'_>,
     ranges: &Arc<Ranges>,
-    parent: &Arc<Directory>,
+    parent: &Opened,
     source_name: OsString,
     (part, is_last): (Part, bool),
 ) -> Result<Option<FileMove>, CopyError> {
@@ -118,7 +118,7 @@ pub(super) fn open_later(
         Tally::add(&job.tally.files_found, 1);
     }
     Ok(Some(FileMove {
-        parent: Arc::clone(parent),
+        parent: parent.clone(),
         source_name,
         sink_name: first.sink_name.clone(),
         source,

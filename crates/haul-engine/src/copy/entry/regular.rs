@@ -1,6 +1,7 @@
 //! Regular files, and what is read as one: both ends are opened, and the pipeline moves the bytes.
 
 use super::{Entry, Ranges, Sink, Task, made_line};
+use crate::copy::descriptors::Opened;
 use crate::copy::directory::Directory;
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::file::{FileMove, SinkState};
@@ -79,7 +80,7 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
         job.report.made(&made_line(&entry.source_path(), &entry.sink_path()));
     }
     Some(FileMove {
-        parent: Arc::clone(parent),
+        parent: parent.clone(),
         source_name: entry.source_name.clone(),
         sink_name: entry.sink_name.clone(),
         source,
@@ -123,6 +124,11 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
         path: task.sink_path(),
         source,
     })?;
+    let is_another =
+        |before: Stat| before.kind == FileKind::Regular && before.identity() != standing.identity();
+    if !is_new && sink.before.is_some_and(is_another) {
+        return Err(Refusal::Replaced(task.sink_path()).into());
+    }
     let sink_is_regular = standing.kind == FileKind::Regular;
     let sink_state = match (is_new, sink_is_regular && !keeps_bytes(task)) {
         (true, _) => SinkState::New,
@@ -133,7 +139,7 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
     let linked = is_linked.then(|| task.source.identity());
     let more_follows = task.entry.ranges.is_some();
     let file = FileMove {
-        parent: Arc::clone(&task.entry.parent),
+        parent: task.entry.parent.clone(),
         source_name: task.entry.source_name.clone(),
         sink_name: task.sink_name().to_owned(),
         source,
@@ -296,8 +302,12 @@ impl FileMove {
 }
 
 /// Removes a link to a sink that did not become whole.
-fn undo_link(job: &Job<'_>, parent: &Directory, name: &OsStr, target: OsString) {
+fn undo_link(job: &Job<'_>, parent: &Arc<Directory>, name: &OsStr, target: OsString) {
     let path = parent.sink_path_of(name);
+    let parent = match job.descriptors.open(parent) {
+        Ok(parent) => parent,
+        Err(error) => return job.fail(&error),
+    };
     match sys::unlink_at(parent.sink(), name) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
             job.fail(&CopyError::Cannot { action: "remove", path, source });
@@ -308,7 +318,7 @@ fn undo_link(job: &Job<'_>, parent: &Directory, name: &OsStr, target: OsString) 
 }
 
 /// Renames a backup to what it was.
-pub(super) fn undo_backup(job: &Job<'_>, parent: &Directory, sink: &OsStr, backup: &OsStr) {
+pub(super) fn undo_backup(job: &Job<'_>, parent: &Opened, sink: &OsStr, backup: &OsStr) {
     let path = parent.sink_path_of(sink);
     match sys::rename_at(parent.sink(), backup, parent.sink(), sink, RenameMode::Replace) {
         Err(source) => job.fail(&CopyError::Cannot { action: "un-backup", path, source }),

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// Locks over the names of inodes.
 const SHARDS: usize = 64;
 
-/// A name that was linked to a first sink: its directory and the name in it.
+/// A first sink or a name that was linked to one: its directory and the name in it.
 pub(crate) type LinkedName = (Arc<Directory>, OsString);
 
 /// The inodes of which a name was met, where others may come.
@@ -35,7 +35,7 @@ enum Known {
 /// The sink that an inode's first name became.
 #[derive(Debug)]
 struct FirstName {
-    sink: OsString,
+    sink: LinkedName,
     /// Names of the inode not met yet, where they can be counted.
     left: Option<u64>,
     /// What hangs on the sink while it is not whole; `None` once it is.
@@ -66,7 +66,7 @@ pub(crate) enum Claim<'m> {
 /// The sink of an earlier name.
 #[derive(Debug)]
 pub(crate) struct Earlier {
-    pub(crate) sink: OsString,
+    pub(crate) sink: LinkedName,
     links: Option<Links>,
 }
 
@@ -161,6 +161,11 @@ impl FirstName {
 }
 
 impl Earlier {
+    /// The sink's path, for messages.
+    pub(crate) fn path(&self) -> OsString {
+        self.sink.0.sink_path_of(&self.sink.1)
+    }
+
     /// A name was linked to the sink. False where the sink turned out not to become whole: the link is worth nothing.
     pub(crate) fn linked(&self, parent: &Arc<Directory>, name: &OsStr) -> bool {
         let Some(links) = &self.links else { return true };
@@ -183,7 +188,7 @@ impl Earlier {
 impl FirstSink<'_> {
     /// The sink exists: other names may be linked to it. Unless it `is_whole` already, [`Claims::settled`] or
     /// [`Claims::forget`] says later what became of it.
-    pub(crate) fn made(mut self, sink: OsString, is_whole: bool) {
+    pub(crate) fn made(mut self, sink: LinkedName, is_whole: bool) {
         let links = (!is_whole).then(|| Arc::new(Mutex::new(LinkState::UnderWay(Vec::new()))));
         let first = FirstName { sink, left: self.left, links };
         self.is_made = true;
@@ -210,10 +215,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::copy::descriptors::Opened;
     use haul_sys::{CWD, Follow, stat};
 
     fn a_file(nlink: u64) -> Stat {
         Stat { nlink, ..stat::stat_at(CWD, ".", Follow::No).unwrap() }
+    }
+
+    fn sink() -> LinkedName {
+        (Arc::clone(&Opened::target(None, OsString::new())), OsString::from("sink"))
     }
 
     fn first<'m>(claims: &'m Claims, file: &Stat, once: bool) -> FirstSink<'m> {
@@ -233,9 +243,9 @@ mod tests {
     #[test]
     fn later_names_are_linked_to_the_first() {
         let (claims, file) = (Claims::default(), a_file(3));
-        first(&claims, &file, true).made(OsString::from("sink"), true);
+        first(&claims, &file, true).made(sink(), true);
         for _ in 0..2 {
-            assert_eq!(earlier(&claims, &file, true).sink, "sink");
+            assert_eq!(earlier(&claims, &file, true).path(), "sink");
         }
         drop(first(&claims, &file, true));
     }
@@ -244,7 +254,7 @@ mod tests {
     fn a_first_sink_that_failed_is_forgotten() {
         let (claims, file) = (Claims::default(), a_file(2));
         drop(claims.claim(&file, false));
-        first(&claims, &file, false).made(OsString::from("sink"), false);
+        first(&claims, &file, false).made(sink(), false);
         assert!(claims.forget(file.identity()).is_empty());
         drop(first(&claims, &file, false));
     }
@@ -252,14 +262,14 @@ mod tests {
     #[test]
     fn links_to_a_sink_that_is_not_whole_are_remembered_until_it_is() {
         let (claims, file) = (Claims::default(), a_file(3));
-        let place = Directory::target(None, OsString::new());
-        first(&claims, &file, true).made(OsString::from("sink"), false);
+        let place = Arc::clone(&Opened::target(None, OsString::new()));
+        first(&claims, &file, true).made(sink(), false);
         assert!(earlier(&claims, &file, true).linked(&place, OsStr::new("one")));
         let late = earlier(&claims, &file, true);
         let names = claims.forget(file.identity());
         assert_eq!(names.iter().map(|(_, name)| name.as_os_str()).collect::<Vec<_>>(), ["one"]);
         assert!(!late.linked(&place, OsStr::new("two")) && late.is_void());
-        first(&claims, &file, true).made(OsString::from("sink"), false);
+        first(&claims, &file, true).made(sink(), false);
         assert!(earlier(&claims, &file, true).linked(&place, OsStr::new("one")));
         claims.settled(file.identity());
         assert!(claims.forget(file.identity()).is_empty());
@@ -271,9 +281,9 @@ mod tests {
         let (claims, file) = (Claims::default(), a_file(2));
         let making = first(&claims, &file, false);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| earlier(&claims, &file, false).sink);
+            let waiting = scope.spawn(|| earlier(&claims, &file, false).path());
             std::thread::yield_now();
-            making.made(OsString::from("sink"), true);
+            making.made(sink(), true);
             assert_eq!(waiting.join().unwrap(), "sink");
         });
     }

@@ -2,7 +2,7 @@
 //! when the operand is through.
 
 use super::Placed;
-use crate::copy::directory::Directory;
+use crate::copy::descriptors::Opened;
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::job::Job;
 use crate::copy::metadata;
@@ -12,7 +12,6 @@ use haul_sys::{CWD, FileKind, Follow, Stat, process, stat};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 
 /// A directory above an operand, at both ends.
 #[derive(Debug)]
@@ -39,11 +38,7 @@ pub(super) struct Made {
 ///
 /// # Errors
 /// What failed, with what was made until then.
-pub(super) fn make(
-    job: &Job<'_>,
-    target: &Arc<Directory>,
-    taken: &Placed,
-) -> Result<Made, (Made, CopyError)> {
+pub(super) fn make(job: &Job<'_>, target: &Opened, taken: &Placed) -> Result<Made, (Made, CopyError)> {
     let mut made = Made::default();
     let sink = taken.sink.as_bytes();
     let Some(end) = sink.iter().rposition(|&byte| byte == b'/') else { return Ok(made) };
@@ -71,7 +66,7 @@ pub(super) fn make(
 
 fn make_one(
     job: &Job<'_>,
-    target: &Arc<Directory>,
+    target: &Opened,
     (source, sink): (&OsStr, &OsStr),
     made: &mut Made,
 ) -> Result<(), CopyError> {
@@ -105,7 +100,7 @@ fn make_one(
 }
 
 /// Makes the directory with all rights for its owner, and notes what it is to have in the end.
-fn make_fillable(job: &Job<'_>, target: &Arc<Directory>, parent: &mut MadeParent) -> Result<(), CopyError> {
+fn make_fillable(job: &Job<'_>, target: &Opened, parent: &mut MadeParent) -> Result<(), CopyError> {
     let keep = &job.settings.rules.preserve;
     let path = || target.sink_path_of(&parent.sink);
     let mode = parent.stat.mode;
@@ -144,7 +139,7 @@ fn make_fillable(job: &Job<'_>, target: &Arc<Directory>, parent: &mut MadeParent
 }
 
 /// Gives the directories above an operand what is kept of their sources, innermost first.
-pub(super) fn protect_parents(job: &Job<'_>, operand: &Directory, parents: &[MadeParent]) {
+pub(super) fn protect_parents(job: &Job<'_>, operand: &Opened, parents: &[MadeParent]) {
     for parent in parents.iter().rev() {
         if let Err(error) = protect(job, operand, parent) {
             job.fail(&error);
@@ -153,7 +148,7 @@ pub(super) fn protect_parents(job: &Job<'_>, operand: &Directory, parents: &[Mad
     }
 }
 
-fn protect(job: &Job<'_>, operand: &Directory, parent: &MadeParent) -> Result<(), CopyError> {
+fn protect(job: &Job<'_>, operand: &Opened, parent: &MadeParent) -> Result<(), CopyError> {
     let keep = &job.settings.rules.preserve;
     let path = || operand.sink_path_of(&parent.sink);
     let (from, to) = (name_of(&parent.source), name_of(&parent.sink));

@@ -2,8 +2,8 @@
 
 use super::OperandWalk;
 use super::{lines_end, offer};
-use crate::copy::directory::Directory;
-use crate::copy::entry::{self, DirectorySettle, OperandNames, OperandSettle, Ranges};
+use crate::copy::descriptors::Opened;
+use crate::copy::entry::{self, OperandNames, OperandSettle, Ranges};
 use crate::copy::file::Part;
 use crate::copy::job::Job;
 use crate::copy::pipeline::Lane;
@@ -18,7 +18,7 @@ pub(crate) struct LaterParts {
     pub(super) next: usize,
     pub(super) ranges: Arc<Ranges>,
     pub(super) names: Arc<OperandNames>,
-    pub(super) target: Arc<Directory>,
+    pub(super) target: Opened,
     /// The lines after this one, where they wait for it.
     pub(super) after: Option<Box<OperandWalk>>,
 }
@@ -38,12 +38,12 @@ pub(super) fn take(job: &Job<'_>, lane: &mut Lane, mut parts: LaterParts) {
     parts.next += 1;
     let is_last = parts.next == parts.item.ranges.len();
     let (ranges, names) = (Arc::clone(&parts.ranges), Arc::clone(&parts.names));
-    let (source, target) = (parts.item.source.clone(), Arc::clone(&parts.target));
+    let (source, target) = (parts.item.source.clone(), parts.target.clone());
     let next =
         if is_last { parts.after.map(|after| *after) } else { Some(OperandWalk::Parts(Box::new(parts))) };
     let settle = OperandSettle { names, parents: Vec::new(), next: Mutex::new(next) };
     target.expect(1);
     job.tally.expect(1);
-    let parent = Directory::operand(&target, DirectorySettle::Operand(settle));
+    let parent = Opened::operand(&target, settle);
     entry::copy_range(job, lane, (&ranges, source), &parent, (part, is_last));
 }

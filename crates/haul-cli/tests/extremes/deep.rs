@@ -1,0 +1,88 @@
+//! Ten thousand levels, in a process that may have 256 files open.
+
+use super::chain::{Deep, assert_marked, haul_with_files, make, mark, read, walk, write};
+use crate::faults::bed::Ended;
+use std::path::Path;
+
+/// Levels: no stack has room for a call for each, no process descriptors for each.
+const LEVELS: usize = 10_000;
+
+/// Descriptors a process may have.
+const FILES: u32 = 256;
+
+/// Memory that no tree of this depth takes, unless every directory keeps its whole path: names of 20 bytes make paths
+/// of up to 210 kB, and all of them together 1 GB.
+const PEAK_KIB_MOST: u64 = 64 << 10;
+
+const NAME: &str = "a-name-of-20-letters";
+
+/// A chain with a file in every hundredth directory, marked where a copy is to keep the marks.
+fn source(place: &Deep) -> std::path::PathBuf {
+    let source = place.path("source");
+    make(&source, LEVELS, NAME, |level, dir| {
+        if level % 100 == 0 {
+            write(dir, "file", format!("at level {level}").as_bytes());
+        }
+    });
+    walk(&source, NAME, mark);
+    source
+}
+
+#[track_caller]
+fn assert_small(ended: &Ended) {
+    ended.is_fine();
+    assert!(ended.peak_kib < PEAK_KIB_MOST, "{} KiB", ended.peak_kib);
+}
+
+fn assert_files(sink: &Path, mut each: impl FnMut(usize, &rustix::fd::OwnedFd)) {
+    let levels = walk(sink, NAME, |level, dir| {
+        let expected = (level % 100 == 0).then(|| format!("at level {level}").into_bytes());
+        assert_eq!(read(dir, c"file"), expected, "level {level}");
+        each(level, dir);
+    });
+    assert_eq!(levels, LEVELS);
+}
+
+#[test]
+fn ten_thousand_levels_are_copied_with_256_descriptors() {
+    let place = Deep::new();
+    let (source, sink) = (source(&place), place.path("sink"));
+    assert_small(&haul_with_files(FILES, ["cp".as_ref(), "-r".as_ref(), &*source, &*sink]));
+    assert_files(&sink, |_, _| {});
+}
+
+#[test]
+fn ten_thousand_levels_keep_the_metadata_of_each() {
+    let place = Deep::new();
+    let (source, sink) = (source(&place), place.path("sink"));
+    assert_small(&haul_with_files(FILES, ["cp".as_ref(), "-a".as_ref(), &*source, &*sink]));
+    assert_files(&sink, assert_marked);
+    // Once more over what stands there.
+    assert_small(&haul_with_files(FILES, ["cp".as_ref(), "-aTf".as_ref(), &*source, &*sink]));
+    assert_files(&sink, assert_marked);
+}
+
+#[test]
+fn ten_thousand_levels_are_summed_with_256_descriptors() {
+    let place = Deep::new();
+    let source = source(&place);
+    let args = ["sum", "-a", "md5", "-r"].map(Path::new);
+    let ended = haul_with_files(FILES, args.into_iter().chain([&*source]));
+    assert_small(&ended);
+    let mut lines: Vec<&str> = ended.stdout.lines().collect();
+    assert_eq!(lines.len(), LEVELS / 100 + 1);
+    // `file` sorts behind the name of the level beneath: the deepest comes first.
+    lines.reverse();
+    for (index, line) in lines.into_iter().enumerate() {
+        let level = 100 * index;
+        let (digest, path) = line.split_once("  ").unwrap();
+        let below = path.strip_prefix(source.to_str().unwrap()).unwrap();
+        assert_eq!(below.len(), level * (NAME.len() + 1) + "/file".len(), "level {level}");
+        assert_eq!(digest, md5(&format!("at level {level}")), "level {level}");
+    }
+}
+
+fn md5(text: &str) -> String {
+    let digest = haul_digest::digest(haul_digest::Algorithm::Md5, text.as_bytes());
+    digest.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}

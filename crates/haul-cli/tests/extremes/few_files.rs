@@ -1,0 +1,165 @@
+//! Trees that have more directories under way than the process may have files open: what was closed is found again.
+
+use super::chain::{Deep, assert_same_trees, haul_with_files, make, mark, open_dir, read, root, walk, write};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, linkat, mkdirat, openat, symlinkat};
+use std::fs;
+use std::os::unix::fs::{chown, symlink};
+use std::path::Path;
+use std::process::Command;
+
+/// Descriptors a process may have: enough for ten directories and one worker.
+const FILES: u32 = 64;
+
+#[test]
+fn what_lies_beside_the_way_down_is_copied_on_the_way_back() {
+    let place = Deep::new();
+    let (source, sink) = (place.path("source"), place.path("sink"));
+    make(&source, 400, "d", |level, dir| {
+        write(dir, "a", &[level as u8; 10]);
+        mkdirat(dir, "side", Mode::RWXU).unwrap();
+        let side = open_dir(dir, "side").unwrap();
+        write(&side, "b", &[level as u8; 20]);
+        symlinkat("../a", &side, "link").unwrap();
+    });
+    walk(&source, "d", |level, dir| {
+        mark(level + 1, &open_dir(dir, "side").unwrap());
+        mark(level, dir);
+    });
+    for (files, threads) in [(FILES, 1), (FILES, 4), (128, 4), (40, 2)] {
+        let threads = format!("--threads={threads}");
+        let args = ["cp", "-a", &threads].map(Path::new);
+        haul_with_files(files, args.into_iter().chain([&*source, &*sink])).is_fine();
+        assert_same_trees(&source, &sink);
+        Command::new("rm").arg("-rf").arg(&sink).status().unwrap();
+    }
+    let args = ["sum", "-a", "crc32", "-r"].map(Path::new);
+    let [few, many] = [FILES, 1000].map(|files| haul_with_files(files, args.into_iter().chain([&*source])));
+    assert_eq!(few.is_fine().stdout.lines().count(), 802);
+    assert!(few.stdout == many.stdout);
+}
+
+/// `..` of a directory that a link led to is not the directory the link is in.
+#[test]
+fn a_chain_of_followed_links_is_copied_with_few_descriptors() {
+    const LEVELS: usize = 300;
+    let place = Deep::new();
+    let (source, sink) = (place.path("source"), place.path("sink"));
+    fs::create_dir(&source).unwrap();
+    for level in 0..LEVELS {
+        let dir = place.path(&format!("source/l{level}"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("f"), [level as u8; 5]).unwrap();
+        let target = place.path(&format!("source/l{}", level + 1));
+        let _ = symlink(target, dir.join("next"));
+    }
+    fs::create_dir(place.path(&format!("source/l{LEVELS}"))).unwrap();
+    let first = place.path("source/l0");
+    haul_with_files(FILES, ["cp".as_ref(), "-rLp".as_ref(), &*first, &*sink]).is_fine();
+    let levels = walk(&sink, "next", |level, dir| {
+        let expected = (level < LEVELS).then(|| vec![level as u8; 5]);
+        assert_eq!(read(dir, c"f"), expected, "level {level}");
+        let facts = fstat(root(&place.path(&format!("source/l{level}")))).unwrap();
+        assert_eq!(fstat(dir).unwrap().st_mtime_nsec, facts.st_mtime_nsec, "level {level}");
+    });
+    assert_eq!(levels, LEVELS);
+}
+
+#[test]
+fn directories_that_are_half_read_do_not_use_up_the_descriptors() {
+    const ENTRIES: usize = 1100;
+    let place = Deep::new();
+    let (source, sink) = (place.path("source"), place.path("sink"));
+    make(&source, 14, "d", |_, dir| {
+        for number in 0..ENTRIES {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+            drop(openat(dir, format!("f{number}"), flags, Mode::RUSR).unwrap());
+        }
+        // Whichever name comes last on disk, some directories lie before the end.
+        for number in 0..20 {
+            mkdirat(dir, format!("s{number}"), Mode::RWXU).unwrap();
+        }
+    });
+    for threads in ["--threads=1", "--threads=4"] {
+        haul_with_files(40, ["cp", "-r", threads].map(Path::new).into_iter().chain([&*source, &*sink]))
+            .is_fine();
+        let levels = walk(&sink, "d", |level, dir| {
+            let expected = ENTRIES + 20 + usize::from(level < 14);
+            assert_eq!(super::chain::names(dir).len(), expected, "level {level}");
+        });
+        assert_eq!(levels, 14);
+        fs::remove_dir_all(&sink).unwrap();
+    }
+}
+
+#[test]
+fn names_of_one_file_stay_one_file_however_deep_they_lie() {
+    const LEVELS: usize = 1500;
+    let place = Deep::new();
+    fs::create_dir(place.path("source")).unwrap();
+    let [a, b] = ["source/a", "source/b"].map(|name| place.path(name));
+    // Far beyond what one call takes as a path: 1500 names of ten bytes.
+    for path in [&a, &b] {
+        make(path, LEVELS, "ten-bytes-", |_, _| {});
+    }
+    let mut ends = [root(&a), root(&b)];
+    for level in 0..LEVELS {
+        if level % 250 == 0 || level == LEVELS - 1 {
+            write(&ends[0], "one", &[level as u8; 7]);
+            linkat(&ends[0], "one", &ends[1], "two", AtFlags::empty()).unwrap();
+        }
+        ends = ends.map(|dir| open_dir(&dir, "ten-bytes-").unwrap());
+    }
+    let (source, sink) = (place.path("source"), place.path("sink"));
+    haul_with_files(FILES, ["cp".as_ref(), "-a".as_ref(), &*source, &*sink]).is_fine();
+    let mut ends = ["a", "b"].map(|name| root(&sink.join(name)));
+    let mut met = 0;
+    for level in 0..LEVELS {
+        if let Some(bytes) = read(&ends[0], c"one") {
+            assert_eq!(bytes, [level as u8; 7]);
+            let find =
+                |end: usize, name: &str| rustix::fs::statat(&ends[end], name, AtFlags::empty()).unwrap();
+            let [one, two] = [find(0, "one"), find(1, "two")];
+            assert_eq!((one.st_ino, one.st_nlink), (two.st_ino, 2), "level {level}");
+            met += 1;
+        }
+        ends = ends.map(|dir| open_dir(&dir, "ten-bytes-").unwrap());
+    }
+    assert_eq!(met, 7);
+}
+
+/// What a user may not search once it has its mode is left by the way down, before that.
+#[test]
+fn a_user_without_rights_copies_a_deep_tree_of_read_only_directories() {
+    if !haul_lab::needs::met_or_skip(&[
+        haul_lab::needs::Need::Root,
+        haul_lab::needs::Need::Program("setpriv"),
+    ]) {
+        return;
+    }
+    let place = Deep::new();
+    let (source, home) = (place.path("source"), place.path("home"));
+    make(&source, 200, "d", |level, dir| write(dir, "f", &[level as u8]));
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    walk(&source, "d", |level, dir| {
+        rustix::fs::fchmod(dir, Mode::from_raw_mode(if level % 2 == 0 { 0o555 } else { 0o577 })).unwrap();
+        let file = openat(dir, "f", flags, Mode::empty()).unwrap();
+        rustix::fs::fchmod(file, Mode::from_raw_mode(0o444)).unwrap();
+    });
+    fs::create_dir(&home).unwrap();
+    chown(&home, Some(65534), Some(65534)).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(home.parent().unwrap(), open).unwrap();
+    let program = home.join("haul");
+    fs::copy(crate::faults::bed::HAUL, &program).unwrap();
+    let script = format!("ulimit -n {FILES}; exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "sh"]).args([
+        &*program,
+        "cp".as_ref(),
+        "-rp".as_ref(),
+        &source,
+        &home.join("sink"),
+    ]);
+    crate::faults::bed::Running::new(&mut command).end().is_fine();
+    assert_same_trees(&source, &home.join("sink"));
+}

@@ -1,0 +1,159 @@
+//! Ways down that lead back up: mounts and links.
+
+use crate::faults::bed::{HAUL, haul};
+use haul_lab::needs::{Need, met_or_skip};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// What a script came to: its status, its output and its messages, in order of their bytes.
+type Said = (Option<i32>, String, String);
+
+/// Runs a script where mounts are seen by nobody else and go when it ends. `$cp` and `$haul` are the tools.
+fn with_mounts(home: &TempDir, cp: &str, script: &str) -> Said {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).current_dir(home.path());
+    let output = command.env("cp", cp).env("haul", HAUL).env("LC_ALL", "C").output().unwrap();
+    let text = |bytes: &[u8]| {
+        let text =
+            String::from_utf8_lossy(bytes).replace("/usr/bin/cp: ", "cp: ").replace("haul cp: ", "cp: ");
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        lines.join("\n")
+    };
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A tree with places to mount something on.
+fn home() -> Option<TempDir> {
+    if !met_or_skip(&[Need::Mount, Need::Program("unshare")]) {
+        return None;
+    }
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir_all(home.path().join("t/a/b/c")).unwrap();
+    fs::create_dir_all(home.path().join("t/side")).unwrap();
+    for name in ["t/top", "t/a/in-a", "t/a/b/in-b", "t/side/in-side"] {
+        fs::write(home.path().join(name), name).unwrap();
+    }
+    Some(home)
+}
+
+/// Both tools do and say the same.
+#[track_caller]
+fn as_gnu(home: &TempDir, script: &str) -> Said {
+    let [gnu, ours] = ["/usr/bin/cp", &format!("{HAUL} cp")].map(|cp| with_mounts(home, cp, script));
+    assert_eq!(ours, gnu, "{script}");
+    ours
+}
+
+const LIST: &str = "s=$?; find z | sort; rm -rf z; exit $s";
+
+#[test]
+fn a_directory_mounted_in_itself_is_told_and_the_rest_copied() {
+    let Some(home) = home() else { return };
+    let said = as_gnu(&home, &format!("mount --bind t/a t/a/b/c; $cp -r t z; {LIST}"));
+    assert_eq!((said.0, &*said.2), (Some(1), "cp: cannot copy cyclic symbolic link 't/a/b/c'"));
+    for name in ["z/top", "z/a/in-a", "z/a/b/in-b", "z/side/in-side"] {
+        assert!(said.1.lines().any(|line| line == name), "{name} is missing: {}", said.1);
+    }
+}
+
+#[test]
+fn an_operand_mounted_in_itself_is_told_and_the_rest_copied() {
+    let Some(home) = home() else { return };
+    let said = as_gnu(&home, &format!("mount --bind t t/a/b/c; $cp -a t z; {LIST}"));
+    assert_eq!(said.0, Some(1));
+    assert!(said.2.contains("will not create hard link 'z/a/b/c' to directory 'z'"), "{}", said.2);
+    assert!(said.1.contains("z/side/in-side"), "{}", said.1);
+}
+
+#[test]
+fn a_directory_mounted_elsewhere_is_no_loop() {
+    let Some(home) = home() else { return };
+    let said = as_gnu(&home, &format!("mount --bind t/side t/a/b/c; $cp -a t z; {LIST}"));
+    assert_eq!((said.0, &*said.2), (Some(0), ""));
+    assert!(said.1.contains("z/a/b/c/in-side"), "{}", said.1);
+}
+
+#[test]
+fn a_loop_of_mounts_is_summed_once_and_told() {
+    let Some(home) = home() else { return };
+    let said = with_mounts(&home, "", "mount --bind t/a t/a/b/c; exec $haul sum -a crc32 -r t");
+    assert_eq!(said.0, Some(1));
+    assert_eq!(said.1.lines().count(), 4, "{}", said.1);
+    assert!(said.2.contains("t/a/b/c: mount point of a directory that it lies in"), "{}", said.2);
+    let said = with_mounts(&home, "", "mount --bind t/side t/a/b/c; exec $haul sum -a crc32 -r t");
+    assert_eq!((said.0, said.1.lines().count()), (Some(0), 5), "{}", said.2);
+}
+
+#[test]
+fn followed_links_that_lead_back_up_are_told_and_the_rest_copied() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    fs::create_dir_all(at("t/a/b")).unwrap();
+    fs::create_dir_all(at("t/c")).unwrap();
+    fs::write(at("t/a/b/file"), "file").unwrap();
+    for (target, link) in
+        [("..", "t/a/up"), ("../..", "t/a/b/top"), ("../c", "t/a/to-c"), ("../a", "t/c/to-a")]
+    {
+        symlink(target, at(link)).unwrap();
+    }
+    let run = |program: &[&str], sink: &str| {
+        let mut command = Command::new(program[0]);
+        command.args(&program[1..]).args(["-rL", "t/a", sink]).current_dir(home.path()).env("LC_ALL", "C");
+        let output = command.output().unwrap();
+        let mut lines: Vec<String> = String::from_utf8(output.stderr)
+            .unwrap()
+            .lines()
+            .map(|line| line.split_once("cp: ").unwrap().1.to_owned())
+            .collect();
+        lines.sort_unstable();
+        (output.status.code(), lines)
+    };
+    let [gnu, ours] = [run(&["/usr/bin/cp"], "gnu"), run(&[HAUL, "cp"], "ours")];
+    let names = |sink: &str| {
+        let output = Command::new("find").arg(".").current_dir(at(sink)).output().unwrap();
+        let mut names: Vec<String> =
+            String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(gnu, ours);
+    assert_eq!(names("gnu"), names("ours"));
+    assert_eq!(ours.0, Some(1));
+    assert!(ours.1.iter().any(|line| line.starts_with("cannot copy cyclic symbolic link")), "{:?}", ours.1);
+    assert!(at("ours/b/file").exists());
+}
+
+#[test]
+fn links_that_lead_nowhere_but_to_links_are_told() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    fs::create_dir(at("t")).unwrap();
+    symlink("itself", at("t/itself")).unwrap();
+    symlink("pong", at("t/ping")).unwrap();
+    symlink("ping", at("t/pong")).unwrap();
+    // One more than the kernel follows.
+    fs::write(at("t/end"), "end").unwrap();
+    symlink("end", at("t/l0")).unwrap();
+    for number in 1..=40 {
+        symlink(format!("l{}", number - 1), at(&format!("t/l{number}"))).unwrap();
+    }
+    let ended = haul(["cp".as_ref(), "-rL".as_ref(), &*at("t"), &*at("z")]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for name in ["itself", "ping", "pong", "l40"] {
+        let line =
+            format!("cannot stat '{}': Too many levels of symbolic links", at("t").join(name).display());
+        assert!(ended.stderr.contains(&line), "{line}: {}", ended.stderr);
+    }
+    assert_eq!((ended.complaints(), fs::read(at("z/l39")).unwrap()), (4, b"end".to_vec()));
+    // As links they are copied without a word.
+    haul(["cp".as_ref(), "-a".as_ref(), &*at("t"), &*at("y")]).is_fine();
+    assert_eq!(fs::read_link(at("y/itself")).unwrap(), Path::new("itself"));
+    let ended = haul(["sum".as_ref(), "-r".as_ref(), &*at("t")]);
+    assert_eq!(ended.is_fine().stdout.lines().count(), 1, "links found in directories are left out");
+    let ended = haul(["sum".as_ref(), &*at("t/ping")]);
+    ended.failed_with(&["t/ping: Too many levels of symbolic links"]);
+}

@@ -1,0 +1,150 @@
+//! Names of any bytes and of every length, through the copy and through lists of checksums.
+
+use crate::faults::bed::HAUL;
+use haul_lab::random_tree::every_byte_in_names;
+use haul_lab::snapshot::{Facets, Snapshot};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// A folder in which scripts run, with `haul` under all of its names before all other commands.
+struct Home {
+    home: TempDir,
+    bin: TempDir,
+}
+
+impl Home {
+    fn new() -> Home {
+        let bin = tempfile::tempdir().unwrap();
+        for name in ["haul", "cp", "md5sum", "b2sum"] {
+            std::os::unix::fs::symlink(HAUL, bin.path().join(name)).unwrap();
+        }
+        Home { home: tempfile::tempdir().unwrap(), bin }
+    }
+
+    fn path(&self) -> &Path {
+        self.home.path()
+    }
+
+    fn run(&self, script: &str) -> Output {
+        let path = format!("{}:{}", self.bin.path().display(), std::env::var("PATH").unwrap_or_default());
+        let mut command = Command::new("sh");
+        command.args(["-ec", script]).current_dir(self.path()).env("PATH", path).env("LC_ALL", "C");
+        command.output().unwrap()
+    }
+
+    /// Runs a script that succeeds without a word on standard error; gives its output.
+    #[track_caller]
+    fn good(&self, script: &str) -> Vec<u8> {
+        let output = self.run(script);
+        assert!(output.status.success() && output.stderr.is_empty(), "{script}: {output:?}");
+        output.stdout
+    }
+}
+
+/// Names of 255 bytes, the most that a file system takes: letters, bytes that are no text, a name in another script,
+/// blanks, line ends, a dash first.
+fn longest_names() -> Vec<OsString> {
+    let names: [Vec<u8>; 7] = [
+        vec![b'n'; 255],
+        vec![0xff; 255],
+        "\u{4f60}".repeat(85).into_bytes(),
+        vec![b' '; 255],
+        vec![b'\n'; 255],
+        [&b"-"[..], &[b'-'; 254]].concat(),
+        [&b"\\"[..], &[b'\r'; 254]].concat(),
+    ];
+    names.into_iter().map(OsString::from_vec).collect()
+}
+
+fn build_longest(root: &Path) {
+    fs::create_dir(root).unwrap();
+    for (number, name) in longest_names().into_iter().enumerate() {
+        fs::write(root.join(&name), format!("file {number}")).unwrap();
+        fs::create_dir_all(root.join("below").join(&name)).unwrap();
+        fs::write(root.join("below").join(&name).join(&name), format!("deeper {number}")).unwrap();
+    }
+}
+
+/// A tree is copied whole, and each list of it is understood by GNU's tool and by ours, in every form.
+fn goes_round(home: &Home, files: usize) {
+    home.good("cp -a tree copy");
+    let [tree, copy] = ["tree", "copy"].map(|name| Snapshot::take(&home.path().join(name)).unwrap());
+    tree.assert_same(&copy, Facets::ARCHIVE);
+    for options in ["", "--tag", "-z", "--tag -z"] {
+        let list = home.good(&format!("md5sum {options} tree/* | tee list"));
+        // A shell leaves out no name but those that begin with a dot.
+        let gnus = home.good(&format!("/usr/bin/md5sum {options} tree/*"));
+        assert!(list == gnus, "md5sum {options} differs from GNU's");
+        for tool in ["/usr/bin/md5sum", "md5sum", "haul md5sum"] {
+            // A list with NULs for line ends is none that can be checked.
+            if !options.contains("-z") {
+                home.good(&format!("{tool} -c --quiet list"));
+            }
+        }
+    }
+    home.good(
+        "haul sum -a md5 -r tree > list; /usr/bin/md5sum -c --quiet list; haul sum -a md5 -c --quiet list",
+    );
+    let lines = home.good("haul sum -a md5 -z -r tree");
+    assert_eq!(lines.iter().filter(|&&byte| byte == 0).count(), files);
+    home.good("cp -r --print-hash tree again > list; /usr/bin/md5sum -c --quiet list");
+}
+
+#[test]
+fn names_of_every_byte_go_round_through_copies_and_lists() {
+    let home = Home::new();
+    every_byte_in_names(&home.path().join("tree")).unwrap();
+    goes_round(&home, 254);
+}
+
+#[test]
+fn names_of_255_bytes_go_round_through_copies_and_lists() {
+    let home = Home::new();
+    build_longest(&home.path().join("flat"));
+    home.good("mkdir tree; cd flat; for f in *; do test -d \"$f\" || cp -p -- \"$f\" ../tree; done");
+    goes_round(&home, 7);
+    home.good("rm -rf tree copy again; mv flat tree; cp -a tree copy");
+    let [tree, copy] = ["tree", "copy"].map(|name| Snapshot::take(&home.path().join(name)).unwrap());
+    tree.assert_same(&copy, Facets::ARCHIVE);
+    home.good(
+        "haul sum -a md5 -r tree > list; /usr/bin/md5sum -c --quiet list; haul sum -a md5 -c --quiet list",
+    );
+    assert_eq!(fs::read(home.path().join("list")).unwrap().iter().filter(|&&byte| byte == b'\n').count(), 14);
+}
+
+/// There is no room for a longer name: that is told as GNU tells it, and what stood there stays. GNU's numbered backup
+/// of such a name gets a cut name without a number, which the next one can't tell from its own; here it is refused too.
+#[test]
+fn a_backup_of_a_name_of_255_bytes_is_refused_and_nothing_lost() {
+    let home = Home::new();
+    let name = "n".repeat(255);
+    let mut said = Vec::new();
+    for command in ["cp --backup=simple", "/usr/bin/cp --backup=simple", "cp --backup=numbered"] {
+        home.good("rm -rf d; mkdir d; printf new > new");
+        fs::write(home.path().join("d").join(&name), "old").unwrap();
+        let output = home.run(&format!("exec {command} -T new d/{name}"));
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(fs::read(home.path().join("d").join(&name)).unwrap(), b"old");
+        assert_eq!(fs::read_dir(home.path().join("d")).unwrap().count(), 1);
+        said.push(String::from_utf8(output.stderr).unwrap().replace("/usr/bin/cp: ", "cp: "));
+    }
+    assert!(said[0].contains("File name too long"), "{}", said[0]);
+    assert_eq!((&said[0], &said[0]), (&said[1], &said[2]));
+}
+
+/// A link is replaced by way of a second name beside it, which must fit too.
+#[test]
+fn a_link_under_a_name_of_255_bytes_is_replaced() {
+    let home = Home::new();
+    let name = "n".repeat(255);
+    home.good(&format!(
+        "ln -s target new; ln -s other {name}; cp -Pf new {name}; test \"$(readlink {name})\" = target"
+    ));
+    home.good(&format!(
+        "printf x > file; ln file hard; cp -lf file {name}; test file -ef {name}; test $(ls | wc -l) = 4"
+    ));
+}

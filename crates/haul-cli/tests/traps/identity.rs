@@ -1,0 +1,65 @@
+//! An inode number means nothing without its device.
+
+use crate::faults::bed::HAUL;
+use haul_lab::needs::{Need, met_or_skip};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Two file systems in memory at `t/one` and `t/two`, made alike: each has a file with two names, and the files have one
+/// inode number. `$cp` is the tool; the script fails with 99 where the numbers differ.
+fn twins(cp: &str, script: &str) -> Option<(Option<i32>, String)> {
+    if !met_or_skip(&[Need::Mount, Need::Program("unshare")]) {
+        return None;
+    }
+    let home: TempDir = tempfile::tempdir().unwrap();
+    let setup = "mkdir -p t/one t/two
+        for name in one two; do
+            mount -t tmpfs -o size=1m tmpfs t/$name; printf $name > t/$name/f; ln t/$name/f t/$name/g
+        done
+        test $(stat -c %i t/one/f) = $(stat -c %i t/two/f) || exit 99
+        test $(stat -c %d t/one/f) != $(stat -c %d t/two/f) || exit 99";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &format!("{setup}\n{script}")]).current_dir(home.path());
+    let output = command.env("cp", cp).env("haul", HAUL).env("LC_ALL", "C").output().unwrap();
+    let text = [&*output.stdout, &output.stderr].map(String::from_utf8_lossy).concat();
+    Some((output.status.code(), text.replace("/usr/bin/cp: ", "cp: ").replace("haul cp: ", "cp: ")))
+}
+
+#[track_caller]
+fn as_gnu(script: &str) -> Option<(Option<i32>, String)> {
+    let gnu = twins("/usr/bin/cp", script)?;
+    let ours = twins(&format!("{HAUL} cp"), script)?;
+    assert_eq!(ours, gnu, "{script}");
+    Some(ours)
+}
+
+#[test]
+fn files_of_one_number_on_two_devices_are_no_hard_links() {
+    let script = "$cp -a t z; echo $?; cat z/one/f z/one/g z/two/f z/two/g; stat -c %h z/*/*; test z/one/f -ef z/two/f";
+    let Some(said) = as_gnu(script) else { return };
+    assert_eq!(said, (Some(1), "0\noneonetwotwo2\n2\n2\n2\n".to_owned()));
+}
+
+#[test]
+fn files_of_one_number_on_two_devices_are_not_the_same_file() {
+    let script = "$cp t/one/f t/two/f; echo $?; cat t/two/g; $cp -l t/one/f t/two/new; echo $?; $cp t/one/f t/one/g; echo $?";
+    let Some((_, text)) = as_gnu(script) else { return };
+    assert!(text.starts_with("0\none1\n1\n"), "{text}");
+    assert!(text.contains("'t/one/f' and 't/one/g' are the same file"), "{text}");
+}
+
+#[test]
+fn a_directory_of_one_number_on_another_device_is_not_in_itself() {
+    // The roots of both have one number.
+    let script = "test $(stat -c %i t/one) = $(stat -c %i t/two) || exit 99; $cp -r t/one t/two/in; echo $?; ls t/two/in";
+    let Some(said) = as_gnu(script) else { return };
+    assert_eq!(said, (Some(0), "0\nf\ng\n".to_owned()));
+}
+
+#[test]
+fn sums_of_files_of_one_number_are_of_each_file() {
+    let script = "exec $haul sum -a md5 -r t";
+    let Some((status, text)) = twins("", script) else { return };
+    let digests: std::collections::BTreeSet<&str> = text.lines().map(|line| &line[..32]).collect();
+    assert_eq!((status, text.lines().count(), digests.len()), (Some(0), 4, 2), "{text}");
+}

@@ -1,0 +1,62 @@
+//! What a new file may be taken for before it is finished: neither anybody's to read, nor whole.
+
+use crate::faults::bed::{FaultBed, HOLD, noise, start, write_old};
+use haul_lab::needs::{Need, met_or_skip};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+
+/// Held before the first thing is set on the finished bytes, the file has all of them, is open to its owner alone and
+/// is younger than its source; only at the very end has it the source's mode and time.
+#[test]
+fn a_new_file_is_closed_to_others_until_it_has_its_owner_and_gets_its_time_last() {
+    if !met_or_skip(&[Need::Root]) {
+        return;
+    }
+    let Some(bed) = FaultBed::new("") else { return };
+    let source = bed.path("source");
+    write_old(&source, &noise(70_000));
+    chown(&source, Some(1234), Some(2345)).unwrap();
+    fs::set_permissions(&source, Permissions::from_mode(0o4755)).unwrap();
+    let (view, store) = (bed.path("view/sink"), bed.path("store/sink"));
+    // Owner, mode and time: three calls. Before each of them the file is looked at.
+    for passed in 0..3 {
+        bed.rules(&format!("sink setattr .. delay {HOLD} after {passed} times 1"));
+        let before = bed.fired().len();
+        let running = start([Path::new("cp"), "-p".as_ref(), &source, &view]);
+        while bed.fired().len() == before {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        let found = fs::metadata(&store).unwrap();
+        running.end().is_fine();
+        assert_eq!(found.len(), 70_000);
+        assert!(found.mtime() > 1_500_000_000, "before call {passed} it looks finished");
+        let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+        match passed {
+            0 => assert_eq!((owner, mode), (0, 0o700)),
+            1 => assert_eq!((owner, mode), (1234, 0o700)),
+            _ => assert_eq!((owner, mode), (1234, 0o4755)),
+        }
+        let end = fs::metadata(&store).unwrap();
+        assert_eq!((end.mtime(), end.uid(), end.mode() & 0o7777), (1_000_000_000, 1234, 0o4755));
+        fs::remove_file(&store).unwrap();
+    }
+}
+
+/// A file is only as long as what arrived: no length is given in advance.
+#[test]
+fn a_file_that_is_being_written_is_not_as_long_as_its_source() {
+    for options in [&[][..], &["--threads=1", "--split-size=1M"], &["--sparse=always"], &["--print-hash"]] {
+        let Some(bed) = FaultBed::new(&format!("sink write 2097152.. delay {HOLD} times 1")) else { return };
+        let source = bed.path("source");
+        write_old(&source, &noise(8 << 20));
+        let view = bed.path("view/sink");
+        let words = ["cp"].iter().chain(options).map(Path::new);
+        let running = start(words.chain([&*source, &*view]));
+        bed.held();
+        let len = fs::metadata(bed.path("store/sink")).unwrap().len();
+        running.end().is_fine();
+        assert!(len < 8 << 20, "{options:?}: {len} bytes");
+        assert_eq!(fs::read(bed.path("store/sink")).unwrap(), noise(8 << 20));
+    }
+}

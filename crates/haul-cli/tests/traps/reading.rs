@@ -1,0 +1,108 @@
+//! How bytes are read: all of them, from the file as it is now, and into buffers.
+
+use crate::faults::bed::{FaultBed, HAUL, HOLD, haul, noise, start, write_old};
+use haul_lab::needs::{Need, met_or_skip};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// What calls of these names a command makes.
+fn calls(names: &str, args: &[&Path]) -> Option<String> {
+    if !met_or_skip(&[Need::Program("strace")]) {
+        return None;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let log = home.path().join("log");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-e", &format!("trace={names}"), "-o"]).arg(&log).arg(HAUL).args(args);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    Some(fs::read_to_string(&log).unwrap())
+}
+
+/// SEEK_DATA has said "hole" where there were bytes (OpenZFS 15526): whatever is proved is proved of bytes that were read.
+#[test]
+fn no_digest_and_no_comparison_asks_the_source_for_its_holes() {
+    let home = tempfile::tempdir().unwrap();
+    let [source, sink] = ["source", "sink"].map(|name| home.path().join(name));
+    File::create(&source).unwrap().set_len(9 << 20).unwrap();
+    File::options().write(true).open(&source).unwrap().write_all_at(b"data", 5 << 20).unwrap();
+    for options in [&["--print-hash"][..], &["--print-hash", "--hash-type=blake3"], &["--verify"]] {
+        let words: Vec<&Path> =
+            ["cp"].iter().chain(options).map(Path::new).chain([&*source, &*sink]).collect();
+        let Some(log) = calls("lseek", &words) else { return };
+        assert!(!log.contains("SEEK_DATA"), "{options:?}: {log}");
+    }
+    for algorithm in ["md5", "blake3"] {
+        let Some(log) = calls("lseek", &["sum".as_ref(), "-a".as_ref(), algorithm.as_ref(), &*source]) else {
+            return;
+        };
+        assert!(!log.contains("SEEK_DATA"), "{algorithm}: {log}");
+    }
+    // The plain copy does, which shows that this test can see it.
+    let Some(log) = calls("lseek", &["cp".as_ref(), &*source, &*sink]) else { return };
+    assert!(log.contains("SEEK_DATA"), "{log}");
+}
+
+/// Mapped files thrash hard disks and count as memory of the process (b3sum 32, 305).
+#[test]
+fn no_file_is_mapped_to_be_hashed_or_copied() {
+    for words in [&["sum", "-a", "blake3"][..], &["sum", "-a", "md5"], &["sum", "-a", "md5,crc32c"], &["cp"]]
+    {
+        let Some(bed) = FaultBed::new(&format!("victim read 1048576.. delay {HOLD} times 1")) else { return };
+        write_old(&bed.path("store/victim"), &noise(6 << 20));
+        let (victim, sink) = (bed.path("view/victim"), bed.path("sink"));
+        let sink = (words == ["cp"]).then_some(&*sink);
+        let running = start(words.iter().map(Path::new).chain([&*victim]).chain(sink));
+        bed.held();
+        let maps = running.maps();
+        running.end().is_fine();
+        assert!(maps.contains("haul"), "no map was seen: {maps}");
+        assert!(!maps.contains("victim") && !maps.contains("/sink"), "{words:?}: {maps}");
+    }
+}
+
+/// Nothing is remembered of a file from one run to the next, so that a time that did not move hides nothing.
+#[test]
+fn a_bit_that_rots_under_an_old_time_is_found() {
+    let home = tempfile::tempdir().unwrap();
+    let [file, list] = ["file", "list"].map(|name| home.path().join(name));
+    write_old(&file, &noise(100_000));
+    fs::write(
+        &list,
+        haul(["sum".as_ref(), "-a".as_ref(), "sha256".as_ref(), &*file]).is_fine().stdout.as_bytes(),
+    )
+    .unwrap();
+    let check = || haul(["sum".as_ref(), "-a".as_ref(), "sha256".as_ref(), "-c".as_ref(), &*list]);
+    check().is_fine();
+    let writer = File::options().write(true).open(&file).unwrap();
+    writer.write_all_at(&[noise(100_000)[70_000] ^ 4], 70_000).unwrap();
+    writer.set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+    let ended = check();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stdout.contains("file: FAILED"), "{ended:?}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_gets_no_digest() {
+    for algorithm in ["md5", "blake3", "crc32c", "xxh128", "sha1,adler32"] {
+        for from in [0, 3 << 20, (5 << 20) - 1] {
+            let Some(bed) = FaultBed::new(&format!("victim read {from}.. errno EIO")) else { return };
+            write_old(&bed.path("store/victim"), &noise(5 << 20));
+            write_old(&bed.path("store/well"), &noise(10));
+            let [victim, well] = ["view/victim", "view/well"].map(|name| bed.path(name));
+            let ended = haul(["sum".as_ref(), "-a".as_ref(), algorithm.as_ref(), &*victim, &*well]);
+            ended.failed_with(&["view/victim", "Input/output error"]);
+            assert!(
+                !ended.stdout.contains("victim") && ended.stdout.contains("well"),
+                "{algorithm} {from}: {ended:?}"
+            );
+            let sink = bed.path("sink");
+            let ended = haul(["cp".as_ref(), "--print-hash".as_ref(), &*victim, &*sink]);
+            ended.failed_with(&["view/victim", "Input/output error"]);
+            assert_eq!(ended.stdout, "", "{ended:?}");
+        }
+    }
+}

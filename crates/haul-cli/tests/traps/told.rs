@@ -1,0 +1,125 @@
+//! Nothing that fails is passed over, and nothing that did not fail pays for it.
+
+use crate::faults::bed::{FaultBed, HAUL, haul, noise, write_old};
+use haul_lab::needs::{Need, met_or_skip};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+/// Links, pipes and directories are not less than files: what can't be set on them fails the copy.
+#[test]
+fn metadata_that_cannot_be_set_on_anything_but_a_file_fails_the_copy_too() {
+    for name in ["link", "pipe", "dir"] {
+        let Some(bed) = FaultBed::new(&format!("sink/{name} setattr .. errno EIO")) else { return };
+        let source = bed.path("source");
+        fs::create_dir_all(source.join("dir")).unwrap();
+        fs::create_dir(bed.path("store/sink")).unwrap();
+        symlink("nowhere", source.join("link")).unwrap();
+        let status = Command::new("mkfifo").arg(source.join("pipe")).status().unwrap();
+        assert!(status.success());
+        write_old(&source.join("dir/file"), &noise(100));
+        write_old(&source.join("file"), &noise(100));
+        let view = bed.path("view/sink");
+        let ended = haul([Path::new("cp"), "-aT".as_ref(), &source, &view]);
+        ended.failed_with(&[&format!("sink/{name}'"), "Input/output error"]);
+        for file in ["dir/file", "file"] {
+            assert_eq!(fs::read(bed.path("store/sink").join(file)).unwrap(), noise(100), "{ended:?}");
+        }
+    }
+}
+
+#[test]
+fn a_link_that_cannot_be_made_fails_the_copy() {
+    let Some(bed) = FaultBed::new("sink/link create .. errno EIO") else { return };
+    let source = bed.path("source");
+    fs::create_dir(&source).unwrap();
+    symlink("nowhere", source.join("link")).unwrap();
+    write_old(&source.join("file"), &noise(100));
+    let view = bed.path("view/sink");
+    let ended = haul([Path::new("cp"), "-a".as_ref(), &source, &view]);
+    ended.failed_with(&["cannot create symbolic link", "sink/link'", "Input/output error"]);
+    assert_eq!(fs::read(bed.path("store/sink/file")).unwrap(), noise(100));
+}
+
+/// Nothing is removed at the sink but what a source takes the place of, whatever went wrong at the source.
+#[test]
+fn what_only_the_sink_has_stays_when_the_source_cannot_be_read() {
+    let Some(bed) = FaultBed::new("source/dir list .. errno EIO") else { return };
+    fs::create_dir_all(bed.path("store/source/dir")).unwrap();
+    write_old(&bed.path("store/source/dir/file"), &noise(100));
+    write_old(&bed.path("store/source/file"), &noise(100));
+    let sink = bed.path("sink");
+    fs::create_dir_all(sink.join("dir/more")).unwrap();
+    for name in ["file", "only-here", "dir/file", "dir/more/old"] {
+        fs::write(sink.join(name), "old").unwrap();
+    }
+    let source = bed.path("view/source");
+    for options in ["-aT", "-aTf", "-rT"] {
+        let ended =
+            haul([Path::new("cp"), options.as_ref(), "--remove-destination".as_ref(), &source, &sink]);
+        ended.failed_with(&["source/dir'", "Input/output error"]);
+        for name in ["only-here", "dir/file", "dir/more/old"] {
+            assert_eq!(fs::read(sink.join(name)).unwrap(), b"old", "{name} {ended:?}");
+        }
+        assert_eq!(fs::read(sink.join("file")).unwrap(), noise(100));
+    }
+}
+
+#[test]
+fn device_nodes_keep_their_numbers() {
+    if !met_or_skip(&[Need::Root, Need::DeviceNodes]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let source = home.path().join("source");
+    fs::create_dir(&source).unwrap();
+    // Numbers beyond what eight bits hold, each side.
+    let nodes = [("c", "1", "3"), ("c", "259", "70000"), ("b", "7", "0"), ("b", "4000", "1048575")];
+    for (kind, major, minor) in nodes {
+        let made = Command::new("mknod")
+            .arg(source.join(format!("{kind}{major}")))
+            .args([kind, major, minor])
+            .status();
+        assert!(made.unwrap().success());
+    }
+    for options in ["-a", "-r", "-R"] {
+        let sink = home.path().join("sink");
+        haul([Path::new("cp"), options.as_ref(), &source, &sink]).is_fine();
+        for (kind, major, _) in nodes {
+            let [a, b] = [&source, &sink]
+                .map(|root| fs::symlink_metadata(root.join(format!("{kind}{major}"))).unwrap());
+            assert_eq!(a.rdev(), b.rdev(), "{kind} {major}");
+            assert_eq!(b.file_type().is_block_device(), kind == "b");
+        }
+        fs::remove_dir_all(&sink).unwrap();
+    }
+}
+
+/// The limit on the size of files: the write says so, and the file is named.
+#[test]
+fn a_file_longer_than_files_may_be_is_told() {
+    let home = tempfile::tempdir().unwrap();
+    let [source, sink] = ["source", "sink"].map(|name| home.path().join(name));
+    fs::write(&source, noise(1 << 20)).unwrap();
+    let script = "trap '' XFSZ; ulimit -f 64; exec \"$@\"";
+    for options in
+        [&[][..], &["--threads=1"], &["--sparse=always"], &["--direct-write"], &["--double-buffer"]]
+    {
+        let mut command = Command::new("bash");
+        command
+            .args(["-c", script, "bash", HAUL, "cp"])
+            .args(options)
+            .args([&source, &sink])
+            .env("LC_ALL", "C");
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{options:?} {said}");
+        assert!(
+            said.contains("error writing") && said.contains("sink': File too large"),
+            "{options:?} {said}"
+        );
+        crate::faults::bed::assert_unfinished(&sink);
+        fs::remove_file(&sink).unwrap();
+    }
+}

@@ -1,0 +1,291 @@
+//! The descriptors of directories under way: one at the source and one at the sink of each, and no more of them than
+//! the process may have.
+//!
+//! A directory is under way as long as anything beneath it is, so that a deep tree has more of them than a process has
+//! descriptors. Those that were opened longest ago are closed then, and opened once more when their turn comes: from
+//! beneath by `..`, which is one step; else from the nearest directory above that is open, name by name, through no link
+//! that was not followed before. What is found counts only if it is the very directory that was closed, by device, inode
+//! and birth. No path is looked up anew: somebody could have put a link in it meanwhile.
+
+use super::directory::Directory;
+use super::entry::{DirectoryFacts, DirectorySettle, OperandSettle, SinkEnd, open_sink, open_source};
+use super::error::CopyError;
+use haul_model::limits::{OPEN_DIRECTORIES_MOST, OPEN_FILES_OF_A_WORKER, OPEN_FILES_OF_THE_PROCESS};
+use haul_sys::Follow;
+use haul_sys::dir::{is_still, open_dir_at, open_place_at};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Which directories of a job are open.
+#[derive(Debug)]
+pub(crate) struct Descriptors {
+    /// Directories that may stay open.
+    most: usize,
+    /// Directories that are open, counted by [`Ends`].
+    open: Arc<AtomicUsize>,
+    /// Those that are open, the one that was opened longest ago first; each once. Some of them are through by now.
+    coldest: Mutex<VecDeque<Weak<Directory>>>,
+    /// Directories that wait half read. Each stays open.
+    half_read: AtomicUsize,
+}
+
+/// A directory that stays open as long as this is held, at both ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Opened {
+    directory: Arc<Directory>,
+    ends: Arc<Ends>,
+}
+
+/// Both ends of a directory. Where there is no descriptor, names are relative to the working directory.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    source: Option<OwnedFd>,
+    sink: Option<OwnedFd>,
+    /// Where they are counted; not so the target's, which is one in a job.
+    counted: Option<Arc<AtomicUsize>>,
+}
+
+/// The source's end of an open directory, to be read.
+#[derive(Debug)]
+pub(crate) struct SourceEnd(Arc<Ends>);
+
+/// Where a directory keeps its ends.
+#[derive(Debug)]
+pub(super) struct Slot(Mutex<Held>);
+
+#[derive(Debug)]
+enum Held {
+    Open(Arc<Ends>),
+    /// Somebody may still hold them.
+    Closed(Weak<Ends>),
+}
+
+impl Descriptors {
+    /// For a job of so many workers, in a process that may have so many files open.
+    pub(crate) fn new(workers: usize, open_files: u64) -> Descriptors {
+        let taken = OPEN_FILES_OF_THE_PROCESS + OPEN_FILES_OF_A_WORKER * workers as u64;
+        let pairs = usize::try_from(open_files.saturating_sub(taken) / 2).unwrap_or(usize::MAX);
+        Descriptors {
+            most: pairs.clamp(1, OPEN_DIRECTORIES_MOST),
+            open: Arc::default(),
+            coldest: Mutex::default(),
+            half_read: AtomicUsize::new(0),
+        }
+    }
+
+    /// A directory, open. One that was closed is opened once more.
+    ///
+    /// # Errors
+    /// It can't be reached any more, or another one is in its place.
+    pub(crate) fn open(&self, directory: &Arc<Directory>) -> Result<Opened, CopyError> {
+        if let Some(opened) = self.held(directory) {
+            return Ok(opened);
+        }
+        let mut closed = vec![directory];
+        let mut opened = None;
+        while let (None, Some(above)) = (&opened, closed.last().and_then(|last| last.parent.as_ref())) {
+            opened = self.held(above);
+            if opened.is_none() {
+                closed.push(above);
+            }
+        }
+        // Those without a parent are never closed.
+        let mut opened = opened.unwrap_or_else(|| Opened::target(None, OsString::new()));
+        for below in closed.into_iter().rev() {
+            opened = self.open_within(&opened, below)?;
+        }
+        Ok(opened)
+    }
+
+    /// The directory above an open one. One that was closed is opened by `..`; `None` where that leads elsewhere.
+    pub(crate) fn open_above(&self, below: &Opened) -> Option<Opened> {
+        let above = below.parent.as_ref()?;
+        if let Some(opened) = self.held(above) {
+            return Some(opened);
+        }
+        let DirectorySettle::Copied(facts) = &above.settle else { return None };
+        let open_sink = if facts.set_by_name { open_place_at } else { open_dir_at };
+        let source = open_dir_at(below.source(), c"..", Follow::No).ok()?;
+        let sink = open_sink(below.sink().as_fd(), c"..", Follow::No).ok()?;
+        let is_it = is_still(&source, &facts.source).ok()? && is_still(&sink, &facts.sink).ok()?;
+        is_it.then(|| self.admit(above, source, sink))
+    }
+
+    /// A directory that was just met, open at both ends.
+    pub(crate) fn enter(
+        &self,
+        parent: Arc<Directory>,
+        ends: (OwnedFd, OwnedFd),
+        source_name: OsString,
+        facts: DirectoryFacts,
+    ) -> Opened {
+        let sink = SinkEnd { is_new: facts.is_new, dev: facts.sink.dev };
+        let settle = DirectorySettle::Copied(Box::new(facts));
+        let ends = self.count(ends.0, ends.1);
+        let slot = Slot::new(Arc::clone(&ends));
+        let directory = Arc::new(Directory::new(slot, parent, source_name, Some(sink), settle));
+        self.has_opened(&directory);
+        Opened { directory, ends }
+    }
+
+    /// Asks to let a directory wait half read. False where too many do: it is to be read to its end first.
+    pub(crate) fn leave_half_read(&self) -> bool {
+        let waiting = self.half_read.fetch_add(1, Ordering::Relaxed);
+        let may = waiting < self.most.div_ceil(4);
+        if !may {
+            self.go_on_reading();
+        }
+        may
+    }
+
+    /// A directory that waited half read is read on.
+    pub(crate) fn go_on_reading(&self) {
+        self.half_read.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn open_within(&self, above: &Opened, directory: &Arc<Directory>) -> Result<Opened, CopyError> {
+        if let Some(opened) = self.held(directory) {
+            return Ok(opened);
+        }
+        let DirectorySettle::Copied(facts) = &directory.settle else {
+            return Ok(Opened { directory: Arc::clone(directory), ends: Arc::clone(&above.ends) });
+        };
+        let source = open_source(above, &directory.source_name, facts)?;
+        let sink = open_sink(above, facts)?;
+        Ok(self.admit(directory, source, sink))
+    }
+
+    /// A directory, if it is open.
+    fn held(&self, directory: &Arc<Directory>) -> Option<Opened> {
+        let mut slot = directory.ends.lock();
+        let (ends, was_closed) = match &*slot {
+            Held::Open(ends) => (Arc::clone(ends), false),
+            Held::Closed(ends) => (ends.upgrade()?, true),
+        };
+        if was_closed {
+            *slot = Held::Open(Arc::clone(&ends));
+        }
+        drop(slot);
+        if was_closed {
+            self.has_opened(directory);
+        }
+        Some(Opened { directory: Arc::clone(directory), ends })
+    }
+
+    /// Takes a directory that was opened once more, unless another worker was faster.
+    fn admit(&self, directory: &Arc<Directory>, source: OwnedFd, sink: OwnedFd) -> Opened {
+        if let Some(opened) = self.held(directory) {
+            return opened;
+        }
+        let ends = self.count(source, sink);
+        *directory.ends.lock() = Held::Open(Arc::clone(&ends));
+        self.has_opened(directory);
+        Opened { directory: Arc::clone(directory), ends }
+    }
+
+    fn count(&self, source: OwnedFd, sink: OwnedFd) -> Arc<Ends> {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Ends { source: Some(source), sink: Some(sink), counted: Some(Arc::clone(&self.open)) })
+    }
+
+    /// Closes those that were opened longest ago, where there are too many now.
+    fn has_opened(&self, directory: &Arc<Directory>) {
+        let mut coldest = lock(&self.coldest);
+        coldest.push_back(Arc::downgrade(directory));
+        if coldest.len() > 4 * self.most {
+            coldest.retain(|directory| directory.strong_count() > 0);
+        }
+        let excess = self.open.load(Ordering::Relaxed).saturating_sub(self.most);
+        let mut closing = Vec::new();
+        while closing.len() < excess && coldest.len() > 1 {
+            closing.extend(coldest.pop_front().and_then(|directory| directory.upgrade()));
+        }
+        drop(coldest);
+        closing.iter().for_each(|directory: &Arc<Directory>| directory.ends.close());
+    }
+}
+
+impl Opened {
+    /// What all operands stand in: sources are relative to the working directory, sinks to the target directory, or
+    /// without one to the working directory as well. Never closed, never settled.
+    pub(crate) fn target(sink: Option<OwnedFd>, target_path: OsString) -> Opened {
+        let ends = Arc::new(Ends { source: None, sink, counted: None });
+        let directory = Arc::new(Directory::target(Slot::new(Arc::clone(&ends)), target_path));
+        Opened { directory, ends }
+    }
+
+    /// The place of one operand in the target: its entry is all that it waits for.
+    pub(crate) fn operand(target: &Opened, settle: OperandSettle) -> Opened {
+        let (slot, parent) = (Slot::new(Arc::clone(&target.ends)), Arc::clone(&target.directory));
+        let settle = DirectorySettle::Operand(settle);
+        let directory = Arc::new(Directory::new(slot, parent, OsString::new(), None, settle));
+        Opened { directory, ends: Arc::clone(&target.ends) }
+    }
+
+    /// The descriptor that names in the source are relative to.
+    pub(crate) fn source(&self) -> BorrowedFd<'_> {
+        self.ends.source.as_ref().map_or(haul_sys::CWD, |fd| fd.as_fd())
+    }
+
+    /// The descriptor that names in the sink are relative to.
+    pub(crate) fn sink(&self) -> BorrowedFd<'_> {
+        self.ends.sink.as_ref().map_or(haul_sys::CWD, |fd| fd.as_fd())
+    }
+
+    /// The source's end, which stays open until it was read.
+    pub(crate) fn source_end(&self) -> SourceEnd {
+        SourceEnd(Arc::clone(&self.ends))
+    }
+}
+
+impl Deref for Opened {
+    type Target = Arc<Directory>;
+
+    fn deref(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+}
+
+impl AsFd for SourceEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.source.as_ref().map_or(haul_sys::CWD, |fd| fd.as_fd())
+    }
+}
+
+impl Slot {
+    fn new(ends: Arc<Ends>) -> Slot {
+        Slot(Mutex::new(Held::Open(ends)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        lock(&self.0)
+    }
+
+    /// Closes the ends, now or when the last who holds them lets go.
+    fn close(&self) {
+        let mut held = self.lock();
+        if let Held::Open(ends) = &*held {
+            let closed = Held::Closed(Arc::downgrade(ends));
+            let ends = std::mem::replace(&mut *held, closed);
+            drop(held);
+            drop(ends);
+        }
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if let Some(open) = &self.counted {
+            open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing is left half done under these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

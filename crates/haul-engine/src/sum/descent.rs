@@ -1,0 +1,199 @@
+//! The directories from an operand down to the one being read: as deep as they go, in few descriptors and with one path
+//! for all of them.
+
+use super::sorted_dir::{Name, SortedDir};
+use haul_sys::dir::open_dir_at;
+use haul_sys::{FileKind, Follow, Stat, process, stat};
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
+
+/// Levels that stay open at most. More gain nothing: each comes back in one step from the level beneath.
+const OPEN_LEVELS_MOST: u64 = 64;
+
+/// The directories under way, outermost first. The first and the last few are open; those between are opened once more
+/// on the way back, by `..` from beneath or by their names from the first, and only if they are still the ones they were.
+#[derive(Debug)]
+pub(super) struct Descent {
+    levels: Vec<Level>,
+    /// The path of the last level, with a slash at its end.
+    path: Vec<u8>,
+    /// The first of the last levels that are open.
+    open_from: usize,
+    most_open: usize,
+}
+
+#[derive(Debug)]
+struct Level {
+    dir: SortedDir,
+    /// In the level above; nothing for the first.
+    name: CString,
+    /// How much of the path leads here.
+    path_len: usize,
+}
+
+/// What one step came upon.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// A regular file: its directory, its name there and its path.
+    File(Arc<OwnedFd>, CString, OsString),
+    /// Nothing that is listed.
+    Nothing,
+    /// Something that can't be read: its path and why.
+    Failed(OsString, io::Error),
+}
+
+impl Descent {
+    /// In no directory yet.
+    pub(super) fn new() -> Descent {
+        // Three quarters are left for files, and for directories that files yet to be opened lie in.
+        let most_open = (process::open_file_limit() / 4).clamp(2, OPEN_LEVELS_MOST);
+        Descent { levels: Vec::new(), path: Vec::new(), open_from: 0, most_open: most_open as usize }
+    }
+
+    /// Whether all directories are through.
+    pub(super) fn is_over(&self) -> bool {
+        self.levels.is_empty()
+    }
+
+    /// Begins with an operand.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub(super) fn begin(&mut self, fd: OwnedFd, path: &OsStr) -> io::Result<()> {
+        let facts = stat::stat_fd(&fd)?;
+        let dir = SortedDir::read(fd, facts)?;
+        self.path.clear();
+        self.path.extend_from_slice(path.as_bytes());
+        if self.path.last() != Some(&b'/') {
+            self.path.push(b'/');
+        }
+        self.open_from = 0;
+        self.levels.push(Level { dir, name: CString::default(), path_len: self.path.len() });
+        Ok(())
+    }
+
+    /// One step in the innermost directory.
+    pub(super) fn step(&mut self) -> Step {
+        let Some(level) = self.levels.last() else { return Step::Nothing };
+        if level.dir.is_through() {
+            self.leave();
+            return Step::Nothing;
+        }
+        let (fd, entry) = match self.next_name() {
+            Ok((fd, Some(entry))) => (fd, entry),
+            Ok((_, None)) => {
+                self.leave();
+                return Step::Nothing;
+            }
+            Err(error) => {
+                let path = OsString::from_vec(self.path.clone());
+                self.leave();
+                return Step::Failed(path, error);
+            }
+        };
+        let kind = match entry.kind_hint {
+            Some(kind) => Ok(kind),
+            None => stat::stat_at(&fd, entry.name.as_c_str(), Follow::No).map(|facts| facts.kind),
+        };
+        match kind {
+            Ok(FileKind::Regular) => {
+                let path = self.path_of(&entry.name);
+                Step::File(fd, entry.name, path)
+            }
+            Ok(FileKind::Directory) => {
+                let path_len = self.path.len();
+                match self.enter(&fd, &entry.name) {
+                    Ok(()) => Step::Nothing,
+                    Err(error) => {
+                        self.path.truncate(path_len);
+                        Step::Failed(self.path_of(&entry.name), error)
+                    }
+                }
+            }
+            Ok(_) => Step::Nothing,
+            Err(error) => Step::Failed(self.path_of(&entry.name), error),
+        }
+    }
+
+    /// The next name of the innermost directory, and that directory, open.
+    fn next_name(&mut self) -> io::Result<(Arc<OwnedFd>, Option<Name>)> {
+        self.reach()?;
+        let closed = || io::Error::from(io::ErrorKind::NotFound);
+        let level = self.levels.last_mut().ok_or_else(closed)?;
+        let fd = level.dir.fd().map(Arc::clone).ok_or_else(closed)?;
+        Ok((fd, level.dir.next()?))
+    }
+
+    fn enter(&mut self, above: &OwnedFd, name: &CString) -> io::Result<()> {
+        let fd = open_dir_at(above, name.as_c_str(), Follow::No)?;
+        let facts = stat::stat_fd(&fd)?;
+        // No link was followed: only a mount leads from a directory to itself.
+        if facts.may_be_mount_root && self.is_within(&facts) {
+            return Err(io::Error::other("mount point of a directory that it lies in: not read again"));
+        }
+        let dir = SortedDir::read(fd, facts)?;
+        self.path.extend_from_slice(name.to_bytes());
+        self.path.push(b'/');
+        self.levels.push(Level { dir, name: name.clone(), path_len: self.path.len() });
+        self.close_coldest();
+        Ok(())
+    }
+
+    fn is_within(&self, facts: &Stat) -> bool {
+        self.levels.iter().any(|level| level.dir.facts().identity() == facts.identity())
+    }
+
+    /// Leaves the innermost directory, and opens the one above if it was closed.
+    fn leave(&mut self) {
+        let Some(left) = self.levels.pop() else { return };
+        let last = self.levels.len().saturating_sub(1);
+        self.open_from = self.open_from.min(last);
+        let Some(above) = self.levels.last_mut() else { return };
+        self.path.truncate(above.path_len);
+        if above.dir.fd().is_some() {
+            return;
+        }
+        // Where that leads elsewhere, its name is tried when something of it is needed.
+        let parent = left.dir.fd().and_then(|fd| open_dir_at(fd, c"..", Follow::No).ok());
+        if parent.is_some_and(|parent| above.dir.reopen(parent).is_ok()) {
+            self.open_from = last;
+        }
+    }
+
+    /// Opens the innermost directory if it is closed: from the first, by the names of all between.
+    fn reach(&mut self) -> io::Result<()> {
+        let last = self.levels.len().saturating_sub(1);
+        if self.levels.last().is_none_or(|level| level.dir.fd().is_some()) {
+            return Ok(());
+        }
+        let (first, below) = self.levels.split_at_mut(1);
+        let mut above = first[0].dir.fd().map(Arc::clone);
+        for (index, level) in (1..).zip(below) {
+            let fd = above.ok_or(io::ErrorKind::NotFound)?;
+            level.dir.reopen(open_dir_at(&fd, level.name.as_c_str(), Follow::No)?)?;
+            above = level.dir.fd().map(Arc::clone);
+            if index + self.most_open <= last {
+                level.dir.close();
+            }
+        }
+        self.open_from = (last + 1).saturating_sub(self.most_open).max(1);
+        Ok(())
+    }
+
+    /// Closes the outermost of the open levels where there are too many. The first stays: the way down begins there.
+    fn close_coldest(&mut self) {
+        if self.levels.len() - self.open_from > self.most_open {
+            if self.open_from > 0 {
+                self.levels[self.open_from].dir.close();
+            }
+            self.open_from += 1;
+        }
+    }
+
+    fn path_of(&self, name: &CString) -> OsString {
+        OsString::from_vec([&self.path[..], name.to_bytes()].concat())
+    }
+}
