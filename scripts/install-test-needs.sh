@@ -14,9 +14,12 @@ packages=(
     e2fsprogs   # mkfs.ext4 for file systems that fill up, filefrag to see which extents are shared
     fuse3       # mounts of the fault injector without root
     git         # lists the repository's files for the rules of the house
+    hashdeep    # hashdeep, md5deep: lists for haul check
     mount       # mount, umount
+    rhash       # SFV and other lists for haul check
     util-linux  # losetup, script, setpriv, prlimit
     xfsprogs    # mkfs.xfs
+    xrootd-client # xrdadler32, xrdcrc32c, xrdcp: lists for haul check
     xxhash      # xxhsum, the peer of XXH
 )
 

@@ -1,7 +1,8 @@
-//! The binary `haul`. Called by its own name it takes a command (`haul cp`, `haul sum`, `haul bench`); called as
-//! `cp`, `mcp`, `md5sum`, `msum`, ... it is that tool and signs its messages as that tool.
+//! The binary `haul`. Called by its own name it takes a command (`haul cp`, `haul sum`, `haul check`, `haul bench`);
+//! called as `cp`, `mcp`, `md5sum`, `msum`, ... it is that tool and signs its messages as that tool.
 
 mod bench;
+mod check;
 mod cp;
 mod interrupt;
 mod progress;
@@ -39,6 +40,7 @@ fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
         Tool::Copy(name) => cp::run(name, args),
         Tool::Sum(name) => sum::run(name, args),
         Tool::Bench => bench::run(args),
+        Tool::Check => check::run(args),
     }
 }
 

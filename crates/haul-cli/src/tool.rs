@@ -12,6 +12,7 @@ Usage: haul COMMAND [OPTION]... [FILE]...
 Commands:
   cp      copy files and trees by every core, with cp's options; --verify reads the copy back
   sum     checksums of files, several kinds from one read; -c checks a list
+  check   files against lists of checksums in any form; says what each list was taken for
   bench   how fast this machine computes and reads each checksum, as a table and a plot
 
 'haul COMMAND --help' lists a command's options.
@@ -27,6 +28,8 @@ pub(crate) enum Tool {
     Sum(&'static str),
     /// `haul bench`.
     Bench,
+    /// `haul check`.
+    Check,
 }
 
 /// Names of checksum tools the binary answers to.
@@ -60,6 +63,7 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
         "cp" => Some(Tool::Copy("haul cp")),
         "sum" => Some(Tool::Sum("haul sum")),
         "bench" => Some(Tool::Bench),
+        "check" => Some(Tool::Check),
         _ => called_as(word).filter(|_| !word.as_encoded_bytes().contains(&b'/')),
     }
 }
@@ -67,7 +71,7 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
 /// ` (did you mean 'sum'?)` for a word one slip away from a command, else nothing.
 pub(crate) fn suggestion(word: &OsStr) -> String {
     let word = word.to_string_lossy();
-    let near = ["cp", "sum", "bench"].into_iter().find(|command| is_one_slip_away(command, &word));
+    let near = ["cp", "sum", "check", "bench"].into_iter().find(|command| is_one_slip_away(command, &word));
     near.map(|command| format!(" (did you mean '{command}'?)")).unwrap_or_default()
 }
 

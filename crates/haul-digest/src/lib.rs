@@ -5,6 +5,7 @@
 //!   [`PartHasher`] each and joined by an [`Assembly`]; [`combine`] joins values that others computed.
 //! - Where it is [`Algebra::Serial`], a file is fed in order, or hashed as a [`tree`]; several files, or several
 //!   leaves of one tree, run side by side in [`lanes`].
+//! - [`list`] reads lists of checksums in the forms of the field's tools.
 //!
 //! Nothing here touches a clock, a file, a socket or a thread.
 
@@ -18,6 +19,7 @@ mod digest;
 mod forest;
 mod hasher;
 pub mod lanes;
+pub mod list;
 mod md5;
 mod part;
 mod sha;

@@ -1,13 +1,13 @@
 //! `haul sum`, also as md5sum, sha256sum, b3sum, cksum, xxhsum, msum and the like: print and check checksums.
 
 mod args;
-mod base64;
+pub(crate) mod base64;
 mod check;
 mod combine;
 mod format;
 mod line;
-mod list;
-mod output;
+pub(crate) mod list;
+pub(crate) mod output;
 mod personality;
 mod quote;
 mod resolve;

@@ -1,0 +1,245 @@
+//! Bags (RFC 8493): their manifests, and whether the payload is complete.
+
+use haul_digest::{Algorithm, digest};
+use haul_engine::sum::reason;
+use std::ffi::OsStr;
+use std::fs::{self, ReadDir};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A bag, as its declaration tells it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Bag {
+    root: PathBuf,
+    version: (u32, u32),
+}
+
+/// Something that is wrong with a bag.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// The file it is about, as manifests name it.
+    pub(super) name: Option<Vec<u8>>,
+    pub(super) text: String,
+}
+
+/// The file that makes a directory a bag.
+const DECLARATION: &str = "bagit.txt";
+
+/// Bytes of the declaration and of `bag-info.txt` that are looked at.
+const TAG_FILE_BYTES_MAX: u64 = 1 << 20;
+
+impl Bag {
+    /// The bag whose directory this is.
+    pub(super) fn of(dir: &Path) -> Result<Bag, String> {
+        let declaration = read_start(&dir.join(DECLARATION)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => format!("Is a directory, and no bag: it has no {DECLARATION}"),
+            _ => format!("{DECLARATION}: {}", reason(&error)),
+        })?;
+        let version = field(&declaration, "BagIt-Version").and_then(|text| {
+            let (major, minor) = text.split_once('.')?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        });
+        let version = version.ok_or_else(|| format!("{DECLARATION}: no line 'BagIt-Version: M.N' in it"))?;
+        Ok(Bag { root: dir.to_owned(), version })
+    }
+
+    /// The bag that a manifest belongs to; `None` for a file that is no manifest of a bag.
+    pub(super) fn around(manifest: &Path) -> Option<Bag> {
+        let name = manifest.file_name()?.to_str()?;
+        let is_manifest = name.starts_with("manifest-") || name.starts_with("tagmanifest-");
+        let dir = manifest.parent().filter(|_| is_manifest && name.ends_with(".txt"))?;
+        Bag::of(if dir.as_os_str().is_empty() { Path::new(".") } else { dir }).ok()
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Whether names in manifests write a percent sign as `%25`.
+    pub(super) fn encodes_percent(&self) -> bool {
+        self.version >= (1, 0)
+    }
+
+    /// All manifests, those of tag files first. An error if the payload has none.
+    pub(super) fn manifests(&self) -> Result<Vec<PathBuf>, String> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.root).map_err(|error| reason(&error))? {
+            let name = entry.map_err(|error| reason(&error))?.file_name();
+            let bytes = name.as_bytes();
+            let is_tag = bytes.starts_with(b"tagmanifest-");
+            if (is_tag || bytes.starts_with(b"manifest-")) && bytes.ends_with(b".txt") {
+                names.push((!is_tag, name));
+            }
+        }
+        names.sort();
+        if !names.iter().any(|(is_payload, _)| *is_payload) {
+            return Err("is a bag without a manifest-ALGORITHM.txt".to_owned());
+        }
+        Ok(names.into_iter().map(|(_, name)| self.root.join(name)).collect())
+    }
+}
+
+/// The payload of a bag: what its manifests list, and then a walk that finds what they don't. Keeps 16 bytes for each
+/// listed file: the start of the BLAKE3 digest of its name.
+pub(super) struct Payload {
+    root: PathBuf,
+    version: (u32, u32),
+    /// Of each payload manifest its list's number, and the names in it; sorted once the walk begins.
+    listed: Vec<(u64, Vec<u128>)>,
+    /// The directories being read, outermost first, each with its name as manifests write it.
+    levels: Vec<(ReadDir, Vec<u8>)>,
+    begun: bool,
+    ended: bool,
+    files: u64,
+    bytes: u64,
+}
+
+impl Payload {
+    /// A payload of which nothing is known; `None` if no payload manifest is among the lists.
+    pub(super) fn new(root: &Path, bag: &Bag, manifests: Vec<u64>) -> Option<Payload> {
+        if manifests.is_empty() {
+            return None;
+        }
+        let listed = manifests.into_iter().map(|number| (number, Vec::new())).collect();
+        let (root, version) = (root.to_owned(), bag.version);
+        let (levels, begun, ended, files, bytes) = (Vec::new(), false, false, 0, 0);
+        Some(Payload { root, version, listed, levels, begun, ended, files, bytes })
+    }
+
+    /// Notes that a list names a file.
+    pub(super) fn add(&mut self, list: u64, name: &[u8]) {
+        if let Some((_, names)) = self.listed.iter_mut().find(|(number, _)| *number == list) {
+            names.push(key(name));
+        }
+    }
+
+    /// The next fault; `None` once the payload was walked through.
+    pub(super) fn next(&mut self, stop: &AtomicBool) -> Option<Fault> {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.listed.iter_mut().for_each(|(_, names)| names.sort_unstable());
+            if let Err(fault) = self.enter(b"data".to_vec()) {
+                return Some(fault);
+            }
+        }
+        while !self.ended && !stop.load(Ordering::Relaxed) {
+            let Some((dir, path)) = self.levels.last_mut() else {
+                self.ended = true;
+                return self.oxum_fault();
+            };
+            let fault = match dir.next() {
+                None => {
+                    self.levels.pop();
+                    continue;
+                }
+                Some(Err(error)) => Some(unreadable(path, &error)),
+                Some(Ok(entry)) => {
+                    let name = [path, b"/".as_slice(), entry.file_name().as_bytes()].concat();
+                    match entry.file_type() {
+                        Ok(kind) if kind.is_dir() => self.enter(name).err(),
+                        _ => self.meet(name),
+                    }
+                }
+            };
+            if fault.is_some() {
+                return fault;
+            }
+        }
+        None
+    }
+
+    fn enter(&mut self, name: Vec<u8>) -> Result<(), Fault> {
+        let dir = fs::read_dir(self.root.join(OsStr::from_bytes(&name)));
+        let dir = dir.map_err(|error| unreadable(&name, &error))?;
+        self.levels.push((dir, name));
+        Ok(())
+    }
+
+    /// A file of the payload: counts it, and looks for it in the manifests. Since version 1.0 each of them must list
+    /// it, before that one was enough.
+    fn meet(&mut self, name: Vec<u8>) -> Option<Fault> {
+        self.files += 1;
+        if let Ok(facts) = fs::metadata(self.root.join(OsStr::from_bytes(&name))) {
+            self.bytes += facts.len();
+        }
+        let key = key(&name);
+        let missing = self.listed.iter().filter(|(_, names)| names.binary_search(&key).is_err()).count();
+        let enough = if self.version >= (1, 0) { missing == 0 } else { missing < self.listed.len() };
+        let text = match missing == self.listed.len() {
+            true => "not listed in the manifest",
+            false => "not listed in every manifest",
+        };
+        (!enough).then(|| Fault { name: Some(name), text: text.to_owned() })
+    }
+
+    /// Compares what was found with the `Payload-Oxum` of `bag-info.txt`: bytes, a dot, files.
+    fn oxum_fault(&self) -> Option<Fault> {
+        let info = read_start(&self.root.join("bag-info.txt")).ok()?;
+        let (stated, found) = (field(&info, "Payload-Oxum")?, format!("{}.{}", self.bytes, self.files));
+        let text = format!("the payload is {found} (bytes.files), and bag-info.txt says {stated}");
+        (stated != found).then_some(Fault { name: None, text })
+    }
+
+    /// What the payload turned out to be.
+    pub(super) fn remark(&self) -> String {
+        let (major, minor) = self.version;
+        let files = if self.files == 1 { "file" } else { "files" };
+        format!("BagIt {major}.{minor}, payload of {} {files}, {} bytes", self.files, self.bytes)
+    }
+}
+
+fn unreadable(name: &[u8], error: &io::Error) -> Fault {
+    Fault { name: Some(name.to_vec()), text: reason(error) }
+}
+
+fn key(name: &[u8]) -> u128 {
+    let mut plain = name;
+    while let Some(rest) = plain.strip_prefix(b"./") {
+        plain = rest;
+    }
+    let digest = digest(Algorithm::Blake3, plain);
+    digest.as_bytes().iter().take(16).fold(0, |key, &byte| key << 8 | u128::from(byte))
+}
+
+fn read_start(path: &Path) -> io::Result<String> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(TAG_FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The value of a line `NAME: VALUE`.
+fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let value = |line: &'t str| line.strip_prefix(name)?.trim_start().strip_prefix(':').map(str::trim);
+    text.trim_start_matches('\u{feff}').lines().find_map(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declarations_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Bag::of(dir.path()).unwrap_err().contains("no bag"));
+        fs::write(
+            dir.path().join(DECLARATION),
+            "BagIt-Version: 1.0\r\nTag-File-Character-Encoding: UTF-8\r\n",
+        )
+        .unwrap();
+        assert!(Bag::of(dir.path()).unwrap().encodes_percent());
+        assert!(Bag::of(dir.path()).unwrap().manifests().is_err());
+        fs::write(dir.path().join(DECLARATION), "BagIt-Version : 0.97\n").unwrap();
+        assert!(!Bag::of(dir.path()).unwrap().encodes_percent());
+        fs::write(dir.path().join(DECLARATION), "hello\n").unwrap();
+        assert!(Bag::of(dir.path()).is_err());
+        assert_eq!(Bag::around(Path::new("elsewhere/manifest-md5.txt")), None);
+    }
+
+    #[test]
+    fn names_are_one_with_and_without_a_dot_before_them() {
+        assert_eq!(key(b"./data/x"), key(b"data/x"));
+        assert_ne!(key(b"data/x"), key(b"data/y"));
+    }
+}

@@ -1,0 +1,355 @@
+//! The orders of a check: the lines of all lists, those on one file joined into one read.
+
+use super::bag::{Bag, Payload};
+use super::guess::{Settled, measure, tree};
+use super::resolve::Job;
+use super::strand::{List, Next, Strand};
+use haul_digest::Algorithm;
+use haul_digest::list::{Claim, Flaw, Foreign, Hints, Line, Span};
+use haul_engine::sum::{Form, Order, Orders, Outcome, Recipe, Source, Task, Work, reason};
+use haul_model::{ByteLen, ByteOffset};
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What a result of a check is known by.
+pub(super) enum Ticket {
+    /// Lines on one file.
+    File(Box<Group>),
+    /// A line whose checksum is not computed here.
+    Foreign { list: Arc<List>, foreign: Foreign },
+    /// A line that is no checksum.
+    Malformed { list: Arc<List>, line: u64, flaw: Flaw },
+    /// A line of another kind than asked for.
+    Excluded { list: Arc<List> },
+    /// Something is wrong with a bag.
+    Bag { bag: Arc<List>, name: Option<Vec<u8>>, text: String },
+    /// The end of a list, or why it ended before.
+    End { list: Arc<List>, failure: Option<String>, remark: String },
+}
+
+/// Lines on one file that stand next to each other.
+pub(super) struct Group {
+    pub(super) name: Vec<u8>,
+    pub(super) span: Span,
+    /// Never empty.
+    pub(super) claims: Vec<Placed>,
+    pub(super) task: Task,
+    /// What came of it where it was hashed before its turn.
+    pub(super) outcome: Option<Outcome>,
+}
+
+/// A claim and where it stands.
+pub(super) struct Placed {
+    pub(super) list: Arc<List>,
+    pub(super) line: u64,
+    pub(super) claim: Claim,
+}
+
+/// Most lines that are joined.
+const GROUP_MAX: usize = 64;
+
+/// The lines of all lists of a job, in their order.
+pub(super) struct Feed<'a> {
+    job: &'a Job,
+    stop: &'a AtomicBool,
+    /// Bytes of the leaf that trees were found to have.
+    leaf: Arc<AtomicU64>,
+    waiting: std::slice::Iter<'a, OsString>,
+    open: Option<Open>,
+    settled: Settled,
+    group: Vec<Placed>,
+    queue: VecDeque<Order<Ticket>>,
+    stdin_taken: bool,
+    lists: u64,
+}
+
+/// Lists that are read side by side, line by line: one, or the manifests of a bag.
+struct Open {
+    strands: Vec<Strand>,
+    turn: usize,
+    /// Where names begin; empty for the working directory.
+    base: PathBuf,
+    /// Of a bag, what is still to be done once its manifests end.
+    bag: Option<(Arc<List>, Payload)>,
+}
+
+impl Orders for Feed<'_> {
+    type Ticket = Ticket;
+
+    fn next(&mut self) -> Option<Order<Ticket>> {
+        loop {
+            if let Some(order) = self.queue.pop_front() {
+                return Some(order);
+            }
+            match self.open.take() {
+                Some(open) => self.open = self.step(open),
+                None => {
+                    let path = self.waiting.next()?;
+                    self.settled = Settled::default();
+                    self.begin(path);
+                }
+            }
+        }
+    }
+
+    fn ready(&self) -> bool {
+        let is_ready = |open: &Open| open.strands.get(open.turn).is_none_or(Strand::is_ready);
+        !self.queue.is_empty() || !self.group.is_empty() || self.open.as_ref().is_none_or(is_ready)
+    }
+}
+
+impl<'a> Feed<'a> {
+    pub(super) fn new(job: &'a Job, stop: &'a AtomicBool, leaf: Arc<AtomicU64>) -> Feed<'a> {
+        Feed {
+            job,
+            stop,
+            leaf,
+            waiting: job.lists.iter(),
+            open: None,
+            settled: Settled::default(),
+            group: Vec::new(),
+            queue: VecDeque::new(),
+            stdin_taken: false,
+            lists: 0,
+        }
+    }
+
+    fn list(&mut self, name: &OsStr, is_bag: bool) -> List {
+        self.lists += 1;
+        List { number: self.lists, name: name.to_owned(), is_bag }
+    }
+
+    /// Opens what an argument names; what fails is told in its place.
+    fn begin(&mut self, name: &OsStr) {
+        let path = Path::new(name);
+        let opened = match () {
+            () if name == "-" => self.open_plain(path),
+            () if path.is_dir() => self.open_bag(path),
+            () => match Bag::around(path) {
+                Some(bag) => self.open_manifests(&bag, path.as_os_str(), &[path.to_owned()]),
+                None => self.open_plain(path),
+            },
+        };
+        match opened {
+            Ok(open) => self.open = Some(open),
+            Err(failure) => {
+                let list = Arc::new(self.list(name, false));
+                self.push_end(list, Some(failure), String::new());
+            }
+        }
+    }
+
+    fn open_plain(&mut self, path: &Path) -> Result<Open, String> {
+        let is_stdin = path.as_os_str() == "-";
+        let told = path.file_name().filter(|_| !is_stdin).map(|name| name.to_string_lossy().into_owned());
+        let told = Hints::of_name(told.as_deref().unwrap_or_default());
+        let hints = Hints { forced: self.job.forced.clone(), zero: self.job.zero, ..told };
+        let list = self.list(if is_stdin { OsStr::new("standard input") } else { path.as_os_str() }, false);
+        let strand = Strand::open(path, list, &hints).map_err(|error| reason(&error))?;
+        let base = self.job.directory.clone().unwrap_or_default();
+        Ok(Open { strands: vec![strand], turn: 0, base, bag: None })
+    }
+
+    fn open_bag(&mut self, dir: &Path) -> Result<Open, String> {
+        let bag = Bag::of(dir)?;
+        let manifests = bag.manifests()?;
+        self.open_manifests(&bag, dir.as_os_str(), &manifests)
+    }
+
+    fn open_manifests(&mut self, bag: &Bag, name: &OsStr, manifests: &[PathBuf]) -> Result<Open, String> {
+        let mut strands = Vec::with_capacity(manifests.len());
+        for path in manifests {
+            let manifest = path.file_name().unwrap_or_default().to_string_lossy();
+            let hints = Hints::of_manifest(&manifest, bag.encodes_percent()).unwrap_or_default();
+            let hints = Hints { forced: self.job.forced.clone(), ..hints };
+            let list = self.list(path.as_os_str(), false);
+            let failed = |error| format!("{manifest}: {}", reason(&error));
+            strands.push(Strand::open(path, list, &hints).map_err(failed)?);
+        }
+        let base = self.job.directory.clone().unwrap_or_else(|| bag.root().to_owned());
+        let of_payload = |strand: &Strand| {
+            let name = Path::new(&strand.list.name).file_name().unwrap_or_default().as_bytes();
+            name.starts_with(b"manifest-").then(|| strand.list.number)
+        };
+        let payload = Payload::new(&base, bag, strands.iter().filter_map(of_payload).collect());
+        let whole = Arc::new(self.list(name, true));
+        Ok(Open { strands, turn: 0, base, bag: payload.map(|payload| (whole, payload)) })
+    }
+
+    /// Reads one line, or takes one step at the end of a bag; gives the lists back while there is more.
+    fn step(&mut self, mut open: Open) -> Option<Open> {
+        if open.strands.is_empty() {
+            self.flush(&open.base);
+            let (list, payload) = open.bag.as_mut()?;
+            return match payload.next(self.stop) {
+                Some(fault) => {
+                    let (bag, name, text) = (Arc::clone(list), fault.name, fault.text);
+                    self.push(Ticket::Bag { bag, name, text });
+                    Some(open)
+                }
+                None => {
+                    let remark = payload.remark();
+                    self.push_end(Arc::clone(list), None, remark);
+                    None
+                }
+            };
+        }
+        open.turn %= open.strands.len();
+        if !open.strands[open.turn].is_ready() {
+            // Whoever writes the list may wait for what became of the lines before.
+            self.flush(&open.base);
+        }
+        let strand = &mut open.strands[open.turn];
+        let (list, next) = (Arc::clone(&strand.list), strand.next());
+        let line = strand.line;
+        match next {
+            Next::Line(read) => {
+                if let (Line::Claim(claim), Some((_, payload))) = (&read, &mut open.bag) {
+                    payload.add(list.number, &claim.name);
+                }
+                if let (Line::Foreign(foreign), Some((_, payload))) = (&read, &mut open.bag) {
+                    payload.add(list.number, &foreign.name);
+                }
+                self.take(list, line, read, &open.base);
+                open.turn += 1;
+            }
+            ended @ (Next::End | Next::Failed(_)) => {
+                self.flush(&open.base);
+                let failure = if let Next::Failed(failure) = ended { Some(failure) } else { None };
+                self.push_end(list, failure, String::new());
+                open.strands.remove(open.turn);
+            }
+        }
+        Some(open)
+    }
+
+    /// Takes one line in.
+    fn take(&mut self, list: Arc<List>, line: u64, read: Line, base: &Path) {
+        let claim = match read {
+            Line::Remark => return,
+            Line::Claim(claim) => claim,
+            other => {
+                self.flush(base);
+                return self.push(match other {
+                    Line::Foreign(foreign) => Ticket::Foreign { list, foreign },
+                    Line::Malformed(flaw) => Ticket::Malformed { list, line, flaw },
+                    _ => Ticket::Excluded { list },
+                });
+            }
+        };
+        let joins = self.group.last().is_none_or(|last| {
+            last.claim.name == claim.name && last.claim.span == claim.span && self.group.len() < GROUP_MAX
+        });
+        if !joins {
+            self.flush(base);
+        }
+        self.group.push(Placed { list, line, claim });
+    }
+
+    fn push(&mut self, ticket: Ticket) {
+        self.queue.push_back(Order { ticket, work: Work::Nothing });
+    }
+
+    fn push_end(&mut self, list: Arc<List>, failure: Option<String>, remark: String) {
+        self.push(Ticket::End { list, failure, remark });
+    }
+
+    /// Makes an order of the lines joined so far.
+    fn flush(&mut self, base: &Path) {
+        let claims = std::mem::take(&mut self.group);
+        let Some(first) = claims.first() else { return };
+        let (name, span) = (first.claim.name.clone(), first.claim.span);
+        let source = self.source(&name, base);
+        let can_be_read_again = matches!(source, Source::Path(_));
+        let stated: Vec<_> = claims.iter().flat_map(|placed| &placed.claim.stated).collect();
+        let is_question = stated.iter().any(|stated| self.settled.wants_probe(stated));
+        let mut algorithms: Vec<Algorithm> = Vec::new();
+        for stated in &stated {
+            let chosen = match can_be_read_again {
+                true => self.settled.choose(stated),
+                false => super::guess::algorithms(stated),
+            };
+            algorithms.extend(
+                chosen.into_iter().filter(|algorithm| !algorithms.contains(algorithm)).collect::<Vec<_>>(),
+            );
+        }
+        let many =
+            stated.iter().any(|stated| stated.meanings.iter().any(|meaning| meaning.digests.len() > 1));
+        let form = match span {
+            Span::File => Form::Plain,
+            Span::Tree(_) => tree(ByteLen(self.leaf.load(Ordering::Relaxed)), &self.job.trees, many),
+        };
+        let range = if let Span::Tree(range) = span { range } else { None };
+        let task = Task {
+            source,
+            recipe: Arc::new(Recipe { algorithms, form }),
+            offset: range.map_or(ByteOffset(0), |range| range.start),
+            length: range.map(|range| ByteLen(range.len())),
+        };
+        let mut outcome = None;
+        if is_question && can_be_read_again && span == Span::File {
+            let measured = measure(&self.job.settings, task.clone(), self.stop);
+            if let Outcome::Done(sums) = &measured {
+                for stated in &stated {
+                    self.settled.learn(stated, sums);
+                }
+            }
+            outcome = Some(measured);
+        }
+        let work = if outcome.is_some() { Work::Nothing } else { Work::Hash(task.clone()) };
+        let ticket = Ticket::File(Box::new(Group { name, span, claims, task, outcome }));
+        self.queue.push_back(Order { ticket, work });
+    }
+
+    fn source(&mut self, name: &[u8], base: &Path) -> Source {
+        if name == b"-" {
+            let again = std::mem::replace(&mut self.stdin_taken, true);
+            return if again { Source::StdinAgain } else { Source::Stdin };
+        }
+        let path = base.join(OsStr::from_bytes(name));
+        // rclone writes control characters as the pictures Unicode has of them.
+        let path = match from_pictures(name) {
+            Some(meant) if !path.exists() => base.join(OsString::from_vec(meant)),
+            _ => path,
+        };
+        Source::Path(path.into_os_string())
+    }
+}
+
+/// The name with U+2400 to U+241F and U+2421 as the control characters they picture, if it holds any.
+fn from_pictures(name: &[u8]) -> Option<Vec<u8>> {
+    let pictured = |character: char| match u32::from(character) {
+        code @ 0x2401..=0x241f => Some((code - 0x2400) as u8),
+        0x2421 => Some(0x7f),
+        _ => None,
+    };
+    let text = std::str::from_utf8(name).ok()?;
+    if !text.contains(|character| pictured(character).is_some()) {
+        return None;
+    }
+    let mut meant = Vec::with_capacity(name.len());
+    for character in text.chars() {
+        match pictured(character) {
+            Some(byte) => meant.push(byte),
+            None => meant.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    Some(meant)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_of_control_characters_are_read() {
+        assert_eq!(from_pictures("new\u{240a}line\u{2421}".as_bytes()), Some(b"new\nline\x7f".to_vec()));
+        assert_eq!(from_pictures(b"plain"), None);
+        assert_eq!(from_pictures("\u{2400}".as_bytes()), None);
+        assert_eq!(from_pictures(b"\xff"), None);
+    }
+}

@@ -1,0 +1,250 @@
+//! Which of a digest's meanings are computed: all of them until one has matched, then that one; and a second look
+//! before a file is called bad.
+
+use super::resolve::Trees;
+use haul_digest::Algorithm;
+use haul_digest::list::{Meaning, Span, Stated};
+use haul_engine::sum::{
+    Counters, Form, Order, Orders, Outcome, Recipe, Settings, SumError, Sums, Task, Work, run,
+};
+use haul_model::ByteLen;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Files of a list that are hashed for all meanings before the others may begin. Where none of them matched, all
+/// meanings of each file are computed, but side by side again.
+const PROBES_MAX: u32 = 8;
+
+/// What a list has shown of its digests so far.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    kinds: Vec<Kind>,
+}
+
+/// Digests that may mean the same algorithms.
+#[derive(Debug)]
+struct Kind {
+    may_be: Vec<Algorithm>,
+    is: Option<Algorithm>,
+    probes: u32,
+}
+
+impl Settled {
+    /// What to compute for this digest.
+    pub(super) fn choose(&mut self, stated: &Stated) -> Vec<Algorithm> {
+        let may_be = algorithms(stated);
+        let is = self.kind(&may_be).and_then(|kind| kind.is);
+        is.map_or(may_be, |is| vec![is])
+    }
+
+    /// Whether a file should be hashed first, to find out.
+    pub(super) fn wants_probe(&mut self, stated: &Stated) -> bool {
+        let kind = self.kind(&algorithms(stated));
+        kind.is_some_and(|kind| kind.is.is_none() && kind.probes < PROBES_MAX)
+    }
+
+    /// Takes in what a file that was hashed for all meanings came to.
+    pub(super) fn learn(&mut self, stated: &Stated, sums: &Sums) {
+        let holds = stated.meanings.iter().find(|meaning| agrees(meaning, sums));
+        if let Some(kind) = self.kind(&algorithms(stated)) {
+            kind.probes += 1;
+            kind.is = kind.is.or(holds.map(Meaning::algorithm));
+        }
+    }
+
+    /// The kind of a digest with several meanings.
+    fn kind(&mut self, may_be: &[Algorithm]) -> Option<&mut Kind> {
+        if may_be.len() < 2 {
+            return None;
+        }
+        let at = self.kinds.iter().position(|kind| kind.may_be == may_be);
+        let at = at.unwrap_or_else(|| {
+            self.kinds.push(Kind { may_be: may_be.to_vec(), is: None, probes: 0 });
+            self.kinds.len() - 1
+        });
+        self.kinds.get_mut(at)
+    }
+}
+
+/// The algorithms that a digest may be of, each once.
+pub(super) fn algorithms(stated: &Stated) -> Vec<Algorithm> {
+    let mut all: Vec<Algorithm> = Vec::with_capacity(stated.meanings.len());
+    for algorithm in stated.meanings.iter().map(Meaning::algorithm) {
+        if !all.contains(&algorithm) {
+            all.push(algorithm);
+        }
+    }
+    all
+}
+
+/// Whether the file is what the meaning says. A meaning whose algorithm was not computed does not hold.
+pub(super) fn agrees(meaning: &Meaning, sums: &Sums) -> bool {
+    let of = |digests: &[haul_digest::Digest]| digests.first().map(|digest| digest.algorithm());
+    let same = match meaning.digests.as_slice() {
+        [one] => sums.digests.contains(one),
+        many => sums.subtrees.iter().any(|roots| of(roots) == of(many) && roots == many),
+    };
+    same && meaning.blocks.is_none_or(|blocks| blocks.fit(sums.range.len()))
+}
+
+/// Whether a match can be made on purpose: checksums against accidents only.
+fn is_weak(algorithm: Algorithm) -> bool {
+    algorithm.is_numeric() || algorithm.name().starts_with("xxh")
+}
+
+/// Hashes a file once more where the first guess of what to compute may have been wrong.
+pub(super) struct SecondLook<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) trees: &'a Trees,
+    /// Bytes of the leaf that trees were found to have; shared with the feed.
+    pub(super) leaf: Arc<AtomicU64>,
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl SecondLook<'_> {
+    /// The algorithm by which the file is what a digest says after all. A digest taken for a strong one is never
+    /// accepted for a weak one that happens to be as long.
+    pub(super) fn other_meaning(&self, task: &Task, span: Span, stated: &Stated) -> Option<Algorithm> {
+        let tried = &task.recipe.algorithms;
+        let was_strong = tried.iter().all(|&algorithm| !is_weak(algorithm));
+        let all = algorithms(stated);
+        let others: Vec<Algorithm> = match span {
+            Span::Tree(_) => all,
+            Span::File => {
+                let left =
+                    |algorithm: &Algorithm| !(tried.contains(algorithm) || was_strong && is_weak(*algorithm));
+                all.into_iter().filter(left).collect()
+            }
+        };
+        if others.is_empty() {
+            return None;
+        }
+        forms(span, self.trees, stated).into_iter().find_map(|form| {
+            if form == task.recipe.form && others == *tried {
+                return None;
+            }
+            let recipe = Arc::new(Recipe { algorithms: others.clone(), form });
+            let outcome = measure(self.settings, Task { recipe, ..task.clone() }, self.stop);
+            let Outcome::Done(sums) = outcome else { return None };
+            let found = stated.meanings.iter().find(|meaning| agrees(meaning, &sums))?.algorithm();
+            if let Form::Tree { leaf, .. } = form {
+                self.leaf.store(leaf.0, Ordering::Relaxed);
+            }
+            Some(found)
+        })
+    }
+}
+
+/// The forms a digest may have been made in, the likeliest first.
+fn forms(span: Span, trees: &Trees, stated: &Stated) -> Vec<Form> {
+    if span == Span::File {
+        return vec![Form::Plain];
+    }
+    let many = stated.meanings.iter().any(|meaning| meaning.digests.len() > 1);
+    let mut forms: Vec<Form> = trees.leaves.iter().map(|&leaf| tree(leaf, trees, many)).collect();
+    if !many {
+        forms.push(Form::Plain);
+    }
+    forms
+}
+
+/// The form of a tree over such leaves; with `many`, the roots of its parts as well.
+pub(super) fn tree(leaf: ByteLen, trees: &Trees, many: bool) -> Form {
+    Form::Tree { leaf, subtree: many.then(|| trees.part.unwrap_or(leaf)) }
+}
+
+/// Hashes one file by all workers and waits for it.
+pub(super) fn measure(settings: &Settings, task: Task, stop: &AtomicBool) -> Outcome {
+    let mut found = Outcome::Failed(SumError::Stopped);
+    run(settings, Once(Some(task)), &Counters::new(), stop, |(), outcome| found = outcome);
+    found
+}
+
+struct Once(Option<Task>);
+
+impl Orders for Once {
+    type Ticket = ();
+
+    fn next(&mut self) -> Option<Order<()>> {
+        self.0.take().map(|task| Order { ticket: (), work: Work::Hash(task) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_digest::digest;
+    use haul_model::ByteRange;
+
+    fn stated(algorithms: &[Algorithm], of: Algorithm) -> Stated {
+        let bytes = digest(of, b"x").as_bytes().to_vec();
+        let meaning =
+            |&algorithm: &Algorithm| Meaning::of(haul_digest::Digest::from_bytes(algorithm, &bytes).unwrap());
+        Stated { meanings: algorithms.iter().map(meaning).collect() }
+    }
+
+    fn sums(algorithms: &[Algorithm]) -> Sums {
+        Sums {
+            range: ByteRange::between(0, 1),
+            partial: false,
+            digests: algorithms.iter().map(|&algorithm| digest(algorithm, b"x")).collect(),
+            leaves: 1,
+            subtrees: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn one_match_settles_what_a_list_holds() {
+        let may_be = [Algorithm::Sha256, Algorithm::Blake3];
+        let blake3 = stated(&may_be, Algorithm::Blake3);
+        let mut settled = Settled::default();
+        assert_eq!(settled.choose(&blake3), may_be);
+        assert!(settled.wants_probe(&blake3));
+        settled.learn(&blake3, &sums(&may_be));
+        assert_eq!(settled.choose(&blake3), [Algorithm::Blake3]);
+        assert!(!settled.wants_probe(&blake3));
+        // Another length is another question.
+        let crc = stated(&[Algorithm::Adler32, Algorithm::Crc32], Algorithm::Crc32);
+        assert!(settled.wants_probe(&crc));
+        // What has one meaning is no question.
+        let md5 = stated(&[Algorithm::Md5], Algorithm::Md5);
+        assert!(!settled.wants_probe(&md5));
+        assert_eq!(settled.choose(&md5), [Algorithm::Md5]);
+    }
+
+    #[test]
+    fn files_that_never_match_stop_holding_up_the_others() {
+        let may_be = [Algorithm::Sha256, Algorithm::Blake3];
+        let wrong = stated(&may_be, Algorithm::Sha3_256);
+        let mut settled = Settled::default();
+        for _ in 0..PROBES_MAX {
+            assert!(settled.wants_probe(&wrong));
+            settled.learn(&wrong, &sums(&may_be));
+        }
+        assert!(!settled.wants_probe(&wrong));
+        assert_eq!(settled.choose(&wrong), may_be);
+    }
+
+    #[test]
+    fn a_strong_digest_never_passes_for_a_weak_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        std::fs::write(&path, "x").unwrap();
+        let stop = AtomicBool::new(false);
+        let settings = Settings { workers: 1, ..Settings::new() };
+        let trees = Trees { leaves: vec![ByteLen(4096)], part: None };
+        let look = SecondLook { settings: &settings, trees: &trees, leaf: Arc::default(), stop: &stop };
+        let task = |algorithm| Task {
+            source: haul_engine::sum::Source::Path(path.clone().into()),
+            recipe: Arc::new(Recipe { algorithms: vec![algorithm], form: Form::Plain }),
+            offset: haul_model::ByteOffset(0),
+            length: None,
+        };
+        let both = [Algorithm::Md5, Algorithm::Xxh3_128];
+        let forged = stated(&both, Algorithm::Xxh3_128);
+        assert_eq!(look.other_meaning(&task(Algorithm::Md5), Span::File, &forged), None);
+        let md5 = stated(&both, Algorithm::Md5);
+        let found = look.other_meaning(&task(Algorithm::Xxh3_128), Span::File, &md5);
+        assert_eq!(found, Some(Algorithm::Md5));
+    }
+}

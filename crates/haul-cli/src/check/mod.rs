@@ -1,0 +1,107 @@
+//! `haul check`: lists of checksums in any form of the field, checked side by side and reported in order.
+//!
+//! ```text
+//! lists -> strand (lines) -> haul_digest::list (claims) -> feed (one order a file) -> engine -> report
+//!                                                            ^ guess: which of a digest's meanings to compute
+//! ```
+
+mod args;
+mod bag;
+mod feed;
+mod guess;
+mod json;
+mod report;
+mod resolve;
+mod strand;
+mod tally;
+
+use crate::interrupt::Interrupt;
+use crate::progress::{self, Standing};
+use crate::sum::output::Output;
+use crate::tool::without_controls;
+use args::Args;
+use clap::Parser;
+use clap::error::ErrorKind;
+use feed::Feed;
+use haul_engine::sum::{Counters, run as hash};
+use report::Report;
+use resolve::{Job, resolve};
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The name in messages.
+const NAME: &str = "haul check";
+
+/// The exit status of a command line that makes no sense; a check that fails has 1.
+const MISTAKE: u8 = 2;
+
+/// Runs the command; `args` come without its name.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    let args = match Args::try_parse_from(args) {
+        Ok(args) => args,
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+            let never = AtomicBool::new(false);
+            let mut out = Output::new(NAME, &never);
+            out.line(error.render().to_string().as_bytes());
+            return if out.close() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+        Err(error) => {
+            let text = error.render().to_string();
+            let text = text.lines().next().unwrap_or_default();
+            return mistake(text.strip_prefix("error: ").unwrap_or(text));
+        }
+    };
+    match resolve(args) {
+        Ok(job) => start(&job),
+        Err(error) => mistake(&error.to_string()),
+    }
+}
+
+fn mistake(text: &str) -> ExitCode {
+    eprintln!("{NAME}: {}\nTry '{NAME} --help' for more information.", without_controls(text));
+    ExitCode::from(MISTAKE)
+}
+
+fn start(job: &Job) -> ExitCode {
+    // Who waits for a terminal or a pipe can't look at a flag: there the first signal ends the process.
+    let reads_stdin = job.lists.iter().any(|list| list == "-");
+    let watched = if reads_stdin { Ok(Interrupt::default()) } else { Interrupt::watch() };
+    let interrupt = match watched {
+        Ok(interrupt) => interrupt,
+        Err(error) => {
+            eprintln!("{NAME}: cannot watch for signals: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let stop = interrupt.flag();
+    let counters = Counters::new();
+    let mut out = Output::new(NAME, stop);
+    let wanted = job.progress || progress::is_drawn_unasked(NAME, !job.manner.status);
+    let well = watch(wanted, &counters, || {
+        let mut report = Report::new(job, stop, &mut out);
+        let feed = Feed::new(job, stop, report.leaf());
+        hash(&job.settings, feed, &counters, stop, |ticket, outcome| report.take(ticket, outcome));
+        report.is_well()
+    });
+    let interrupted = stop.load(Ordering::Relaxed) && !out.is_broken();
+    let closed = out.close();
+    if interrupted {
+        eprintln!(
+            "{NAME}: interrupted; files not listed were not checked; run the same command again to check all"
+        );
+        return ExitCode::from(interrupt.status());
+    }
+    if well && closed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn watch<T>(wanted: bool, counters: &Counters, work: impl FnOnce() -> T) -> T {
+    let standing = || Standing {
+        files_found: counters.files_found(),
+        files_done: counters.files_done(),
+        bytes_found: counters.bytes_found(),
+        bytes_done: counters.bytes_done(),
+        walked: counters.walked(),
+    };
+    progress::watch(wanted, standing, work)
+}

@@ -1,0 +1,154 @@
+//! From what was typed to what it means.
+
+use super::args::Args;
+use haul_digest::{Algorithm, list};
+use haul_engine::sum::Settings;
+use haul_model::{ByteLen, limits, parse_size};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// A check with nothing left open.
+pub(super) struct Job {
+    pub(super) settings: Settings,
+    /// Lists, bags, `-`. Never empty.
+    pub(super) lists: Vec<OsString>,
+    /// Only these kinds of checksums count; `None` for all.
+    pub(super) forced: Option<Vec<Algorithm>>,
+    /// Where names in lists begin; `None` for the working directory, and for the bag of a bag.
+    pub(super) directory: Option<PathBuf>,
+    pub(super) zero: bool,
+    pub(super) manner: Manner,
+    pub(super) trees: Trees,
+    pub(super) progress: bool,
+}
+
+/// How results are reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Manner {
+    pub(super) quiet: bool,
+    pub(super) status: bool,
+    pub(super) strict: bool,
+    pub(super) warn: bool,
+    pub(super) ignore_missing: bool,
+    pub(super) json: bool,
+}
+
+/// The shapes that the trees of mutil's lines may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Trees {
+    /// Leaves to try, the likeliest first. Never empty.
+    pub(super) leaves: Vec<ByteLen>,
+    /// The part that each digest of a line with several is about; a leaf where nothing was said.
+    pub(super) part: Option<ByteLen>,
+}
+
+/// What makes no sense.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(super) enum Mistake {
+    #[error("{0}")]
+    Algorithm(#[from] haul_digest::UnknownAlgorithm),
+    #[error("{0}")]
+    Size(String),
+    #[error("a leaf of a hash tree holds at least one byte")]
+    EmptyLeaf,
+    #[error("--split-size must be the leaf of --tree times a power of two")]
+    Split,
+    #[error("invalid number of threads '{0}': 1 to {most} are possible", most = limits::WORKERS_MAX)]
+    Threads(String),
+    #[error("--json and --status exclude each other")]
+    SilentJson,
+}
+
+/// Leaves that mutil's lines are made with: `haul sum --tree`'s, and msum's.
+const LEAVES: [ByteLen; 2] = [ByteLen(limits::OBJECT_BYTES_DEFAULT), ByteLen(1 << 30)];
+
+/// Reads the meaning out of the arguments.
+pub(super) fn resolve(args: Args) -> Result<Job, Mistake> {
+    if args.json && args.status {
+        return Err(Mistake::SilentJson);
+    }
+    let manner = Manner {
+        quiet: args.quiet,
+        status: args.status,
+        strict: args.strict,
+        warn: args.warn,
+        ignore_missing: args.ignore_missing,
+        json: args.json,
+    };
+    Ok(Job {
+        settings: settings(args.threads.as_deref())?,
+        lists: if args.lists.is_empty() { vec!["-".into()] } else { args.lists },
+        forced: forced(&args.algorithm)?,
+        directory: args.directory.map(PathBuf::from),
+        zero: args.zero,
+        manner,
+        trees: trees(args.tree.as_deref(), args.split_size.as_deref())?,
+        progress: args.progress,
+    })
+}
+
+fn forced(names: &[String]) -> Result<Option<Vec<Algorithm>>, Mistake> {
+    let mut all = Vec::new();
+    for name in names.iter().flat_map(|names| names.split(',')) {
+        let name = name.trim();
+        match list::forced(name) {
+            Some(algorithms) => all.extend(algorithms),
+            None => return Err(Mistake::Algorithm(haul_digest::UnknownAlgorithm { name: name.to_owned() })),
+        }
+    }
+    Ok((!all.is_empty()).then_some(all))
+}
+
+fn settings(threads: Option<&str>) -> Result<Settings, Mistake> {
+    let mut settings = Settings::new();
+    if let Some(text) = threads {
+        let wanted = text.parse().ok().filter(|wanted| (1..=limits::WORKERS_MAX).contains(wanted));
+        settings.workers = wanted.ok_or_else(|| Mistake::Threads(text.to_owned()))?;
+        settings.block_bytes = Settings::block_bytes_for(settings.workers);
+    }
+    Ok(settings)
+}
+
+fn trees(leaf: Option<&str>, part: Option<&str>) -> Result<Trees, Mistake> {
+    let size =
+        |text: &str| parse_size(text, 1).map(ByteLen).map_err(|error| Mistake::Size(error.to_string()));
+    let (leaf, part) = (leaf.map(size).transpose()?, part.map(size).transpose()?);
+    if leaf == Some(ByteLen(0)) {
+        return Err(Mistake::EmptyLeaf);
+    }
+    let leaves = leaf.map_or(LEAVES.to_vec(), |leaf| vec![leaf]);
+    if let Some(part) = part {
+        let fits = |leaf: &ByteLen| part.0.is_multiple_of(leaf.0) && (part.0 / leaf.0).is_power_of_two();
+        if !leaves.iter().any(fits) {
+            return Err(Mistake::Split);
+        }
+        let leaves = leaves.into_iter().filter(fits).collect();
+        return Ok(Trees { leaves, part: Some(part) });
+    }
+    Ok(Trees { leaves, part })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_crc32_means_two_things_and_all_other_names_one() {
+        let read = |name: &str| forced(&[name.to_owned()]);
+        assert_eq!(read("crc32"), Ok(Some(vec![Algorithm::Crc32, Algorithm::Cksum])));
+        assert_eq!(read("zcrc32,md5"), Ok(Some(vec![Algorithm::Crc32, Algorithm::Md5])));
+        assert_eq!(forced(&[]), Ok(None));
+        assert!(matches!(read("md7"), Err(Mistake::Algorithm(_))));
+    }
+
+    #[test]
+    fn shapes_of_trees_are_held_to_their_rule() {
+        assert_eq!(trees(None, None).unwrap().leaves, LEAVES);
+        assert_eq!(trees(Some("100"), Some("400")).unwrap().part, Some(ByteLen(400)));
+        assert_eq!(trees(Some("0"), None), Err(Mistake::EmptyLeaf));
+        assert_eq!(trees(Some("100"), Some("300")), Err(Mistake::Split));
+        assert_eq!(trees(None, Some("8M")).unwrap().leaves, [ByteLen(4 << 20)]);
+        assert!(matches!(trees(Some("x"), None), Err(Mistake::Size(_))));
+    }
+}

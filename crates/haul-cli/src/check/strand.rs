@@ -1,0 +1,89 @@
+//! One list while it is read.
+
+use super::json;
+use crate::sum::list::{Piece, read_piece};
+use haul_digest::Algorithm;
+use haul_digest::list::{Flaw, Hints, Line, Reader};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a list is known by.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct List {
+    /// Counts the lists of a run; a list that is given twice is two.
+    pub(super) number: u64,
+    /// The name in messages.
+    pub(super) name: OsString,
+    /// Whether it stands for a bag as a whole, which has no lines of its own.
+    pub(super) is_bag: bool,
+}
+
+/// A list and how far it has been read.
+pub(super) struct Strand {
+    pub(super) list: Arc<List>,
+    pub(super) line: u64,
+    source: BufReader<Box<dyn Read + Send>>,
+    reader: Reader,
+    end: u8,
+    /// Whether lines come as someone else writes them.
+    waits: bool,
+    forced: Option<Vec<Algorithm>>,
+}
+
+/// What comes next in a list.
+pub(super) enum Next {
+    Line(Line),
+    End,
+    Failed(String),
+}
+
+/// How much of a list is read at once.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// What Windows puts before a text of two bytes a character.
+const UTF16_MARKS: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
+
+impl Strand {
+    /// Opens a list; `-` is the standard input.
+    pub(super) fn open(path: &Path, list: List, hints: &Hints) -> io::Result<Strand> {
+        let (source, waits): (Box<dyn Read + Send>, bool) = match path.as_os_str() == "-" {
+            true => (Box::new(io::stdin()), true),
+            false => {
+                let file = File::open(path)?;
+                let waits = !file.metadata()?.is_file();
+                (Box::new(file), waits)
+            }
+        };
+        let source = BufReader::with_capacity(BUFFER_BYTES, source);
+        let end = if hints.zero { 0 } else { b'\n' };
+        let (list, reader, forced) = (Arc::new(list), Reader::new(hints), hints.forced.clone());
+        Ok(Strand { list, line: 0, source, reader, end, waits, forced })
+    }
+
+    /// Whether the next line can be had without waiting for who writes the list.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.waits || self.source.buffer().contains(&self.end)
+    }
+
+    /// Reads the next line.
+    pub(super) fn next(&mut self) -> Next {
+        let mut line = Vec::new();
+        self.line += 1;
+        match read_piece(&mut self.source, self.end, &mut line) {
+            Ok(Piece::Whole) => {}
+            Ok(Piece::TooLong) => return Next::Line(Line::Malformed(Flaw::TooLong)),
+            Ok(Piece::End) => return Next::End,
+            Err(_) => return Next::Failed("read error".to_owned()),
+        }
+        if self.line == 1 && UTF16_MARKS.iter().any(|mark| line.starts_with(mark)) {
+            return Next::Failed("is UTF-16 text; convert it to UTF-8 first".to_owned());
+        }
+        Next::Line(match line.first() {
+            Some(b'{') => json::read(&line, self.forced.as_deref()),
+            _ => self.reader.read(&line),
+        })
+    }
+}

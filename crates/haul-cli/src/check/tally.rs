@@ -1,0 +1,163 @@
+//! What was found in one list, and how it is summed up.
+
+use super::resolve::Manner;
+use super::strand::List;
+use haul_digest::list::Dialect;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Counts of lines, and what they were taken for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// Lines that are checksums.
+    pub(super) claims: u64,
+    pub(super) matched: u64,
+    pub(super) mismatched: u64,
+    pub(super) unreadable: u64,
+    /// Files that are not there, passed over or not.
+    pub(super) missing: u64,
+    pub(super) malformed: u64,
+    /// Lines of other kinds than asked for.
+    pub(super) excluded: u64,
+    /// Faults of a bag.
+    pub(super) faults: u64,
+    /// By the name of a checksum that is not computed here, its lines.
+    pub(super) foreign: BTreeMap<String, u64>,
+    /// By form and algorithm, the lines taken for it.
+    pub(super) taken: BTreeMap<(Dialect, String), u64>,
+    /// The first file that was not there.
+    pub(super) first_missing: Option<Vec<u8>>,
+}
+
+/// Names of foreign checksums that a list is told to hold; further ones count as `others`.
+const FOREIGN_NAMES_MAX: usize = 16;
+
+/// One form and algorithm of a list, in JSON.
+#[derive(Serialize)]
+struct Taken<'a> {
+    format: &'static str,
+    algorithm: &'a str,
+    lines: u64,
+}
+
+impl Tally {
+    pub(super) fn add_foreign(&mut self, algorithm: &str) {
+        let fits = self.foreign.len() < FOREIGN_NAMES_MAX || self.foreign.contains_key(algorithm);
+        *self.foreign.entry(if fits { algorithm } else { "others" }.to_owned()).or_default() += 1;
+    }
+
+    /// Lines whose checksum is not computed here.
+    pub(super) fn foreign_lines(&self) -> u64 {
+        self.foreign.values().sum()
+    }
+
+    /// Whether the list says that all is well.
+    pub(super) fn is_well(&self, manner: Manner) -> bool {
+        let unverified = manner.ignore_missing && self.matched == 0;
+        let lax = self.malformed == 0 || !manner.strict;
+        let bad = self.mismatched + self.unreadable + self.faults + self.foreign_lines();
+        self.claims > 0 && bad == 0 && lax && !unverified
+    }
+
+    /// The warnings at the end of a list, in md5sum's words where it has them.
+    pub(super) fn warnings(&self, manner: Manner) -> Vec<String> {
+        let mut all = Vec::new();
+        let mut warn = |count: u64, one: &str, many: &str| {
+            if count > 0 {
+                all.push(format!("WARNING: {count} {}", if count == 1 { one } else { many }));
+            }
+        };
+        warn(self.malformed, "line is improperly formatted", "lines are improperly formatted");
+        warn(self.unreadable, "listed file could not be read", "listed files could not be read");
+        warn(self.mismatched, "computed checksum did NOT match", "computed checksums did NOT match");
+        for (name, count) in &self.foreign {
+            let one = format!("line has a checksum that is not computed here: {name}");
+            warn(*count, &one, &format!("lines have checksums that are not computed here: {name}"));
+        }
+        warn(self.excluded, "line of another kind passed over", "lines of other kinds passed over");
+        warn(self.faults, "fault in the bag", "faults in the bag");
+        if manner.ignore_missing && self.claims > 0 && self.matched + self.mismatched == 0 {
+            all.push("no file was verified".to_owned());
+        }
+        all
+    }
+
+    /// `plain lines ...: sha256; BSD tags: md5, sha1`. What could not be made sure of is left out beside what could.
+    pub(super) fn taken_for(&self) -> String {
+        let mut by_dialect: BTreeMap<Dialect, Vec<&str>> = BTreeMap::new();
+        for (dialect, algorithm) in self.taken.keys() {
+            by_dialect.entry(*dialect).or_default().push(algorithm);
+        }
+        for names in by_dialect.values_mut() {
+            let is_sure = |name: &&str| !name.contains(" or ");
+            if names.iter().any(is_sure) {
+                names.retain(is_sure);
+            }
+        }
+        let parts: Vec<String> =
+            by_dialect.iter().map(|(dialect, names)| format!("{dialect}: {}", names.join(", "))).collect();
+        parts.join("; ")
+    }
+
+    /// The record of a list's end.
+    pub(super) fn json(&self, list: &List, failure: Option<&str>, remark: &str) -> serde_json::Value {
+        let taken: Vec<Taken<'_>> = self
+            .taken
+            .iter()
+            .map(|((dialect, algorithm), lines)| Taken { format: dialect.name(), algorithm, lines: *lines })
+            .collect();
+        let mut record = serde_json::json!({
+            "list": list.name.to_string_lossy(),
+            "taken_for": taken,
+            "lines": self.claims,
+            "ok": self.matched,
+            "failed": self.mismatched,
+            "unreadable": self.unreadable,
+            "missing": self.missing,
+            "malformed": self.malformed,
+            "not_computed": self.foreign,
+            "passed_over": self.excluded,
+        });
+        if list.is_bag {
+            record["bag"] = serde_json::json!({ "faults": self.faults, "detail": remark });
+        }
+        if let Some(failure) = failure {
+            record["error"] = failure.into();
+        }
+        record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_well_only_if_nothing_is_wrong() {
+        let good = Tally { claims: 2, matched: 2, ..Tally::default() };
+        let strict = Manner { strict: true, ..Manner::default() };
+        let lenient = Manner { ignore_missing: true, ..Manner::default() };
+        assert!(good.is_well(strict));
+        let one = |change: fn(&mut Tally)| {
+            let mut tally = good.clone();
+            change(&mut tally);
+            tally
+        };
+        let foreign = one(|tally| tally.add_foreign("SHAKE128"));
+        for bad in [one(|t| t.mismatched = 1), one(|t| t.unreadable = 1), one(|t| t.faults = 1), foreign] {
+            assert!(!bad.is_well(Manner::default()), "{bad:?}");
+            assert_eq!(bad.warnings(Manner::default()).len(), 1, "{bad:?}");
+        }
+        let malformed = one(|tally| tally.malformed = 1);
+        assert!(malformed.is_well(Manner::default()) && !malformed.is_well(strict));
+        assert!(!Tally { claims: 1, missing: 1, ..Tally::default() }.is_well(lenient));
+        assert!(!Tally::default().is_well(Manner::default()));
+    }
+
+    #[test]
+    fn foreign_names_are_bounded() {
+        let mut tally = Tally::default();
+        (0..100).for_each(|number| tally.add_foreign(&format!("X{number}")));
+        assert_eq!((tally.foreign.len(), tally.foreign_lines()), (FOREIGN_NAMES_MAX + 1, 100));
+    }
+}

@@ -1,0 +1,170 @@
+//! Bags, RFC 8493.
+
+use super::{check, good, write};
+use haul_digest::{Algorithm, digest};
+use std::fs;
+use std::path::Path;
+
+/// Makes a bag as the RFC says, with these payload files; written here so that names may be any.
+fn bag(root: &Path, version: &str, algorithms: &[(&str, Algorithm)], files: &[(&str, &str)]) {
+    fs::create_dir_all(root.join("data/sub")).unwrap();
+    write(root, "bagit.txt", format!("BagIt-Version: {version}\nTag-File-Character-Encoding: UTF-8\n"));
+    let bytes: usize = files.iter().map(|(_, contents)| contents.len()).sum();
+    write(root, "bag-info.txt", format!("Payload-Oxum: {bytes}.{}\n", files.len()));
+    for (name, contents) in files {
+        write(root, name, contents);
+    }
+    for (word, algorithm) in algorithms {
+        let line = |(name, contents): &(&str, &str)| {
+            let name = if version == "1.0" { name.replace('%', "%25") } else { (*name).to_owned() };
+            let name = name.replace('\n', "%0A").replace('\r', "%0d");
+            format!("{}  {name}\n", digest(*algorithm, contents.as_bytes()))
+        };
+        write(root, &format!("manifest-{word}.txt"), files.iter().map(line).collect::<String>());
+    }
+    for (word, algorithm) in algorithms {
+        let mut lines = String::new();
+        for name in ["bagit.txt", "bag-info.txt", &format!("manifest-{word}.txt")] {
+            lines.push_str(&format!("{} {name}\n", digest(*algorithm, &fs::read(root.join(name)).unwrap())));
+        }
+        write(root, &format!("tagmanifest-{word}.txt"), lines);
+    }
+}
+
+const FILES: [(&str, &str); 5] = [
+    ("data/digits", "123456789"),
+    ("data/a b", "x"),
+    ("data/new\nline", "y"),
+    ("data/cr\rx", "z"),
+    ("data/sub/100%25", "percent"),
+];
+
+const BOTH: [(&str, Algorithm); 2] = [("sha256", Algorithm::Sha256), ("sha512", Algorithm::Sha512)];
+
+#[test]
+fn a_whole_bag_is_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("bag");
+    for version in ["1.0", "0.97"] {
+        bag(&root, version, &BOTH, &FILES);
+        let taken = good(dir.path(), &["bag"]);
+        let expected = format!("BagIt {version}, payload of 5 files, 19 bytes");
+        assert!(taken.ends_with(&expected), "{taken}");
+        assert_eq!(taken.matches("a BagIt manifest: sha256").count(), 2, "{taken}");
+        // From within, and by one manifest.
+        good(&root, &["."]);
+        good(&root, &["manifest-sha256.txt"]);
+        good(dir.path(), &["bag/manifest-sha512.txt"]);
+        good(dir.path(), &["bag/tagmanifest-sha256.txt"]);
+        good(dir.path(), &["-C", "bag", "bag/manifest-sha256.txt"]);
+    }
+}
+
+#[test]
+fn files_no_manifest_lists_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("bag");
+    bag(&root, "1.0", &BOTH, &FILES);
+    write(&root, "data/sub/extra", "");
+    let (status, out, err) = check(dir.path(), &["--quiet", "bag"]);
+    assert_eq!((status, out.as_str()), (Some(1), "data/sub/extra: NOT LISTED IN THE MANIFEST\n"));
+    assert!(err.contains("the payload is 19.6 (bytes.files), and bag-info.txt says 19.5"), "{err}");
+    assert!(err.contains("WARNING: 2 faults in the bag"), "{err}");
+    // Each manifest must list each file since 1.0; before, one was enough.
+    bag(&root, "1.0", &BOTH[..1], &FILES);
+    write(&root, "bag-info.txt", "");
+    fs::remove_file(root.join("tagmanifest-sha256.txt")).unwrap();
+    fs::remove_file(root.join("tagmanifest-sha512.txt")).unwrap();
+    let line = format!("{}  data/sub/extra\n", digest(Algorithm::Sha512, b""));
+    let longer = fs::read_to_string(root.join("manifest-sha512.txt")).unwrap() + &line;
+    write(&root, "manifest-sha512.txt", longer);
+    let (status, out, _) = check(dir.path(), &["--quiet", "bag"]);
+    assert_eq!((status, out.as_str()), (Some(1), "data/sub/extra: NOT LISTED IN EVERY MANIFEST\n"));
+    write(&root, "bagit.txt", "BagIt-Version: 0.97\n");
+    let percent = fs::read_to_string(root.join("manifest-sha256.txt")).unwrap().replace("%2525", "%25");
+    write(&root, "manifest-sha256.txt", percent);
+    let percent = fs::read_to_string(root.join("manifest-sha512.txt")).unwrap().replace("%2525", "%25");
+    write(&root, "manifest-sha512.txt", percent);
+    assert_eq!(check(dir.path(), &["--quiet", "bag"]).0, Some(0));
+}
+
+#[test]
+fn missing_and_damaged_files_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("bag");
+    bag(&root, "1.0", &BOTH[..1], &FILES);
+    fs::remove_file(root.join("data/a b")).unwrap();
+    write(&root, "data/digits", "123456780");
+    write(&root, "bag-info.txt", "Payload-Oxum: 19.5\nContact-Name: new\n");
+    let (status, out, _) = check(dir.path(), &["--quiet", "bag"]);
+    assert_eq!(status, Some(1));
+    let mut said: Vec<&str> = out.lines().collect();
+    said.sort_unstable();
+    assert_eq!(said, ["bag-info.txt: FAILED", "data/a b: FAILED open or read", "data/digits: FAILED"]);
+}
+
+#[test]
+fn what_is_no_bag_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (status, _, err) = check(dir.path(), &["."]);
+    assert_eq!(status, Some(1));
+    assert_eq!(err, "haul check: .: Is a directory, and no bag: it has no bagit.txt\n");
+    write(dir.path(), "bagit.txt", "BagIt-Version: 1.0\n");
+    let (status, _, err) = check(dir.path(), &["."]);
+    assert_eq!(
+        (status, err.as_str()),
+        (Some(1), "haul check: .: is a bag without a manifest-ALGORITHM.txt\n")
+    );
+}
+
+#[test]
+fn paths_that_leave_the_bag_are_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("bag");
+    bag(&root, "1.0", &BOTH[..1], &FILES);
+    write(dir.path(), "secret", "x");
+    let line = format!("{}  data/../../secret\n", digest(Algorithm::Sha256, b"x"));
+    let longer = fs::read_to_string(root.join("manifest-sha256.txt")).unwrap() + &line;
+    write(&root, "manifest-sha256.txt", longer);
+    let (status, out, err) = check(&root, &["--strict", "-w", "--quiet", "manifest-sha256.txt"]);
+    assert_eq!((status, out.as_str()), (Some(1), ""));
+    assert!(err.contains("6: improperly formatted checksum line: the path leads out of the bag"), "{err}");
+}
+
+#[test]
+fn manifests_of_unknown_kinds_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("bag");
+    bag(&root, "1.0", &[("whirlpool", Algorithm::Sha512)], &FILES[..1]);
+    let (status, out, err) = check(dir.path(), &["bag"]);
+    assert_eq!(status, Some(1));
+    assert!(out.contains("data/digits: NOT CHECKED, whirlpool is not computed here"), "{out}");
+    assert!(!err.contains("NOT LISTED"), "{err}");
+}
+
+/// What bagit.py 1.9 wrote for these files.
+#[test]
+fn a_bag_of_the_python_library_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    fs::create_dir(root.join("data")).unwrap();
+    for (name, contents) in
+        [("data/ lead", "t"), ("data/a b", "x"), ("data/new\nline", "z"), ("data/per%cent", "p")]
+    {
+        write(root, name, contents);
+    }
+    write(root, "bagit.txt", "BagIt-Version: 0.97\nTag-File-Character-Encoding: UTF-8\n");
+    write(
+        root,
+        "bag-info.txt",
+        "Bag-Software-Agent: bagit.py v1.9.0 <https://github.com/LibraryOfCongress/bagit-python>\n\
+         Bagging-Date: 2026-11-21\nPayload-Oxum: 4.4\n",
+    );
+    write(
+        root,
+        "manifest-md5.txt",
+        "e358efa489f58062f10dd7316b65649e  data/ lead\n9dd4e461268c8034f5c8564e155c67a6  data/a b\n\
+         fbade9e36a3f36d3d676c1b808451dd7  data/new%0Aline\n83878c91171338902e0fe0fb97a8c47a  data/per%cent\n",
+    );
+    assert_eq!(good(root, &["."]), "a BagIt manifest: md5|BagIt 0.97, payload of 4 files, 4 bytes");
+}

@@ -1,0 +1,96 @@
+//! Damage is found, and said once for each line.
+
+use super::{DIGITS, check, folder, hex, run_with, write};
+use haul_digest::{Algorithm, digest};
+use haul_lab::random::Random;
+use std::fs;
+
+#[test]
+fn a_flipped_digit_is_always_found() {
+    let dir = folder();
+    let dir = dir.path();
+    let mut random = Random::from_seed(11);
+    let mut lines = Vec::new();
+    for &algorithm in Algorithm::ALL {
+        let mut text = hex(algorithm).into_bytes();
+        let at = random.index(text.len());
+        text[at] = if text[at] == b'0' { b'1' } else { b'0' };
+        let text = String::from_utf8(text).unwrap();
+        lines.push(format!("{} (digits) = {text}", algorithm.tag()));
+        if text.len() >= 8 {
+            lines.push(format!("{text}  digits"));
+        }
+    }
+    write(dir, "list", lines.join("\n"));
+    let (status, out, err) = check(dir, &["list"]);
+    assert_eq!(status, Some(1));
+    assert_eq!(out, "digits: FAILED\n".repeat(lines.len()), "{err}");
+    assert!(err.contains(&format!("WARNING: {} computed checksums did NOT match", lines.len())), "{err}");
+}
+
+#[test]
+fn a_changed_file_is_found_among_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut list = String::new();
+    let name = |number: usize| format!("f{number:04}");
+    for number in 0..3000 {
+        let bytes = number.to_string();
+        list.push_str(&format!("{}  {}\n", digest(Algorithm::Sha256, bytes.as_bytes()), name(number)));
+        write(dir, &name(number), bytes);
+    }
+    write(dir, "list", &list);
+    write(dir, &name(0), "other");
+    write(dir, &name(1777), "other");
+    fs::remove_file(dir.join(name(2000))).unwrap();
+    let (status, out, err) = check(dir, &["--quiet", "list"]);
+    assert_eq!(status, Some(1));
+    assert_eq!(out, "f0000: FAILED\nf1777: FAILED\nf2000: FAILED open or read\n");
+    assert_eq!(
+        err,
+        "haul check: f2000: No such file or directory\n\
+         haul check: list: taken for plain lines as md5sum, b3sum and rclone write them: sha256\n\
+         haul check: WARNING: 1 listed file could not be read\n\
+         haul check: WARNING: 2 computed checksums did NOT match\n"
+    );
+}
+
+#[test]
+fn bad_lines_are_counted_and_named_with_their_numbers() {
+    let dir = folder();
+    let dir = dir.path();
+    let md5 = hex(Algorithm::Md5);
+    let list = format!(
+        "junk\n{md5}  digits\n# remark\n\n{md5}\nSHA1 (digits) = {md5}\n\\{md5}  a\\q\nMD5 (digits) = {md5}"
+    );
+    let (status, out, err) = run_with(dir, &["-w".as_ref(), "-".as_ref()], list.as_bytes());
+    assert_eq!((status, out.as_str()), (Some(0), "digits: OK\ndigits: OK\n"));
+    let said: Vec<&str> = err.lines().collect();
+    assert_eq!(
+        said,
+        [
+            "haul check: 'standard input': 1: improperly formatted checksum line: no checksum in it",
+            "haul check: 'standard input': 5: improperly formatted checksum line: no file name in it",
+            "haul check: 'standard input': 6: improperly formatted checksum line: a sha1 digest has 40 hexadecimal digits, not 32",
+            "haul check: 'standard input': 7: improperly formatted checksum line: a backslash in the name escapes nothing known",
+            "haul check: 'standard input': taken for plain lines as md5sum, b3sum and rclone write them: md5; BSD tags: md5",
+            "haul check: WARNING: 4 lines are improperly formatted",
+        ]
+    );
+    write(dir, "list", &list);
+    assert_eq!(check(dir, &["--strict", "list"]).0, Some(1));
+}
+
+#[test]
+fn one_of_several_digests_that_differs_is_named() {
+    let dir = folder();
+    let dir = dir.path();
+    let (md5, sha256) = (digest(Algorithm::Md5, DIGITS), digest(Algorithm::Sha256, b"other"));
+    write(
+        dir,
+        "list",
+        format!("%%%% HASHDEEP-1.0\n%%%% size,md5,sha256,filename\n9,{md5},{sha256},digits\n"),
+    );
+    let (status, out, _) = check(dir, &["list"]);
+    assert_eq!((status, out.as_str()), (Some(1), "digits: FAILED (differs in sha256)\n"));
+}

@@ -1,0 +1,68 @@
+//! `haul check`: every form of list, made by the tool whose form it is or, where that is too heavy to install, kept
+//! here as it wrote it.
+
+mod bags;
+mod damage;
+mod samples;
+mod tools;
+mod ways;
+
+use haul_digest::{Algorithm, digest};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The contents whose digests catalogues give.
+const DIGITS: &[u8] = b"123456789";
+
+/// What a run came to: status, standard output, standard error; one character for each byte.
+type Outcome = (Option<i32>, String, String);
+
+fn run_with(dir: &Path, args: &[&OsStr], input: &[u8]) -> Outcome {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+    command.arg("check").args(args).current_dir(dir).env("LC_ALL", "C.UTF-8");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // A run that ends before it reads closes its input.
+    let _ = stdin.write_all(input);
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| bytes.iter().map(|&byte| char::from(byte)).collect();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// Runs `haul check` with these words.
+fn check(dir: &Path, args: &[&str]) -> Outcome {
+    run_with(dir, &args.iter().map(OsStr::new).collect::<Vec<_>>(), b"")
+}
+
+/// Checks a list that must be good, and returns what it was taken for.
+#[track_caller]
+fn good(dir: &Path, args: &[&str]) -> String {
+    let (status, out, err) = check(dir, args);
+    assert_eq!(status, Some(0), "{args:?}\n{out}{err}");
+    assert!(out.lines().all(|line| line.ends_with(": OK")), "{args:?}\n{out}");
+    let taken = err.lines().filter_map(|line| Some(line.split_once(": taken for ")?.1));
+    taken.collect::<Vec<_>>().join("|")
+}
+
+fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) {
+    fs::write(dir.join(name), bytes).unwrap();
+}
+
+/// A folder with a file of digits, an empty one, and one with a blank in its name.
+fn folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "digits", DIGITS);
+    write(dir.path(), "empty", "");
+    write(dir.path(), "a b", "x");
+    dir
+}
+
+/// The digest of the digits, in hexadecimal.
+fn hex(algorithm: Algorithm) -> String {
+    digest(algorithm, DIGITS).to_string()
+}

@@ -1,0 +1,281 @@
+//! From the text of a digest to what it may mean.
+
+use super::claim::{Flaw, Meaning};
+use super::hint::Hints;
+use crate::{Algorithm, Digest};
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+/// What a digest of so many hexadecimal digits is where nothing says it: the likeliest first. Names that the registry
+/// does not know are passed over. Four digits are no checksum unless something says so: they may be a word.
+const LIKELY: [(usize, &[&str]); 8] = [
+    (8, &["adler32", "crc32", "crc32c", "cksum", "xxh32"]),
+    (16, &["xxh64", "crc64nvme", "crc64xz", "crc64eos", "xxh3-64"]),
+    (32, &["md5", "xxh3-128"]),
+    (40, &["sha1"]),
+    (56, &["sha224", "sha3-224"]),
+    (64, &["sha256", "blake3", "sha3-256", "blake2b-256", "sm3"]),
+    (96, &["sha384", "sha3-384"]),
+    (128, &["sha512", "blake2b", "sha3-512"]),
+];
+
+/// Digits of the shortest number that stands for more: adler32 and CRCs with their leading zeros dropped.
+const NUMBER_DIGITS: usize = 8;
+
+/// Which algorithms count, and which are likely.
+#[derive(Clone, Debug)]
+pub(super) struct Select {
+    forced: Option<Vec<Algorithm>>,
+    named: Vec<Algorithm>,
+    likely: Vec<(usize, Vec<Algorithm>)>,
+}
+
+/// What came of a text without a tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Bare {
+    /// It is no digest.
+    No,
+    /// It is one, and of none of the algorithms that count.
+    Excluded,
+    /// What it may mean.
+    Means(Vec<Meaning>, Script),
+}
+
+/// How a digest is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Script {
+    Hex,
+    Base64,
+    /// `XXH3_` and digits.
+    Xxh3,
+}
+
+impl Select {
+    pub(super) fn new(hints: &Hints) -> Select {
+        let known = |names: &[&str]| names.iter().filter_map(|name| Algorithm::parse(name).ok()).collect();
+        let likely = LIKELY.iter().map(|(digits, names)| (*digits, known(names))).collect();
+        Select { forced: hints.forced.clone(), named: hints.named.clone(), likely }
+    }
+
+    /// Whether an algorithm counts.
+    pub(super) fn permits(&self, algorithm: Algorithm) -> bool {
+        self.forced.as_ref().is_none_or(|forced| forced.contains(&algorithm))
+    }
+
+    /// The meanings that count, of those an algorithm's name gave; `None` if none does.
+    pub(super) fn permitted(&self, mut meanings: Vec<Meaning>) -> Option<Vec<Meaning>> {
+        meanings.retain(|meaning| self.permits(meaning.algorithm()));
+        (!meanings.is_empty()).then_some(meanings)
+    }
+
+    /// Reads a text that stands without a tag.
+    pub(super) fn bare(&self, text: &[u8]) -> Bare {
+        let (text, script) = match text.strip_prefix(b"XXH3_") {
+            Some(rest) if rest.len() == 16 => (rest, Script::Xxh3),
+            _ => (text, Script::Hex),
+        };
+        let (bytes, script) = match decode_hex(text) {
+            Some(bytes) => (bytes, script),
+            None if script == Script::Hex => match decode_base64(text) {
+                Some(bytes) => (bytes, Script::Base64),
+                None => return self.short_number(text),
+            },
+            None => return Bare::No,
+        };
+        if script == Script::Xxh3 {
+            return self.means(vec![Algorithm::Xxh3_64], &bytes, script);
+        }
+        let likely = self.likely(bytes.len());
+        if let Some(forced) = &self.forced {
+            let fitting = fitting(forced, &bytes);
+            return match fitting.is_empty() {
+                false => self.means(fitting, &bytes, script),
+                true if likely.is_empty() => self.short_number(text),
+                true => Bare::Excluded,
+            };
+        }
+        let named = fitting(&self.named, &bytes);
+        match (named.is_empty(), likely.is_empty()) {
+            (false, _) => self.means(named, &bytes, script),
+            (true, false) => self.means(likely.to_vec(), &bytes, script),
+            (true, true) => self.short_number(text),
+        }
+    }
+
+    /// Reads a text that may be one digest, or several in hexadecimal without a gap.
+    pub(super) fn row(&self, text: &[u8]) -> Bare {
+        let whole = self.bare(text);
+        let all = self.likely.iter().filter(|(digits, _)| *digits >= 32).map(|(_, likely)| likely[0]);
+        let candidates: Vec<Algorithm> = match &self.forced {
+            Some(forced) => forced.clone(),
+            None => self.named.iter().copied().chain(all).collect(),
+        };
+        let mut meanings = if let Bare::Means(meanings, _) = &whole { meanings.clone() } else { Vec::new() };
+        for algorithm in candidates {
+            let known = meanings.iter().any(|meaning| meaning.algorithm() == algorithm);
+            if !known && let Some(digests) = row_of(algorithm, text) {
+                meanings.push(Meaning { digests, blocks: None });
+            }
+        }
+        match meanings.is_empty() {
+            true => whole,
+            false => Bare::Means(meanings, Script::Hex),
+        }
+    }
+
+    fn likely(&self, bytes: usize) -> &[Algorithm] {
+        let row = self.likely.iter().find(|(digits, _)| *digits == bytes * 2);
+        row.map_or(&[], |(_, algorithms)| algorithms)
+    }
+
+    fn means(&self, algorithms: Vec<Algorithm>, bytes: &[u8], script: Script) -> Bare {
+        let meaning = |algorithm| Digest::from_bytes(algorithm, bytes).ok().map(Meaning::of);
+        match self.permitted(algorithms.into_iter().filter_map(meaning).collect()) {
+            Some(meanings) => Bare::Means(meanings, script),
+            None => Bare::Excluded,
+        }
+    }
+
+    /// A number whose leading zeros were dropped, as `xrdcrc32c -x` does; only where such a number is expected.
+    fn short_number(&self, text: &[u8]) -> Bare {
+        let expected = self.forced.as_ref().unwrap_or(&self.named).iter().copied();
+        let meanings: Vec<Meaning> =
+            expected.filter_map(|algorithm| padded(algorithm, text).map(Meaning::of)).collect();
+        match meanings.is_empty() {
+            true => Bare::No,
+            false => Bare::Means(meanings, Script::Hex),
+        }
+    }
+}
+
+/// A digest of a known algorithm, in hexadecimal or base64.
+pub(super) fn exact(algorithm: Algorithm, text: &[u8]) -> Result<Digest, Flaw> {
+    let shown = String::from_utf8_lossy(text);
+    Digest::from_hex(algorithm, &shown).or_else(|error| {
+        let digest = decode_base64(text).and_then(|bytes| Digest::from_bytes(algorithm, &bytes).ok());
+        digest.ok_or(Flaw::Digest(error))
+    })
+}
+
+/// The same with the low byte first, as xxhsum's `--little-endian` writes numbers.
+pub(super) fn reversed(algorithm: Algorithm, text: &[u8]) -> Result<Digest, Flaw> {
+    let mut bytes = exact(algorithm, text)?.as_bytes().to_vec();
+    bytes.reverse();
+    Ok(Digest::from_bytes(algorithm, &bytes)?)
+}
+
+/// A number in hexadecimal whose leading zeros may have been dropped.
+pub(super) fn padded(algorithm: Algorithm, text: &[u8]) -> Option<Digest> {
+    let digits = algorithm.digest_len() * 2;
+    let is_number = algorithm.is_numeric() && digits >= NUMBER_DIGITS;
+    if !is_number || text.is_empty() || text.len() > digits {
+        return None;
+    }
+    let text = std::str::from_utf8(text).ok()?;
+    Digest::from_hex(algorithm, &format!("{text:0>digits$}")).ok()
+}
+
+/// Digests of one algorithm without a gap between them.
+pub(super) fn row_of(algorithm: Algorithm, text: &[u8]) -> Option<Vec<Digest>> {
+    let digits = algorithm.digest_len() * 2;
+    if text.is_empty() || !text.len().is_multiple_of(digits) {
+        return None;
+    }
+    let digest = |piece: &[u8]| Digest::from_hex(algorithm, std::str::from_utf8(piece).ok()?).ok();
+    text.chunks(digits).map(digest).collect()
+}
+
+fn fitting(algorithms: &[Algorithm], bytes: &[u8]) -> Vec<Algorithm> {
+    algorithms.iter().copied().filter(|algorithm| algorithm.digest_len() == bytes.len()).collect()
+}
+
+fn decode_hex(text: &[u8]) -> Option<Vec<u8>> {
+    if text.is_empty() || !text.len().is_multiple_of(2) {
+        return None;
+    }
+    let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+    text.chunks_exact(2).map(|pair| Some(value(pair[0])? << 4 | value(pair[1])?)).collect()
+}
+
+/// Bytes of a text in base64, of the common alphabet or the one for addresses (which rclone uses), with the padding
+/// or without. A text that needs none must be a whole SHA-384: anything shorter may be a word.
+fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
+    if text.last() != Some(&b'=') && text.len() != 64 {
+        return None;
+    }
+    let config = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::RequireCanonical);
+    let common = GeneralPurpose::new(&alphabet::STANDARD, config).decode(text);
+    common.or_else(|_| GeneralPurpose::new(&alphabet::URL_SAFE, config).decode(text)).ok()
+}
+
+/// Whether a text may be the value of some checksum that is not known here.
+pub(super) fn may_be_a_digest(text: &[u8]) -> bool {
+    (text.len() >= 8 && decode_hex(text).is_some())
+        || decode_base64(text).is_some_and(|bytes| bytes.len() >= 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn algorithms(select: &Select, text: &str) -> Vec<Algorithm> {
+        match select.bare(text.as_bytes()) {
+            Bare::Means(meanings, _) => meanings.iter().map(Meaning::algorithm).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_length_tells_what_a_digest_may_be() {
+        let select = Select::new(&Hints::default());
+        let first = |digits: usize| algorithms(&select, &"0a".repeat(digits / 2)).first().copied();
+        assert_eq!(first(32), Some(Algorithm::Md5));
+        assert_eq!(first(40), Some(Algorithm::Sha1));
+        assert_eq!(first(64), Some(Algorithm::Sha256));
+        assert_eq!(first(128), Some(Algorithm::Sha512));
+        assert_eq!(first(4), None);
+        assert_eq!(first(48), None);
+        assert!(algorithms(&select, "00790079").contains(&Algorithm::Crc32c));
+        assert_eq!(algorithms(&select, "XXH3_0123456789abcdef"), [Algorithm::Xxh3_64]);
+        assert_eq!(select.bare(b"hello"), Bare::No);
+        assert_eq!(select.bare(b""), Bare::No);
+        assert_eq!(select.bare(b"XXH3_"), Bare::No);
+    }
+
+    #[test]
+    fn what_was_asked_for_decides() {
+        let ask =
+            |names: &[Algorithm]| Select::new(&Hints { forced: Some(names.to_vec()), ..Hints::default() });
+        assert_eq!(algorithms(&ask(&[Algorithm::Blake3]), &"0".repeat(64)), [Algorithm::Blake3]);
+        assert_eq!(ask(&[Algorithm::Md5]).bare(&[b'0'; 64]), Bare::Excluded);
+        assert_eq!(algorithms(&ask(&[Algorithm::Crc16]), "beef"), [Algorithm::Crc16]);
+        assert_eq!(algorithms(&ask(&[Algorithm::Adler32]), "91e01de"), [Algorithm::Adler32]);
+        assert_eq!(ask(&[Algorithm::Md5]).bare(b"91e01de"), Bare::No);
+    }
+
+    #[test]
+    fn base64_is_read_in_both_alphabets() {
+        let select = Select::new(&Hints::default());
+        for text in
+            ["LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE=", "LXEWQrcmsEQBYnyp-6wy9chTD7GQPMTbAiWHF5IaSIE="]
+        {
+            let Bare::Means(meanings, script) = select.bare(text.as_bytes()) else { panic!("{text}") };
+            assert_eq!(script, Script::Base64);
+            let hex = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";
+            assert_eq!(meanings[0].digests[0].to_string(), hex);
+        }
+        assert_eq!(select.bare(b"password"), Bare::No);
+        assert_eq!(select.bare(b"===="), Bare::No);
+    }
+
+    #[test]
+    fn rows_are_cut_where_the_length_allows() {
+        let select = Select::new(&Hints::default());
+        let Bare::Means(meanings, _) = select.row(&[b'1'; 64]) else { panic!("digests") };
+        let parts: Vec<(Algorithm, usize)> =
+            meanings.iter().map(|meaning| (meaning.algorithm(), meaning.digests.len())).collect();
+        assert_eq!(parts[0], (Algorithm::Sha256, 1));
+        assert!(parts.contains(&(Algorithm::Md5, 2)), "{parts:?}");
+    }
+}

@@ -1,0 +1,127 @@
+//! Lines whose digest stands without a tag: `DIGEST  NAME`, `NAME CRC`, `#mutil#RANGE#DIGEST  NAME`.
+
+use super::claim::{Claim, Dialect, Flaw, Line, Meaning, Span, Stated};
+use super::digits::{Bare, Script, Select};
+use super::tagged;
+use crate::Algorithm;
+use haul_model::ByteRange;
+
+/// A line that claims one checksum of a whole file.
+pub(super) fn claim(name: &[u8], dialect: Dialect, meanings: Vec<Meaning>) -> Line {
+    if name.is_empty() {
+        return Line::Malformed(Flaw::NoName);
+    }
+    let stated = vec![Stated { meanings }];
+    Line::Claim(Claim { name: name.to_vec(), dialect, stated, size: None, span: Span::File })
+}
+
+pub(super) fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
+}
+
+pub(super) fn trim_start(text: &[u8]) -> &[u8] {
+    let blanks = text.iter().take_while(|byte| is_blank(**byte)).count();
+    &text[blanks..]
+}
+
+pub(super) fn trim_end(text: &[u8]) -> &[u8] {
+    let blanks = text.iter().rev().take_while(|byte| is_blank(**byte)).count();
+    &text[..text.len() - blanks]
+}
+
+/// The text up to the first blank, and what stands behind that blank.
+pub(super) fn split_blank(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().position(|&byte| is_blank(byte))?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+/// `DIGEST  NAME`, `DIGEST *NAME`, `DIGEST NAME`; `None` for a line that begins with no digest.
+pub(super) fn read(select: &Select, line: &[u8]) -> Option<Line> {
+    let (text, rest) = split_blank(line).unwrap_or((line, b""));
+    let (meanings, script) = match select.bare(text) {
+        Bare::No => return None,
+        Bare::Excluded => return Some(Line::Excluded),
+        Bare::Means(meanings, script) => (meanings, script),
+    };
+    let (name, one_blank) = after_digest(rest);
+    let dialect = match script {
+        Script::Xxh3 => Dialect::Xxhsum,
+        Script::Base64 => Dialect::Base64,
+        Script::Hex if one_blank => Dialect::OneBlank,
+        Script::Hex => Dialect::Plain,
+    };
+    Some(claim(name, dialect, meanings))
+}
+
+/// The name behind a digest and its first blank, and whether that blank is the only one between them.
+fn after_digest(rest: &[u8]) -> (&[u8], bool) {
+    match rest {
+        [b' ', name @ ..] => (name, false),
+        [b'*', name @ ..] if !name.is_empty() => (name, false),
+        name => (name, true),
+    }
+}
+
+/// `NAME CRC`, the blanks before the CRC being no part of the name; `None` where no CRC ends the line.
+pub(super) fn read_sfv(select: &Select, line: &[u8], is_sfv: bool) -> Option<Line> {
+    let line = trim_end(line);
+    let at = line.iter().rposition(|&byte| is_blank(byte))?;
+    let (name, text) = (trim_end(&line[..at]), &line[at + 1..]);
+    if text.len() != 8 {
+        return None;
+    }
+    let mut meanings = match select.bare(text) {
+        Bare::No => return None,
+        Bare::Excluded => return Some(Line::Excluded),
+        Bare::Means(meanings, _) => meanings,
+    };
+    if is_sfv {
+        let certain: Vec<Meaning> =
+            meanings.iter().filter(|meaning| meaning.algorithm() == Algorithm::Crc32).cloned().collect();
+        meanings = if certain.is_empty() { meanings } else { certain };
+    }
+    Some(claim(name, Dialect::Sfv, meanings))
+}
+
+/// What stands behind `#mutil#`: a range or nothing, `#`, and a line that may hold several digests without a gap.
+pub(super) fn read_mutil(select: &Select, rest: &[u8]) -> (Line, bool) {
+    let Some(hash) = rest.iter().position(|&byte| byte == b'#') else {
+        return (Line::Malformed(Flaw::NoChecksum), false);
+    };
+    let range = match &rest[..hash] {
+        b"" => None,
+        text => match read_range(text) {
+            Some(range) => Some(range),
+            None => return (Line::Malformed(Flaw::Range), false),
+        },
+    };
+    let body = trim_start(&rest[hash + 1..]);
+    let (body, escaped) = body.strip_prefix(b"\\").map_or((body, false), |body| (body, true));
+    let line = match tagged::read(select, body, true) {
+        Some(line) => line,
+        None => read_row(select, body),
+    };
+    let Line::Claim(claim) = line else { return (line, escaped) };
+    (Line::Claim(Claim { dialect: Dialect::Mutil, span: Span::Tree(range), ..claim }), escaped)
+}
+
+fn read_row(select: &Select, body: &[u8]) -> Line {
+    let Some((text, rest)) = split_blank(body) else { return Line::Malformed(Flaw::NoChecksum) };
+    match select.row(text) {
+        Bare::No => Line::Malformed(Flaw::NoChecksum),
+        Bare::Excluded => Line::Excluded,
+        Bare::Means(meanings, _) => claim(after_digest(rest).0, Dialect::Mutil, meanings),
+    }
+}
+
+/// `START-END` in decimal, the end exclusive.
+fn read_range(text: &[u8]) -> Option<ByteRange> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (start, end) = text.split_once('-')?;
+    let number = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number { text.parse::<u64>().ok() } else { None }
+    };
+    let (start, end) = (number(start)?, number(end)?);
+    (start <= end).then(|| ByteRange::between(start, end))
+}

@@ -1,0 +1,314 @@
+//! The reader of one list.
+
+use super::bag;
+use super::claim::{Claim, Flaw, Foreign, Line};
+use super::digits::Select;
+use super::escape::unescape;
+use super::fields::{self, Columns};
+use super::hint::{Hints, Kind};
+use super::plain::{self, is_blank, trim_start};
+use super::tagged;
+
+/// Reads the lines of one list in their order.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    select: Select,
+    kind: Kind,
+    zero: bool,
+    /// What a hashdeep header said.
+    columns: Option<Columns>,
+    begun: bool,
+}
+
+/// What some Windows editors put before the first line.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+impl Reader {
+    /// A reader that knows this much before the first line.
+    pub fn new(hints: &Hints) -> Reader {
+        let select = Select::new(hints);
+        Reader { select, kind: hints.kind.clone(), zero: hints.zero, columns: None, begun: false }
+    }
+
+    /// Reads the next line, given without the byte that ends it.
+    pub fn read(&mut self, line: &[u8]) -> Line {
+        let line = match line.strip_prefix(BYTE_ORDER_MARK) {
+            Some(rest) if !self.begun => rest,
+            _ => line,
+        };
+        self.begun = true;
+        let line = if self.zero { line } else { line.strip_suffix(b"\r").unwrap_or(line) };
+        if line.contains(&0) {
+            return Line::Malformed(Flaw::Nul);
+        }
+        if line.iter().all(|&byte| is_blank(byte)) {
+            return Line::Remark;
+        }
+        if let Kind::Bag(rules) = &self.kind {
+            return bag::read(rules, &self.select, line);
+        }
+        self.remark(line).unwrap_or_else(|| self.claim(line))
+    }
+
+    /// Lines that tell of themselves by their first character.
+    fn remark(&mut self, line: &[u8]) -> Option<Line> {
+        if let Some(header) = line.strip_prefix(b"%%%% ") {
+            self.columns = Columns::read(header).or(self.columns.take());
+            return Some(Line::Remark);
+        }
+        if let Some(rest) = line.strip_prefix(b"#mutil#") {
+            let (line, escaped) = plain::read_mutil(&self.select, rest);
+            return Some(self.named(line, escaped));
+        }
+        if line[0] == b';' {
+            self.kind = Kind::Sfv;
+            return Some(Line::Remark);
+        }
+        (line[0] == b'#').then_some(Line::Remark)
+    }
+
+    fn claim(&self, line: &[u8]) -> Line {
+        let select = &self.select;
+        let is_sfv = self.kind == Kind::Sfv;
+        let row = || self.columns.as_ref()?.row(select, line);
+        let whole = row().or_else(|| fields::read_eos(select, line));
+        let whole = whole.or_else(|| if is_sfv { plain::read_sfv(select, line, true) } else { None });
+        if let Some(line) = whole {
+            return line;
+        }
+        let line = trim_start(line);
+        let marked = line.strip_prefix(b"\\").filter(|_| !self.zero);
+        let body = marked.unwrap_or(line);
+        let read = tagged::read(select, body, false)
+            .or_else(|| fields::read_xrdcp(select, body))
+            .or_else(|| fields::read_cksum(select, body))
+            .or_else(|| fields::read_md5deep(select, body))
+            .or_else(|| plain::read(select, body))
+            .or_else(|| plain::read_sfv(select, body, is_sfv));
+        self.named(read.unwrap_or(Line::Malformed(Flaw::NoChecksum)), marked.is_some())
+    }
+
+    /// The line with its name as it is on the disk.
+    fn named(&self, line: Line, escaped: bool) -> Line {
+        if !escaped || self.zero {
+            return line;
+        }
+        let named = match &line {
+            Line::Claim(claim) => unescape(&claim.name),
+            Line::Foreign(foreign) => unescape(&foreign.name),
+            _ => return line,
+        };
+        match (line, named) {
+            (Line::Claim(claim), Some(name)) => Line::Claim(Claim { name, ..claim }),
+            (Line::Foreign(foreign), Some(name)) => Line::Foreign(Foreign { name, ..foreign }),
+            _ => Line::Malformed(Flaw::Escape),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::list::{Dialect, Span};
+    use crate::{Algorithm, Digest, digest};
+    use haul_model::ByteRange;
+
+    fn read_all(hints: &Hints, text: &str) -> Vec<Line> {
+        let mut reader = Reader::new(hints);
+        text.lines().map(|line| reader.read(line.as_bytes())).collect()
+    }
+
+    /// Dialect, first algorithm and name of a claim.
+    fn told(line: &Line) -> (Dialect, Algorithm, String) {
+        let Line::Claim(claim) = line else { panic!("no claim: {line:?}") };
+        let name = String::from_utf8(claim.name.clone()).unwrap();
+        (claim.dialect, claim.stated[0].meanings[0].algorithm(), name)
+    }
+
+    fn one(text: &str) -> (Dialect, Algorithm, String) {
+        told(&read_all(&Hints::default(), text)[0])
+    }
+
+    #[test]
+    fn every_form_is_known_by_its_looks() {
+        let hex = |algorithm| digest(algorithm, b"123456789").to_string();
+        let (md5, xxh64) = (hex(Algorithm::Md5), hex(Algorithm::Xxh64));
+        let little: String = xxh64.as_bytes().rchunks(2).map(|pair| String::from_utf8_lossy(pair)).collect();
+        for (line, dialect, algorithm, name) in [
+            (format!("{md5}  a b"), Dialect::Plain, Algorithm::Md5, "a b"),
+            (format!("{md5} *a"), Dialect::Plain, Algorithm::Md5, "a"),
+            (format!("  {md5}  a\r"), Dialect::Plain, Algorithm::Md5, "a"),
+            (format!("\\{md5}  a\\nb\\\\"), Dialect::Plain, Algorithm::Md5, "a\nb\\"),
+            (format!("{}  a", hex(Algorithm::Blake3)), Dialect::Plain, Algorithm::Sha256, "a"),
+            (format!("MD5 (a) b) = {md5}"), Dialect::Tagged, Algorithm::Md5, "a) b"),
+            (format!("MD5(a)= {md5}"), Dialect::Tagged, Algorithm::Md5, "a"),
+            (format!("MD5   (a) = {md5}"), Dialect::Tagged, Algorithm::Md5, "a"),
+            (format!("\\MD5 (a\\n) = {md5}"), Dialect::Tagged, Algorithm::Md5, "a\n"),
+            (format!("BLAKE3-256 (x) = {}", hex(Algorithm::Blake3)), Dialect::Tagged, Algorithm::Blake3, "x"),
+            (
+                "SHA2-256 (x) = FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU=".into(),
+                Dialect::Tagged,
+                Algorithm::Sha256,
+                "x",
+            ),
+            (
+                "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU=  x".into(),
+                Dialect::Base64,
+                Algorithm::Sha256,
+                "x",
+            ),
+            (format!("XXH3_{}  x", hex(Algorithm::Xxh3_64)), Dialect::Xxhsum, Algorithm::Xxh3_64, "x"),
+            (format!("XXH64_LE (x) = {little}"), Dialect::Xxhsum, Algorithm::Xxh64, "x"),
+            ("930766865 9 digits of it".into(), Dialect::Cksum, Algorithm::Cksum, "digits of it"),
+            ("091e01de digits".into(), Dialect::OneBlank, Algorithm::Adler32, "digits"),
+            ("adler32: 91e01de /tmp/a b 9".into(), Dialect::Xrdcp, Algorithm::Adler32, "/tmp/a b"),
+            ("crc32: 377a6011 /tmp/x 9".into(), Dialect::Xrdcp, Algorithm::Cksum, "/tmp/x"),
+            (
+                "path=/a b size=9 x size=9 time=0.00 adler=091e01de".into(),
+                Dialect::Eos,
+                Algorithm::Adler32,
+                "/a b size=9 x",
+            ),
+            ("path=x size=9 time=1.25 crc32=cbf43926".into(), Dialect::Eos, Algorithm::Crc32, "x"),
+            (format!("         9  {md5}  digits"), Dialect::Md5deep, Algorithm::Md5, "digits"),
+            (format!("#mutil##{md5}{md5}  t"), Dialect::Mutil, Algorithm::Sha256, "t"),
+            (format!("#mutil#5-9#\\{md5}  t\\n"), Dialect::Mutil, Algorithm::Md5, "t\n"),
+            ("a b.rar CBF43926".into(), Dialect::Sfv, Algorithm::Adler32, "a b.rar"),
+        ] {
+            assert_eq!(one(&line), (dialect, algorithm, name.to_owned()), "{line}");
+        }
+        // What the little-endian tag says is the same number.
+        let Line::Claim(claim) = &read_all(&Hints::default(), &format!("XXH64_LE (x) = {little}"))[0] else {
+            panic!("a claim")
+        };
+        assert_eq!(claim.stated[0].meanings[0].digests, [digest(Algorithm::Xxh64, b"123456789")]);
+        let Line::Claim(claim) = &read_all(&Hints::default(), &format!("#mutil#5-9#{md5}  t"))[0] else {
+            panic!("a claim")
+        };
+        assert_eq!(claim.span, Span::Tree(Some(ByteRange::between(5, 9))));
+    }
+
+    #[test]
+    fn values_of_sum_and_cksum_are_told_apart_by_their_form() {
+        let algorithms = |text: &str| -> Vec<(Algorithm, u64)> {
+            let Line::Claim(claim) = &read_all(&Hints::default(), text)[0] else { panic!("{text}") };
+            let meanings = claim.stated[0].meanings.iter();
+            meanings.map(|meaning| (meaning.algorithm(), meaning.blocks.unwrap().unit)).collect()
+        };
+        assert_eq!(algorithms("930766865 9 x"), [(Algorithm::Cksum, 1), (Algorithm::Crc32, 1)]);
+        assert_eq!(algorithms("477 1 x")[0], (Algorithm::Cksum, 1));
+        assert!(matches!(read_all(&Hints::default(), "930766865 9")[0], Line::Malformed(Flaw::NoName)));
+        let Line::Claim(claim) = &read_all(&Hints::default(), "00790079 a b")[0] else { panic!("a claim") };
+        assert_eq!(claim.dialect, Dialect::OneBlank);
+    }
+
+    #[test]
+    fn hashdeep_rows_follow_their_header() {
+        let (md5, sha256) = (digest(Algorithm::Md5, b""), digest(Algorithm::Sha256, b""));
+        let text = format!(
+            "%%%% HASHDEEP-1.0\n%%%% size,md5,tiger,sha256,filename\n## Invoked from: /\n## $ hashdeep\n## \n\
+             0,{md5},0672665140a491bb35040aa9943d769a47be83fef2126e50,{sha256},./a,b\n0,{md5},x\n"
+        );
+        let lines = read_all(&Hints::default(), &text);
+        assert!(lines[..5].iter().all(|line| *line == Line::Remark));
+        let Line::Claim(claim) = &lines[5] else { panic!("{:?}", lines[5]) };
+        assert_eq!(
+            (claim.dialect, claim.size, claim.name.as_slice()),
+            (Dialect::Hashdeep, Some(0), &b"./a,b"[..])
+        );
+        let digests: Vec<Digest> = claim.stated.iter().map(|stated| stated.meanings[0].digests[0]).collect();
+        assert_eq!(digests, [md5, sha256]);
+        assert!(matches!(lines[6], Line::Malformed(_)), "{:?}", lines[6]);
+    }
+
+    #[test]
+    fn sfv_is_known_by_its_remarks_and_its_name() {
+        let lines = read_all(&Hints::default(), "; Generated by x\ndeadbeef 12345678\nb c  0000ABCD  \n");
+        assert_eq!(told(&lines[1]), (Dialect::Sfv, Algorithm::Crc32, "deadbeef".to_owned()));
+        assert_eq!(told(&lines[2]), (Dialect::Sfv, Algorithm::Crc32, "b c".to_owned()));
+        let lines = read_all(&Hints::of_name("x.sfv"), "deadbeef 12345678\n");
+        assert_eq!(told(&lines[0]).2, "deadbeef");
+    }
+
+    #[test]
+    fn manifests_of_bags_decode_their_names() {
+        let hints = |encodes| Hints::of_manifest("manifest-md5.txt", encodes).unwrap();
+        let md5 = digest(Algorithm::Md5, b"");
+        let text = format!("{md5} data/a%0Ab%25\n{md5}\t  *data/x\n{md5}  ../x\n");
+        let lines = read_all(&hints(true), &text);
+        assert_eq!(told(&lines[0]), (Dialect::BagIt, Algorithm::Md5, "data/a\nb%".to_owned()));
+        assert_eq!(told(&lines[1]).2, "data/x");
+        assert_eq!(lines[2], Line::Malformed(Flaw::OutsideBag));
+        assert_eq!(told(&read_all(&hints(false), &text)[0]).2, "data/a\nb%25");
+        let foreign = Hints::of_manifest("manifest-whirlpool.txt", true).unwrap();
+        assert!(
+            matches!(&read_all(&foreign, "00 data/x")[0], Line::Foreign(f) if f.algorithm == "whirlpool")
+        );
+    }
+
+    #[test]
+    fn what_is_not_computed_here_is_named() {
+        for (line, algorithm) in [
+            ("SHAKE128 (f) = 1aca6b9e651b5f20079a305ca8f86d39", "SHAKE128"),
+            ("SHAKE-256(f)= 1aca6b9e651b5f20079a305ca8f86d39", "SHAKE-256"),
+            (
+                "GOST12-256 (f) = 84da1066a0205e1446ec4a858ed2314b6233e5790ba5999dde8cd35d5d39f002",
+                "GOST12-256",
+            ),
+            ("path=f size=9 time=0.00 hwh64=0011223344556677", "hwh64"),
+        ] {
+            let Line::Foreign(foreign) = &read_all(&Hints::default(), line)[0] else { panic!("{line}") };
+            assert_eq!((foreign.algorithm.as_str(), foreign.name.as_slice()), (algorithm, &b"f"[..]));
+        }
+    }
+
+    #[test]
+    fn what_is_no_checksum_is_told_with_its_reason() {
+        let md5 = "60b725f10c9c85c70d97880dfe8191b3";
+        let flaw = |line: &str| match &read_all(&Hints::default(), line)[..] {
+            [Line::Malformed(flaw)] => flaw.clone(),
+            other => panic!("{line}: {other:?}"),
+        };
+        for line in
+            ["junk", "junk and more", &format!("{}  a", &md5[1..]), &format!("x{md5}  a"), "feed me  now"]
+        {
+            assert_eq!(flaw(line), Flaw::NoChecksum, "{line}");
+        }
+        assert_eq!(flaw(md5), Flaw::NoName);
+        assert_eq!(flaw(&format!("{md5}  ")), Flaw::NoName);
+        assert_eq!(flaw(&format!("MD5 () = {md5}")), Flaw::NoName);
+        assert_eq!(flaw(&format!("\\{md5}  a\\q")), Flaw::Escape);
+        assert_eq!(flaw(&format!("{md5}  a\0b")), Flaw::Nul);
+        assert_eq!(flaw(&format!("#mutil#9-5#{md5}  t")), Flaw::Range);
+        assert!(matches!(flaw(&format!("SHA1 (a) = {md5}")), Flaw::Digest(_)));
+        for line in ["", "   ", "# remark", "\r"] {
+            assert_eq!(Reader::new(&Hints::default()).read(line.as_bytes()), Line::Remark, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn lines_of_other_algorithms_than_asked_for_are_passed_over() {
+        let md5 = digest(Algorithm::Md5, b"");
+        let sha1 = digest(Algorithm::Sha1, b"");
+        let hints = Hints { forced: forced_sha1(), ..Hints::default() };
+        let text = format!("{md5}  a\n{sha1}  a\nMD5 (a) = {md5}\nSHA1 (a) = {sha1}\njunk\n");
+        let lines = read_all(&hints, &text);
+        assert_eq!((&lines[0], &lines[2]), (&Line::Excluded, &Line::Excluded));
+        assert_eq!((told(&lines[1]).1, told(&lines[3]).1), (Algorithm::Sha1, Algorithm::Sha1));
+        assert!(matches!(lines[4], Line::Malformed(_)));
+    }
+
+    fn forced_sha1() -> Option<Vec<Algorithm>> {
+        crate::list::forced("sha1")
+    }
+
+    #[test]
+    fn lines_that_end_with_nul_hold_any_name() {
+        let md5 = digest(Algorithm::Md5, b"");
+        let hints = Hints { zero: true, ..Hints::default() };
+        let Line::Claim(claim) = Reader::new(&hints).read(format!("{md5}  a\nb\\n\r").as_bytes()) else {
+            panic!("a claim")
+        };
+        assert_eq!(claim.name, b"a\nb\\n\r");
+    }
+}
