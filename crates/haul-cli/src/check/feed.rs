@@ -345,6 +345,40 @@ fn from_pictures(name: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
+    /// The orders of a list with these lines: how many lines each stands for, and what it is to compute.
+    fn orders(lines: &str) -> Vec<(usize, Vec<Algorithm>)> {
+        let dir = tempfile::tempdir().unwrap();
+        let list = dir.path().join("list");
+        std::fs::write(&list, lines).unwrap();
+        let args = super::super::args::Args { lists: vec![list.into()], ..Default::default() };
+        let job = super::super::resolve::resolve(args).unwrap();
+        let stop = AtomicBool::new(false);
+        let mut feed = Feed::new(&job, &stop, Arc::default());
+        let files = std::iter::from_fn(|| feed.next()).filter_map(|order| match order.ticket {
+            Ticket::File(group) => Some((group.claims.len(), group.task.recipe.algorithms.clone())),
+            _ => None,
+        });
+        files.collect()
+    }
+
+    #[test]
+    fn neighbouring_lines_on_one_file_are_one_read() {
+        let hex = |algorithm| haul_digest::digest(algorithm, b"").to_string();
+        let (md5, sha1) = (hex(Algorithm::Md5), hex(Algorithm::Sha1));
+        let lines = format!(
+            "MD5 (a) = {md5}\nSHA1 (a) = {sha1}\n# remark\nMD5 (a) = {md5}\nMD5 (b) = {md5}\nSHA1 (a) = {sha1}\n"
+        );
+        let expected = [
+            (3, vec![Algorithm::Md5, Algorithm::Sha1]),
+            (1, vec![Algorithm::Md5]),
+            (1, vec![Algorithm::Sha1]),
+        ];
+        assert_eq!(orders(&lines), expected);
+        // However many there are, what is joined is bounded.
+        let many = orders(&format!("MD5 (a) = {md5}\n").repeat(GROUP_MAX + 1));
+        assert_eq!(many.iter().map(|(lines, _)| *lines).collect::<Vec<_>>(), [GROUP_MAX, 1]);
+    }
+
     #[test]
     fn pictures_of_control_characters_are_read() {
         assert_eq!(from_pictures("new\u{240a}line\u{2421}".as_bytes()), Some(b"new\nline\x7f".to_vec()));

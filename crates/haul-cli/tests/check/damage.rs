@@ -94,3 +94,35 @@ fn one_of_several_digests_that_differs_is_named() {
     let (status, out, _) = check(dir, &["list"]);
     assert_eq!((status, out.as_str()), (Some(1), "digits: FAILED (differs in sha256)\n"));
 }
+
+/// A list may be anything: what is no checksum is told as such, and nothing ends the program but its own verdict.
+#[test]
+fn any_bytes_are_taken_as_a_list() {
+    let dir = folder();
+    let heads: [&[u8]; 8] = [
+        b"",
+        b"{\"path\":\"",
+        b"#mutil#",
+        b"%%%% size,md5,filename\n",
+        b"MD5 (",
+        b"; \n",
+        b"path=",
+        b"00000000  ",
+    ];
+    let mut random = Random::from_seed(5);
+    for round in 0..48 {
+        let mut list = Vec::new();
+        for _ in 0..40 {
+            list.extend_from_slice(heads[random.index(heads.len())]);
+            let mut tail = vec![0; random.index(60)];
+            random.fill(&mut tail);
+            list.extend_from_slice(&tail);
+            list.push(b'\n');
+        }
+        let zero = if round % 2 == 0 { &["-z", "-w"][..] } else { &["--json"] };
+        let args: Vec<&std::ffi::OsStr> = zero.iter().map(std::ffi::OsStr::new).collect();
+        let (status, _, err) = run_with(dir.path(), &args, &list);
+        assert_eq!(status, Some(1), "round {round}: {err}");
+        assert!(!err.contains("panicked"), "round {round}: {err}");
+    }
+}

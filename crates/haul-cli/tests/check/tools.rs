@@ -1,6 +1,7 @@
 //! Lists made by the tools themselves.
 
 use super::{check, folder, good, write};
+use haul_digest::Algorithm;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -54,6 +55,26 @@ fn coreutils() {
     }
     is_taken_for("cksum digits a_b empty", "cksum's lines: cksum");
     is_taken_for("cksum -a sha256 --untagged digits a_b", &format!("{PLAIN}: sha256"));
+}
+
+/// The 16-bit sums are checked if the registry has them, and named if not.
+#[test]
+fn sum_of_bsd_and_system_v() {
+    for (tool, name) in [("sum digits a_b empty", "bsd"), ("sum -s digits a_b empty", "sysv")] {
+        if Algorithm::parse(name).is_ok() {
+            is_taken_for(tool, &format!("sum's lines: {name}"));
+        } else if name == "bsd" {
+            let dir = folder();
+            let Some(list) = by_tool(dir.path(), tool) else { return };
+            write(dir.path(), "list", list);
+            let (status, out, _) = check(dir.path(), &["list"]);
+            assert_eq!((status, out.lines().count()), (Some(1), 3));
+            assert!(
+                out.lines().all(|line| line.ends_with(": NOT CHECKED, sum is not computed here")),
+                "{out}"
+            );
+        }
+    }
 }
 
 #[test]
