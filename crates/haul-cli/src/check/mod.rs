@@ -84,9 +84,9 @@ fn start(job: &Job) -> ExitCode {
         hash(&job.settings, feed, &counters, stop, |ticket, outcome| report.take(ticket, outcome));
         report.is_well()
     });
-    let interrupted = stop.load(Ordering::Relaxed) && !out.is_broken();
     let closed = out.close();
-    if interrupted {
+    // A failed write, which was told by now, stops the job as well.
+    if closed && stop.load(Ordering::Relaxed) {
         eprintln!(
             "{NAME}: interrupted; files not listed were not checked; run the same command again to check all"
         );

@@ -160,6 +160,19 @@ fn mistakes_have_a_status_of_their_own() {
     assert!(out.contains("--ignore-missing"), "{out}");
 }
 
+#[test]
+fn failed_writes_are_told_and_fail() {
+    let dir = folder();
+    write(dir.path(), "list", format!("{}  digits\n", hex(Algorithm::Md5)));
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+    let output = command.args(["check", "list"]).current_dir(dir.path()).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(err.ends_with("haul check: write error: No space left on device\n"), "{err}");
+    assert!(!err.contains("interrupted"), "{err}");
+}
+
 /// Lists are read as they are needed: what waits is bounded, whatever their length.
 #[test]
 fn a_long_list_takes_little_memory() {
