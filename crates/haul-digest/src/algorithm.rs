@@ -1,5 +1,6 @@
 //! The registry: which checksums there are, what they are called, and what their algebra allows.
 
+use crate::blake2b_len::Blake2bLen;
 use crate::lanes::LaneAlgorithm;
 use std::fmt;
 use thiserror::Error;
@@ -24,6 +25,10 @@ pub enum Algorithm {
     Crc64Eos,
     /// CRC-16/IBM-SDLC (X.25, ISO 3309; Qt's `qChecksum`).
     Crc16,
+    /// The 16-bit sum of BSD's `sum`: rotated right by one bit before each byte is added.
+    Bsd,
+    /// The 16-bit sum of System V's `sum`: the bytes added up, the carries folded in.
+    Sysv,
     /// MD5, RFC 1321.
     Md5,
     /// SHA-1, FIPS 180-4.
@@ -36,12 +41,20 @@ pub enum Algorithm {
     Sha384,
     /// SHA-512, FIPS 180-4.
     Sha512,
+    /// SHA3-224, FIPS 202.
+    Sha3_224,
     /// SHA3-256, FIPS 202.
     Sha3_256,
+    /// SHA3-384, FIPS 202.
+    Sha3_384,
     /// SHA3-512, FIPS 202.
     Sha3_512,
+    /// SM3, GB/T 32905-2016 (ISO/IEC 10118-3).
+    Sm3,
     /// BLAKE2b with 512 bits, RFC 7693.
     Blake2b,
+    /// BLAKE2b with fewer bits: a digest of its own, no part of the longer one. Not in [`Algorithm::ALL`].
+    Blake2bOf(Blake2bLen),
     /// BLAKE3 with 256 bits.
     Blake3,
     /// XXH32 with seed 0.
@@ -109,14 +122,19 @@ impl Algorithm {
         Algorithm::Crc64Xz,
         Algorithm::Crc64Eos,
         Algorithm::Crc16,
+        Algorithm::Bsd,
+        Algorithm::Sysv,
         Algorithm::Md5,
         Algorithm::Sha1,
         Algorithm::Sha224,
         Algorithm::Sha256,
         Algorithm::Sha384,
         Algorithm::Sha512,
+        Algorithm::Sha3_224,
         Algorithm::Sha3_256,
+        Algorithm::Sha3_384,
         Algorithm::Sha3_512,
+        Algorithm::Sm3,
         Algorithm::Blake2b,
         Algorithm::Blake3,
         Algorithm::Xxh32,
@@ -158,17 +176,23 @@ impl Algorithm {
                 2,
                 &["crc-16", "crc16-iso3309", "crc16-x25", "crc-16/ibm-sdlc", "qchecksum"],
             ),
+            Algorithm::Bsd => entry("bsd", "BSD", 2, &["bsd-sum"]),
+            Algorithm::Sysv => entry("sysv", "SYSV", 2, &["sysv-sum"]),
             Algorithm::Md5 => entry("md5", "MD5", 16, &["md-5"]),
             Algorithm::Sha1 => entry("sha1", "SHA1", 20, &["sha-1"]),
             Algorithm::Sha224 => entry("sha224", "SHA224", 28, &["sha-224", "sha2-224"]),
             Algorithm::Sha256 => entry("sha256", "SHA256", 32, &["sha-256", "sha2-256"]),
             Algorithm::Sha384 => entry("sha384", "SHA384", 48, &["sha-384", "sha2-384"]),
             Algorithm::Sha512 => entry("sha512", "SHA512", 64, &["sha-512", "sha2-512"]),
+            Algorithm::Sha3_224 => entry("sha3-224", "SHA3-224", 28, &["sha3_224"]),
             Algorithm::Sha3_256 => entry("sha3-256", "SHA3-256", 32, &["sha3_256", "sha3"]),
+            Algorithm::Sha3_384 => entry("sha3-384", "SHA3-384", 48, &["sha3_384"]),
             Algorithm::Sha3_512 => entry("sha3-512", "SHA3-512", 64, &["sha3_512"]),
+            Algorithm::Sm3 => entry("sm3", "SM3", 32, &[]),
             Algorithm::Blake2b => {
                 entry("blake2b", "BLAKE2b", 64, &["b2", "blake2", "blake2b-512", "blake2b512"])
             }
+            Algorithm::Blake2bOf(len) => entry(len.name(), len.tag(), len.bytes(), &[]),
             Algorithm::Blake3 => entry("blake3", "BLAKE3", 32, &["b3", "blake3-256"]),
             Algorithm::Xxh32 => entry("xxh32", "XXH32", 4, &["xxhash32"]),
             Algorithm::Xxh64 => entry("xxh64", "XXH64", 8, &["xxhash64", "xxhash"]),
@@ -200,7 +224,8 @@ impl Algorithm {
                 || row.tag.eq_ignore_ascii_case(&wanted)
                 || row.aliases.contains(&wanted.as_str())
         };
-        let found = Algorithm::ALL.iter().copied().find(named);
+        let short = || Blake2bLen::parse(wanted.strip_prefix("blake2b-")?).map(Algorithm::Blake2bOf);
+        let found = Algorithm::ALL.iter().copied().find(named).or_else(short);
         found.ok_or_else(|| UnknownAlgorithm { name: text.to_owned() })
     }
 
@@ -209,7 +234,7 @@ impl Algorithm {
         self.entry().tag
     }
 
-    /// The length of a digest, in bytes: 2 to 64.
+    /// The length of a digest, in bytes: 1 to 64.
     pub const fn digest_len(self) -> usize {
         self.entry().len
     }
@@ -225,6 +250,7 @@ impl Algorithm {
             | Algorithm::Crc64Xz
             | Algorithm::Crc64Eos
             | Algorithm::Crc16
+            | Algorithm::Sysv
             | Algorithm::Blake3 => Algebra::Combines,
             _ => Algebra::Serial,
         }
@@ -248,9 +274,11 @@ impl Algorithm {
         })
     }
 
-    /// Whether the digest is a number that people write in decimal or hexadecimal: Adler-32 and the CRCs.
+    /// Whether the digest is a number that people write in decimal or hexadecimal: Adler-32, the CRCs, and the sums
+    /// of `sum`.
     pub const fn is_numeric(self) -> bool {
-        matches!(self.algebra(), Algebra::Combines) && !matches!(self, Algorithm::Blake3)
+        let combines = matches!(self.algebra(), Algebra::Combines) && !matches!(self, Algorithm::Blake3);
+        combines || matches!(self, Algorithm::Bsd)
     }
 }
 
@@ -310,7 +338,7 @@ mod tests {
 
     #[test]
     fn the_list_holds_each_algorithm_once_in_order() {
-        assert_eq!(Algorithm::ALL.len(), 22);
+        assert_eq!(Algorithm::ALL.len(), 27);
         assert!(Algorithm::ALL.windows(2).all(|pair| pair[0] < pair[1]));
     }
 
@@ -342,5 +370,6 @@ mod tests {
         assert_eq!(Algorithm::parse("BLAKE3-256"), Ok(Algorithm::Blake3));
         assert_eq!(Algorithm::parse("XXH3"), Ok(Algorithm::Xxh3_64));
         assert_eq!(Algorithm::parse("BLAKE2b"), Ok(Algorithm::Blake2b));
+        assert_eq!(Algorithm::parse("sysv"), Ok(Algorithm::Sysv));
     }
 }

@@ -3,6 +3,7 @@
 use crate::blake3_parts::{Blake3Node, Blake3Part};
 use crate::forest::{Duplicate, Forest, Hole};
 use crate::part::{LinearSum, Part, PartState};
+use crate::unix_sums::sysv_close;
 use crate::{Algorithm, Digest, crc, digest};
 use haul_model::{ByteLen, ByteRange, ObjectIndex, ObjectSize};
 use std::collections::BTreeMap;
@@ -107,7 +108,11 @@ impl Assembly {
 
 /// The digest behind the sum of a whole file.
 fn close_sum(algorithm: Algorithm, value: u64, len: u64) -> Digest {
-    let closed = if algorithm == Algorithm::Cksum { crc::cksum_close(value, len) } else { value };
+    let closed = match algorithm {
+        Algorithm::Cksum => crc::cksum_close(value, len),
+        Algorithm::Sysv => u64::from(sysv_close(value as u32)),
+        _ => value,
+    };
     Digest::from_value(algorithm, closed)
 }
 

@@ -17,6 +17,11 @@ pub enum CombineError {
          hash the blocks as parts of one file instead"
     )]
     Ended,
+    /// System V's sum is folded to 16 bits at its end, which loses how often 32 bits overflowed.
+    #[error(
+        "sysv values of blocks can't be joined: each was folded to 16 bits; hash the blocks as parts of one file instead"
+    )]
+    Folded,
     /// A value of another algorithm among the parts.
     #[error("part {number} is a {found} digest, not {expected}")]
     Mixed {
@@ -39,6 +44,7 @@ pub enum CombineError {
 /// [`CombineError`] if the algorithm does not allow it, or the parts don't belong together.
 pub fn combine(algorithm: Algorithm, parts: &[(Digest, ByteLen)]) -> Result<Digest, CombineError> {
     let sum = match (LinearSum::of(algorithm), algorithm.algebra()) {
+        (Some(LinearSum::Sysv), _) => return Err(CombineError::Folded),
         (Some(sum), _) => sum,
         (None, Algebra::Serial) => return Err(CombineError::Serial(algorithm)),
         (None, Algebra::Combines) => return Err(CombineError::Ended),

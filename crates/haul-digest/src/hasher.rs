@@ -1,9 +1,11 @@
 //! One stream, fed from its first byte to its last.
 
 use crate::adler::AdlerStream;
+use crate::blake2b_len::ShortBlake2b;
 use crate::crc::{self, CrcSpec, CrcStream};
 use crate::md5::Md5;
 use crate::sha::{Sha, ShaKind};
+use crate::unix_sums::{BsdStream, SysvStream, sysv_close};
 use crate::{Algorithm, Digest};
 use blake2::Digest as _;
 use std::fmt;
@@ -27,7 +29,13 @@ enum State {
     Cksum(CrcStream, u64),
     Md5(Md5),
     Sha(Sha),
+    Bsd(BsdStream),
+    Sysv(SysvStream),
+    /// AWS-LC leaves this one member of the family out.
+    Sha3_224(Box<sha3::Sha3_224>),
+    Sm3(Box<sm3::Sm3>),
     Blake2b(Box<blake2::Blake2b512>),
+    Blake2bOf(Box<ShortBlake2b>),
     Blake3(Box<blake3::Hasher>),
     Xxh32(Box<twox_hash::XxHash32>),
     Xxh64(Box<twox_hash::XxHash64>),
@@ -64,7 +72,12 @@ impl Hasher {
             }
             State::Md5(inner) => inner.update(bytes),
             State::Sha(inner) => inner.update(bytes),
+            State::Bsd(inner) => inner.update(bytes),
+            State::Sysv(inner) => inner.update(bytes),
+            State::Sha3_224(inner) => inner.update(bytes),
+            State::Sm3(inner) => inner.update(bytes),
             State::Blake2b(inner) => inner.update(bytes),
+            State::Blake2bOf(inner) => inner.update(bytes),
             State::Blake3(inner) => {
                 inner.update(bytes);
             }
@@ -75,8 +88,8 @@ impl Hasher {
         }
     }
 
-    /// Takes `len` bytes of 0, as a hole of a sparse file reads: at once for Adler-32 and the CRCs, at the
-    /// speed of the algorithm for all others.
+    /// Takes `len` bytes of 0, as a hole of a sparse file reads: at once for Adler-32, the CRCs and System V's sum,
+    /// at the speed of the algorithm for all others.
     pub fn update_zeros(&mut self, len: u64) {
         match &mut self.state {
             State::Adler(inner) => inner.update_zeros(len),
@@ -85,6 +98,8 @@ impl Hasher {
                 inner.update_zeros(len);
                 *total += len;
             }
+            // Zeros add nothing.
+            State::Sysv(_) => {}
             _ => each_zero_block(len, |zeros| self.update(zeros)),
         }
     }
@@ -100,7 +115,12 @@ impl Hasher {
             State::Cksum(inner, len) => number(crc::cksum_close(inner.value(), len)),
             State::Md5(inner) => exact(&inner.finish()),
             State::Sha(inner) => inner.finish(exact),
+            State::Bsd(inner) => number(u64::from(inner.value())),
+            State::Sysv(inner) => number(u64::from(sysv_close(inner.value()))),
+            State::Sha3_224(inner) => exact(&inner.finalize()),
+            State::Sm3(inner) => exact(&inner.finalize()),
             State::Blake2b(inner) => exact(&inner.finalize()),
+            State::Blake2bOf(inner) => inner.finish(exact),
             State::Blake3(inner) => exact(inner.finalize().as_bytes()),
             State::Xxh32(inner) => number(u64::from(inner.finish_32())),
             State::Xxh64(inner) => number(inner.finish()),
@@ -128,9 +148,15 @@ impl State {
             Algorithm::Sha256 => State::Sha(Sha::new(ShaKind::Sha256)),
             Algorithm::Sha384 => State::Sha(Sha::new(ShaKind::Sha384)),
             Algorithm::Sha512 => State::Sha(Sha::new(ShaKind::Sha512)),
+            Algorithm::Bsd => State::Bsd(BsdStream::default()),
+            Algorithm::Sysv => State::Sysv(SysvStream::default()),
+            Algorithm::Sha3_224 => State::Sha3_224(Box::default()),
             Algorithm::Sha3_256 => State::Sha(Sha::new(ShaKind::Sha3_256)),
+            Algorithm::Sha3_384 => State::Sha(Sha::new(ShaKind::Sha3_384)),
             Algorithm::Sha3_512 => State::Sha(Sha::new(ShaKind::Sha3_512)),
+            Algorithm::Sm3 => State::Sm3(Box::default()),
             Algorithm::Blake2b => State::Blake2b(Box::default()),
+            Algorithm::Blake2bOf(len) => State::Blake2bOf(Box::new(ShortBlake2b::new(len))),
             Algorithm::Blake3 => State::Blake3(Box::default()),
             Algorithm::Xxh32 => State::Xxh32(Box::new(twox_hash::XxHash32::with_seed(0))),
             Algorithm::Xxh64 => State::Xxh64(Box::new(twox_hash::XxHash64::with_seed(0))),

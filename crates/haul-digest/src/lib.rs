@@ -12,6 +12,8 @@
 mod adler;
 mod algorithm;
 mod assembly;
+mod blake2b_len;
+mod blake3_extended;
 mod blake3_parts;
 mod combine;
 mod crc;
@@ -24,9 +26,12 @@ mod md5;
 mod part;
 mod sha;
 pub mod tree;
+mod unix_sums;
 
 pub use algorithm::{Algebra, Algorithm, UnknownAlgorithm};
 pub use assembly::{Assembly, AssemblyError};
+pub use blake2b_len::Blake2bLen;
+pub use blake3_extended::{Blake3Mode, Blake3Output, ExtendedBlake3};
 pub use combine::{CombineError, combine};
 pub use digest::{DIGEST_BYTES_MAX, Digest, DigestError};
 pub use hasher::{Hasher, digest};

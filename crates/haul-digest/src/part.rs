@@ -4,6 +4,7 @@ use crate::adler::AdlerStream;
 use crate::blake3_parts::{Blake3Part, Blake3Stream};
 use crate::crc::CrcStream;
 use crate::hasher::each_zero_block;
+use crate::unix_sums::{SysvStream, sysv_combine};
 use crate::{Algebra, Algorithm};
 use haul_model::{ByteLen, ByteOffset, ByteRange};
 use std::fmt;
@@ -31,6 +32,7 @@ pub struct PartHasher {
 enum StreamState {
     Adler(AdlerStream),
     Crc(CrcStream),
+    Sysv(SysvStream),
     Blake3(Blake3Stream),
 }
 
@@ -44,7 +46,8 @@ pub struct Part {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PartState {
-    /// The Adler-32 or CRC of the part alone (for `cksum`, before the length is appended).
+    /// The Adler-32, CRC or sum of the part alone (for `cksum`, before the length is appended; for System V's sum,
+    /// before it is folded).
     Sum(u64),
     /// A node of BLAKE3's tree.
     Blake3(Blake3Part),
@@ -61,6 +64,7 @@ impl PartHasher {
         let state = match LinearSum::of(algorithm) {
             Some(LinearSum::Adler) => StreamState::Adler(AdlerStream::new()),
             Some(LinearSum::Crc(spec)) => StreamState::Crc(CrcStream::new(spec)),
+            Some(LinearSum::Sysv) => StreamState::Sysv(SysvStream::default()),
             None => StreamState::Blake3(Blake3Stream::new(place)),
         };
         PartHasher { algorithm, start: place.offset, len: 0, state }
@@ -81,17 +85,19 @@ impl PartHasher {
         match &mut self.state {
             StreamState::Adler(inner) => inner.update(bytes),
             StreamState::Crc(inner) => inner.update(bytes),
+            StreamState::Sysv(inner) => inner.update(bytes),
             StreamState::Blake3(inner) => inner.update(bytes),
         }
     }
 
-    /// Takes `len` bytes of 0, as a hole of a sparse file reads: at once for Adler-32 and the CRCs, at the
-    /// speed of the algorithm for BLAKE3.
+    /// Takes `len` bytes of 0, as a hole of a sparse file reads: at once for all but BLAKE3, at that
+    /// algorithm's speed there.
     pub fn update_zeros(&mut self, len: u64) {
         self.len += len;
         match &mut self.state {
             StreamState::Adler(inner) => inner.update_zeros(len),
             StreamState::Crc(inner) => inner.update_zeros(len),
+            StreamState::Sysv(_) => {}
             StreamState::Blake3(inner) => each_zero_block(len, |zeros| inner.update(zeros)),
         }
     }
@@ -101,6 +107,7 @@ impl PartHasher {
         let state = match self.state {
             StreamState::Adler(inner) => PartState::Sum(u64::from(inner.value())),
             StreamState::Crc(inner) => PartState::Sum(inner.value()),
+            StreamState::Sysv(inner) => PartState::Sum(u64::from(inner.value())),
             StreamState::Blake3(inner) => PartState::Blake3(inner.finish()),
         };
         Part { algorithm: self.algorithm, range: ByteRange::from_len(self.start, ByteLen(self.len)), state }
@@ -134,6 +141,7 @@ impl Part {
 pub(crate) enum LinearSum {
     Adler,
     Crc(&'static crate::crc::CrcSpec),
+    Sysv,
 }
 
 impl LinearSum {
@@ -149,6 +157,7 @@ impl LinearSum {
             Algorithm::Crc64Xz => LinearSum::Crc(&crc::CRC64_XZ),
             Algorithm::Crc64Eos => LinearSum::Crc(&crc::CRC64_EOS),
             Algorithm::Crc16 => LinearSum::Crc(&crc::CRC16),
+            Algorithm::Sysv => LinearSum::Sysv,
             _ => return None,
         })
     }
@@ -158,6 +167,7 @@ impl LinearSum {
         match self {
             LinearSum::Adler => u64::from(crate::adler::ADLER_EMPTY),
             LinearSum::Crc(spec) => spec.empty(),
+            LinearSum::Sysv => 0,
         }
     }
 
@@ -166,6 +176,7 @@ impl LinearSum {
         match self {
             LinearSum::Adler => u64::from(crate::adler::adler_combine(left as u32, right as u32, right_len)),
             LinearSum::Crc(spec) => spec.combine(left, right, right_len),
+            LinearSum::Sysv => u64::from(sysv_combine(left as u32, right as u32)),
         }
     }
 }

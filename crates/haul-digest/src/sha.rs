@@ -12,6 +12,7 @@ pub(crate) enum ShaKind {
     Sha384,
     Sha512,
     Sha3_256,
+    Sha3_384,
     Sha3_512,
 }
 
@@ -33,6 +34,7 @@ mod backend {
                 ShaKind::Sha384 => &digest::SHA384,
                 ShaKind::Sha512 => &digest::SHA512,
                 ShaKind::Sha3_256 => &digest::SHA3_256,
+                ShaKind::Sha3_384 => &digest::SHA3_384,
                 ShaKind::Sha3_512 => &digest::SHA3_512,
             }))
         }
@@ -62,6 +64,7 @@ mod backend {
         Sha384(sha2::Sha384),
         Sha512(sha2::Sha512),
         Sha3_256(sha3::Sha3_256),
+        Sha3_384(sha3::Sha3_384),
         Sha3_512(sha3::Sha3_512),
     }
 
@@ -74,6 +77,7 @@ mod backend {
                 ShaKind::Sha384 => Sha::Sha384(Digest::new()),
                 ShaKind::Sha512 => Sha::Sha512(Digest::new()),
                 ShaKind::Sha3_256 => Sha::Sha3_256(Digest::new()),
+                ShaKind::Sha3_384 => Sha::Sha3_384(Digest::new()),
                 ShaKind::Sha3_512 => Sha::Sha3_512(Digest::new()),
             }
         }
@@ -86,6 +90,7 @@ mod backend {
                 Sha::Sha384(inner) => inner.update(bytes),
                 Sha::Sha512(inner) => inner.update(bytes),
                 Sha::Sha3_256(inner) => inner.update(bytes),
+                Sha::Sha3_384(inner) => inner.update(bytes),
                 Sha::Sha3_512(inner) => inner.update(bytes),
             }
         }
@@ -99,6 +104,7 @@ mod backend {
                 Sha::Sha384(inner) => use_bytes(&inner.finalize()),
                 Sha::Sha512(inner) => use_bytes(&inner.finalize()),
                 Sha::Sha3_256(inner) => use_bytes(&inner.finalize()),
+                Sha::Sha3_384(inner) => use_bytes(&inner.finalize()),
                 Sha::Sha3_512(inner) => use_bytes(&inner.finalize()),
             }
         }

@@ -19,3 +19,8 @@ fn pattern(len: usize) -> Vec<u8> {
 fn combining() -> impl Iterator<Item = Algorithm> {
     Algorithm::ALL.iter().copied().filter(|algorithm| algorithm.algebra() == haul_digest::Algebra::Combines)
 }
+
+/// Those of them whose finished values can be joined too.
+fn joinable() -> impl Iterator<Item = Algorithm> {
+    combining().filter(|algorithm| !matches!(algorithm, Algorithm::Blake3 | Algorithm::Sysv))
+}

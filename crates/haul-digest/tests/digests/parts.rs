@@ -1,6 +1,6 @@
 //! Parts in any order, and values of blocks, against the digest of the whole.
 
-use crate::{combining, pattern};
+use crate::{combining, joinable, pattern};
 use haul_digest::{
     Algorithm, Assembly, AssemblyError, CombineError, Digest, Part, PartHasher, PartPlace, combine, digest,
 };
@@ -89,7 +89,7 @@ proptest! {
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
         cuts.extend([0, bytes.len()]);
         cuts.sort_unstable();
-        for algorithm in combining().filter(|&algorithm| algorithm != Algorithm::Blake3) {
+        for algorithm in joinable() {
             let blocks = cuts.windows(2).map(|ends| &bytes[ends[0]..ends[1]]);
             let values: Vec<(Digest, ByteLen)> =
                 blocks.map(|block| (digest(algorithm, block), ByteLen(block.len() as u64))).collect();
@@ -243,6 +243,7 @@ fn values_that_cannot_be_joined_are_named() {
     );
     assert_eq!(combine(Algorithm::Sha256, &[]), Err(CombineError::Serial(Algorithm::Sha256)));
     assert_eq!(combine(Algorithm::Blake3, &[]), Err(CombineError::Ended));
+    assert_eq!(combine(Algorithm::Sysv, &[]), Err(CombineError::Folded));
     let long = ByteLen(u64::MAX);
     assert_eq!(combine(Algorithm::Crc32, &[(crc, long), (crc, one)]), Err(CombineError::TooLong));
 }

@@ -2,7 +2,9 @@
 
 use crate::{pattern, twin};
 use haul_digest::lanes::{LaneAlgorithm, hash_many};
-use haul_digest::{Algebra, Algorithm, Digest, Hasher, combine, digest};
+use haul_digest::{
+    Algebra, Algorithm, Blake2bLen, Blake3Mode, Digest, ExtendedBlake3, Hasher, combine, digest,
+};
 use haul_model::ByteLen;
 use proptest::prelude::*;
 use sha2::Digest as _;
@@ -25,24 +27,33 @@ fn other_crate(algorithm: Algorithm, bytes: &[u8]) -> Option<Vec<u8>> {
         Algorithm::Sha256 => sha2::Sha256::digest(bytes).to_vec(),
         Algorithm::Sha384 => sha2::Sha384::digest(bytes).to_vec(),
         Algorithm::Sha512 => sha2::Sha512::digest(bytes).to_vec(),
+        Algorithm::Sha3_224 => sha3::Sha3_224::digest(bytes).to_vec(),
         Algorithm::Sha3_256 => sha3::Sha3_256::digest(bytes).to_vec(),
+        Algorithm::Sha3_384 => sha3::Sha3_384::digest(bytes).to_vec(),
         Algorithm::Sha3_512 => sha3::Sha3_512::digest(bytes).to_vec(),
         _ => return None,
     })
 }
 
+/// Every algorithm, and BLAKE2b of some further lengths.
+fn all_lengths() -> impl Iterator<Item = Algorithm> {
+    let short = [1, 20, 32, 63].map(|len| Algorithm::Blake2bOf(Blake2bLen::new(len).unwrap()));
+    Algorithm::ALL.iter().copied().chain(short)
+}
+
+#[test]
+fn every_algorithm_has_a_twin_or_another_crate() {
+    for algorithm in all_lengths() {
+        assert!(twin::bytes(algorithm, b"").or(other_crate(algorithm, b"")).is_some(), "{algorithm}");
+    }
+}
+
 /// Holds every algorithm that has a twin to its answer.
 fn agree_with_twins(bytes: &[u8]) {
-    for &algorithm in Algorithm::ALL {
+    for algorithm in all_lengths() {
         let ours = digest(algorithm, bytes);
-        if let Some(number) = twin::number(algorithm, bytes) {
-            let width = algorithm.digest_len() * 2;
-            assert_eq!(
-                ours.to_string(),
-                format!("{number:0width$x}"),
-                "{algorithm} of {} bytes",
-                bytes.len()
-            );
+        if let Some(twin) = twin::bytes(algorithm, bytes) {
+            assert_eq!(ours.as_bytes(), twin, "{algorithm} of {} bytes", bytes.len());
         }
         if let Some(other) = other_crate(algorithm, bytes) {
             assert_eq!(ours.as_bytes(), other, "{algorithm} of {} bytes", bytes.len());
@@ -60,7 +71,7 @@ proptest! {
 
     #[test]
     fn updates_may_be_cut_anywhere(bytes in content(), cuts in proptest::collection::vec(1usize..2000, 1..20)) {
-        for &algorithm in Algorithm::ALL {
+        for algorithm in all_lengths() {
             let mut hasher = Hasher::new(algorithm);
             let mut rest = bytes.as_slice();
             for &cut in cuts.iter().cycle() {
@@ -103,6 +114,45 @@ fn edge_lengths_agree_with_the_twins() {
     }
 }
 
+/// Each form of XXH3 and each shape of BLAKE3's tree up to nine chunks, at the lengths where one ends.
+#[test]
+fn edges_between_forms_agree_with_the_twins() {
+    let longest = pattern(9 * 1024 + 1);
+    let short = (0..=300).chain([511, 512, 513, 1023, 1024, 1025, 1026, 1087, 1088, 1089, 2047, 2048, 2049]);
+    let chunks = (2..=9).flat_map(|chunks| [chunks * 1024 - 1, chunks * 1024, chunks * 1024 + 1]);
+    for len in short.chain(chunks) {
+        agree_with_twins(&longest[..len]);
+    }
+}
+
+#[test]
+fn modes_and_lengths_of_blake3_agree_with_the_twin() {
+    let longest = pattern(5000);
+    let modes = [
+        Blake3Mode::Hash,
+        Blake3Mode::Keyed(std::array::from_fn(|at| at as u8)),
+        Blake3Mode::DeriveKey("a context".to_owned()),
+    ];
+    for mode in &modes {
+        for len in [0, 1, 63, 64, 65, 1024, 1025, 3072, 5000] {
+            let mut hasher = ExtendedBlake3::new(mode);
+            longest[..len].chunks(100).for_each(|piece| hasher.update(piece));
+            for (seek, bytes) in [(0, 32), (0, 200), (1, 63), (64, 64), (100, 5), (1000, 130)] {
+                let mut found = vec![0; bytes];
+                let mut output = hasher.clone().finish();
+                output.seek(seek);
+                output.fill(&mut found);
+                assert_eq!(
+                    found,
+                    twin::blake3_output(mode, &longest[..len], seek, bytes),
+                    "{mode:?} {len} {seek}"
+                );
+            }
+        }
+    }
+    assert_eq!(format!("{:?}", modes[1]), "Keyed(..)");
+}
+
 #[test]
 fn lanes_and_single_streams_agree() {
     let longest = pattern(3000);
@@ -127,7 +177,7 @@ fn adler_sums_do_not_overflow() {
 #[test]
 fn a_hole_of_a_tebibyte_costs_nothing_where_the_algebra_allows() {
     const TEBIBYTE: u64 = 1 << 40;
-    for algorithm in crate::combining().filter(|&algorithm| algorithm != Algorithm::Blake3) {
+    for algorithm in crate::joinable() {
         let zeros = |len| {
             let mut hasher = Hasher::new(algorithm);
             hasher.update_zeros(len);
@@ -149,5 +199,5 @@ fn a_hole_of_a_tebibyte_costs_nothing_where_the_algebra_allows() {
 fn serial_and_combining_are_told_apart() {
     let serial = |algorithm: Algorithm| algorithm.algebra() == Algebra::Serial;
     assert!(serial(Algorithm::Md5) && serial(Algorithm::Xxh3_64) && serial(Algorithm::Blake2b));
-    assert_eq!(crate::combining().count(), 9);
+    assert_eq!(crate::combining().count(), 10);
 }

@@ -1,7 +1,30 @@
 //! Slow implementations that one can read: each follows its standard line by line and shares no code with the
 //! crate under test.
 
-use haul_digest::{Algorithm, Digest, digest};
+mod blake2b;
+mod blake3;
+mod sm3;
+mod xxh3;
+
+use haul_digest::{Algorithm, Blake3Mode, Digest, digest};
+
+/// The digest by a twin; `None` if this module has none of the algorithm.
+pub(crate) fn bytes(algorithm: Algorithm, bytes: &[u8]) -> Option<Vec<u8>> {
+    let width = algorithm.digest_len();
+    Some(match algorithm {
+        Algorithm::Blake2b | Algorithm::Blake2bOf(_) => blake2b::blake2b(bytes, width),
+        Algorithm::Blake3 => blake3_output(&Blake3Mode::Hash, bytes, 0, width),
+        Algorithm::Sm3 => sm3::sm3(bytes),
+        Algorithm::Xxh3_64 => xxh3::xxh3_64(bytes).to_be_bytes().to_vec(),
+        Algorithm::Xxh3_128 => xxh3::xxh3_128(bytes).to_be_bytes().to_vec(),
+        _ => number(algorithm, bytes)?.to_be_bytes()[8 - width..].to_vec(),
+    })
+}
+
+/// BLAKE3's output in any mode, from a byte of it on.
+pub(crate) fn blake3_output(mode: &Blake3Mode, bytes: &[u8], seek: u64, len: usize) -> Vec<u8> {
+    blake3::blake3(mode, bytes, seek, len)
+}
 
 /// The parameters of a CRC as the catalogue of parametrised CRC algorithms lists them.
 struct CrcTwin {
@@ -27,6 +50,8 @@ pub(crate) fn number(algorithm: Algorithm, bytes: &[u8]) -> Option<u64> {
         Algorithm::Crc64Xz => crc(64, 0x42f0_e1eb_a9ea_3693, u64::MAX, true, u64::MAX),
         Algorithm::Crc64Eos => crc(64, 0x42f0_e1eb_a9ea_3693, 0, false, 0),
         Algorithm::Crc16 => crc(16, 0x1021, 0xffff, true, 0xffff),
+        Algorithm::Bsd => Some(bsd(bytes)),
+        Algorithm::Sysv => Some(sysv(bytes)),
         Algorithm::Xxh32 => Some(u64::from(xxh32(bytes))),
         Algorithm::Xxh64 => Some(xxh64(bytes)),
         _ => None,
@@ -74,6 +99,18 @@ fn adler32(bytes: &[u8]) -> u64 {
         b = (b + a) % 65521;
     }
     b << 16 | a
+}
+
+/// BSD's `sum`: a ring of 16 bits turned to the right by one, then the byte added.
+fn bsd(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |sum, &byte| ((sum >> 1) + ((sum & 1) << 15) + u64::from(byte)) & 0xffff)
+}
+
+/// System V's `sum`: the bytes added up modulo 2^32, the halves added, and the carry of that too.
+fn sysv(bytes: &[u8]) -> u64 {
+    let sum = bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>() % (1 << 32);
+    let halves = sum % (1 << 16) + (sum >> 16);
+    halves % (1 << 16) + (halves >> 16)
 }
 
 /// The specification of XXH32 (xxHash's doc/xxhash_spec.md), seed 0.

@@ -5,7 +5,7 @@ use haul_digest::{Algorithm, Digest, Hasher, digest};
 
 /// Values of one algorithm. Those of CRC-32C, CRC-64 and CRC-16 over the digits are the `check` values of the
 /// catalogue of parametrised CRC algorithms; zlib's CRC-32 and Adler-32 come from zlib, `cksum` from the GNU
-/// coreutils, MD5 to BLAKE2b from OpenSSL, BLAKE3 from b3sum, XXH from xxhsum; the rest of the CRCs from a
+/// coreutils as are the two sums of `sum`, MD5 to BLAKE2b from OpenSSL, BLAKE3 from b3sum, XXH from xxhsum; the rest of the CRCs from a
 /// bitwise reading of the catalogue.
 struct Vectors {
     algorithm: Algorithm,
@@ -53,6 +53,9 @@ fn the_standards_own_examples() {
     abc(Algorithm::Sha1, "a9993e364706816aba3e25717850c26c9cd0d89d");
     abc(Algorithm::Sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     abc(Algorithm::Sha3_256, "3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532");
+    abc(Algorithm::Sha3_224, "e642824c3f8cf24ad09234ee7d3c766fc9a3a5168d0c94ad73b46fdf");
+    // GB/T 32905-2016, A.1.
+    abc(Algorithm::Sm3, "66c7f0f462eeedd9d1f2d46bdc10e4e24167c4875cf2f7a2297da02b8f4ba8e0");
     // RFC 7693, appendix A.
     abc(
         Algorithm::Blake2b,
@@ -93,7 +96,7 @@ fn a_digest_read_from_its_text_is_the_same() {
     }
 }
 
-static VECTORS: [Vectors; 22] = [
+static VECTORS: [Vectors; 27] = [
     Vectors {
         algorithm: Algorithm::Adler32,
         empty: "00000001",
@@ -151,6 +154,20 @@ static VECTORS: [Vectors; 22] = [
         sweep: "18d1bb2f5f904138dac5244aca2c42b71a3390542bab11c24ad006550a97e84b",
     },
     Vectors {
+        algorithm: Algorithm::Bsd,
+        empty: "0000",
+        digits: "d16f",
+        pattern_65537: "fd03",
+        sweep: "f3f42aab2757d2a4b2f8a9e71ac8fc1aa979f7c9a9b9616f9abd249d789f61d0",
+    },
+    Vectors {
+        algorithm: Algorithm::Sysv,
+        empty: "0000",
+        digits: "01dd",
+        pattern_65537: "f58c",
+        sweep: "ce43434d9faf0f26481d6ced991b37bd2c696aab3803d64ab9c234afaf8b4391",
+    },
+    Vectors {
         algorithm: Algorithm::Md5,
         empty: "d41d8cd98f00b204e9800998ecf8427e",
         digits: "25f9e794323b453885f5181f1b624d0b",
@@ -193,6 +210,13 @@ static VECTORS: [Vectors; 22] = [
         sweep: "1719e2652bbd5cb0d554a99b0f97be37b306499d61d77b78a6f43f07ab7cbb64",
     },
     Vectors {
+        algorithm: Algorithm::Sha3_224,
+        empty: "6b4e03423667dbb73b6e15454f0eb1abd4597f9a1b078e3f5b5a6bc7",
+        digits: "5795c3d628fd638c9835a4c79a55809f265068c88729a1a3fcdf8522",
+        pattern_65537: "86e974c0bf685609ef7c3dae3e0ca1a0706b5d0866c8b5ef801ae217",
+        sweep: "53be32df3c413ef6962d1c5046b04b0426d639a49b3751a13fe3280f8a09d0ac",
+    },
+    Vectors {
         algorithm: Algorithm::Sha3_256,
         empty: "a7ffc6f8bf1ed76651c14756a061d662f580ff4de43b49fa82d80a4b80f8434a",
         digits: "87cd084d190e436f147322b90e7384f6a8e0676c99d21ef519ea718e51d45f9c",
@@ -200,11 +224,25 @@ static VECTORS: [Vectors; 22] = [
         sweep: "3fb438bc0c07efba1760117d5681ba825db91ac111fa491e8a6347571c829ee7",
     },
     Vectors {
+        algorithm: Algorithm::Sha3_384,
+        empty: "0c63a75b845e4f7d01107d852e4c2485c51a50aaaa94fc61995e71bbee983a2ac3713831264adb47fb6bd1e058d5f004",
+        digits: "8b90ede4d095409f1a12492c2520599683a9478dc70b7566d23b3e41ece8538c6cde92382a5e38786490375c54672abf",
+        pattern_65537: "a215e023b85bad7ef5545c881ae075117203d73aaa22ad82377825a6d44ce81f6931457ec9bfd1f3a288238efd4dc7f7",
+        sweep: "c733283a1564c815a81c360c94dc1ab3a6c4b98083e7ec17e5512617e01fdb80",
+    },
+    Vectors {
         algorithm: Algorithm::Sha3_512,
         empty: "a69f73cca23a9ac5c8b567dc185a756e97c982164fe25859e0d1dcc1475c80a615b2123af1f5f94c11e3e9402c3ac558f500199d95b6d3e301758586281dcd26",
         digits: "e1e44d20556e97a180b6dd3ed7ae5c465cafd553fa8747dca038fb95635b77a37318f7ddf7aec1f6c3c14bb160ba2497007decf38dd361cab199e3b8c8fe1f5c",
         pattern_65537: "26002c09d7337beef17596ab78566f3fedfae0d4762ef123bf0f01175771d823b98903474129c1dba64235319dc646d6f11c3121a877d76b295993b0efead0e9",
         sweep: "75a2c846d85c8ff6ec8f08af27837fa1c3f2cd5f0119efbe53d7a6940a66a04c",
+    },
+    Vectors {
+        algorithm: Algorithm::Sm3,
+        empty: "1ab21d8355cfa17f8e61194831e81a8f22bec8c728fefb747ed035eb5082aa2b",
+        digits: "c7ae0aec3d2f9beb84dc1885aa7a576baa7a07b38060afc64c5600f93a5456b5",
+        pattern_65537: "82adb47461f58ba4a932fe0290e7c9ab8101c311fdceb6802102a0f2a7aae845",
+        sweep: "0f695607d52eccee3b6d18c0b77a394333cb5a8b87dd223e83f29d2f20f762ef",
     },
     Vectors {
         algorithm: Algorithm::Blake2b,
