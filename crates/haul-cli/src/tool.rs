@@ -33,7 +33,7 @@ pub(crate) enum Tool {
 }
 
 /// Names of checksum tools the binary answers to.
-const SUM_NAMES: [&str; 11] = [
+const SUM_NAMES: [&str; 12] = [
     "md5sum",
     "sha1sum",
     "sha224sum",
@@ -43,6 +43,7 @@ const SUM_NAMES: [&str; 11] = [
     "b2sum",
     "b3sum",
     "cksum",
+    "sum",
     "xxhsum",
     "msum",
 ];
@@ -109,6 +110,7 @@ mod tests {
     #[test]
     fn the_name_it_is_linked_as_decides() {
         assert_eq!(called_as(OsStr::new("/usr/local/bin/md5sum")), Some(Tool::Sum("md5sum")));
+        assert_eq!(called_as(OsStr::new("/bin/sum")), Some(Tool::Sum("sum")));
         assert_eq!(called_as(OsStr::new("mcp")), Some(Tool::Copy("mcp")));
         assert_eq!(called_as(OsStr::new("./haul")), None);
         assert_eq!(called_as(OsStr::new("haul-0.1")), None);
@@ -117,6 +119,7 @@ mod tests {
     #[test]
     fn commands_are_words_and_not_paths() {
         assert_eq!(command(OsStr::new("cp")), Some(Tool::Copy("haul cp")));
+        assert_eq!(command(OsStr::new("sum")), Some(Tool::Sum("haul sum")));
         assert_eq!(command(OsStr::new("sha256sum")), Some(Tool::Sum("sha256sum")));
         assert_eq!(command(OsStr::new("/bin/sha256sum")), None);
     }

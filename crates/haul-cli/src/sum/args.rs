@@ -1,6 +1,6 @@
 //! What was typed, not yet what it means.
 
-use super::personality::{Family, Personality};
+use super::personality::Personality;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 use std::ffi::OsString;
@@ -99,9 +99,6 @@ pub(crate) struct Args {
     /// Join the values of neighbouring blocks, given as `VALUE:LENGTH` or as lines `VALUE LENGTH`.
     #[arg(long)]
     pub(crate) combine: bool,
-    /// xxhsum's way to choose: 0, 1, 2, 3 or 32, 64, 128.
-    #[arg(short = 'H', value_name = "KIND", hide = true)]
-    pub(crate) xxh_kind: Option<String>,
     /// With -c, don't print OK for each file that is.
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -130,23 +127,35 @@ pub(crate) struct Args {
 pub(crate) enum Stop {
     /// A question was answered: print this and succeed.
     Answer(String),
-    /// A mistake, in the words of the tool.
+    /// A mistake, in the words of the tool, with a hint at its help.
     Mistake(String),
+    /// A mistake without that hint; each line is signed by the tool.
+    Failure(String),
+    /// The hint alone.
+    Usage,
+    /// Words on the standard error that no tool's name stands before, and whether they are an answer.
+    Words {
+        /// With its line ends.
+        text: String,
+        /// Whether the command succeeded.
+        well: bool,
+    },
+}
+
+/// What `--version` says.
+pub(super) fn version(tool: Personality) -> String {
+    format!("{} (Surehaul) {}\n", tool.name, env!("CARGO_PKG_VERSION"))
 }
 
 impl Args {
     /// Reads the arguments as the tool would.
     pub(crate) fn read(tool: Personality, args: &[OsString]) -> Result<Args, Stop> {
         let mut command = Args::command().name(tool.name).no_binary_name(true);
-        if tool.family == Family::Coreutils || tool.family == Family::Cksum {
-            // -q and -r are no options of theirs.
-            command = command.mut_arg("quiet", |arg| arg.short(None));
-        }
         let matches = command.try_get_matches_from_mut(args);
         let read = matches.and_then(|matches| Args::from_arg_matches(&matches));
         let read = read.map_err(|error| explain(&error, args, &command))?;
         if read.version {
-            return Err(Stop::Answer(format!("{} (Surehaul) {}\n", tool.name, env!("CARGO_PKG_VERSION"))));
+            return Err(Stop::Answer(version(tool)));
         }
         Ok(read)
     }

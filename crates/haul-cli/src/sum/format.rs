@@ -1,6 +1,7 @@
 //! The forms of a line of output.
 
 use super::line::escape;
+use super::line::xxhsum::turned;
 use super::{base64, personality::Family};
 use haul_digest::{Algorithm, Digest};
 use haul_engine::sum::Sums;
@@ -21,6 +22,8 @@ pub(crate) struct Format {
     pub(crate) base64: bool,
     /// Whose habits decide where tools differ.
     pub(crate) family: Family,
+    /// Digests of xxhsum have their lowest byte first.
+    pub(crate) little_endian: bool,
 }
 
 /// The form of a line.
@@ -31,6 +34,8 @@ pub(crate) enum Shape {
         /// Whether the star stands there.
         binary: bool,
     },
+    /// `VALUE SIZE NAME`, as sum and cksum print; the name as it is.
+    Decimal,
     /// `TAG (NAME) = HEX`.
     Tagged,
     /// The digest alone, in text.
@@ -39,6 +44,13 @@ pub(crate) enum Shape {
     Raw,
     /// A JSON object.
     Json,
+}
+
+/// A name as it is written.
+struct Name {
+    /// Whether a backslash before the line says that the name holds escapes.
+    escaped: bool,
+    bytes: Vec<u8>,
 }
 
 /// One file in JSON.
@@ -95,42 +107,102 @@ impl Format {
             }
             out.push(b'#');
         }
-        let decimal = algorithm == Algorithm::Cksum && !is_tree && !self.base64;
-        // cksum's own lines are the one form in which names stay as they are.
-        let verbatim = self.zero || (decimal && matches!(self.shape, Shape::Untagged { .. }));
-        let escaped = if verbatim { None } else { escape(path.as_bytes()) };
-        let name = escaped.as_deref().unwrap_or(path.as_bytes());
+        let numbers = matches!(algorithm, Algorithm::Cksum | Algorithm::Bsd | Algorithm::Sysv);
+        let own_form = numbers && !is_tree && !self.base64 && matches!(self.shape, Shape::Untagged { .. });
+        if self.shape == Shape::Decimal || own_form {
+            return self.decimal_line(path, named, sums, digest, out);
+        }
+        let name = self.name(path);
         let text = match sums.subtrees.get(number) {
             Some(roots) => roots.iter().map(|root| root.to_string()).collect(),
             None => self.text(&digest),
         };
-        if escaped.is_some() {
+        if name.escaped {
             out.push(b'\\');
         }
-        match self.shape {
-            Shape::Untagged { .. } if decimal => {
-                // Writing to a vector does not fail.
-                let _ = write!(out, "{} {}", digest.value().unwrap_or(0), sums.range.len());
-                if named {
-                    out.push(b' ');
-                    out.extend_from_slice(name);
-                }
-            }
-            Shape::Untagged { binary }
-                if !(algorithm == Algorithm::Xxh3_64 && self.family == Family::Xxhsum) =>
-            {
-                let prefix = if algorithm == Algorithm::Xxh3_64 && !self.base64 { "XXH3_" } else { "" };
-                let mark = if binary { '*' } else { ' ' };
-                let _ = write!(out, "{prefix}{text} {mark}");
-                out.extend_from_slice(name);
-            }
-            _ => {
-                let _ = write!(out, "{} (", algorithm.tag());
-                out.extend_from_slice(name);
-                let _ = write!(out, ") = {text}");
-            }
+        // Writing to a vector does not fail.
+        if let Shape::Untagged { binary } = self.shape {
+            let prefix = if algorithm == Algorithm::Xxh3_64 && !self.base64 { "XXH3_" } else { "" };
+            let mark = if binary { '*' } else { ' ' };
+            let _ = write!(out, "{prefix}{text} {mark}");
+            out.extend_from_slice(&name.bytes);
+        } else {
+            let order = if self.little_endian { "_LE" } else { "" };
+            let _ = write!(out, "{}{order} (", algorithm.tag());
+            out.extend_from_slice(&name.bytes);
+            let _ = write!(out, ") = {text}");
         }
         self.end(out);
+    }
+
+    /// `VALUE SIZE[ NAME]`: cksum's size is in bytes, BSD's in blocks of 1,024, System V's of 512.
+    fn decimal_line(&self, path: &OsStr, named: bool, sums: &Sums, digest: Digest, out: &mut Vec<u8>) {
+        let (value, len) = (digest.value().unwrap_or(0), sums.range.len());
+        // Writing to a vector does not fail.
+        let _ = match digest.algorithm() {
+            Algorithm::Bsd => write!(out, "{value:05} {:5}", len.div_ceil(1024)),
+            Algorithm::Sysv => write!(out, "{value} {}", len.div_ceil(512)),
+            _ => write!(out, "{value} {len}"),
+        };
+        if named {
+            out.push(b' ');
+            out.extend_from_slice(path.as_bytes());
+        }
+        self.end(out);
+    }
+
+    /// The name as the tool writes it.
+    fn name(&self, path: &OsStr) -> Name {
+        let bytes = path.as_bytes();
+        let (escaped, bytes) = match self.family {
+            _ if self.zero => (None, bytes.to_vec()),
+            Family::Xxhsum => (None, bytes.to_vec()),
+            Family::B3sum => {
+                // b3sum shows names as text, and leaves carriage returns alone.
+                let text = path.to_string_lossy();
+                let escaped = text.replace('\\', "\\\\").replace('\n', "\\n");
+                ((escaped != text).then(|| escaped.into_bytes()), text.into_owned().into_bytes())
+            }
+            _ => (escape(bytes), bytes.to_vec()),
+        };
+        Name { escaped: escaped.is_some(), bytes: escaped.unwrap_or(bytes) }
+    }
+
+    /// What stands before the digest in a line of one digest.
+    pub(crate) fn before_digest(&self, path: &OsStr, out: &mut Vec<u8>) {
+        let name = self.name(path);
+        match self.shape {
+            Shape::Raw | Shape::NoNames => {}
+            _ if name.escaped => out.push(b'\\'),
+            _ => {}
+        }
+        if self.shape == Shape::Tagged {
+            out.extend_from_slice(b"BLAKE3 (");
+            out.extend_from_slice(&name.bytes);
+            out.extend_from_slice(b") = ");
+        }
+    }
+
+    /// A piece of a digest that is too long to be kept.
+    pub(crate) fn digest_bytes(&self, bytes: &[u8], out: &mut Vec<u8>) {
+        if self.shape == Shape::Raw {
+            return out.extend_from_slice(bytes);
+        }
+        for byte in bytes {
+            // Writing to a vector does not fail.
+            let _ = write!(out, "{byte:02x}");
+        }
+    }
+
+    /// What stands behind the digest.
+    pub(crate) fn after_digest(&self, path: &OsStr, out: &mut Vec<u8>) {
+        if let Shape::Untagged { .. } = self.shape {
+            out.extend_from_slice(b"  ");
+            out.extend_from_slice(&self.name(path).bytes);
+        }
+        if self.shape != Shape::Raw {
+            self.end(out);
+        }
     }
 
     fn json(&self, path: &OsStr, sums: &Sums, out: &mut Vec<u8>) {
@@ -153,6 +225,7 @@ impl Format {
     }
 
     fn text(&self, digest: &Digest) -> String {
+        let digest = if self.little_endian { turned(digest).unwrap_or(*digest) } else { *digest };
         if self.base64 { base64::encode(digest.as_bytes()) } else { digest.to_string() }
     }
 

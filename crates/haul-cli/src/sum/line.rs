@@ -1,4 +1,10 @@
 //! One line of a list of checksums.
+//!
+//! [`read_line`] takes every form of the field; [`gnu`], [`b3sum`] and [`xxhsum`] read as those tools do, to the letter.
+
+pub(crate) mod b3sum;
+pub(crate) mod gnu;
+pub(crate) mod xxhsum;
 
 use haul_digest::{Algorithm, Digest};
 use haul_model::ByteRange;
@@ -29,9 +35,6 @@ pub(crate) struct LineRules {
     pub(crate) tagged: Option<Vec<Algorithm>>,
     /// Whether `#mutil#` begins a checksum and no remark.
     pub(crate) mutil: bool,
-    /// Whether a digest and one blank name the file without a name, as cksum takes it; to md5sum and the others the
-    /// line is too short.
-    pub(crate) nameless: bool,
 }
 
 /// Reads one line; a list holds either lines with two blanks or (as BSD's `-r` writes) one.
@@ -137,7 +140,7 @@ impl LineReader<'_> {
         let mut candidates = self.rules.untagged.iter();
         let digests = candidates.find_map(|&algorithm| read_digests(algorithm, text, tree))?;
         let rest = &line[end + 1..];
-        if rest.is_empty() && !self.rules.nameless {
+        if rest.is_empty() {
             return None;
         }
         match rest {
@@ -245,12 +248,7 @@ mod tests {
     const MD5: &str = "60b725f10c9c85c70d97880dfe8191b3";
 
     fn rules() -> LineRules {
-        LineRules {
-            untagged: vec![Algorithm::Md5, Algorithm::Blake3],
-            tagged: None,
-            mutil: true,
-            nameless: false,
-        }
+        LineRules { untagged: vec![Algorithm::Md5, Algorithm::Blake3], tagged: None, mutil: true }
     }
 
     fn read(line: &str) -> Line {

@@ -1,16 +1,21 @@
 //! `haul sum`, also as md5sum, sha256sum, b3sum, cksum, xxhsum, msum and the like: print and check checksums.
 
 mod args;
+mod b3sum;
 pub(crate) mod base64;
 mod check;
 mod combine;
 mod format;
+mod getopt;
+mod gnu;
+mod keyed;
 mod line;
 pub(crate) mod list;
 pub(crate) mod output;
 mod personality;
 mod quote;
 mod resolve;
+mod xxhsum;
 
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
@@ -19,7 +24,7 @@ use args::{Args, Stop};
 use haul_engine::sum::{Counters, Listed, Operands, Outcome, SumError, Walk, Walked, run as hash};
 use list::List;
 use output::Output;
-use personality::Personality;
+use personality::{Family, Personality};
 use resolve::{Files, Meaning, PrintJob, resolve};
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -29,7 +34,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Runs the command as the tool `name`; `args` come without the tool's name.
 pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
     let tool = Personality::of(name);
-    let meaning = Args::read(tool, args).and_then(|args| resolve(tool, args).map_err(Stop::Mistake));
+    let meaning = match tool.family {
+        Family::Coreutils | Family::Cksum | Family::Sum => gnu::read(tool, args),
+        Family::B3sum => b3sum::read(tool, args),
+        Family::Xxhsum => xxhsum::read(tool, args),
+        _ => Args::read(tool, args).and_then(|args| resolve(tool, args).map_err(Stop::Mistake)),
+    };
     match meaning {
         Ok(meaning) => start(tool, &meaning),
         Err(Stop::Answer(text)) => {
@@ -38,18 +48,31 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
             out.line(text.as_bytes());
             exit(out.close())
         }
+        Err(Stop::Failure(text)) => {
+            text.lines().for_each(|line| eprintln!("{}: {}", tool.name, without_controls(line)));
+            ExitCode::FAILURE
+        }
         Err(Stop::Mistake(text)) => {
             let text = without_controls(&text);
             eprintln!("{}: {text}\nTry '{} --help' for more information.", tool.name, tool.name);
+            ExitCode::FAILURE
+        }
+        Err(Stop::Words { text, well }) => {
+            eprint!("{}", without_controls(&text));
+            exit(well)
+        }
+        Err(Stop::Usage) => {
+            eprintln!("Try '{} --help' for more information.", tool.name);
             ExitCode::FAILURE
         }
     }
 }
 
 fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
-    // Who waits for a terminal or a pipe can't look at a flag: there the first signal ends the process, as it ends
-    // the tools whose names these are.
-    let watched = if meaning.reads_stdin() { Ok(Interrupt::default()) } else { Interrupt::watch() };
+    // Under another tool's name a signal ends the process as it ends that tool, and a shell sees by what. And who
+    // waits for a list from a terminal or a pipe can't look at a flag.
+    let dies = tool.family != Family::Haul || meaning.reads_stdin();
+    let watched = if dies { Ok(Interrupt::default()) } else { Interrupt::watch() };
     let interrupt = match watched {
         Ok(interrupt) => interrupt,
         Err(error) => {
@@ -63,6 +86,7 @@ fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
     let unasked = progress::is_drawn_unasked(tool.name, true);
     let well = match meaning {
         Meaning::Combine(job) => job.run(&mut out),
+        Meaning::Keyed(job) => job.run(&mut out),
         Meaning::Check(job) => {
             watch(job.progress || unasked, &counters, || job.run(tool, &counters, stop, &mut out))
         }
@@ -70,7 +94,7 @@ fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
             watch(job.progress || unasked, &counters, || print(tool, job, &counters, stop, &mut out))
         }
     };
-    let interrupted = stop.load(Ordering::Relaxed) && !out.is_broken();
+    let interrupted = stop.load(Ordering::Relaxed) && !out.ended_the_job();
     let closed = out.close();
     if interrupted {
         let left = match meaning {
@@ -111,13 +135,16 @@ fn print(
             let operands = Listed::new(paths.clone(), job.offset, job.length);
             print_all(tool, job, operands, counters, stop, out)
         }
-        Files::Listed(name, kind) => match List::open(name, *kind, job.offset, job.length) {
-            Ok(list) => print_all(tool, job, list, counters, stop, out),
-            Err(error) => {
-                out.complain_of(name, &haul_engine::sum::reason(&error));
-                false
-            }
-        },
+        Files::Listed(names, kind) => names.iter().fold(true, |well, name| {
+            let all = match List::open(name, *kind, job.offset, job.length) {
+                Ok(list) => print_all(tool, job, list, counters, stop, out),
+                Err(error) => {
+                    out.complain_of(name, &haul_engine::sum::reason(&error));
+                    false
+                }
+            };
+            well && all
+        }),
     }
 }
 
@@ -138,7 +165,11 @@ fn print_all(
     let mut line = Vec::new();
     hash(&job.settings, walk, counters, stop, |ticket, outcome| match (ticket, outcome) {
         (Walked::File(path), Outcome::Done(sums)) => {
-            let shown = if path == "-" { OsStr::new(tool.stdin_name()) } else { path.as_os_str() };
+            let shown = match tool.family {
+                _ if path == "-" => OsStr::new(tool.stdin_name()),
+                Family::Xxhsum => xxhsum::shown(&path),
+                _ => path.as_os_str(),
+            };
             line.clear();
             job.format.lines(shown, job.named, &sums, &mut line);
             out.line(&line);
@@ -147,7 +178,7 @@ fn print_all(
         (_, Outcome::Failed(SumError::Stopped)) => well = false,
         (Walked::File(path), Outcome::Failed(error)) => {
             well = false;
-            out.complain_of(&path, &error.to_string());
+            tell(tool, &path, &error, out);
         }
         (Walked::File(_), Outcome::Nothing) => {}
         (Walked::Malformed(complaint), _) => {
@@ -156,4 +187,20 @@ fn print_all(
         }
     });
     well
+}
+
+/// Why a file has no digest, in the tool's form.
+fn tell(tool: Personality, path: &OsStr, error: &SumError, out: &mut Output<'_>) {
+    match (tool.family, error) {
+        (Family::B3sum, _) => {
+            let why = check::in_rust(error);
+            out.complain(&without_controls(&format!("{}: {why}", path.to_string_lossy())));
+        }
+        (Family::Xxhsum, SumError::Open(why)) => {
+            let why = format!("': {}. ", haul_engine::sum::reason(why));
+            out.say_error_of(b"Error: Could not open '", xxhsum::shown(path), &why);
+        }
+        (Family::Xxhsum, _) => out.say_error_of(b"xxhsum: ", xxhsum::shown(path), &format!(": {error} ")),
+        _ => out.complain_of(path, &error.to_string()),
+    }
 }

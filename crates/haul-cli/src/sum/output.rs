@@ -5,6 +5,7 @@ use haul_engine::sum::reason;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,7 @@ pub(crate) struct Output<'a> {
     broken: Option<io::Error>,
     /// Ends the job when nobody takes its results any more.
     stop: &'a AtomicBool,
+    gave_up: bool,
 }
 
 /// A standard output that is not there: every write fails with what the kernel said.
@@ -44,7 +46,14 @@ impl<'a> Output<'a> {
             Ok(fd) => Box::new(File::from(fd)),
             Err(error) => Box::new(Closed(error.raw_os_error())),
         };
-        Output { tool, out: BufWriter::with_capacity(BUFFER_BYTES, out), watched, broken: None, stop }
+        Output {
+            tool,
+            out: BufWriter::with_capacity(BUFFER_BYTES, out),
+            watched,
+            broken: None,
+            stop,
+            gave_up: false,
+        }
     }
 
     /// Writes a line, or what stands for one.
@@ -64,8 +73,27 @@ impl<'a> Output<'a> {
 
     /// `tool: text` on the standard error.
     pub(crate) fn complain(&mut self, text: &str) {
+        self.say_error(&format!("{}: {text}", self.tool));
+    }
+
+    /// A line on the standard error, after all that was said before. Nothing can be done where that is closed too.
+    pub(crate) fn say_error(&mut self, line: &str) {
         self.flush();
-        eprintln!("{}: {text}", self.tool);
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+
+    /// The same with a name in it, byte for byte as it is but for what would steer a terminal.
+    pub(crate) fn say_error_of(&mut self, before: &[u8], name: &OsStr, after: &str) {
+        self.flush();
+        let name = name.as_bytes().iter().map(|&byte| if byte == 0x1b { b'?' } else { byte }).collect();
+        let line: Vec<u8> = [before.to_vec(), name, after.as_bytes().to_vec(), b"\n".to_vec()].concat();
+        let _ = io::stderr().write_all(&line);
+    }
+
+    /// Ends the job at what the tool takes for the end of everything.
+    pub(crate) fn give_up(&mut self) {
+        self.gave_up = true;
+        self.stop.store(true, Ordering::Relaxed);
     }
 
     /// `tool: name: text` on the standard error, the name quoted.
@@ -82,9 +110,9 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Whether a write failed.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.broken.is_some()
+    /// Whether the job was ended from here: a write failed, or the tool gave up.
+    pub(crate) fn ended_the_job(&self) -> bool {
+        self.broken.is_some() || self.gave_up
     }
 
     /// Writes what is left; false, with a message, if any write failed.

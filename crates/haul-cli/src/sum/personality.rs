@@ -22,6 +22,8 @@ pub(crate) enum Family {
     Coreutils,
     /// `cksum`: a CRC unless `-a` says otherwise.
     Cksum,
+    /// `sum`: BSD's or System V's.
+    Sum,
     /// `b3sum`.
     B3sum,
     /// `xxhsum`.
@@ -43,6 +45,7 @@ impl Personality {
             "sha512sum" => known("sha512sum", Family::Coreutils, Algorithm::Sha512),
             "b2sum" => known("b2sum", Family::Coreutils, Algorithm::Blake2b),
             "cksum" => known("cksum", Family::Cksum, Algorithm::Cksum),
+            "sum" => known("sum", Family::Sum, Algorithm::Bsd),
             "b3sum" => known("b3sum", Family::B3sum, Algorithm::Blake3),
             "xxhsum" => known("xxhsum", Family::Xxhsum, Algorithm::Xxh64),
             "msum" => known("msum", Family::Msum, Algorithm::Md5),
@@ -60,11 +63,10 @@ impl Personality {
         if self.family == Family::Xxhsum { "stdin" } else { "-" }
     }
 
-    /// What it calls the digest in a complaint about a line: `MD5 ` for md5sum, nothing for `haul sum`.
+    /// What it calls the digest in a complaint about a line: `MD5 ` for msum, nothing for `haul sum`.
     pub(crate) fn line_kind(self) -> String {
         match self.family {
-            Family::Coreutils => format!("{} ", self.algorithm.tag()),
-            Family::Cksum => "CRC ".to_owned(),
+            Family::Msum => format!("{} ", self.algorithm.tag()),
             _ => String::new(),
         }
     }

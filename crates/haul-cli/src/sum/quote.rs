@@ -18,8 +18,7 @@ fn quote_in(name: &[u8], utf8: bool) -> String {
         return pieces.iter().map(Piece::char).collect();
     }
     // A single quote alone needs no more than double quotes around it.
-    let gentle =
-        |piece: &Piece| matches!(piece, Piece::Char(c) if *c == '\'' || *c == ' ' || !is_special(*c));
+    let gentle = |piece: &Piece| matches!(piece, Piece::Char(c) if c.is_ascii_alphanumeric() || "' %+,-./:]_".contains(*c));
     if pieces.iter().any(|piece| piece.char() == '\'') && pieces.iter().all(gentle) {
         let inner: String = pieces.iter().map(Piece::char).collect();
         return format!("\"{inner}\"");
@@ -43,6 +42,23 @@ fn quote_in(name: &[u8], utf8: bool) -> String {
         }
     }
     out.push('\'');
+    out
+}
+
+/// Quotes a word of the command line as the coreutils do where they repeat it: in the locale's quotation marks, with
+/// C's escapes.
+pub(super) fn quote(word: &OsStr) -> String {
+    let utf8 = locale_is_utf8();
+    let mut out = String::from(if utf8 { "‘" } else { "'" });
+    for piece in pieces(word.as_bytes(), utf8) {
+        match piece {
+            Piece::Byte(byte) => push_escape(&mut out, byte),
+            Piece::Char('\'') if !utf8 => out.push_str("\\'"),
+            Piece::Char('\\') => out.push_str("\\\\"),
+            Piece::Char(c) => out.push(c),
+        }
+    }
+    out.push(if utf8 { '’' } else { '\'' });
     out
 }
 
@@ -115,7 +131,7 @@ mod tests {
 
     #[test]
     fn names_are_quoted_as_the_coreutils_do() {
-        let cases: [(&[u8], &str); 12] = [
+        let cases: [(&[u8], &str); 13] = [
             (b"plain-1.txt", "plain-1.txt"),
             (b"no pe", "'no pe'"),
             (b"no'pe", "\"no'pe\""),
@@ -128,6 +144,7 @@ mod tests {
             (b"it's $5", "'it'\\''s $5'"),
             (b"back\\slash", "'back\\slash'"),
             (b"#a~b", "'#a~b'"),
+            (b"it'#s", "'it'\\''#s'"),
         ];
         for (name, quoted) in cases {
             assert_eq!(quote_in(name, true), quoted);

@@ -1,9 +1,10 @@
 //! From what was typed to what it means.
 
 use super::args::Args;
-use super::check::{CheckJob, Manner};
+use super::check::{CheckJob, Manner, Reading};
 use super::combine::CombineJob;
 use super::format::{Format, Shape};
+use super::keyed::KeyedJob;
 use super::line::LineRules;
 use super::list::ListKind;
 use super::personality::{Family, Personality};
@@ -21,6 +22,8 @@ pub(crate) enum Meaning {
     Check(CheckJob),
     /// Join values of blocks.
     Combine(CombineJob),
+    /// Print BLAKE3 digests that are keyed or of another length.
+    Keyed(KeyedJob),
 }
 
 impl Meaning {
@@ -29,9 +32,11 @@ impl Meaning {
         let dash = |paths: &[OsString]| paths.iter().any(|path| path == "-");
         match self {
             Meaning::Print(PrintJob { files: Files::Given(paths), .. }) => dash(paths),
-            Meaning::Print(PrintJob { files: Files::Listed(list, _), .. }) => list == "-",
+            Meaning::Print(PrintJob { files: Files::Listed(lists, _), .. }) => dash(lists),
             Meaning::Check(job) => dash(&job.lists),
             Meaning::Combine(job) => job.parts.is_empty(),
+            // One file after the other, without a look at the flag.
+            Meaning::Keyed(_) => true,
         }
     }
 }
@@ -55,8 +60,8 @@ pub(crate) struct PrintJob {
 pub(crate) enum Files {
     /// The command line.
     Given(Vec<OsString>),
-    /// A list.
-    Listed(OsString, ListKind),
+    /// Lists.
+    Listed(Vec<OsString>, ListKind),
 }
 
 const DEFAULT_LEAF: u64 = limits::OBJECT_BYTES_DEFAULT;
@@ -66,26 +71,26 @@ const MSUM_LEAF: u64 = 1 << 30;
 
 /// Reads the meaning out of the arguments. The error is a message in the tool's words.
 pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> {
-    complain_of_contradictions(tool, &args)?;
+    complain_of_contradictions(&args)?;
     let algorithms = algorithms(tool, &args)?;
     if args.combine {
         return Ok(Meaning::Combine(combine_job(tool, &args, &algorithms)?));
     }
-    let settings = settings(&args)?;
+    let settings = settings_of(&args)?;
     let form = form(tool, &args)?;
     if args.check {
         return Ok(Meaning::Check(check_job(tool, args, algorithms, form, settings)?));
     }
     let format = format(tool, &args, algorithms.len())?;
-    let (offset, length) = range(tool, &args)?;
+    let (offset, length) = range(&args)?;
     let named = !args.files.is_empty();
     let files = match (args.files_from, args.read_stdin) {
         (Some(_), true) => return Err("--files-from and --read-stdin exclude each other".to_owned()),
         (Some(_), _) | (_, true) if named => {
             return Err("file operands cannot be combined with a list of files".to_owned());
         }
-        (Some(list), _) => Files::Listed(list, ListKind::Names(if args.null { 0 } else { b'\n' })),
-        (None, true) => Files::Listed("-".into(), ListKind::Ranges),
+        (Some(list), _) => Files::Listed(vec![list], ListKind::Names(if args.null { 0 } else { b'\n' })),
+        (None, true) => Files::Listed(vec!["-".into()], ListKind::Ranges),
         _ if named => Files::Given(args.files),
         _ => Files::Given(vec!["-".into()]),
     };
@@ -100,11 +105,8 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> 
 }
 
 /// What the coreutils refuse in their own words.
-fn complain_of_contradictions(tool: Personality, args: &Args) -> Result<(), String> {
+fn complain_of_contradictions(args: &Args) -> Result<(), String> {
     let given = |on: bool, text: &str| if on { Err(text.to_owned()) } else { Ok(()) };
-    if tool.family == Family::Cksum && args.check && args.algorithm.iter().any(|name| is_cksum_crc(name)) {
-        return Err("--check is not supported with --algorithm={bsd,sysv,crc}".to_owned());
-    }
     given(args.tag && args.text, "--tag does not support --text mode")?;
     if args.check {
         given(args.zero, "the --zero option is not supported when verifying checksums")?;
@@ -121,12 +123,8 @@ fn complain_of_contradictions(tool: Personality, args: &Args) -> Result<(), Stri
     given(args.ignore_missing, &only("ignore-missing"))?;
     given(args.status, &only("status"))?;
     given(args.warn, &only("warn"))?;
-    given(args.quiet && tool.family != Family::Xxhsum, &only("quiet"))?;
+    given(args.quiet, &only("quiet"))?;
     given(args.strict, &only("strict"))
-}
-
-fn is_cksum_crc(name: &str) -> bool {
-    Algorithm::parse(name) == Ok(Algorithm::Cksum)
 }
 
 fn algorithms(tool: Personality, args: &Args) -> Result<Vec<Algorithm>, String> {
@@ -136,15 +134,6 @@ fn algorithms(tool: Personality, args: &Args) -> Result<Vec<Algorithm>, String> 
         if !algorithms.contains(&algorithm) {
             algorithms.push(algorithm);
         }
-    }
-    if let Some(kind) = &args.xxh_kind {
-        algorithms.push(match kind.as_str() {
-            "0" | "32" => Algorithm::Xxh32,
-            "1" | "64" => Algorithm::Xxh64,
-            "2" | "128" => Algorithm::Xxh3_128,
-            "3" => Algorithm::Xxh3_64,
-            _ => return Err(format!("invalid kind of xxHash '{kind}'")),
-        });
     }
     if algorithms.is_empty() {
         algorithms.push(tool.algorithm);
@@ -156,7 +145,7 @@ fn size(text: &str, unit: u64) -> Result<u64, String> {
     parse_size(text, unit).map_err(|error| error.to_string())
 }
 
-fn settings(args: &Args) -> Result<Settings, String> {
+pub(super) fn settings_of(args: &Args) -> Result<Settings, String> {
     let mut settings = Settings::new();
     if let Some(text) = &args.threads {
         let wanted = text.parse().ok().filter(|wanted| (1..=limits::WORKERS_MAX).contains(wanted));
@@ -216,22 +205,10 @@ fn tree_form(leaf: u64, split: Option<u64>, keep_subtrees: bool) -> Form {
     Form::Tree { leaf: ByteLen(leaf), subtree }
 }
 
-fn range(tool: Personality, args: &Args) -> Result<(ByteOffset, Option<ByteLen>), String> {
+fn range(args: &Args) -> Result<(ByteOffset, Option<ByteLen>), String> {
     let offset = args.offset.as_deref().map(|text| size(text, 1)).transpose()?.unwrap_or(0);
     let length = args.length.as_deref().map(|text| size(text, 1)).transpose()?;
-    // To these two the option means the length of the digest.
-    let digest_length = match tool.algorithm {
-        Algorithm::Blake2b if tool.family == Family::Coreutils => Some(512),
-        Algorithm::Blake3 if tool.family == Family::B3sum => Some(32),
-        _ => None,
-    };
-    match (digest_length, length) {
-        (Some(only), Some(asked)) if asked != only && !(asked == 0 && only == 512) => {
-            Err(format!("invalid length: '{asked}': only {only} is supported"))
-        }
-        (Some(_), _) => Ok((ByteOffset(offset), None)),
-        (None, length) => Ok((ByteOffset(offset), length.map(ByteLen))),
-    }
+    Ok((ByteOffset(offset), length.map(ByteLen)))
 }
 
 fn format(tool: Personality, args: &Args, algorithms: usize) -> Result<Format, String> {
@@ -243,16 +220,14 @@ fn format(tool: Personality, args: &Args, algorithms: usize) -> Result<Format, S
     if let [first, second, ..] = asked[..] {
         return Err(format!("{first} and {second} exclude each other"));
     }
-    let by_default = algorithms > 1 || (tool.family == Family::Cksum && !args.algorithm.is_empty());
-    let crc = tool.family == Family::Cksum && args.algorithm.iter().all(|name| is_cksum_crc(name));
     let shape = match () {
         () if args.json => Shape::Json,
         () if args.raw => Shape::Raw,
         () if args.no_names => Shape::NoNames,
-        () if !crc && (args.tag || (by_default && !args.untagged)) => Shape::Tagged,
+        () if args.tag || (algorithms > 1 && !args.untagged) => Shape::Tagged,
         () => Shape::Untagged { binary: args.binary },
     };
-    Ok(Format { shape, zero: args.zero, base64: args.base64, family: tool.family })
+    Ok(Format { shape, zero: args.zero, base64: args.base64, family: tool.family, little_endian: false })
 }
 
 fn check_job(
@@ -262,20 +237,9 @@ fn check_job(
     form: Form,
     settings: Settings,
 ) -> Result<CheckJob, String> {
-    let asked = !args.algorithm.is_empty() || args.xxh_kind.is_some();
-    let tagged = match tool.family {
-        _ if asked => Some(algorithms.clone()),
-        Family::Coreutils => Some(vec![tool.algorithm]),
-        _ => None,
-    };
-    // cksum finds out digests by their tags alone; to xxhsum the length tells which of its digests it is.
-    let untagged = match tool.family {
-        Family::Cksum if !asked => Vec::new(),
-        Family::Xxhsum if !asked => vec![Algorithm::Xxh32, Algorithm::Xxh64, Algorithm::Xxh3_128],
-        _ => algorithms,
-    };
-    let nameless = tool.family == Family::Cksum;
-    let rules = LineRules { untagged, tagged, mutil: tool.reads_mutil_lines(), nameless };
+    let asked = !args.algorithm.is_empty();
+    let tagged = asked.then(|| algorithms.clone());
+    let reading = Reading::Field(LineRules { untagged: algorithms, tagged, mutil: tool.reads_mutil_lines() });
     let manner = Manner {
         quiet: args.quiet,
         status: args.status,
@@ -289,7 +253,7 @@ fn check_job(
         Form::Tree { leaf, subtree } => (leaf, subtree.unwrap_or(leaf)),
         Form::Plain => (ByteLen(DEFAULT_LEAF), ByteLen(DEFAULT_LEAF)),
     };
-    Ok(CheckJob { settings, rules, manner, lists, leaf, subtree, progress: args.progress })
+    Ok(CheckJob { settings, reading, manner, lists, leaf, subtree, progress: args.progress })
 }
 
 fn combine_job(tool: Personality, args: &Args, algorithms: &[Algorithm]) -> Result<CombineJob, String> {

@@ -195,9 +195,48 @@ fn an_interrupt_ends_the_job_with_its_own_status() {
     assert_eq!(output.stderr, b"haul sum: interrupted; files not listed were not hashed; run it again with those to complete the list\n");
 }
 
+#[test]
+fn an_interrupt_ends_the_wait_for_a_pipe_that_nobody_writes_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = Command::new("mkfifo").arg(dir.path().join("pipe")).status().unwrap();
+    assert!(made.success());
+    // Held open without a byte: first nobody has it open for writing, then someone has and says nothing.
+    for writer in [false, true] {
+        let _held =
+            writer.then(|| File::options().read(true).write(true).open(dir.path().join("pipe")).unwrap());
+        let mut times = [200, 1000, 5000].into_iter();
+        let output = loop {
+            let patience = times.next().expect("the program watches for signals within seconds");
+            let mut command = ours("haul sum", dir.path());
+            command.arg("pipe");
+            let output = interrupted_in(command, patience);
+            if output.status.code().is_some() {
+                break output;
+            }
+        };
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(130), b"".as_slice()));
+        assert!(output.stderr.starts_with(b"haul sum: interrupted"), "{output:?}");
+    }
+}
+
+#[test]
+fn under_another_tools_name_an_interrupt_ends_the_process_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    File::create(dir.path().join("hole")).unwrap().set_len(1 << 40).unwrap();
+    let mut command = ours("md5sum", dir.path());
+    command.arg("hole");
+    let output = interrupted_in(command, 300);
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(2));
+    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (b"".as_slice(), b"".as_slice()));
+}
+
 /// What becomes of hashing the hole if it is interrupted after so many milliseconds.
 fn interrupted(mut command: Command, patience: u64) -> Output {
     command.args(["--progress", "-a", "md5", "hole"]);
+    interrupted_in(command, patience)
+}
+
+fn interrupted_in(mut command: Command, patience: u64) -> Output {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     std::thread::sleep(Duration::from_millis(patience));

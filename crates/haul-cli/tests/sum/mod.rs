@@ -2,7 +2,9 @@
 
 mod check;
 mod forms;
+mod generated;
 mod peers;
+mod tools;
 
 use haul_lab::needs::shown_or_skip;
 use std::ffi::OsStr;

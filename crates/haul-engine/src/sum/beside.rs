@@ -114,7 +114,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         mut entry: Entry<O::Ticket>,
         hands: &mut LaneHands,
     ) -> Option<Candidate<O::Ticket>> {
-        let opened = match Opened::open(&entry.task, self.settings) {
+        let opened = match Opened::open(&entry.task, self.settings, self.stop) {
             Ok(opened) => opened,
             Err(error) => {
                 self.finish(entry, Err(error));

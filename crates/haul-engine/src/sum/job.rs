@@ -275,7 +275,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
                 self.side_by_side(&mut batch, hands);
                 continue;
             }
-            match Opened::open(&entry.task, self.settings) {
+            match Opened::open(&entry.task, self.settings, self.stop) {
                 Err(error) => self.finish(entry, Err(error)),
                 Ok(opened) => {
                     if opened.len() > self.settings.object.bytes() {

@@ -15,6 +15,7 @@ mod descent;
 mod job;
 mod lanes;
 mod order;
+mod plain;
 mod relay;
 mod serial;
 mod settings;
@@ -29,6 +30,7 @@ mod window;
 pub use counters::Counters;
 pub use job::run;
 pub use order::{Order, Orders, Outcome, Source, SumError, Sums, Task, Work, reason};
+pub use plain::read_through;
 pub use settings::{
     BLOCK_BYTES, BLOCKS_BYTES_MAX, ENTRIES_PER_TURN, Form, LANE_BLOCK_BYTES, Recipe, Settings, WINDOW,
 };

@@ -25,7 +25,7 @@ pub(super) fn hash_in_order(
     let range = match opened.reach() {
         Reach::Spent => ByteRange::default(),
         Reach::Range(range) => read_range(opened, range, buffer, &mut take)?,
-        Reach::Stream { skip, most } => read_stream(opened, skip, most, buffer, &mut take)?,
+        Reach::Stream { skip, most } => read_stream(opened, skip, most, buffer, stop, &mut take)?,
     };
     conclude(opened, course, range)
 }
@@ -68,6 +68,7 @@ fn read_stream(
     skip: u64,
     most: u64,
     buffer: &mut [u8],
+    stop: &AtomicBool,
     take: &mut impl FnMut(&[u8]) -> Result<(), SumError>,
 ) -> Result<ByteRange, SumError> {
     let last = skip.saturating_add(most);
@@ -75,7 +76,7 @@ fn read_stream(
     while at < last {
         let target = if at < skip { skip } else { last };
         let want = buffer.len().min(usize::try_from(target - at).unwrap_or(usize::MAX));
-        let got = opened.read_stream(at, &mut buffer[..want])?;
+        let got = opened.read_stream(at, &mut buffer[..want], stop)?;
         if got == 0 {
             break;
         }

@@ -7,10 +7,11 @@ use haul_sys::cache::{self, Advice};
 use haul_sys::dir::CWD;
 use haul_sys::direct::{self, Alignment};
 use haul_sys::open::{open_source_at, open_stream_at};
-use haul_sys::{FileKind, Follow, Stat, stat, transfer};
+use haul_sys::{FileKind, Follow, Stat, stat, transfer, wait};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A source that is being read.
 #[derive(Debug)]
@@ -35,9 +36,10 @@ pub(super) enum Reach {
 }
 
 impl Opened {
-    /// Opens what the task names.
-    pub(super) fn open(task: &Task, settings: &Settings) -> Result<Opened, SumError> {
-        let (fd, start) = open_fd(&task.source).map_err(SumError::Open)?;
+    /// Opens what the task names. A pipe that nobody writes to is waited for until `stop` is true.
+    pub(super) fn open(task: &Task, settings: &Settings, stop: &AtomicBool) -> Result<Opened, SumError> {
+        let opened = open_fd(&task.source, stop).map_err(SumError::Open)?;
+        let (fd, start) = opened.ok_or(SumError::Stopped)?;
         let facts = stat::stat_fd(&fd).map_err(SumError::Open)?;
         let reach = match facts.kind {
             FileKind::Directory => return Err(SumError::Directory),
@@ -111,10 +113,16 @@ impl Opened {
         Ok(got)
     }
 
-    /// Reads on in a stream until `buffer` is full or the stream ends.
-    pub(super) fn read_stream(&self, at: u64, buffer: &mut [u8]) -> Result<usize, SumError> {
-        transfer::read_stream(&self.fd, buffer)
-            .map_err(|source| SumError::Read { at: ByteOffset(at), source })
+    /// Reads on in a stream until `buffer` is full or the stream ends. Waits for it until `stop` is true.
+    pub(super) fn read_stream(
+        &self,
+        at: u64,
+        buffer: &mut [u8],
+        stop: &AtomicBool,
+    ) -> Result<usize, SumError> {
+        let read = wait::read_stream(&self.fd, buffer, || stop.load(Ordering::Relaxed));
+        let read = read.map_err(|source| SumError::Read { at: ByteOffset(at), source })?;
+        read.ok_or(SumError::Stopped)
     }
 
     /// Whether the file is still the one whose size and time were noted before the first read.
@@ -135,19 +143,22 @@ fn range_of(task: &Task, start: u64, size: u64) -> ByteRange {
 }
 
 /// The open source, and where in it reading begins (more than 0 only for a standard input that stands within a
-/// file).
-fn open_fd(source: &Source) -> io::Result<(OwnedFd, u64)> {
+/// file). `None`: `stop` ended the wait for a pipe's writer.
+fn open_fd(source: &Source, stop: &AtomicBool) -> io::Result<Option<(OwnedFd, u64)>> {
     match source {
-        Source::Beneath(dir, name) => Ok((open_source_at(dir, name.as_c_str(), Follow::No, false)?, 0)),
+        Source::Beneath(dir, name) => Ok(Some((open_source_at(dir, name.as_c_str(), Follow::No, false)?, 0))),
         Source::Path(path) => {
-            let facts = stat::stat_at(CWD, path.as_os_str(), Follow::Yes)?;
-            let waits = !matches!(facts.kind, FileKind::Regular | FileKind::Directory);
-            let fd = if waits {
-                open_stream_at(CWD, path.as_os_str(), Follow::Yes)?
-            } else {
-                open_source_at(CWD, path.as_os_str(), Follow::Yes, false)?
+            let path = path.as_os_str();
+            let fd = match stat::stat_at(CWD, path, Follow::Yes)?.kind {
+                FileKind::Regular | FileKind::Directory => {
+                    Some(open_source_at(CWD, path, Follow::Yes, false)?)
+                }
+                FileKind::Fifo => {
+                    wait::open_pipe_source_at(CWD, path, Follow::Yes, || stop.load(Ordering::Relaxed))?
+                }
+                _ => Some(open_stream_at(CWD, path, Follow::Yes)?),
             };
-            Ok((fd, 0))
+            Ok(fd.map(|fd| (fd, 0)))
         }
         Source::Stdin | Source::StdinAgain => {
             let mut file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -159,7 +170,7 @@ fn open_fd(source: &Source) -> io::Result<(OwnedFd, u64)> {
                 let end = file.metadata()?.len();
                 file.seek(SeekFrom::Start(end.max(start)))?;
             }
-            Ok((file.into(), start))
+            Ok(Some((file.into(), start)))
         }
     }
 }

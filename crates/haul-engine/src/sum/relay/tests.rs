@@ -4,6 +4,7 @@ use super::super::order::{Source, Task};
 use super::super::settings::{Form, Settings};
 use super::*;
 use haul_digest::{Algorithm, Digest, digest};
+use haul_lab::faults::FaultFs;
 use haul_lab::needs::{Need, met_or_skip};
 use haul_model::{ByteLen, ByteOffset};
 use proptest::prelude::*;
@@ -35,7 +36,7 @@ fn relay_over(path: &Path, recipe: &Recipe, block: usize, offset: usize) -> Rela
         offset: ByteOffset(offset as u64),
         length: None,
     };
-    Relay::new(Opened::open(&task, &Settings::new()).unwrap(), recipe, block)
+    Relay::new(Opened::open(&task, &Settings::new(), &AtomicBool::new(false)).unwrap(), recipe, block)
 }
 
 /// A runner: a guest takes some blocks, leaves, and comes back, as one that finds other work does.
@@ -213,6 +214,35 @@ fn an_abandoned_relay_is_over_for_everyone_and_reported_by_one() {
     assert_eq!(results_of(&relay, 3, &AtomicBool::new(false), &|| {}), (vec![], 0));
 }
 
+/// A file whose bytes from 40,000 on can't be read, seen through a file system with faults.
+fn with_a_bad_block(check: impl FnOnce(&Path)) {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let (store, view) = (home.path().join("store"), home.path().join("view"));
+    fs::create_dir(&store).unwrap();
+    fs::create_dir(&view).unwrap();
+    fs::write(store.join("f"), bytes_of(25 * 4096)).unwrap();
+    let faults = FaultFs::mount(&store, &view, "f read 40000.. errno EIO".parse().unwrap()).unwrap();
+    check(&view.join("f"));
+    faults.close();
+}
+
+#[test]
+fn a_read_error_in_any_workers_block_ends_the_relay_with_that_error_and_no_digest() {
+    with_a_bad_block(|path| {
+        for algorithms in [vec![Algorithm::Md5], vec![Algorithm::Xxh64, Algorithm::Crc32]] {
+            let recipe = Recipe { algorithms, form: Form::Plain };
+            for runners in 1..5 {
+                let relay = relay_over(path, &recipe, 4096, 0);
+                let found = results_of(&relay, runners, &AtomicBool::new(false), &|| {});
+                assert_eq!(found, (vec![Err("Input/output error".to_owned())], 0), "{runners} workers");
+            }
+        }
+    });
+}
+
 #[test]
 fn only_long_files_with_workers_to_spare_go_into_a_relay() {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -223,7 +253,7 @@ fn only_long_files_with_workers_to_spare_go_into_a_relay() {
         offset: ByteOffset(0),
         length: Some(ByteLen(1 << 20)),
     };
-    let opened = Opened::open(&task, &Settings::new()).unwrap();
+    let opened = Opened::open(&task, &Settings::new(), &AtomicBool::new(false)).unwrap();
     let pays = |block, workers| Relay::pays(&opened, block, workers);
     assert!(pays(256 << 10, 2) && pays(BLOCK_BYTES_MIN, 9));
     assert!(!pays(512 << 10, 2) && !pays(256 << 10, 1) && !pays(BLOCK_BYTES_MIN - 4096, 2));

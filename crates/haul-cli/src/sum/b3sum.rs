@@ -1,0 +1,217 @@
+//! `b3sum`: its options, and what they exclude.
+
+use super::args::{self, Args, Stop};
+use super::check::{CheckJob, Manner, Reading};
+use super::format::{Format, Shape};
+use super::getopt::{Getopt, Item, Row};
+use super::keyed::{KeyedJob, Mode};
+use super::personality::Personality;
+use super::resolve::{Files, Meaning, PrintJob, settings_of};
+use haul_digest::Algorithm;
+use haul_engine::sum::{Form, Recipe};
+use haul_model::{ByteLen, ByteOffset, limits};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+const HELP: &str = "\
+Usage: b3sum [OPTION]... [FILE]...
+
+Print or check BLAKE3 checksums. With no FILE, or when FILE is -, read standard input.
+
+  -l, --length LEN       bytes of the digest (32)
+      --seek POS         the first byte of the digest's endless output (0)
+      --keyed            keyed by 32 bytes from standard input
+      --derive-key CONTEXT  derive a key for this context
+      --num-threads NUM  how many workers; 0 for as many as there are cores
+      --no-mmap          taken and without effect: nothing is mapped
+      --no-names         digests without names
+      --raw              the bytes of one file's digest and nothing else
+      --tag              BLAKE3 (FILE) = DIGEST
+  -c, --check            read lists of checksums and check the files they name
+      --quiet            with -c, don't print OK for each file that is
+  -h, --help             print this
+  -V, --version          print the version
+";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opt {
+    Check,
+    DeriveKey,
+    Help,
+    Keyed,
+    Length,
+    NoMmap,
+    NoNames,
+    NumThreads,
+    Quiet,
+    Raw,
+    Seek,
+    Tag,
+    Version,
+}
+
+const fn row(id: Opt, short: Option<u8>, long: &'static str, value: bool) -> Row<Opt> {
+    Row { id, short, long: Some(long), value, original: true }
+}
+
+static TABLE: [Row<Opt>; 13] = [
+    row(Opt::Check, Some(b'c'), "check", false),
+    row(Opt::DeriveKey, None, "derive-key", true),
+    row(Opt::Help, Some(b'h'), "help", false),
+    row(Opt::Keyed, None, "keyed", false),
+    row(Opt::Length, Some(b'l'), "length", true),
+    row(Opt::NoMmap, None, "no-mmap", false),
+    row(Opt::NoNames, None, "no-names", false),
+    row(Opt::NumThreads, None, "num-threads", true),
+    row(Opt::Quiet, None, "quiet", false),
+    row(Opt::Raw, None, "raw", false),
+    row(Opt::Seek, None, "seek", true),
+    row(Opt::Tag, None, "tag", false),
+    row(Opt::Version, Some(b'V'), "version", false),
+];
+
+/// What was typed: each option at most once.
+#[derive(Debug, Default)]
+struct Typed {
+    options: Vec<(Opt, OsString)>,
+    files: Vec<OsString>,
+}
+
+/// Pairs of options of which only one can be.
+const EXCLUDED: [(Opt, &[Opt]); 5] = [
+    (Opt::Check, &[Opt::DeriveKey, Opt::Keyed, Opt::Length, Opt::Seek, Opt::Raw, Opt::NoNames, Opt::Tag]),
+    (Opt::Keyed, &[Opt::DeriveKey]),
+    (Opt::Raw, &[Opt::Tag]),
+    (Opt::NoNames, &[Opt::Tag]),
+    (Opt::Quiet, &[]),
+];
+
+/// Reads a command line to its meaning.
+///
+/// # Errors
+/// What to print instead.
+pub(super) fn read(tool: Personality, args: &[OsString]) -> Result<Meaning, Stop> {
+    let mut typed = Typed::default();
+    for item in Getopt::new(TABLE.to_vec(), args, false) {
+        match item.map_err(|mistake| Stop::Mistake(mistake.to_string()))? {
+            Item::Option(Opt::Help, _) => return Err(Stop::Answer(HELP.to_owned())),
+            Item::Option(Opt::Version, _) => return Err(Stop::Answer(args::version(tool))),
+            Item::Option(option, _) if typed.has(option) => {
+                let text = format!("the option {} was given more than once", name(option));
+                return Err(Stop::Mistake(text));
+            }
+            Item::Option(option, value) => typed.options.push((option, value.unwrap_or_default())),
+            Item::Operand(operand) => typed.files.push(operand),
+        }
+    }
+    typed.complain_of_contradictions()?;
+    typed.meaning(tool)
+}
+
+fn name(option: Opt) -> String {
+    let row = TABLE.iter().find(|row| row.id == option);
+    format!("--{}", row.and_then(|row| row.long).unwrap_or_default())
+}
+
+impl Typed {
+    fn has(&self, option: Opt) -> bool {
+        self.value(option).is_some()
+    }
+
+    fn value(&self, option: Opt) -> Option<&OsString> {
+        self.options.iter().find(|(typed, _)| *typed == option).map(|(_, value)| value)
+    }
+
+    fn complain_of_contradictions(&self) -> Result<(), Stop> {
+        for (one, others) in EXCLUDED.iter().filter(|(one, _)| self.has(*one)) {
+            if let Some(other) = others.iter().find(|other| self.has(**other)) {
+                return Err(Stop::Mistake(format!("{} cannot be used with {}", name(*other), name(*one))));
+            }
+        }
+        if self.has(Opt::Quiet) && !self.has(Opt::Check) {
+            return Err(Stop::Mistake("--quiet needs --check".to_owned()));
+        }
+        if self.has(Opt::Keyed) && self.files.is_empty() {
+            return Err(Stop::Mistake("--keyed needs a FILE: standard input holds the key".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn meaning(self, tool: Personality) -> Result<Meaning, Stop> {
+        let mut own = Args::default();
+        if let Some(threads) = self.value(Opt::NumThreads) {
+            let number = threads.to_str().and_then(|text| text.parse::<usize>().ok());
+            let number = number.ok_or_else(|| said("Error: Failed to parse num threads."))?;
+            own.threads = (number > 0).then(|| number.min(limits::WORKERS_MAX).to_string());
+        }
+        let settings = settings_of(&own).map_err(Stop::Mistake)?;
+        let files = if self.files.is_empty() { vec!["-".into()] } else { self.files.clone() };
+        if self.has(Opt::Check) {
+            let manner = Manner { quiet: self.has(Opt::Quiet), ..Manner::default() };
+            let (leaf, subtree) = (ByteLen(1), ByteLen(1));
+            let reading = Reading::B3sum;
+            let job = CheckJob { settings, reading, manner, lists: files, leaf, subtree, progress: false };
+            return Ok(Meaning::Check(job));
+        }
+        if self.has(Opt::Raw) && files.len() > 1 {
+            return Err(said("Error: Only one filename can be provided when using --raw"));
+        }
+        let shape = match () {
+            () if self.has(Opt::Raw) => Shape::Raw,
+            () if self.has(Opt::NoNames) => Shape::NoNames,
+            () if self.has(Opt::Tag) => Shape::Tagged,
+            () => Shape::Untagged { binary: false },
+        };
+        let format = Format { shape, zero: false, base64: false, family: tool.family, little_endian: false };
+        if let Some(job) = self.keyed(&files, format, tool)? {
+            return Ok(Meaning::Keyed(job));
+        }
+        Ok(Meaning::Print(PrintJob {
+            settings,
+            recipe: Arc::new(Recipe { algorithms: vec![Algorithm::Blake3], form: Form::Plain }),
+            files: Files::Given(files),
+            offset: ByteOffset(0),
+            length: None,
+            recurse: false,
+            format,
+            named: true,
+            progress: false,
+        }))
+    }
+
+    /// The job where the digest is keyed or of another length; `None` for the common one.
+    fn keyed(&self, files: &[OsString], format: Format, tool: Personality) -> Result<Option<KeyedJob>, Stop> {
+        let number = |option| {
+            let value = self.value(option)?;
+            let text = value.as_bytes().strip_prefix(b"=").unwrap_or(value.as_bytes());
+            Some(std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok()))
+        };
+        // The original finds this out file by file.
+        let parsed = |option, what: &str| match number(option) {
+            Some(None) => {
+                let each = |file: &OsString| {
+                    format!("{}: {}: Failed to parse {what}.", tool.name, file.to_string_lossy())
+                };
+                let lines: Vec<String> = files.iter().map(each).collect();
+                Err(said(&lines.join("\n")))
+            }
+            Some(Some(number)) => Ok(Some(number)),
+            None => Ok(None),
+        };
+        let (length, seek) = (parsed(Opt::Length, "length")?, parsed(Opt::Seek, "seek")?);
+        let mode = match self.value(Opt::DeriveKey) {
+            Some(context) => Mode::DeriveKey(context.to_string_lossy().into_owned()),
+            None if self.has(Opt::Keyed) => Mode::Keyed,
+            None => Mode::Hash,
+        };
+        let (length, seek) = (length.unwrap_or(32), seek.unwrap_or(0));
+        let common = matches!(mode, Mode::Hash) && length == 32 && seek == 0;
+        let files = files.to_vec();
+        Ok((!common).then_some(KeyedJob { mode, length, seek, files, format }))
+    }
+}
+
+fn said(text: &str) -> Stop {
+    Stop::Words { text: format!("{text}\n"), well: false }
+}

@@ -1,0 +1,75 @@
+//! Results as b3sum words them: a line for each claim, no counts, and the end of all at a list that can't be read.
+
+use super::super::output::Output;
+use super::{CheckJob, ListFailure, Listed, Ticket};
+use haul_engine::sum::{Outcome, SumError};
+
+pub(super) struct Report<'a, 'o> {
+    job: &'a CheckJob,
+    out: &'a mut Output<'o>,
+    well: &'a mut bool,
+    /// Whether nothing more is told.
+    over: bool,
+}
+
+impl super::Report for Report<'_, '_> {
+    fn take(&mut self, ticket: Ticket, outcome: Outcome) {
+        if self.over {
+            return;
+        }
+        match ticket {
+            Ticket::Malformed { why, .. } => {
+                *self.well = false;
+                self.out.complain(&why);
+            }
+            Ticket::End { failure: Some(failure), .. } => self.end(&failure),
+            Ticket::End { failure: None, .. } => {}
+            Ticket::Claim(listed) => self.claim(&listed, &outcome),
+        }
+    }
+}
+
+impl<'a, 'o> Report<'a, 'o> {
+    pub(super) fn new(job: &'a CheckJob, out: &'a mut Output<'o>, well: &'a mut bool) -> Report<'a, 'o> {
+        Report { job, out, well, over: false }
+    }
+
+    fn claim(&mut self, listed: &Listed, outcome: &Outcome) {
+        let verdict = match outcome {
+            Outcome::Done(sums) if sums.digests == listed.claim.digests => {
+                if self.job.manner.quiet {
+                    return;
+                }
+                "OK".to_owned()
+            }
+            Outcome::Failed(error) => format!("FAILED ({})", in_rust(error)),
+            _ => "FAILED".to_owned(),
+        };
+        *self.well &= verdict == "OK";
+        let mut line = listed.shown.clone().unwrap_or_default();
+        line.extend_from_slice(format!(": {verdict}\n").as_bytes());
+        self.out.line(&line);
+    }
+
+    /// A list that could not be read: b3sum gives up at the first.
+    fn end(&mut self, failure: &ListFailure) {
+        let why = match failure {
+            ListFailure::Open(error) | ListFailure::Read(error) => error.to_string(),
+            ListFailure::NoText => "stream did not contain valid UTF-8".to_owned(),
+        };
+        (*self.well, self.over) = (false, true);
+        self.out.say_error(&format!("Error: {why}"));
+        self.out.give_up();
+    }
+}
+
+/// An error in the words of Rust's library, which b3sum passes on: with the kernel's number.
+pub(crate) fn in_rust(error: &SumError) -> String {
+    match error {
+        SumError::Open(source) | SumError::List(source) | SumError::Read { source, .. } => source.to_string(),
+        SumError::Directory => {
+            format!("Is a directory (os error {})", rustix::io::Errno::ISDIR.raw_os_error())
+        }
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,217 @@
+//! `xxhsum`: its options, read letter by letter up to the first file.
+
+use super::args::{self, Args, Stop};
+use super::check::{CheckJob, Manner, Reading};
+use super::format::{Format, Shape};
+use super::list::ListKind;
+use super::personality::Personality;
+use super::resolve::{Files, Meaning, PrintJob, settings_of};
+use haul_digest::Algorithm;
+use haul_engine::sum::{Form, Recipe};
+use haul_model::{ByteLen, ByteOffset};
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+const HELP: &str = "\
+Usage: xxhsum [OPTION]... [FILE]...
+
+Print or check xxHash checksums. With no FILE, or when FILE is -, read standard input.
+
+  -H#              the algorithm: 0 or 32, 1 or 64 (without this option), 2 or 128, 3 for XXH3 with 64 bits
+      --tag        ALGORITHM (FILE) = DIGEST
+      --little-endian  digests with their lowest byte first
+      --files-from  the FILEs are lists of names, one a line
+  -c, --check      read lists of checksums and check the files they name
+  -q, --quiet      with -c, don't print OK for each file that is
+      --status     with -c, print nothing; the exit status tells
+      --strict     with -c, fail for lines that are no checksums
+  -w, --warn       with -c, name lines that are no checksums
+  -h, --help       print this
+  -V, --version    print the version
+
+Benchmarks (-b, -i, --bench-all) are the work of 'haul bench'.
+";
+
+/// What was typed.
+#[derive(Debug)]
+struct Typed {
+    algorithm: Algorithm,
+    check: bool,
+    lists: bool,
+    little_endian: bool,
+    manner: Manner,
+    tag: bool,
+    files: Vec<OsString>,
+}
+
+/// What stops the reading of options.
+enum End {
+    Stop(Stop),
+    Wrong,
+}
+
+/// Reads a command line to its meaning.
+///
+/// # Errors
+/// What to print instead.
+pub(super) fn read(tool: Personality, args: &[OsString]) -> Result<Meaning, Stop> {
+    match Typed::read(tool, args) {
+        Ok(typed) if typed.files.is_empty() && std::io::stdin().is_terminal() => Err(wrong()),
+        Ok(typed) => typed.meaning(),
+        Err(End::Stop(stop)) => Err(stop),
+        Err(End::Wrong) => Err(wrong()),
+    }
+}
+
+fn wrong() -> Stop {
+    Stop::Words { text: format!("Wrong parameters\n\n{HELP}"), well: false }
+}
+
+impl Typed {
+    fn read(tool: Personality, args: &[OsString]) -> Result<Typed, End> {
+        let mut typed = Typed {
+            algorithm: tool.algorithm,
+            check: false,
+            lists: false,
+            little_endian: false,
+            manner: Manner::default(),
+            tag: false,
+            files: Vec::new(),
+        };
+        let mut words = args.iter();
+        for word in words.by_ref() {
+            match word.as_bytes() {
+                b"--" => break,
+                b"-" => {}
+                long if long.starts_with(b"--") => typed.long(tool, long)?,
+                [b'-', letters @ ..] => typed.letters(tool, letters)?,
+                _ => {
+                    typed.files.push(word.clone());
+                    break;
+                }
+            }
+        }
+        typed.files.extend(words.cloned());
+        Ok(typed)
+    }
+
+    fn long(&mut self, tool: Personality, word: &[u8]) -> Result<(), End> {
+        match word {
+            b"--check" => self.check = true,
+            b"--quiet" => self.manner.quiet = true,
+            b"--status" => self.manner.status = true,
+            b"--strict" => self.manner.strict = true,
+            b"--warn" => self.manner.warn = true,
+            b"--tag" => self.tag = true,
+            b"--little-endian" => self.little_endian = true,
+            b"--files-from" | b"--filelist" => self.lists = true,
+            b"--help" => return Err(End::Stop(Stop::Words { text: HELP.to_owned(), well: true })),
+            b"--version" => return Err(version(tool)),
+            b"--benchmark-all" | b"--bench-all" => return Err(benchmark()),
+            _ => return Err(End::Wrong),
+        }
+        Ok(())
+    }
+
+    fn letters(&mut self, tool: Personality, letters: &[u8]) -> Result<(), End> {
+        let mut rest = letters;
+        while let Some((&letter, behind)) = rest.split_first() {
+            let digits = behind.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let (number, behind_number) = behind.split_at(digits);
+            rest = behind;
+            match letter {
+                b'c' => self.check = true,
+                b'q' => self.manner.quiet = true,
+                b'w' => self.manner.warn = true,
+                b'h' => return Err(End::Stop(Stop::Words { text: HELP.to_owned(), well: true })),
+                b'V' => return Err(version(tool)),
+                b'b' => return Err(benchmark()),
+                // How often and in which blocks to measure: of no meaning here.
+                b'i' | b'B' => rest = behind_number.strip_prefix(b"K").unwrap_or(behind_number),
+                b'H' => {
+                    self.algorithm = algorithm(number).ok_or(End::Wrong)?;
+                    // A 64-bit XXH3 looks like an XXH64: the original tags it, and goes on to tag.
+                    self.tag |= self.algorithm == Algorithm::Xxh3_64;
+                    rest = behind_number;
+                }
+                _ => return Err(End::Wrong),
+            }
+        }
+        Ok(())
+    }
+
+    fn meaning(self) -> Result<Meaning, Stop> {
+        let settings = settings_of(&Args::default()).map_err(Stop::Mistake)?;
+        let named = !self.files.is_empty();
+        // Behind the first file a dash is a name like any other.
+        let files = match named {
+            true => self.files.into_iter().map(not_stdin).collect(),
+            false => vec!["-".into()],
+        };
+        if self.check {
+            return Ok(Meaning::Check(CheckJob {
+                settings,
+                reading: Reading::Xxhsum { little_endian: self.little_endian },
+                manner: self.manner,
+                lists: files,
+                leaf: ByteLen(1),
+                subtree: ByteLen(1),
+                progress: false,
+            }));
+        }
+        let files = match self.lists {
+            true => Files::Listed(files, ListKind::Names(b'\n')),
+            false => Files::Given(files),
+        };
+        let shape = if self.tag { Shape::Tagged } else { Shape::Untagged { binary: false } };
+        let format = Format {
+            shape,
+            zero: false,
+            base64: false,
+            family: super::personality::Family::Xxhsum,
+            little_endian: self.little_endian,
+        };
+        Ok(Meaning::Print(PrintJob {
+            settings,
+            recipe: Arc::new(Recipe { algorithms: vec![self.algorithm], form: Form::Plain }),
+            files,
+            offset: ByteOffset(0),
+            length: None,
+            recurse: false,
+            format,
+            named: true,
+            progress: false,
+        }))
+    }
+}
+
+/// A path that is never the standard input; [`shown`] takes it back.
+fn not_stdin(path: OsString) -> OsString {
+    if path == "-" { "./-".into() } else { path }
+}
+
+/// The name as it was typed.
+pub(super) fn shown(path: &std::ffi::OsStr) -> &std::ffi::OsStr {
+    if path == "./-" { std::ffi::OsStr::new("-") } else { path }
+}
+
+fn algorithm(number: &[u8]) -> Option<Algorithm> {
+    match number {
+        b"" | b"0" | b"32" => Some(Algorithm::Xxh32),
+        b"1" | b"64" => Some(Algorithm::Xxh64),
+        b"2" | b"128" => Some(Algorithm::Xxh3_128),
+        b"3" => Some(Algorithm::Xxh3_64),
+        _ => None,
+    }
+}
+
+fn version(tool: Personality) -> End {
+    End::Stop(Stop::Words { text: args::version(tool), well: true })
+}
+
+fn benchmark() -> End {
+    let text = "this xxhsum does not measure; 'haul bench -a xxh32,xxh64,xxh3-64,xxh3-128' does";
+    End::Stop(Stop::Failure(text.to_owned()))
+}

@@ -1,0 +1,217 @@
+//! What single tools do beyond the drawn lines: options of later releases, modes, answers, deliberate differences.
+
+use super::{good, ours, run, theirs, words};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+fn files(dir: &Path) {
+    fs::write(dir.join("a"), "123456789").unwrap();
+    fs::write(dir.join("e"), "").unwrap();
+    fs::write(dir.join("large"), (0..3_000_000u32).map(|n| (n ^ n >> 9) as u8).collect::<Vec<_>>()).unwrap();
+}
+
+#[test]
+fn kinds_of_later_releases_are_computed() {
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    let print = |args: &[&str]| good("cksum", dir.path(), args, b"");
+    // zlib's CRC-32 of the digits is cbf43926.
+    assert_eq!(print(&["-a", "crc32b", "a"]), "3421780262 9 a\n");
+    assert_eq!(print(&["-a", "sha2", "-l", "256", "a"]), print(&["-a", "sha256", "a"]));
+    let sha3 = "SHA3-256 (e) = a7ffc6f8bf1ed76651c14756a061d662f580ff4de43b49fa82d80a4b80f8434a\n";
+    assert_eq!(print(&["-a", "sha3", "-l", "256", "e"]), sha3);
+    fs::write(dir.path().join("list"), sha3).unwrap();
+    assert_eq!(print(&["-c", "list"]), "e: OK\n");
+    for length in ["224", "384", "512"] {
+        let list = print(&["-a", "sha3", "-l", length, "a", "large"]);
+        assert!(list.starts_with(&format!("SHA3-{length} (a) = ")), "{list}");
+        fs::write(dir.path().join("list"), list).unwrap();
+        assert_eq!(print(&["-c", "list"]), "a: OK\nlarge: OK\n");
+    }
+    let (status, _, err) = run(ours("cksum", dir.path()), &words(&["-a", "sha3", "a"]), b"");
+    let why = "cksum: --algorithm=sha3 requires specifying --length 224, 256, 384, or 512\n";
+    assert_eq!((status, err.as_str()), (Some(1), why));
+    let (status, _, err) = run(ours("cksum", dir.path()), &words(&["-a", "sha2", "-l", "128", "a"]), b"");
+    let why = "cksum: invalid length: ‘128’\ncksum: digest length for ‘SHA2’ must be 224, 256, 384, or 512\n";
+    // The outcome holds one character for each byte.
+    let why: String = why.bytes().map(char::from).collect();
+    assert_eq!((status, err), (Some(1), why));
+}
+
+#[test]
+fn base64_and_raw_digests_are_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    let print = |args: &[&str]| good("cksum", dir.path(), args, b"");
+    assert_eq!(print(&["--base64", "-a", "md5", "a"]), "MD5 (a) = JfnnlDI7RTiF9RgfG2JNCw==\n");
+    assert_eq!(print(&["--base64", "--untagged", "-a", "md5", "a"]), "JfnnlDI7RTiF9RgfG2JNCw==  a\n");
+    assert_eq!(print(&["--base64", "a"]), "930766865 9 a\n");
+    // 930766865 is 377a6011 in hexadecimal; the BSD sum of the digits d16f, the System V sum 01dd.
+    for (kind, bytes) in [("crc", "7z`\x11"), ("bsd", "\u{d1}o"), ("sysv", "\x01\u{dd}")] {
+        assert_eq!(print(&["--raw", "-a", kind, "a"]), bytes, "{kind}");
+    }
+    let (status, out, err) = run(ours("cksum", dir.path()), &words(&["--raw", "a", "e"]), b"");
+    assert_eq!((status, out.as_str()), (Some(1), ""));
+    assert!(err.starts_with("cksum: the --raw option is not supported with multiple files\n"), "{err}");
+}
+
+#[test]
+fn base64_digests_are_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    let list = good("cksum", dir.path(), &["--base64", "-a", "sm3", "a", "e", "large"], b"");
+    fs::write(dir.path().join("list"), &list).unwrap();
+    assert_eq!(good("cksum", dir.path(), &["-c", "list"], b""), "a: OK\ne: OK\nlarge: OK\n");
+    fs::write(dir.path().join("list"), list.replace('=', "")).unwrap();
+    let (status, _, err) = run(ours("cksum", dir.path()), &words(&["-c", "list"]), b"");
+    let none = "cksum: list: no properly formatted checksum lines found\n";
+    assert_eq!((status, err.as_str()), (Some(1), none));
+}
+
+#[test]
+fn debug_names_the_hardware() {
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    let (status, out, err) = run(ours("cksum", dir.path()), &words(&["--debug", "a"]), b"");
+    assert_eq!((status, out.as_str()), (Some(0), "930766865 9 a\n"));
+    assert!(err.starts_with("cksum: using ") && err.ends_with(" hardware support\n"), "{err}");
+    let (_, _, err) = run(ours("cksum", dir.path()), &words(&["--debug", "-a", "md5", "a"]), b"");
+    assert_eq!(err, "");
+}
+
+#[test]
+fn a_directory_has_no_crc() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [&["."][..], &["-a", "bsd", "."], &["-a", "sysv", "."], &["-a", "crc32b", "."]] {
+        let (status, out, err) = run(ours("cksum", dir.path()), &words(args), b"");
+        assert_eq!(
+            (status, out.as_str(), err.as_str()),
+            (Some(1), "", "cksum: .: Is a directory\n"),
+            "{args:?}"
+        );
+    }
+}
+
+#[test]
+fn b3sums_modes_agree_with_the_original() {
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    let key = [b'k'; 32];
+    for (args, input) in [
+        (&["--keyed", "a", "large", "e"][..], &key[..]),
+        (&["--keyed", "--raw", "a"], &key),
+        (&["--keyed", "-l", "200", "nope", "a", "."], &key),
+        (&["--keyed", "-", "a"], &key),
+        (&["--keyed", "a"], &key[1..]),
+        (&["--keyed", "a"], &[b'k'; 33]),
+        (&["--derive-key", "a context", "a", "large"], b""),
+        (&["--derive-key", "", "-l", "1000", "--no-names", "a"], b""),
+        (&["-l", "0", "a"], b""),
+        (&["-l", "100000", "large", "-"], b"data"),
+        (&["-l", "3", "back\\slash", "a"], b""),
+        (&["-l=5", "a"], b""),
+        (&["-l", "x", "a", "e"], b""),
+        (&["--num-threads", "x", "a"], b""),
+        (&["--num-threads", "0", "a"], b""),
+        (&["--raw", "a", "e"], b""),
+    ] {
+        let Some(original) = theirs("b3sum", dir.path()) else { return };
+        let args = words(args);
+        let (expected, mut found) =
+            (run(original, &args, input), run(ours("b3sum", dir.path()), &args, input));
+        if args.contains(&OsStr::new("x")) && args.contains(&OsStr::new("--num-threads")) {
+            // The original appends the reason of its library.
+            assert!(expected.2.starts_with(&found.2), "{expected:?}");
+            found.2.clone_from(&expected.2);
+        }
+        assert_eq!(found, expected, "{args:?}");
+    }
+    let whole = good("b3sum", dir.path(), &["-l", "100", "--no-names", "a"], b"");
+    let tail = good("b3sum", dir.path(), &["--seek", "30", "-l", "70", "--no-names", "a"], b"");
+    assert_eq!(whole[60..], tail);
+}
+
+#[test]
+fn b3sum_tags_are_printed_and_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    let list = good("b3sum", dir.path(), &["--tag", "e", "a"], b"");
+    let first = "BLAKE3 (e) = af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262\n";
+    assert!(list.starts_with(first), "{list}");
+    fs::write(dir.path().join("list"), list).unwrap();
+    assert_eq!(good("b3sum", dir.path(), &["-c", "list"], b""), "e: OK\na: OK\n");
+    assert_eq!(good("b3sum", dir.path(), &["--tag", "-l", "4", "e"], b""), "BLAKE3 (e) = af1349b9\n");
+    for args in
+        [&["--tag", "--raw", "a"][..], &["-c", "--tag", "list"], &["--keyed", "--derive-key", "x", "a"]]
+    {
+        let (status, out, err) = run(ours("b3sum", dir.path()), &words(args), b"");
+        assert_eq!((status, out.as_str()), (Some(1), ""), "{args:?}");
+        assert!(err.contains(" cannot be used with "), "{err}");
+    }
+}
+
+#[test]
+fn xxhsum_takes_names_from_lists() {
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    fs::write(dir.path().join("one"), "a\ne\n").unwrap();
+    fs::write(dir.path().join("two"), "large\n").unwrap();
+    let expected = good("xxhsum", dir.path(), &["a", "e", "large"], b"");
+    assert_eq!(good("xxhsum", dir.path(), &["--files-from", "one", "two"], b""), expected);
+    assert_eq!(good("xxhsum", dir.path(), &["--filelist"], b"a\ne\nlarge\n"), expected);
+}
+
+#[test]
+fn xxhsum_points_to_the_bench() {
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    for args in [&["-b"][..], &["-b1", "a"], &["-i1", "-b", "a"], &["--bench-all"], &["--benchmark-all"]] {
+        let (status, out, err) = run(ours("xxhsum", dir.path()), &words(args), b"");
+        assert_eq!((status, out.as_str()), (Some(1), ""), "{args:?}");
+        assert!(err.starts_with("xxhsum: ") && err.contains("haul bench"), "{err}");
+    }
+    let plain = good("xxhsum", dir.path(), &["a"], b"");
+    assert_eq!(good("xxhsum", dir.path(), &["-i3", "-B4K", "a"], b""), plain);
+}
+
+#[test]
+fn answers_go_where_the_original_puts_them() {
+    let dir = tempfile::tempdir().unwrap();
+    for tool in ["md5sum", "b2sum", "cksum", "sum", "b3sum", "msum"] {
+        assert!(good(tool, dir.path(), &["--help"], b"").contains("--help"), "{tool}");
+        assert!(good(tool, dir.path(), &["--version"], b"").starts_with(&format!("{tool} (Surehaul) ")));
+    }
+    for (args, well) in [(&["-h"][..], true), (&["--version"], true), (&["-Hx"], false), (&["--hel"], false)]
+    {
+        let (status, out, err) = run(ours("xxhsum", dir.path()), &words(args), b"");
+        assert_eq!((status, out.as_str()), (Some(i32::from(!well)), ""), "{args:?}");
+        assert_eq!(err.starts_with("Wrong parameters\n"), !well, "{err}");
+        assert!(err.contains("xxhsum"), "{err}");
+    }
+}
+
+#[test]
+fn own_options_stand_beside_the_originals() {
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    for tool in ["md5sum", "sha512sum", "b2sum", "cksum", "sum"] {
+        let plain = good(tool, dir.path(), &["large", "a"], b"");
+        for options in
+            [&["--threads=1"][..], &["--threads", "3", "--buffer-size=1"], &["--fadvise-read", "--progress"]]
+        {
+            assert_eq!(
+                good(tool, dir.path(), &[options, &["large", "a"]].concat(), b""),
+                plain,
+                "{tool} {options:?}"
+            );
+        }
+        let (status, _, err) = run(ours(tool, dir.path()), &words(&["--threads=0", "a"]), b"");
+        assert_eq!(status, Some(1));
+        assert!(err.contains("invalid number of threads '0'"), "{err}");
+    }
+    assert_eq!(
+        good("msum", dir.path(), &["--double-buffer", "a"], b""),
+        good("md5sum", dir.path(), &["a"], b"")
+    );
+}
