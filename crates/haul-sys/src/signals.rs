@@ -20,6 +20,17 @@ pub fn is_ignored(signal: i32) -> io::Result<bool> {
     Ok(now.sa_sigaction == libc::SIG_IGN)
 }
 
+/// Ends the process by SIGPIPE, as a tool ends that never took the signal over, when nobody reads its output any
+/// more: silently, and with a status by which a shell knows why. Returns only where the signal is blocked.
+pub fn end_by_broken_pipe() {
+    // SAFETY: both calls take plain numbers; the default action is a valid handler for SIGPIPE, and no handler of ours
+    // stands for it that could be running.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::raise(libc::SIGPIPE);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::is_ignored;

@@ -101,7 +101,12 @@ impl<'a> Output<'a> {
         self.complain(&format!("{}: {text}", quotef(name)));
     }
 
+    /// Where the reader of a pipe went away, the process ends here.
     fn note(&mut self, result: io::Result<()>) {
+        let broken_pipe = Some(rustix::io::Errno::PIPE.raw_os_error());
+        if result.as_ref().is_err_and(|error| error.raw_os_error() == broken_pipe) {
+            haul_sys::signals::end_by_broken_pipe();
+        }
         if let Err(error) = result
             && self.broken.is_none()
         {

@@ -55,6 +55,29 @@ fn a_terminal_is_shown_files_bytes_and_rate() {
 }
 
 #[test]
+fn checksums_draw_the_same_bar_and_wipe_it() {
+    if !met_or_skip(&[Need::Program("script")]) {
+        return;
+    }
+    for algorithm in ["blake3", "md5"] {
+        // Its delays are spent by one run.
+        let Some(bed) = slow() else { return };
+        let tree = bed.path("view/tree");
+        let line = format!(
+            "stty cols 120; exec '{HAUL}' sum -r -a {algorithm} --threads=1 --progress '{}' >/dev/null",
+            tree.display()
+        );
+        let (code, drawn) = on_a_terminal(&line);
+        assert_eq!(code, Some(0), "{drawn:?}");
+        for part in [" files", " MiB", " MiB/s"] {
+            assert!(drawn.contains(part), "no {part:?} in {drawn:?}");
+        }
+        let last = drawn.rsplit('\r').next().unwrap_or_default();
+        assert!(!last.contains("files"), "the bar is left behind: {drawn:?}");
+    }
+}
+
+#[test]
 fn time_left_is_shown_once_all_files_are_known() {
     if !met_or_skip(&[Need::Program("script")]) {
         return;

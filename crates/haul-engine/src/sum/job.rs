@@ -4,7 +4,7 @@ use super::counters::Counters;
 use super::lanes::LaneHands;
 use super::order::{Order, Orders, Outcome, SumError, Task, Work};
 use super::relay::{Relay, Team};
-use super::serial::hash_in_order;
+use super::serial::{check_parts, hash_in_order};
 use super::settings::{ENTRIES_PER_TURN, Settings, WINDOW};
 use super::source::Opened;
 use super::split::{Progress, Split};
@@ -296,7 +296,9 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
             let Entry { number, ticket, .. } = entry;
             Shared(Arc::new(SharedFile { way, number, ticket: Mutex::new(Some(ticket)) }))
         };
-        if let Some(plan) = Split::plan(&opened, &recipe, object, hands, workers) {
+        if let Err(error) = check_parts(recipe.form, opened.len()) {
+            self.finish(entry, Err(error));
+        } else if let Some(plan) = Split::plan(&opened, &recipe, object, hands, workers) {
             let shared = share(entry, Way::Split(Split::new(opened, &recipe, plan)));
             self.pool.offer_file(shared.clone());
             if let Way::Split(split) = &shared.0.way {

@@ -32,6 +32,7 @@ pub use job::run;
 pub use order::{Order, Orders, Outcome, Source, SumError, Sums, Task, Work, reason};
 pub use plain::read_through;
 pub use settings::{
-    BLOCK_BYTES, BLOCKS_BYTES_MAX, ENTRIES_PER_TURN, Form, LANE_BLOCK_BYTES, Recipe, Settings, WINDOW,
+    BLOCK_BYTES, BLOCKS_BYTES_MAX, ENTRIES_PER_TURN, Form, LANE_BLOCK_BYTES, LEAVES_PER_PIECE_MAX, PARTS_MAX,
+    Recipe, Settings, WINDOW,
 };
 pub use walk::{Listed, Operand, Operands, Walk, Walked};

@@ -118,6 +118,14 @@ pub enum SumError {
     /// A directory could not be listed.
     #[error("{}", reason(.0))]
     List(#[source] io::Error),
+    /// More subtrees are asked for than are kept at once.
+    #[error("{count} parts are more than the {most} that are kept; choose larger ones")]
+    TooManyParts {
+        /// Parts of the file, as far as it was read.
+        count: u64,
+        /// How many may be kept.
+        most: u64,
+    },
     /// The pieces did not make the file: a fault of this program.
     #[error("the pieces of the file don't fit together: {0}")]
     Assembly(String),

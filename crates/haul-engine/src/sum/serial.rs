@@ -2,7 +2,7 @@
 
 use super::counters::Counters;
 use super::order::{SumError, Sums};
-use super::settings::{Form, Recipe};
+use super::settings::{Form, PARTS_MAX, Recipe};
 use super::source::{Opened, Reach};
 use haul_digest::{Algorithm, Digest, Hasher, tree};
 use haul_model::{ByteLen, ByteRange};
@@ -16,8 +16,12 @@ pub(super) fn hash_in_order(
     counters: &Counters,
     stop: &AtomicBool,
 ) -> Result<Sums, SumError> {
+    check_parts(recipe.form, opened.len())?;
     let mut course = Course::new(recipe);
+    let mut taken: u64 = 0;
     let mut take = |bytes: &[u8]| {
+        taken += bytes.len() as u64;
+        check_parts(recipe.form, taken)?;
         course.update(bytes);
         counters.done_bytes(bytes.len() as u64);
         if stop.load(Ordering::Relaxed) { Err(SumError::Stopped) } else { Ok(()) }
@@ -28,6 +32,13 @@ pub(super) fn hash_in_order(
         Reach::Stream { skip, most } => read_stream(opened, skip, most, buffer, stop, &mut take)?,
     };
     conclude(opened, course, range)
+}
+
+/// Whether the subtrees of `len` bytes can be kept, if any are to be.
+pub(super) fn check_parts(form: Form, len: u64) -> Result<(), SumError> {
+    let Form::Tree { subtree: Some(size), .. } = form else { return Ok(()) };
+    let count = len.div_ceil(size.0);
+    if count <= PARTS_MAX { Ok(()) } else { Err(SumError::TooManyParts { count, most: PARTS_MAX }) }
 }
 
 /// The result, once `range` of an open source is hashed.

@@ -95,6 +95,12 @@ const BLOCK_BYTES_MIN: usize = 128 << 10;
 /// first-level cache, which no such buffer fits anyway, could give back.
 pub const LANE_BLOCK_BYTES: usize = 128 << 10;
 
+/// Subtrees of one file whose roots are kept, for each algorithm: 2^20 digests of 66 bytes are 66 MiB.
+pub const PARTS_MAX: u64 = 1 << 20;
+
+/// Leaves of a tree that a worker hashes before it hands their digests in: a bound on its memory where leaves are tiny.
+pub const LEAVES_PER_PIECE_MAX: u64 = 1 << 14;
+
 /// Files and objects whose results may wait for one before them. Bounds the memory for names and digests.
 pub const WINDOW: u64 = 4096;
 

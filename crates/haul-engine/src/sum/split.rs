@@ -4,7 +4,7 @@ use super::counters::Counters;
 use super::lanes::LaneHands;
 use super::order::{SumError, Sums};
 use super::serial::{Course, leaves_of};
-use super::settings::{Form, Recipe};
+use super::settings::{Form, LEAVES_PER_PIECE_MAX, Recipe};
 use super::source::{Opened, Reach};
 use haul_digest::tree::{TreeAssembly, TreeShape, root_of};
 use haul_digest::{Algorithm, Assembly, Digest, Hasher, Part, PartHasher, PartPlace};
@@ -96,9 +96,10 @@ impl Split {
                 // Where each subtree is one leaf, a piece may hold any number of them.
                 let unit = match subtree {
                     Some(size) if size != leaf => size.0,
-                    _ => whole_leaves(run, object),
+                    _ => whole_leaves(run, leaf, object),
                 };
-                Cut::Leaves { shape, unit, side_by_side: lanes.is_some() }
+                let side_by_side = lanes.is_some() && unit / leaf.0 <= LEAVES_PER_PIECE_MAX;
+                Cut::Leaves { shape, unit, side_by_side }
             }
         };
         let alone = cut.pieces() <= 1 && !matches!(cut, Cut::Leaves { side_by_side: true, .. });
@@ -354,7 +355,10 @@ impl Joint {
     }
 }
 
-/// A run of leaves of at least `unit` bytes that is worth taking: small leaves are taken an object at a time.
-fn whole_leaves(unit: u64, object: ObjectSize) -> u64 {
-    if unit >= object.bytes() { unit } else { unit * (object.bytes() / unit) }
+/// As many runs of leaves as are worth taking: small leaves are taken an object at a time, but never more than
+/// [`LEAVES_PER_PIECE_MAX`] of them.
+fn whole_leaves(run: u64, leaf: ByteLen, object: ObjectSize) -> u64 {
+    let runs = object.bytes() / run;
+    let most = LEAVES_PER_PIECE_MAX / (run / leaf.0);
+    run.saturating_mul(runs.min(most).max(1))
 }

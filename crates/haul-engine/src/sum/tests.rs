@@ -242,8 +242,82 @@ fn a_file_that_grows_while_it_is_read_has_no_digest() {
     }
 }
 
+#[test]
+fn a_file_that_shrinks_while_it_is_read_has_no_digest() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = vec![7; 32 << 20];
+    for recipe in [blake3(), md5(), Recipe { algorithms: vec![Algorithm::Xxh64], form: Form::Plain }] {
+        for workers in [1, 3] {
+            let noticed = (0..20).any(|_| {
+                let shrinks = path(dir.path(), "shrinks");
+                fs::write(&shrinks, &before).unwrap();
+                let settings = Settings { block_bytes: 65_536, workers, ..Settings::new() };
+                let cut =
+                    || fs::OpenOptions::new().write(true).open(&shrinks).unwrap().set_len(20 << 20).unwrap();
+                match sum_while(&shrinks, &recipe, &settings, cut) {
+                    Outcome::Failed(SumError::Changed) => true,
+                    Outcome::Done(sums) => {
+                        assert_eq!(sums.digests, [digest(recipe.algorithms[0], &before)]);
+                        false
+                    }
+                    other => panic!("{other:?}"),
+                }
+            });
+            assert!(noticed, "{recipe:?}, {workers} workers");
+        }
+    }
+}
+
+#[test]
+fn a_read_error_in_any_workers_object_leaves_no_digest_and_the_next_file_is_hashed() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let (store, view) = (home.path().join("store"), home.path().join("view"));
+    fs::create_dir(&store).unwrap();
+    fs::create_dir(&view).unwrap();
+    let bytes = bytes_of(900_000, 1);
+    for name in ["bad", "good"] {
+        fs::write(store.join(name), &bytes).unwrap();
+    }
+    let rules = "bad read 300000..300001 errno EIO";
+    let faults = haul_lab::faults::FaultFs::mount(&store, &view, rules.parse().unwrap()).unwrap();
+    let tree = Form::Tree { leaf: ByteLen(1000), subtree: Some(ByteLen(4000)) };
+    for (algorithm, form) in [
+        (Algorithm::Blake3, Form::Plain),
+        (Algorithm::Crc32, Form::Plain),
+        (Algorithm::Md5, tree),
+        (Algorithm::Xxh64, tree),
+        (Algorithm::Md5, Form::Plain),
+    ] {
+        for workers in [1, 2, 4] {
+            let object = ObjectSize::new(1 << 16).unwrap();
+            let settings = Settings { block_bytes: 65_536, workers, object, ..Settings::new() };
+            let recipe = Recipe { algorithms: vec![algorithm], form };
+            let names = vec![path(&view, "bad"), path(&view, "good")];
+            let found = sums_of(&settings, &recipe, names, (0, None));
+            assert_eq!(found[0].1, Err("Input/output error".to_owned()), "{algorithm} {form:?} {workers}");
+            assert_eq!(
+                found[1].1,
+                Ok(naive(&recipe, &bytes, bytes.len(), 0)),
+                "{algorithm} {form:?} {workers}"
+            );
+        }
+    }
+    faults.close();
+}
+
 /// Hashes a file, and appends to it as soon as its first bytes are read.
 fn sum_while_appending(file: &OsString, recipe: &Recipe) -> Outcome {
+    // Small blocks keep the reader at work for a while.
+    let settings = Settings { block_bytes: 4096, workers: 1, ..Settings::new() };
+    let append = || fs::OpenOptions::new().append(true).open(file).unwrap().write_all(b"more").unwrap();
+    sum_while(file, recipe, &settings, append)
+}
+
+/// Hashes a file, and does something to it as soon as its first bytes are read.
+fn sum_while(file: &OsString, recipe: &Recipe, settings: &Settings, change: impl Fn() + Sync) -> Outcome {
     let listed = Listed::new(vec![file.clone()], ByteOffset(0), None);
     let walk = Walk::new(listed, Arc::new(recipe.clone()), false);
     let (counters, stop, over) = (Counters::new(), AtomicBool::new(false), AtomicBool::new(false));
@@ -253,12 +327,9 @@ fn sum_while_appending(file: &OsString, recipe: &Recipe) -> Outcome {
             while counters.bytes_done() == 0 && !over.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
-            let mut file = fs::OpenOptions::new().append(true).open(file).unwrap();
-            file.write_all(b"more").unwrap();
+            change();
         });
-        // Small blocks keep the reader at work for a while.
-        let settings = Settings { block_bytes: 4096, workers: 1, ..Settings::new() };
-        run(&settings, walk, &counters, &stop, |_, outcome| result = Some(outcome));
+        run(settings, walk, &counters, &stop, |_, outcome| result = Some(outcome));
         over.store(true, Ordering::Relaxed);
     });
     result.unwrap()
