@@ -100,16 +100,16 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) combine: bool,
     /// With -c, don't print OK for each file that is.
-    #[arg(short, long)]
+    #[arg(short, long, overrides_with_all = ["status", "warn"])]
     pub(crate) quiet: bool,
     /// With -c, print nothing; the exit status tells.
-    #[arg(long)]
+    #[arg(long, overrides_with_all = ["quiet", "warn"])]
     pub(crate) status: bool,
     /// With -c, fail for lines that are no checksums.
     #[arg(long)]
     pub(crate) strict: bool,
     /// With -c, name lines that are no checksums.
-    #[arg(short, long)]
+    #[arg(short, long, overrides_with_all = ["quiet", "status"])]
     pub(crate) warn: bool,
     /// With -c, pass over files that are missing.
     #[arg(long)]

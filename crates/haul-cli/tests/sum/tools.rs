@@ -215,3 +215,41 @@ fn own_options_stand_beside_the_originals() {
         good("md5sum", dir.path(), &["a"], b"")
     );
 }
+
+#[test]
+fn of_quiet_status_and_warn_the_last_holds_for_msum_too() {
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    fs::write(dir.path().join("list"), "junk\nd41d8cd98f00b204e9800998ecf8427e  e\n").unwrap();
+    let told = "msum: WARNING: 1 line is improperly formatted\n";
+    let named = format!("msum: list: 1: improperly formatted MD5 checksum line\n{told}");
+    for (options, out, err) in [
+        (["--status", "--quiet"], "", told),
+        (["--quiet", "--warn"], "e: OK\n", named.as_str()),
+        (["--warn", "--status"], "", ""),
+    ] {
+        let args = words(&["-c", options[0], options[1], "list"]);
+        assert_eq!(
+            run(ours("msum", dir.path()), &args, b""),
+            (Some(0), out.to_owned(), err.to_owned()),
+            "{options:?}"
+        );
+    }
+}
+
+/// Each test that the tables name is there.
+#[test]
+fn the_tables_of_the_documentation_name_tests_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join("../../docs/options/sums.md")).unwrap();
+    let mut named = 0;
+    for quoted in text.split('`').skip(1).step_by(2) {
+        let Some((file, test)) = quoted.split_once("::").filter(|_| !quoted.contains(' ')) else { continue };
+        let places = ["tests/sum", "src/sum", "../haul-digest/tests/digests"];
+        let sources = places.map(|place| fs::read_to_string(root.join(place).join(format!("{file}.rs"))));
+        let wanted = format!("fn {test}(");
+        assert!(sources.iter().flatten().any(|source| source.contains(&wanted)), "{quoted} is not there");
+        named += 1;
+    }
+    assert!(named > 30, "only {named} tests are named");
+}
