@@ -146,14 +146,17 @@ fn size(text: &str, unit: u64) -> Result<u64, String> {
 }
 
 pub(super) fn settings_of(args: &Args) -> Result<Settings, String> {
-    let mut settings = Settings::new();
-    if let Some(text) = &args.threads {
-        let wanted = text.parse().ok().filter(|wanted| (1..=limits::WORKERS_MAX).contains(wanted));
-        let most = limits::WORKERS_MAX;
-        settings.workers =
-            wanted.ok_or_else(|| format!("invalid number of threads '{text}': 1 to {most} are possible"))?;
-        settings.block_bytes = Settings::block_bytes_for(settings.workers);
-    }
+    let mut settings = match &args.threads {
+        Some(text) => {
+            let wanted = text.parse().ok().filter(|wanted| (1..=limits::WORKERS_MAX).contains(wanted));
+            let most = limits::WORKERS_MAX;
+            Settings::for_workers(
+                wanted.ok_or_else(|| format!("invalid number of threads '{text}': 1 to {most} are possible"))?,
+            )
+        }
+        None if is_one_small_file(args) => Settings::for_workers(1),
+        None => Settings::new(),
+    };
     if let Some(text) = &args.buffer_size {
         let bytes = size(text, 1 << 20)?.clamp(4096, limits::BLOCK_BYTES_MAX as u64);
         settings.block_bytes = (bytes as usize).next_multiple_of(4096);
@@ -167,6 +170,14 @@ pub(super) fn settings_of(args: &Args) -> Result<Settings, String> {
     settings.direct = args.direct_read;
     settings.drop_behind = args.fadvise_read;
     Ok(settings)
+}
+
+/// Whether all there is to do is a file that one read takes: it is hashed sooner than a thread starts.
+fn is_one_small_file(args: &Args) -> bool {
+    let [file] = &args.files[..] else { return false };
+    let most = Settings::block_bytes_for(1) as u64;
+    let found = std::fs::metadata(file);
+    !args.check && found.is_ok_and(|found| found.is_file() && found.len() <= most)
 }
 
 /// Plain or tree. msum's names: a split is what `--check-tree` prints a value of, a leaf is hashed as a whole, and a

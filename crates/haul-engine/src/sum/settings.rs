@@ -54,7 +54,11 @@ impl Recipe {
 impl Settings {
     /// Whole files with as many workers as this process may run at once.
     pub fn new() -> Settings {
-        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(limits::WORKERS_MAX);
+        Settings::for_workers(haul_sys::process::cpu_count().min(limits::WORKERS_MAX))
+    }
+
+    /// Whole files with so many workers, at least 1.
+    pub fn for_workers(workers: usize) -> Settings {
         Settings {
             workers,
             block_bytes: Settings::block_bytes_for(workers),
