@@ -1,6 +1,7 @@
 //! Trees that have more directories under way than the process may have files open: what was closed is found again.
 
 use super::chain::{Deep, assert_same_trees, haul_with_files, make, mark, open_dir, read, root, walk, write};
+use crate::faults::bed::{HAUL, Running};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, linkat, mkdirat, openat, symlinkat};
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
@@ -36,6 +37,20 @@ fn what_lies_beside_the_way_down_is_copied_on_the_way_back() {
     let [few, many] = [FILES, 1000].map(|files| haul_with_files(files, args.into_iter().chain([&*source])));
     assert_eq!(few.is_fine().stdout.lines().count(), 802);
     assert!(few.stdout == many.stdout);
+}
+
+/// What the process inherited takes part of what it may open.
+#[test]
+fn files_that_were_open_before_are_taken_into_account() {
+    let place = Deep::new();
+    let (source, sink) = (place.path("source"), place.path("sink"));
+    make(&source, 200, "d", |level, dir| write(dir, "f", &[level as u8]));
+    let script =
+        "ulimit -n 128; for number in {20..99}; do eval \"exec $number</dev/null\"; done; exec \"$@\"";
+    let mut command = Command::new("bash");
+    command.args(["-c", script, "bash", HAUL, "cp", "-a", "--threads=4"]).args([&source, &sink]);
+    Running::new(&mut command).end().is_fine();
+    assert_same_trees(&source, &sink);
 }
 
 /// `..` of a directory that a link led to is not the directory the link is in.
@@ -150,7 +165,7 @@ fn a_user_without_rights_copies_a_deep_tree_of_read_only_directories() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(home.parent().unwrap(), open).unwrap();
     let program = home.join("haul");
-    fs::copy(crate::faults::bed::HAUL, &program).unwrap();
+    fs::copy(HAUL, &program).unwrap();
     let script = format!("ulimit -n {FILES}; exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"");
     let mut command = Command::new("sh");
     command.args(["-c", &script, "sh"]).args([
@@ -160,6 +175,6 @@ fn a_user_without_rights_copies_a_deep_tree_of_read_only_directories() {
         &source,
         &home.join("sink"),
     ]);
-    crate::faults::bed::Running::new(&mut command).end().is_fine();
+    Running::new(&mut command).end().is_fine();
     assert_same_trees(&source, &home.join("sink"));
 }
