@@ -56,6 +56,15 @@ pub fn open_file_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// How many files the process has open now, inherited ones too.
+///
+/// # Errors
+/// There is no /proc.
+pub fn open_files() -> io::Result<u64> {
+    // One of them is the listing itself.
+    Ok(std::fs::read_dir("/proc/thread-self/fd")?.count().saturating_sub(1) as u64)
+}
+
 /// Gives the calling thread a table of descriptors of its own, so that opening and closing takes no lock
 /// that other threads want.
 ///

@@ -1,6 +1,8 @@
 //! Trees that have more directories under way than the process may have files open: what was closed is found again.
 
 use super::chain::{Deep, assert_same_trees, haul_with_files, make, mark, open_dir, read, root, walk, write};
+use crate::faults::bed::{HAUL, Running};
+use haul_lab::needs::{Need, met_or_skip};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, linkat, mkdirat, openat, symlinkat};
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
@@ -36,6 +38,20 @@ fn what_lies_beside_the_way_down_is_copied_on_the_way_back() {
     let [few, many] = [FILES, 1000].map(|files| haul_with_files(files, args.into_iter().chain([&*source])));
     assert_eq!(few.is_fine().stdout.lines().count(), 802);
     assert!(few.stdout == many.stdout);
+}
+
+/// What the process inherited takes part of what it may open.
+#[test]
+fn files_that_were_open_before_are_taken_into_account() {
+    let place = Deep::new();
+    let (source, sink) = (place.path("source"), place.path("sink"));
+    make(&source, 200, "d", |level, dir| write(dir, "f", &[level as u8]));
+    let script =
+        "ulimit -n 128; for number in {20..99}; do eval \"exec $number</dev/null\"; done; exec \"$@\"";
+    let mut command = Command::new("bash");
+    command.args(["-c", script, "bash", HAUL, "cp", "-a", "--threads=4"]).args([&source, &sink]);
+    Running::new(&mut command).end().is_fine();
+    assert_same_trees(&source, &sink);
 }
 
 /// `..` of a directory that a link led to is not the directory the link is in.
@@ -127,13 +143,34 @@ fn names_of_one_file_stay_one_file_however_deep_they_lie() {
     assert_eq!(met, 7);
 }
 
+/// On overlayfs a directory is born once more when something in it is changed: it is the same one still.
+#[test]
+fn directories_of_an_overlay_are_found_again_after_they_were_copied_up() {
+    if !met_or_skip(&[Need::Mount, Need::FileSystem("overlay"), Need::Program("unshare")]) {
+        return;
+    }
+    let place = Deep::new();
+    for name in ["source", "lower"] {
+        make(&place.path(name), 150, "d", |level, dir| write(dir, "f", &[level as u8]));
+    }
+    walk(&place.path("source"), "d", mark);
+    // Nothing but the last directory differs at first: all above are copied up when it is.
+    let script = format!(
+        "mount -t tmpfs tmpfs home && mkdir home/upper home/work home/sink home/lower && cp -a lower/. home/lower &&
+        mount -t overlay overlay -o lowerdir=home/lower,upperdir=home/upper,workdir=home/work home/sink || exit 99
+        ulimit -n {FILES}; $haul cp -aTf --threads=1 source home/sink && $haul cp -a home/sink copy"
+    );
+    std::fs::create_dir(place.path("home")).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]).current_dir(place.path("")).env("haul", HAUL);
+    Running::new(&mut command).end().is_fine();
+    assert_same_trees(&place.path("source"), &place.path("copy"));
+}
+
 /// What a user may not search once it has its mode is left by the way down, before that.
 #[test]
 fn a_user_without_rights_copies_a_deep_tree_of_read_only_directories() {
-    if !haul_lab::needs::met_or_skip(&[
-        haul_lab::needs::Need::Root,
-        haul_lab::needs::Need::Program("setpriv"),
-    ]) {
+    if !met_or_skip(&[Need::Root, Need::Program("setpriv")]) {
         return;
     }
     let place = Deep::new();
@@ -150,7 +187,7 @@ fn a_user_without_rights_copies_a_deep_tree_of_read_only_directories() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(home.parent().unwrap(), open).unwrap();
     let program = home.join("haul");
-    fs::copy(crate::faults::bed::HAUL, &program).unwrap();
+    fs::copy(HAUL, &program).unwrap();
     let script = format!("ulimit -n {FILES}; exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"");
     let mut command = Command::new("sh");
     command.args(["-c", &script, "sh"]).args([
@@ -160,6 +197,6 @@ fn a_user_without_rights_copies_a_deep_tree_of_read_only_directories() {
         &source,
         &home.join("sink"),
     ]);
-    crate::faults::bed::Running::new(&mut command).end().is_fine();
+    Running::new(&mut command).end().is_fine();
     assert_same_trees(&source, &home.join("sink"));
 }

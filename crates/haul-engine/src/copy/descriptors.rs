@@ -11,8 +11,8 @@ use super::directory::Directory;
 use super::entry::{DirectoryFacts, DirectorySettle, OperandSettle, SinkEnd, open_sink, open_source};
 use super::error::CopyError;
 use haul_model::limits::{OPEN_DIRECTORIES_MOST, OPEN_FILES_OF_A_WORKER, OPEN_FILES_OF_THE_PROCESS};
-use haul_sys::Follow;
 use haul_sys::dir::{is_still, open_dir_at, open_place_at};
+use haul_sys::{Follow, process};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::ops::Deref;
@@ -209,6 +209,15 @@ impl Descriptors {
     }
 }
 
+/// How many files the process may open besides those it has open. Where there are plenty, what it inherited is not
+/// counted.
+pub(crate) fn files_left() -> u64 {
+    let limit = process::open_file_limit();
+    let plenty = 4 * OPEN_DIRECTORIES_MOST as u64;
+    let inherited = if limit < plenty { process::open_files().unwrap_or(0) } else { 0 };
+    limit.saturating_sub(inherited)
+}
+
 impl Opened {
     /// What all operands stand in: sources are relative to the working directory, sinks to the target directory, or
     /// without one to the working directory as well. Never closed, never settled.
@@ -288,4 +297,136 @@ impl Drop for Ends {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing is left half done under these locks.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_sys::Stat;
+    use haul_sys::stat::stat_fd;
+    use proptest::prelude::*;
+    use std::os::fd::AsRawFd;
+    use std::path::PathBuf;
+
+    /// Directories with what a look at both their ends by path says, the target first.
+    struct Tree {
+        nodes: Vec<(Arc<Directory>, [Stat; 2])>,
+    }
+
+    fn look(path: &PathBuf) -> Stat {
+        stat_fd(std::fs::File::open(path).unwrap()).unwrap()
+    }
+
+    /// Builds a tree, each directory in one before it, and enters all of it.
+    fn build(descriptors: &Descriptors, home: &std::path::Path, parents: &[usize]) -> Tree {
+        let ends = ["source", "sink"].map(|end| home.join(end));
+        ends.iter().for_each(|end| std::fs::create_dir(end).unwrap());
+        let target = Opened::target(None, OsString::new());
+        let mut nodes = vec![(Arc::clone(&target), ends.each_ref().map(look))];
+        let mut paths = vec![ends];
+        for (number, parent) in parents.iter().enumerate() {
+            let parent = parent % (number + 1);
+            let name = OsString::from(format!("d{number}"));
+            // The first directory stands in the target, and has its whole path for a name.
+            let (names, place) = match parent {
+                0 => (paths[0].each_ref().map(|path| path.join(&name).into_os_string()), Arc::clone(&target)),
+                _ => ([name.clone(), name.clone()], Arc::clone(&nodes[parent].0)),
+            };
+            let made = paths[parent].each_ref().map(|path| path.join(&name));
+            made.iter().for_each(|path| std::fs::create_dir(path).unwrap());
+            let seen = made.each_ref().map(look);
+            let facts = facts(seen, &names[1]);
+            let above = descriptors.open(&place).unwrap();
+            let source = open_source(&above, &names[0], &facts).unwrap();
+            let sink = open_sink(&above, &facts).unwrap();
+            let opened = descriptors.enter(place, (source, sink), names[0].clone(), facts);
+            nodes.push((Arc::clone(&opened), seen));
+            paths.push(made);
+        }
+        Tree { nodes }
+    }
+
+    fn facts(seen: [Stat; 2], sink_name: &OsString) -> DirectoryFacts {
+        DirectoryFacts {
+            names: Arc::default(),
+            source: seen[0],
+            follow: Follow::No,
+            sink: seen[1],
+            sink_name: sink_name.clone(),
+            is_new: true,
+            omitted: 0,
+            set_by_name: false,
+        }
+    }
+
+    fn assert_is(opened: &Opened, seen: &[Stat; 2]) {
+        assert_eq!(stat_fd(opened.source()).unwrap().identity(), seen[0].identity());
+        assert_eq!(stat_fd(opened.sink()).unwrap().identity(), seen[1].identity());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_directory_is_found_again_in_any_order(
+            parents in proptest::collection::vec(any::<usize>(), 1..40),
+            // Deep trees as well as wide ones.
+            deep in any::<bool>(),
+            most in 1usize..8,
+            steps in proptest::collection::vec((any::<usize>(), any::<bool>()), 1..60),
+        ) {
+            let home = tempfile::tempdir().unwrap();
+            let descriptors = Descriptors { most, ..Descriptors::new(1, 1000) };
+            let parents: Vec<usize> = parents.iter().enumerate().map(|(n, p)| if deep { n } else { *p }).collect();
+            let tree = build(&descriptors, home.path(), &parents);
+            for (which, upward) in steps {
+                let (directory, seen) = &tree.nodes[1 + which % parents.len()];
+                let opened = descriptors.open(directory).unwrap();
+                assert_is(&opened, seen);
+                if upward && let Some(above) = descriptors.open_above(&opened) {
+                    let parent = directory.parent.as_ref().unwrap();
+                    prop_assert!(Arc::ptr_eq(&above, parent));
+                    let known = tree.nodes.iter().skip(1).find(|(node, _)| Arc::ptr_eq(node, parent));
+                    known.iter().for_each(|(_, seen)| assert_is(&above, seen));
+                }
+                drop(opened);
+                // One more is held while it is opened.
+                prop_assert!(descriptors.open.load(Ordering::Relaxed) <= most + 1);
+            }
+            drop(tree);
+            prop_assert_eq!(descriptors.open.load(Ordering::Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn a_directory_that_another_took_the_place_of_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let descriptors = Descriptors { most: 1, ..Descriptors::new(1, 1000) };
+        let tree = build(&descriptors, home.path(), &[0, 1, 2, 3]);
+        let place = home.path().join("sink/d0/d1");
+        std::fs::rename(&place, home.path().join("was")).unwrap();
+        std::fs::create_dir(&place).unwrap();
+        let refused = descriptors.open(&tree.nodes[3].0).unwrap_err().to_string();
+        assert!(refused.contains("sink/d0/d1'") && refused.contains("replaced"), "{refused}");
+        assert_is(&descriptors.open(&tree.nodes[1].0).unwrap(), &tree.nodes[1].1);
+    }
+
+    #[test]
+    fn what_is_held_stays_open_and_is_not_opened_twice() {
+        let home = tempfile::tempdir().unwrap();
+        let descriptors = Descriptors { most: 1, ..Descriptors::new(1, 1000) };
+        let tree = build(&descriptors, home.path(), &[0, 1, 2]);
+        let held = descriptors.open(&tree.nodes[1].0).unwrap();
+        descriptors.open(&tree.nodes[3].0).unwrap();
+        let again = descriptors.open(&tree.nodes[1].0).unwrap();
+        assert_eq!(held.source().as_raw_fd(), again.source().as_raw_fd());
+    }
+
+    #[test]
+    fn few_directories_wait_half_read() {
+        let descriptors = Descriptors { most: 8, ..Descriptors::new(1, 1000) };
+        assert_eq!([(); 3].map(|()| descriptors.leave_half_read()), [true, true, false]);
+        descriptors.go_on_reading();
+        assert!(descriptors.leave_half_read());
+    }
 }

@@ -1,6 +1,6 @@
 //! One copy job: its workers, what they share, and how they walk.
 
-use super::descriptors::{Descriptors, Opened, SourceEnd};
+use super::descriptors::{self, Descriptors, Opened, SourceEnd};
 use super::directory::Directory;
 use super::entry::{self, Entry, Memory};
 use super::error::CopyError;
@@ -13,7 +13,6 @@ use super::settle;
 use crate::pool::{Pool, Turn};
 use haul_model::limits;
 use haul_sys::dir::{DirEntry, DirReader};
-use haul_sys::process;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::sync::atomic::AtomicBool;
@@ -65,7 +64,7 @@ const ENTRIES_PER_READ: usize = 8 * limits::ENTRIES_PER_BATCH;
 /// Copies what `settings` say. Everything that goes wrong is told to `report`; `tally` can be read meanwhile;
 /// when `stop` turns true the job ends soon, in a state that can be gone on from.
 pub fn copy(settings: &CopySettings, report: &dyn Report, tally: &Tally, stop: &AtomicBool) -> Outcome {
-    let open_files = process::open_file_limit();
+    let open_files = descriptors::files_left();
     let most_workers = operands::most_workers(settings, open_files);
     let job = Job {
         settings,

@@ -50,7 +50,11 @@ impl Descent {
     pub(super) fn new() -> Descent {
         // Three quarters are left for files, and for directories that files yet to be opened lie in.
         let most_open = (process::open_file_limit() / 4).clamp(2, OPEN_LEVELS_MOST);
-        Descent { levels: Vec::new(), path: Vec::new(), open_from: 0, most_open: most_open as usize }
+        Descent::with_open(most_open as usize)
+    }
+
+    fn with_open(most_open: usize) -> Descent {
+        Descent { levels: Vec::new(), path: Vec::new(), open_from: 0, most_open }
     }
 
     /// Whether all directories are through.
@@ -195,5 +199,118 @@ impl Descent {
 
     fn path_of(&self, name: &CString) -> OsString {
         OsString::from_vec([&self.path[..], name.to_bytes()].concat())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_sys::dir::CWD;
+    use proptest::prelude::*;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    /// What the recursive way finds.
+    fn naive(dir: &Path, found: &mut Vec<PathBuf>) {
+        let mut paths: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        for path in paths {
+            if path.is_dir() { naive(&path, found) } else { found.push(path) }
+        }
+    }
+
+    fn begun(root: &Path, most_open: usize) -> Descent {
+        let mut descent = Descent::with_open(most_open);
+        let fd = open_dir_at(CWD, root, Follow::Yes).unwrap();
+        descent.begin(fd, root.as_os_str()).unwrap();
+        descent
+    }
+
+    /// One step; what failed is told as text.
+    fn step(descent: &mut Descent) -> Option<Result<PathBuf, String>> {
+        match descent.step() {
+            Step::File(_, _, path) => Some(Ok(path.into())),
+            Step::Failed(path, error) => Some(Err(format!("{}: {error}", Path::new(&path).display()))),
+            Step::Nothing => None,
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_tree_is_walked_as_the_recursive_way_walks_it(
+            parents in proptest::collection::vec((any::<usize>(), "[a-c]{1,2}"), 1..50),
+            deep in any::<bool>(),
+            most_open in 1usize..5,
+        ) {
+            let home = tempfile::tempdir().unwrap();
+            let mut dirs = vec![home.path().to_owned()];
+            for (number, (parent, name)) in parents.iter().enumerate() {
+                let parent = if deep { dirs.len() - 1 } else { parent % dirs.len() };
+                let dir = dirs[parent].join(format!("{name}{number}"));
+                fs::create_dir(&dir).unwrap();
+                for file in ["ab", "b", "z"].iter().take(number % 4) {
+                    fs::write(dir.join(file), "").unwrap();
+                }
+                dirs.push(dir);
+            }
+            let mut descent = begun(home.path(), most_open);
+            let mut found = Vec::new();
+            while !descent.is_over() {
+                found.extend(step(&mut descent).map(|path| path.unwrap()));
+                let open = descent.levels.iter().filter(|level| level.dir.fd().is_some()).count();
+                // The first and the last ones.
+                prop_assert!(open <= most_open + 1, "{open} of {}", descent.levels.len());
+            }
+            let mut expected = Vec::new();
+            naive(home.path(), &mut expected);
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    /// Five levels with a file that sorts last in each; the walk has come to the bottom, where the one above is closed.
+    fn at_the_bottom(home: &Path) -> Descent {
+        let bottom = home.join("a/b/c/d");
+        fs::create_dir_all(&bottom).unwrap();
+        for dir in bottom.ancestors().take(5) {
+            fs::write(dir.join("z"), "").unwrap();
+        }
+        let mut descent = begun(home, 1);
+        assert_eq!((0..5).find_map(|_| step(&mut descent)), Some(Ok(bottom.join("z"))));
+        descent
+    }
+
+    #[test]
+    fn a_moved_directory_does_not_lead_the_walk_astray() {
+        let home = tempfile::tempdir().unwrap();
+        let mut descent = at_the_bottom(home.path());
+        // `..` of the last directory leads elsewhere now; by their names the others are still found.
+        fs::create_dir(home.path().join("elsewhere")).unwrap();
+        fs::write(home.path().join("elsewhere/z"), "").unwrap();
+        fs::rename(home.path().join("a/b/c/d"), home.path().join("elsewhere/d")).unwrap();
+        let mut found = Vec::new();
+        while !descent.is_over() {
+            found.extend(step(&mut descent));
+        }
+        let expected = ["a/b/c/z", "a/b/z", "a/z", "z"].map(|path| Ok(home.path().join(path)));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_directory_in_the_place_of_another_is_not_read_for_it() {
+        let home = tempfile::tempdir().unwrap();
+        let mut descent = at_the_bottom(home.path());
+        fs::create_dir(home.path().join("elsewhere")).unwrap();
+        fs::rename(home.path().join("a/b/c/d"), home.path().join("elsewhere/d")).unwrap();
+        fs::rename(home.path().join("a/b/c"), home.path().join("elsewhere/c")).unwrap();
+        std::os::unix::fs::symlink("/etc", home.path().join("a/b/c")).unwrap();
+        let mut found = Vec::new();
+        while !descent.is_over() {
+            found.extend(step(&mut descent));
+        }
+        assert!(matches!(&found[0], Err(text) if text.contains("a/b/c/: ")), "{found:?}");
+        let expected = ["a/b/z", "a/z", "z"].map(|path| Ok(home.path().join(path)));
+        assert_eq!(found[1..], expected);
     }
 }

@@ -91,3 +91,13 @@ fn see_own_table(place: &Place, dir: &File) {
         }
     }
 }
+
+#[test]
+fn files_that_are_opened_are_counted() {
+    // Other tests of this process open and close files meanwhile: five hundred more stand out.
+    let before = process::open_files().expect("every Linux has /proc");
+    let files: Vec<File> = (0..500).map(|_| File::open("/dev/null").expect("opens")).collect();
+    let after = process::open_files().expect("every Linux has /proc");
+    assert!(after >= before + 400, "{before} and {after}");
+    assert!(process::open_file_limit() >= files.len() as u64);
+}
