@@ -5,5 +5,6 @@ mod check;
 mod cp;
 mod extremes;
 mod faults;
+mod filesystems;
 mod sum;
 mod traps;

@@ -346,6 +346,9 @@ fn data_ranges(file: &File, len: u64) -> io::Result<Vec<(u64, u64)>> {
     Ok(ranges)
 }
 
+/// What XFS shows its own form of access control lists as, beside the form that all file systems show.
+const LISTS_OF_XFS: [&[u8]; 2] = [b"trusted.SGI_ACL_FILE", b"trusted.SGI_ACL_DEFAULT"];
+
 /// Extended attributes by name, none where the file system has none.
 fn xattrs_of(path: &Path) -> Result<BTreeMap<OsString, Vec<u8>>, Errno> {
     let mut list = vec![0; 64 * 1024];
@@ -354,7 +357,8 @@ fn xattrs_of(path: &Path) -> Result<BTreeMap<OsString, Vec<u8>>, Errno> {
         Err(Errno::NOTSUP | Errno::NOSYS) => 0,
         Err(error) => return Err(error),
     };
-    let names = list[..used].split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    let names =
+        list[..used].split(|&byte| byte == 0).filter(|name| !name.is_empty() && !LISTS_OF_XFS.contains(name));
     names
         .map(|name| {
             let mut value = vec![0; 64 * 1024];

@@ -20,6 +20,15 @@ fn kind_copies_by_itself(kind: u32, same_device: bool) -> bool {
     COPY_ON_SERVER.contains(&kind) || (kind == FUSE && same_device)
 }
 
+/// `f_type` of XFS, from statfs(2).
+const XFS: u32 = 0x5846_5342;
+
+/// Whether a file's file system takes room ahead of a writer that extends it, as XFS does: where the writer then goes on
+/// further on, that room stays in what should be a hole.
+pub fn takes_room_ahead(fd: impl AsFd) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == XFS)
+}
+
 /// Whether a file lies on a FUSE file system. Those may answer a read with fewer bytes than asked for, and io_uring was
 /// seen (Linux 6.18) to carry such a read on without moving its offset: it reported all bytes and had repeated the first.
 pub fn is_fuse(fd: impl AsFd) -> bool {

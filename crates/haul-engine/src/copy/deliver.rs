@@ -4,7 +4,7 @@ use super::error::CopyError;
 use super::file::{FileMove, SinkState};
 use super::job::Job;
 use super::settings::{Reflink, SparseRule, Verify};
-use haul_model::{ByteOffset, ByteRange};
+use haul_model::{ByteLen, ByteOffset, ByteRange};
 use haul_plan::{Plan, Route};
 use haul_sys::buffer::BUFFER_ALIGN;
 use haul_sys::direct::Alignment;
@@ -28,6 +28,9 @@ pub(crate) struct Delivery {
     pub(crate) done_by_clone: bool,
     /// The kernel copies between the two files better than blocks through memory do.
     pub(crate) kernel_copies: bool,
+    /// What is left out is given back at once: the sink's file system takes room ahead of a writer, which would stay
+    /// where the next bytes come further on.
+    gives_back: bool,
     /// The sink's pages are dropped behind the writer.
     drop_behind: bool,
     /// The sink once more, open for reading, where the copy is to be compared.
@@ -73,6 +76,7 @@ impl Delivery {
             direct_write,
             direct_read,
             done_by_clone: false,
+            gives_back: holes != Holes::Dense && filesystem::takes_room_ahead(&file.sink),
             drop_behind: moving.fadvise_write,
             reader,
         })
@@ -115,6 +119,14 @@ impl Delivery {
         written.map_err(|source| CopyError::WriteFailed { path: file.sink_path(), at, source })
     }
 
+    /// A range of the sink is not written: it is a hole in the source, or zeros.
+    pub(crate) fn leave_out(&self, file: &FileMove, range: ByteRange) {
+        if self.gives_back && !range.is_empty() {
+            // No byte depends on it: where it can't be done, the copy takes more room.
+            let _ = sparse::punch_hole(&file.sink, range);
+        }
+    }
+
     fn write(&self, file: &FileMove, at: u64, block: &[u8]) -> io::Result<()> {
         match self.direct_write {
             Some(alignment) => direct::write_all_at(&file.sink, at, block, alignment),
@@ -125,22 +137,25 @@ impl Delivery {
     /// Writes the runs of a block that hold something. Only files without old content come here: what is not
     /// written reads as zeros.
     fn put_around_zeros(&self, file: &FileMove, at: u64, block: &[u8]) -> io::Result<()> {
-        let mut from = None;
+        let put = |run: std::ops::Range<usize>, is_zero| {
+            let place = at + run.start as u64;
+            if is_zero {
+                self.leave_out(file, ByteRange::from_len(ByteOffset(place), ByteLen(run.len() as u64)));
+                return Ok(());
+            }
+            self.write(file, place, &block[run])
+        };
+        let (mut first, mut was_zero) = (0, false);
         for (index, page) in block.chunks(HOLE_BYTES_MIN).enumerate() {
-            let start = index * HOLE_BYTES_MIN;
-            match (from, sparse::is_zero(page)) {
-                (None, false) => from = Some(start),
-                (Some(first), true) => {
-                    self.write(file, at + first as u64, &block[first..start])?;
-                    from = None;
+            let (start, is_zero) = (index * HOLE_BYTES_MIN, sparse::is_zero(page));
+            if is_zero != was_zero {
+                if start > first {
+                    put(first..start, was_zero)?;
                 }
-                _ => {}
+                (first, was_zero) = (start, is_zero);
             }
         }
-        match from {
-            Some(first) => self.write(file, at + first as u64, &block[first..]),
-            None => Ok(()),
-        }
+        put(first..block.len(), was_zero)
     }
 
     /// A stretch of the sink is written: with `--fadvise-write` it goes to the device and out of the cache.

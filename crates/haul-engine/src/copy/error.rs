@@ -1,7 +1,8 @@
 //! What can go wrong with one entry, in the words of cp.
 
-use super::quote::{quote, quote_if_needed};
+use super::quote::{quote, quote_if_needed, quote_word};
 use haul_model::{ByteOffset, ByteRange};
+use haul_sys::metadata::AclError;
 use std::ffi::OsString;
 use std::io;
 use thiserror::Error;
@@ -101,6 +102,33 @@ pub enum CopyError {
         /// Why.
         source: io::Error,
     },
+    /// A mode or an access control list could not be set: as [`CopyError::Failed`], in the quotation marks of the user's
+    /// language, as cp has it.
+    #[error("{doing} {}: {}", quote_word(path), cause(source))]
+    PermissionsFailed {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: OsString,
+        /// Why.
+        source: io::Error,
+    },
+    /// The source's access control list could not be read.
+    #[error("{}: {}", quote_word(path), cause(source))]
+    ListUnread {
+        /// The source.
+        path: OsString,
+        /// Why.
+        source: io::Error,
+    },
+    /// A symbolic link could not be given its owner.
+    #[error("failed to preserve ownership for {}: {}", quote_if_needed(path), cause(source))]
+    LinkOwnerFailed {
+        /// The link.
+        path: OsString,
+        /// Why.
+        source: io::Error,
+    },
     /// The source could not be opened.
     #[error("cannot open {} for reading: {}", quote(path), cause(source))]
     OpenSource {
@@ -155,6 +183,28 @@ pub enum CopyError {
     /// What stands in the way, or makes the copy pointless.
     #[error("{0}")]
     Refused(#[from] Refusal),
+}
+
+impl CopyError {
+    /// The sink could not be given its owner.
+    pub(crate) fn owner_failed(path: OsString, source: io::Error) -> CopyError {
+        CopyError::Failed { doing: "failed to preserve ownership for", path, source }
+    }
+
+    /// Permissions could not be copied: tells of the side that failed.
+    pub(crate) fn permissions_failed(
+        error: AclError,
+        source_path: impl Fn() -> OsString,
+        sink_path: impl Fn() -> OsString,
+    ) -> CopyError {
+        match error {
+            AclError::Read(source) => CopyError::ListUnread { path: source_path(), source },
+            AclError::Write(source) | AclError::Mode(source) => {
+                let (doing, path) = ("preserving permissions for", sink_path());
+                CopyError::PermissionsFailed { doing, path, source }
+            }
+        }
+    }
 }
 
 /// Why an entry is not copied although every system call would do.

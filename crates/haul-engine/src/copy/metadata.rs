@@ -12,8 +12,8 @@ use super::job::Job;
 use super::operands;
 use super::settings::CopyRules;
 use super::settle;
-use haul_sys::metadata::{self as sys, AclError, Place, Times, XattrSide};
-use haul_sys::{FileKind, Stat, Timespec, process};
+use haul_sys::metadata::{self as sys, AclError, Place, Times, XattrFailure, XattrSide};
+use haul_sys::{FileKind, Stat, Timespec, process, stat};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
@@ -62,11 +62,12 @@ pub(crate) fn settle_file(job: &Job<'_>, file: &FileMove) -> Result<(), CopyErro
     let keeper = Keeper {
         job,
         source: (Place::file(&file.source), &file.source_stat),
+        source_path: &|| file.source_path(),
         sink: (Place::file(&file.sink), &|| file.sink_path()),
         before: settle.before.as_ref(),
         kind: FileKind::Regular,
     };
-    let mode = if rules.skip_chmod || settle.differing == 0 {
+    let mode = if rules.skip_chmod || settle.differing & !process::umask() == 0 {
         None
     } else {
         Some(file.source_stat.mode & 0o777 & !process::umask())
@@ -130,7 +131,7 @@ fn keep_open_directory(
         _ => Place::File(opened.sink()),
     };
     let places = (Place::File(opened.source()), sink);
-    keep_directory(job, places, &|| opened.sink_path(), facts)
+    keep_directory(job, places, (&|| opened.source_path(), &|| opened.sink_path()), facts)
 }
 
 /// As [`settle_directory`], for one that could not be opened or was not to be.
@@ -147,7 +148,9 @@ pub(crate) fn settle_unread(job: &Job<'_>, parent: &Opened, source_name: &OsStr,
     };
     let sink = sink.as_ref().filter(|_| !facts.set_by_name).map(|sink| Place::File(sink.as_fd()));
     let places = (Place::Name(parent.source(), &from), sink.unwrap_or(Place::Name(parent.sink(), &to)));
-    if let Err(error) = keep_directory(job, places, &|| parent.sink_path_of(&facts.sink_name), facts) {
+    let paths: (PathOf<'_>, PathOf<'_>) =
+        (&|| parent.source_path_of(source_name), &|| parent.sink_path_of(&facts.sink_name));
+    if let Err(error) = keep_directory(job, places, paths, facts) {
         job.fail(&error);
     }
 }
@@ -167,12 +170,13 @@ pub(crate) fn settle_name(
     let keeper = Keeper {
         job,
         source: (Place::Name(entry.parent.source(), &from), source),
+        source_path: &|| entry.source_path(),
         sink: (Place::Name(entry.parent.sink(), &to), &|| entry.sink_path()),
         before,
         kind: if sink_is_link { FileKind::Symlink } else { source.kind },
     };
     let withheld = if job.settings.rules.preserve.ownership { source.mode & 0o077 } else { 0 };
-    let mode = (withheld != 0).then(|| source.mode & 0o777 & !process::umask());
+    let mode = (withheld & !process::umask() != 0).then(|| source.mode & 0o777 & !process::umask());
     if let Err(error) = keeper.keep(mode) {
         job.fail(&error);
     }
@@ -180,24 +184,29 @@ pub(crate) fn settle_name(
 
 /// Tells of an owner that could not be kept, unless this user may not give files away: then nobody expects it.
 pub(crate) fn owner_failed(job: &Job<'_>, path: OsString, source: io::Error) -> bool {
-    let expected = matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput);
-    if expected && process::effective_user() != 0 {
-        return false;
+    let missed = owner_is_missed(&source);
+    if missed {
+        job.fail(&CopyError::owner_failed(path, source));
     }
-    job.fail(&CopyError::Failed { doing: "failed to preserve ownership for", path, source });
-    true
+    missed
+}
+
+fn owner_is_missed(error: &io::Error) -> bool {
+    let expected = matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput);
+    !expected || process::effective_user() == 0
 }
 
 fn keep_directory(
     job: &Job<'_>,
     places: (Place<'_>, Place<'_>),
-    path: PathOf<'_>,
+    paths: (PathOf<'_>, PathOf<'_>),
     facts: &DirectoryFacts,
 ) -> Result<(), CopyError> {
     let keeper = Keeper {
         job,
         source: (places.0, &facts.source),
-        sink: (places.1, path),
+        source_path: paths.0,
+        sink: (places.1, paths.1),
         before: Some(&facts.sink).filter(|_| !facts.is_new),
         kind: FileKind::Directory,
     };
@@ -234,6 +243,7 @@ type PathOf<'a> = &'a dyn Fn() -> OsString;
 struct Keeper<'a, 'j> {
     job: &'a Job<'j>,
     source: (Place<'a>, &'a Stat),
+    source_path: PathOf<'a>,
     sink: (Place<'a>, PathOf<'a>),
     /// What stood at the sink and was written into; `None` for a new one.
     before: Option<&'a Stat>,
@@ -249,7 +259,9 @@ impl Keeper<'_, '_> {
         if keep.ownership && self.owner_differs() {
             match self.set_owner() {
                 Ok(kept) => has_owner = kept,
-                Err(Told) => return Ok(()),
+                // As with cp: links are left as they are, and of all else the times are kept.
+                Err(Told) if self.kind == FileKind::Symlink => return Ok(()),
+                Err(Told) => return self.keep_times(),
             }
         }
         if keep.xattr {
@@ -258,13 +270,17 @@ impl Keeper<'_, '_> {
         if self.kind != FileKind::Symlink {
             self.set_permissions(has_owner, mode);
         }
-        if keep.timestamps {
-            set_times(self.sink.0, self.source.1).map_err(|source| {
-                let path = (self.sink.1)();
-                CopyError::Failed { doing: "preserving times for", path, source }
-            })?;
+        self.keep_times()
+    }
+
+    fn keep_times(&self) -> Result<(), CopyError> {
+        if !self.job.settings.rules.preserve.timestamps {
+            return Ok(());
         }
-        Ok(())
+        set_times(self.sink.0, self.source.1).map_err(|source| {
+            let path = (self.sink.1)();
+            CopyError::Failed { doing: "preserving times for", path, source }
+        })
     }
 
     /// A new sink may have got its owner from its directory: it is set without asking.
@@ -284,13 +300,29 @@ impl Keeper<'_, '_> {
         }
         let error = match set_owner(self.sink.0, Some(source.uid), Some(source.gid)) {
             Ok(()) => return Ok(true),
+            // File systems without owners refuse even the one they show; as with cp, that concerns no regular file.
+            Err(_) if self.has_owner_already() => return Ok(true),
             Err(error) => error,
         };
         if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) {
             // The group alone may be this user's to give.
             let _ = set_owner(self.sink.0, None, Some(source.gid));
         }
-        if owner_failed(self.job, (self.sink.1)(), error) { Err(Told) } else { Ok(false) }
+        if !owner_is_missed(&error) {
+            return Ok(false);
+        }
+        let path = (self.sink.1)();
+        self.job.fail(&match self.kind {
+            FileKind::Symlink => CopyError::LinkOwnerFailed { path, source: error },
+            _ => CopyError::owner_failed(path, error),
+        });
+        Err(Told)
+    }
+
+    fn has_owner_already(&self) -> bool {
+        let Place::File(sink) = self.sink.0 else { return false };
+        let has = |found: Stat| (found.uid, found.gid) == (self.source.1.uid, self.source.1.gid);
+        self.kind == FileKind::Regular && stat::stat_fd(sink).is_ok_and(has)
     }
 
     /// The new owner must not find permissions that were meant for the old one's file.
@@ -319,23 +351,20 @@ impl Keeper<'_, '_> {
             }
             return;
         }
-        let (mode, doing) = if keep.explicit_no_mode && self.before.is_none() {
+        if keep.explicit_no_mode && self.before.is_none() {
             let all = if matches!(self.kind, FileKind::Directory | FileKind::Socket) { 0o777 } else { 0o666 };
-            (Some(all & !process::umask()), "setting permissions for")
-        } else {
-            (mode, "preserving permissions for")
-        };
-        if let Some(Err(source)) = mode.map(|mode| set_mode(self.sink.0, mode)) {
-            self.job.fail(&CopyError::Failed { doing, path: (self.sink.1)(), source });
+            if let Err(source) = set_mode(self.sink.0, all & !process::umask()) {
+                let (doing, path) = ("setting permissions for", (self.sink.1)());
+                self.job.fail(&CopyError::PermissionsFailed { doing, path, source });
+            }
+        } else if let Some(Err(source)) = mode.map(|mode| set_mode(self.sink.0, mode)) {
+            let (doing, path) = ("preserving permissions for", (self.sink.1)());
+            self.job.fail(&CopyError::Failed { doing, path, source });
         }
     }
 
     fn tell_acl(&self, error: AclError) {
-        let path = (self.sink.1)();
-        let source = match error {
-            AclError::Read(source) | AclError::Write(source) | AclError::Mode(source) => source,
-        };
-        self.job.fail(&CopyError::Failed { doing: "preserving permissions for", path, source });
+        self.job.fail(&CopyError::permissions_failed(error, self.source_path, self.sink.1));
     }
 
     /// Only `--preserve=xattr` makes a failure of one; `-a` does what it can in silence.
@@ -350,7 +379,7 @@ impl Keeper<'_, '_> {
         let failures = match sys::copy_xattrs(self.source.0, self.sink.0, is_copied) {
             Ok(failures) => failures,
             Err(source) => {
-                let path = (self.sink.1)();
+                let path = (self.source_path)();
                 self.tell(
                     &CopyError::Failed { doing: "listing attributes of", path, source },
                     keep.require_xattr,
@@ -358,21 +387,20 @@ impl Keeper<'_, '_> {
                 return;
             }
         };
-        for failure in failures {
-            let unsupported = matches!(failure.source.kind(), io::ErrorKind::Unsupported);
-            if unsupported && !tells_all {
-                continue;
-            }
-            let (path, source) = ((self.sink.1)(), failure.source);
-            let name = OsStr::from_bytes(failure.name.as_bytes()).to_owned();
-            let error = match failure.side {
-                XattrSide::Destination if unsupported => {
-                    CopyError::Failed { doing: "setting attributes for", path, source }
-                }
-                XattrSide::Destination => CopyError::XattrFailed { name, path, source },
-                XattrSide::Source => CopyError::XattrUnread { name, path, source },
+        let (unsupported, others): (Vec<XattrFailure>, Vec<XattrFailure>) =
+            failures.into_iter().partition(|failure| failure.source.kind() == io::ErrorKind::Unsupported);
+        for XattrFailure { name, side, source } in others {
+            let name = OsStr::from_bytes(name.as_bytes()).to_owned();
+            let error = match side {
+                XattrSide::Destination => CopyError::XattrFailed { name, path: (self.sink.1)(), source },
+                XattrSide::Source => CopyError::XattrUnread { name, path: (self.source_path)(), source },
             };
             self.tell(&error, keep.require_xattr);
+        }
+        // A file system without attributes is told once a file, however many the file has.
+        if let Some(first) = unsupported.into_iter().next().filter(|_| tells_all) {
+            let (doing, path) = ("setting attributes for", (self.sink.1)());
+            self.tell(&CopyError::Failed { doing, path, source: first.source }, keep.require_xattr);
         }
     }
 

@@ -361,10 +361,12 @@ impl Run<'_> {
         watch: &mut impl Watch,
     ) -> Result<u64, CopyError> {
         let first = self.plan.source().start.0;
-        let mut left = range.len();
+        let (mut left, mut hole) = (range.len(), range.start);
         for data in DataRanges::new(&self.file.source, self.source_range(range)) {
             let data = data.map_err(|source| self.read_failed(range.start.0, source))?;
             let data = ByteRange::between(data.start.0 - first, data.end.0 - first);
+            self.delivery.leave_out(self.file, self.sink_range(ByteRange::between(hole.0, data.start.0)));
+            hole = data.end;
             let moved = if self.delivery.kernel_copies {
                 self.in_kernel(lane, data, watch)?
             } else {
@@ -375,6 +377,7 @@ impl Run<'_> {
             }
             left -= data.len();
         }
+        self.delivery.leave_out(self.file, self.sink_range(ByteRange::between(hole.0, range.end.0)));
         Tally::add(&self.job.tally.bytes_done, left);
         Ok(range.len())
     }

@@ -67,7 +67,7 @@ pub(super) fn attr(ino: u64, meta: &Metadata) -> FileAttr {
         atime: time(meta.atime(), meta.atime_nsec()),
         mtime: time(meta.mtime(), meta.mtime_nsec()),
         ctime: time(meta.ctime(), meta.ctime_nsec()),
-        crtime: UNIX_EPOCH,
+        crtime: meta.created().unwrap_or(UNIX_EPOCH),
         kind: kind(meta.file_type()),
         perm: u16::try_from(meta.mode() & 0o7777).unwrap_or(0),
         nlink: narrow(meta.nlink()),
@@ -77,6 +77,13 @@ pub(super) fn attr(ino: u64, meta: &Metadata) -> FileAttr {
         blksize: narrow(meta.blksize()),
         flags: 0,
     }
+}
+
+/// Tells a file from one that had its inode number before it and is gone: the kernel would take the new one for the old,
+/// a directory that was removed. The time of birth, which differs.
+pub(super) fn generation(attr: &FileAttr) -> u64 {
+    let born = attr.crtime.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(born.as_nanos()).unwrap_or(0)
 }
 
 /// The kind of an entry in the kernel's words.

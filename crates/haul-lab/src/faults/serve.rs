@@ -1,7 +1,7 @@
 //! The kernel's requests, answered one at a time. Files are opened past the page cache, so that each read and
 //! write of a program is one that the rules see.
 
-use super::nodes::errno_of;
+use super::nodes::{errno_of, generation};
 use super::pass::{Change, Open, Pass};
 use super::rules::Op;
 use fuser::consts::FOPEN_DIRECT_IO;
@@ -43,7 +43,7 @@ fn answer(result: Result<(), Errno>, reply: ReplyEmpty) {
 
 fn answer_entry(result: Result<FileAttr, Errno>, reply: ReplyEntry) {
     let attr = ok_or_answer!(result, reply);
-    reply.entry(&KEEP, &attr, 0);
+    reply.entry(&KEEP, &attr, generation(&attr));
 }
 
 /// The kernel asks for the length first, with a size of 0.
@@ -208,7 +208,7 @@ impl Filesystem for Pass {
             Ok((handle, self.look_up(&path)?))
         });
         let (handle, attr) = ok_or_answer!(made, reply);
-        reply.created(&KEEP, &attr, 0, handle, FOPEN_DIRECT_IO);
+        reply.created(&KEEP, &attr, generation(&attr), handle, FOPEN_DIRECT_IO);
     }
 
     fn read(

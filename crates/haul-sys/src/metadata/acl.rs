@@ -40,20 +40,23 @@ impl AclError {
 /// (with setuid, setgid and sticky) in any case; for directories the default list, too. Lists that `dst`
 /// has (inherited, perhaps) and `src` lacks are removed. File systems without lists count as files without
 /// one; only where the source has a list that the destination cannot hold is that an error, and the mode
-/// is set even then.
+/// is set even then. Where the source's list can't be read, nothing is set.
 ///
 /// # Errors
 /// The first failure; what could still be done was done.
 pub fn copy_acl(src: Place<'_>, dst: Place<'_>, kind: FileKind, mode: u32) -> Result<(), AclError> {
-    let access = copy_list(src, dst, ACL_ACCESS);
+    let access = match copy_list(src, dst, ACL_ACCESS) {
+        // The mode of a file with a list grants its group more than the list may: without the list it says nothing.
+        Err(AclError::Read(error)) => return Err(AclError::Read(error)),
+        other => other,
+    };
     // After the list: chmod on a file with a list sets the list's mask, which the mode's group bits are.
     let chmod = match dst {
         Place::File(fd) => super::set_mode_fd(fd, mode),
         Place::Name(dir, name) => super::set_mode_at(dir, name, mode),
     };
     let default = if kind == FileKind::Directory { copy_list(src, dst, ACL_DEFAULT) } else { Ok(()) };
-    chmod.map_err(AclError::Mode)?;
-    access.and(default)
+    access.and(chmod.map_err(AclError::Mode)).and(default)
 }
 
 fn copy_list(src: Place<'_>, dst: Place<'_>, name: &CStr) -> Result<(), AclError> {

@@ -160,11 +160,8 @@ fn protect(job: &Job<'_>, operand: &Opened, parent: &MadeParent) -> Result<(), C
         let _ = metadata::set_owner(sink, None, Some(parent.stat.gid));
     }
     if keep.mode {
-        sys::copy_acl(source, sink, FileKind::Directory, parent.stat.mode).map_err(|error| match error {
-            sys::AclError::Read(error) | sys::AclError::Write(error) | sys::AclError::Mode(error) => {
-                failed("preserving permissions for", path(), error)
-            }
-        })?;
+        sys::copy_acl(source, sink, FileKind::Directory, parent.stat.mode)
+            .map_err(|error| CopyError::permissions_failed(error, || parent.source.clone(), path))?;
     } else if let Some(mode) = parent.restore {
         metadata::set_mode(sink, mode)
             .map_err(|error| failed("failed to preserve permissions for", path(), error))?;

@@ -1,0 +1,166 @@
+//! Both makers' `cp` on one file system, and what each made of it.
+
+use crate::faults::bed::HAUL;
+use haul_lab::mounts::{FsKind, shared_room};
+use haul_lab::snapshot::{Facets, Kind, Snapshot};
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// Seconds since 1970: sources lie before it, and what has a later time got it when it was copied, by either maker at a
+/// time of its own.
+const LATELY: i64 = 1_600_000_000;
+
+/// Whose `cp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Maker {
+    Gnu,
+    Ours,
+}
+
+/// What a command came to. Lines of messages are in the order of the alphabet: workers finish in any order.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) status: Option<i32>,
+    pub(super) out: String,
+    pub(super) err: String,
+}
+
+/// Runs a `cp` in a folder.
+pub(super) fn cp<S: AsRef<OsStr>>(maker: Maker, folder: &Path, args: impl IntoIterator<Item = S>) -> Run {
+    let program = if maker == Maker::Gnu { "/usr/bin/cp" } else { HAUL };
+    let mut command = Command::new(program);
+    command.arg0("cp").args(args).current_dir(folder).env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
+    for name in ["VERSION_CONTROL", "SIMPLE_BACKUP_SUFFIX", "POSIXLY_CORRECT", "LANGUAGE"] {
+        command.env_remove(name);
+    }
+    let output = command.output().unwrap();
+    let sorted = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        let mut lines: Vec<&str> = text.lines().map(without_file_of_attribute).collect();
+        lines.sort_unstable();
+        lines.join("\n")
+    };
+    Run { status: output.status.code(), out: sorted(&output.stdout), err: sorted(&output.stderr) }
+}
+
+/// A message about one attribute without the name of the file: GNU 9.1 says the attribute's name again in its place,
+/// and here the file is named.
+fn without_file_of_attribute(line: &str) -> &str {
+    let is_about_one = line.starts_with("cp: setting attribute '") && line.contains("' for '");
+    if is_about_one { line.split_once("' for '").map_or(line, |(before, _)| before) } else { line }
+}
+
+/// What both made of the same command line.
+pub(super) struct Twins {
+    pub(super) folders: [PathBuf; 2],
+    pub(super) runs: [Run; 2],
+}
+
+impl Twins {
+    /// Runs a command line in the folders `NAME-gnu` and `NAME-ours`, which are made in `room`.
+    pub(super) fn run<S: AsRef<OsStr>>(room: &Path, name: &str, args: &[S]) -> Twins {
+        Twins::prepared(room, name, |_| {}, args)
+    }
+
+    /// As [`Twins::run`], in folders that are prepared.
+    pub(super) fn prepared<S: AsRef<OsStr>>(
+        room: &Path,
+        name: &str,
+        prepare: impl Fn(&Path),
+        args: &[S],
+    ) -> Twins {
+        let folders = ["gnu", "ours"].map(|maker| room.join(format!("{name}-{maker}")));
+        let mut runs = [Maker::Gnu, Maker::Ours].into_iter().zip(&folders).map(|(maker, folder)| {
+            fs::create_dir(folder).unwrap();
+            prepare(folder);
+            cp(maker, folder, args)
+        });
+        let runs = [runs.next(), runs.next()].map(|run| run.expect("one run each"));
+        Twins { folders, runs }
+    }
+
+    /// What `path` is in both folders; `None` where nothing stands there.
+    pub(super) fn look(&self, path: &str) -> [Option<Snapshot>; 2] {
+        self.folders.each_ref().map(|folder| {
+            let path = folder.join(path);
+            fs::symlink_metadata(&path).is_ok().then(|| Snapshot::take(&path).unwrap())
+        })
+    }
+
+    /// Where the two differ in status, output, messages or in what stands at `path`; empty where they do not.
+    pub(super) fn differences(&self, path: &str, facets: Facets) -> String {
+        let mut text = String::new();
+        let [gnu, ours] = &self.runs;
+        if gnu.status != ours.status {
+            let _ = writeln!(text, "  status {:?} against {:?}", gnu.status, ours.status);
+        }
+        for (what, gnu, ours) in [("out", &gnu.out, &ours.out), ("err", &gnu.err, &ours.err)] {
+            for (maker, one, other) in [("gnu", gnu, ours), ("ours", ours, gnu)] {
+                for line in one.lines().filter(|line| !other.lines().any(|o| o == *line)) {
+                    let _ = writeln!(text, "  only {maker}, {what}: {line}");
+                }
+            }
+            if gnu.lines().count() != ours.lines().count() {
+                let _ = writeln!(
+                    text,
+                    "  {what}: {} lines against {}",
+                    gnu.lines().count(),
+                    ours.lines().count()
+                );
+            }
+        }
+        match self.look(path) {
+            [Some(gnu), Some(ours)] => {
+                let is_lately =
+                    |tree: &Snapshot, path: &Path| tree.get(path).is_some_and(|e| e.mtime.0 > LATELY);
+                for difference in gnu.diff(&ours, facets, 99) {
+                    let path = &difference.path;
+                    if difference.what.starts_with("mtime") && is_lately(&gnu, path) && is_lately(&ours, path)
+                    {
+                        continue;
+                    }
+                    let _ = writeln!(text, "  gnu against ours: {difference}");
+                }
+            }
+            [None, None] => {}
+            [gnu, _] => {
+                let _ =
+                    writeln!(text, "  only {} made something", if gnu.is_some() { "gnu" } else { "ours" });
+            }
+        }
+        text
+    }
+
+    /// Removes what both made.
+    pub(super) fn remove(self) {
+        for folder in self.folders {
+            fs::remove_dir_all(folder).unwrap();
+        }
+    }
+}
+
+/// Bytes allocated for each regular file of a tree, by its path.
+pub(super) fn allocated(tree: &Snapshot) -> Vec<(PathBuf, u64)> {
+    let files = tree.entries().filter_map(|(path, entry)| match entry.kind {
+        Kind::File { allocated, .. } => Some((path.to_owned(), allocated)),
+        _ => None,
+    });
+    files.collect()
+}
+
+/// A folder on each kind of file system that can be had here.
+pub(super) fn rooms() -> Vec<(FsKind, TempDir)> {
+    FsKind::ALL.into_iter().filter_map(|kind| Some((kind, shared_room(kind)?))).collect()
+}
+
+/// Fails once, with all that differed.
+#[track_caller]
+pub(super) fn assert_alike(wrong: &[(String, String)]) {
+    let told: Vec<String> = wrong.iter().map(|(name, what)| format!("{name}:\n{what}")).collect();
+    assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), told.join("\n"));
+}

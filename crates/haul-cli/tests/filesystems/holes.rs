@@ -1,0 +1,145 @@
+//! Holes on every kind of file system: what is read, what is written, how much room it takes; and that a digest is always
+//! that of the dense bytes.
+
+use super::bed::{Maker, Twins, assert_alike, cp, rooms};
+use haul_lab::mounts::{FsKind, shared_room};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::random::Random;
+use haul_lab::snapshot::{Facets, Kind, Snapshot};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::Command;
+
+/// How much more room than GNU's copy ours may take, or less where holes are filled: file systems give room in steps
+/// of their own.
+const SLACK: u64 = 128 << 10;
+
+/// Files by name; each as long as is needed for more than one object of 4 MiB where it says so.
+fn sources(dir: &Path) {
+    fs::create_dir(dir).unwrap();
+    let mut bytes = vec![0; 3 << 20];
+    Random::from_seed(5).fill(&mut bytes);
+    let file = |name: &str| File::create(dir.join(name)).unwrap();
+    let write = |name: &str, len: u64, places: &[(u64, usize)]| {
+        let file = file(name);
+        for &(at, count) in places {
+            file.write_all_at(&bytes[..count], at).unwrap();
+        }
+        file.set_len(len).unwrap();
+    };
+    write("all hole", 6 << 20, &[]);
+    write("hole at both ends", 13 << 20, &[(4 << 20, 1 << 20), (8 << 20, 70_000)]);
+    write("hole within", 3 << 20, &[(0, 65_536), (2 << 20, 1 << 20)]);
+    write("hole at the end", (1 << 20) + 7, &[(0, 70_001)]);
+    write("odd borders", 900_001, &[(1, 100), (200_000, 100_003), (899_999, 2)]);
+    // The same bytes, every one of them written.
+    for name in ["all hole", "hole at both ends", "hole within"] {
+        let dense = fs::read(dir.join(name)).unwrap();
+        fs::write(dir.join(format!("zeros of {name}")), dense).unwrap();
+    }
+    // Room that was taken and not written is a hole to a reader.
+    let taken = file("taken");
+    let flags = rustix::fs::FallocateFlags::empty();
+    match rustix::fs::fallocate(&taken, flags, 0, 5 << 20) {
+        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
+        Err(error) => panic!("{error}"),
+    }
+    taken.write_all_at(&bytes[..100_000], 1 << 20).unwrap();
+    taken.set_len(5 << 20).unwrap();
+    fs::write(dir.join("no hole"), &bytes).unwrap();
+}
+
+fn room_taken(path: &Path) -> u64 {
+    File::open(path).unwrap().sync_all().unwrap();
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn holes_are_kept_made_and_filled_as_with_cp() {
+    let mut wrong = Vec::new();
+    for (from, source_room) in rooms() {
+        let dir = source_room.path().join("src");
+        sources(&dir);
+        let names: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        for to in FsKind::ALL {
+            let Some(sink) = shared_room(to) else { continue };
+            for sparse in ["--sparse=always", "--sparse=auto", "--sparse=never"] {
+                let args = [
+                    "-r".as_ref(),
+                    "--reflink=never".as_ref(),
+                    sparse.as_ref(),
+                    dir.as_os_str(),
+                    "z".as_ref(),
+                ];
+                let twins = Twins::run(sink.path(), "z", &args);
+                let mut text = twins.differences("z", Facets::CONTENT);
+                for name in &names {
+                    let [gnu, ours] =
+                        twins.folders.each_ref().map(|folder| room_taken(&folder.join("z").join(name)));
+                    let fills = sparse == "--sparse=never" && ours + SLACK < gnu;
+                    if ours > gnu + SLACK || fills {
+                        text += &format!("  {} takes {ours} bytes, gnu's {gnu}\n", name.display());
+                    }
+                }
+                if !text.is_empty() {
+                    wrong.push((format!("{sparse} {from:?} to {to:?}"), text));
+                }
+                twins.remove();
+            }
+        }
+    }
+    assert_alike(&wrong);
+}
+
+#[test]
+fn digests_are_those_of_dense_bytes_and_the_copy_has_them_too() {
+    if !met_or_skip(&[Need::Program("md5sum")]) {
+        return;
+    }
+    let md5 = |path: &Path| {
+        let output = Command::new("md5sum").arg(path).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()[..32].to_owned()
+    };
+    for (from, room) in rooms() {
+        let dir = room.path().join("src");
+        sources(&dir);
+        for entry in fs::read_dir(&dir).unwrap() {
+            let source = entry.unwrap().path();
+            let expected = md5(&source);
+            for sparse in ["--sparse=always", "--sparse=auto", "--sparse=never"] {
+                for more in ["--threads=2", "--verify", "--reflink=never", "--direct-read"] {
+                    let args = ["--print-hash", "--hash-type=md5", sparse, more].map(Path::new);
+                    let run =
+                        cp(Maker::Ours, room.path(), args.into_iter().chain([&*source, Path::new("z")]));
+                    let name = format!("{from:?} {} {sparse} {more}", source.display());
+                    assert_eq!((run.status, &*run.err, &run.out[..32]), (Some(0), "", &*expected), "{name}");
+                    assert_eq!(md5(&room.path().join("z")), expected, "{name}");
+                    fs::remove_file(room.path().join("z")).unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// A sparse file that replaces a longer one keeps nothing of it in its holes.
+#[test]
+fn holes_over_old_bytes_read_as_zeros() {
+    for (kind, room) in rooms() {
+        let dir = room.path().join("src");
+        sources(&dir);
+        for name in ["all hole", "hole at both ends", "odd borders"] {
+            for sparse in ["--sparse=always", "--sparse=auto", "--sparse=never"] {
+                fs::write(room.path().join("z"), vec![0xaa; 14 << 20]).unwrap();
+                let source = dir.join(name);
+                let run = cp(Maker::Ours, room.path(), [sparse.as_ref(), source.as_os_str(), "z".as_ref()]);
+                assert_eq!((run.status, &*run.err), (Some(0), ""), "{kind:?}");
+                let [a, b] = [&source, &room.path().join("z")].map(|path| Snapshot::take(path).unwrap());
+                a.assert_same(&b, Facets::CONTENT);
+            }
+        }
+        assert!(
+            matches!(Snapshot::take(&dir).unwrap().get("all hole").unwrap().kind, Kind::File { len, .. } if len == 6 << 20)
+        );
+    }
+}

@@ -1,0 +1,111 @@
+//! `cp -a` from every kind of file system to every kind: tree, metadata, messages and exit status as with GNU's.
+
+use super::bed::{Twins, allocated, assert_alike, rooms};
+use super::everything::{Holds, build};
+use haul_lab::mounts::{FsKind, shared_room};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::snapshot::{Facets, Snapshot};
+
+/// How many more bytes than GNU's copy ours may take on disk: file systems round up in their own ways when two workers
+/// write one file.
+const SLACK: u64 = 128 << 10;
+
+/// Copies the tree of everything from each kind of file system to this one.
+fn arrives_on(kind: FsKind) {
+    if !met_or_skip(&[Need::Root]) {
+        return;
+    }
+    let Some(sink) = shared_room(kind) else { return };
+    let mut wrong = Vec::new();
+    for (from, room) in rooms() {
+        let source = room.path().join("tree");
+        build(&source, Holds { lists: from != FsKind::Fuse, attributes: true });
+        let original = Snapshot::take(&source).unwrap();
+        let name = format!("{from:?} to {kind:?}");
+        let twins = Twins::run(sink.path(), "z", &["-a".as_ref(), source.as_os_str(), "z".as_ref()]);
+        // Room that XFS takes ahead of a writer looks like data for a while, and makes a source look less sparse: there
+        // the room that the copies take is compared, and not where it lies.
+        let facets = if [kind, from].contains(&FsKind::Xfs) { Facets::ARCHIVE } else { Facets::ALL };
+        let mut text = twins.differences("z", facets);
+        let [Some(gnu), Some(ours)] = twins.look("z") else { panic!("{name}: nothing was made\n{text}") };
+        for ((path, gnu), (_, ours)) in allocated(&gnu).into_iter().zip(allocated(&ours)) {
+            if ours > gnu + SLACK {
+                text += &format!("  {} takes {ours} bytes, gnu's {gnu}\n", path.display());
+            }
+        }
+        // A FUSE file system keeps no lists: both said so, and the rest arrived.
+        if kind != FsKind::Fuse {
+            for difference in original.diff(&ours, Facets::ARCHIVE, 9) {
+                text += &format!("  source against ours: {difference}\n");
+            }
+            if twins.runs[1].status != Some(0) {
+                text += &format!("  {:?}\n", twins.runs[1]);
+            }
+        }
+        if !text.is_empty() {
+            wrong.push((name, text));
+        }
+        twins.remove();
+    }
+    assert_alike(&wrong);
+}
+
+#[test]
+fn everything_arrives_on_ext4() {
+    arrives_on(FsKind::Ext4);
+}
+
+#[test]
+fn everything_arrives_on_xfs() {
+    arrives_on(FsKind::Xfs);
+}
+
+#[test]
+fn everything_arrives_on_btrfs() {
+    arrives_on(FsKind::Btrfs);
+}
+
+#[test]
+fn everything_arrives_on_btrfs_that_compresses() {
+    arrives_on(FsKind::BtrfsZstd);
+}
+
+#[test]
+fn everything_arrives_on_tmpfs() {
+    arrives_on(FsKind::Tmpfs);
+}
+
+#[test]
+fn everything_arrives_on_overlayfs() {
+    arrives_on(FsKind::Overlay);
+}
+
+#[test]
+fn everything_that_fuse_can_keep_arrives_on_fuse() {
+    arrives_on(FsKind::Fuse);
+}
+
+/// A second copy meets the first one: nothing is newer, nothing changes.
+#[test]
+fn a_second_copy_with_update_changes_nothing_anywhere() {
+    if !met_or_skip(&[Need::Root]) {
+        return;
+    }
+    for (kind, room) in rooms() {
+        let source = room.path().join("tree");
+        build(&source, Holds { lists: kind != FsKind::Fuse, attributes: true });
+        let twins = Twins::run(room.path(), "z", &["-a".as_ref(), source.as_os_str(), "z".as_ref()]);
+        let before = twins.look("z").map(Option::unwrap);
+        for (maker, folder) in
+            [super::bed::Maker::Gnu, super::bed::Maker::Ours].into_iter().zip(&twins.folders)
+        {
+            let args = ["-auT".as_ref(), source.as_os_str(), "z".as_ref()];
+            let again = super::bed::cp(maker, folder, args);
+            assert_eq!((again.status, &*again.err), (Some(0), ""), "{kind:?} {maker:?}");
+        }
+        for (before, after) in before.iter().zip(twins.look("z").map(Option::unwrap)) {
+            before.assert_same(&after, Facets::ALL);
+        }
+        twins.remove();
+    }
+}

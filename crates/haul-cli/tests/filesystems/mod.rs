@@ -1,0 +1,9 @@
+//! Every kind of file system as a source and as a sink, held against the `cp` of GNU coreutils.
+
+mod bed;
+mod everything;
+mod holes;
+mod matrix;
+mod network;
+mod reflinks;
+mod refused;

@@ -1,0 +1,156 @@
+//! `--reflink` within and across file systems: who shares extents, who is told, what is left behind.
+
+use super::bed::{Twins, assert_alike, rooms};
+use haul_lab::mounts::{FsKind, shared_room};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::random::Random;
+use haul_lab::snapshot::Facets;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Large enough that no file system keeps it inside the inode.
+const LEN: usize = 300_000;
+
+fn noise(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Random::from_seed(len as u64).fill(&mut bytes);
+    bytes
+}
+
+fn sources(dir: &Path) {
+    fs::create_dir(dir).unwrap();
+    fs::write(dir.join("data"), noise(LEN)).unwrap();
+    fs::write(dir.join("large"), noise(9 << 20)).unwrap();
+    fs::write(dir.join("little"), b"little").unwrap();
+    fs::write(dir.join("empty"), b"").unwrap();
+    let sparse = File::create(dir.join("sparse")).unwrap();
+    sparse.write_all_at(&noise(70_000), 1 << 20).unwrap();
+    sparse.set_len(3 << 20).unwrap();
+}
+
+/// Whether any extent of a file is shared with another, as FIEMAP tells.
+fn shares(path: &Path) -> bool {
+    // What was written a moment ago has no place on the disk yet.
+    File::open(path).unwrap().sync_all().unwrap();
+    let output = Command::new("filefrag").arg("-v").arg(path).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).contains("shared")
+}
+
+#[test]
+fn each_file_is_shared_or_copied_or_refused_as_with_cp() {
+    if !met_or_skip(&[Need::Program("filefrag")]) {
+        return;
+    }
+    let mut wrong = Vec::new();
+    for (from, source_room) in rooms() {
+        let dir = source_room.path().join("src");
+        sources(&dir);
+        for to in FsKind::ALL {
+            let Some(sink) = shared_room(to) else { continue };
+            for reflink in ["--reflink", "--reflink=always", "--reflink=auto", "--reflink=never", "-p"] {
+                for name in ["data", "large", "little", "empty", "sparse"] {
+                    let source = dir.join(name);
+                    let twins =
+                        Twins::run(sink.path(), "z", &[reflink.as_ref(), source.as_os_str(), "z".as_ref()]);
+                    let facets = Facets { mtime: reflink == "-p", ..Facets::CONTENT };
+                    let mut text = twins.differences("z", facets);
+                    let is_shared = twins.folders.each_ref().map(|folder| {
+                        let made = folder.join("z");
+                        to.shares_extents() && made.exists() && shares(&made)
+                    });
+                    let may = from == to && to.shares_extents() && reflink != "--reflink=never";
+                    if is_shared[0] != is_shared[1] {
+                        text += &format!("  shared, gnu and ours: {is_shared:?}\n");
+                    }
+                    if name == "data" && is_shared[1] != may {
+                        text += &format!("  shared: {}\n", is_shared[1]);
+                    }
+                    if !text.is_empty() {
+                        wrong.push((format!("{reflink} {name} {from:?} to {to:?}"), text));
+                    }
+                    twins.remove();
+                }
+            }
+        }
+    }
+    assert_alike(&wrong);
+}
+
+/// Each subvolume of btrfs has a device number of its own, and extents are shared between them all the same.
+#[test]
+fn subvolumes_share_extents_with_one_another() {
+    if !met_or_skip(&[Need::Program("btrfs"), Need::Program("filefrag")]) {
+        return;
+    }
+    let Some(room) = shared_room(FsKind::Btrfs) else { return };
+    let subvolume = room.path().join("sub");
+    let made = Command::new("btrfs").args(["subvolume", "create"]).arg(&subvolume).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let source = subvolume.join("data");
+    fs::write(&source, noise(LEN)).unwrap();
+    for reflink in ["--reflink=auto", "--reflink=always"] {
+        let twins = Twins::run(room.path(), "z", &[reflink.as_ref(), source.as_os_str(), "z".as_ref()]);
+        assert_eq!(twins.differences("z", Facets::CONTENT), "");
+        for folder in &twins.folders {
+            assert!(shares(&folder.join("z")), "{reflink} {}", folder.display());
+        }
+        twins.remove();
+    }
+}
+
+/// A file without checksums and one with them share nothing on btrfs: that says nothing of the files that follow.
+#[test]
+fn one_file_that_cannot_be_shared_costs_the_others_nothing() {
+    if !met_or_skip(&[Need::Program("chattr"), Need::Program("filefrag")]) {
+        return;
+    }
+    let Some(room) = shared_room(FsKind::Btrfs) else { return };
+    let source = room.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let plain = source.join("a plain");
+    File::create(&plain).unwrap();
+    let attributed = Command::new("chattr").arg("+C").arg(&plain).output().unwrap();
+    assert!(attributed.status.success(), "{attributed:?}");
+    for name in ["a plain", "b", "c", "d"] {
+        fs::write(source.join(name), noise(LEN)).unwrap();
+    }
+    let operands = ["a plain", "b", "c", "d"].map(|name| source.join(name));
+    let args: Vec<_> =
+        ["-pt".as_ref(), "z".as_ref()].into_iter().chain(operands.iter().map(|p| p.as_os_str())).collect();
+    let twins = Twins::prepared(room.path(), "z", |folder| fs::create_dir(folder.join("z")).unwrap(), &args);
+    assert_eq!(twins.differences("z", Facets { mtime: true, ..Facets::CONTENT }), "");
+    for folder in &twins.folders {
+        for (name, is_shared) in [("a plain", false), ("b", true), ("c", true), ("d", true)] {
+            assert_eq!(shares(&folder.join("z").join(name)), is_shared, "{} {name}", folder.display());
+        }
+    }
+    twins.remove();
+}
+
+/// What has no extents can't be cloned: with `--reflink=always` that is told.
+#[test]
+fn devices_and_files_of_proc_are_not_cloned_in_silence() {
+    let mut wrong = Vec::new();
+    for (kind, room) in rooms() {
+        fs::write(room.path().join("data"), noise(LEN)).unwrap();
+        let data = room.path().join("data");
+        for args in [
+            ["--reflink=always".as_ref(), "/proc/version".as_ref(), "z".as_ref()],
+            ["--reflink=always".as_ref(), "/dev/null".as_ref(), "z".as_ref()],
+            ["--reflink=always".as_ref(), data.as_os_str(), "/dev/null".as_ref()],
+            ["--reflink=auto".as_ref(), "/proc/version".as_ref(), "z".as_ref()],
+            ["--reflink=auto".as_ref(), data.as_os_str(), "/dev/null".as_ref()],
+        ] {
+            let twins = Twins::run(room.path(), "z", &args);
+            let text = twins.differences("z", Facets::CONTENT);
+            if !text.is_empty() {
+                wrong.push((format!("{kind:?} {args:?}"), text));
+            }
+            twins.remove();
+        }
+    }
+    assert_alike(&wrong);
+}
