@@ -13,7 +13,7 @@ use super::operands;
 use super::settings::CopyRules;
 use super::settle;
 use haul_sys::metadata::{self as sys, AclError, Place, Times, XattrSide};
-use haul_sys::{FileKind, Stat, Timespec, process};
+use haul_sys::{FileKind, Follow, Stat, Timespec, process, selinux, stat};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
@@ -40,6 +40,9 @@ const NOT_COPIED: [&[u8]; 9] = [
 /// As [`NOT_COPIED`], for all attributes that begin so.
 const NOT_COPIED_PREFIXES: [&[u8]; 4] = [b"trusted.SGI_DMI_", b"xfsroot.", b"user.Beagle.", b"afs."];
 
+/// `EOPNOTSUPP` by the kind that the library gives it.
+const UNSUPPORTED: io::ErrorKind = io::ErrorKind::Unsupported;
+
 /// Sets on a file what is to be kept of its source. Failures to keep something other than the times are told
 /// here and leave the copy a whole one.
 ///
@@ -62,6 +65,7 @@ pub(crate) fn settle_file(job: &Job<'_>, file: &FileMove) -> Result<(), CopyErro
     let keeper = Keeper {
         job,
         source: (Place::file(&file.source), &file.source_stat),
+        source_name: &|| file.source_path(),
         sink: (Place::file(&file.sink), &|| file.sink_path()),
         before: settle.before.as_ref(),
         kind: FileKind::Regular,
@@ -130,7 +134,7 @@ fn keep_open_directory(
         _ => Place::File(opened.sink()),
     };
     let places = (Place::File(opened.source()), sink);
-    keep_directory(job, places, &|| opened.sink_path(), facts)
+    keep_directory(job, places, (&|| opened.source_path(), &|| opened.sink_path()), facts)
 }
 
 /// As [`settle_directory`], for one that could not be opened or was not to be.
@@ -147,7 +151,9 @@ pub(crate) fn settle_unread(job: &Job<'_>, parent: &Opened, source_name: &OsStr,
     };
     let sink = sink.as_ref().filter(|_| !facts.set_by_name).map(|sink| Place::File(sink.as_fd()));
     let places = (Place::Name(parent.source(), &from), sink.unwrap_or(Place::Name(parent.sink(), &to)));
-    if let Err(error) = keep_directory(job, places, &|| parent.sink_path_of(&facts.sink_name), facts) {
+    let paths: (PathOf<'_>, PathOf<'_>) =
+        (&|| parent.source_path_of(source_name), &|| parent.sink_path_of(&facts.sink_name));
+    if let Err(error) = keep_directory(job, places, paths, facts) {
         job.fail(&error);
     }
 }
@@ -167,6 +173,7 @@ pub(crate) fn settle_name(
     let keeper = Keeper {
         job,
         source: (Place::Name(entry.parent.source(), &from), source),
+        source_name: &|| entry.source_path(),
         sink: (Place::Name(entry.parent.sink(), &to), &|| entry.sink_path()),
         before,
         kind: if sink_is_link { FileKind::Symlink } else { source.kind },
@@ -191,13 +198,14 @@ pub(crate) fn owner_failed(job: &Job<'_>, path: OsString, source: io::Error) -> 
 fn keep_directory(
     job: &Job<'_>,
     places: (Place<'_>, Place<'_>),
-    path: PathOf<'_>,
+    paths: (PathOf<'_>, PathOf<'_>),
     facts: &DirectoryFacts,
 ) -> Result<(), CopyError> {
     let keeper = Keeper {
         job,
         source: (places.0, &facts.source),
-        sink: (places.1, path),
+        source_name: paths.0,
+        sink: (places.1, paths.1),
         before: Some(&facts.sink).filter(|_| !facts.is_new),
         kind: FileKind::Directory,
     };
@@ -219,7 +227,7 @@ fn new_mode_of_directory(facts: &DirectoryFacts) -> Option<u32> {
 
 fn keeps_anything(rules: &CopyRules) -> bool {
     let keep = &rules.preserve;
-    keep.mode || keep.explicit_no_mode || keep.ownership || keep.timestamps || keep.xattr
+    keep.mode || keep.explicit_no_mode || keep.ownership || keep.timestamps || keep.xattr || keep.context
 }
 
 fn name_of(name: &OsStr) -> CString {
@@ -234,6 +242,7 @@ type PathOf<'a> = &'a dyn Fn() -> OsString;
 struct Keeper<'a, 'j> {
     job: &'a Job<'j>,
     source: (Place<'a>, &'a Stat),
+    source_name: PathOf<'a>,
     sink: (Place<'a>, PathOf<'a>),
     /// What stood at the sink and was written into; `None` for a new one.
     before: Option<&'a Stat>,
@@ -251,6 +260,9 @@ impl Keeper<'_, '_> {
                 Ok(kept) => has_owner = kept,
                 Err(Told) => return Ok(()),
             }
+        }
+        if keep.context {
+            self.keep_context();
         }
         if keep.xattr {
             self.copy_attributes();
@@ -319,14 +331,42 @@ impl Keeper<'_, '_> {
             }
             return;
         }
-        let (mode, doing) = if keep.explicit_no_mode && self.before.is_none() {
-            let all = if matches!(self.kind, FileKind::Directory | FileKind::Socket) { 0o777 } else { 0o666 };
-            (Some(all & !process::umask()), "setting permissions for")
+        let (set, doing) = if keep.explicit_no_mode && self.before.is_none() {
+            (self.set_default_permissions(), "setting permissions for")
         } else {
-            (mode, "preserving permissions for")
+            (mode.map_or(Ok(()), |mode| set_mode(self.sink.0, mode)), "preserving permissions for")
         };
-        if let Some(Err(source)) = mode.map(|mode| set_mode(self.sink.0, mode)) {
+        if let Err(source) = set {
             self.job.fail(&CopyError::Failed { doing, path: (self.sink.1)(), source });
+        }
+    }
+
+    /// `--no-preserve=mode`: what any new file of this kind gets, whatever its directory's default list says. Special
+    /// bits are not among the permissions: those that a directory has from above stay.
+    fn set_default_permissions(&self) -> io::Result<()> {
+        let all = if matches!(self.kind, FileKind::Directory | FileKind::Socket) { 0o777 } else { 0o666 };
+        let standing = match self.sink.0 {
+            Place::File(fd) => stat::stat_fd(fd),
+            Place::Name(dir, name) => stat::stat_at(dir, name, Follow::No),
+        }?;
+        sys::drop_acl(self.sink.0)?;
+        set_mode(self.sink.0, (all & !process::umask()) | (standing.mode & SPECIAL_BITS))
+    }
+
+    /// SELinux: the sink gets its source's context. Only `--preserve=context` makes a failure of one; `-a` does what it
+    /// can in silence.
+    fn keep_context(&self) {
+        let keep = &self.job.settings.rules.preserve;
+        let kept = match sys::get_xattr(self.source.0, selinux::CONTEXT) {
+            Ok(None) => Err(("failed to get security context of", self.source_path(), no_data())),
+            Ok(Some(context)) => sys::set_xattr(self.sink.0, selinux::CONTEXT, &context)
+                .map_err(|error| ("failed to set the security context of", (self.sink.1)(), error)),
+            Err(error) => Err(("failed to get security context of", self.source_path(), error)),
+        };
+        let Err((doing, path, source)) = kept else { return };
+        let has_none = source.kind() == UNSUPPORTED || source.raw_os_error() == no_data().raw_os_error();
+        if keep.require_context || !(keep.reduce_diagnostics || has_none) {
+            self.tell(&CopyError::Failed { doing, path, source }, keep.require_context);
         }
     }
 
@@ -343,11 +383,13 @@ impl Keeper<'_, '_> {
         let keep = &self.job.settings.rules.preserve;
         let attributes_only = self.job.settings.rules.attributes_only;
         let tells_all = keep.require_xattr || attributes_only;
+        // A context is kept by its own rule.
+        let wanted = |name: &CStr| is_copied(name) && !(keep.context && name == selinux::CONTEXT);
         if !tells_all && keep.reduce_diagnostics {
-            let _ = sys::copy_xattrs(self.source.0, self.sink.0, is_copied);
+            let _ = sys::copy_xattrs(self.source.0, self.sink.0, wanted);
             return;
         }
-        let failures = match sys::copy_xattrs(self.source.0, self.sink.0, is_copied) {
+        let failures = match sys::copy_xattrs(self.source.0, self.sink.0, wanted) {
             Ok(failures) => failures,
             Err(source) => {
                 let path = (self.sink.1)();
@@ -359,7 +401,7 @@ impl Keeper<'_, '_> {
             }
         };
         for failure in failures {
-            let unsupported = matches!(failure.source.kind(), io::ErrorKind::Unsupported);
+            let unsupported = failure.source.kind() == UNSUPPORTED;
             if unsupported && !tells_all {
                 continue;
             }
@@ -376,6 +418,10 @@ impl Keeper<'_, '_> {
         }
     }
 
+    fn source_path(&self) -> OsString {
+        (self.source_name)()
+    }
+
     fn tell(&self, error: &CopyError, is_failure: bool) {
         if is_failure {
             self.job.fail(error);
@@ -383,6 +429,11 @@ impl Keeper<'_, '_> {
             self.job.report.warned(error);
         }
     }
+}
+
+/// `ENODATA`: a file without that attribute.
+fn no_data() -> io::Error {
+    io::Error::from_raw_os_error(61)
 }
 
 /// A failure that was told, after which the rest is left as it is.
