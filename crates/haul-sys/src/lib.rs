@@ -15,6 +15,7 @@ pub mod filesystem;
 pub mod metadata;
 pub mod open;
 pub mod process;
+pub mod selinux;
 pub mod signals;
 pub mod sparse;
 pub mod stat;

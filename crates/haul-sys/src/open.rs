@@ -81,6 +81,17 @@ pub fn create_new_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Result<Ow
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, permissions(mode)))?)
 }
 
+/// As [`create_new_at`], but through a symbolic link that leads to nothing yet: the file is made where it leads. For
+/// those who ask for that (POSIX); whoever may write where the link lies says where the file comes to stand.
+///
+/// # Errors
+/// What openat(2) reports.
+pub fn create_through_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let name = name.into_c_str()?;
+    Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, permissions(mode)))?)
+}
+
 /// Opens a file that exists to write it, cut to no bytes first if `truncate`. For writing only: a file
 /// whose mode forbids reading can still be overwritten, and a named pipe waits for its reader.
 ///

@@ -2,10 +2,10 @@
 //!
 //! A parser of its own, because cp's users and scripts rely on all of those rules: later options override
 //! earlier ones of other names, operands may stand between options, long names may be cut short, and the
-//! messages are the ones everybody knows.
+//! messages are the ones everybody knows. Options act in their order, up to the first mistake: `--help` before
+//! it still helps.
 
 use super::options::{OPTIONS, Opt, Value};
-use haul_engine::copy::quote;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use thiserror::Error;
@@ -17,6 +17,8 @@ pub(super) struct Typed {
     pub(super) options: Vec<TypedOption>,
     /// Everything else, in the order typed.
     pub(super) operands: Vec<OsString>,
+    /// The first word that is no option and was meant as one. What stands behind it was not read.
+    pub(super) mistake: Option<ArgsError>,
 }
 
 /// One option as typed.
@@ -30,9 +32,9 @@ pub(super) struct TypedOption {
 /// Why a word is no option.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(super) enum ArgsError {
-    #[error("unrecognized option {}", quote(&dashed(.0)))]
+    #[error("unrecognized option '--{}'", shown(.0))]
     Unrecognized(OsString),
-    #[error("option {} is ambiguous; possibilities:{possibilities}", quote(&dashed(word)))]
+    #[error("option '--{}' is ambiguous; possibilities:{possibilities}", shown(word))]
     Ambiguous { word: OsString, possibilities: String },
     #[error("option '--{0}' doesn't allow an argument")]
     TakesNoValue(&'static str),
@@ -40,23 +42,35 @@ pub(super) enum ArgsError {
     LongNeedsValue(&'static str),
     #[error("option requires an argument -- '{0}'")]
     ShortNeedsValue(char),
-    #[error("invalid option -- {}", quote(OsStr::from_bytes(&[*.0])))]
+    #[error("invalid option -- '{}'", shown(OsStr::from_bytes(&[*.0])))]
     Invalid(u8),
 }
 
-/// A long option as it was typed.
-fn dashed(word: &OsStr) -> OsString {
-    let mut typed = OsString::from("--");
-    typed.push(word);
-    typed
+/// A word as it was typed, but for what would steer a terminal or is no character: those bytes as `\ooo`.
+fn shown(word: &OsStr) -> String {
+    let mut text = String::new();
+    for chunk in word.as_bytes().utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character.is_control() {
+                let mut bytes = [0; 4];
+                text.extend(character.encode_utf8(&mut bytes).bytes().map(|byte| format!("\\{byte:03o}")));
+            } else {
+                text.push(character);
+            }
+        }
+        text.extend(chunk.invalid().iter().map(|byte| format!("\\{byte:03o}")));
+    }
+    text
 }
 
 /// Takes a command line apart. With `options_first` (POSIXLY_CORRECT) the first operand ends the options.
-///
-/// # Errors
-/// [`ArgsError`] about the first word that is no option.
-pub(super) fn parse(args: &[OsString], options_first: bool) -> Result<Typed, ArgsError> {
+pub(super) fn parse(args: &[OsString], options_first: bool) -> Typed {
     let mut typed = Typed::default();
+    typed.mistake = read(args, options_first, &mut typed).err();
+    typed
+}
+
+fn read(args: &[OsString], options_first: bool, typed: &mut Typed) -> Result<(), ArgsError> {
     let mut rest = args.iter();
     while let Some(word) = rest.next() {
         let bytes = word.as_bytes();
@@ -74,7 +88,7 @@ pub(super) fn parse(args: &[OsString], options_first: bool) -> Result<Typed, Arg
         }
     }
     typed.operands.extend(rest.cloned());
-    Ok(typed)
+    Ok(())
 }
 
 type Rest<'a> = std::slice::Iter<'a, OsString>;
@@ -93,10 +107,10 @@ fn long_option(word: &[u8], rest: &mut Rest<'_>) -> Result<TypedOption, ArgsErro
         }
         (_, value) => value,
     };
-    Ok(TypedOption { name: option.name, value })
+    Ok(TypedOption { name: option.means(), value })
 }
 
-/// The option with this name or the only one that begins so; cp's own come first.
+/// The option with this name or the only one that begins so; cp's own come first. Two names of one option are one.
 fn find_long(name: &[u8], word: &[u8]) -> Result<&'static Opt, ArgsError> {
     let long = || OPTIONS.iter().filter(|option| option.long);
     if let Some(exact) = long().find(|option| option.name.as_bytes() == name) {
@@ -110,9 +124,12 @@ fn find_long(name: &[u8], word: &[u8]) -> Result<&'static Opt, ArgsError> {
     let word = || OsStr::from_bytes(word).to_owned();
     match found[..] {
         [] => Err(ArgsError::Unrecognized(word())),
-        [only] => Ok(only),
+        [first, ref others @ ..] if others.iter().all(|other| other.means() == first.means()) => Ok(first),
         _ => {
-            let possibilities = found.iter().map(|option| format!(" '--{}'", option.name)).collect();
+            // As getopt lists them: the first, and those that mean something else.
+            let differs = |option: &&&Opt| option.name == found[0].name || option.means() != found[0].means();
+            let listed = found.iter().filter(differs);
+            let possibilities = listed.map(|option| format!(" '--{}'", option.name)).collect();
             Err(ArgsError::Ambiguous { word: word(), possibilities })
         }
     }
@@ -143,24 +160,21 @@ fn short_options(letters: &[u8], rest: &mut Rest<'_>, out: &mut Vec<TypedOption>
 mod tests {
     use super::*;
 
-    fn typed(line: &str) -> Result<Typed, ArgsError> {
+    fn typed(line: &str) -> Typed {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         parse(&words, false)
     }
 
     fn names(line: &str) -> Vec<(&'static str, Option<String>)> {
         let value = |value: OsString| value.into_string().unwrap();
-        typed(line)
-            .unwrap()
-            .options
-            .into_iter()
-            .map(|option| (option.name, option.value.map(value)))
-            .collect()
+        let typed = typed(line);
+        assert_eq!(typed.mistake, None);
+        typed.options.into_iter().map(|option| (option.name, option.value.map(value))).collect()
     }
 
     #[test]
     fn options_keep_their_order_and_operands_may_stand_between() {
-        let all = typed("a -rv b --pres=mode -- -c").unwrap();
+        let all = typed("a -rv b --pres=mode -- -c");
         assert_eq!(all.operands, ["a", "b", "-c"]);
         assert_eq!(
             names("a -rv b --pres=mode -- -c"),
@@ -183,19 +197,37 @@ mod tests {
         assert_eq!(names("--l"), [("link", None)]);
         assert_eq!(names("--pr"), [("preserve", None)]);
         assert_eq!(names("--dou"), [("double-buffer", None)]);
+        assert_eq!(names("--pa"), [("parents", None)], "an old name of the same option makes no doubt");
+        assert_eq!(names("--path"), [("parents", None)]);
+        assert_eq!(
+            names("--d"),
+            [("dereference", None)],
+            "a name of a later release gives way to an older one"
+        );
+        assert_eq!(names("--de"), [("dereference", None)]);
+        assert_eq!(names("--deb"), [("debug", None)]);
+    }
+
+    #[test]
+    fn what_stands_before_a_mistake_is_read() {
+        let all = typed("-v --recu a -y b -r");
+        assert_eq!(all.mistake, Some(ArgsError::Invalid(b'y')));
+        assert_eq!((all.options.len(), all.operands.len()), (2, 1));
     }
 
     #[test]
     fn mistakes_are_named() {
-        let message = |line: &str| typed(line).unwrap_err().to_string();
+        let message = |line: &str| typed(line).mistake.unwrap().to_string();
         assert_eq!(message("--x=3"), "unrecognized option '--x=3'");
         assert_eq!(
             message("--re"),
             "option '--re' is ambiguous; possibilities: '--recursive' '--remove-destination' '--reflink'"
         );
         assert_eq!(message("-ay"), "invalid option -- 'y'");
-        assert_eq!(message("--\u{1b}[2J"), r"unrecognized option '--'$'\033''[2J'");
-        assert_eq!(message("-\u{1b}"), r"invalid option -- ''$'\033'");
+        assert_eq!(message("--p"), "option '--p' is ambiguous; possibilities: '--parents' '--preserve'");
+        assert_eq!(message("--it's"), "unrecognized option '--it's'");
+        assert_eq!(message("--\u{1b}[2J"), r"unrecognized option '--\033[2J'");
+        assert_eq!(message("-\u{1b}"), r"invalid option -- '\033'");
         assert_eq!(message("-t"), "option requires an argument -- 't'");
         assert_eq!(message("--suf"), "option '--suffix' requires an argument");
         assert_eq!(message("--recursive=3"), "option '--recursive' doesn't allow an argument");
@@ -204,6 +236,6 @@ mod tests {
     #[test]
     fn options_may_have_to_come_first() {
         let words = ["a", "-r"].map(OsString::from);
-        assert_eq!(parse(&words, true).unwrap().operands, ["a", "-r"]);
+        assert_eq!(parse(&words, true).operands, ["a", "-r"]);
     }
 }

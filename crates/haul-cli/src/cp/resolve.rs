@@ -2,6 +2,8 @@
 
 mod choice;
 mod sizes;
+#[cfg(test)]
+mod tests;
 
 use super::args::{ArgsError, Typed};
 use super::batch;
@@ -11,7 +13,7 @@ use haul_engine::copy::{
     Backup, BackupMethod, Batch, CopyRules, CopySettings, Dereference, Existing, Make, Moving, Operands,
     Preserve, Print, Reflink, SparseRule, Verify, quote,
 };
-use haul_sys::process;
+use haul_sys::{process, selinux};
 use sizes::{SizeOptionError, Sizes};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -26,8 +28,6 @@ pub(super) struct Resolved {
     pub(super) progress: bool,
     /// `--json`.
     pub(super) json: bool,
-    /// Worth a line before the job begins.
-    pub(super) warnings: Vec<&'static str>,
 }
 
 /// What a command line asks for.
@@ -59,6 +59,8 @@ pub(super) enum UsageError {
     BothLinks,
     #[error("options --backup and --no-clobber are mutually exclusive")]
     BackupAndKeep,
+    #[error("--backup is mutually exclusive with -n or --update=none-fail")]
+    BackupAndNone,
     #[error("--reflink can be used only with --sparse=auto")]
     ReflinkAndSparse,
     #[error("with --parents, the destination must be a directory")]
@@ -69,6 +71,10 @@ pub(super) enum UsageError {
     SeveralTargets,
     #[error("cannot preserve security context without an SELinux-enabled kernel")]
     NoSelinux,
+    #[error("cannot set target context and preserve it")]
+    ContextTwice,
+    #[error("failed to set default file creation context to {}: {}", quote(context), words(source))]
+    Context { context: OsString, source: io::Error },
     #[error("cannot combine --attributes-only with {0}, which needs the data")]
     NoData(&'static str),
     #[error(
@@ -84,8 +90,19 @@ pub(super) enum UsageError {
 impl UsageError {
     /// Whether the message is followed by a hint at `--help`.
     pub(super) fn has_hint(&self) -> bool {
-        use UsageError::{NoSelinux, SeveralTargets, StandardInput, Target, TargetAndNone};
-        !matches!(self, NoSelinux | SeveralTargets | StandardInput(_) | Target { .. } | TargetAndNone)
+        use UsageError::{
+            Context, ContextTwice, NoSelinux, SeveralTargets, StandardInput, Target, TargetAndNone,
+        };
+        !matches!(
+            self,
+            NoSelinux
+                | ContextTwice
+                | Context { .. }
+                | SeveralTargets
+                | StandardInput(_)
+                | Target { .. }
+                | TargetAndNone
+        )
     }
 }
 
@@ -96,6 +113,10 @@ pub(super) struct Environment {
     pub(super) version_control: Option<OsString>,
     /// `SIMPLE_BACKUP_SUFFIX`.
     pub(super) suffix: Option<OsString>,
+    /// `POSIXLY_CORRECT` is set: a file is made where a link at the sink leads to nothing.
+    pub(super) posix: bool,
+    /// The kernel labels files as SELinux does.
+    pub(super) selinux: bool,
 }
 
 /// Options as far as they were read.
@@ -103,7 +124,16 @@ pub(super) struct Environment {
 struct Reading {
     rules: CopyRules,
     dereference: Option<Dereference>,
+    selinux: bool,
+    /// `-n` or `-i`, whichever came last.
+    clobber: Option<Existing>,
+    /// `--update`.
+    which: Option<Which>,
+    /// `--preserve=context`.
     context: bool,
+    /// `-Z`, `--context` and `--context=CTX`.
+    sets_context: bool,
+    new_context: Option<OsString>,
     backup: bool,
     backup_control: Option<OsString>,
     suffix: Option<OsString>,
@@ -121,7 +151,6 @@ struct Reading {
     read_stdin: bool,
     progress: bool,
     json: bool,
-    warnings: Vec<&'static str>,
 }
 
 /// mcp's switches.
@@ -135,18 +164,27 @@ struct Flags {
     verify: bool,
 }
 
-/// Finds out what was meant. Looks at the last operand: a directory there takes the others.
+/// Finds out what was meant. Looks at the last operand: a directory there takes the others. What is worth a line of
+/// its own goes to `warn`, even where a mistake follows.
 ///
 /// # Errors
 /// [`UsageError`]: the first mistake, in the order in which cp finds them.
-pub(super) fn resolve(typed: Typed, environment: &Environment) -> Result<Wish, UsageError> {
-    let mut reading = Reading::default();
+pub(super) fn resolve(
+    typed: Typed,
+    environment: &Environment,
+    warn: &mut dyn FnMut(&str),
+) -> Result<Wish, UsageError> {
+    let mut reading = Reading { selinux: environment.selinux, ..Reading::default() };
     for option in &typed.options {
-        match option.name {
-            "help" => return Ok(Wish::Help),
-            "version" => return Ok(Wish::Version),
-            name => reading.option(name, option.value.as_deref())?,
+        match (option.name, option.value.as_deref()) {
+            ("help", _) => return Ok(Wish::Help),
+            ("version", _) => return Ok(Wish::Version),
+            ("context" | "Z", value) => reading.context(value, warn),
+            (name, value) => reading.option(name, value)?,
         }
+    }
+    if let Some(mistake) = typed.mistake {
+        return Err(mistake.into());
     }
     reading.finish(typed.operands, environment).map(|resolved| Wish::Copy(Box::new(resolved)))
 }
@@ -167,12 +205,17 @@ impl Reading {
                 rules.preserve.links = true;
                 self.dereference = Some(Dereference::Never);
             }
+            "debug" => {
+                rules.debug = true;
+                rules.verbose = true;
+            }
             "dereference" => self.dereference = Some(Dereference::Always),
             "force" => rules.force = true,
             "H" => self.dereference = Some(Dereference::Operands),
-            "interactive" => rules.existing = Existing::Ask,
+            "interactive" => self.clobber = Some(Existing::Ask),
+            "keep-directory-symlink" => rules.keep_directory_symlink = true,
             "link" => self.hard_link = true,
-            "no-clobber" => rules.existing = Existing::Keep,
+            "no-clobber" => self.clobber = Some(Existing::Keep),
             "no-dereference" => self.dereference = Some(Dereference::Never),
             "p" => keep_basics(&mut rules.preserve),
             "no-preserve" => self.preserve("--no-preserve", value.unwrap_or_default(), false)?,
@@ -202,15 +245,33 @@ impl Reading {
                 }
                 self.target = value.map(OsStr::to_owned);
             }
-            "update" => rules.update = true,
-            "verbose" => rules.verbose = true,
-            "context" if value.is_some() => {
-                self.warnings.push("warning: ignoring --context; it requires an SELinux-enabled kernel");
+            "update" => {
+                let which =
+                    value.map_or(Ok(Which::Older), |word| choice::choose("--update", word, &UPDATE))?;
+                self.which = Some(which);
             }
-            "context" | "Z" => {}
+            "verbose" => rules.verbose = true,
             _ => return self.own_option(name, value),
         }
         Ok(())
+    }
+
+    /// `-Z`, `--context` and `--context=CTX`. Without SELinux only the last is worth a word, as with cp.
+    fn context(&mut self, context: Option<&OsStr>, warn: &mut dyn FnMut(&str)) {
+        if !self.selinux {
+            if context.is_some() {
+                warn("warning: ignoring --context; it requires an SELinux-enabled kernel");
+            }
+            return;
+        }
+        self.sets_context = true;
+        self.new_context = context.map(OsStr::to_owned);
+        if context.is_none() {
+            warn(
+                "warning: -Z leaves the type of each new file to the kernel's policy; \
+                 for the types that the policy's list of paths names, run restorecon on the copy",
+            );
+        }
     }
 
     /// Options that cp lacks.
@@ -245,6 +306,7 @@ impl Reading {
         keep_basics(keep);
         keep.links = true;
         keep.xattr = true;
+        keep.context = self.selinux;
         keep.reduce_diagnostics = true;
         self.rules.recursive = true;
         self.dereference = Some(Dereference::Never);
@@ -262,7 +324,11 @@ impl Reading {
                 Kept::Timestamps => keep.timestamps = on,
                 Kept::Ownership => keep.ownership = on,
                 Kept::Links => keep.links = on,
-                Kept::Context => self.context = on,
+                Kept::Context => {
+                    self.context = on;
+                    keep.context = on;
+                    keep.require_context = on;
+                }
                 Kept::Xattr => {
                     keep.xattr = on;
                     keep.require_xattr = on;
@@ -274,6 +340,7 @@ impl Reading {
                     keep.ownership = on;
                     keep.links = on;
                     keep.xattr = on;
+                    keep.context = on && self.selinux;
                 }
             }
         }
@@ -284,9 +351,7 @@ impl Reading {
         if self.hard_link && self.symbolic_link {
             return Err(UsageError::BothLinks);
         }
-        if self.backup && self.rules.existing == Existing::Keep {
-            return Err(UsageError::BackupAndKeep);
-        }
+        self.existing()?;
         if self.rules.reflink == Reflink::Always && self.rules.sparse != SparseRule::Auto {
             return Err(UsageError::ReflinkAndSparse);
         }
@@ -294,9 +359,8 @@ impl Reading {
         let follows_none = self.rules.recursive && !self.hard_link;
         let default = if follows_none { Dereference::Never } else { Dereference::Always };
         self.rules.dereference = self.dereference.unwrap_or(default);
-        if self.context {
-            return Err(UsageError::NoSelinux);
-        }
+        self.rules.open_dangling = environment.posix;
+        self.contexts()?;
         self.rules.make = match (self.hard_link, self.symbolic_link) {
             (true, _) => Make::HardLink,
             (_, true) => Make::SymbolicLink,
@@ -305,7 +369,40 @@ impl Reading {
         let operands = if self.read_stdin { self.batch(&operands)? } else { self.operands(operands)? };
         let moving = self.moving()?;
         let settings = CopySettings { operands, rules: self.rules, moving, print: self.print };
-        Ok(Resolved { settings, progress: self.progress, json: self.json, warnings: self.warnings })
+        Ok(Resolved { settings, progress: self.progress, json: self.json })
+    }
+
+    /// What `-i`, `-n` and `--update` mean together: `-n` is the strongest of them, and what `--update` leaves to be
+    /// replaced is asked about with `-i`.
+    fn existing(&mut self) -> Result<(), UsageError> {
+        let rules = &mut self.rules;
+        rules.update = self.which == Some(Which::Older);
+        let otherwise = self.clobber.unwrap_or(Existing::Overwrite);
+        rules.existing = match self.which {
+            Some(Which::None) if otherwise != Existing::Keep => Existing::Keep,
+            Some(Which::NoneFail) if otherwise != Existing::Keep => Existing::Refuse,
+            _ => otherwise,
+        };
+        match (self.backup, self.clobber, rules.existing) {
+            (true, Some(Existing::Keep), _) => Err(UsageError::BackupAndKeep),
+            (true, _, Existing::Keep | Existing::Refuse) => Err(UsageError::BackupAndNone),
+            _ => Ok(()),
+        }
+    }
+
+    /// SELinux: contexts are kept, or one is given to all new files of this process from here on.
+    fn contexts(&mut self) -> Result<(), UsageError> {
+        if self.context && !self.selinux {
+            return Err(UsageError::NoSelinux);
+        }
+        if self.context && self.sets_context {
+            return Err(UsageError::ContextTwice);
+        }
+        if self.sets_context {
+            self.rules.preserve.context = false;
+        }
+        let Some(context) = self.new_context.take() else { return Ok(()) };
+        selinux::label_new_files(&context).map_err(|source| UsageError::Context { context, source })
     }
 
     fn backup_rule(&self, environment: &Environment) -> Result<Option<Backup>, UsageError> {
@@ -330,7 +427,7 @@ impl Reading {
         if let Some(extra) = operands.first() {
             return Err(UsageError::ExtraOperand(extra.clone()));
         }
-        if self.rules.existing == Existing::Ask {
+        if self.clobber == Some(Existing::Ask) {
             return Err(UsageError::AskAndBatch);
         }
         let lines = batch::standard_input().map_err(UsageError::StandardInput)?;
@@ -426,10 +523,26 @@ fn strip(source: OsString) -> OsString {
 }
 
 /// An error's text as the C library words it.
-fn words(error: &io::Error) -> String {
+pub(super) fn words(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error ").next().unwrap_or_default().to_owned()
 }
+
+/// Which existing files `--update` replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    All,
+    None,
+    NoneFail,
+    Older,
+}
+
+const UPDATE: [Choice<Which>; 4] = [
+    (&["all"], Which::All),
+    (&["none"], Which::None),
+    (&["none-fail"], Which::NoneFail),
+    (&["older"], Which::Older),
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
@@ -464,65 +577,3 @@ const BACKUPS: [Choice<Option<BackupMethod>>; 4] = [
     (&["existing", "nil"], Some(BackupMethod::Existing)),
     (&["numbered", "t"], Some(BackupMethod::Numbered)),
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::super::args;
-    use super::*;
-    use haul_engine::copy::HashForm;
-    use haul_model::ObjectSize;
-
-    fn settings(line: &str) -> CopySettings {
-        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        let typed = args::parse(&words, false).unwrap();
-        match resolve(typed, &Environment::default()).unwrap() {
-            Wish::Copy(resolved) => resolved.settings,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn later_options_override_earlier_ones() {
-        assert_eq!(settings("-i -n a no-such").rules.existing, Existing::Keep);
-        assert_eq!(settings("-n -i a no-such").rules.existing, Existing::Ask);
-        assert_eq!(settings("-a -L a no-such").rules.dereference, Dereference::Always);
-        assert!(!settings("-a --no-preserve=mode a no-such").rules.preserve.mode);
-        assert!(settings("--no-preserve=mode -a a no-such").rules.preserve.mode);
-    }
-
-    #[test]
-    fn links_are_followed_unless_directories_are_entered() {
-        assert_eq!(settings("a no-such").rules.dereference, Dereference::Always);
-        assert_eq!(settings("-r a no-such").rules.dereference, Dereference::Never);
-        assert_eq!(settings("-rl a no-such").rules.dereference, Dereference::Always);
-    }
-
-    #[test]
-    fn hashes_are_plain_unless_a_tree_is_asked_for() {
-        let form = |line: &str| settings(line).moving.digest.unwrap().1;
-        let tree = |bytes| HashForm::Tree(ObjectSize::new(bytes).unwrap());
-        assert_eq!(form("--print-hash a no-such"), HashForm::Plain);
-        assert_eq!(form("--print-hash --split-size=16 a no-such"), tree(16 << 20));
-        assert_eq!(form("--print-hash --hash-type=blake3 --split-size=16 a no-such"), HashForm::Plain);
-        assert_eq!(form("--print-hash --hash-leaf-size=1024 a no-such"), tree(1 << 20));
-        assert_eq!(form("--print-hash --split-size=2048 a no-such"), tree(1 << 30));
-    }
-
-    #[test]
-    fn backups_follow_the_option_before_the_environment() {
-        let typed = |line: &str| {
-            args::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>(), false).unwrap()
-        };
-        let environment =
-            Environment { version_control: Some("numbered".into()), suffix: Some(".old".into()) };
-        let rule = |line| match resolve(typed(line), &environment).unwrap() {
-            Wish::Copy(resolved) => resolved.settings.rules.backup,
-            other => panic!("{other:?}"),
-        };
-        let numbered = Backup { method: BackupMethod::Numbered, suffix: ".old".into() };
-        assert_eq!(rule("-b a no-such"), Some(numbered));
-        let simple = Backup { method: BackupMethod::Simple, suffix: "-s".into() };
-        assert_eq!(rule("--backup=si -S -s a no-such"), Some(simple));
-        assert_eq!(rule("--backup=off a no-such"), None);
-    }
-}

@@ -1,12 +1,13 @@
 //! One copy from the command line to its exit status.
 
 use super::console::{Console, say};
-use super::resolve::{Environment, Resolved, UsageError, Wish, resolve};
+use super::resolve::{Environment, Resolved, UsageError, Wish, resolve, words};
 use super::{args, options};
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
 use crate::tool::without_controls;
 use haul_engine::copy::{self, Existing, Outcome, Tally};
+use haul_sys::selinux;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -17,11 +18,10 @@ pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     let environment = Environment {
         version_control: std::env::var_os("VERSION_CONTROL"),
         suffix: std::env::var_os("SIMPLE_BACKUP_SUFFIX"),
+        posix: options_first,
+        selinux: selinux::is_enabled(),
     };
-    let wish = args::parse(args, options_first)
-        .map_err(UsageError::from)
-        .and_then(|typed| resolve(typed, &environment));
-    match wish {
+    match resolve(args::parse(args, options_first), &environment, &mut |warning| say(tool, &warning)) {
         Ok(Wish::Copy(resolved)) => copy(tool, &resolved),
         Ok(Wish::Help) => answer(tool, &options::help(tool)),
         Ok(Wish::Version) => answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION"))),
@@ -39,7 +39,6 @@ fn copy(tool: &str, resolved: &Resolved) -> ExitCode {
         }
     };
     let console = Console::new(tool, resolved.json, &settings.print, interrupt.flag());
-    resolved.warnings.iter().for_each(|warning| console.say(warning));
     // With the limit as it is, deep trees may fail, and then say so.
     let _ = haul_sys::process::raise_open_file_limit();
     let tally = Tally::default();
@@ -53,7 +52,7 @@ fn copy(tool: &str, resolved: &Resolved) -> ExitCode {
     let failed = outcome.failures > 0;
     match console.into_failure() {
         Some(error) => {
-            say(tool, &format_args!("write error: {error}"));
+            say(tool, &format_args!("write error: {}", words(&error)));
             ExitCode::FAILURE
         }
         None if failed => ExitCode::FAILURE,
@@ -88,7 +87,7 @@ fn answer(tool: &str, text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(tool, &format_args!("write error: {error}"));
+            say(tool, &format_args!("write error: {}", words(&error)));
             ExitCode::FAILURE
         }
     }

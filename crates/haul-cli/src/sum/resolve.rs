@@ -151,7 +151,8 @@ pub(super) fn settings_of(args: &Args) -> Result<Settings, String> {
             let wanted = text.parse().ok().filter(|wanted| (1..=limits::WORKERS_MAX).contains(wanted));
             let most = limits::WORKERS_MAX;
             Settings::for_workers(
-                wanted.ok_or_else(|| format!("invalid number of threads '{text}': 1 to {most} are possible"))?,
+                wanted
+                    .ok_or_else(|| format!("invalid number of threads '{text}': 1 to {most} are possible"))?,
             )
         }
         None if is_one_small_file(args) => Settings::for_workers(1),

@@ -4,11 +4,15 @@
 mod batch;
 mod differences;
 mod generated;
+mod kept;
+mod later;
 mod own;
+mod prompts;
 mod sandbox;
 mod sinks;
 mod table;
 mod user;
+mod words;
 
 use sandbox::{Run, Twins};
 

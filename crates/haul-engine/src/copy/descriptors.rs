@@ -348,6 +348,7 @@ mod tests {
 
     fn facts(seen: [Stat; 2], sink_name: &OsString) -> DirectoryFacts {
         DirectoryFacts {
+            follows_sink: Follow::No,
             names: Arc::default(),
             source: seen[0],
             follow: Follow::No,

@@ -29,7 +29,7 @@ use super::links::{Claim, FirstSink, LinkedName};
 use super::pipeline::{self, Lane};
 use super::quote::quote;
 use super::report::Tally;
-use super::settings::{CopyRules, Dereference, Make};
+use super::settings::{CopyRules, Dereference, Existing, Make};
 use super::settle;
 use haul_sys::dir::DirEntry;
 use haul_sys::{FileKind, Follow, Stat, stat};
@@ -111,7 +111,13 @@ pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
     }
     match fate {
         Fate::Move(file) => move_or_leave(job, lane, *file),
-        Fate::Enter(new) => job.pool.offer_walk(Walk::Enter(new)),
+        Fate::Enter(new) => {
+            if job.settings.rules.existing == Existing::Ask {
+                // Questions come in cp's order: what the directory holds before what stands behind it.
+                job.share_entries(lane, &entry.parent);
+            }
+            job.pool.offer_walk(Walk::Enter(new));
+        }
         Fate::Through => {
             if is_file {
                 Tally::add(&job.tally.files_done, 1);
@@ -220,14 +226,21 @@ fn count_file(job: &Job<'_>, source: &Stat) {
 impl Task<'_, '_> {
     /// Makes what the entry is at its sink. Where that fails, the old sink gets its name back.
     fn carry_out(&self, sink: Sink) -> Result<Fate, CopyError> {
-        if self.rules.verbose && self.source.kind != FileKind::Directory {
+        let line = self.made_later(&sink);
+        if self.rules.verbose && self.source.kind != FileKind::Directory && line.is_none() {
             self.tell_made(sink.backup.as_deref());
         }
         let made = match self.remembered() {
             Ok(Remembered::Nothing(first)) => self.make(&sink, first),
-            Ok(Remembered::Through) => return Ok(Fate::Through),
+            Ok(Remembered::Through) => {
+                self.tell_line(line);
+                return Ok(Fate::Through);
+            }
             Err(error) => Err(error),
         };
+        if made.is_err() {
+            self.tell_line(line);
+        }
         if made.is_err()
             && let Some(backup) = &sink.backup
         {
@@ -298,12 +311,30 @@ impl Task<'_, '_> {
 
     /// `-v`: `'a' -> 'b' (backup: 'b~')`.
     fn tell_made(&self, backup: Option<&OsStr>) {
+        self.tell_line(Some(self.made_line(backup)));
+    }
+
+    fn made_line(&self, backup: Option<&OsStr>) -> OsString {
         let mut line = made_line(&self.source_path(), &self.sink_path());
         if let Some(backup) = backup {
             let path = self.entry.parent.sink_path_of(backup);
             line.push(format!(" (backup: {})", quote(&path)));
         }
-        self.job.report.made(&line);
+        line
+    }
+
+    fn tell_line(&self, line: Option<OsString>) {
+        if let Some(line) = line {
+            self.job.report.made(&line);
+        }
+    }
+
+    /// The line of `-v` where it waits for what `--debug` adds to it: how the bytes went.
+    fn made_later(&self, sink: &Sink) -> Option<OsString> {
+        let rules = self.rules;
+        let moves = self.reads_as_regular(self.source.kind) && rules.make == Make::Copy;
+        let waits = rules.debug && moves && !rules.attributes_only && self.entry.ranges.is_none();
+        waits.then(|| self.made_line(sink.backup.as_deref()))
     }
 
     /// `-v`: something that stood in the way is gone.

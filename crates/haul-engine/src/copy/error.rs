@@ -238,6 +238,9 @@ pub enum Refusal {
     /// The sink is a directory where something else should be.
     #[error("cannot overwrite directory {} with non-directory", quote(.0))]
     Directory(OsString),
+    /// Something stands at the sink, and nothing may be replaced.
+    #[error("not replacing {}", quote(.0))]
+    NotReplacing(OsString),
     /// An earlier operand of this command became that sink.
     #[error("will not overwrite just-created {} with {}", quote(sink), quote(source_path))]
     JustCreated {

@@ -13,6 +13,7 @@ use super::settle;
 use crate::pool::{Pool, Turn};
 use haul_model::limits;
 use haul_sys::dir::{DirEntry, DirReader};
+use haul_sys::process;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::sync::atomic::AtomicBool;
@@ -41,6 +42,8 @@ pub(crate) struct Job<'a> {
     pub(crate) memory: Memory,
     /// What is known of the sinks' file systems at close.
     pub(crate) closing: settle::Closing,
+    /// The user in whose name all is done: 0 for root.
+    pub(crate) user: u32,
     cut_off: Mutex<Vec<OsString>>,
 }
 
@@ -74,6 +77,7 @@ pub fn copy(settings: &CopySettings, report: &dyn Report, tally: &Tally, stop: &
         descriptors: Descriptors::new(most_workers, open_files),
         memory: Memory::default(),
         closing: settle::Closing::default(),
+        user: process::effective_user(),
         cut_off: Mutex::new(Vec::new()),
     };
     if let Some(walk) = operands::begin(&job) {
@@ -129,7 +133,8 @@ fn read(job: &Job<'_>, lane: &mut Lane, directory: Opened, mut reader: DirReader
         });
         directory.expect(entries.len());
         job.tally.expect(entries.len());
-        entries.sort_unstable_by_key(|entry| entry.ino);
+        // Names of one inode stay in their order, as they do with cp.
+        entries.sort_by_key(|entry| entry.ino);
         if more && !job.descriptors.leave_half_read() {
             // What is left to others waits in memory, and there may be any number of entries still to come.
             take_entries(job, lane, &directory, entries.into());

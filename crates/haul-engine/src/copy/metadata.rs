@@ -13,7 +13,7 @@ use super::operands;
 use super::settings::CopyRules;
 use super::settle;
 use haul_sys::metadata::{self as sys, AclError, Place, Times, XattrFailure, XattrSide};
-use haul_sys::{FileKind, Stat, Timespec, process, stat};
+use haul_sys::{FileKind, Follow, Stat, Timespec, process, selinux, stat};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
@@ -39,6 +39,9 @@ const NOT_COPIED: [&[u8]; 9] = [
 
 /// As [`NOT_COPIED`], for all attributes that begin so.
 const NOT_COPIED_PREFIXES: [&[u8]; 4] = [b"trusted.SGI_DMI_", b"xfsroot.", b"user.Beagle.", b"afs."];
+
+/// `EOPNOTSUPP` by the kind that the library gives it.
+const UNSUPPORTED: io::ErrorKind = io::ErrorKind::Unsupported;
 
 /// Sets on a file what is to be kept of its source. Failures to keep something other than the times are told
 /// here and leave the copy a whole one.
@@ -228,7 +231,7 @@ fn new_mode_of_directory(facts: &DirectoryFacts) -> Option<u32> {
 
 fn keeps_anything(rules: &CopyRules) -> bool {
     let keep = &rules.preserve;
-    keep.mode || keep.explicit_no_mode || keep.ownership || keep.timestamps || keep.xattr
+    keep.mode || keep.explicit_no_mode || keep.ownership || keep.timestamps || keep.xattr || keep.context
 }
 
 fn name_of(name: &OsStr) -> CString {
@@ -263,6 +266,9 @@ impl Keeper<'_, '_> {
                 Err(Told) if self.kind == FileKind::Symlink => return Ok(()),
                 Err(Told) => return self.keep_times(),
             }
+        }
+        if keep.context {
+            self.keep_context();
         }
         if keep.xattr {
             self.copy_attributes();
@@ -351,15 +357,42 @@ impl Keeper<'_, '_> {
             }
             return;
         }
-        if keep.explicit_no_mode && self.before.is_none() {
-            let all = if matches!(self.kind, FileKind::Directory | FileKind::Socket) { 0o777 } else { 0o666 };
-            if let Err(source) = set_mode(self.sink.0, all & !process::umask()) {
-                let (doing, path) = ("setting permissions for", (self.sink.1)());
-                self.job.fail(&CopyError::PermissionsFailed { doing, path, source });
-            }
-        } else if let Some(Err(source)) = mode.map(|mode| set_mode(self.sink.0, mode)) {
-            let (doing, path) = ("preserving permissions for", (self.sink.1)());
-            self.job.fail(&CopyError::Failed { doing, path, source });
+        let (set, doing) = if keep.explicit_no_mode && self.before.is_none() {
+            (self.set_default_permissions(), "setting permissions for")
+        } else {
+            (mode.map_or(Ok(()), |mode| set_mode(self.sink.0, mode)), "preserving permissions for")
+        };
+        if let Err(source) = set {
+            self.job.fail(&CopyError::PermissionsFailed { doing, path: (self.sink.1)(), source });
+        }
+    }
+
+    /// `--no-preserve=mode`: what any new file of this kind gets, whatever its directory's default list says. Special
+    /// bits are not among the permissions: those that a directory has from above stay.
+    fn set_default_permissions(&self) -> io::Result<()> {
+        let all = if matches!(self.kind, FileKind::Directory | FileKind::Socket) { 0o777 } else { 0o666 };
+        let standing = match self.sink.0 {
+            Place::File(fd) => stat::stat_fd(fd),
+            Place::Name(dir, name) => stat::stat_at(dir, name, Follow::No),
+        }?;
+        sys::drop_acl(self.sink.0)?;
+        set_mode(self.sink.0, (all & !process::umask()) | (standing.mode & SPECIAL_BITS))
+    }
+
+    /// SELinux: the sink gets its source's context. Only `--preserve=context` makes a failure of one; `-a` does what it
+    /// can in silence.
+    fn keep_context(&self) {
+        let keep = &self.job.settings.rules.preserve;
+        let kept = match sys::get_xattr(self.source.0, selinux::CONTEXT) {
+            Ok(None) => Err(("failed to get security context of", (self.source_path)(), no_data())),
+            Ok(Some(context)) => sys::set_xattr(self.sink.0, selinux::CONTEXT, &context)
+                .map_err(|error| ("failed to set the security context of", (self.sink.1)(), error)),
+            Err(error) => Err(("failed to get security context of", (self.source_path)(), error)),
+        };
+        let Err((doing, path, source)) = kept else { return };
+        let has_none = source.kind() == UNSUPPORTED || source.raw_os_error() == no_data().raw_os_error();
+        if keep.require_context || !(keep.reduce_diagnostics || has_none) {
+            self.tell(&CopyError::Failed { doing, path, source }, keep.require_context);
         }
     }
 
@@ -372,11 +405,13 @@ impl Keeper<'_, '_> {
         let keep = &self.job.settings.rules.preserve;
         let attributes_only = self.job.settings.rules.attributes_only;
         let tells_all = keep.require_xattr || attributes_only;
+        // A context is kept by its own rule.
+        let wanted = |name: &CStr| is_copied(name) && !(keep.context && name == selinux::CONTEXT);
         if !tells_all && keep.reduce_diagnostics {
-            let _ = sys::copy_xattrs(self.source.0, self.sink.0, is_copied);
+            let _ = sys::copy_xattrs(self.source.0, self.sink.0, wanted);
             return;
         }
-        let failures = match sys::copy_xattrs(self.source.0, self.sink.0, is_copied) {
+        let failures = match sys::copy_xattrs(self.source.0, self.sink.0, wanted) {
             Ok(failures) => failures,
             Err(source) => {
                 let path = (self.source_path)();
@@ -411,6 +446,11 @@ impl Keeper<'_, '_> {
             self.job.report.warned(error);
         }
     }
+}
+
+/// `ENODATA`: a file without that attribute.
+fn no_data() -> io::Error {
+    io::Error::from_raw_os_error(61)
 }
 
 /// A failure that was told, after which the rest is left as it is.

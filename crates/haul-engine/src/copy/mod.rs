@@ -11,6 +11,7 @@ mod digesting;
 mod directory;
 mod entry;
 mod error;
+mod explain;
 mod file;
 mod job;
 mod links;

@@ -115,6 +115,7 @@ pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
         Ok(delivery) => delivery,
         Err(error) => return settle::finish(job, &file, Err(error)),
     };
+    file.settle.way.choose(job, &file, &delivery);
     if delivery.done_by_clone && job.settings.moving.digest.is_none() && delivery.reader().is_none() {
         let bytes = plan.source().len();
         Tally::add(&job.tally.bytes_done, bytes);
@@ -407,8 +408,15 @@ impl Run<'_> {
         let (from, to) = (self.plan.in_source(range.start), self.plan.in_sink(range.start));
         let done = match transfer::copy_range(&self.file.source, from.0, &self.file.sink, to.0, range.len()) {
             Ok(CopyRange::Whole) => range.len(),
-            Ok(CopyRange::SourceEnded { copied } | CopyRange::Unsupported { copied }) => copied,
-            Err(_) => 0,
+            Ok(CopyRange::SourceEnded { copied }) => copied,
+            Ok(CopyRange::Unsupported { copied }) => {
+                self.file.settle.way.offload_refused();
+                copied
+            }
+            Err(_) => {
+                self.file.settle.way.offload_refused();
+                0
+            }
         };
         Tally::add(&self.job.tally.bytes_done, done);
         let rest = ByteRange::between(range.start.0 + done, range.end.0);

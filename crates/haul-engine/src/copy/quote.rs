@@ -98,13 +98,15 @@ fn write_quoted(f: &mut impl Write, name: &[u8], when: When, utf8: bool) -> fmt:
                 f.write_str(&escape(byte))?;
                 escaping = true;
             }
+            Piece::Shown('\'') => {
+                // Which ends what was open, of either kind, and opens plain quotes.
+                f.write_str("'\\''")?;
+                escaping = false;
+            }
             Piece::Shown(character) => {
                 f.write_str(if escaping { "''" } else { "" })?;
+                f.write_char(character)?;
                 escaping = false;
-                match character {
-                    '\'' => f.write_str("'\\''")?,
-                    other => f.write_char(other)?,
-                }
             }
         }
     }
@@ -127,7 +129,8 @@ fn pieces(name: &[u8], utf8: bool) -> impl Iterator<Item = Piece> {
 
 /// What the C library's iswprint(3) says in a UTF-8 locale, but for code points that no standard has given out.
 fn is_shown(character: char) -> bool {
-    !character.is_control() && !matches!(character, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}')
+    let is_noncharacter = u32::from(character) & 0xfffe == 0xfffe;
+    !character.is_control() && !is_noncharacter && !matches!(character, '\u{2028}' | '\u{2029}')
 }
 
 /// Characters that mean nothing to a shell between double quotes, nor to C.
@@ -181,7 +184,7 @@ mod tests {
     /// Each line was taken from what coreutils 9.1 prints about a file of that name.
     #[test]
     fn names_are_quoted_as_the_coreutils_do() {
-        let lines: [(&[u8], &str); 14] = [
+        let lines: [(&[u8], &str); 16] = [
             (b"plain", "'plain'"),
             (b"", "''"),
             (b"two words", "'two words'"),
@@ -196,6 +199,8 @@ mod tests {
             (b"\x7f\x01", "''$'\\177\\001'"),
             (b"bad\xff", "'bad'$'\\377'"),
             (b"\"", "'\"'"),
+            (b"'\n'", "''\\'''$'\\n'\\'''"),
+            (b"\t's", "''$'\\t'\\''s'"),
         ];
         for (name, expected) in lines {
             assert_eq!(quoted(name, true), expected, "{name:?}");
@@ -209,6 +214,8 @@ mod tests {
         assert_eq!(quoted("é".as_bytes(), false), "''$'\\303\\251'");
         assert_eq!(quoted("é's".as_bytes(), true), "\"é's\"");
         assert_eq!(quoted("\u{9b}31m".as_bytes(), true), "''$'\\302\\233''31m'");
+        assert_eq!(quoted("\u{10ffff}".as_bytes(), true), "''$'\\364\\217\\277\\277'");
+        assert_eq!(quoted("\u{e000}".as_bytes(), true), "'\u{e000}'");
     }
 
     #[test]

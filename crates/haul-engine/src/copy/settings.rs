@@ -109,6 +109,8 @@ pub struct CopyRules {
     pub update: bool,
     /// `-v`: each copied entry is told.
     pub verbose: bool,
+    /// `--debug`: how each file's bytes went is told behind its line of `verbose`, and what was left alone.
+    pub debug: bool,
     /// `-x`: directories on other file systems are made, but not entered.
     pub one_file_system: bool,
     /// Copies, hard links or symbolic links.
@@ -121,6 +123,10 @@ pub struct CopyRules {
     pub backup: Option<Backup>,
     /// `--attributes-only`: no data is copied.
     pub attributes_only: bool,
+    /// `--keep-directory-symlink`: a link at the sink that leads to a directory is copied into like that directory.
+    pub keep_directory_symlink: bool,
+    /// A file is made where a link at the sink leads to nothing yet (POSIX).
+    pub open_dangling: bool,
     /// `--copy-contents`: special files are read instead of made anew, with `-r`.
     pub copy_contents: bool,
     /// `--skip-chmod` (mcp): files keep the permissions they had while being written.
@@ -168,8 +174,10 @@ pub struct Preserve {
 pub enum Existing {
     /// It is overwritten.
     Overwrite,
-    /// `-n`: it is left alone.
+    /// `-n`, `--update=none`: it is left alone.
     Keep,
+    /// `--update=none-fail`: it is left alone, and that is a failure.
+    Refuse,
     /// `-i`: the user is asked.
     Ask,
 }
@@ -301,12 +309,15 @@ impl Default for CopyRules {
             remove_destination: false,
             update: false,
             verbose: false,
+            debug: false,
             one_file_system: false,
             make: Make::Copy,
             sparse: SparseRule::Auto,
             reflink: Reflink::Auto,
             backup: None,
             attributes_only: false,
+            keep_directory_symlink: false,
+            open_dangling: false,
             copy_contents: false,
             skip_chmod: false,
         }

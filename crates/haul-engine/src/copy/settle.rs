@@ -86,6 +86,7 @@ pub(crate) fn source_moved_on(file: &FileMove) -> bool {
 }
 
 fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
+    tell_way(job, file);
     let print = &job.settings.print;
     if let (true, Some(hash)) = (print.hash, &moved.hash) {
         let name = if print.source_name { file.source_path() } else { file.sink_path() };
@@ -105,9 +106,17 @@ fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
     }
 }
 
+/// `--debug`: the file's line, and how its bytes went.
+fn tell_way(job: &Job<'_>, file: &FileMove) {
+    if let Some(text) = file.settle.way.told() {
+        job.report.made(&text);
+    }
+}
+
 /// Leaves a file that failed in a state nobody takes for finished: what it has gets a modification time older than
 /// every source's, so that `--update` copies it again; and one that a stop cut off and that this job made is removed.
 fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
+    tell_way(job, file);
     let interrupted = matches!(error, CopyError::Interrupted { .. });
     // Best effort in both: what can't be marked or removed is still named. Marked even before it is removed, because it
     // may have other names.

@@ -3,6 +3,7 @@
 
 pub mod floors;
 pub mod licences;
+pub mod options;
 pub mod purity;
 pub mod source;
 pub mod text;

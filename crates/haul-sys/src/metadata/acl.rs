@@ -59,6 +59,18 @@ pub fn copy_acl(src: Place<'_>, dst: Place<'_>, kind: FileKind, mode: u32) -> Re
     access.and(chmod.map_err(AclError::Mode)).and(default)
 }
 
+/// Leaves `place` with its mode alone: an access control list that it has (inherited, perhaps) is removed. What new
+/// files in a directory start with stays.
+///
+/// # Errors
+/// What reading or removing a list reports; file systems without lists have none to remove.
+pub fn drop_acl(place: Place<'_>) -> io::Result<()> {
+    if get_list(place, ACL_ACCESS)?.is_some() {
+        remove_xattr(place, ACL_ACCESS)?;
+    }
+    Ok(())
+}
+
 fn copy_list(src: Place<'_>, dst: Place<'_>, name: &CStr) -> Result<(), AclError> {
     match get_list(src, name).map_err(AclError::Read)? {
         Some(list) => set_xattr(dst, name, &list).map_err(AclError::Write),

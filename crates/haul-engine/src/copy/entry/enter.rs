@@ -61,6 +61,8 @@ pub(crate) struct DirectoryFacts {
     pub(crate) is_new: bool,
     /// Permissions it lacks until it has its owner.
     pub(crate) omitted: u32,
+    /// Whether the sink's name may be a link to it (`--keep-directory-symlink`).
+    pub(crate) follows_sink: Follow,
     /// The open sink takes no metadata: this user may not read the directory.
     pub(crate) set_by_name: bool,
 }
@@ -170,7 +172,7 @@ pub(crate) fn open_source(
 /// It can't be opened, or is another one now: nothing is to be written there.
 pub(crate) fn open_sink(above: &Opened, facts: &DirectoryFacts) -> Result<OwnedFd, CopyError> {
     let open = if facts.set_by_name { open_place_at } else { open_dir_at };
-    let opened = open(above.sink(), facts.sink_name.as_os_str(), Follow::No);
+    let opened = open(above.sink(), facts.sink_name.as_os_str(), facts.follows_sink);
     still_the_one(opened, &facts.sink).map_err(|error| refused(error, above.sink_path_of(&facts.sink_name)))
 }
 

@@ -254,9 +254,15 @@ impl Task<'_, '_> {
                 sink_name: self.sink_name().to_owned(),
                 is_new: sink.is_new,
                 omitted: self.omitted_permissions(),
+                follows_sink: self.follows_sink(sink),
                 set_by_name: false,
             },
         })))
+    }
+
+    /// Whether a directory's sink may be opened through a link.
+    fn follows_sink(&self, sink: &Sink) -> Follow {
+        if self.rules.keep_directory_symlink && !sink.is_new { Follow::Yes } else { Follow::No }
     }
 
     /// Makes the directory; returns what it was before its owner was given all rights to it.

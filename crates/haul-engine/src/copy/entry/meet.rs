@@ -49,7 +49,10 @@ impl Task<'_, '_> {
         }
         let follow = if self.looks_at_link() { Follow::No } else { Follow::Yes };
         match stat::stat_at(self.entry.parent.sink(), self.sink_name(), follow) {
-            Ok(before) => Ok(Sink { before: Some(before), is_new: false, backup: None }),
+            Ok(before) => {
+                let before = self.linked_directory(&before).unwrap_or(before);
+                Ok(Sink { before: Some(before), is_new: false, backup: None })
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(new),
             // The open will fail, and then the link is removed.
             Err(error) if is_loop(&error) && self.rules.force => {
@@ -57,6 +60,16 @@ impl Task<'_, '_> {
             }
             Err(error) => Err(self.cannot("stat")(error)),
         }
+    }
+
+    /// `--keep-directory-symlink`: the directory that a link at the sink leads to, where a directory is copied.
+    fn linked_directory(&self, before: &Stat) -> Option<Stat> {
+        let is_asked_for = self.rules.keep_directory_symlink && self.source.kind == FileKind::Directory;
+        if !is_asked_for || before.kind != FileKind::Symlink {
+            return None;
+        }
+        let led_to = stat::stat_at(self.entry.parent.sink(), self.sink_name(), Follow::Yes).ok();
+        led_to.filter(|led_to| led_to.kind == FileKind::Directory)
     }
 
     /// A link at the sink counts as itself where it is not going to be written through.
@@ -76,8 +89,8 @@ impl Task<'_, '_> {
 
     /// Applies the rules for existing sinks; false leaves the entry as it is.
     fn may_replace(&self, before: &Stat) -> Result<bool, CopyError> {
-        let sameness =
-            if self.rules.existing == Existing::Keep { Sameness::Apart } else { self.sameness(before) };
+        let keeps = matches!(self.rules.existing, Existing::Keep | Existing::Refuse);
+        let sameness = if keeps { Sameness::Apart } else { self.sameness(before) };
         if sameness == Sameness::Same {
             let (source_path, sink) = (self.source_path(), self.sink_path());
             return Err(Refusal::SameFile { source_path, sink }.into());
@@ -88,15 +101,18 @@ impl Task<'_, '_> {
             && is_as_new(before, &self.source, self.rules.preserve.timestamps)
         {
             self.remember_updated()?;
+            self.tell_skipped();
             return Ok(false);
         }
         if !is_directory {
             let wanted = match self.rules.existing {
                 Existing::Overwrite => true,
                 Existing::Keep => false,
+                Existing::Refuse => return Err(Refusal::NotReplacing(self.sink_path()).into()),
                 Existing::Ask => self.ask(before),
             };
             if !wanted {
+                self.tell_skipped();
                 return Ok(false);
             }
         }
@@ -207,6 +223,14 @@ impl Task<'_, '_> {
 
     fn was_made_before(&self, standing: &Stat) -> bool {
         self.job.memory.sink_was_made(&self.entry.sink_name, standing.identity())
+    }
+
+    /// `--debug`: something was left as it is.
+    fn tell_skipped(&self) {
+        if self.rules.debug {
+            let line = format!("skipped {}", quote(&self.sink_path()));
+            self.job.report.made(OsStr::new(&line));
+        }
     }
 
     /// `-i`.

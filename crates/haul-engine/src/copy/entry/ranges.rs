@@ -4,6 +4,7 @@
 use super::regular::FileSettle;
 use crate::copy::descriptors::Opened;
 use crate::copy::error::CopyError;
+use crate::copy::explain::Way;
 use crate::copy::file::{FileMove, Part, SinkState};
 use crate::copy::job::Job;
 use crate::copy::links::Identity;
@@ -135,6 +136,7 @@ pub(super) fn open_later(
             linked: first.linked.filter(|_| is_last),
             turn: Some(turn),
             ranges: Some(Arc::clone(ranges)),
+            way: Way::default(),
             more_follows: !is_last,
         },
         begun: Instant::now(),

@@ -4,15 +4,16 @@ use super::{Entry, Ranges, Sink, Task, made_line};
 use crate::copy::descriptors::Opened;
 use crate::copy::directory::Directory;
 use crate::copy::error::{CopyError, Refusal};
+use crate::copy::explain::Way;
 use crate::copy::file::{FileMove, SinkState};
 use crate::copy::job::Job;
 use crate::copy::links::{Identity, WriteTurn};
 use crate::copy::quote::quote;
 use crate::copy::report::Tally;
-use crate::copy::settings::{CopySettings, Dereference, Make};
+use crate::copy::settings::{Dereference, Make};
 use haul_model::ByteOffset;
 use haul_sys::open::{self as sys, RenameMode};
-use haul_sys::{FileKind, Follow, Stat, process, sparse, stat, wait};
+use haul_sys::{FileKind, Follow, Stat, sparse, stat, wait};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -35,6 +36,8 @@ pub(crate) struct FileSettle {
     pub(super) turn: Option<WriteTurn>,
     /// What this part shares with the other parts of its file.
     pub(super) ranges: Option<Arc<Ranges>>,
+    /// How its bytes go, for `--debug`.
+    pub(crate) way: Way,
     /// More parts follow: nothing is set on the file yet but a time that nobody takes for its source's.
     pub(crate) more_follows: bool,
 }
@@ -72,12 +75,14 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
     if source_stat.kind != FileKind::Regular || (rules.preserve.links && source_stat.nlink > 1) {
         return None;
     }
-    let mode = NewMode::of(job.settings, &source_stat);
+    let mode = NewMode::of(job, &source_stat);
     let sink = sys::create_new_at(parent.sink(), &*entry.sink_name, mode.first).ok()?;
     Tally::add(&job.tally.files_found, 1);
     Tally::add(&job.tally.bytes_found, source_stat.size);
-    if rules.verbose {
-        job.report.made(&made_line(&entry.source_path(), &entry.sink_path()));
+    let made = rules.verbose.then(|| made_line(&entry.source_path(), &entry.sink_path()));
+    let (now, later) = if rules.debug { (None, made) } else { (made, None) };
+    if let Some(line) = now {
+        job.report.made(&line);
     }
     Some(FileMove {
         parent: parent.clone(),
@@ -90,7 +95,7 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
         sink_dev: parent.sink_dev.unwrap_or(0),
         sink_is_regular: true,
         part: None,
-        settle: FileSettle { differing: mode.differing, ..FileSettle::default() },
+        settle: FileSettle { differing: mode.differing, way: Way::of(later), ..FileSettle::default() },
         begun,
     })
 }
@@ -102,13 +107,13 @@ struct NewMode {
 }
 
 impl NewMode {
-    fn of(settings: &CopySettings, source: &Stat) -> NewMode {
+    fn of(job: &Job<'_>, source: &Stat) -> NewMode {
         let wanted = source.mode & 0o777;
-        let preserve = &settings.rules.preserve;
+        let preserve = &job.settings.rules.preserve;
         // Nobody else gets in before the file has its owner.
         let omitted = if preserve.ownership { wanted & 0o077 } else { 0 };
         // The kernel lets users set attributes only on files they may write.
-        let extra = if preserve.xattr && process::effective_user() != 0 { 0o200 & !wanted } else { 0 };
+        let extra = if preserve.xattr && job.user != 0 { 0o200 & !wanted } else { 0 };
         NewMode { first: (wanted & !omitted) | extra, differing: omitted | extra }
     }
 }
@@ -117,8 +122,9 @@ impl NewMode {
 pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<FileMove, CopyError> {
     let begun = Instant::now();
     let (source, source_stat) = open_source(task)?;
-    let mode = NewMode::of(task.job.settings, &source_stat);
-    let (fd, is_new) = open_sink(task, sink, &mode)?;
+    let mode = NewMode::of(task.job, &source_stat);
+    let (fd, stood) = open_sink(task, sink, &mode)?;
+    let is_new = stood != Stood::File;
     let standing = stat::stat_fd(&fd).map_err(|source| CopyError::Cannot {
         action: "fstat",
         path: task.sink_path(),
@@ -130,10 +136,11 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
         return Err(Refusal::Replaced(task.sink_path()).into());
     }
     let sink_is_regular = standing.kind == FileKind::Regular;
-    let sink_state = match (is_new, sink_is_regular && !keeps_bytes(task)) {
-        (true, _) => SinkState::New,
-        (false, true) => SinkState::Truncated,
-        (false, false) => SinkState::Kept,
+    let sink_state = match (stood, sink_is_regular && !keeps_bytes(task)) {
+        (Stood::Nothing, _) => SinkState::New,
+        // The name is not this job's to remove.
+        (Stood::Link | Stood::File, true) => SinkState::Truncated,
+        (Stood::Link | Stood::File, false) => SinkState::Kept,
     };
     let turn = begin_alone(task, &fd, standing.identity(), sink_state)?;
     let linked = is_linked.then(|| task.source.identity());
@@ -156,6 +163,7 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
             linked: linked.filter(|_| !more_follows),
             turn: Some(turn),
             ranges: task.entry.ranges.clone(),
+            way: Way::of(task.made_later(sink)),
             more_follows,
         },
         begun,
@@ -183,6 +191,9 @@ fn begin_alone(
             return Err(CopyError::Interrupted { path: task.source_path(), sink: task.sink_path() });
         }
         sparse::set_len(sink, 0).map_err(task.cannot("create regular file"))?;
+        // A look after the cut makes kernels with fine-grained times give the writing one of its own, as after cp's
+        // cut: what is copied from here next is then newer than what was copied here before.
+        let _ = stat::stat_fd(sink);
     }
     Ok(turn)
 }
@@ -223,9 +234,20 @@ fn keeps_bytes(task: &Task<'_, '_>) -> bool {
         || moving.sink_offset.is_some()
 }
 
-/// Opens what stands at the sink, or makes it; returns whether it is new. What stands there keeps its bytes for now:
-/// somebody else of this job may be writing it.
-fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedFd, bool), CopyError> {
+/// What was found where a file goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stood {
+    /// Nothing: the file and its name are new.
+    Nothing,
+    /// A link that led to nothing: the file is new.
+    Link,
+    /// Something that can be written.
+    File,
+}
+
+/// Opens what stands at the sink, or makes it. What stands there keeps its bytes for now: somebody else of this job
+/// may be writing it.
+fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedFd, Stood), CopyError> {
     let (dir, name) = (task.entry.parent.sink(), task.sink_name());
     if !sink.is_new {
         let opened = if sink.before.is_some_and(|before| before.kind == FileKind::Fifo) {
@@ -234,18 +256,22 @@ fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedF
             sys::open_existing_at(dir, name, false, Follow::Yes).map(Some)
         };
         match opened {
-            Ok(fd) => return fd.map(|fd| (fd, false)).ok_or_else(|| stopped(task)),
+            Ok(fd) => return fd.map(|fd| (fd, Stood::File)).ok_or_else(|| stopped(task)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if task.rules.force && removing_helps(&error) => make_way(task)?,
             Err(error) => return Err(task.cannot("create regular file")(error)),
         }
     }
     let error = match sys::create_new_at(dir, name, mode.first) {
-        Ok(fd) => return Ok((fd, true)),
+        Ok(fd) => return Ok((fd, Stood::Nothing)),
         Err(error) => error,
     };
     if error.kind() == io::ErrorKind::AlreadyExists && sys::read_link_at(dir, name).is_ok() {
-        return Err(Refusal::DanglingSink(task.sink_path()).into());
+        if !task.rules.open_dangling {
+            return Err(Refusal::DanglingSink(task.sink_path()).into());
+        }
+        let made = sys::create_through_at(dir, name, mode.first);
+        return made.map(|fd| (fd, Stood::Link)).map_err(task.cannot("create regular file"));
     }
     let ends_in_slash = name.as_encoded_bytes().ends_with(b"/");
     let error = if error.kind() == io::ErrorKind::IsADirectory && ends_in_slash {

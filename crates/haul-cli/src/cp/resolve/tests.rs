@@ -1,0 +1,119 @@
+//! What each line of options means.
+
+use super::super::args;
+use super::*;
+use haul_engine::copy::HashForm;
+use haul_model::ObjectSize;
+
+fn settings(line: &str) -> CopySettings {
+    let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+    match resolve(args::parse(&words, false), &Environment::default(), &mut |_| ()).unwrap() {
+        Wish::Copy(resolved) => resolved.settings,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn mistake(line: &str) -> String {
+    let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+    let resolved = resolve(args::parse(&words, false), &Environment::default(), &mut |_| ());
+    resolved.unwrap_err().to_string()
+}
+
+#[test]
+fn later_options_override_earlier_ones() {
+    assert_eq!(settings("-i -n a no-such").rules.existing, Existing::Keep);
+    assert_eq!(settings("-n -i a no-such").rules.existing, Existing::Ask);
+    assert_eq!(settings("-a -L a no-such").rules.dereference, Dereference::Always);
+    assert!(!settings("-a --no-preserve=mode a no-such").rules.preserve.mode);
+    assert!(settings("--no-preserve=mode -a a no-such").rules.preserve.mode);
+}
+
+#[test]
+fn what_is_replaced_is_said_by_update_and_by_its_older_relatives() {
+    let rules = |line: &str| {
+        let rules = settings(&format!("{line} a no-such")).rules;
+        (rules.existing, rules.update)
+    };
+    assert_eq!(rules("--update=all"), (Existing::Overwrite, false));
+    assert_eq!(rules("-u --update=all"), (Existing::Overwrite, false), "the last one holds");
+    assert_eq!(rules("--update=none -u"), (Existing::Overwrite, true));
+    assert_eq!(rules("--update=none"), (Existing::Keep, false));
+    assert_eq!(rules("--update=none-fail"), (Existing::Refuse, false));
+    assert_eq!(rules("--update=o"), (Existing::Overwrite, true));
+    assert_eq!(rules("-n --update=all"), (Existing::Keep, false), "-n is stronger");
+    assert_eq!(rules("-n --update=none-fail"), (Existing::Keep, false));
+    assert_eq!(rules("-i --update"), (Existing::Ask, true));
+    assert_eq!(rules("--update=none -i"), (Existing::Keep, false), "there is nothing to ask about");
+    assert_eq!(mistake("-b --update=none-fail a b"), mistake("-b --update=none a b"));
+    assert_ne!(mistake("-b -n a b"), mistake("-b --update=none a b"));
+    assert!(mistake("--update=n a b").starts_with("ambiguous argument"));
+}
+
+#[test]
+fn mistakes_come_in_the_order_in_which_they_were_typed() {
+    assert!(mistake("--sparse=x -y").starts_with("invalid argument"));
+    assert_eq!(mistake("-y --sparse=x"), "invalid option -- 'y'");
+}
+
+#[test]
+fn contexts_are_kept_or_set_where_the_kernel_has_them() {
+    let resolved = |line: &str, selinux| {
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let mut warnings = Vec::new();
+        let environment = Environment { selinux, ..Environment::default() };
+        let wish = resolve(args::parse(&words, false), &environment, &mut |text| {
+            warnings.push(text.to_owned());
+        });
+        let preserve = match wish {
+            Ok(Wish::Copy(resolved)) => Ok(resolved.settings.rules.preserve.context),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        };
+        (preserve, warnings.len())
+    };
+    assert_eq!(resolved("-a a no-such", false), (Ok(false), 0));
+    assert_eq!(resolved("-a a no-such", true), (Ok(true), 0));
+    assert_eq!(resolved("-aZ a no-such", true), (Ok(false), 1));
+    assert_eq!(resolved("-Z --context=x a no-such", false), (Ok(false), 1));
+    assert_eq!(resolved("--preserve=context a no-such", true), (Ok(true), 0));
+    let refused = |line, selinux| resolved(line, selinux).0.unwrap_err();
+    assert_eq!(refused("-Z --preserve=context a b", true), "cannot set target context and preserve it");
+    assert!(refused("--preserve=context a b", false).starts_with("cannot preserve security context"));
+}
+
+#[test]
+fn links_are_followed_unless_directories_are_entered() {
+    assert_eq!(settings("a no-such").rules.dereference, Dereference::Always);
+    assert_eq!(settings("-r a no-such").rules.dereference, Dereference::Never);
+    assert_eq!(settings("-rl a no-such").rules.dereference, Dereference::Always);
+}
+
+#[test]
+fn hashes_are_plain_unless_a_tree_is_asked_for() {
+    let form = |line: &str| settings(line).moving.digest.unwrap().1;
+    let tree = |bytes| HashForm::Tree(ObjectSize::new(bytes).unwrap());
+    assert_eq!(form("--print-hash a no-such"), HashForm::Plain);
+    assert_eq!(form("--print-hash --split-size=16 a no-such"), tree(16 << 20));
+    assert_eq!(form("--print-hash --hash-type=blake3 --split-size=16 a no-such"), HashForm::Plain);
+    assert_eq!(form("--print-hash --hash-leaf-size=1024 a no-such"), tree(1 << 20));
+    assert_eq!(form("--print-hash --split-size=2048 a no-such"), tree(1 << 30));
+}
+
+#[test]
+fn backups_follow_the_option_before_the_environment() {
+    let typed = |line: &str| args::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>(), false);
+    let environment = Environment {
+        version_control: Some("numbered".into()),
+        suffix: Some(".old".into()),
+        ..Environment::default()
+    };
+    let rule = |line| match resolve(typed(line), &environment, &mut |_| ()).unwrap() {
+        Wish::Copy(resolved) => resolved.settings.rules.backup,
+        other => panic!("{other:?}"),
+    };
+    let numbered = Backup { method: BackupMethod::Numbered, suffix: ".old".into() };
+    assert_eq!(rule("-b a no-such"), Some(numbered));
+    let simple = Backup { method: BackupMethod::Simple, suffix: "-s".into() };
+    assert_eq!(rule("--backup=si -S -s a no-such"), Some(simple));
+    assert_eq!(rule("--backup=off a no-such"), None);
+}

@@ -1,0 +1,172 @@
+//! What is typed, what the environment adds, and the words of every message.
+
+use super::{compare, compare_all, ours};
+
+#[test]
+fn long_options_may_be_cut_short() {
+    let names = [
+        "a",
+        "ar",
+        "at",
+        "b",
+        "ba",
+        "c",
+        "co",
+        "con",
+        "copy",
+        "d",
+        "de",
+        "f",
+        "i",
+        "l",
+        "n",
+        "no",
+        "no-c",
+        "no-d",
+        "no-p",
+        "no-t",
+        "o",
+        "p",
+        "pa",
+        "path",
+        "par",
+        "pr",
+        "r",
+        "re",
+        "rec",
+        "ref",
+        "rem",
+        "s",
+        "sp",
+        "st",
+        "su",
+        "sy",
+        "t",
+        "u",
+        "v",
+        "ver",
+        "verbos",
+        "verbosee",
+        "VERBOSE",
+        "h",
+        "",
+        "=x",
+        "link=x",
+        "verbose=x",
+    ];
+    let lines: Vec<(String, String)> = names
+        .iter()
+        // What help and version print is each tool's own; a clone that can't be made leaves what each leaves.
+        .filter(|name| !["h", "ver", "ref"].contains(name))
+        .map(|name| (format!("--{name}"), format!("cp --{name} a d")))
+        .collect();
+    let lines: Vec<(&str, &str)> = lines.iter().map(|(name, line)| (name.as_str(), line.as_str())).collect();
+    compare_all(&lines);
+}
+
+#[test]
+fn options_act_in_their_order() {
+    compare_all(&[
+        (
+            "mistake after mistake",
+            "cp --sparse=x -y a z; cp -y --sparse=x a z; cp -t d -t e -y a; cp -ls -y a z",
+        ),
+        (
+            "help before a mistake",
+            "cp --help -y | head -c 6; cp -y --help; cp a --help | head -c 6; cp --version -y | head -c 3",
+        ),
+        (
+            "letters",
+            "cp -abc a z; cp -k a z; cp -rS; cp -tx a; cp a -t; cp -v=x a z; cp -W; cp -1; cp -; cp --; cp -- a; cp - -",
+        ),
+        (
+            "values",
+            "cp --target-directory= a; cp --target-directory a; cp -t '' a; cp --suffix= a b; cp -bS/ a c; cp -bS.. a c; cp -bS . a b",
+        ),
+        (
+            "operands",
+            "cp -T a ''; cp '' d; cp -T; cp -T a; cp a ''; cp -rT -t d a; cp --parents a; cp --parents -T a d",
+        ),
+        (
+            "follow or not",
+            "cp -rHL ld y; cp -rLH ld w; cp -rHP ld v; cp -rPH ld u; cp -aH ld s; cp -rLd ld q; cp -rdL ld p; cp -dL la o; cp -Ld la n",
+        ),
+        (
+            "keep or not",
+            "cp --preserve=m a z; cp --preserve=a a y; cp --preserve=,mode a z; cp --preserve=mode, a z; cp --preserve=mode=x a z; cp --preserve mode a; cp --no-preserve mode a z",
+        ),
+        (
+            "clone and holes",
+            "cp --reflink= a z; cp --reflink=a a z; cp --reflink=auto --sparse=always a z; cp --reflink=never --sparse=always holes y",
+        ),
+    ]);
+}
+
+#[test]
+fn the_environment() {
+    compare_all(&[
+        (
+            "options first",
+            "POSIXLY_CORRECT=1 cp -r t z -v; POSIXLY_CORRECT= cp a z -v; POSIXLY_CORRECT=1 cp a d -t e",
+        ),
+        (
+            "through links that lead to nothing",
+            "POSIXLY_CORRECT=1 cp a dangling; readlink dangling; cp b dangling",
+        ),
+        (
+            "through links elsewhere",
+            "ln -s ../new-one d/l; POSIXLY_CORRECT=1 cp -p x d/l; POSIXLY_CORRECT=1 cp a loop; ln -s no/where l; POSIXLY_CORRECT=1 cp a l",
+        ),
+    ]);
+    let run = ours("cp a dangling; POSIXLY_CORRECT=1 cp --verify a dangling; cat missing");
+    assert_eq!(
+        (run.out.as_str(), run.err.as_str()),
+        ("alpha", "cp: not writing through dangling symlink 'dangling'")
+    );
+}
+
+#[test]
+fn names_in_messages_are_quoted_for_a_shell() {
+    let ascii = r#"for n in 'a b' "it's" '"' '$x' '`' 'a\b' '~x' 'x~' '#a' 'a#' '{' '}' '{a}' '!' 'a!b' "it's!" "it's a" 'it'"'"'s$' "'" "''" "\"'" '-' '=' 'a=b' '@' '%' '+' ',' ':' ';' '&' '|' '<' '>' '(' ')' '[' ']' '*' '?' '^' '_'
+        do cp "no/$n" z; cp -s "$n" d; done"#;
+    let bytes = r#"for n in "$(printf 'a\tb')" "$(printf 'a\nb')" "$(printf '\001')" "$(printf 'x\033y')" "$(printf '\177')" "$(printf '\200')" "$(printf '\303\251')" "$(printf 'a\303')" "$(printf '\342\202\254')" "$(printf '\302\205')" "$(printf '\342\200\250')" "$(printf "it's\nx")" "$(printf "'\n'")" "$(printf "\303\251'")" "$(printf 'a\nb\tc')" "$(printf '\355\240\200')" "$(printf '\364\217\277\277')" "$(printf '\360\237\230\200')" "$(printf '\302\240')" "$(printf '\302\255')" "$(printf '\342\200\213')" "$(printf '\356\200\200')"
+        do cp "no/$n" z; cp -s "$n" d; cp --sparse="$n" a z; cp "--backup=$n" a z; cp --preserve="$n" a z; VERSION_CONTROL="$n" cp -b a z; done"#;
+    compare("ASCII", ascii);
+    compare("UTF-8", bytes);
+    compare("C", &format!("export LC_ALL=C; {ascii}; {bytes}"));
+}
+
+/// Words that are no options are shown as GNU shows them, but for bytes that would steer a terminal: those come as
+/// numbers, and a name that a list of files holds can't rewrite the screen by being taken for an option.
+#[test]
+fn words_that_are_no_options_steer_no_terminal() {
+    compare("plain", "cp \"--it's\" a z; cp '--a\"b' a z; cp --é a z");
+    let run = ours("cp \"$(printf -- '--x\\033[2Jy')\" a z; cp \"$(printf -- '-\\033')\" a z");
+    assert!(run.err.contains("cp: unrecognized option '--x\\033[2Jy'"), "{}", run.err);
+    assert!(run.err.contains("cp: invalid option -- '\\033'"), "{}", run.err);
+}
+
+#[test]
+fn what_can_not_be_written() {
+    compare_all(&[
+        (
+            "full",
+            "cp a /dev/full; cp -v a z > /dev/full; echo $?; cp --help > /dev/full; echo $?; cp --version > /dev/full; echo $?",
+        ),
+        ("nobody to tell", "cp no z 2>&-; echo $?; cp a z 2>&-; echo $?; cp a y <&-; echo $?"),
+        (
+            "names too long",
+            "cp a \"$(head -c 300 /dev/zero | tr '\\0' n)\" 2>&1 | tail -c 30; cp a \"$(head -c 255 /dev/zero | tr '\\0' n)\"",
+        ),
+        (
+            "targets",
+            "cp a b c; cp a b a; cp a b loop; cp -t loop a; cp -t dangling a; cp -t a/ b; cp a loop/; cp a b loop/x; cp a b no/x",
+        ),
+        (
+            "kinds",
+            "cp t z; cp t a d; cp t t d; cp -r t a b; cp -r t z/; cp -r a y/; cp ld w; cp . z; cp .. z; cp -r . .; cp a/b z; cp no/a z",
+        ),
+        ("twice", "cp -r p1 ./p1 e; cp a ha e; cp -d a ha a d; cp la a d; cp -P la la d; cp -d la a la d"),
+        ("into itself", "cp -r t t; cp -rT t t; cp -rl t t/x 2>&1 | sort -u; rm -rf t"),
+    ]);
+}

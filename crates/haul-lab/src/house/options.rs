@@ -1,0 +1,145 @@
+//! The tables in `docs/options`: every option of a tool has a row that says what it does, which tests hold it to that,
+//! and where it differs from the tool that people know; and the tests are there.
+//!
+//! A row has four columns: the option in the ways it can be typed, what it does in one line, its tests as
+//! `folder/file.rs::name`, and the difference with its reason, or `none`. Options and tests stand in backticks.
+
+use super::text;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What is wrong with a document, by its path from the root of the repository, whose tool knows `options`, each with
+/// its dashes.
+///
+/// # Errors
+/// What can't be read.
+pub fn breaches(document: &str, options: impl IntoIterator<Item = String>) -> io::Result<Vec<String>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(root.join(document))?;
+    let is_rust = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+    let sources: Vec<PathBuf> = text::files(&root)?.into_iter().filter(is_rust).collect();
+    let is_there = |test: &str| {
+        let Some((file, name)) = test.split_once("::") else { return false };
+        let mut files = sources.iter().filter(|path| path.ends_with(file));
+        files.any(|path| fs::read_to_string(root.join(path)).is_ok_and(|source| has_test(&source, name)))
+    };
+    Ok(check(&text, &options.into_iter().collect(), is_there))
+}
+
+/// One line of a table.
+struct Row<'a> {
+    number: usize,
+    columns: Vec<&'a str>,
+}
+
+fn check(text: &str, options: &BTreeSet<String>, is_there: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut named = BTreeSet::new();
+    for row in rows(text) {
+        let line = row.number;
+        let &[typed, does, tests, difference] = &row.columns[..] else {
+            found.push(format!("line {line} has {} columns instead of 4", row.columns.len()));
+            continue;
+        };
+        for option in quoted(typed) {
+            // A value that the option takes is not part of its name.
+            let name = option.split(['=', '[']).next().unwrap_or(option);
+            if !options.contains(name) {
+                found.push(format!("line {line}: {name} is no option of this tool"));
+            }
+            named.insert(name.to_owned());
+        }
+        if does.is_empty() || difference.is_empty() {
+            found.push(format!("line {line} leaves a column empty"));
+        }
+        let mut tests = quoted(tests).peekable();
+        if tests.peek().is_none() {
+            found.push(format!("line {line} names no test"));
+        }
+        found.extend(tests.filter(|test| !is_there(test)).map(|test| format!("line {line}: no test {test}")));
+    }
+    found.extend(options.difference(&named).map(|option| format!("{option} has no row")));
+    found
+}
+
+/// The rows that begin with an option. A bar with a backslash before it parts no columns.
+fn rows(text: &str) -> impl Iterator<Item = Row<'_>> {
+    text.lines().enumerate().filter(|(_, line)| line.starts_with("| `-")).map(|(index, line)| {
+        let line = line.trim().trim_start_matches('|');
+        let line = line.strip_suffix('|').unwrap_or(line);
+        let mut columns = Vec::new();
+        let mut start = 0;
+        for (at, _) in line.match_indices('|').filter(|&(at, _)| !line[..at].ends_with('\\')) {
+            columns.push(line[start..at].trim());
+            start = at + 1;
+        }
+        columns.push(line[start..].trim());
+        Row { number: index + 1, columns }
+    })
+}
+
+/// What stands in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Whether a source holds a test of this name.
+fn has_test(source: &str, name: &str) -> bool {
+    let head = format!("fn {name}(");
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let is_head = |line: &str| line.strip_prefix("pub ").unwrap_or(line).starts_with(&head);
+    lines.iter().enumerate().filter(|(_, line)| is_head(line)).any(|(at, _)| {
+        let above = lines[..at].iter().rev();
+        let mut above = above.take_while(|line| line.starts_with("#[") || line.starts_with("//"));
+        above.any(|line| line.starts_with("#[test]"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(text: &str, options: &[&str]) -> Vec<String> {
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        check(text, &options, |test| test == "cp/table.rs::links")
+    }
+
+    #[test]
+    fn a_whole_table_has_no_breach() {
+        let text = "| option | does | tests | difference |\n|---|---|---|---|\n\
+                    | `-l`, `--link` | links | `cp/table.rs::links` | none |\n\
+                    | `--sparse=WHEN`, `--sparse[=X]` | a \\| b | see `cp/table.rs::links` | none |\n";
+        assert_eq!(checked(text, &["-l", "--link", "--sparse"]), [""; 0]);
+    }
+
+    #[test]
+    fn each_rule_can_be_broken() {
+        assert_eq!(checked("", &["-l"]), ["-l has no row"]);
+        let row = |row: &str| checked(row, &["-l"]);
+        assert_eq!(
+            row("| `-l` | links | `cp/table.rs::links` |"),
+            ["line 1 has 3 columns instead of 4", "-l has no row"]
+        );
+        assert_eq!(
+            row("| `-l` | links | `cp/table.rs::gone` | none |"),
+            ["line 1: no test cp/table.rs::gone"]
+        );
+        assert_eq!(row("| `-l` | links | | none |"), ["line 1 names no test"]);
+        assert_eq!(row("| `-l` | links | `cp/table.rs::links` | |"), ["line 1 leaves a column empty"]);
+        assert_eq!(
+            row("| `-l` `-k` | links | `cp/table.rs::links` | none |"),
+            ["line 1: -k is no option of this tool"]
+        );
+    }
+
+    #[test]
+    fn only_tests_count_as_tests() {
+        let source = "#[test]\n/// Why.\n#[ignore]\nfn one() {}\n\nfn two() {}\n\n    #[test]\n    fn three(x in 0..3) {}";
+        assert_eq!(
+            ["one", "two", "three", "four"].map(|name| has_test(source, name)),
+            [true, false, true, false]
+        );
+    }
+}
