@@ -130,8 +130,14 @@ impl Case {
 
     /// Whether lines come in a defined order: several workers go through a tree, or take operands, in any.
     pub(super) fn has_one_order(&self) -> bool {
-        let operands = self.words.iter().filter(|word| !word.starts_with(b"-")).count();
-        !self.walks() && operands <= 2
+        let ends_options = self.environment.iter().any(|(name, _)| *name == "POSIXLY_CORRECT");
+        let mut ended = false;
+        let is_operand = |word: &&Vec<u8>| {
+            let is_option = !ended && word.len() > 1 && word[0] == b'-';
+            ended |= *word == b"--" || (ends_options && !is_option);
+            !is_option
+        };
+        !self.walks() && self.words.iter().filter(is_operand).count() <= 2
     }
 
     /// The command line as a shell shows it, more or less.
