@@ -1,7 +1,7 @@
 //! Where the tools differ on purpose. Each place says why, and is matched as narrowly as it can be.
 
 use super::case::{Case, Tool};
-use super::plant::Kind;
+use super::plant::{BOX, Kind};
 use super::twins::{Ending, Status};
 use std::collections::BTreeSet;
 
@@ -22,7 +22,9 @@ enum Verdict {
     Settled,
 }
 
-const ALL: [Deliberate; 8] = [
+const ALL: [Deliberate; 10] = [
+    Deliberate { applies: waiting },
+    Deliberate { applies: unmade_parents },
     Deliberate { applies: into_itself },
     Deliberate { applies: too_deep },
     Deliberate { applies: backup_elsewhere },
@@ -123,9 +125,9 @@ fn unfinished(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     for line in &mut ours.tree {
         const MARK: &str = ", changed ";
         let Some((before, time)) = line.split_once(MARK) else { continue };
-        let Some((time, behind)) = time.split_once(", ") else { continue };
+        let (time, behind) = time.split_at(time.find(", ").unwrap_or(time.len()));
         let is_early = time.ends_with(".000000000") && (time.starts_with('-') || time.starts_with("0."));
-        let as_new = format!("{before}{MARK}now, {behind}");
+        let as_new = format!("{before}{MARK}now{behind}");
         if is_early && system.tree.contains(&as_new) {
             *line = as_new;
         }
@@ -203,7 +205,8 @@ fn same_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Ver
         let ends = word.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
         ends.map(|(end, _)| &word[..end]).any(is_dir_link)
     });
-    if !passes_link || system.tree != ours.tree {
+    let backs_up = case.has_option(b'b', "backup") || case.has_option(b'S', "suffix");
+    if !passes_link || !(backs_up || system.tree == ours.tree) {
         return Verdict::Absent;
     }
     let theirs: Vec<&[u8]> = system.err.split(|&byte| byte == b'\n').collect();
@@ -213,7 +216,43 @@ fn same_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Ver
     if others.is_empty() && others != ours.err {
         ours.status = Status::Exit(0);
     }
+    if backs_up && others != ours.err {
+        // GNU moved the source aside as the backup of its own copy, and lost it.
+        return Verdict::Settled;
+    }
     ours.err = others;
+    Verdict::Compare
+}
+
+/// GNU stops at the operand that waits for the other end of a pipe. Ours copies the others meanwhile: that both wait is
+/// all that can be held against each other.
+fn waiting(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let both = [system.status, ours.status] == [Status::Waiting; 2];
+    if both { Verdict::Settled } else { Verdict::Absent }
+}
+
+/// Where `--parents` can't make all directories above an operand, GNU leaves those it made closed to others and with
+/// the time of the run. Ours gives them what is kept, as if the rest had come, and says where it can't.
+fn unmade_parents(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    if system.status != Status::Exit(1) || !case.has_option(0, "parents") {
+        return Verdict::Absent;
+    }
+    // GNU 9.1 also looks for the directories above an absolute name without its first slash, and fails.
+    if system.err.starts_with("cp: \u{2018}".as_bytes())
+        && case.words.iter().any(|word| word.starts_with(BOX))
+    {
+        return Verdict::Settled;
+    }
+    for (theirs, own) in system.tree.iter().zip(&mut ours.tree) {
+        let is_new_directory = |line: &str| line.contains(": directory, ") && line.ends_with(", new");
+        if path_in(theirs) == path_in(own) && is_new_directory(theirs) && is_new_directory(own) {
+            own.clone_from(theirs);
+        }
+    }
+    let is_more =
+        |line: &&[u8]| contains(line, b": preserving permissions for ") && !contains(&system.err, line);
+    let others = ours.err.split(|&byte| byte == b'\n').filter(|line| !is_more(line));
+    ours.err = others.collect::<Vec<_>>().join(&b'\n');
     Verdict::Compare
 }
 
