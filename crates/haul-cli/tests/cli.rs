@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod cp;
+mod differential;
 mod extremes;
 mod faults;
 mod filesystems;

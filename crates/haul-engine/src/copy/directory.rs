@@ -140,10 +140,14 @@ impl Drop for Directory {
     }
 }
 
-/// Joins as cp does: `a` + `b` is `a/b`, and nothing + `b` is `b`.
+/// Joins as cp does: `a` + `b` is `a/b`, so is `a//` + `b`, and nothing + `b` is `b`.
 fn add(path: &mut OsString, name: &OsStr) {
-    if !path.is_empty() && !path.as_bytes().ends_with(b"/") {
-        path.push("/");
+    let bytes = path.as_bytes();
+    // A root keeps its slashes.
+    if let Some(end) = bytes.iter().rposition(|&byte| byte != b'/') {
+        let mut joined = OsStr::from_bytes(&bytes[..=end]).to_owned();
+        joined.push("/");
+        *path = joined;
     }
     path.push(name);
 }

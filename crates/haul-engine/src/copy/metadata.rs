@@ -259,7 +259,9 @@ impl Keeper<'_, '_> {
     fn keep(&self, mode: Option<u32>) -> Result<(), CopyError> {
         let keep = &self.job.settings.rules.preserve;
         let mut has_owner = true;
-        if keep.ownership && self.owner_differs() {
+        // A link made by `-s` is its maker's: there is no owner to keep.
+        let is_own_link = self.kind == FileKind::Symlink && self.source.1.kind != FileKind::Symlink;
+        if keep.ownership && !is_own_link && self.owner_differs() {
             match self.set_owner() {
                 Ok(kept) => has_owner = kept,
                 // As with cp: links are left as they are, and of all else the times are kept.

@@ -284,16 +284,20 @@ fn sinks_collide(settings: &CopySettings) -> bool {
 
 /// Whether the copy goes into what is copied: each operand then finds what those before it left, as with cp.
 fn target_is_in_a_source(settings: &CopySettings, target: &Opened) -> bool {
-    let (sources, place) = match &settings.operands {
-        Operands::IntoDirectory { sources, .. } => (&sources[..], &b"."[..]),
-        Operands::Onto { source, sink } => (std::slice::from_ref(source), backup::split(sink.as_bytes()).0),
+    let place = |path: &OsStr| OsStr::from_bytes(backup::split(path.as_bytes()).0).to_owned();
+    let (sources, places): (_, Vec<OsString>) = match &settings.operands {
+        Operands::IntoDirectory { sources, parents: true, .. } => {
+            (&sources[..], sources.iter().map(|source| place(&whole_path(source))).collect())
+        }
+        Operands::IntoDirectory { sources, .. } => (&sources[..], vec![OsString::from(".")]),
+        Operands::Onto { source, sink } => (std::slice::from_ref(source), vec![place(sink)]),
         // Each line is looked at in its turn.
         Operands::Batch(_) => return false,
     };
     if !settings.rules.recursive {
         return false;
     }
-    let above = above(target, OsStr::from_bytes(place));
+    let above: HashSet<Identity> = places.iter().flat_map(|place| above(target, place)).collect();
     let mut looks = sources.iter().filter_map(|source| stat::stat_at(CWD, &**source, Follow::Yes).ok());
     looks.any(|source| source.kind == FileKind::Directory && above.contains(&source.identity()))
 }
@@ -311,10 +315,17 @@ fn note_into_itself(job: &Job<'_>, taken: &Placed, looked_at: Option<&Stat>) {
     }
 }
 
-/// A directory and all above it.
+/// A directory and all above it; of one that is still to be made, those that stand.
 fn above(target: &Opened, place: &OsStr) -> HashSet<Identity> {
     let mut above = HashSet::new();
-    let mut path = place.to_owned();
+    let mut standing = place.as_bytes();
+    while is_missing(stat::stat_at(target.sink(), OsStr::from_bytes(standing), Follow::Yes)) {
+        standing = match backup::split(standing).0 {
+            shorter if shorter.len() < standing.len() => shorter,
+            _ => break,
+        };
+    }
+    let mut path = OsStr::from_bytes(standing).to_owned();
     while let Ok(place) = stat::stat_at(target.sink(), &*path, Follow::Yes) {
         // The root is its own parent.
         if !above.insert(place.identity()) {

@@ -1,0 +1,246 @@
+//! One command line and all it runs in: what stands in the sandbox, environment, user, answers. A case prints as the
+//! Rust source that makes it.
+
+use super::plant::{Content, Gaps, Kind, Plant, USUAL_TIME};
+use super::twins;
+use std::fmt::{self, Write};
+
+/// Whose command line it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tool {
+    Cp,
+}
+
+impl Tool {
+    /// The name it is called by.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Tool::Cp => "cp",
+        }
+    }
+}
+
+/// The usual umask of a case.
+pub(super) const USUAL_UMASK: u32 = 0o022;
+
+/// A command line and its world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Case {
+    pub(super) tool: Tool,
+    /// Parents before what they hold.
+    pub(super) plants: Vec<Plant>,
+    /// Options and operands, in the order typed.
+    pub(super) words: Vec<Vec<u8>>,
+    pub(super) environment: Vec<(&'static str, String)>,
+    pub(super) umask: u32,
+    /// An ordinary user runs it, not root.
+    pub(super) as_user: bool,
+    /// What standard input holds.
+    pub(super) answers: Vec<u8>,
+    /// The directory it runs in, from the sandbox.
+    pub(super) cwd: Vec<u8>,
+    /// The sandbox lies on a disk and `far` in memory; else it is the other way round.
+    pub(super) on_disk: bool,
+}
+
+impl Case {
+    pub(super) fn new(tool: Tool) -> Case {
+        Case {
+            tool,
+            plants: Vec::new(),
+            words: Vec::new(),
+            environment: Vec::new(),
+            umask: USUAL_UMASK,
+            as_user: false,
+            answers: Vec::new(),
+            cwd: Vec::new(),
+            on_disk: false,
+        }
+    }
+
+    /// One more entry.
+    pub(super) fn has(mut self, plant: Plant) -> Case {
+        self.plants.push(plant);
+        self
+    }
+
+    /// One more word of the command line.
+    pub(super) fn word(mut self, word: impl AsRef<[u8]>) -> Case {
+        self.words.push(word.as_ref().to_owned());
+        self
+    }
+
+    /// Words of the command line, apart by spaces.
+    pub(super) fn runs(mut self, words: &str) -> Case {
+        self.words.extend(words.split_whitespace().map(|word| word.as_bytes().to_owned()));
+        self
+    }
+
+    pub(super) fn env(mut self, name: &'static str, value: &str) -> Case {
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+
+    pub(super) fn umask(self, umask: u32) -> Case {
+        Case { umask, ..self }
+    }
+
+    pub(super) fn user(self) -> Case {
+        Case { as_user: true, ..self }
+    }
+
+    pub(super) fn answers(self, answers: impl AsRef<[u8]>) -> Case {
+        Case { answers: answers.as_ref().to_owned(), ..self }
+    }
+
+    pub(super) fn cwd(self, cwd: impl AsRef<[u8]>) -> Case {
+        Case { cwd: cwd.as_ref().to_owned(), ..self }
+    }
+
+    pub(super) fn disk(self) -> Case {
+        Case { on_disk: true, ..self }
+    }
+
+    /// Runs it by both tools and fails where they differ.
+    #[track_caller]
+    pub(super) fn ends_alike(self) {
+        let Some(mut twins) = twins::Twins::new() else { return };
+        if let Some(difference) = twins.difference(&self) {
+            panic!("{}\n{difference}", self.line());
+        }
+    }
+
+    /// Whether the letter or the long name of an option is among the words, however it is typed.
+    pub(super) fn has_option(&self, letter: u8, long: &str) -> bool {
+        let end = self.words.iter().position(|word| word == b"--").unwrap_or(self.words.len());
+        self.words[..end].iter().any(|word| match word.strip_prefix(b"--") {
+            Some(typed) => {
+                let name = typed.split(|&byte| byte == b'=').next().unwrap_or_default();
+                name.len() > 2 && long.as_bytes().starts_with(name)
+            }
+            None => word.len() > 1 && word[0] == b'-' && word.contains(&letter),
+        })
+    }
+
+    /// Whether it goes into directories.
+    pub(super) fn walks(&self) -> bool {
+        let walks = [(b'r', "recursive"), (b'R', "recursive"), (b'a', "archive")];
+        walks.iter().any(|&(letter, long)| self.has_option(letter, long))
+    }
+
+    /// Whether lines come in a defined order: several workers go through a tree, or take operands, in any.
+    pub(super) fn has_one_order(&self) -> bool {
+        let ends_options = self.environment.iter().any(|(name, _)| *name == "POSIXLY_CORRECT");
+        let mut ended = false;
+        let is_operand = |word: &&Vec<u8>| {
+            let is_option = !ended && word.len() > 1 && word[0] == b'-';
+            ended |= *word == b"--" || (ends_options && !is_option);
+            !is_option
+        };
+        !self.walks() && self.words.iter().filter(is_operand).count() <= 2
+    }
+
+    /// The command line as a shell shows it, more or less.
+    pub(super) fn line(&self) -> String {
+        let mut line = String::new();
+        for (name, value) in &self.environment {
+            let _ = write!(line, "{name}={value:?} ");
+        }
+        line.push_str(self.tool.name());
+        for word in &self.words {
+            line.push(' ');
+            line.push_str(&word.escape_ascii().to_string());
+        }
+        line
+    }
+}
+
+/// As source: a test to be given a name.
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "#[test]\nfn a_name_is_wanted() {{\n    Case::new(Tool::{:?})", self.tool)?;
+        for plant in &self.plants {
+            writeln!(f, "        .has({})", Source(plant))?;
+        }
+        for (name, value) in &self.environment {
+            writeln!(f, "        .env({name:?}, {value:?})")?;
+        }
+        if self.umask != USUAL_UMASK {
+            writeln!(f, "        .umask({:#05o})", self.umask)?;
+        }
+        if self.as_user {
+            writeln!(f, "        .user()")?;
+        }
+        if self.on_disk {
+            writeln!(f, "        .disk()")?;
+        }
+        if !self.answers.is_empty() {
+            writeln!(f, "        .answers({})", literal(&self.answers))?;
+        }
+        if !self.cwd.is_empty() {
+            writeln!(f, "        .cwd({})", literal(&self.cwd))?;
+        }
+        let plain = |word: &Vec<u8>| !word.is_empty() && word.iter().all(|byte| byte.is_ascii_graphic());
+        if self.words.iter().all(plain) {
+            let line = self.words.join(&b' ');
+            writeln!(f, "        .runs({})", literal(&line))?;
+        } else {
+            for word in &self.words {
+                writeln!(f, "        .word({})", literal(word))?;
+            }
+        }
+        write!(f, "        .ends_alike();\n}}")
+    }
+}
+
+/// A string literal, or one of bytes where it is no text.
+fn literal(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => format!("{text:?}"),
+        Err(_) => format!("b\"{}\"", bytes.escape_ascii()),
+    }
+}
+
+/// A plant as the calls that make it.
+struct Source<'a>(&'a Plant);
+
+impl fmt::Display for Source<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plant = self.0;
+        let path = literal(&plant.path);
+        match &plant.kind {
+            Kind::File(content) => write_file(f, &path, *content)?,
+            Kind::Dir => write!(f, "dir({path})")?,
+            Kind::Link(target) => write!(f, "link({path}, {})", literal(target))?,
+            Kind::Hard(first) => write!(f, "hard({path}, {})", literal(first))?,
+            Kind::Fifo => write!(f, "fifo({path})")?,
+            Kind::Socket => write!(f, "socket({path})")?,
+            Kind::Null => write!(f, "null({path})")?,
+            Kind::Block => write!(f, "block({path})")?,
+        }
+        if let Some(mode) = plant.mode {
+            write!(f, ".mode({mode:#06o})")?;
+        }
+        if let Some((user, group)) = plant.owner {
+            write!(f, ".owner({user}, {group})")?;
+        }
+        if plant.time != USUAL_TIME {
+            write!(f, ".time({}, {})", plant.time.0, plant.time.1)?;
+        }
+        for (name, value) in &plant.xattrs {
+            write!(f, ".xattr({name:?}, {})", literal(value))?;
+        }
+        Ok(())
+    }
+}
+
+fn write_file(f: &mut fmt::Formatter<'_>, path: &str, content: Content) -> fmt::Result {
+    write!(f, "file({path}, b'{}')", content.letter.escape_ascii())?;
+    if content.len != 5 {
+        write!(f, ".bytes({})", content.len)?;
+    }
+    if content.gaps != Gaps::None {
+        write!(f, ".gaps(Gaps::{:?})", content.gaps)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Where two endings differ.
+
+use super::case::Case;
+use super::deliberate;
+use super::twins::{Ending, Status};
+use std::fmt;
+
+/// How far two runs are apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Difference {
+    status: Option<(Status, Status)>,
+    /// Lines of the system's only, lines of ours only.
+    out: Lines,
+    err: Lines,
+    tree: Lines,
+}
+
+/// Lines of one side only; where both are empty, the lines stand in another order if `moved`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Lines {
+    system: Vec<String>,
+    ours: Vec<String>,
+    moved: bool,
+}
+
+impl Lines {
+    fn is_none(&self) -> bool {
+        self.system.is_empty() && self.ours.is_empty() && !self.moved
+    }
+}
+
+/// What is left after the differences made on purpose.
+pub(super) fn difference(case: &Case, mut system: Ending, mut ours: Ending) -> Option<Difference> {
+    if deliberate::settles(case, &mut system, &mut ours) {
+        return None;
+    }
+    let ordered = case.has_one_order();
+    let difference = Difference {
+        status: (system.status != ours.status).then_some((system.status, ours.status)),
+        out: compare(&lines(&system.out), &lines(&ours.out), ordered),
+        err: compare(&lines(&system.err), &lines(&ours.err), ordered),
+        tree: compare(&system.tree, &ours.tree, true),
+    };
+    (!difference.is_none()).then_some(difference)
+}
+
+impl Difference {
+    fn is_none(&self) -> bool {
+        self.status.is_none() && self.out.is_none() && self.err.is_none() && self.tree.is_none()
+    }
+
+    /// Whether something differs here that differs there, too: a smaller case must fail for a like reason.
+    pub(super) fn is_like(&self, other: &Difference) -> bool {
+        let parts =
+            |of: &Difference| [of.status.is_some(), !of.out.is_none(), !of.err.is_none(), !of.tree.is_none()];
+        parts(self).into_iter().zip(parts(other)).any(|(a, b)| a && b)
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((system, ours)) = self.status {
+            writeln!(f, "  status: system {system:?}, ours {ours:?}")?;
+        }
+        for (what, lines) in [("stdout", &self.out), ("stderr", &self.err), ("tree", &self.tree)] {
+            if lines.is_none() {
+                continue;
+            }
+            writeln!(f, "  {what}:{}", if lines.moved { " in another order" } else { "" })?;
+            for line in &lines.system {
+                writeln!(f, "    system {line}")?;
+            }
+            for line in &lines.ours {
+                writeln!(f, "    ours   {line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lines, and questions, which end without a line's end.
+fn lines(bytes: &[u8]) -> Vec<String> {
+    let shown = bytes.split_inclusive(|&byte| byte == b'\n').map(shown);
+    let parts = |line: String| line.split_inclusive("? ").map(str::to_owned).collect::<Vec<_>>();
+    shown.flat_map(parts).collect()
+}
+
+/// A line as it is printed here: bytes that are no text as escapes, its end among them.
+fn shown(line: &[u8]) -> String {
+    line.escape_ascii().to_string().replace("\\'", "'").replace("\\\"", "\"")
+}
+
+fn compare(system: &[String], ours: &[String], ordered: bool) -> Lines {
+    let (only_system, only_ours) = (without(system, ours), without(ours, system));
+    let moved = ordered && only_system.is_empty() && only_ours.is_empty() && system != ours;
+    Lines { system: only_system, ours: only_ours, moved }
+}
+
+/// The lines of one that are not among the other's, each as often as it is missing.
+fn without(these: &[String], those: &[String]) -> Vec<String> {
+    let mut rest: Vec<&String> = those.iter().collect();
+    let mut missing = Vec::new();
+    for line in these {
+        match rest.iter().position(|other| *other == line) {
+            Some(at) => {
+                rest.swap_remove(at);
+            }
+            None => missing.push(line.clone()),
+        }
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::Tool;
+    use super::*;
+
+    fn ending(status: i32, out: &str, err: &str, tree: &[&str]) -> Ending {
+        let tree = tree.iter().map(|line| (*line).to_owned()).collect();
+        Ending { status: Status::Exit(status), out: out.into(), err: err.into(), tree }
+    }
+
+    fn said(words: &str, system: Ending, ours: Ending) -> String {
+        let case = Case::new(Tool::Cp).runs(words);
+        difference(&case, system, ours).map(|difference| difference.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn each_part_of_an_ending_counts() {
+        let plain = || ending(0, "o\n", "e\n", &["a: file"]);
+        assert_eq!(said("a b", plain(), plain()), "");
+        assert!(said("a b", plain(), ending(1, "o\n", "e\n", &["a: file"])).contains("ours Exit(1)"));
+        assert!(said("a b", plain(), ending(0, "", "e\n", &["a: file"])).contains("stdout"));
+        assert!(said("a b", plain(), ending(0, "o\n", "f\n", &["a: file"])).contains("ours   f"));
+        assert!(said("a b", plain(), ending(0, "o\n", "e\n", &["a: link"])).contains("system a: file"));
+        assert!(said("a b", plain(), ending(0, "o", "e\n", &["a: file"])).contains("stdout"), "a line's end");
+    }
+
+    #[test]
+    fn order_counts_where_it_is_defined() {
+        let (one, other) = (|| ending(0, "a\nb\n", "", &[]), || ending(0, "b\na\n", "", &[]));
+        assert!(said("a b", one(), other()).contains("in another order"));
+        assert_eq!(said("-r a b", one(), other()), "");
+        assert!(said("-r a b", one(), ending(0, "b\nb\na\n", "", &[])).contains("ours   b"));
+    }
+
+    #[test]
+    fn questions_are_lines() {
+        let asked = lines(b"cp: overwrite 'a'? cp: overwrite 'b'? cp: no\n");
+        assert_eq!(asked, ["cp: overwrite 'a'? ", "cp: overwrite 'b'? ", "cp: no\\n"]);
+    }
+}

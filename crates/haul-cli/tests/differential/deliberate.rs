@@ -1,0 +1,261 @@
+//! Where the tools differ on purpose. Each place says why, and is matched as narrowly as it can be.
+
+use super::case::{Case, Tool};
+use super::plant::{BOX, Kind};
+use super::twins::{Ending, Status};
+use std::collections::BTreeSet;
+
+/// One difference made on purpose.
+struct Deliberate {
+    /// Whether this is it; then both endings are made alike in what it touches, or it settles the case whole.
+    applies: fn(&Case, &mut Ending, &mut Ending) -> Verdict,
+}
+
+/// What a difference on purpose leaves to compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It has no part in the case.
+    Absent,
+    /// The endings were changed: the rest must be alike.
+    Compare,
+    /// Nothing more can be said of the case.
+    Settled,
+}
+
+const ALL: [Deliberate; 10] = [
+    Deliberate { applies: waiting },
+    Deliberate { applies: unmade_parents },
+    Deliberate { applies: into_itself },
+    Deliberate { applies: too_deep },
+    Deliberate { applies: backup_elsewhere },
+    Deliberate { applies: raw_options },
+    Deliberate { applies: unfinished },
+    Deliberate { applies: broken_quotes },
+    Deliberate { applies: old_special_bits },
+    Deliberate { applies: same_through_link },
+];
+
+/// Applies all of them. True: the case is settled.
+pub(super) fn settles(case: &Case, system: &mut Ending, ours: &mut Ending) -> bool {
+    ALL.iter().any(|deliberate| (deliberate.applies)(case, system, ours) == Verdict::Settled)
+}
+
+/// GNU gives up a directory at the name by which it would go into itself, and with it what it had not come to yet.
+/// Ours copies everything else. Status and all that GNU did say must still agree.
+fn into_itself(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let is_about_it =
+        |line: &[u8]| contains(line, b" into itself, ") || contains(line, b"will not create hard link");
+    let stopped = system.err.split(|&byte| byte == b'\n').any(is_about_it);
+    if !stopped {
+        return Verdict::Absent;
+    }
+    let said = |bytes: &[u8]| -> BTreeSet<Vec<u8>> {
+        let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !is_about_it(line));
+        lines.map(<[u8]>::to_owned).collect()
+    };
+    let (theirs, own) = (said(&system.err), said(&ours.err));
+    let join = |lines: Vec<Vec<u8>>| lines.join(&b'\n');
+    ours.err = join(own.intersection(&theirs).cloned().collect());
+    system.err = join(theirs.into_iter().collect());
+    for ending in [system, ours] {
+        ending.out.clear();
+        ending.tree.clear();
+    }
+    Verdict::Compare
+}
+
+/// Where a followed link leads from source to sink, GNU copies its own copies until names are too long. Ours says that
+/// a directory would go into itself.
+fn too_deep(_: &Case, system: &mut Ending, _: &mut Ending) -> Verdict {
+    if contains(&system.err, b"File name too long") { Verdict::Settled } else { Verdict::Absent }
+}
+
+/// GNU 9.1 puts the simple backup of a file in a target directory into the working directory (mended in 9.2), where it
+/// may overwrite what has nothing to do with it. Ours leaves it beside its file. Where the system's tree shows that,
+/// status and messages must still agree.
+fn backup_elsewhere(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let backs_up = case.has_option(b'b', "backup") || case.has_option(b'S', "suffix");
+    if case.tool != Tool::Cp || !backs_up || system.tree == ours.tree {
+        return Verdict::Absent;
+    }
+    // What stands in the working directory, or its being on another file system, may refuse a backup.
+    if contains(&system.err, b"cp: cannot backup ") && !contains(&ours.err, b"cp: cannot backup ") {
+        return Verdict::Settled;
+    }
+    let renamed = |ending: &Ending| -> Vec<String> {
+        ending.tree.iter().filter(|line| line.contains(", was ")).cloned().collect()
+    };
+    let (theirs, own) = (renamed(system), renamed(ours));
+    let place = |line: &String| {
+        line.split(": ").next().map(|path| path.rsplit('/').next().unwrap_or(path).to_owned())
+    };
+    let strays = theirs.iter().any(|line| {
+        let is_top = !line.split(": ").next().unwrap_or_default().contains('/');
+        is_top && own.iter().any(|other| other != line && place(other) == place(line))
+    });
+    if !strays {
+        return Verdict::Absent;
+    }
+    system.tree.clear();
+    ours.tree.clear();
+    Verdict::Compare
+}
+
+/// The C library repeats a mistyped option as it is, line ends and what steers a terminal with it. Ours quotes it.
+fn raw_options(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let begins = |ending: &Ending, start: &str| ending.err.starts_with(start.as_bytes());
+    let is_about_option = |start: &&str| begins(system, start) && begins(ours, start);
+    let starts = ["cp: unrecognized option '", "cp: option '"];
+    let is_raw = |bytes: &[u8]| bytes.iter().any(|byte| !(0x20..0x7f).contains(byte) && *byte != b'\n');
+    let lines = |ending: &Ending| ending.err.iter().filter(|&&byte| byte == b'\n').count();
+    if !starts.iter().any(is_about_option) || !(is_raw(&system.err) || lines(system) > lines(ours)) {
+        return Verdict::Absent;
+    }
+    system.err.clear();
+    ours.err.clear();
+    Verdict::Compare
+}
+
+/// A file that did not become whole has a time before its source's and before 1970 here, so that `-u` copies it
+/// again and nobody takes it for the whole. GNU leaves it looking like any new file.
+fn unfinished(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    if system.status != Status::Exit(1) || ours.status != Status::Exit(1) {
+        return Verdict::Absent;
+    }
+    for line in &mut ours.tree {
+        const MARK: &str = ", changed ";
+        let Some((before, time)) = line.split_once(MARK) else { continue };
+        let (time, behind) = time.split_at(time.find(", ").unwrap_or(time.len()));
+        let is_early = time.ends_with(".000000000") && (time.starts_with('-') || time.starts_with("0."));
+        let as_new = format!("{before}{MARK}now{behind}");
+        if is_early && system.tree.contains(&as_new) {
+            *line = as_new;
+        }
+    }
+    Verdict::Compare
+}
+
+/// GNU's quoting writes two quotes too many where a name holds a single quote and ends in a byte that is escaped, and
+/// then loses its end (gnulib's second pass goes on where the first one ended). Ours is what a shell reads as the name.
+fn broken_quotes(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let is_broken = |line: &&[u8]| contains(line, b"'''");
+    let count = |bytes: &[u8]| bytes.split(|&byte| byte == b'\n').filter(is_broken).count();
+    if count(&system.err) + count(&system.out) == 0 {
+        return Verdict::Absent;
+    }
+    // Both sides lose every line with a name that has a single quote in it.
+    let is_kept = |line: &&[u8]| !contains(line, b"'\\''");
+    let without =
+        |bytes: &[u8]| bytes.split(|&byte| byte == b'\n').filter(is_kept).collect::<Vec<_>>().join(&b'\n');
+    for ending in [system, ours] {
+        ending.out = without(&ending.out);
+        ending.err = without(&ending.err);
+    }
+    Verdict::Compare
+}
+
+/// A copy that keeps the mode has its source's, special bits and all. GNU 9.1 leaves a standing file its set-id bits,
+/// and a new directory the set-group bit that it has from above (mended when it stopped setting modes by access lists).
+fn old_special_bits(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    for at in 0..ours.tree.len() {
+        let Some(theirs) = system.tree.get(at) else { break };
+        let (Some(their_mode), Some(mode)) = (mode_in(theirs), mode_in(&ours.tree[at])) else { continue };
+        let extra = their_mode & !mode;
+        let as_theirs =
+            ours.tree[at].replacen(&format!(", mode {mode:04o}"), &format!(", mode {their_mode:04o}"), 1);
+        if extra == 0 || extra & 0o777 != 0 || as_theirs != *theirs {
+            continue;
+        }
+        let path = path_in(theirs);
+        let had_it = case.plants.iter().any(|plant| {
+            plant.path.escape_ascii().to_string() == path
+                && plant.mode.is_some_and(|mode| mode & extra == extra)
+        });
+        let above = path.rsplit_once('/').map_or("", |(above, _)| above);
+        let is_inherited = extra == 0o2000
+            && theirs.contains(": directory")
+            && system
+                .tree
+                .iter()
+                .any(|line| path_in(line) == above && mode_in(line).is_some_and(|m| m & extra != 0));
+        if had_it || is_inherited {
+            ours.tree[at] = as_theirs;
+        }
+    }
+    Verdict::Compare
+}
+
+fn path_in(line: &str) -> &str {
+    line.split(": ").next().unwrap_or_default()
+}
+
+fn mode_in(line: &str) -> Option<u32> {
+    let (_, behind) = line.split_once(", mode ")?;
+    u32::from_str_radix(behind.get(..4)?, 8).ok()
+}
+
+/// GNU compares the directories of two names without following links, and so does not see that `link/a` and `dir/a`
+/// are one name; it then does nothing. Ours says that they are the same file, as GNU does elsewhere.
+fn same_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let is_dir_link = |name: &[u8]| {
+        name == b"far"
+            || case.plants.iter().any(|plant| plant.path == name && matches!(plant.kind, Kind::Link(_)))
+    };
+    let passes_link = case.words.iter().any(|word| {
+        let ends = word.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
+        ends.map(|(end, _)| &word[..end]).any(is_dir_link)
+    });
+    let backs_up = case.has_option(b'b', "backup") || case.has_option(b'S', "suffix");
+    if !passes_link || !(backs_up || system.tree == ours.tree) {
+        return Verdict::Absent;
+    }
+    let theirs: Vec<&[u8]> = system.err.split(|&byte| byte == b'\n').collect();
+    let is_more = |line: &&[u8]| line.ends_with(b" are the same file") && !theirs.contains(line);
+    let others = ours.err.split(|&byte| byte == b'\n').filter(|line| !is_more(line));
+    let others = others.collect::<Vec<_>>().join(&b'\n');
+    if others.is_empty() && others != ours.err {
+        ours.status = Status::Exit(0);
+    }
+    if backs_up && others != ours.err {
+        // GNU moved the source aside as the backup of its own copy, and lost it.
+        return Verdict::Settled;
+    }
+    ours.err = others;
+    Verdict::Compare
+}
+
+/// GNU stops at the operand that waits for the other end of a pipe. Ours copies the others meanwhile: that both wait is
+/// all that can be held against each other.
+fn waiting(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let both = [system.status, ours.status] == [Status::Waiting; 2];
+    if both { Verdict::Settled } else { Verdict::Absent }
+}
+
+/// Where `--parents` can't make all directories above an operand, GNU leaves those it made closed to others and with
+/// the time of the run. Ours gives them what is kept, as if the rest had come, and says where it can't.
+fn unmade_parents(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    if system.status != Status::Exit(1) || !case.has_option(0, "parents") {
+        return Verdict::Absent;
+    }
+    // GNU 9.1 also looks for the directories above an absolute name without its first slash, and fails.
+    if system.err.starts_with("cp: \u{2018}".as_bytes())
+        && case.words.iter().any(|word| word.starts_with(BOX))
+    {
+        return Verdict::Settled;
+    }
+    for (theirs, own) in system.tree.iter().zip(&mut ours.tree) {
+        let is_new_directory = |line: &str| line.contains(": directory, ") && line.ends_with(", new");
+        if path_in(theirs) == path_in(own) && is_new_directory(theirs) && is_new_directory(own) {
+            own.clone_from(theirs);
+        }
+    }
+    let is_more =
+        |line: &&[u8]| contains(line, b": preserving permissions for ") && !contains(&system.err, line);
+    let others = ours.err.split(|&byte| byte == b'\n').filter(|line| !is_more(line));
+    ours.err = others.collect::<Vec<_>>().join(&b'\n');
+    Verdict::Compare
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}

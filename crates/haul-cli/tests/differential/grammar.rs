@@ -1,0 +1,323 @@
+//! Command lines that nobody thought of: words drawn from a tool's options and from what stands in the sandbox.
+
+mod cp;
+
+use super::case::{Case, Tool};
+use super::grow;
+use super::plant::{BOX, Plant};
+use haul_lab::random::Random;
+
+/// Names that may be free.
+const NEW_NAMES: [&[u8]; 7] = [b"new", b"a", b"b", b"x", b"n\xc3\xa9w", b"-n", b"new word"];
+
+/// An option of a tool.
+#[derive(Clone, Copy, Debug)]
+struct Opt {
+    /// 0: it has no letter.
+    letter: u8,
+    /// Empty: it has no long name.
+    long: &'static str,
+    value: Value,
+    /// How often it is drawn, compared with the others.
+    weight: u64,
+}
+
+/// What may stand behind an option.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    No,
+    /// One of these, or nothing.
+    Optional(&'static [&'static str]),
+    /// One of these.
+    Required(&'static [&'static str]),
+    /// A directory of the sandbox, or what is none.
+    Place,
+}
+
+/// A flag.
+const fn flag(letter: u8, long: &'static str, weight: u64) -> Opt {
+    Opt { letter, long, value: Value::No, weight }
+}
+
+/// An option that takes a value.
+const fn valued(letter: u8, long: &'static str, value: Value, weight: u64) -> Opt {
+    Opt { letter, long, value, weight }
+}
+
+/// What a tool's command lines are made of.
+#[derive(Clone, Copy, Debug)]
+struct Language {
+    options: &'static [Opt],
+    /// Options that a line has at most.
+    options_max: usize,
+}
+
+/// The case of a seed's number.
+pub(super) fn draw(tool: Tool, random: &mut Random) -> Case {
+    let language = match tool {
+        Tool::Cp => &cp::LANGUAGE,
+    };
+    let plants = grow::draw(random);
+    Drawing { random, language, case: Case { plants, ..Case::new(tool) }, up: 0 }.finish()
+}
+
+struct Drawing<'a> {
+    random: &'a mut Random,
+    language: &'static Language,
+    case: Case,
+    /// How deep below the sandbox the command runs.
+    up: usize,
+}
+
+impl Drawing<'_> {
+    fn finish(mut self) -> Case {
+        self.surroundings();
+        let options = self.options();
+        let operands = self.operands(&options);
+        self.put_together(options, operands);
+        self.variables();
+        self.answers();
+        self.case
+    }
+
+    fn surroundings(&mut self) {
+        self.case.as_user = self.random.chance(25);
+        self.case.on_disk = self.random.chance(20);
+        if self.random.chance(12) {
+            self.case.umask = *self.pick(&[0, 0o002, 0o027, 0o077, 0o177, 0o777]);
+        }
+        // Anybody can go there.
+        let plants = &self.case.plants;
+        let closes = |plant: &Plant| plant.mode.is_some() || !plant.xattrs.is_empty();
+        let is_closed =
+            |path: &[u8]| plants.iter().any(|plant| closes(plant) && path.starts_with(&plant.path));
+        let is_open =
+            |plant: &&Plant| plant.is_dir() && !plant.path.starts_with(b"far/") && !is_closed(&plant.path);
+        let open: Vec<Vec<u8>> = plants.iter().filter(is_open).map(|plant| plant.path.clone()).collect();
+        if !open.is_empty() && self.random.chance(8) {
+            self.case.cwd = self.pick(&open).clone();
+            self.up = self.case.cwd.split(|&byte| byte == b'/').count();
+        }
+    }
+
+    /// Options as words; letters of several may stand in one.
+    fn options(&mut self) -> Vec<Vec<Vec<u8>>> {
+        let count = self.random.index(self.language.options_max + 1);
+        let mut all: Vec<Vec<Vec<u8>>> = Vec::new();
+        for _ in 0..count {
+            let option = self.option();
+            let words = self.spell(option);
+            let is_letter = |words: &[Vec<u8>]| words.len() == 1 && words[0].len() > 1 && words[0][1] != b'-';
+            let may_join = is_letter(&words) && matches!(option.value, Value::No);
+            match all.last_mut() {
+                // Letters stand before one that takes a value, never behind it.
+                Some(last) if may_join && is_letter(last) && last[0].len() == 2 && self.random.chance(30) => {
+                    last[0].insert(1, words[0][1]);
+                }
+                _ => all.push(words),
+            }
+        }
+        all
+    }
+
+    fn option(&mut self) -> Opt {
+        let options = self.language.options;
+        let mut at = self.random.below(options.iter().map(|option| option.weight).sum());
+        for option in options {
+            if at < option.weight {
+                return *option;
+            }
+            at -= option.weight;
+        }
+        options[0]
+    }
+
+    /// One way to type an option, as one word or two.
+    fn spell(&mut self, option: Opt) -> Vec<Vec<u8>> {
+        let value: Option<Vec<u8>> = match option.value {
+            Value::No => None,
+            Value::Optional(values) => {
+                self.random.chance(70).then(|| self.pick(values).as_bytes().to_owned())
+            }
+            Value::Required(values) => Some(self.pick(values).as_bytes().to_owned()),
+            Value::Place => Some(self.sink()),
+        };
+        let by_letter = option.long.is_empty() || (option.letter != 0 && self.random.chance(60));
+        let is_optional = matches!(option.value, Value::Optional(_));
+        if by_letter {
+            let letter = vec![b'-', option.letter];
+            return match value {
+                Some(value) if is_optional || self.random.chance(50) => vec![[letter, value].concat()],
+                Some(value) => vec![letter, value],
+                None => vec![letter],
+            };
+        }
+        let mut name = option.long.as_bytes().to_owned();
+        if self.random.chance(12) {
+            name.truncate(2 + self.random.index(name.len()));
+        }
+        let name = [b"--", &name[..]].concat();
+        match value {
+            Some(value) if is_optional || self.random.chance(70) => vec![[name, value].join(&b'=')],
+            Some(value) => vec![name, value],
+            None => vec![name],
+        }
+    }
+
+    fn operands(&mut self, options: &[Vec<Vec<u8>>]) -> Vec<Vec<u8>> {
+        let begins = |start: &[u8]| options.iter().any(|words| words[0].starts_with(start));
+        let has_target = begins(b"-t") || begins(b"--t");
+        let sources = match self.random.below(100) {
+            0..2 => 0,
+            2..70 => 1,
+            70..90 => 2,
+            _ => 3,
+        };
+        let mut operands: Vec<Vec<u8>> = (0..sources).map(|_| self.source()).collect();
+        if !has_target && self.random.chance(98) {
+            let sink = self.sink();
+            operands.push(sink);
+        }
+        operands
+    }
+
+    /// What is copied: mostly something that is there.
+    fn source(&mut self) -> Vec<u8> {
+        let paths = self.paths(|_| true);
+        let path = if paths.is_empty() || self.random.chance(5) {
+            self.new_name()
+        } else {
+            self.pick(&paths).clone()
+        };
+        self.decorate(path)
+    }
+
+    /// Where it goes: to something that is there, or a new name.
+    fn sink(&mut self) -> Vec<u8> {
+        let path = match self.random.below(100) {
+            0..30 => self.paths(|_| true),
+            30..65 => self.paths(Plant::is_dir),
+            _ => Vec::new(),
+        };
+        let path = match path.len() {
+            0 if self.random.chance(10) => b".".to_vec(),
+            0 => self.new_name(),
+            _ => self.pick(&path).clone(),
+        };
+        self.decorate(path)
+    }
+
+    fn paths(&self, which: impl Fn(&Plant) -> bool) -> Vec<Vec<u8>> {
+        self.case.plants.iter().filter(|plant| which(plant)).map(|plant| plant.path.clone()).collect()
+    }
+
+    /// A name that may be free, beside what is there or in a directory.
+    fn new_name(&mut self) -> Vec<u8> {
+        let name = *self.pick(&NEW_NAMES);
+        let dirs = self.paths(Plant::is_dir);
+        if dirs.is_empty() || self.random.chance(60) {
+            return name.to_owned();
+        }
+        [&self.pick(&dirs)[..], name].join(&b'/')
+    }
+
+    /// Other ways to write the same path, and almost the same.
+    fn decorate(&mut self, path: Vec<u8>) -> Vec<u8> {
+        let path = [b"../".repeat(self.up), path].concat();
+        match self.random.below(100) {
+            0..10 => [&path[..], b"/"].concat(),
+            10..14 => [&path[..], b"/."].concat(),
+            14..20 => [b"./", &path[..]].concat(),
+            20..23 => [BOX, b"/", &path[..]].concat(),
+            23..25 => [&path[..], b"//"].concat(),
+            25 => path.split(|&byte| byte == b'/').collect::<Vec<_>>().join(&b"//"[..]),
+            _ => path,
+        }
+    }
+
+    /// Options before operands mostly, between them now and then.
+    fn put_together(&mut self, options: Vec<Vec<Vec<u8>>>, operands: Vec<Vec<u8>>) {
+        let mut groups = operands.into_iter().map(|operand| vec![operand]).collect::<Vec<_>>();
+        if self.random.chance(12) {
+            groups.insert(0, vec![b"--".to_vec()]);
+        }
+        let mixes = self.random.chance(12);
+        for (count, words) in options.into_iter().enumerate() {
+            let at = if mixes { self.random.index(groups.len() + 1) } else { count };
+            groups.insert(at, words);
+        }
+        self.case.words = groups.concat();
+    }
+
+    fn variables(&mut self) {
+        const CONTROLS: [&str; 9] =
+            ["none", "off", "t", "numbered", "existing", "nil", "simple", "never", "no"];
+        let mut set = |name, value: &str| self.case.environment.push((name, value.to_owned()));
+        if self.random.chance(10) {
+            set("LC_ALL", "C");
+        }
+        if self.random.chance(6) {
+            set("POSIXLY_CORRECT", "1");
+        }
+        if self.random.chance(8) {
+            set("VERSION_CONTROL", CONTROLS[self.random.index(CONTROLS.len())]);
+        }
+        if self.random.chance(5) {
+            set("SIMPLE_BACKUP_SUFFIX", [".o", "", "/x", "~~"][self.random.index(4)]);
+        }
+    }
+
+    /// What comes first is not defined in a tree: there all answers are the same.
+    fn answers(&mut self) {
+        self.case.answers = match self.random.below(4) {
+            0 => b"y\n".repeat(30),
+            1 => b"n\n".repeat(30),
+            2 if !self.case.walks() => b"y\nn\nyes\n\nY\nno".to_vec(),
+            _ => Vec::new(),
+        };
+    }
+
+    fn pick<'v, T>(&mut self, values: &'v [T]) -> &'v T {
+        &values[self.random.index(values.len())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cases(seed: u64) -> Vec<Case> {
+        (0..2000).map(|number| draw(Tool::Cp, &mut Random::for_part(seed, number))).collect()
+    }
+
+    #[test]
+    fn a_seed_draws_the_same_lines_again() {
+        assert_eq!(cases(1)[..50], cases(1)[..50]);
+        assert_ne!(cases(1)[..50], cases(2)[..50]);
+    }
+
+    #[test]
+    fn every_option_is_drawn_by_letter_and_by_name() {
+        let cases = cases(3);
+        for option in cp::LANGUAGE.options {
+            let long = format!("--{}", option.long);
+            let by_name =
+                cases.iter().any(|case| case.words.iter().any(|word| word.starts_with(long.as_bytes())));
+            assert!(option.long.is_empty() || by_name, "{option:?}");
+            let letter = [b'-', option.letter];
+            let by_letter = cases.iter().any(|case| case.words.iter().any(|word| word.starts_with(&letter)));
+            assert!(option.letter == 0 || by_letter, "{option:?}");
+        }
+    }
+
+    #[test]
+    fn surroundings_vary() {
+        let cases = cases(4);
+        let share = |test: fn(&Case) -> bool| cases.iter().filter(|case| test(case)).count();
+        assert!((300..700).contains(&share(|case| case.as_user)));
+        assert!((50..400).contains(&share(|case| case.umask != super::super::case::USUAL_UMASK)));
+        assert!((50..800).contains(&share(|case| !case.environment.is_empty())));
+        assert!(share(|case| !case.cwd.is_empty()) > 30);
+        assert!(share(|case| case.plants.iter().any(|plant| plant.path.starts_with(b"far/"))) > 50);
+    }
+}

@@ -1,0 +1,56 @@
+//! `cp`'s command lines.
+
+use super::Value::{Optional, Place, Required};
+use super::{Language, Opt, flag, valued};
+
+pub(super) const LANGUAGE: Language = Language { options: &OPTIONS, options_max: 5 };
+
+const KEPT: [&str; 10] = [
+    "mode",
+    "timestamps",
+    "ownership",
+    "links",
+    "xattr",
+    "all",
+    "context",
+    "mode,timestamps",
+    "own",
+    "links,mode",
+];
+
+const CONTROLS: [&str; 9] = ["none", "off", "numbered", "t", "existing", "nil", "simple", "never", "bad"];
+
+/// Those that change what is copied come more often than those that are refused.
+const OPTIONS: [Opt; 31] = [
+    flag(b'r', "recursive", 22),
+    flag(b'R', "recursive", 8),
+    flag(b'a', "archive", 16),
+    flag(b'p', "", 10),
+    flag(b'd', "", 8),
+    flag(b'L', "dereference", 6),
+    flag(b'P', "no-dereference", 7),
+    flag(b'H', "", 5),
+    flag(b'f', "force", 9),
+    flag(b'i', "interactive", 6),
+    flag(b'n', "no-clobber", 5),
+    flag(b'u', "update", 8),
+    flag(b'v', "verbose", 14),
+    flag(b'x', "one-file-system", 3),
+    flag(b'l', "link", 6),
+    flag(b's', "symbolic-link", 5),
+    flag(b'b', "", 8),
+    flag(b'T', "no-target-directory", 8),
+    flag(0, "attributes-only", 4),
+    flag(0, "copy-contents", 2),
+    flag(0, "parents", 6),
+    flag(0, "remove-destination", 7),
+    flag(0, "strip-trailing-slashes", 5),
+    flag(b'Z', "", 1),
+    valued(0, "preserve", Optional(&KEPT), 12),
+    valued(0, "no-preserve", Required(&KEPT), 5),
+    valued(0, "backup", Optional(&CONTROLS), 8),
+    valued(b'S', "suffix", Required(&[".old", "", "/s", "~", ".bak", "-x"]), 3),
+    valued(b't', "target-directory", Place, 6),
+    valued(0, "sparse", Required(&["always", "never", "auto", "al"]), 5),
+    valued(0, "reflink", Optional(&["auto", "never", "always", "n"]), 3),
+];

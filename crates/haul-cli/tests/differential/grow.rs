@@ -1,0 +1,201 @@
+//! Trees that nobody thought of: what stands in a sandbox, drawn from a seed.
+
+use super::plant::{self, BOX, Gaps, Plant, USUAL_TIME, access_list};
+use haul_lab::random::Random;
+
+/// Names to choose from; each tree chooses a few, so that trees in it have names in common.
+const NAMES: [&[u8]; 26] = [
+    b"a",
+    b"b",
+    b"c",
+    b"d",
+    b"e",
+    b"f",
+    b"g",
+    b"h",
+    b"x",
+    b"y",
+    b"z",
+    b"two words",
+    b"it's",
+    b"new\nline",
+    b"-dash",
+    b"--",
+    b"\xc3\xa9",
+    b"bad\xff",
+    b"back\\slash",
+    b"\"q\"",
+    b"*",
+    b"a~",
+    b"b~",
+    b"a.~1~",
+    b"\x1b[31m",
+    b".hidden",
+];
+
+/// How many names a tree chooses.
+const NAMES_PER_TREE: usize = 6;
+
+/// Letters that files are made of: equal ones are common, for what compares contents.
+const LETTERS: &[u8] = b"pqrs";
+
+const LENGTHS: [u64; 9] = [0, 1, 5, 5, 4095, 4096, 4097, 12_288, 66_000];
+
+const FILE_MODES: [u32; 14] =
+    [0, 0o400, 0o444, 0o600, 0o640, 0o755, 0o777, 0o4755, 0o2755, 0o6755, 0o1644, 0o200, 0o664, 0o4644];
+
+const DIR_MODES: [u32; 13] =
+    [0, 0o555, 0o500, 0o311, 0o333, 0o700, 0o777, 0o1777, 0o2755, 0o2775, 0o711, 0o666, 0o6711];
+
+const OWNERS: [(u32, u32); 5] = [(1, 1), (0, 1), (1, 0), (65_534, 65_534), (65_534, 1)];
+
+/// Times around the usual one: the same second, one nanosecond beside it, years apart, before 1970, in the future.
+const TIMES: [(i64, i64); 8] = [
+    (USUAL_TIME.0, 0),
+    (USUAL_TIME.0, USUAL_TIME.1 - 1),
+    (USUAL_TIME.0, USUAL_TIME.1 + 1),
+    (USUAL_TIME.0 + 1, USUAL_TIME.1),
+    (1_100_000_000, 500_000_000),
+    (1_100_000_000, 0),
+    (-5_000, 250_000_000),
+    (1, 999_999_999),
+];
+
+/// A tree while it is drawn.
+#[derive(Debug)]
+struct Growing<'a> {
+    random: &'a mut Random,
+    names: Vec<&'static [u8]>,
+    plants: Vec<Plant>,
+}
+
+/// Draws what a sandbox holds.
+pub(super) fn draw(random: &mut Random) -> Vec<Plant> {
+    let names = (0..NAMES_PER_TREE).map(|_| NAMES[random.index(NAMES.len())]).collect();
+    let mut growing = Growing { random, names, plants: Vec::new() };
+    let count = 3 + growing.random.index(9);
+    let beyond = growing.random.chance(15);
+    for _ in 0..count {
+        growing.add(beyond);
+    }
+    growing.plants
+}
+
+impl Growing<'_> {
+    /// Adds an entry, `beyond` perhaps on the other file system.
+    fn add(&mut self, beyond: bool) {
+        let dirs: Vec<Vec<u8>> =
+            self.plants.iter().filter(|plant| plant.is_dir()).map(|plant| plant.path.clone()).collect();
+        let mut path = if !dirs.is_empty() && self.random.chance(65) {
+            dirs[self.random.index(dirs.len())].clone()
+        } else if beyond && self.random.chance(40) {
+            b"far".to_vec()
+        } else {
+            Vec::new()
+        };
+        let depth = path.split(|&byte| byte == b'/').count();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(self.names[self.random.index(self.names.len())]);
+        if self.plants.iter().any(|plant| plant.path == path) {
+            return;
+        }
+        let plant = self.one(path, depth);
+        let plant = self.dress(plant);
+        self.plants.push(plant);
+    }
+
+    fn one(&mut self, path: Vec<u8>, depth: usize) -> Plant {
+        match self.random.below(100) {
+            0..28 if depth < 4 => plant::dir(path),
+            28..44 => {
+                let target = self.target(&path);
+                plant::link(path, target)
+            }
+            44..52 => match self.earlier_file() {
+                // No file has names on two file systems.
+                Some(first) if first.starts_with(b"far/") == path.starts_with(b"far/") => {
+                    plant::hard(path, first)
+                }
+                _ => plant::file(path, b'h'),
+            },
+            52..54 => plant::fifo(path),
+            54 => plant::socket(path),
+            55 => plant::null(path),
+            56 => plant::block(path),
+            _ => self.file(path),
+        }
+    }
+
+    fn file(&mut self, path: Vec<u8>) -> Plant {
+        let letter = LETTERS[self.random.index(LETTERS.len())];
+        let file = plant::file(path, letter);
+        let len = match self.random.below(100) {
+            0..60 => return file,
+            60..97 => LENGTHS[self.random.index(LENGTHS.len())],
+            _ => 1 << 20,
+        };
+        let gaps = match self.random.below(10) {
+            0 => Gaps::All,
+            1 => Gaps::Hole,
+            2 => Gaps::Zeros,
+            3 => Gaps::Tail,
+            _ => Gaps::None,
+        };
+        file.bytes(len).gaps(gaps)
+    }
+
+    fn earlier_file(&mut self) -> Option<Vec<u8>> {
+        let is_file = |plant: &&Plant| matches!(plant.kind, plant::Kind::File(_));
+        let files: Vec<&Plant> = self.plants.iter().filter(is_file).collect();
+        (!files.is_empty()).then(|| files[self.random.index(files.len())].path.clone())
+    }
+
+    /// What a link at `path` says: an entry's name from there or from the sandbox, nothing that is there, itself.
+    fn target(&mut self, path: &[u8]) -> Vec<u8> {
+        // From the other file system there is no way back but by an absolute name.
+        let is_beyond = path.starts_with(b"far/");
+        let up = if is_beyond { 0 } else { path.iter().filter(|&&byte| byte == b'/').count() };
+        let some = if self.plants.is_empty() { 0 } else { self.random.index(self.plants.len()) };
+        let goal = self.plants.get(some).map_or_else(|| b"missing".to_vec(), |plant| plant.path.clone());
+        match self.random.below(20) {
+            0 => b"missing".to_vec(),
+            1 => path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_owned(),
+            2 => b".".to_vec(),
+            3 => self.names[self.random.index(self.names.len())].to_owned(),
+            4..7 => [BOX, b"/", &goal[..]].concat(),
+            _ if is_beyond => [BOX, b"/", &goal[..]].concat(),
+            _ => [b"../".repeat(up), goal].concat(),
+        }
+    }
+
+    /// Mode, owner, time and attributes, where they are not the usual ones.
+    fn dress(&mut self, mut plant: Plant) -> Plant {
+        let modes: &[u32] = if plant.is_dir() { &DIR_MODES } else { &FILE_MODES };
+        let is_link = matches!(plant.kind, plant::Kind::Link(_));
+        if self.random.chance(25) && !is_link {
+            plant = plant.mode(modes[self.random.index(modes.len())]);
+        }
+        if self.random.chance(15) {
+            let (user, group) = OWNERS[self.random.index(OWNERS.len())];
+            plant = plant.owner(user, group);
+        }
+        if self.random.chance(40) {
+            let (seconds, nanoseconds) = TIMES[self.random.index(TIMES.len())];
+            plant = plant.time(seconds, nanoseconds);
+        }
+        let holds_attributes = matches!(plant.kind, plant::Kind::File(_) | plant::Kind::Dir);
+        if holds_attributes && self.random.chance(6) {
+            plant = plant.xattr("user.note", b"kept");
+        }
+        if holds_attributes && self.random.chance(6) {
+            let list = access_list(plant.mode.unwrap_or(0o640), 1, 6);
+            plant = plant.xattr("system.posix_acl_access", list);
+        }
+        if plant.is_dir() && self.random.chance(6) {
+            plant = plant.xattr("system.posix_acl_default", access_list(0o750, 1, 7));
+        }
+        plant
+    }
+}

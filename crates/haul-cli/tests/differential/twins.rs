@@ -1,0 +1,243 @@
+//! The sandbox: made, run in and looked at, first for the system's tool and then, made alike at the same place, for
+//! ours. One place for both, so that absolute names and all messages are the same.
+
+use super::case::{Case, USUAL_UMASK};
+use super::compare::{self, Difference};
+use super::plant::{self, resolved};
+use super::portrait::{self, Facets};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_sys::wait;
+use rustix::fs::{AtFlags, Timespec, Timestamps, utimensat};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The ordinary user, and its group.
+const USER: u32 = 65_534;
+
+/// Folders around a sandbox, more than links in it ever go up: nothing leads out of what is wiped after each run.
+const PADDING: &str = "1/2/3/4/5/6";
+
+/// Where the system keeps its tools.
+const SYSTEM_BIN: &str = "/usr/bin";
+
+/// A filesystem in memory, where there is one.
+const MEMORY: &str = "/dev/shm";
+
+/// How long a tool may go without an end before somebody looks whether it does anything at all.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Looks that must find every thread asleep before a tool counts as waiting for ever.
+const LOOKS: u32 = 3;
+
+/// The longest run.
+const RUN_MAX: Duration = Duration::from_secs(20);
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ending {
+    pub(super) status: Status,
+    pub(super) out: Vec<u8>,
+    pub(super) err: Vec<u8>,
+    /// A line an entry.
+    pub(super) tree: Vec<String>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    Exit(i32),
+    Signal(i32),
+    /// It waited for what never comes, and was ended.
+    Waiting,
+    /// It was at work for longer than any case can need, and was ended.
+    Endless,
+}
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Maker {
+    System,
+    Ours,
+}
+
+/// A place to run cases at, one after the other.
+#[derive(Debug)]
+pub(super) struct Twins {
+    memory: TempDir,
+    disk: TempDir,
+}
+
+impl Twins {
+    /// `None` where the tests run without root: cases make devices, give files away and run as another user.
+    pub(super) fn new() -> Option<Twins> {
+        if !met_or_skip(&[Need::Root]) {
+            return None;
+        }
+        let open = |folder: TempDir| {
+            fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+            folder
+        };
+        let disk = open(tempfile::tempdir().unwrap());
+        let memory = tempfile::tempdir_in(MEMORY).or_else(|_| tempfile::tempdir()).unwrap();
+        Some(Twins { memory: open(memory), disk })
+    }
+
+    /// Where the two tools differ on a case, if they do and not on purpose.
+    pub(super) fn difference(&mut self, case: &Case) -> Option<Difference> {
+        let [system, ours] = [Maker::System, Maker::Ours].map(|maker| self.run(case, maker));
+        compare::difference(case, system, ours)
+    }
+
+    fn run(&self, case: &Case, maker: Maker) -> Ending {
+        let (at, beyond) = if case.on_disk { (&self.disk, &self.memory) } else { (&self.memory, &self.disk) };
+        let root = at.path().join(PADDING).join("box");
+        let far = beyond.path().join(PADDING).join("far");
+        let uses_far = case.plants.iter().any(|plant| plant.path.starts_with(b"far/"));
+        let mut places: Vec<(&str, &Path)> = vec![("", &root)];
+        fs::create_dir_all(&root).unwrap();
+        if uses_far {
+            fs::create_dir_all(&far).unwrap();
+            symlink(&far, root.join("far")).unwrap();
+            places.push(("far", &far));
+        }
+        let owner = if case.as_user { USER } else { 0 };
+        plant::grow(&case.plants, &root, (owner, owner)).unwrap();
+        for (_, place) in &places {
+            chown(place, Some(owner), Some(owner)).unwrap();
+            settle(place);
+        }
+        let known = portrait::know(&places).unwrap();
+        let (status, out, err) = self.start(case, maker, &root).unwrap();
+        let facets = Facets { room: case.has_option(0, "sparse") };
+        let tree = portrait::paint(&places, &known, facets).unwrap();
+        drop(known);
+        for folder in [&self.memory, &self.disk] {
+            let _ = fs::remove_dir_all(folder.path().join("1"));
+        }
+        Ending { status, out, err, tree }
+    }
+
+    fn start(&self, case: &Case, maker: Maker, root: &Path) -> io::Result<(Status, Vec<u8>, Vec<u8>)> {
+        let spool = |name: &str| self.memory.path().join(name);
+        fs::write(spool("in"), &case.answers)?;
+        let mut command = command(case, maker, root);
+        command.stdin(File::open(spool("in"))?);
+        command.stdout(File::create(spool("out"))?).stderr(File::create(spool("err"))?);
+        let status = until_end(command.spawn()?)?;
+        Ok((status, fs::read(spool("out"))?, fs::read(spool("err"))?))
+    }
+}
+
+/// The sandbox's own time, moved by what was made in it.
+fn settle(place: &Path) {
+    let time = Timespec { tv_sec: plant::USUAL_TIME.0, tv_nsec: plant::USUAL_TIME.1 };
+    let times = Timestamps { last_access: time, last_modification: time };
+    utimensat(haul_sys::CWD, place, &times, AtFlags::empty()).unwrap();
+}
+
+fn command(case: &Case, maker: Maker, root: &Path) -> Command {
+    let bin = match maker {
+        Maker::System => Path::new(SYSTEM_BIN),
+        Maker::Ours => our_bin(),
+    };
+    let name = case.tool.name();
+    let mut command = if case.umask == own_umask() {
+        let mut command = Command::new(bin.join(name));
+        command.arg0(name);
+        command
+    } else {
+        // Only a process itself can set it.
+        let mut command = Command::new("/bin/sh");
+        let script = format!("umask {:o}; PATH={}; exec {name} \"$@\"", case.umask, bin.display());
+        command.args(["-c", &script, "sh"]);
+        command
+    };
+    command.args(case.words.iter().map(|word| OsStr::from_bytes(&resolved(word, root)).to_owned()));
+    command.env_clear().env("PATH", SYSTEM_BIN).env("LC_ALL", "C.UTF-8");
+    command.envs(case.environment.iter().map(|(name, value)| (name, value)));
+    command.current_dir(plant::place(root, &case.cwd));
+    if case.as_user {
+        command.uid(USER).gid(USER);
+    }
+    command
+}
+
+/// The umask that children inherit.
+fn own_umask() -> u32 {
+    static UMASK: OnceLock<u32> = OnceLock::new();
+    *UMASK.get_or_init(|| {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+        line.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(!USUAL_UMASK)
+    })
+}
+
+/// A folder in which every tool is ours. The folder that cargo builds in may be closed to the user some cases run as.
+fn our_bin() -> &'static Path {
+    static FOLDER: OnceLock<TempDir> = OnceLock::new();
+    FOLDER
+        .get_or_init(|| {
+            let folder = tempfile::tempdir().unwrap();
+            fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+            fs::copy(env!("CARGO_BIN_EXE_haul"), folder.path().join("haul")).unwrap();
+            for name in ["cp", "mv", "install"] {
+                symlink("haul", folder.path().join(name)).unwrap();
+            }
+            folder
+        })
+        .path()
+}
+
+/// Waits for the end of a tool, or for the moment when none can be hoped for.
+fn until_end(mut child: Child) -> io::Result<Status> {
+    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a child has a number");
+    let pidfd = pidfd_open(id, PidfdFlags::empty())?;
+    let began = Instant::now();
+    let mut looks = 0;
+    let mut spent = 0;
+    while !wait::readable(&pidfd, LOOK)? {
+        let now = processor_time(child.id());
+        looks = if now == Some(spent) { looks + 1 } else { 0 };
+        spent = now.unwrap_or(spent);
+        let is_endless = began.elapsed() > RUN_MAX;
+        if looks >= LOOKS || is_endless {
+            child.kill()?;
+            child.wait()?;
+            return Ok(if is_endless { Status::Endless } else { Status::Waiting });
+        }
+    }
+    Ok(status_of(child.wait()?))
+}
+
+fn status_of(status: ExitStatus) -> Status {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Status::Exit(code),
+        (None, signal) => Status::Signal(signal.unwrap_or(0)),
+    }
+}
+
+/// The clock ticks that a process's threads have run for, plus one; `None` while one of them runs or waits for a disk.
+fn processor_time(id: u32) -> Option<u64> {
+    let tasks = PathBuf::from(format!("/proc/{id}/task"));
+    let mut ticks = 1;
+    for task in fs::read_dir(tasks).ok()? {
+        let stat = fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+        // The name stands in parentheses and may hold anything; behind it come state (3) and times (14, 15).
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        if fields.next()? != "S" {
+            return None;
+        }
+        ticks += fields.skip(10).take(2).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>();
+    }
+    Some(ticks)
+}
