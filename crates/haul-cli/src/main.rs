@@ -6,8 +6,11 @@ mod check;
 mod cp;
 mod interrupt;
 mod progress;
+mod receipt;
 mod sum;
 mod tool;
+mod verify;
+mod waybill;
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -41,6 +44,8 @@ fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
         Tool::Sum(name) => sum::run(name, args),
         Tool::Bench => bench::run(args),
         Tool::Check => check::run(args),
+        Tool::Verify => verify::run(args),
+        Tool::Waybill => waybill::run(args),
     }
 }
 

@@ -13,6 +13,8 @@ Commands:
   cp      copy files and trees by every core, with cp's options; --verify reads the copy back
   sum     checksums of files, several kinds from one read; -c checks a list
   check   files against lists of checksums in any form; says what each list was taken for
+  verify  re-read data and hold it against a waybill: intact, modified, rotted, missing
+  waybill show, check or export a waybill
   bench   how fast this machine computes and reads each checksum, as a table and a plot
 
 'haul COMMAND --help' lists a command's options.
@@ -30,6 +32,10 @@ pub(crate) enum Tool {
     Bench,
     /// `haul check`.
     Check,
+    /// `haul verify`.
+    Verify,
+    /// `haul waybill`.
+    Waybill,
 }
 
 /// Names of checksum tools the binary answers to.
@@ -65,6 +71,8 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
         "sum" => Some(Tool::Sum("haul sum")),
         "bench" => Some(Tool::Bench),
         "check" => Some(Tool::Check),
+        "verify" => Some(Tool::Verify),
+        "waybill" => Some(Tool::Waybill),
         _ => called_as(word).filter(|_| !word.as_encoded_bytes().contains(&b'/')),
     }
 }
@@ -72,7 +80,8 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
 /// ` (did you mean 'sum'?)` for a word one slip away from a command, else nothing.
 pub(crate) fn suggestion(word: &OsStr) -> String {
     let word = word.to_string_lossy();
-    let near = ["cp", "sum", "check", "bench"].into_iter().find(|command| is_one_slip_away(command, &word));
+    let commands = ["cp", "sum", "check", "verify", "waybill", "bench"];
+    let near = commands.into_iter().find(|command| is_one_slip_away(command, &word));
     near.map(|command| format!(" (did you mean '{command}'?)")).unwrap_or_default()
 }
 

@@ -9,3 +9,4 @@ mod faults;
 mod filesystems;
 mod sum;
 mod traps;
+mod waybill;

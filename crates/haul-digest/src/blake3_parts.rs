@@ -39,6 +39,11 @@ impl Blake3Stream {
         self.inner.update(bytes);
     }
 
+    /// The part, which starts at 0, turns out to be the whole file.
+    pub(crate) fn end_as_whole(&mut self) {
+        self.whole = true;
+    }
+
     pub(crate) fn finish(self) -> Blake3Part {
         if self.whole {
             Blake3Part::Whole(*self.inner.finalize().as_bytes())
@@ -76,7 +81,8 @@ impl Blake3Node {
         }
     }
 
-    fn chaining_value(self) -> ChainingValue {
+    /// The node's value for a parent.
+    pub(crate) fn chaining_value(self) -> ChainingValue {
         match self {
             Blake3Node::Object(value) => value,
             Blake3Node::Pair(left, right) => hazmat::merge_subtrees_non_root(&left, &right, Mode::Hash),

@@ -3,9 +3,9 @@
 use crate::adler::AdlerStream;
 use crate::blake3_parts::{Blake3Part, Blake3Stream};
 use crate::crc::CrcStream;
-use crate::hasher::each_zero_block;
-use crate::unix_sums::{SysvStream, sysv_combine};
-use crate::{Algebra, Algorithm};
+use crate::hasher::{digest, each_zero_block};
+use crate::unix_sums::{SysvStream, sysv_close, sysv_combine};
+use crate::{Algebra, Algorithm, Digest, crc};
 use haul_model::{ByteLen, ByteOffset, ByteRange};
 use std::fmt;
 
@@ -114,6 +114,28 @@ impl PartHasher {
     }
 }
 
+impl Algorithm {
+    /// Whether the digests of parts, as [`Part::digest`] writes them down, make that of the whole. System V's sum
+    /// combines only before it is folded.
+    pub const fn digests_join(self) -> bool {
+        matches!(self.algebra(), Algebra::Combines) && !matches!(self, Algorithm::Sysv)
+    }
+}
+
+impl PartHasher {
+    /// The part as the whole file, which shows only at the end where a stream's length is not known before.
+    ///
+    /// # Panics
+    /// If the part does not begin at 0: a mistake of the caller.
+    pub fn finish_whole(mut self) -> Part {
+        assert_eq!(self.start, ByteOffset(0), "a part that is the whole file starts at 0");
+        if let StreamState::Blake3(inner) = &mut self.state {
+            inner.end_as_whole();
+        }
+        self.finish()
+    }
+}
+
 impl fmt::Debug for PartHasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PartHasher")
@@ -133,6 +155,49 @@ impl Part {
     /// The bytes it stands for.
     pub fn range(&self) -> ByteRange {
         self.range
+    }
+
+    /// What is written down of a part, to be made one again by [`Part::from_digest`]. For Adler-32 and the CRCs the
+    /// digest of the part's bytes as of a file of their own; for BLAKE3 the chaining value of the part's subtree, or
+    /// the file's digest if the part is the whole file (or holds no bytes).
+    pub fn digest(&self) -> Digest {
+        let len = self.range.len();
+        match self.state {
+            PartState::Sum(value) if self.algorithm == Algorithm::Cksum => {
+                Digest::from_value(self.algorithm, crc::cksum_close(value, len))
+            }
+            PartState::Sum(value) if self.algorithm == Algorithm::Sysv => {
+                Digest::from_value(self.algorithm, u64::from(sysv_close(value as u32)))
+            }
+            PartState::Sum(value) => Digest::from_value(self.algorithm, value),
+            PartState::Blake3(Blake3Part::Whole(bytes) | Blake3Part::Inner(bytes)) => {
+                Digest::from_exact(self.algorithm, &bytes)
+            }
+            PartState::Blake3(Blake3Part::Empty) => digest(self.algorithm, &[]),
+        }
+    }
+
+    /// The part of `len` bytes at `place` that [`Part::digest`] wrote down.
+    ///
+    /// # Panics
+    /// Unless [`Algorithm::digests_join`]: a mistake of the caller.
+    pub fn from_digest(digest: Digest, place: PartPlace, len: ByteLen) -> Part {
+        let algorithm = digest.algorithm();
+        assert!(algorithm.digests_join(), "{algorithm} has no parts that can be read back");
+        let state = match digest.value() {
+            Some(value) if algorithm == Algorithm::Cksum => PartState::Sum(crc::cksum_open(value, len.0)),
+            Some(value) => PartState::Sum(value),
+            None => {
+                let mut bytes = [0; blake3::OUT_LEN];
+                bytes.copy_from_slice(digest.as_bytes());
+                PartState::Blake3(match (place.whole, len.0) {
+                    (true, _) => Blake3Part::Whole(bytes),
+                    (false, 0) => Blake3Part::Empty,
+                    (false, _) => Blake3Part::Inner(bytes),
+                })
+            }
+        };
+        Part { algorithm, range: ByteRange::from_len(place.offset, len), state }
     }
 }
 

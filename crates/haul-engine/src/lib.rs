@@ -4,3 +4,5 @@ mod pool;
 
 pub mod copy;
 pub mod sum;
+pub mod verify;
+pub mod waybill;

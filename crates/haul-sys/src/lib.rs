@@ -6,6 +6,7 @@
 //!
 //! This crate speaks to Linux.
 
+pub mod beneath;
 pub mod buffer;
 pub mod cache;
 pub mod closing;

@@ -190,6 +190,8 @@ mod tests {
             digests: algorithms.iter().map(|&algorithm| digest(algorithm, b"x")).collect(),
             leaves: 1,
             subtrees: Vec::new(),
+            objects: None,
+            facts: None,
         }
     }
 

@@ -8,5 +8,6 @@ mod options;
 mod prompt;
 mod resolve;
 mod run;
+mod waybill;
 
 pub(crate) use run::run;

@@ -130,6 +130,12 @@ pub(super) const OPTIONS: &[Opt] = &[
     ),
     own("skip-chmod", No, "leave files with the permissions they had while being written"),
     own("verify", No, "read each piece of the copy back and compare it"),
+    own(
+        "waybill",
+        Required("FILE"),
+        "write a receipt with the digests of all that was copied, for 'haul verify'",
+    ),
+    own("waybill-digests", Required("LIST"), "further digests for the waybill, which always has blake3"),
     own("progress", No, "draw a progress bar if standard error is a terminal"),
     own("json", No, "print one JSON event a line on standard output"),
     gnu("help", "", No, "print this and exit"),

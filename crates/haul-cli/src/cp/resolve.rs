@@ -7,6 +7,7 @@ mod tests;
 
 use super::args::{ArgsError, Typed};
 use super::batch;
+use super::waybill::WaybillOrder;
 use choice::{Choice, ChoiceError};
 use haul_digest::{Algorithm, UnknownAlgorithm};
 use haul_engine::copy::{
@@ -28,6 +29,8 @@ pub(super) struct Resolved {
     pub(super) progress: bool,
     /// `--json`.
     pub(super) json: bool,
+    /// `--waybill`.
+    pub(super) waybill: Option<WaybillOrder>,
 }
 
 /// What a command line asks for.
@@ -77,6 +80,12 @@ pub(super) enum UsageError {
     Context { context: OsString, source: io::Error },
     #[error("cannot combine --attributes-only with {0}, which needs the data")]
     NoData(&'static str),
+    #[error(
+        "--waybill is about whole files: it can't be combined with --offset, --length, --dst-offset or --read-stdin"
+    )]
+    PartAndWaybill,
+    #[error("--waybill-digests needs --waybill")]
+    DigestsAlone,
     #[error(
         "cannot combine --read-stdin with --interactive (-i): standard input holds the list, not answers"
     )]
@@ -149,6 +158,8 @@ struct Reading {
     print: Print,
     flags: Flags,
     read_stdin: bool,
+    waybill: Option<OsString>,
+    waybill_digests: Vec<Algorithm>,
     progress: bool,
     json: bool,
 }
@@ -293,6 +304,12 @@ impl Reading {
             "read-stdin" => self.read_stdin = true,
             "skip-chmod" => self.rules.skip_chmod = true,
             "verify" => self.flags.verify = true,
+            "waybill" => self.waybill = value.map(OsStr::to_owned),
+            "waybill-digests" => {
+                for name in value.unwrap_or_default().to_string_lossy().split(',') {
+                    self.waybill_digests.push(Algorithm::parse(name.trim())?);
+                }
+            }
             "progress" => self.progress = true,
             "json" => self.json = true,
             _ => self.sizes.set(name, value.unwrap_or_default())?,
@@ -368,8 +385,10 @@ impl Reading {
         };
         let operands = if self.read_stdin { self.batch(&operands)? } else { self.operands(operands)? };
         let moving = self.moving()?;
+        let asked = (self.waybill, self.waybill_digests);
+        let waybill = WaybillOrder::resolve(asked, self.rules.attributes_only, &operands, &moving)?;
         let settings = CopySettings { operands, rules: self.rules, moving, print: self.print };
-        Ok(Resolved { settings, progress: self.progress, json: self.json })
+        Ok(Resolved { settings, progress: self.progress, json: self.json, waybill })
     }
 
     /// What `-i`, `-n` and `--update` mean together: `-n` is the strongest of them, and what `--update` leaves to be

@@ -30,7 +30,7 @@ pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
 }
 
 fn copy(tool: &str, resolved: &Resolved) -> ExitCode {
-    let settings = &resolved.settings;
+    let mut settings = resolved.settings.clone();
     let interrupt = match Interrupt::watch() {
         Ok(interrupt) => interrupt,
         Err(error) => {
@@ -39,17 +39,30 @@ fn copy(tool: &str, resolved: &Resolved) -> ExitCode {
         }
     };
     let console = Console::new(tool, resolved.json, &settings.print, interrupt.flag());
+    let begun = resolved.waybill.as_ref().map(|order| order.begin(tool)).transpose();
+    let receipt = match begun {
+        Ok(receipt) => receipt,
+        Err(error) => {
+            say(tool, &error);
+            return ExitCode::FAILURE;
+        }
+    };
+    settings.moving.receipt = receipt.clone();
     // With the limit as it is, deep trees may fail, and then say so.
     let _ = haul_sys::process::raise_open_file_limit();
     let tally = Tally::default();
     let outcome =
-        watched(tool, resolved, &tally, || copy::copy(settings, &console, &tally, interrupt.flag()));
+        watched(tool, resolved, &tally, || copy::copy(&settings, &console, &tally, interrupt.flag()));
     console.summary(&tally, &outcome);
+    let closed = receipt.map_or(Ok(()), |receipt| receipt.bill().close().map(drop));
+    if let Err(error) = &closed {
+        say(tool, error);
+    }
     if outcome.interrupted {
         tell_interrupted(&console, &outcome);
         return ExitCode::from(interrupt.status());
     }
-    let failed = outcome.failures > 0;
+    let failed = outcome.failures > 0 || closed.is_err();
     match console.into_failure() {
         Some(error) => {
             say(tool, &format_args!("write error: {}", words(&error)));

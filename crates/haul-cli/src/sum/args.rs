@@ -51,6 +51,9 @@ pub(crate) struct Args {
     /// The bytes of one file's digest and nothing else.
     #[arg(long)]
     pub(crate) raw: bool,
+    /// Write a waybill: digests, and BLAKE3 of each object, to verify the files by later.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) waybill: Option<OsString>,
     /// One JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,

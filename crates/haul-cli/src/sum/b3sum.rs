@@ -168,6 +168,7 @@ impl Typed {
             return Ok(Meaning::Keyed(job));
         }
         Ok(Meaning::Print(PrintJob {
+            waybill: None,
             settings,
             recipe: Arc::new(Recipe { algorithms: vec![Algorithm::Blake3], form: Form::Plain }),
             files: Files::Given(files),

@@ -174,6 +174,7 @@ impl Typed {
             little_endian: false,
         };
         Ok(Meaning::Print(PrintJob {
+            waybill: None,
             settings,
             recipe,
             files: Files::Given(files),

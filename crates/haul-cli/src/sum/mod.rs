@@ -9,12 +9,13 @@ mod format;
 mod getopt;
 mod gnu;
 mod keyed;
-mod line;
+pub(crate) mod line;
 pub(crate) mod list;
 pub(crate) mod output;
 mod personality;
 mod quote;
 mod resolve;
+mod waybill;
 mod xxhsum;
 
 use crate::interrupt::Interrupt;
@@ -30,6 +31,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use waybill::{Noted, Receipt};
 
 /// Runs the command as the tool `name`; `args` come without the tool's name.
 pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
@@ -160,11 +162,28 @@ fn print_all(
         // With the limit as it is, fewer directories stay open.
         let _ = haul_sys::process::raise_open_file_limit();
     }
+    let receipt = match job.waybill.as_ref().map(|order| Receipt::begin(tool, order)).transpose() {
+        Ok(receipt) => receipt,
+        Err(error) => {
+            out.complain(&error.to_string());
+            return false;
+        }
+    };
     let walk = Walk::new(operands, Arc::clone(&job.recipe), job.recurse);
     let mut well = true;
     let mut line = Vec::new();
     hash(&job.settings, walk, counters, stop, |ticket, outcome| match (ticket, outcome) {
-        (Walked::File(path), Outcome::Done(sums)) => {
+        (Walked::File(path), Outcome::Done(mut sums)) => {
+            if let Some(receipt) = &receipt {
+                match receipt.add(&path, &mut sums) {
+                    Ok(Noted::Written) => {}
+                    Ok(Noted::TheWaybillItself) => return,
+                    Err(error) => {
+                        well = false;
+                        out.complain_of(&path, &error.to_string());
+                    }
+                }
+            }
             let shown = match tool.family {
                 _ if path == "-" => OsStr::new(tool.stdin_name()),
                 Family::Xxhsum => xxhsum::shown(&path),
@@ -186,6 +205,10 @@ fn print_all(
             out.complain(&complaint);
         }
     });
+    if let Some(Err(error)) = receipt.map(Receipt::close) {
+        well = false;
+        out.complain(&error.to_string());
+    }
     well
 }
 

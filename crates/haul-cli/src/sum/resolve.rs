@@ -8,6 +8,7 @@ use super::keyed::KeyedJob;
 use super::line::LineRules;
 use super::list::ListKind;
 use super::personality::{Family, Personality};
+use super::waybill::WaybillOrder;
 use haul_digest::Algorithm;
 use haul_engine::sum::{Form, Recipe, Settings};
 use haul_model::{ByteLen, ByteOffset, ObjectSize, limits, parse_size};
@@ -53,6 +54,8 @@ pub(crate) struct PrintJob {
     /// Whether the standard input was named, or read because nothing was.
     pub(crate) named: bool,
     pub(crate) progress: bool,
+    /// Where the receipt goes.
+    pub(crate) waybill: Option<WaybillOrder>,
 }
 
 /// Where the names of files come from.
@@ -99,9 +102,17 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> 
         return Err("the --raw option is not supported with multiple files".to_owned());
     }
     let named = named || !matches!(files, Files::Given(_));
-    let recipe = Arc::new(Recipe { algorithms, form });
+    let mut recipe = Recipe { algorithms, form };
+    let waybill = args.waybill.map(|path| {
+        let is_part = offset.0 > 0 || length.is_some();
+        WaybillOrder::resolve(path, &files, is_part, settings.object, &mut recipe)
+    });
+    let waybill = waybill.transpose()?;
+    let recipe = Arc::new(recipe);
     let (recurse, progress) = (args.recursive, args.progress);
-    Ok(Meaning::Print(PrintJob { settings, recipe, files, offset, length, recurse, format, named, progress }))
+    let shown =
+        PrintJob { settings, recipe, files, offset, length, recurse, format, named, progress, waybill };
+    Ok(Meaning::Print(shown))
 }
 
 /// What the coreutils refuse in their own words.
@@ -114,6 +125,7 @@ fn complain_of_contradictions(args: &Args) -> Result<(), String> {
         let mode = "the --binary and --text options are meaningless when verifying checksums";
         given(args.binary || args.text, mode)?;
         given(args.read_stdin, "the --read-stdin option is meaningless when verifying checksums")?;
+        given(args.waybill.is_some(), "--waybill and --check exclude each other; see 'haul verify'")?;
         return given(
             args.files_from.is_some(),
             "the --files-from option is meaningless when verifying checksums",
@@ -263,7 +275,7 @@ fn check_job(
     let lists = if args.files.is_empty() { vec!["-".into()] } else { args.files };
     let (leaf, subtree) = match form {
         Form::Tree { leaf, subtree } => (leaf, subtree.unwrap_or(leaf)),
-        Form::Plain => (ByteLen(DEFAULT_LEAF), ByteLen(DEFAULT_LEAF)),
+        Form::Plain | Form::Objects { .. } => (ByteLen(DEFAULT_LEAF), ByteLen(DEFAULT_LEAF)),
     };
     Ok(CheckJob { settings, reading, manner, lists, leaf, subtree, progress: args.progress })
 }

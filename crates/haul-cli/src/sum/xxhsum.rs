@@ -174,6 +174,7 @@ impl Typed {
             little_endian: self.little_endian,
         };
         Ok(Meaning::Print(PrintJob {
+            waybill: None,
             settings,
             recipe: Arc::new(Recipe { algorithms: vec![self.algorithm], form: Form::Plain }),
             files,

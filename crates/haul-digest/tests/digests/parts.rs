@@ -2,7 +2,8 @@
 
 use crate::{combining, joinable, pattern};
 use haul_digest::{
-    Algorithm, Assembly, AssemblyError, CombineError, Digest, Part, PartHasher, PartPlace, combine, digest,
+    Algorithm, Assembly, AssemblyError, CombineError, Digest, Joint, ObjectStream, Part, PartHasher,
+    PartPlace, combine, digest,
 };
 use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, Object, ObjectIndex, ObjectSize};
 use proptest::prelude::*;
@@ -261,5 +262,64 @@ fn known_values_of_two_blocks() {
         let (left, right) = (digest(algorithm, b"1234"), digest(algorithm, b"56789"));
         let joined = combine(algorithm, &[(left, ByteLen(4)), (right, ByteLen(5))]).unwrap();
         assert_eq!(joined.to_string(), whole, "{algorithm}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    /// Parts go through their written form and still make the file, and leaves of each make the part.
+    #[test]
+    fn written_parts_and_leaves_make_the_file_again(len in 0usize..300_000, leaf_shift in 10u32..15) {
+        let bytes = pattern(len);
+        let geometry = cut(&bytes);
+        for algorithm in combining().filter(|algorithm| algorithm.digests_join()) {
+            let mut assembly = Assembly::new(algorithm, small());
+            for object in geometry.objects() {
+                let place = PartPlace { offset: object.range.start, whole: geometry.count() == 1 };
+                let len = ByteLen(object.range.len());
+                let part = hash_part(algorithm, object, place.whole, &bytes);
+                let mut joint = Joint::new(algorithm, place);
+                let leaves: Vec<&[u8]> = content(&bytes, object.range).chunks(1 << leaf_shift).collect();
+                for (number, leaf) in leaves.iter().enumerate() {
+                    let offset = ByteOffset(object.range.start.0 + ((number as u64) << leaf_shift));
+                    let whole = place.whole && leaves.len() == 1;
+                    let mut hasher = PartHasher::new(algorithm, PartPlace { offset, whole });
+                    hasher.update(leaf);
+                    joint.add(hasher.finish().digest(), ByteLen(leaf.len() as u64)).unwrap();
+                }
+                prop_assert_eq!(joint.finish(), Some(part.digest()), "{}", algorithm);
+                assembly.add(object.index, Part::from_digest(part.digest(), place, len));
+            }
+            prop_assert_eq!(assembly.finish(ByteLen(len as u64)), Ok(digest(algorithm, &bytes)));
+        }
+    }
+}
+
+#[test]
+fn the_written_sum_of_a_part_is_what_tools_print_of_its_bytes() {
+    let bytes = pattern(100_000);
+    let object = cut(&bytes).object(ObjectIndex(1)).unwrap();
+    for algorithm in combining().filter(|&algorithm| algorithm != Algorithm::Blake3) {
+        let part = hash_part(algorithm, object, false, &bytes);
+        assert_eq!(part.digest(), digest(algorithm, content(&bytes, object.range)), "{algorithm}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    /// One stream makes the same objects and the same file as parts hashed apart.
+    #[test]
+    fn a_stream_cut_into_objects_is_its_parts(len in prop_oneof![0usize..300_000, proptest::sample::select(vec![0, 1, 65_535, 65_536, 65_537, 131_072])], piece in 1usize..100_000) {
+        let bytes = pattern(len);
+        let geometry = cut(&bytes);
+        for algorithm in combining() {
+            let mut stream = ObjectStream::new(algorithm, small());
+            let mut found = Vec::new();
+            bytes.chunks(piece).for_each(|piece| stream.update(piece, |index, digest| found.push((index, digest))));
+            let whole = stream.finish(|index, digest| found.push((index, digest)));
+            let expected: Vec<_> = geometry.objects().filter(|_| geometry.count() > 1)
+                .map(|object| (object.index, hash_part(algorithm, object, false, &bytes).digest())).collect();
+            prop_assert_eq!((whole, found), (digest(algorithm, &bytes), expected), "{}", algorithm);
+        }
     }
 }

@@ -4,7 +4,8 @@ use super::error::CopyError;
 use super::file::{FileMove, SinkState};
 use super::job::Job;
 use super::settings::{Reflink, SparseRule, Verify};
-use haul_model::{ByteLen, ByteOffset, ByteRange};
+use haul_log::waybill::Way;
+use haul_model::{ByteLen, ByteOffset, ByteRange, Level};
 use haul_plan::{Plan, Route};
 use haul_sys::buffer::BUFFER_ALIGN;
 use haul_sys::direct::Alignment;
@@ -87,6 +88,21 @@ impl Delivery {
     pub(crate) fn suits_ring(&self, file: &FileMove) -> bool {
         let direct = self.direct_read.is_some() || self.direct_write.is_some();
         !direct && !self.done_by_clone && self.holes != Holes::Zeros && !filesystem::is_fuse(&file.source)
+    }
+
+    /// How the bytes reach the sink. Those of a waybill are always read: a server does not copy them.
+    pub(crate) fn way(&self) -> Way {
+        if self.done_by_clone { Way::Reflink } else { Way::ReadWrite }
+    }
+
+    /// What is proven of a file that was delivered this way. Comparing reads the copy back through the page cache;
+    /// dropping what was written makes it durable first, but not where it comes as a stream.
+    pub(crate) fn level(&self, streamed: bool) -> Level {
+        match (self.reader.is_some(), self.drop_behind && !streamed && !self.done_by_clone) {
+            (false, _) => Level::Received,
+            (true, false) => Level::Verified,
+            (true, true) => Level::Durable,
+        }
     }
 
     /// The sink, open for reading, where the copy is to be compared with its source.
@@ -214,7 +230,7 @@ fn holes(job: &Job<'_>, file: &FileMove) -> Holes {
     }
     // A digest is over dense bytes, whatever the source says about its holes: SEEK_DATA has lied before
     // (OpenZFS issue 15526). What is read then decides what is written.
-    let reads_all = moving.digest.is_some() || moving.verify != Verify::No;
+    let reads_all = moving.digest.is_some() || moving.receipt.is_some() || moving.verify != Verify::No;
     match job.settings.rules.sparse {
         SparseRule::Never => Holes::Dense,
         SparseRule::Always => Holes::Zeros,

@@ -3,6 +3,7 @@
 //! A file that one worker takes in order feeds one [`InOrder`]. A file whose objects several workers take
 //! has one [`FileDigest`], and each object brings its [`ObjectDigest`].
 
+use super::receipt::{ReceiptParts, ReceiptStream, ReceiptSums};
 use super::settings::{HashForm, Moving};
 use haul_digest::tree::{TreeAssembly, TreeShape};
 use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, PartHasher, PartPlace};
@@ -17,11 +18,21 @@ pub(crate) struct FileHash {
     pub(crate) digests: Vec<Digest>,
     /// Whether the value is a tree's of more than one leaf.
     pub(crate) tree: bool,
+    /// What the waybill is told.
+    pub(crate) receipt: Option<ReceiptSums>,
+}
+
+impl FileHash {
+    fn printed(digests: Vec<Digest>, tree: bool) -> FileHash {
+        FileHash { digests, tree, receipt: None }
+    }
 }
 
 /// Whether the digest asked for needs each file from its first byte to its last.
 pub(crate) fn is_serial(moving: &Moving) -> bool {
-    matches!(moving.digest, Some((algorithm, HashForm::Plain)) if algorithm.algebra() == Algebra::Serial)
+    let printed =
+        matches!(moving.digest, Some((algorithm, HashForm::Plain)) if algorithm.algebra() == Algebra::Serial);
+    printed || moving.receipt.as_ref().is_some_and(|receipt| receipt.is_serial())
 }
 
 /// The object size that suits the digest: never smaller than a leaf, so that no leaf is shared by two workers.
@@ -32,8 +43,57 @@ pub(crate) fn object_size(moving: &Moving) -> ObjectSize {
     }
 }
 
-/// The digest of a file that is fed in order.
-pub(crate) enum InOrder {
+/// What is computed of a file that is fed in order.
+pub(crate) struct InOrder {
+    printed: Printed,
+    receipt: Option<ReceiptStream>,
+}
+
+impl InOrder {
+    /// What the job asks for.
+    pub(crate) fn new(moving: &Moving) -> InOrder {
+        let receipt = moving.receipt.as_ref();
+        let receipt = receipt.map(|receipt| ReceiptStream::new(receipt, object_size(moving)));
+        InOrder { printed: Printed::new(&printed_apart(moving)), receipt }
+    }
+
+    /// Whether there is anything to compute.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        !matches!(self.printed, Printed::None) || self.receipt.is_some()
+    }
+
+    /// Takes the next bytes.
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.printed.update(bytes);
+        if let Some(receipt) = &mut self.receipt {
+            receipt.update(bytes);
+        }
+    }
+
+    /// The values over all bytes taken, `len` of them; `None` where none was asked for.
+    pub(crate) fn finish(self, moving: &Moving, len: u64) -> Option<FileHash> {
+        with_receipt(moving, self.printed.finish(len), self.receipt.map(ReceiptStream::finish))
+    }
+}
+
+/// The digest that is printed, where it is not one of the waybill's.
+fn printed_apart(moving: &Moving) -> Option<(Algorithm, HashForm)> {
+    let in_receipt = |algorithm| moving.receipt.as_ref().is_some_and(|receipt| receipt.has(algorithm));
+    moving.digest.filter(|(algorithm, form)| !(*form == HashForm::Plain && in_receipt(*algorithm)))
+}
+
+/// What is printed and what the waybill is told, together.
+fn with_receipt(moving: &Moving, printed: Option<FileHash>, sums: Option<ReceiptSums>) -> Option<FileHash> {
+    let Some(sums) = sums else { return printed };
+    let wanted = moving.digest.map(|(algorithm, _)| algorithm);
+    let shared = sums.digests.iter().copied().filter(|digest| Some(digest.algorithm()) == wanted);
+    let mut hash = printed.unwrap_or_else(|| FileHash::printed(shared.collect(), false));
+    hash.receipt = Some(sums);
+    Some(hash)
+}
+
+/// The digest to print of a file that is fed in order.
+enum Printed {
     /// None is asked for.
     None,
     /// The algorithm's own value.
@@ -42,40 +102,32 @@ pub(crate) enum InOrder {
     Leaves(LeafHasher, Leaves),
 }
 
-impl InOrder {
-    /// What the job asks for.
-    pub(crate) fn new(moving: &Moving) -> InOrder {
-        match moving.digest {
-            None => InOrder::None,
-            Some((algorithm, HashForm::Plain)) => InOrder::Plain(Hasher::new(algorithm)),
+impl Printed {
+    fn new(digest: &Option<(Algorithm, HashForm)>) -> Printed {
+        match *digest {
+            None => Printed::None,
+            Some((algorithm, HashForm::Plain)) => Printed::Plain(Hasher::new(algorithm)),
             Some((algorithm, form @ (HashForm::Tree(leaf) | HashForm::Leaves(leaf)))) => {
-                InOrder::Leaves(LeafHasher::new(algorithm, leaf, 0), Leaves::new(algorithm, leaf, form))
+                Printed::Leaves(LeafHasher::new(algorithm, leaf, 0), Leaves::new(algorithm, leaf, form))
             }
         }
     }
 
-    /// Whether there is anything to compute.
-    pub(crate) fn is_asked_for(&self) -> bool {
-        !matches!(self, InOrder::None)
-    }
-
-    /// Takes the next bytes.
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
+    fn update(&mut self, bytes: &[u8]) {
         match self {
-            InOrder::None => {}
-            InOrder::Plain(hasher) => hasher.update(bytes),
-            InOrder::Leaves(hasher, leaves) => {
+            Printed::None => {}
+            Printed::Plain(hasher) => hasher.update(bytes),
+            Printed::Leaves(hasher, leaves) => {
                 hasher.update(bytes, |index, digest| leaves.add(index, digest));
             }
         }
     }
 
-    /// The value over all bytes taken, `len` of them; `None` where none was asked for.
-    pub(crate) fn finish(self, len: u64) -> Option<FileHash> {
+    fn finish(self, len: u64) -> Option<FileHash> {
         match self {
-            InOrder::None => None,
-            InOrder::Plain(hasher) => Some(FileHash { digests: vec![hasher.finish()], tree: false }),
-            InOrder::Leaves(hasher, mut leaves) => {
+            Printed::None => None,
+            Printed::Plain(hasher) => Some(FileHash::printed(vec![hasher.finish()], false)),
+            Printed::Leaves(hasher, mut leaves) => {
                 hasher.finish(|index, digest| leaves.add(index, digest));
                 leaves.finish(len)
             }
@@ -83,9 +135,51 @@ impl InOrder {
     }
 }
 
-/// The digest of a file whose objects come in any order.
+/// What is computed of a file whose objects come in any order.
 #[derive(Debug)]
-pub(crate) enum FileDigest {
+pub(crate) struct FileDigest {
+    printed: PrintedParts,
+    receipt: Option<ReceiptParts>,
+}
+
+impl FileDigest {
+    /// What the job asks for, of a file cut as `plan` says.
+    pub(crate) fn new(moving: &Moving, plan: &Plan) -> FileDigest {
+        let size = plan.geometry().object_size();
+        let receipt = moving.receipt.as_ref().map(|receipt| ReceiptParts::new(receipt, size));
+        FileDigest { printed: PrintedParts::new(&printed_apart(moving), size), receipt }
+    }
+
+    /// Begins one object.
+    pub(crate) fn object(&self, object: Object) -> ObjectDigest {
+        let receipt = self.receipt.as_ref().map(|receipt| receipt.object(object));
+        ObjectDigest { printed: self.printed.object(object), receipt: receipt.unwrap_or_default() }
+    }
+
+    /// Takes a finished object.
+    pub(crate) fn add(&self, object: Object, digest: ObjectDigest) {
+        self.printed.add(object, digest.printed);
+        if let Some(receipt) = &self.receipt {
+            receipt.add(object, digest.receipt);
+        }
+    }
+
+    /// The file's values. `None` where none was asked for.
+    ///
+    /// # Panics
+    /// If an object is missing: the caller settles a file only when every object is through.
+    pub(crate) fn finish(&self, moving: &Moving, len: u64) -> Option<FileHash> {
+        with_receipt(
+            moving,
+            self.printed.finish(len),
+            self.receipt.as_ref().map(|receipt| receipt.finish(len)),
+        )
+    }
+}
+
+/// The digest to print of a file whose objects come in any order.
+#[derive(Debug)]
+enum PrintedParts {
     /// None is asked for.
     None,
     /// An algorithm whose parts combine.
@@ -94,44 +188,40 @@ pub(crate) enum FileDigest {
     Leaves(Algorithm, ObjectSize, Mutex<Leaves>),
 }
 
-impl FileDigest {
-    /// What the job asks for, of a file cut as `plan` says.
-    pub(crate) fn new(moving: &Moving, plan: &Plan) -> FileDigest {
-        match moving.digest {
-            None => FileDigest::None,
+impl PrintedParts {
+    fn new(digest: &Option<(Algorithm, HashForm)>, size: ObjectSize) -> PrintedParts {
+        match *digest {
+            None => PrintedParts::None,
             Some((algorithm, HashForm::Plain)) => {
-                let assembly = Assembly::new(algorithm, plan.geometry().object_size());
-                FileDigest::Parts(algorithm, Mutex::new(assembly))
+                PrintedParts::Parts(algorithm, Mutex::new(Assembly::new(algorithm, size)))
             }
             Some((algorithm, form @ (HashForm::Tree(leaf) | HashForm::Leaves(leaf)))) => {
-                FileDigest::Leaves(algorithm, leaf, Mutex::new(Leaves::new(algorithm, leaf, form)))
+                PrintedParts::Leaves(algorithm, leaf, Mutex::new(Leaves::new(algorithm, leaf, form)))
             }
         }
     }
 
-    /// Begins one object.
-    pub(crate) fn object(&self, object: Object) -> ObjectDigest {
+    fn object(&self, object: Object) -> PrintedPart {
         match self {
-            FileDigest::None => ObjectDigest::None,
-            FileDigest::Parts(algorithm, _) => {
+            PrintedParts::None => PrintedPart::None,
+            PrintedParts::Parts(algorithm, _) => {
                 let place = PartPlace { offset: object.range.start, whole: false };
-                ObjectDigest::Part(PartHasher::new(*algorithm, place))
+                PrintedPart::Part(PartHasher::new(*algorithm, place))
             }
-            FileDigest::Leaves(algorithm, leaf, _) => {
+            PrintedParts::Leaves(algorithm, leaf, _) => {
                 let first = object.range.start.0 / leaf.bytes();
-                ObjectDigest::Leaves(LeafHasher::new(*algorithm, *leaf, first), Vec::new())
+                PrintedPart::Leaves(LeafHasher::new(*algorithm, *leaf, first), Vec::new())
             }
         }
     }
 
-    /// Takes a finished object.
-    pub(crate) fn add(&self, object: Object, digest: ObjectDigest) {
+    fn add(&self, object: Object, digest: PrintedPart) {
         match (self, digest) {
-            (FileDigest::Parts(_, assembly), ObjectDigest::Part(part)) => {
+            (PrintedParts::Parts(_, assembly), PrintedPart::Part(part)) => {
                 let part = part.finish();
                 assembly.lock().unwrap_or_else(PoisonError::into_inner).add(object.index, part);
             }
-            (FileDigest::Leaves(_, _, leaves), ObjectDigest::Leaves(hasher, mut found)) => {
+            (PrintedParts::Leaves(_, _, leaves), PrintedPart::Leaves(hasher, mut found)) => {
                 hasher.finish(|index, digest| found.push((index, digest)));
                 let mut leaves = leaves.lock().unwrap_or_else(PoisonError::into_inner);
                 found.into_iter().for_each(|(index, digest)| leaves.add(index, digest));
@@ -140,19 +230,15 @@ impl FileDigest {
         }
     }
 
-    /// The file's value. `None` where none was asked for.
-    ///
-    /// # Panics
-    /// If an object is missing: the caller settles a file only when every object is through.
-    pub(crate) fn finish(&self, len: u64) -> Option<FileHash> {
+    fn finish(&self, len: u64) -> Option<FileHash> {
         match self {
-            FileDigest::None => None,
-            FileDigest::Parts(_, assembly) => {
+            PrintedParts::None => None,
+            PrintedParts::Parts(_, assembly) => {
                 let assembly = assembly.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let digest = assembly.finish(ByteLen(len)).expect("every object of the file was hashed once");
-                Some(FileHash { digests: vec![digest], tree: false })
+                Some(FileHash::printed(vec![digest], false))
             }
-            FileDigest::Leaves(_, _, leaves) => {
+            PrintedParts::Leaves(_, _, leaves) => {
                 let mut leaves = leaves.lock().unwrap_or_else(PoisonError::into_inner);
                 leaves.take().finish(len)
             }
@@ -160,8 +246,28 @@ impl FileDigest {
     }
 }
 
-/// The digest of one object.
-pub(crate) enum ObjectDigest {
+/// What is computed of one object.
+pub(crate) struct ObjectDigest {
+    printed: PrintedPart,
+    /// One for each digest of the waybill.
+    receipt: Vec<PartHasher>,
+}
+
+impl ObjectDigest {
+    /// Takes the object's next bytes.
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.printed.update(bytes);
+        self.receipt.iter_mut().for_each(|part| part.update(bytes));
+    }
+
+    /// Whether there is anything to compute.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        !matches!(self.printed, PrintedPart::None) || !self.receipt.is_empty()
+    }
+}
+
+/// The digest to print, of one object.
+enum PrintedPart {
     /// None is asked for.
     None,
     /// A part that combines with others.
@@ -170,21 +276,15 @@ pub(crate) enum ObjectDigest {
     Leaves(LeafHasher, Vec<(u64, Digest)>),
 }
 
-impl ObjectDigest {
-    /// Takes the object's next bytes.
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
+impl PrintedPart {
+    fn update(&mut self, bytes: &[u8]) {
         match self {
-            ObjectDigest::None => {}
-            ObjectDigest::Part(hasher) => hasher.update(bytes),
-            ObjectDigest::Leaves(hasher, found) => {
+            PrintedPart::None => {}
+            PrintedPart::Part(hasher) => hasher.update(bytes),
+            PrintedPart::Leaves(hasher, found) => {
                 hasher.update(bytes, |index, digest| found.push((index, digest)));
             }
         }
-    }
-
-    /// Whether there is anything to compute.
-    pub(crate) fn is_asked_for(&self) -> bool {
-        !matches!(self, ObjectDigest::None)
     }
 }
 
@@ -267,6 +367,6 @@ impl Leaves {
                 vec![self.root.finish(shape).expect("every leaf of the file was hashed once")]
             }
         };
-        Some(FileHash { digests, tree })
+        Some(FileHash::printed(digests, tree))
     }
 }

@@ -1,6 +1,7 @@
 //! What can go wrong with one entry, in the words of cp.
 
 use super::quote::{quote, quote_if_needed, quote_word};
+use haul_log::waybill::PathFault;
 use haul_model::{ByteOffset, ByteRange};
 use haul_sys::metadata::AclError;
 use std::ffi::OsString;
@@ -37,6 +38,14 @@ pub enum CopyError {
         path: OsString,
         /// Why.
         source: io::Error,
+    },
+    /// It arrived, but the waybill can't hold its path.
+    #[error("{} is copied, but not in the waybill: its path is refused: {fault}", quote(path))]
+    NotInWaybill {
+        /// The sink.
+        path: OsString,
+        /// Why.
+        fault: PathFault,
     },
     /// The source's size or time moved while it was read.
     #[error(

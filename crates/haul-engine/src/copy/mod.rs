@@ -20,6 +20,7 @@ mod operands;
 mod overlap;
 mod pipeline;
 mod quote;
+mod receipt;
 mod report;
 mod settings;
 mod settle;
@@ -28,6 +29,7 @@ pub use counter::Counter;
 pub use error::CopyError;
 pub use job::{Outcome, copy};
 pub use quote::{Quoted, quote, quote_word};
+pub use receipt::Receipt;
 pub use report::{FileFigures, HashLine, Question, Report, Tally};
 pub use settings::{
     Backup, BackupMethod, Batch, BatchFailure, BatchItem, BatchSource, CopyRules, CopySettings, Dereference,

@@ -6,7 +6,7 @@ use super::error::CopyError;
 use super::file::{FileMove, SharedFile};
 use super::job::Job;
 use super::report::Tally;
-use super::{overlap, settle};
+use super::{overlap, receipt, settle};
 use haul_digest::{Algorithm, Digest, Hasher};
 use haul_model::{ByteLen, ByteOffset, ByteRange};
 use haul_plan::{FileFacts, Plan, Route, Wanted};
@@ -116,7 +116,9 @@ pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
         Err(error) => return settle::finish(job, &file, Err(error)),
     };
     file.settle.way.choose(job, &file, &delivery);
-    if delivery.done_by_clone && job.settings.moving.digest.is_none() && delivery.reader().is_none() {
+    let moving = &job.settings.moving;
+    let is_hashed = moving.digest.is_some() || moving.receipt.is_some();
+    if delivery.done_by_clone && !is_hashed && delivery.reader().is_none() {
         let bytes = plan.source().len();
         Tally::add(&job.tally.bytes_done, bytes);
         return settle::finish(job, &file, Ok(Moved { bytes, hash: None }));
@@ -196,19 +198,23 @@ pub(crate) fn take_objects(job: &Job<'_>, lane: &mut Lane, shared: &Arc<SharedFi
             }
         }
         if shared.one_is_through() {
-            settle::finish(job, &shared.file, all_objects(shared));
+            settle::finish(job, &shared.file, all_objects(job, shared));
         }
     }
 }
 
 /// The result of a shared file, once no object is under way any more.
-fn all_objects(shared: &SharedFile) -> Result<Moved, CopyError> {
+fn all_objects(job: &Job<'_>, shared: &SharedFile) -> Result<Moved, CopyError> {
     if let Some(error) = shared.failure() {
         return Err(error);
     }
     let len = shared.plan.geometry().len();
     shared.delivery.close_end(&shared.file, shared.plan.in_sink(ByteOffset(len)).0)?;
-    Ok(Moved { bytes: shared.moved.load(Ordering::Relaxed), hash: shared.digest.finish(len) })
+    let hash = shared.digest.finish(&job.settings.moving, len);
+    Ok(Moved {
+        bytes: shared.moved.load(Ordering::Relaxed),
+        hash: receipt::delivered(hash, &shared.delivery, false),
+    })
 }
 
 /// Moves a file from its first byte to its last in this worker.
@@ -237,7 +243,8 @@ fn in_order(
         }
     }
     delivery.close_end(file, plan.in_sink(ByteOffset(bytes)).0)?;
-    Ok(Moved { bytes, hash: digest.finish(bytes) })
+    let hash = digest.finish(&job.settings.moving, bytes);
+    Ok(Moved { bytes, hash: receipt::delivered(hash, delivery, false) })
 }
 
 /// Moves what comes until the end comes.
@@ -276,7 +283,8 @@ fn stream(
         Tally::add(&job.tally.bytes_done, fresh.len() as u64);
     }
     delivery.close_end(file, plan.in_sink(ByteOffset(bytes)).0)?;
-    Ok(Moved { bytes, hash: digest.finish(bytes) })
+    let hash = digest.finish(&job.settings.moving, bytes);
+    Ok(Moved { bytes, hash: receipt::delivered(hash, delivery, true) })
 }
 
 /// What looks at bytes between read and write.

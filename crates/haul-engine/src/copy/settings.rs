@@ -1,5 +1,6 @@
 //! What a copy is to do, resolved from what was typed: no field here is a flag's text.
 
+use super::receipt::Receipt;
 use haul_digest::Algorithm;
 use haul_model::{ByteLen, ByteOffset, ObjectSize, limits};
 use std::ffi::OsString;
@@ -256,6 +257,8 @@ pub struct Moving {
     pub double_buffer: Option<bool>,
     /// Digest of each file, from the same read.
     pub digest: Option<(Algorithm, HashForm)>,
+    /// The waybill of the job, with digests from the same read.
+    pub receipt: Option<Arc<Receipt>>,
     /// Whether the copy is read back and compared.
     pub verify: Verify,
     /// First byte of each source file to copy.
@@ -337,6 +340,7 @@ impl Moving {
             fadvise_write: false,
             double_buffer: None,
             digest: None,
+            receipt: None,
             verify: Verify::No,
             offset: ByteOffset(0),
             length: None,

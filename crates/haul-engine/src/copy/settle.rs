@@ -6,6 +6,7 @@ use super::file::{FileMove, SinkState};
 use super::job::Job;
 use super::metadata;
 use super::pipeline::{Moved, changed};
+use super::receipt;
 use super::report::{FileFigures, HashLine, Tally};
 use haul_model::{ByteOffset, ByteRange};
 use haul_sys::metadata::{Times, set_times_fd};
@@ -96,6 +97,11 @@ fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
             .then(|| ByteRange::between(offset.0, offset.0 + moved.bytes));
         job.report.hashed(&HashLine { name: &name, digests: &hash.digests, tree: hash.tree, part });
     }
+    if let Some(sums) = moved.hash.as_ref().and_then(|hash| hash.receipt.as_ref())
+        && file.sink_is_regular
+    {
+        receipt::file(job, file, moved.bytes, sums);
+    }
     if job.report.wants_figures() {
         job.report.finished(&FileFigures {
             source: &file.source_path(),
@@ -151,7 +157,10 @@ pub(crate) fn leave(job: &Job<'_>, directory: &Arc<Directory>) {
         let opened = above.take().map_or_else(|| job.descriptors.open(current), Ok);
         // Before the directory gets its mode, which may close the way up.
         above = opened.as_ref().ok().and_then(|opened| job.descriptors.open_above(opened));
+        let has_receipt = job.settings.moving.receipt.is_some();
+        let standing = opened.as_ref().ok().filter(|_| has_receipt).cloned();
         metadata::settle_directory(job, current, opened, above.as_ref());
+        receipt::directory(job, current, standing.as_ref());
         match &current.parent {
             Some(parent) => current = parent,
             None => return,

@@ -213,6 +213,8 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
                     digests: vec![digest],
                     leaves: 1,
                     subtrees: Vec::new(),
+                    objects: None,
+                    facts: opened.facts(),
                 });
                 self.finish(entry, result);
             }

@@ -33,6 +33,6 @@ pub use order::{Order, Orders, Outcome, Source, SumError, Sums, Task, Work, reas
 pub use plain::read_through;
 pub use settings::{
     BLOCK_BYTES, BLOCKS_BYTES_MAX, ENTRIES_PER_TURN, Form, LANE_BLOCK_BYTES, LEAVES_PER_PIECE_MAX, PARTS_MAX,
-    Recipe, Settings, WINDOW,
+    Recipe, Sample, Settings, WINDOW,
 };
 pub use walk::{Listed, Operand, Operands, Walk, Walked};

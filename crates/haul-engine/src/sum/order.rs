@@ -1,8 +1,10 @@
 //! What goes into a checksum job and what comes out of it.
 
 use super::settings::Recipe;
+use crate::waybill::ObjectSums;
 use haul_digest::Digest;
 use haul_model::{ByteLen, ByteOffset, ByteRange};
+use haul_sys::Stat;
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -82,6 +84,10 @@ pub struct Sums {
     pub leaves: u64,
     /// The roots of the subtrees that the recipe asked for, for each algorithm; else empty.
     pub subtrees: Vec<Vec<Digest>>,
+    /// The digests of the objects, where the recipe asked for them and there is more than one.
+    pub objects: Option<ObjectSums>,
+    /// What the file system said of a regular file before its first byte was read.
+    pub facts: Option<Box<Stat>>,
 }
 
 /// What became of an order.

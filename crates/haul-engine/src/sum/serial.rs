@@ -4,7 +4,8 @@ use super::counters::Counters;
 use super::order::{SumError, Sums};
 use super::settings::{Form, PARTS_MAX, Recipe};
 use super::source::{Opened, Reach};
-use haul_digest::{Algorithm, Digest, Hasher, tree};
+use crate::waybill::ObjectSums;
+use haul_digest::{Algorithm, Digest, Hasher, ObjectStream, tree};
 use haul_model::{ByteLen, ByteRange};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -50,7 +51,7 @@ pub(super) fn conclude(opened: &Opened, course: Course, range: ByteRange) -> Res
         Reach::Stream { skip, most } => skip > 0 || most < u64::MAX,
         Reach::Spent => false,
     };
-    Ok(course.finish(range, partial))
+    Ok(Sums { facts: opened.facts(), ..course.finish(range, partial) })
 }
 
 /// Reads a range of a file; returns what there was of it. A file may tell a size and hold less (those of sysfs
@@ -112,18 +113,17 @@ enum Runner {
     Plain(Hasher),
     Tree(Box<tree::TreeHasher>),
     Subtrees(Box<Subtrees>),
+    Objects(Box<ObjectStream>, ObjectSums),
 }
 
 impl Course {
     pub(super) fn new(recipe: &Recipe) -> Course {
-        let runner = |&algorithm: &Algorithm| match recipe.form {
-            Form::Plain => Runner::Plain(Hasher::new(algorithm)),
-            Form::Tree { leaf, subtree: None } => {
-                Runner::Tree(Box::new(tree::TreeHasher::new(algorithm, leaf)))
+        let first = recipe.algorithms.first();
+        let runner = |algorithm: &Algorithm| match (recipe.form, *algorithm) {
+            (Form::Objects { size, .. }, algorithm) if Some(&algorithm) == first => {
+                Runner::Objects(Box::new(ObjectStream::new(algorithm, size)), ObjectSums::new(size))
             }
-            Form::Tree { leaf, subtree: Some(size) } => {
-                Runner::Subtrees(Box::new(Subtrees::new(algorithm, leaf, size)))
-            }
+            (_, algorithm) => Runner::of(algorithm, recipe.form),
         };
         Course { form: recipe.form, runners: recipe.algorithms.iter().map(runner).collect() }
     }
@@ -134,12 +134,15 @@ impl Course {
                 Runner::Plain(hasher) => hasher.update(bytes),
                 Runner::Tree(hasher) => hasher.update(bytes),
                 Runner::Subtrees(subtrees) => subtrees.update(bytes),
+                Runner::Objects(stream, sums) => {
+                    stream.update(bytes, |index, digest| sums.set(index, digest));
+                }
             }
         }
     }
 
     pub(super) fn finish(self, range: ByteRange, partial: bool) -> Sums {
-        let mut subtrees = Vec::new();
+        let (mut subtrees, mut objects) = (Vec::new(), None);
         let mut digests = Vec::with_capacity(self.runners.len());
         for runner in self.runners {
             digests.push(match runner {
@@ -150,16 +153,37 @@ impl Course {
                     subtrees.push(roots);
                     root
                 }
+                Runner::Objects(stream, mut sums) => {
+                    let root = stream.finish(|index, digest| sums.set(index, digest));
+                    objects = (!sums.is_empty()).then_some(sums);
+                    root
+                }
             });
         }
-        Sums { range, partial, digests, leaves: leaves_of(self.form, range), subtrees }
+        let leaves = leaves_of(self.form, range);
+        Sums { range, partial, digests, leaves, subtrees, objects, facts: None }
+    }
+}
+
+impl Runner {
+    /// One that keeps no objects.
+    fn of(algorithm: Algorithm, form: Form) -> Runner {
+        match form {
+            Form::Plain | Form::Objects { .. } => Runner::Plain(Hasher::new(algorithm)),
+            Form::Tree { leaf, subtree: None } => {
+                Runner::Tree(Box::new(tree::TreeHasher::new(algorithm, leaf)))
+            }
+            Form::Tree { leaf, subtree: Some(size) } => {
+                Runner::Subtrees(Box::new(Subtrees::new(algorithm, leaf, size)))
+            }
+        }
     }
 }
 
 /// How many leaves the tree of a range has; 1 for a plain digest.
 pub(super) fn leaves_of(form: Form, range: ByteRange) -> u64 {
     match form {
-        Form::Plain => 1,
+        Form::Plain | Form::Objects { .. } => 1,
         Form::Tree { leaf, .. } => tree::TreeShape::new(ByteLen(range.len()), leaf).leaf_count().max(1),
     }
 }

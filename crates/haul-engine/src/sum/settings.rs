@@ -1,7 +1,9 @@
 //! What a checksum job is asked to do, with nothing left open.
 
 use haul_digest::{Algebra, Algorithm};
-use haul_model::{ByteLen, ObjectSize, limits};
+use haul_model::{ByteLen, ObjectIndex, ObjectSize, limits};
+use haul_plan::Pace;
+use std::sync::{Arc, Mutex};
 
 /// How the job reads and how many hands it has. The same for every file.
 #[derive(Clone, Debug)]
@@ -16,6 +18,10 @@ pub struct Settings {
     pub direct: bool,
     /// Tell the kernel that files are read from start to end, and to drop what was read from the page cache.
     pub drop_behind: bool,
+    /// Where a file can't be read past the page cache, make it durable and drop it from the cache before it is read.
+    pub drop_before: bool,
+    /// The most bytes a second that all workers read together.
+    pub pace: Option<Arc<Mutex<Pace>>>,
 }
 
 /// What is computed of a file.
@@ -32,6 +38,13 @@ pub struct Recipe {
 pub enum Form {
     /// The digest of the bytes.
     Plain,
+    /// The digest of the bytes; and of the first algorithm, which is BLAKE3, those of the objects as well.
+    Objects {
+        /// The size of an object, whatever [`Settings::object`] says.
+        size: ObjectSize,
+        /// Read only some of the objects, and make none of the digests of the whole.
+        sample: Option<Sample>,
+    },
     /// The root of a hash tree, as mutil's msum makes it.
     Tree {
         /// Bytes in a leaf; never 0.
@@ -41,12 +54,38 @@ pub enum Form {
     },
 }
 
+/// Which objects of a file are read, by chance that a seed decides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// The share of all objects, from 0 to 1.
+    pub share: f64,
+    /// Another seed picks other objects; of each file its own.
+    pub seed: u64,
+}
+
+// The share is a number, never NaN: it equals itself.
+impl Eq for Sample {}
+
+impl Sample {
+    /// Whether an object is picked.
+    pub fn picks(self, object: ObjectIndex) -> bool {
+        // SplitMix64 over the place: neighbours fall independently.
+        let mut x = self.seed ^ object.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let unit = ((x ^ x >> 31) >> 11) as f64 / (1u64 << 53) as f64;
+        unit < self.share
+    }
+}
+
 impl Recipe {
     /// Whether the pieces of one file may be hashed apart: trees always, plain digests if all of them combine.
     pub fn splits(&self) -> bool {
         match self.form {
             Form::Tree { .. } => true,
-            Form::Plain => self.algorithms.iter().all(|alg| alg.algebra() == Algebra::Combines),
+            Form::Plain | Form::Objects { .. } => {
+                self.algorithms.iter().all(|alg| alg.algebra() == Algebra::Combines)
+            }
         }
     }
 }
@@ -65,6 +104,8 @@ impl Settings {
             object: ObjectSize::DEFAULT,
             direct: false,
             drop_behind: false,
+            drop_before: false,
+            pace: None,
         }
     }
 

@@ -3,6 +3,7 @@
 use super::order::{Source, SumError, Task};
 use super::settings::Settings;
 use haul_model::{ByteOffset, ByteRange};
+use haul_plan::Pace;
 use haul_sys::cache::{self, Advice};
 use haul_sys::dir::CWD;
 use haul_sys::direct::{self, Alignment};
@@ -12,6 +13,8 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Instant;
 
 /// A source that is being read.
 #[derive(Debug)]
@@ -22,6 +25,7 @@ pub(super) struct Opened {
     reach: Reach,
     direct: Option<Alignment>,
     drop_behind: bool,
+    pace: Option<Arc<Mutex<Pace>>>,
 }
 
 /// What of a source is to be read.
@@ -52,15 +56,30 @@ impl Opened {
         };
         let before = (facts.kind == FileKind::Regular).then_some(facts);
         let seekable = matches!(reach, Reach::Range(_));
-        let mut opened = Opened { fd, before, reach, direct: None, drop_behind: settings.drop_behind };
+        let mut opened = Opened {
+            fd,
+            before,
+            reach,
+            direct: None,
+            drop_behind: settings.drop_behind,
+            pace: settings.pace.clone(),
+        };
         if settings.direct && seekable {
             opened.direct = direct::probe_read(&opened.fd).map_err(SumError::Open)?;
+        }
+        if settings.drop_before && opened.direct.is_none() && seekable {
+            cache::drop_range(&opened.fd, ByteRange::between(0, facts.size)).map_err(SumError::Open)?;
         }
         if settings.drop_behind && opened.direct.is_none() && seekable {
             // Advice that the file system doesn't take changes nothing about the bytes.
             let _ = cache::advise_all(&opened.fd, Advice::Sequential);
         }
         Ok(opened)
+    }
+
+    /// What the file system said before the first byte was read; `None` for streams.
+    pub(super) fn facts(&self) -> Option<Box<Stat>> {
+        self.before.map(Box::new)
     }
 
     pub(super) fn reach(&self) -> Reach {
@@ -85,6 +104,7 @@ impl Opened {
     /// Reads the file's bytes from `at` into `buffer` until it is full or the file ends.
     pub(super) fn read_at(&self, at: u64, buffer: &mut [u8]) -> Result<usize, SumError> {
         let failed = |source| SumError::Read { at: ByteOffset(at), source };
+        self.keep_pace(buffer.len());
         let Some(alignment) = self.direct else {
             let read = transfer::read_at(&self.fd, at, buffer).map_err(failed)?;
             if self.drop_behind {
@@ -99,6 +119,17 @@ impl Opened {
         }
         // A range that begins or ends within a block: the few bytes around it go through a buffer of their own.
         self.read_unaligned(at, buffer, alignment).map_err(failed)
+    }
+
+    /// Waits until so many bytes may be read.
+    fn keep_pace(&self, bytes: usize) {
+        static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        if let Some(pace) = &self.pace {
+            let mut pace = pace.lock().unwrap_or_else(PoisonError::into_inner);
+            let wait = pace.take(BEGUN.elapsed(), bytes as u64);
+            drop(pace);
+            std::thread::sleep(wait);
+        }
     }
 
     fn read_unaligned(&self, at: u64, buffer: &mut [u8], alignment: Alignment) -> io::Result<usize> {

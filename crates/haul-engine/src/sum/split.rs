@@ -4,8 +4,9 @@ use super::counters::Counters;
 use super::lanes::LaneHands;
 use super::order::{SumError, Sums};
 use super::serial::{Course, leaves_of};
-use super::settings::{Form, LEAVES_PER_PIECE_MAX, Recipe};
+use super::settings::{Form, LEAVES_PER_PIECE_MAX, Recipe, Sample};
 use super::source::{Opened, Reach};
+use crate::waybill::ObjectSums;
 use haul_digest::tree::{TreeAssembly, TreeShape, root_of};
 use haul_digest::{Algorithm, Assembly, Digest, Hasher, Part, PartHasher, PartPlace};
 use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, ObjectIndex, ObjectSize};
@@ -46,6 +47,8 @@ struct Joint {
     pieces_left: u64,
     failure: Option<SumError>,
     sums: Vec<Joined>,
+    /// The digests of the objects by the first algorithm, where they are kept.
+    objects: Option<ObjectSums>,
 }
 
 #[derive(Debug)]
@@ -62,6 +65,8 @@ enum Brought {
     Parts(Vec<Part>),
     Leaves(u64, Vec<Vec<Digest>>),
     Roots(Vec<Digest>),
+    /// Nothing: the object is not in the sample.
+    Passed,
 }
 
 /// Whether the file is done with the piece just brought.
@@ -89,6 +94,7 @@ impl Split {
         let len = ByteLen(range.len());
         let cut = match recipe.form {
             Form::Plain => Cut::Objects(Geometry::new(len, object)),
+            Form::Objects { size, .. } => Cut::Objects(Geometry::new(len, size)),
             Form::Tree { leaf, subtree } => {
                 let shape = TreeShape::new(len, leaf);
                 let lanes = hands.leaves_in_lanes(recipe, shape, workers);
@@ -109,7 +115,11 @@ impl Split {
     /// The file, cut as planned.
     pub(super) fn new(opened: Opened, recipe: &Arc<Recipe>, Plan { range, cut }: Plan) -> Split {
         let sums = recipe.algorithms.iter().map(|&algorithm| cut.joined(algorithm, recipe.form)).collect();
-        let joint = Joint { pieces_left: cut.pieces(), failure: None, sums };
+        let objects = match recipe.form {
+            Form::Objects { size, .. } => Some(ObjectSums::new(size)),
+            _ => None,
+        };
+        let joint = Joint { pieces_left: cut.pieces(), failure: None, sums, objects };
         let recipe = Arc::clone(recipe);
         Split { opened, recipe, range, cut, next: AtomicU64::new(0), joint: Mutex::new(joint) }
     }
@@ -151,10 +161,14 @@ impl Split {
 
     /// The digests, once the last piece is there.
     pub(super) fn finish(&self) -> Result<Sums, SumError> {
-        let (failure, sums) = {
+        let (failure, mut sums, objects) = {
             let mut joint = self.lock();
-            (joint.failure.take(), std::mem::take(&mut joint.sums))
+            (joint.failure.take(), std::mem::take(&mut joint.sums), joint.objects.take())
         };
+        if self.sample().is_some() {
+            // Objects that were passed over leave no digest of the whole.
+            sums.clear();
+        }
         if let Some(failure) = failure {
             return Err(failure);
         }
@@ -180,10 +194,18 @@ impl Split {
         }
         let partial = self.range != ByteRange::between(0, self.opened.size());
         let leaves = leaves_of(self.recipe.form, self.range);
-        Ok(Sums { range: self.range, partial, digests, leaves, subtrees })
+        let facts = self.opened.facts();
+        Ok(Sums { range: self.range, partial, digests, leaves, subtrees, objects, facts })
+    }
+
+    fn sample(&self) -> Option<Sample> {
+        if let Form::Objects { sample, .. } = self.recipe.form { sample } else { None }
     }
 
     fn hash(&self, piece: u64, hands: &mut LaneHands, counters: &Counters) -> Result<Brought, SumError> {
+        if self.sample().is_some_and(|sample| !sample.picks(ObjectIndex(piece))) {
+            return Ok(Brought::Passed);
+        }
         match self.cut {
             Cut::Objects(geometry) => self.hash_object(geometry, ObjectIndex(piece), hands, counters),
             Cut::Leaves { shape, unit, side_by_side } => {
@@ -326,7 +348,11 @@ impl Cut {
 impl Joint {
     fn add(&mut self, piece: u64, brought: Brought) {
         match brought {
+            Brought::Passed => {}
             Brought::Parts(parts) => {
+                if let (Some(objects), Some(first)) = (&mut self.objects, parts.first()) {
+                    objects.set(ObjectIndex(piece), first.digest());
+                }
                 for (joined, part) in self.sums.iter_mut().zip(parts) {
                     if let Joined::Parts(assembly) = joined {
                         assembly.add(ObjectIndex(piece), part);

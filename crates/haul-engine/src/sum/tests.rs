@@ -25,7 +25,8 @@ fn sums_of(
     let (counters, stop, mut found) = (Counters::new(), AtomicBool::new(false), Vec::new());
     run(settings, walk, &counters, &stop, |ticket, outcome| {
         let result = match outcome {
-            Outcome::Done(sums) => Ok(sums),
+            // What the file system says is not the digests' business.
+            Outcome::Done(sums) => Ok(Sums { facts: None, ..sums }),
             Outcome::Failed(error) => Err(error.to_string()),
             Outcome::Nothing => return,
         };
@@ -50,7 +51,7 @@ fn tree_by_definition(algorithm: Algorithm, bytes: &[u8], leaf: usize) -> Digest
 
 fn naive(recipe: &Recipe, bytes: &[u8], size: usize, start: usize) -> Sums {
     let root = |algorithm: &Algorithm, bytes: &[u8]| match recipe.form {
-        Form::Plain => digest(*algorithm, bytes),
+        Form::Plain | Form::Objects { .. } => digest(*algorithm, bytes),
         Form::Tree { leaf, .. } => tree_by_definition(*algorithm, bytes, leaf.0 as usize),
     };
     let parts = |algorithm: &Algorithm, size: usize| match bytes {
@@ -58,7 +59,7 @@ fn naive(recipe: &Recipe, bytes: &[u8], size: usize, start: usize) -> Sums {
         _ => bytes.chunks(size).map(|part| root(algorithm, part)).collect(),
     };
     let leaves = match recipe.form {
-        Form::Plain => 1,
+        Form::Plain | Form::Objects { .. } => 1,
         Form::Tree { leaf, .. } => (bytes.len() as u64).div_ceil(leaf.0).max(1),
     };
     let subtrees = match recipe.form {
@@ -69,7 +70,7 @@ fn naive(recipe: &Recipe, bytes: &[u8], size: usize, start: usize) -> Sums {
     };
     let range = ByteRange::between(start as u64, (start + bytes.len()) as u64);
     let digests = recipe.algorithms.iter().map(|algorithm| root(algorithm, bytes)).collect();
-    Sums { range, partial: bytes.len() != size, digests, leaves, subtrees }
+    Sums { range, partial: bytes.len() != size, digests, leaves, subtrees, objects: None, facts: None }
 }
 
 fn bytes_of(len: usize, seed: u64) -> Vec<u8> {
@@ -122,7 +123,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let recipe = Recipe { algorithms, form };
         let object = ObjectSize::new(1 << 16).unwrap();
-        let settings = Settings { workers, block_bytes: block, object, direct, drop_behind: !direct };
+        let settings = Settings { workers, block_bytes: block, object, direct, drop_behind: !direct, ..Settings::new() };
         let mut expected = Vec::new();
         for (number, &len) in lens.iter().enumerate() {
             // Some files lie in directories below, and names sort as their numbers do.
@@ -371,4 +372,43 @@ fn a_stopped_job_ends_without_the_rest() {
         stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(count, 1);
+}
+
+/// Objects are kept by BLAKE3 beside any other digests, whether they are hashed apart or in passing.
+#[test]
+fn objects_are_kept_whatever_else_is_computed() {
+    let dir = tempfile::tempdir().unwrap();
+    let size = ObjectSize::new(1 << 17).unwrap();
+    let lens = [0, 1, 1 << 17, (1 << 17) + 1, 700_000];
+    for (number, len) in lens.into_iter().enumerate() {
+        fs::write(dir.path().join(number.to_string()), bytes_of(len, 5)).unwrap();
+    }
+    for others in [vec![], vec![Algorithm::Crc32], vec![Algorithm::Md5, Algorithm::Adler32]] {
+        let algorithms = [vec![Algorithm::Blake3], others].concat();
+        let recipe = Recipe { algorithms: algorithms.clone(), form: Form::Objects { size, sample: None } };
+        let settings = Settings { workers: 3, object: ObjectSize::new(1 << 16).unwrap(), ..Settings::new() };
+        let found = sums_of(&settings, &recipe, vec![dir.path().as_os_str().to_owned()], (0, None));
+        for (len, (_, sums)) in lens.into_iter().zip(found) {
+            let (sums, bytes) = (sums.unwrap(), bytes_of(len, 5));
+            let plain: Vec<_> = algorithms.iter().map(|&algorithm| digest(algorithm, &bytes)).collect();
+            assert_eq!(sums.digests, plain);
+            let (mut stream, mut expected) =
+                (haul_digest::ObjectStream::new(Algorithm::Blake3, size), Vec::new());
+            stream.update(&bytes, |index, digest| expected.push((index, digest)));
+            stream.finish(|index, digest| expected.push((index, digest)));
+            let objects: Vec<_> = sums.objects.iter().flat_map(|objects| objects.iter()).collect();
+            assert_eq!(objects, expected, "{len} bytes, {algorithms:?}");
+        }
+    }
+}
+
+#[test]
+fn a_sample_reads_about_its_share_and_the_same_objects_again() {
+    let picked = |share, seed| {
+        (0..10_000).filter(move |&at| Sample { share, seed }.picks(haul_model::ObjectIndex(at)))
+    };
+    assert_eq!(picked(0.0, 1).count(), 0);
+    assert_eq!(picked(1.0, 1).count(), 10_000);
+    assert!((2_300..2_700).contains(&picked(0.25, 1).count()));
+    assert!(picked(0.25, 1).eq(picked(0.25, 1)) && !picked(0.25, 1).eq(picked(0.25, 2)));
 }

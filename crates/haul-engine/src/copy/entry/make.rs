@@ -6,6 +6,7 @@ use super::{Fate, Sink, Task, regular};
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::links::{Earlier, FirstSink, KnownDirectory};
 use crate::copy::metadata;
+use crate::copy::receipt;
 use crate::copy::settings::{Dereference, Make};
 use haul_sys::open::{self, RenameMode};
 use haul_sys::{FileKind, Follow, Stat, process, stat};
@@ -44,6 +45,7 @@ impl Task<'_, '_> {
         if matches!(fate, Fate::Through) && self.rules.make != Make::HardLink {
             let dest_is_link = kind == FileKind::Symlink || self.rules.make == Make::SymbolicLink;
             metadata::settle_name(self.job, self.entry, &self.source, sink.before.as_ref(), dest_is_link);
+            receipt::name(self.job, self.entry);
         }
         Ok(fate)
     }
@@ -117,7 +119,9 @@ impl Task<'_, '_> {
             self.tell_removed();
         }
         let stands = earlier.linked(&self.entry.parent, self.sink_name());
-        if !stands {
+        if stands {
+            receipt::same(self.job, self.entry, &earlier.path());
+        } else {
             open::unlink_at(self.entry.parent.sink(), self.sink_name()).map_err(self.cannot("remove"))?;
         }
         Ok(stands)

@@ -1,0 +1,89 @@
+//! `haul cp --waybill`: where the receipt goes, and what its paths are relative to.
+
+use super::resolve::UsageError;
+use crate::receipt;
+use haul_digest::Algorithm;
+use haul_engine::copy::{Moving, Operands, Receipt};
+use haul_engine::waybill::{Bill, BillError, Root};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// A receipt that is asked for.
+#[derive(Debug)]
+pub(super) struct WaybillOrder {
+    path: OsString,
+    root: Root,
+    /// Digests besides BLAKE3.
+    digests: Vec<Algorithm>,
+}
+
+impl WaybillOrder {
+    /// What `--waybill` and `--waybill-digests` ask for.
+    ///
+    /// # Errors
+    /// [`UsageError`]: beside the job's other options that makes no receipt.
+    pub(super) fn resolve(
+        (path, digests): (Option<OsString>, Vec<Algorithm>),
+        attributes_only: bool,
+        operands: &Operands,
+        moving: &Moving,
+    ) -> Result<Option<WaybillOrder>, UsageError> {
+        let Some(path) = path else {
+            return if digests.is_empty() { Ok(None) } else { Err(UsageError::DigestsAlone) };
+        };
+        if attributes_only {
+            return Err(UsageError::NoData("--waybill"));
+        }
+        let is_part = moving.offset.0 > 0 || moving.length.is_some() || moving.sink_offset.is_some();
+        let root = WaybillOrder::root(operands).filter(|_| !is_part).ok_or(UsageError::PartAndWaybill)?;
+        Ok(Some(WaybillOrder { path, root, digests }))
+    }
+
+    /// The directory that all sinks stand in; `None` for batches, which have no such place.
+    fn root(operands: &Operands) -> Option<Root> {
+        Some(match operands {
+            Operands::IntoDirectory { directory, .. } => Root::new(directory.clone()),
+            Operands::Onto { sink, .. } => Root::new(parent(sink)),
+            Operands::Batch(_) => return None,
+        })
+    }
+
+    /// Begins the waybill.
+    pub(super) fn begin(&self, tool: &str) -> Result<Arc<Receipt>, BillError> {
+        let bill = Bill::begin(&self.path, &receipt::job(tool, &self.root))?;
+        Ok(Arc::new(Receipt::new(bill, self.root.clone(), &self.digests)))
+    }
+}
+
+/// The directory of a name as it was typed; nothing for the working directory.
+fn parent(typed: &OsStr) -> OsString {
+    let bytes = typed.as_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+    let parent = match bytes[..end].iter().rposition(|&byte| byte == b'/') {
+        None => &bytes[..0],
+        Some(0) => &bytes[..1],
+        Some(at) => &bytes[..at],
+    };
+    OsStr::from_bytes(parent).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_in_their_parents() {
+        for (typed, expected) in [
+            ("a", ""),
+            ("a/", ""),
+            ("a/b", "a"),
+            ("/a", "/"),
+            ("/a/b//", "/a"),
+            ("./a", "."),
+            ("../a/b", "../a"),
+        ] {
+            assert_eq!(parent(OsStr::new(typed)), expected, "{typed}");
+        }
+    }
+}

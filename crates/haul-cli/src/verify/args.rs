@@ -1,0 +1,130 @@
+//! What was typed, and what it means.
+
+use clap::Parser;
+use haul_engine::sum::Settings;
+use haul_engine::verify::VerifySettings;
+use haul_model::{limits, parse_size};
+use haul_plan::Pace;
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Read data again and hold it against a waybill.
+///
+/// Says of each file whether it is intact, modified (other bytes, and a size or time that tells), rotted (other bytes
+/// under the same size and time), or missing, and which bytes differ. Exit status: 0 all intact, 1 damage, 2 trouble.
+#[derive(Debug, Parser)]
+#[command(name = "haul verify", disable_version_flag = true)]
+pub(super) struct Args {
+    /// The waybill.
+    #[arg(value_name = "WAYBILL")]
+    pub(super) waybill: OsString,
+    /// Where the data is: the directory that the waybill's paths lie beneath.
+    #[arg(value_name = "ROOT", default_value = ".")]
+    pub(super) root: OsString,
+    /// Let the page cache answer; without this, bytes come from the device.
+    #[arg(long)]
+    pub(super) cached: bool,
+    /// Read only about this share of the data, such as 5 or 5%, picked by chance.
+    #[arg(long, value_name = "PERCENT")]
+    pub(super) sample: Option<String>,
+    /// Picks the same sample again; without it the time decides.
+    #[arg(long, value_name = "N")]
+    pub(super) seed: Option<u64>,
+    /// Read at most so many bytes a second: 50M, 1GB, ...
+    #[arg(long, value_name = "RATE")]
+    pub(super) bwlimit: Option<String>,
+    /// Tell files that the waybill does not speak of as well; they count as damage.
+    #[arg(long)]
+    pub(super) extra: bool,
+    /// How many workers.
+    #[arg(long, value_name = "N")]
+    pub(super) threads: Option<usize>,
+    /// Tell intact files, too.
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+    /// Don't print the summary.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+    /// One JSON event a line.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Show a progress bar on a terminal.
+    #[arg(long)]
+    pub(super) progress: bool,
+}
+
+impl Args {
+    /// What is to be verified. The error is a message.
+    pub(super) fn resolve(&self) -> Result<VerifySettings, String> {
+        let mut reading = Settings::new();
+        reading.direct = !self.cached;
+        reading.drop_before = !self.cached;
+        if let Some(threads) = self.threads {
+            if !(1..=limits::WORKERS_MAX).contains(&threads) {
+                return Err(format!("--threads: 1 to {} are possible", limits::WORKERS_MAX));
+            }
+            reading.workers = threads;
+            reading.block_bytes = Settings::block_bytes_for(threads);
+        }
+        if let Some(rate) = &self.bwlimit {
+            let rate = parse_size(rate, 1).map_err(|error| format!("--bwlimit: {error}"))?;
+            if rate == 0 {
+                return Err("--bwlimit: a rate is at least one byte a second".to_owned());
+            }
+            // One read is paid for at a time: small ones keep a low rate even.
+            let each = usize::try_from(rate / 8).unwrap_or(usize::MAX);
+            reading.block_bytes = each.clamp(4096, reading.block_bytes) / 4096 * 4096;
+            reading.pace = Some(Arc::new(Mutex::new(Pace::new(rate))));
+        }
+        let sample =
+            self.sample.as_deref().map(|text| share(text).map(|share| (share, self.seed()))).transpose()?;
+        Ok(VerifySettings {
+            waybill: self.waybill.clone(),
+            root: self.root.clone(),
+            reading,
+            sample,
+            extra: self.extra,
+        })
+    }
+
+    fn seed(&self) -> u64 {
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        self.seed.unwrap_or_else(now)
+    }
+}
+
+/// A share from 0 to 1, typed as percent.
+fn share(text: &str) -> Result<f64, String> {
+    let percent: Option<f64> = text.strip_suffix('%').unwrap_or(text).parse().ok();
+    let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 100.0);
+    let percent =
+        percent.ok_or_else(|| format!("--sample: '{text}' is no percentage above 0 and up to 100"))?;
+    Ok(percent / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_percentages() {
+        assert_eq!(share("5"), Ok(0.05));
+        assert_eq!(share("12.5%"), Ok(0.125));
+        assert_eq!(share("100%"), Ok(1.0));
+        for bad in ["0", "-1", "101", "x", "", "%", "nan", "inf"] {
+            assert!(share(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn low_rates_read_little_at_a_time() {
+        let block = |rate: &str| {
+            let args = Args::try_parse_from(["haul verify", "w", "--bwlimit", rate]).unwrap();
+            args.resolve().map(|settings| settings.reading.block_bytes)
+        };
+        assert_eq!(block("10K"), Ok(4096));
+        assert_eq!(block("1M"), Ok(128 << 10));
+        assert!(block("0").is_err() && block("fast").is_err());
+    }
+}

@@ -1,0 +1,87 @@
+//! `haul verify`: data held against a waybill.
+
+mod args;
+mod output;
+
+use crate::interrupt::Interrupt;
+use crate::progress::{self, Standing};
+use crate::tool::without_controls;
+use args::Args;
+use clap::Parser;
+use haul_engine::sum::Counters;
+use haul_engine::verify::{Tallied, VerifyError, verify};
+pub(crate) use output::Output;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+/// The data is not what the waybill says.
+const DAMAGE: u8 = 1;
+
+/// Something could not be found out.
+const TROUBLE: u8 = 2;
+
+const NAME: &str = "haul verify";
+
+/// Verifies what `args` say; they come without the command's name.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    let words = std::iter::once(OsString::from(NAME)).chain(args.iter().cloned());
+    let args = match Args::try_parse_from(words) {
+        Ok(args) => args,
+        Err(error) if error.use_stderr() => {
+            eprint!("{}", without_controls(&error.to_string()));
+            return ExitCode::from(TROUBLE);
+        }
+        Err(answer) => {
+            print!("{answer}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    match start(args) {
+        Ok(status) => ExitCode::from(status),
+        Err(message) => {
+            eprintln!("{NAME}: {message}");
+            ExitCode::from(TROUBLE)
+        }
+    }
+}
+
+fn start(args: Args) -> Result<u8, String> {
+    let settings = args.resolve()?;
+    let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
+    let counters = Counters::new();
+    let mut output = Output::new(NAME, args.json, args.verbose, interrupt.flag());
+    let standing = || Standing {
+        files_found: counters.files_found(),
+        files_done: counters.files_done(),
+        bytes_found: counters.bytes_found(),
+        bytes_done: counters.bytes_done(),
+        walked: counters.walked(),
+    };
+    let wanted = args.progress || progress::is_drawn_unasked(NAME, true);
+    let tallied =
+        progress::watch(wanted, standing, || verify(&settings, &mut output, &counters, interrupt.flag()));
+    let broken = output.is_broken();
+    let interrupted = interrupt.flag().load(Ordering::Relaxed) && !broken;
+    let tallied = match tallied {
+        Ok(tallied) => tallied,
+        Err(error @ VerifyError::Refused { .. }) => return Err(format!("{error}. Nothing was verified")),
+        Err(error) => return Err(error.to_string()),
+    };
+    output.summary(&tallied, !args.quiet, interrupted);
+    if let Some(error) = output.close() {
+        return Err(format!("write error: {error}"));
+    }
+    if interrupted {
+        return Ok(interrupt.status());
+    }
+    Ok(status(&tallied))
+}
+
+fn status(tallied: &Tallied) -> u8 {
+    match (tallied.has_trouble(), tallied.has_damage()) {
+        (true, _) => TROUBLE,
+        (false, true) => DAMAGE,
+        (false, false) => 0,
+    }
+}

@@ -1,0 +1,218 @@
+//! What a verification tells: lines, or JSON events.
+
+use base64::Engine;
+use haul_engine::copy::quote;
+use haul_engine::verify::{Tallied, Verdict, VerdictKind, VerifyReport};
+use haul_log::waybill::ReadError;
+use haul_model::format_size;
+use serde::Serialize;
+use std::ffi::OsStr;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Flaws of a waybill that are told one by one; of a file that is no waybill every line is one.
+const FLAWS_TOLD: u64 = 20;
+
+/// The standard output.
+pub(crate) struct Output<'a> {
+    name: &'static str,
+    json: bool,
+    verbose: bool,
+    out: BufWriter<io::Stdout>,
+    /// Someone watches: lines go out one by one.
+    watched: bool,
+    flaws: u64,
+    broken: Option<io::Error>,
+    /// Ends the work when nobody takes its results any more.
+    stop: &'a AtomicBool,
+}
+
+/// One line of `--json`.
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+enum Event<'a> {
+    Entry {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        path: Option<&'a str>,
+        /// The name's bytes where they are no UTF-8.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        path_base64: Option<String>,
+        verdict: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
+        /// Ranges of bytes that differ, their ends exclusive.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        damage: Vec<[u64; 2]>,
+    },
+    Flaw {
+        message: String,
+    },
+    Summary {
+        intact: u64,
+        modified: u64,
+        rotted: u64,
+        missing: u64,
+        extra: u64,
+        unproven: u64,
+        passed: u64,
+        flaws: u64,
+        bytes: u64,
+        interrupted: bool,
+    },
+}
+
+impl<'a> Output<'a> {
+    pub(crate) fn new(name: &'static str, json: bool, verbose: bool, stop: &'a AtomicBool) -> Output<'a> {
+        let watched = io::stdout().is_terminal();
+        let out = BufWriter::with_capacity(64 << 10, io::stdout());
+        Output { name, json, verbose, out, watched, flaws: 0, broken: None, stop }
+    }
+
+    /// Writes one line.
+    pub(crate) fn line(&mut self, line: &[u8]) {
+        if self.broken.is_some() {
+            return;
+        }
+        let mut written = self.out.write_all(line).and_then(|()| self.out.write_all(b"\n"));
+        if self.watched {
+            written = written.and_then(|()| self.out.flush());
+        }
+        self.note(written);
+    }
+
+    fn event(&mut self, event: &Event<'_>) {
+        match serde_json::to_vec(event) {
+            Ok(line) => self.line(&line),
+            Err(error) => self.note(Err(error.into())),
+        }
+    }
+
+    fn note(&mut self, result: io::Result<()>) {
+        if let Err(error) = result {
+            self.stop.store(true, Ordering::Relaxed);
+            self.broken.get_or_insert(error);
+        }
+    }
+
+    /// Whether a write failed.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// What all of it came to, on the standard error if `wanted`, or as an event.
+    pub(super) fn summary(&mut self, tallied: &Tallied, wanted: bool, interrupted: bool) {
+        if self.json {
+            let Tallied { intact, modified, rotted, missing, extra, unproven, passed, flaws, bytes } =
+                *tallied;
+            return self.event(&Event::Summary {
+                intact,
+                modified,
+                rotted,
+                missing,
+                extra,
+                unproven,
+                passed,
+                flaws,
+                bytes,
+                interrupted,
+            });
+        }
+        let flushed = self.out.flush();
+        self.note(flushed);
+        if self.flaws > FLAWS_TOLD {
+            eprintln!("{}: the waybill has {} more flaws", self.name, self.flaws - FLAWS_TOLD);
+        }
+        if wanted {
+            eprintln!("{}: {}", self.name, sentence(tallied, interrupted));
+        }
+    }
+
+    /// Sends on what waits; the first error of all writes.
+    pub(crate) fn close(mut self) -> Option<io::Error> {
+        let flushed = self.out.flush();
+        self.note(flushed);
+        self.broken
+    }
+}
+
+impl VerifyReport for Output<'_> {
+    fn judged(&mut self, verdict: &Verdict) {
+        let is_quiet = matches!(verdict.kind, VerdictKind::Intact { .. } | VerdictKind::Passed);
+        if is_quiet && !self.verbose {
+            return;
+        }
+        let (word, detail) = words(&verdict.kind);
+        let name = verdict.path.as_bytes();
+        if self.json {
+            let path = std::str::from_utf8(name).ok();
+            let encode = || base64::engine::general_purpose::STANDARD.encode(name);
+            let path_base64 = path.is_none().then(encode);
+            let damage = verdict.damage.iter().map(|range| [range.start.0, range.end.0]).collect();
+            return self.event(&Event::Entry { path, path_base64, verdict: word, detail, damage });
+        }
+        let mut line = format!("{}: {word}", quote(OsStr::from_bytes(name)));
+        if let Some(detail) = detail {
+            line.push_str(": ");
+            line.push_str(&detail);
+        }
+        if !verdict.damage.is_empty() {
+            let ranges: Vec<String> = verdict.damage.iter().map(ToString::to_string).collect();
+            line.push_str(": bytes ");
+            line.push_str(&ranges.join(", "));
+        }
+        self.line(line.as_bytes());
+    }
+
+    fn flawed(&mut self, flaw: &ReadError) {
+        self.flaws += 1;
+        if self.json {
+            self.event(&Event::Flaw { message: flaw.to_string() });
+        } else if self.flaws <= FLAWS_TOLD {
+            eprintln!("{}: the waybill: {flaw}", self.name);
+        }
+    }
+}
+
+fn words(kind: &VerdictKind) -> (&'static str, Option<String>) {
+    match kind {
+        VerdictKind::Intact { touched: false } => ("intact", None),
+        VerdictKind::Intact { touched: true } => ("intact", Some("its modification time moved".to_owned())),
+        VerdictKind::Modified(change) => ("modified", Some(change.to_string())),
+        VerdictKind::Rotted => ("rotted", None),
+        VerdictKind::Missing => ("missing", None),
+        VerdictKind::Extra => ("extra", None),
+        VerdictKind::Unreadable(reason) => ("unreadable", Some(reason.clone())),
+        VerdictKind::NoDigest => ("unproven", Some("the waybill has no digest of it".to_owned())),
+        VerdictKind::Passed => ("passed", Some("not in the sample".to_owned())),
+    }
+}
+
+fn sentence(tallied: &Tallied, interrupted: bool) -> String {
+    let counts = [
+        (tallied.intact, "intact"),
+        (tallied.modified, "modified"),
+        (tallied.rotted, "rotted"),
+        (tallied.missing, "missing"),
+        (tallied.extra, "extra"),
+        (tallied.unproven, "unproven"),
+        (tallied.passed, "not in the sample"),
+    ];
+    let told = counts.iter().enumerate().filter(|(at, (count, _))| *at == 0 || *count > 0);
+    let told: Vec<String> = told.map(|(_, (count, word))| format!("{count} {word}")).collect();
+    let end = if interrupted { "; interrupted: the rest was not verified" } else { "" };
+    format!("{}; {} read{end}", told.join(", "), format_size(tallied.bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_names_what_there_is() {
+        let tallied = Tallied { intact: 3, rotted: 1, bytes: 3 << 20, ..Tallied::default() };
+        assert_eq!(sentence(&tallied, false), "3 intact, 1 rotted; 3.0 MiB read");
+        let end = "0 intact; 0 B read; interrupted: the rest was not verified";
+        assert_eq!(sentence(&Tallied::default(), true), end);
+    }
+}

@@ -1,0 +1,138 @@
+//! `haul waybill`: a receipt shown, checked in itself, or put into other forms.
+
+mod export;
+mod show;
+
+use crate::tool::without_controls;
+use crate::verify::Output;
+use clap::{Parser, Subcommand};
+use export::Form;
+use haul_digest::Algorithm;
+use haul_engine::verify::{Tallied, each_current};
+use haul_log::waybill::{Entry, Kind};
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+const NAME: &str = "haul waybill";
+
+/// Something could not be found out.
+const TROUBLE: u8 = 2;
+
+/// Show, check or export a waybill: the receipt that --waybill writes. The data itself is verified by 'haul verify'.
+#[derive(Debug, Parser)]
+#[command(name = "haul waybill", disable_version_flag = true)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say what jobs wrote it and what it lists.
+    Show {
+        /// The waybill.
+        file: OsString,
+        /// Digests of the files, too.
+        #[arg(long)]
+        digests: bool,
+    },
+    /// Look whether the waybill itself is whole: every line, the totals, and that digests follow from each other.
+    Check {
+        /// The waybill.
+        file: OsString,
+    },
+    /// Print the digests in a form that other tools check.
+    Export {
+        /// The waybill.
+        file: OsString,
+        /// lines (as md5sum, sha256sum, b3sum ... print and check them), tagged, bagit (a manifest of payload files) or json.
+        #[arg(long, value_enum, default_value_t = Form::Lines)]
+        format: Form,
+        /// Which digest; without it, BLAKE3.
+        #[arg(short, long, value_name = "NAME")]
+        algorithm: Option<String>,
+    },
+}
+
+/// Runs what `args` say; they come without the command's name.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    let words = std::iter::once(OsString::from(NAME)).chain(args.iter().cloned());
+    let args = match Args::try_parse_from(words) {
+        Ok(args) => args,
+        Err(error) if error.use_stderr() => {
+            eprint!("{}", without_controls(&error.to_string()));
+            return ExitCode::from(TROUBLE);
+        }
+        Err(answer) => {
+            print!("{answer}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    let never = AtomicBool::new(false);
+    let mut output = Output::new(NAME, false, false, &never);
+    let done = match &args.command {
+        Command::Show { file, digests } => show::show(file, *digests, &mut output),
+        Command::Check { file } => check(file, &mut output),
+        Command::Export { file, format, algorithm } => {
+            export(file, *format, algorithm.as_deref(), &mut output)
+        }
+    };
+    let well = done.unwrap_or_else(|message| {
+        eprintln!("{NAME}: {message}");
+        false
+    });
+    if let Some(error) = output.close() {
+        eprintln!("{NAME}: write error: {error}");
+        return ExitCode::from(TROUBLE);
+    }
+    if well { ExitCode::SUCCESS } else { ExitCode::from(TROUBLE) }
+}
+
+/// Whether the waybill is whole.
+fn check(file: &OsStr, output: &mut Output<'_>) -> Result<bool, String> {
+    let (mut entries, mut files, mut bytes) = (0u64, 0u64, 0u64);
+    let tallied = each(file, output, &mut |_, entry| {
+        entries += 1;
+        if let Kind::File(content) = &entry.kind {
+            files += 1;
+            bytes = bytes.saturating_add(content.size);
+        }
+    })?;
+    if tallied.flaws == 0 {
+        let size = haul_model::format_size(bytes);
+        output.line(format!("whole: {entries} entries, {files} files of {size}").as_bytes());
+    }
+    Ok(tallied.flaws == 0)
+}
+
+fn export(
+    file: &OsStr,
+    form: Form,
+    algorithm: Option<&str>,
+    output: &mut Output<'_>,
+) -> Result<bool, String> {
+    let algorithm = Algorithm::parse(algorithm.unwrap_or("blake3")).map_err(|error| error.to_string())?;
+    let (mut without, mut line) = (0u64, Vec::new());
+    let tallied = each(file, output, &mut |output, entry| {
+        line.clear();
+        match export::line(&entry, form, algorithm, &mut line) {
+            export::Line::There => output.line(&line),
+            export::Line::NoDigest => without += 1,
+            export::Line::NoFile => {}
+        }
+    })?;
+    if without > 0 {
+        return Err(format!("{without} files have no {algorithm} digest in this waybill and were left out"));
+    }
+    Ok(tallied.flaws == 0)
+}
+
+/// Brings each entry that no later section replaces.
+fn each(
+    file: &OsStr,
+    output: &mut Output<'_>,
+    visit: &mut dyn FnMut(&mut Output<'_>, Entry),
+) -> Result<Tallied, String> {
+    each_current(file, output, &mut |output, entry| visit(output, entry)).map_err(|error| error.to_string())
+}

@@ -1,0 +1,265 @@
+//! Every kind of damage to the data and to the waybill: found, and named rightly.
+
+use super::{good, pattern, rot, run, tree};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+/// Verifies `data` by a waybill of objects of 64 KiB that was written before `change`: status and lines.
+fn after(change: impl FnOnce(&Path), args: &[&str]) -> (Option<i32>, String) {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    good(dir.path(), &["sum", "-r", "-a", "blake3,md5", "--object-size", "64K", "--waybill", "w", "data"]);
+    change(dir.path());
+    let ran = run(dir.path(), &[&["verify", "w"], args].concat());
+    assert!(ran.err.is_empty() == args.contains(&"--json"), "{}", ran.err);
+    (ran.status, ran.out)
+}
+
+#[test]
+fn untouched_data_is_intact_past_and_through_the_cache() {
+    for args in [&[][..], &["--cached"], &["--threads", "1"], &["--threads", "5"], &["--extra", "data/.."]] {
+        // The waybill itself lies beside the data and is no stray of it.
+        let strays = args.contains(&"--extra");
+        let (status, out) = after(
+            |dir| {
+                if strays {
+                    fs::rename(dir.join("w"), dir.join("data/w")).unwrap();
+                    symlink("data/w", dir.join("w")).unwrap();
+                }
+            },
+            args,
+        );
+        let expected =
+            if strays { (Some(1), "'data/w': extra\n".to_owned()) } else { (Some(0), String::new()) };
+        assert_eq!((status, out), expected, "{args:?}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_any_object_is_rot_at_its_place() {
+    for object in 0..11 {
+        let at = (object * 65_536 + 1234).min(699_999);
+        let (status, out) = after(|dir| rot(&dir.join("data/big"), |bytes| bytes[at] ^= 1), &[]);
+        let end = ((object + 1) * 65_536).min(700_000);
+        let expected = format!("'data/big': rotted: bytes {}-{end}\n", object * 65_536);
+        assert_eq!((status, out), (Some(1), expected));
+    }
+}
+
+/// What is done, how, and the lines that tell of it.
+type Case = (&'static str, fn(&Path), &'static str);
+
+#[test]
+fn all_kinds_of_damage_have_their_names() {
+    let cases: [Case; 13] = [
+        (
+            "swapped objects",
+            |dir| {
+                rot(&dir.join("data/big"), |bytes| {
+                    let (head, tail) = bytes.split_at_mut(131_072);
+                    head[..65_536].swap_with_slice(&mut tail[..65_536]);
+                });
+            },
+            "'data/big': rotted: bytes 0-65536, 131072-196608\n",
+        ),
+        (
+            "neighbours zeroed",
+            |dir| rot(&dir.join("data/big"), |bytes| bytes[100_000..140_000].fill(0)),
+            "'data/big': rotted: bytes 65536-196608\n",
+        ),
+        (
+            "a hole in place of data",
+            |dir| {
+                let path = dir.join("data/big");
+                let before = fs::metadata(&path).unwrap().modified().unwrap();
+                fs::write(&path, &pattern(700_000, 700_001)[..65_536]).unwrap();
+                let file = fs::File::options().write(true).open(&path).unwrap();
+                file.set_len(700_000).unwrap();
+                file.set_modified(before).unwrap();
+            },
+            "'data/big': rotted: bytes 65536-700000\n",
+        ),
+        (
+            "a file of one object",
+            |dir| rot(&dir.join("data/one-object"), |bytes| bytes[65_535] ^= 0x80),
+            "'data/one-object': rotted: bytes 0-65536\n",
+        ),
+        (
+            "changed on purpose",
+            |dir| fs::write(dir.join("data/small"), pattern(100, 7)).unwrap(),
+            "'data/small': modified: other bytes and another modification time: bytes 0-100\n",
+        ),
+        (
+            "grown",
+            |dir| fs::write(dir.join("data/small"), pattern(101, 7)).unwrap(),
+            "'data/small': modified: 100 bytes before, 101 now\n",
+        ),
+        (
+            "cut off",
+            |dir| rot(&dir.join("data/big"), |bytes| bytes.truncate(65_536)),
+            "'data/big': modified: 700000 bytes before, 65536 now\n",
+        ),
+        ("gone", |dir| fs::remove_file(dir.join("data/empty")).unwrap(), "'data/empty': missing\n"),
+        (
+            "another kind",
+            |dir| {
+                fs::remove_file(dir.join("data/empty")).unwrap();
+                fs::create_dir(dir.join("data/empty")).unwrap();
+            },
+            "'data/empty': modified: it is another kind of file now\n",
+        ),
+        (
+            "a link in its place",
+            |dir| {
+                fs::rename(dir.join("data/small"), dir.join("moved")).unwrap();
+                symlink("../moved", dir.join("data/small")).unwrap();
+            },
+            "'data/small': modified: it is another kind of file now\n",
+        ),
+        (
+            "touched",
+            |dir| {
+                let file = fs::File::options().write(true).open(dir.join("data/small")).unwrap();
+                file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+            },
+            "",
+        ),
+        (
+            "a name that needs quoting",
+            |dir| fs::remove_file(dir.join("data/sub dir/line\nbreak")).unwrap(),
+            "'data/sub dir/line'$'\\n''break': missing\n",
+        ),
+        (
+            "a directory gone",
+            |dir| fs::remove_dir_all(dir.join("data/sub dir")).unwrap(),
+            "'data/sub dir/back\\slash 100%': missing\n'data/sub dir/line'$'\\n''break': missing\n",
+        ),
+    ];
+    for (name, change, expected) in cases {
+        let (status, out) = after(change, &[]);
+        let wanted = if expected.is_empty() { Some(0) } else { Some(1) };
+        assert_eq!((status, out.as_str()), (wanted, expected), "{name}");
+    }
+}
+
+#[test]
+fn swapped_files_are_found_both() {
+    let swap = |dir: &Path| {
+        fs::write(dir.join("data/other"), pattern(100, 3)).unwrap();
+        fs::remove_file(dir.join("w")).unwrap();
+        good(dir, &["sum", "-r", "--waybill", "w", "data"]);
+        fs::rename(dir.join("data/other"), dir.join("x")).unwrap();
+        fs::rename(dir.join("data/small"), dir.join("data/other")).unwrap();
+        fs::rename(dir.join("x"), dir.join("data/small")).unwrap();
+    };
+    let (status, out) = after(swap, &[]);
+    assert_eq!(status, Some(1));
+    let names: Vec<&str> = out.lines().map(|line| line.split(": ").next().unwrap()).collect();
+    assert_eq!(names, ["'data/other'", "'data/small'"]);
+}
+
+#[test]
+fn links_out_of_the_root_are_never_followed() {
+    let out_of = |dir: &Path| {
+        // A perfect copy stands outside: whoever followed the link would find everything intact.
+        fs::rename(dir.join("data/sub dir"), dir.join("outside")).unwrap();
+        symlink(dir.join("outside"), dir.join("data/sub dir")).unwrap();
+    };
+    let (status, out) = after(out_of, &["."]);
+    let line = "modified: a link on the way leads out of the directory; it was not followed";
+    let expected =
+        format!("'data/sub dir/back\\slash 100%': {line}\n'data/sub dir/line'$'\\n''break': {line}\n");
+    assert_eq!((status, out), (Some(1), expected));
+}
+
+#[test]
+fn later_sections_replace_earlier_ones() {
+    let later = |dir: &Path| {
+        fs::write(dir.join("data/small"), "new content").unwrap();
+        good(dir, &["sum", "--waybill", "w", "data/small"]);
+    };
+    assert_eq!(after(later, &[]), (Some(0), String::new()));
+    let later_and_damaged = |dir: &Path| {
+        later(dir);
+        fs::write(dir.join("data/small"), "NEW content").unwrap();
+        fs::remove_file(dir.join("data/empty")).unwrap();
+    };
+    let (status, out) = after(later_and_damaged, &["--json"]);
+    assert_eq!(status, Some(1));
+    assert_eq!(out.lines().filter(|line| line.contains("data/small")).count(), 1, "{out}");
+}
+
+#[test]
+fn a_damaged_waybill_is_told_by_line_and_the_rest_is_verified() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    good(dir.path(), &["sum", "-r", "--object-size", "64K", "--waybill", "w", "data"]);
+    let whole = fs::read(dir.path().join("w")).unwrap();
+    rot(&dir.path().join("data/big"), |bytes| bytes[70_000] ^= 4);
+    // A bit of an object's line: of the third object nothing is known any more, of the others all.
+    let mut hurt = whole.clone();
+    let lines: Vec<usize> = (0..hurt.len()).filter(|&at| hurt[at] == b'\n').collect();
+    hurt[lines[3] + 9] ^= 2;
+    fs::write(dir.path().join("w"), &hurt).unwrap();
+    let ran = run(dir.path(), &["verify", "w"]);
+    assert_eq!((ran.status, ran.out.as_str()), (Some(2), "'data/big': rotted: bytes 65536-131072\n"));
+    assert!(ran.err.contains("the waybill: line 5: the line is damaged"), "{}", ran.err);
+    let check = run(dir.path(), &["waybill", "check", "w"]);
+    assert_eq!((check.status, check.out.as_str()), (Some(2), ""));
+    // Cut off: what is left is verified, and that is not all.
+    fs::write(dir.path().join("w"), &whole[..whole.len() - 1]).unwrap();
+    let ran = run(dir.path(), &["verify", "w"]);
+    assert_eq!(ran.status, Some(2));
+    assert!(ran.err.contains("it was cut off"), "{}", ran.err);
+    // Something else entirely.
+    fs::write(dir.path().join("w"), "a list\n").unwrap();
+    let ran = run(dir.path(), &["verify", "w"]);
+    assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
+    assert!(ran.err.contains("not a waybill") && ran.err.contains("Nothing was verified"), "{}", ran.err);
+}
+
+#[test]
+fn a_sample_reads_less_and_its_seed_repeats_it() {
+    let rotten =
+        |dir: &Path| rot(&dir.join("data/big"), |bytes| bytes.iter_mut().for_each(|byte| *byte ^= 1));
+    let found = |seed: &str| after(rotten, &["--sample", "30%", "--seed", seed, "--json"]).1;
+    let all: Vec<String> = (0..8).map(|seed| found(&seed.to_string())).collect();
+    assert_eq!(found("3"), all[3]);
+    assert!(all.iter().any(|other| *other != all[0]), "another seed picks other objects");
+    let damaged = all.iter().filter(|out| out.contains("\"verdict\":\"rotted\"")).count();
+    assert!(damaged >= 6, "of eight samples of eleven objects {damaged} met the damage");
+    // What was passed over is no damage.
+    let (status, out) = after(|_| {}, &["--sample", "10"]);
+    assert_eq!((status, out.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn json_says_the_same() {
+    let (status, out) =
+        after(|dir| rot(&dir.join("data/big"), |bytes| bytes[0] ^= 1), &["--json", "--verbose"]);
+    assert_eq!(status, Some(1));
+    let lines: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rotted: Vec<_> = lines.iter().filter(|line| line["verdict"] == "rotted").collect();
+    assert_eq!(rotted.len(), 1);
+    assert_eq!(
+        (&rotted[0]["path"], &rotted[0]["damage"]),
+        (&"data/big".into(), &serde_json::json!([[0, 65_536]]))
+    );
+    let summary = lines.last().unwrap();
+    assert_eq!(
+        (&summary["event"], &summary["intact"], &summary["rotted"]),
+        (&"summary".into(), &5.into(), &1.into())
+    );
+    assert_eq!(summary["bytes"], 700_000 + 65_536 + 100 + 30);
+}
+
+/// 1 MB at 500 kB a second takes two seconds; a fifth of them is credit and rounding.
+#[test]
+fn a_rate_is_kept() {
+    let begun = std::time::Instant::now();
+    let (status, _) = after(|_| {}, &["--bwlimit", "500KB", "--cached"]);
+    let took = begun.elapsed();
+    assert_eq!(status, Some(0));
+    assert!(took.as_secs_f64() >= 1.2, "766 kB took {took:?}");
+}

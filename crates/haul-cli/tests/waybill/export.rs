@@ -1,0 +1,114 @@
+//! What is exported is what the tools that read it accept.
+
+use super::{good, run, tree};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Hands a list to an installed tool that checks it; `None` where it is missing.
+fn checked(tool: &str, dir: &Path, list: &str) -> Option<(bool, String)> {
+    let child = Command::new(tool)
+        .args(["-c", "-"])
+        .current_dir(dir)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => {
+            assert!(std::env::var_os("HAUL_REQUIRE_ALL").is_none_or(|value| value != "1"), "{tool}: {error}");
+            println!("skipped: needs {tool}");
+            return None;
+        }
+    };
+    child.stdin.take().unwrap().write_all(list.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    Some((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
+}
+
+#[test]
+fn lists_are_those_that_tools_check() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    good(dir.path(), &["sum", "-r", "-a", "md5,sha256,blake3", "--waybill", "w", "data"]);
+    for (tool, algorithm) in [("md5sum", "md5"), ("sha256sum", "sha256"), ("b3sum", "blake3")] {
+        let list = good(dir.path(), &["waybill", "export", "-a", algorithm, "w"]);
+        assert_eq!(list.lines().count(), 6);
+        if let Some((well, said)) = checked(tool, dir.path(), &list) {
+            assert!(
+                well && said.lines().filter(|line| line.ends_with(": OK")).count() == 6,
+                "{tool}: {said}"
+            );
+        }
+    }
+    let tagged = good(dir.path(), &["waybill", "export", "--format", "tagged", "-a", "sha256", "w"]);
+    if let Some((well, said)) = checked("sha256sum", dir.path(), &tagged) {
+        assert!(well, "{said}");
+    }
+    // What sum prints, a waybill exports.
+    let printed = good(dir.path(), &["sum", "-r", "-a", "blake3", "data"]);
+    assert_eq!(good(dir.path(), &["waybill", "export", "w"]), printed);
+}
+
+#[test]
+fn of_several_sections_the_last_word_on_a_file_is_exported() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f"), "one").unwrap();
+    fs::write(dir.path().join("g"), "same").unwrap();
+    good(dir.path(), &["sum", "--waybill", "w", "f", "g"]);
+    fs::write(dir.path().join("f"), "two").unwrap();
+    let expected = good(dir.path(), &["sum", "--waybill", "w", "f"]);
+    let list = good(dir.path(), &["waybill", "export", "w"]);
+    assert_eq!(list.lines().filter(|line| line.ends_with("  f")).collect::<Vec<_>>(), [expected.trim_end()]);
+    assert_eq!(list.lines().count(), 2);
+}
+
+#[test]
+fn manifests_and_json_hold_every_name() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    good(&dir.path().join("data"), &["sum", "-r", "-a", "sha256", "--waybill", "../w", "."]);
+    let manifest = good(dir.path(), &["waybill", "export", "--format", "bagit", "-a", "sha256", "w"]);
+    let names: Vec<&str> = manifest.lines().map(|line| line.split_once("  ").unwrap().1).collect();
+    let expected = [
+        "data/big",
+        "data/empty",
+        "data/one-object",
+        "data/small",
+        "data/sub dir/back\\slash 100%25",
+        "data/sub dir/line%0Abreak",
+    ];
+    assert_eq!(names, expected);
+    let json = good(dir.path(), &["waybill", "export", "--format", "json", "w"]);
+    let values: Vec<serde_json::Value> =
+        json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(values.len(), 6);
+    assert_eq!(
+        (&values[0]["path"], &values[0]["size"], &values[0]["kind"]),
+        (&"big".into(), &700_000.into(), &"file".into())
+    );
+    assert!(values[0]["digests"]["blake3"].is_string() && values[0]["digests"]["sha256"].is_string());
+    // A digest that was not asked for when the receipt was written can't be exported, and no file is left out silently.
+    let ran = run(dir.path(), &["waybill", "export", "-a", "md5", "w"]);
+    assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
+    assert!(ran.err.contains("6 files have no md5 digest"), "{}", ran.err);
+}
+
+#[test]
+fn a_waybill_is_shown_and_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    good(dir.path(), &["sum", "-r", "--waybill", "w", "data"]);
+    let shown = good(dir.path(), &["waybill", "show", "w"]);
+    assert!(shown.contains("haul sum -r --waybill w data (root .)"), "{shown}");
+    assert!(
+        shown.contains("'data/sub dir/line'$'\\n''break'")
+            && shown.ends_with("end: 6 entries, 6 files of 747.7 KiB\n"),
+        "{shown}"
+    );
+    assert_eq!(good(dir.path(), &["waybill", "check", "w"]), "whole: 6 entries, 6 files of 747.7 KiB\n");
+    let usage = run(dir.path(), &["waybill"]);
+    assert_eq!(usage.status, Some(2));
+}

@@ -1,0 +1,98 @@
+//! What `haul sum --waybill` writes, and what it refuses.
+
+use super::{good, run, tree};
+use haul_log::waybill::{Kind, Reader, Record};
+use std::path::Path;
+
+fn records(path: &Path) -> Vec<Record> {
+    Reader::new(&std::fs::read(path).unwrap()[..]).collect::<Result<_, _>>().unwrap()
+}
+
+fn paths(path: &Path) -> Vec<String> {
+    let path_of =
+        |record| if let Record::Entry(entry) = record { Some(entry.path.to_string()) } else { None };
+    records(path).into_iter().filter_map(path_of).collect()
+}
+
+#[test]
+fn the_lines_of_sum_stay_as_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    for algorithms in ["blake3", "md5", "sha256,blake3", "crc32c,adler32"] {
+        let plain = good(dir.path(), &["sum", "-r", "-a", algorithms, "data"]);
+        let beside = good(dir.path(), &["sum", "-r", "-a", algorithms, "--waybill", "w", "data"]);
+        assert_eq!(beside, plain);
+    }
+    // Four jobs, four sections; the last says what each file is.
+    let sections = records(&dir.path().join("w")).iter().filter(|r| matches!(r, Record::Section(_))).count();
+    assert_eq!(sections, 4);
+    let content = records(&dir.path().join("w")).into_iter().rev().find_map(|record| match record {
+        Record::Entry(entry) if entry.path.as_bytes() == b"data/big" => Some(entry.kind),
+        _ => None,
+    });
+    let Some(Kind::File(content)) = content else { panic!("data/big is a file") };
+    let names: Vec<&str> = content.digests.iter().map(|digest| digest.algorithm().name()).collect();
+    assert_eq!((content.size, names), (700_000, vec!["blake3", "crc32c", "adler32"]));
+    assert_eq!((content.way, content.level), (None, None));
+}
+
+#[test]
+fn paths_are_relative_to_what_was_named() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    let base = dir.path().to_str().unwrap();
+    let below = |args: &[&str], waybill: &str| {
+        good(dir.path(), &[&["sum", "--waybill", waybill, "-r"], args].concat());
+        paths(&dir.path().join(waybill))
+    };
+    assert_eq!(below(&["./data//small"], "a"), ["data/small"]);
+    assert_eq!(below(&[&format!("{base}/data/sub dir")], "b"), ["back\\slash%20100%25", "line%0Abreak"]);
+    let two = [format!("{base}/data/small"), format!("{base}/data/sub dir")];
+    let expected = ["small", "sub%20dir/back\\slash%20100%25", "sub%20dir/line%0Abreak"];
+    assert_eq!(below(&[&two[0], &two[1]], "c"), expected);
+    // The waybill among the files is left out, printed and written.
+    std::fs::create_dir(dir.path().join("in")).unwrap();
+    assert_eq!(below(&["in"], "in/w"), Vec::<String>::new());
+}
+
+#[test]
+fn objects_follow_the_size_that_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    good(dir.path(), &["sum", "--object-size", "64K", "--waybill", "w", "data/big", "data/one-object"]);
+    let objects: Vec<u64> = records(&dir.path().join("w"))
+        .iter()
+        .filter_map(|record| if let Record::Object(object) = record { Some(object.index.0) } else { None })
+        .collect();
+    assert_eq!(objects, (0..11).collect::<Vec<u64>>(), "of the big file, and none of the file that is one");
+}
+
+#[test]
+fn what_makes_no_receipt_is_refused_before_anything_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    std::fs::write(dir.path().join("precious"), "not a waybill\n").unwrap();
+    for (args, reason) in [
+        (&["--waybill", "w", "-"][..], "the standard input is none"),
+        (&["--waybill", "w", "--tree", "data/small"], "hash trees"),
+        (&["--waybill", "w", "--length", "5", "data/small"], "--offset or --length"),
+        (&["--waybill", "w", "--check", "list"], "haul verify"),
+        (&["--waybill", "w", "data/small", "/etc/hostname"], "all by absolute paths"),
+        (&["--waybill", "precious", "data/small"], "name a file that does not exist yet"),
+        (&["--waybill", "no/such/dir/w", "data/small"], "No such file or directory"),
+    ] {
+        let ran = run(dir.path(), &[&["sum"], args].concat());
+        assert_eq!((ran.status, ran.out.as_str()), (Some(1), ""), "{args:?}");
+        assert!(ran.err.contains(reason), "{args:?}: {}", ran.err);
+        assert!(!dir.path().join("w").exists());
+    }
+    assert_eq!(std::fs::read(dir.path().join("precious")).unwrap(), b"not a waybill\n");
+    // A path that climbs can't be in a receipt: the others are.
+    let ran = run(&dir.path().join("data"), &["sum", "--waybill", "../w2", "--files-from", "../list"]);
+    assert_eq!(ran.status, Some(1), "there is no list: {ran:?}");
+    std::fs::write(dir.path().join("list"), "small\n../data/big\n").unwrap();
+    let ran = run(&dir.path().join("data"), &["sum", "--waybill", "../w3", "--files-from", "../list"]);
+    assert_eq!(ran.status, Some(1));
+    assert!(ran.err.contains("its path is refused: it climbs out by '..'"), "{}", ran.err);
+    assert_eq!(paths(&dir.path().join("w3")), ["small"]);
+}

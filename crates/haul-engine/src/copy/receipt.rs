@@ -1,0 +1,222 @@
+//! The waybill of a copy: digests from the very bytes that are copied, and entries for all that arrived.
+
+use super::deliver::Delivery;
+use super::descriptors::Opened;
+use super::digesting::FileHash;
+use super::directory::Directory;
+use super::entry::{DirectorySettle, Entry as CopyEntry};
+use super::error::CopyError;
+use super::file::FileMove;
+use super::job::Job;
+use crate::waybill::{Bill, FileFacts, ObjectSums, Root, file_entry, name_entry};
+use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, ObjectStream, PartHasher, PartPlace};
+use haul_log::waybill::{Entry, Kind, PathFault, RelPath, Way};
+use haul_model::{ByteLen, Level, Object, ObjectSize};
+use haul_sys::stat::{stat_at, stat_fd};
+use haul_sys::{Follow, Stat, open};
+use std::ffi::OsStr;
+use std::sync::{Mutex, PoisonError};
+
+/// What is written down of a copy, and where.
+#[derive(Debug)]
+pub struct Receipt {
+    /// The digests of each file, the first of which is BLAKE3: objects have it, too.
+    algorithms: Vec<Algorithm>,
+    bill: Bill,
+    /// What the sinks' paths are relative to.
+    root: Root,
+}
+
+impl Receipt {
+    /// A receipt with these digests besides BLAKE3, for sinks beneath `root`.
+    pub fn new(bill: Bill, root: Root, others: &[Algorithm]) -> Receipt {
+        let mut algorithms = vec![Algorithm::Blake3];
+        for &other in others {
+            if !algorithms.contains(&other) {
+                algorithms.push(other);
+            }
+        }
+        Receipt { algorithms, bill, root }
+    }
+
+    /// The waybill on disk.
+    pub fn bill(&self) -> &Bill {
+        &self.bill
+    }
+
+    pub(crate) fn has(&self, algorithm: Algorithm) -> bool {
+        self.algorithms.contains(&algorithm)
+    }
+
+    /// Whether one of the digests must see a file in order.
+    pub(crate) fn is_serial(&self) -> bool {
+        self.algorithms.iter().any(|algorithm| algorithm.algebra() == Algebra::Serial)
+    }
+}
+
+/// What the waybill is told of a file's bytes.
+#[derive(Debug)]
+pub(crate) struct ReceiptSums {
+    pub(crate) digests: Vec<Digest>,
+    objects: ObjectSums,
+    way: Way,
+    level: Level,
+}
+
+impl ReceiptSums {
+    fn new(digests: Vec<Digest>, objects: ObjectSums) -> ReceiptSums {
+        ReceiptSums { digests, objects, way: Way::ReadWrite, level: Level::Received }
+    }
+
+    fn delivered(&mut self, delivery: &Delivery, streamed: bool) {
+        (self.way, self.level) = (delivery.way(), delivery.level(streamed));
+    }
+}
+
+/// The digests of a file that is fed in order.
+pub(crate) struct ReceiptStream {
+    stream: ObjectStream,
+    objects: ObjectSums,
+    others: Vec<Hasher>,
+}
+
+impl ReceiptStream {
+    pub(crate) fn new(receipt: &Receipt, size: ObjectSize) -> ReceiptStream {
+        ReceiptStream {
+            stream: ObjectStream::new(Algorithm::Blake3, size),
+            objects: ObjectSums::new(size),
+            others: receipt.algorithms[1..].iter().map(|&algorithm| Hasher::new(algorithm)).collect(),
+        }
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.stream.update(bytes, |index, digest| self.objects.set(index, digest));
+        self.others.iter_mut().for_each(|hasher| hasher.update(bytes));
+    }
+
+    pub(crate) fn finish(mut self) -> ReceiptSums {
+        let root = self.stream.finish(|index, digest| self.objects.set(index, digest));
+        let others = self.others.into_iter().map(Hasher::finish);
+        ReceiptSums::new(std::iter::once(root).chain(others).collect(), self.objects)
+    }
+}
+
+/// The digests of a file of several objects, which come in any order.
+#[derive(Debug)]
+pub(crate) struct ReceiptParts {
+    /// In the order of the receipt's algorithms, and the objects of the first.
+    state: Mutex<(Vec<Assembly>, ObjectSums)>,
+}
+
+impl ReceiptParts {
+    pub(crate) fn new(receipt: &Receipt, size: ObjectSize) -> ReceiptParts {
+        let assemblies = receipt.algorithms.iter().map(|&algorithm| Assembly::new(algorithm, size)).collect();
+        ReceiptParts { state: Mutex::new((assemblies, ObjectSums::new(size))) }
+    }
+
+    /// Begins one object.
+    pub(crate) fn object(&self, object: Object) -> Vec<PartHasher> {
+        let place = PartPlace { offset: object.range.start, whole: false };
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0.iter().map(|assembly| PartHasher::new(assembly.algorithm(), place)).collect()
+    }
+
+    /// Takes a finished object.
+    pub(crate) fn add(&self, object: Object, parts: Vec<PartHasher>) {
+        let parts: Vec<_> = parts.into_iter().map(PartHasher::finish).collect();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(first) = parts.first() {
+            state.1.set(object.index, first.digest());
+        }
+        state.0.iter_mut().zip(parts).for_each(|(assembly, part)| assembly.add(object.index, part));
+    }
+
+    /// The digests of all `len` bytes.
+    pub(crate) fn finish(&self, len: u64) -> ReceiptSums {
+        let (assemblies, objects) = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let finish = |assembly: Assembly| {
+            assembly.finish(ByteLen(len)).expect("every object of the file was hashed once")
+        };
+        ReceiptSums::new(assemblies.into_iter().map(finish).collect(), objects)
+    }
+}
+
+/// Notes for the waybill how the bytes came and what that proved.
+pub(crate) fn delivered(mut hash: Option<FileHash>, delivery: &Delivery, streamed: bool) -> Option<FileHash> {
+    if let Some(receipt) = hash.as_mut().and_then(|hash| hash.receipt.as_mut()) {
+        receipt.delivered(delivery, streamed);
+    }
+    hash
+}
+
+/// Writes the entry of a file that is settled, with all that is set on it.
+pub(crate) fn file(job: &Job<'_>, file: &FileMove, size: u64, sums: &ReceiptSums) {
+    let objects = Some(&sums.objects).filter(|objects| !objects.is_empty());
+    let facts =
+        FileFacts { size, digests: &sums.digests, objects, way: Some(sums.way), level: Some(sums.level) };
+    write(job, &file.sink_path(), objects, |path| {
+        stat_fd(&file.sink).ok().map(|stat| file_entry(path, &stat, &facts))
+    });
+}
+
+/// Writes the entry of a directory that is settled.
+pub(crate) fn directory(job: &Job<'_>, directory: &Directory, opened: Option<&Opened>) {
+    let is_copied = matches!(directory.settle, DirectorySettle::Copied(_));
+    if let Some(opened) = opened.filter(|_| is_copied) {
+        write(job, &directory.sink_path(), None, |path| {
+            stat_fd(opened.sink()).ok().and_then(|stat| name_entry(path, &stat, None))
+        });
+    }
+}
+
+/// Writes the entry of a link or a special file that was made.
+pub(crate) fn name(job: &Job<'_>, entry: &CopyEntry) {
+    if job.settings.moving.receipt.is_some() {
+        write(job, &entry.sink_path(), None, |path| {
+            let sink = (entry.parent.sink(), &*entry.sink_name);
+            let target = open::read_link_at(sink.0, sink.1).ok();
+            stat_at(sink.0, sink.1, Follow::No).ok().and_then(|stat| name_entry(path, &stat, target))
+        });
+    }
+}
+
+/// Writes the entry of a further name of a file that was copied to `first`.
+pub(crate) fn same(job: &Job<'_>, entry: &CopyEntry, first: &OsStr) {
+    let Some(receipt) = &job.settings.moving.receipt else { return };
+    match receipt.root.path_of(first) {
+        Ok(first) => write(job, &entry.sink_path(), None, |path| {
+            let stat = stat_at(entry.parent.sink(), &*entry.sink_name, Follow::No).ok()?;
+            Some(same_entry(path, first, &stat))
+        }),
+        Err(fault) => refuse(job, first, fault),
+    }
+}
+
+fn same_entry(path: RelPath, first: RelPath, stat: &Stat) -> Entry {
+    let mtime = crate::waybill::moment(stat);
+    Entry { path, kind: Kind::Same { first }, mode: stat.mode & 0o7777, mtime }
+}
+
+/// Writes an entry; a sink that is gone again by now has none.
+fn write(
+    job: &Job<'_>,
+    sink: &OsStr,
+    objects: Option<&ObjectSums>,
+    entry: impl FnOnce(RelPath) -> Option<Entry>,
+) {
+    let Some(receipt) = &job.settings.moving.receipt else { return };
+    match receipt.root.path_of(sink) {
+        Ok(path) => {
+            if let Some(entry) = entry(path) {
+                receipt.bill.add(&entry, objects);
+            }
+        }
+        // The root itself has no name beneath it.
+        Err(PathFault::Empty) => {}
+        Err(fault) => refuse(job, sink, fault),
+    }
+}
+
+fn refuse(job: &Job<'_>, sink: &OsStr, fault: PathFault) {
+    job.fail(&CopyError::NotInWaybill { path: sink.to_owned(), fault });
+}

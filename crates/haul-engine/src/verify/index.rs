@@ -1,0 +1,120 @@
+//! Which paths a waybill speaks of, and in which section last: by hashes, a share of the paths at a time.
+
+use haul_log::waybill::{ReadError, Reader, Record, RelPath};
+use std::io::BufRead;
+
+/// Paths of which one share keeps hashes: 64 MiB of them.
+const PATHS_PER_SHARE: u64 = 4 << 20;
+
+/// In how many shares so many entries are taken.
+pub(super) fn shares(entries: u64) -> u64 {
+    entries.div_ceil(PATHS_PER_SHARE).max(1)
+}
+
+/// The paths of one share: for each 12 bytes of a hash and the last section that speaks of it.
+#[derive(Debug)]
+pub(super) struct Index {
+    share: u64,
+    shares: u64,
+    /// In order.
+    paths: Vec<([u8; 12], u32)>,
+}
+
+impl Index {
+    /// Reads a waybill's paths.
+    pub(super) fn of(reader: Reader<impl BufRead>, share: u64, shares: u64) -> Result<Index, ReadError> {
+        let mut index = Index { share, shares, paths: Vec::new() };
+        let mut section = 0;
+        for record in reader {
+            match record {
+                Ok(Record::Section(_)) => section += 1,
+                Ok(Record::Entry(entry)) => {
+                    let hash = hash(entry.path.as_bytes());
+                    if index.is_ours(hash) {
+                        index.paths.push((hash, section));
+                    }
+                }
+                Ok(_) | Err(ReadError::Flaw(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        index.paths.sort_unstable();
+        // Of several sections the last one counts: it stands behind the others.
+        index.paths.reverse();
+        index.paths.dedup_by_key(|(hash, _)| *hash);
+        index.paths.reverse();
+        Ok(index)
+    }
+
+    /// Whether an entry of this section is to be verified now: in this share, and not spoken of again later.
+    pub(super) fn is_current(&self, path: &RelPath, section: u32) -> bool {
+        let hash = hash(path.as_bytes());
+        self.is_ours(hash) && self.last_section(hash) == Some(section)
+    }
+
+    /// Whether a path belongs to this share and no section speaks of it.
+    pub(super) fn is_stray(&self, path: &[u8]) -> bool {
+        let hash = hash(path);
+        self.is_ours(hash) && self.last_section(hash).is_none()
+    }
+
+    fn is_ours(&self, hash: [u8; 12]) -> bool {
+        u64::from(u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]])) % self.shares == self.share
+    }
+
+    fn last_section(&self, hash: [u8; 12]) -> Option<u32> {
+        let at = self.paths.binary_search_by_key(&hash, |(hash, _)| *hash).ok()?;
+        Some(self.paths[at].1)
+    }
+}
+
+fn hash(path: &[u8]) -> [u8; 12] {
+    let digest = haul_digest::digest(haul_digest::Algorithm::Blake3, path);
+    let mut hash = [0; 12];
+    hash.copy_from_slice(&digest.as_bytes()[..12]);
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_log::waybill::{Entry, Job, Kind, Moment, Tail, Writer};
+
+    fn waybill(sections: &[&[&str]]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for paths in sections {
+            let tail = Tail::of(&bytes).ok();
+            let mut writer = match tail {
+                None => Writer::new(&mut bytes, &Job::default()).unwrap(),
+                Some(tail) => Writer::append(&mut bytes, &Job::default(), &tail).unwrap(),
+            };
+            for path in *paths {
+                let path = RelPath::new(path.as_bytes()).unwrap();
+                let entry = Entry { path, kind: Kind::Directory, mode: 0, mtime: Moment::default() };
+                writer.entry(&entry).unwrap();
+            }
+            writer.close().unwrap();
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_last_section_that_speaks_of_a_path_counts_in_any_number_of_shares() {
+        let bytes = waybill(&[&["a", "b", "c"], &["b", "d"], &["b", "c"]]);
+        let current = [("a", 1), ("b", 3), ("c", 3), ("d", 2)];
+        for shares in 1..5 {
+            let indices: Vec<Index> =
+                (0..shares).map(|share| Index::of(Reader::new(&bytes[..]), share, shares).unwrap()).collect();
+            for (path, last) in current {
+                for section in 1..=3 {
+                    let rel = RelPath::new(path.as_bytes()).unwrap();
+                    let times = indices.iter().filter(|index| index.is_current(&rel, section)).count();
+                    assert_eq!(times, usize::from(section == last), "{path} of section {section}");
+                }
+                assert!(!indices.iter().any(|index| index.is_stray(path.as_bytes())));
+            }
+            assert_eq!(indices.iter().filter(|index| index.is_stray(b"e")).count(), 1);
+        }
+        assert_eq!((shares(0), shares(PATHS_PER_SHARE), shares(PATHS_PER_SHARE + 1)), (1, 1, 2));
+    }
+}

@@ -1,0 +1,238 @@
+//! Verifying data against a waybill: files are read again, and what is found is held against what was written down.
+//!
+//! The reading is [`crate::sum`]'s: many workers, large files shared by objects. Here the lines of a waybill become its
+//! orders ([`orders`]), and its results verdicts ([`judge`]). A waybill of any length is read as a stream; what has to be
+//! known of all its paths at once (a later section that speaks of the same name, names that no section speaks of) is
+//! kept by hashes, for a bounded share of the paths at a time ([`index`]).
+
+mod index;
+mod judge;
+mod orders;
+mod strays;
+
+pub use judge::{Change, Verdict, VerdictKind};
+
+use crate::sum::{self, Counters, Settings};
+use haul_log::waybill::{Entry, ReadError, Reader, Record};
+use haul_sys::beneath;
+use index::Index;
+use orders::Waybill;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use thiserror::Error;
+
+/// What is verified, and how.
+#[derive(Clone, Debug)]
+pub struct VerifySettings {
+    /// The waybill: a regular file, which is read more than once.
+    pub waybill: OsString,
+    /// The directory its paths lie beneath. Nothing outside is opened, whatever the waybill or links there say.
+    pub root: OsString,
+    /// How the data is read.
+    pub reading: Settings,
+    /// The share of the objects that is read, from 0 to 1, picked by chance from this seed; `None` for all of them.
+    pub sample: Option<(f64, u64)>,
+    /// Names beneath the root that the waybill does not speak of are told as well.
+    pub extra: bool,
+}
+
+/// The ear of a verification. Called by one thread at a time.
+pub trait VerifyReport: Send {
+    /// What became of one entry of the waybill, or of a stray name.
+    fn judged(&mut self, verdict: &Verdict);
+    /// The waybill itself has a flaw; the verification goes on with the rest of it.
+    fn flawed(&mut self, flaw: &ReadError);
+}
+
+/// What a verification came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tallied {
+    /// Entries that are as the waybill says.
+    pub intact: u64,
+    /// Files with other bytes under another time or of another size, and names that became something else.
+    pub modified: u64,
+    /// Files with other bytes under the same time and size.
+    pub rotted: u64,
+    /// Names that are gone.
+    pub missing: u64,
+    /// Names the waybill does not speak of.
+    pub extra: u64,
+    /// Entries that could not be read, or for which the waybill has no digest.
+    pub unproven: u64,
+    /// Entries left out by the sample.
+    pub passed: u64,
+    /// Flaws of the waybill itself.
+    pub flaws: u64,
+    /// Bytes read and compared.
+    pub bytes: u64,
+}
+
+/// Why nothing could be verified.
+#[derive(Debug, Error)]
+pub enum VerifyError {
+    /// The waybill can't be opened.
+    #[error("cannot open the waybill {}: {}", crate::copy::quote(.0), sum::reason(.1))]
+    Waybill(OsString, #[source] io::Error),
+    /// It is no waybill, or one of a later version.
+    #[error("{}: {source}", crate::copy::quote(path))]
+    Refused {
+        /// The waybill.
+        path: OsString,
+        /// What is wrong with it.
+        source: ReadError,
+    },
+    /// The directory can't be opened.
+    #[error("cannot open {}: {}", crate::copy::quote(.0), sum::reason(.1))]
+    Root(OsString, #[source] io::Error),
+    /// A directory beneath the root can't be listed.
+    #[error("cannot list {}: {}", crate::copy::quote(.0), sum::reason(.1))]
+    List(OsString, #[source] io::Error),
+}
+
+/// Verifies what the waybill says. `counters` can be read meanwhile; when `stop` turns true it ends soon, and what was
+/// not reached is not counted.
+///
+/// # Errors
+/// [`VerifyError`]: then nothing, or not all, was verified.
+pub fn verify(
+    settings: &VerifySettings,
+    report: &mut dyn VerifyReport,
+    counters: &Counters,
+    stop: &AtomicBool,
+) -> Result<Tallied, VerifyError> {
+    let root = beneath::open_root(&settings.root)
+        .map_err(|source| VerifyError::Root(settings.root.clone(), source))?;
+    let root = Arc::new(root);
+    let refused = |source| VerifyError::Refused { path: settings.waybill.clone(), source };
+    let mut tallied = Tallied::default();
+    let summary = look_through(&settings.waybill, report, &mut tallied)?;
+    let needs_index = summary.sections > 1 || settings.extra;
+    let shares = if needs_index { index::shares(summary.entries) } else { 1 };
+    for share in 0..shares {
+        let index = needs_index
+            .then(|| Index::of(read(&settings.waybill)?, share, shares))
+            .transpose()
+            .map_err(refused)?
+            .map(Arc::new);
+        let waybill = Waybill::new(
+            read(&settings.waybill).map_err(refused)?,
+            Arc::clone(&root),
+            settings.sample,
+            index.clone(),
+        );
+        sum::run(&settings.reading, waybill, counters, stop, |ticket, outcome| {
+            if let Some(verdict) = judge::judge(ticket, outcome) {
+                tallied.count(&verdict);
+                report.judged(&verdict);
+            }
+        });
+        if let Some(index) = index.filter(|_| settings.extra && !stop.load(Ordering::Relaxed)) {
+            strays::find(&root, &index, stop, &mut |verdict| {
+                tallied.count(&verdict);
+                report.judged(&verdict);
+            })
+            .map_err(|(path, source)| VerifyError::List(path, source))?;
+        }
+    }
+    tallied.bytes = counters.bytes_done();
+    Ok(tallied)
+}
+
+/// Brings each entry of a waybill that no later section replaces, as each of its lines stands by itself. Flaws are told
+/// to `report`, once each.
+///
+/// # Errors
+/// [`VerifyError`]: it can't be read, or is no waybill.
+pub fn each_current<R: VerifyReport>(
+    waybill: &OsStr,
+    report: &mut R,
+    visit: &mut dyn FnMut(&mut R, Entry),
+) -> Result<Tallied, VerifyError> {
+    let refused = |source| VerifyError::Refused { path: waybill.to_owned(), source };
+    let mut tallied = Tallied::default();
+    let summary = look_through(waybill, report, &mut tallied)?;
+    let shares = if summary.sections > 1 { index::shares(summary.entries) } else { 1 };
+    for share in 0..shares {
+        let index = (summary.sections > 1)
+            .then(|| Index::of(read(waybill)?, share, shares))
+            .transpose()
+            .map_err(refused)?;
+        let mut section = 0;
+        for record in read(waybill).map_err(refused)?.filter_map(Result::ok) {
+            match record {
+                Record::Section(_) => section += 1,
+                Record::Entry(entry)
+                    if index.as_ref().is_none_or(|index| index.is_current(&entry.path, section)) =>
+                {
+                    visit(report, entry);
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(tallied)
+}
+
+/// What a first look through the whole waybill finds.
+struct Summary {
+    sections: u64,
+    entries: u64,
+}
+
+/// Reads the waybill once, before any data: its own flaws are told first and once.
+fn look_through(
+    path: &OsStr,
+    report: &mut dyn VerifyReport,
+    tallied: &mut Tallied,
+) -> Result<Summary, VerifyError> {
+    let mut summary = Summary { sections: 0, entries: 0 };
+    for record in read(path).map_err(|error| match error {
+        ReadError::Io(source) => VerifyError::Waybill(path.to_owned(), source),
+        source => VerifyError::Refused { path: path.to_owned(), source },
+    })? {
+        match record {
+            Ok(Record::Section(_)) => summary.sections += 1,
+            Ok(Record::Entry(_)) => summary.entries += 1,
+            Ok(_) => {}
+            Err(flaw @ ReadError::Flaw(_)) => {
+                tallied.flaws += 1;
+                report.flawed(&flaw);
+            }
+            Err(source) => return Err(VerifyError::Refused { path: path.to_owned(), source }),
+        }
+    }
+    Ok(summary)
+}
+
+/// A reader of a waybill from its start.
+fn read(path: &OsStr) -> Result<Reader<BufReader<File>>, ReadError> {
+    Ok(Reader::new(BufReader::with_capacity(1 << 20, File::open(path)?)))
+}
+
+impl Tallied {
+    fn count(&mut self, verdict: &Verdict) {
+        let place = match &verdict.kind {
+            VerdictKind::Intact { .. } => &mut self.intact,
+            VerdictKind::Modified(_) => &mut self.modified,
+            VerdictKind::Rotted => &mut self.rotted,
+            VerdictKind::Missing => &mut self.missing,
+            VerdictKind::Extra => &mut self.extra,
+            VerdictKind::Unreadable(_) | VerdictKind::NoDigest => &mut self.unproven,
+            VerdictKind::Passed => &mut self.passed,
+        };
+        *place += 1;
+    }
+
+    /// Whether data differs from what the waybill says.
+    pub fn has_damage(&self) -> bool {
+        self.modified + self.rotted + self.missing + self.extra > 0
+    }
+
+    /// Whether something could not be found out.
+    pub fn has_trouble(&self) -> bool {
+        self.unproven + self.flaws > 0
+    }
+}

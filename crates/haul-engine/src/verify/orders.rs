@@ -1,0 +1,202 @@
+//! From the records of a waybill to files that are read.
+
+use super::VerdictKind;
+use super::index::Index;
+use super::judge::{Change, Expected, unopened};
+use crate::sum::{Form, Order, Orders, Recipe, Sample, Source, Task, Work};
+use crate::waybill::ObjectSums;
+use haul_digest::Algorithm;
+use haul_log::waybill::{Content, Entry, Kind, Reader, Record, RelPath, Special};
+use haul_model::{ByteOffset, ObjectIndex};
+use haul_sys::beneath::open_place_beneath;
+use haul_sys::open::read_link_at;
+use haul_sys::stat::stat_at;
+use haul_sys::{FileKind, Follow, Stat};
+use std::collections::VecDeque;
+use std::ffi::{CString, OsStr};
+use std::io::{self, BufRead};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// Directories kept open: a job that several workers did speaks of a few directories in turn.
+const PLACES_KEPT: usize = 16;
+
+/// The entries of a waybill as orders to read what they name.
+pub(super) struct Waybill<R> {
+    reader: Reader<R>,
+    root: Arc<OwnedFd>,
+    sample: Option<(f64, u64)>,
+    index: Option<Arc<Index>>,
+    section: u32,
+    /// A record that was read behind an entry and belongs to the next.
+    ahead: Option<Record>,
+    /// Lately used directories by their paths, the latest last.
+    places: VecDeque<(Vec<u8>, Arc<OwnedFd>)>,
+}
+
+impl<R: BufRead + Send> Waybill<R> {
+    /// The entries that `reader` brings, looked for beneath `root`; only those that `index` calls current, if there is one.
+    pub(super) fn new(
+        reader: Reader<R>,
+        root: Arc<OwnedFd>,
+        sample: Option<(f64, u64)>,
+        index: Option<Arc<Index>>,
+    ) -> Waybill<R> {
+        Waybill { reader, root, sample, index, section: 0, ahead: None, places: VecDeque::new() }
+    }
+
+    /// The next record; flaws were told when the waybill was looked through.
+    fn record(&mut self) -> Option<Record> {
+        self.ahead.take().or_else(|| self.reader.by_ref().find_map(Result::ok))
+    }
+
+    /// The digests of the objects of an entry that was just read.
+    fn objects(&mut self, entry: &Entry) -> Option<ObjectSums> {
+        let mut sums = match &entry.kind {
+            Kind::File(Content { objects: Some(objects), .. }) => Some(ObjectSums::new(objects.size)),
+            _ => None,
+        };
+        while let Some(record) = self.record() {
+            match record {
+                Record::Object(object) => {
+                    let blake3 = object.digests.iter().find(|found| found.algorithm() == Algorithm::Blake3);
+                    if let (Some(sums), Some(&digest)) = (&mut sums, blake3) {
+                        sums.set(object.index, digest);
+                    }
+                }
+                Record::Leaves(_) | Record::Proven(_) => {}
+                other => {
+                    self.ahead = Some(other);
+                    break;
+                }
+            }
+        }
+        sums.filter(|sums| !sums.is_empty())
+    }
+
+    fn order(&mut self, entry: Entry, objects: Option<ObjectSums>) -> Order<Expected> {
+        let mut expected = Expected { entry, objects, sampled: false, early: None };
+        match self.work(&mut expected) {
+            Ok(task) => Order { ticket: expected, work: Work::Hash(task) },
+            Err(early) => {
+                expected.early = Some(early);
+                Order { ticket: expected, work: Work::Nothing }
+            }
+        }
+    }
+
+    /// What is to be read, or what is known without reading.
+    fn work(&mut self, expected: &mut Expected) -> Result<Task, VerdictKind> {
+        let (place, name, stat) = self.look(&expected.entry.path)?;
+        let kind_differs = VerdictKind::Modified(Change::Kind);
+        let intact = Err(VerdictKind::Intact { touched: false });
+        let is = |kind| if stat.kind == kind { Ok(()) } else { Err(kind_differs.clone()) };
+        match &expected.entry.kind {
+            Kind::File(content) => {
+                is(FileKind::Regular)?;
+                if stat.size != content.size {
+                    return Err(VerdictKind::Modified(Change::Size { was: content.size, is: stat.size }));
+                }
+                let recipe = self.recipe(expected)?;
+                let source = Source::Beneath(place, name);
+                Ok(Task { source, recipe: Arc::new(recipe), offset: ByteOffset(0), length: None })
+            }
+            Kind::Same { first } => {
+                let (_, _, other) = self.look(first)?;
+                let same = stat.identity() == other.identity();
+                if same { intact } else { Err(VerdictKind::Modified(Change::NotSame)) }
+            }
+            Kind::Directory => is(FileKind::Directory).and(intact),
+            Kind::Link { target } => {
+                is(FileKind::Symlink)?;
+                let found = read_link_at(&place, name.as_c_str()).map_err(|error| unopened(&error))?;
+                if found.as_bytes() == target { intact } else { Err(VerdictKind::Modified(Change::Target)) }
+            }
+            Kind::Special(special) => {
+                let (kind, device) = match special {
+                    Special::Fifo => (FileKind::Fifo, None),
+                    Special::Socket => (FileKind::Socket, None),
+                    Special::CharDevice(device) => (FileKind::CharDevice, Some(*device)),
+                    Special::BlockDevice(device) => (FileKind::BlockDevice, Some(*device)),
+                };
+                is(kind)?;
+                let same = device.is_none_or(|device| device == stat.rdev);
+                if same { intact } else { Err(kind_differs) }
+            }
+        }
+    }
+
+    /// What is computed of a file: its objects, or the best of the digests that were written down.
+    fn recipe(&self, expected: &mut Expected) -> Result<Recipe, VerdictKind> {
+        let Kind::File(content) = &expected.entry.kind else { return Err(VerdictKind::NoDigest) };
+        // Of each file other objects.
+        let path = haul_digest::digest(Algorithm::Xxh64, expected.entry.path.as_bytes())
+            .as_bytes()
+            .iter()
+            .fold(0, |seed, &byte| seed << 8 | u64::from(byte));
+        let sample = self.sample.map(|(share, seed)| Sample { share, seed: seed ^ path });
+        if let Some(objects) = &expected.objects {
+            expected.sampled = sample.is_some();
+            let form = Form::Objects { size: objects.size(), sample };
+            return Ok(Recipe { algorithms: vec![Algorithm::Blake3], form });
+        }
+        if sample.is_some_and(|sample| !sample.picks(ObjectIndex(0))) {
+            return Err(VerdictKind::Passed);
+        }
+        let algorithms = content.digests.iter().map(|digest| digest.algorithm());
+        let best =
+            algorithms.max_by_key(|algorithm| (*algorithm == Algorithm::Blake3, algorithm.digest_len()));
+        let best = best.ok_or(VerdictKind::NoDigest)?;
+        Ok(Recipe { algorithms: vec![best], form: Form::Plain })
+    }
+
+    /// Where a path leads, without leaving the root: its directory, its name there, and what stands under it.
+    fn look(&mut self, path: &RelPath) -> Result<(Arc<OwnedFd>, CString, Stat), VerdictKind> {
+        let bytes = path.as_bytes();
+        let (dir, name) = match bytes.iter().rposition(|&byte| byte == b'/') {
+            Some(at) => (&bytes[..at], &bytes[at + 1..]),
+            None => (&bytes[..0], bytes),
+        };
+        let failed = |error: io::Error| unopened(&error);
+        let name = CString::new(name).map_err(|error| unopened(&error.into()))?;
+        let place = self.place(dir).map_err(failed)?;
+        let stat = stat_at(&place, name.as_c_str(), Follow::No).map_err(failed)?;
+        Ok((place, name, stat))
+    }
+
+    fn place(&mut self, dir: &[u8]) -> io::Result<Arc<OwnedFd>> {
+        if let Some(at) = self.places.iter().position(|(known, _)| known == dir) {
+            let found = self.places.remove(at);
+            self.places.extend(found);
+        } else {
+            let opened = open_place_beneath(&self.root, OsStr::from_bytes(dir))?;
+            if self.places.len() == PLACES_KEPT {
+                self.places.pop_front();
+            }
+            self.places.push_back((dir.to_vec(), Arc::new(opened)));
+        }
+        let (_, place) = &self.places[self.places.len() - 1];
+        Ok(Arc::clone(place))
+    }
+}
+
+impl<R: BufRead + Send> Orders for Waybill<R> {
+    type Ticket = Expected;
+
+    fn next(&mut self) -> Option<Order<Expected>> {
+        loop {
+            match self.record()? {
+                Record::Section(_) => self.section += 1,
+                Record::Entry(entry) => {
+                    let objects = self.objects(&entry);
+                    let section = self.section;
+                    if self.index.as_ref().is_none_or(|index| index.is_current(&entry.path, section)) {
+                        return Some(self.order(entry, objects));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! A waybill on disk that a job writes.
+
+use super::ObjectSums;
+use haul_log::waybill::{
+    End, Entry, Job, Kind, ObjectDigests, TAIL_BYTES, Tail, TailError, WriteError, Writer,
+};
+use haul_sys::FileKind;
+use haul_sys::stat::stat_fd;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::{Mutex, PoisonError};
+use thiserror::Error;
+
+/// A waybill being written, by any number of workers.
+#[derive(Debug)]
+pub struct Bill {
+    path: OsString,
+    /// Device and inode.
+    identity: (u64, u64),
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Gone once a write failed.
+    writer: Option<Writer<BufWriter<File>>>,
+    failure: Option<WriteError>,
+}
+
+/// Why there is no waybill.
+#[derive(Debug, Error)]
+pub enum BillError {
+    /// The file can't be opened, read, or made durable.
+    #[error("cannot {action} the waybill {}: {}", crate::copy::quote(path), crate::sum::reason(source))]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The waybill.
+        path: OsString,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Something stands there that can't be appended to.
+    #[error(
+        "cannot append to the waybill {}: {source}; name a file that does not exist yet",
+        crate::copy::quote(path)
+    )]
+    NotAppendable {
+        /// What stands there.
+        path: OsString,
+        /// What is wrong with it.
+        source: TailError,
+    },
+    /// Writing failed: what was done so far has no complete receipt.
+    #[error("cannot write the waybill {}: {source}", crate::copy::quote(path))]
+    Write {
+        /// The waybill.
+        path: OsString,
+        /// Why.
+        source: WriteError,
+    },
+}
+
+impl Bill {
+    /// Begins a waybill, or a further section where one stands already: receipts are never overwritten.
+    ///
+    /// # Errors
+    /// [`BillError`].
+    pub fn begin(path: &OsStr, job: &Job) -> Result<Bill, BillError> {
+        let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
+        let mut options = OpenOptions::new();
+        // Not truncated: what stands there is looked at first. Never a pipe: a receipt stays.
+        options.read(true).write(true).create(true).truncate(false).custom_flags(O_NONBLOCK);
+        let mut file = options.open(path).map_err(failed("open"))?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::Error(source) => failed("lock")(source),
+            TryLockError::WouldBlock => {
+                failed("lock")(io::Error::new(io::ErrorKind::WouldBlock, "another job writes to it"))
+            }
+        })?;
+        let facts = stat_fd(&file).map_err(failed("open"))?;
+        let identity = facts.identity();
+        if facts.kind != FileKind::Regular {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file");
+            return Err(failed("write")(source));
+        }
+        let written = |source| BillError::Write { path: path.to_owned(), source };
+        let writer = if facts.size == 0 {
+            Writer::new(BufWriter::new(file), job)
+        } else {
+            let start = facts.size.saturating_sub(TAIL_BYTES as u64);
+            file.seek(SeekFrom::Start(start)).map_err(failed("read"))?;
+            let mut bytes = Vec::new();
+            (&mut file).take(TAIL_BYTES as u64).read_to_end(&mut bytes).map_err(failed("read"))?;
+            let tail = Tail::of(&bytes)
+                .map_err(|source| BillError::NotAppendable { path: path.to_owned(), source })?;
+            Writer::append(BufWriter::new(file), job, &tail)
+        };
+        let state = State { writer: Some(writer.map_err(written)?), failure: None };
+        Ok(Bill { path: path.to_owned(), identity, state: Mutex::new(state) })
+    }
+
+    /// Device and inode of the file: a job that meets it among its files leaves it out.
+    pub fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
+    /// Writes an entry with the digests of its objects. A failure is kept, and told by [`Bill::close`]; what comes
+    /// after it is not written.
+    pub fn add(&self, entry: &Entry, objects: Option<&ObjectSums>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(writer) = &mut state.writer else { return };
+        if let Err(failure) = put(writer, entry, objects) {
+            *state = State { writer: None, failure: Some(failure) };
+        }
+    }
+
+    /// Whether a write failed, so that going on with the job brings no receipt.
+    pub fn has_failed(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).failure.is_some()
+    }
+
+    /// Closes the section and makes the waybill durable.
+    ///
+    /// # Errors
+    /// [`BillError`]: then the section is not complete, and its readers will say so.
+    ///
+    /// # Panics
+    /// If it was closed before: a mistake of the caller.
+    pub fn close(&self) -> Result<End, BillError> {
+        let path = self.path.clone();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(source) = state.failure.take() {
+            return Err(BillError::Write { path, source });
+        }
+        let writer = state.writer.take().expect("a waybill is closed once");
+        let (out, end) = match writer.close() {
+            Ok(closed) => closed,
+            Err(source) => return Err(BillError::Write { path, source }),
+        };
+        let synced =
+            out.into_inner().map_err(io::IntoInnerError::into_error).and_then(|file| file.sync_all());
+        synced.map_err(|source| BillError::File { action: "sync", path, source })?;
+        Ok(end)
+    }
+}
+
+/// `O_NONBLOCK`: opening a pipe that stands in the waybill's place must not wait for its other end.
+const O_NONBLOCK: i32 = 0o4000;
+
+fn put(
+    writer: &mut Writer<BufWriter<File>>,
+    entry: &Entry,
+    objects: Option<&ObjectSums>,
+) -> Result<(), WriteError> {
+    writer.entry(entry)?;
+    let has_objects = matches!(&entry.kind, Kind::File(content) if content.object_lines() > 0);
+    for (index, digest) in objects.filter(|_| has_objects).into_iter().flat_map(ObjectSums::iter) {
+        writer.object(&ObjectDigests { index, digests: vec![digest] })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_log::waybill::Reader;
+
+    fn job(run: &str) -> Job {
+        Job { run: run.into(), program: "test 1".to_owned(), at: 0, root: b".".to_vec() }
+    }
+
+    #[test]
+    fn a_further_job_appends_and_nothing_else_is_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("w");
+        for run in ["one", "two", "three"] {
+            let end = Bill::begin(path.as_os_str(), &job(run)).unwrap().close().unwrap();
+            assert_eq!(end.lines, 1);
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        let records: Vec<_> = Reader::new(&bytes[..]).collect::<Result<_, _>>().unwrap();
+        assert_eq!(records.len(), 6);
+        let held = Bill::begin(path.as_os_str(), &job("four")).unwrap();
+        let error = Bill::begin(path.as_os_str(), &job("at the same time")).unwrap_err();
+        assert!(error.to_string().contains("another job writes to it"), "{error}");
+        held.close().unwrap();
+        // A section that was not closed, and a file that is none.
+        drop(Bill::begin(path.as_os_str(), &job("killed")).unwrap());
+        let error = Bill::begin(path.as_os_str(), &job("next")).unwrap_err();
+        assert!(matches!(error, BillError::NotAppendable { .. }), "{error}");
+        std::fs::write(&path, "precious\n").unwrap();
+        assert!(Bill::begin(path.as_os_str(), &job("x")).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious\n");
+        let fifo = dir.path().join("fifo");
+        haul_sys::open::mknod_at(haul_sys::CWD, fifo.as_os_str(), haul_sys::FileKind::Fifo, 0o600, 0)
+            .unwrap();
+        assert!(matches!(Bill::begin(fifo.as_os_str(), &job("x")), Err(BillError::File { .. })));
+        assert!(Bill::begin(dir.path().as_os_str(), &job("x")).is_err());
+    }
+}

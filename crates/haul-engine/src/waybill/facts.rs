@@ -1,0 +1,170 @@
+//! Entries of a waybill from what the file system says.
+
+use super::ObjectSums;
+use haul_digest::{Algorithm, Digest};
+use haul_log::waybill::{Content, Entry, Kind, Moment, Objects, PathFault, RelPath, Special, Way};
+use haul_model::Level;
+use haul_sys::{FileKind, Stat};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// What was found out about the bytes of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct FileFacts<'a> {
+    /// How many bytes there are.
+    pub size: u64,
+    /// The digests of all of them.
+    pub digests: &'a [Digest],
+    /// Those of its objects, where it has more than one.
+    pub objects: Option<&'a ObjectSums>,
+    /// How they came here; `None` where they were hashed in place.
+    pub way: Option<Way>,
+    /// What is proven about all of them.
+    pub level: Option<Level>,
+}
+
+/// The entry of a regular file.
+pub fn file_entry(path: RelPath, stat: &Stat, file: &FileFacts<'_>) -> Entry {
+    let objects = file.objects.map(|objects| Objects {
+        size: objects.size(),
+        algorithms: vec![Algorithm::Blake3],
+        leaf: None,
+    });
+    let content = Content {
+        size: file.size,
+        digests: file.digests.to_vec(),
+        way: file.way,
+        level: file.level,
+        objects,
+    };
+    Entry { path, kind: Kind::File(content), mode: stat.mode & 0o7777, mtime: moment(stat) }
+}
+
+/// The entry of anything else; `target` is what a symbolic link holds. `None` for regular files and what has no word.
+pub fn name_entry(path: RelPath, stat: &Stat, target: Option<OsString>) -> Option<Entry> {
+    let kind = match stat.kind {
+        FileKind::Directory => Kind::Directory,
+        FileKind::Symlink => Kind::Link { target: target?.as_bytes().to_vec() },
+        FileKind::Fifo => Kind::Special(Special::Fifo),
+        FileKind::Socket => Kind::Special(Special::Socket),
+        FileKind::CharDevice => Kind::Special(Special::CharDevice(stat.rdev)),
+        FileKind::BlockDevice => Kind::Special(Special::BlockDevice(stat.rdev)),
+        FileKind::Regular | FileKind::Unknown => return None,
+    };
+    Some(Entry { path, kind, mode: stat.mode & 0o7777, mtime: moment(stat) })
+}
+
+/// When the file was last changed.
+pub(crate) fn moment(stat: &Stat) -> Moment {
+    Moment { sec: stat.mtime.sec, nsec: stat.mtime.nsec }
+}
+
+/// The directory that the paths of a waybill are relative to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root(OsString);
+
+impl Root {
+    /// This directory, as typed; an empty one is the working directory.
+    pub fn new(typed: OsString) -> Root {
+        Root(if typed.is_empty() { ".".into() } else { typed })
+    }
+
+    /// The directory for operands as they were typed: the working directory if all of them lie below it, else the deepest
+    /// that all lie in (or are). `None` where some are absolute and some are not, or there are none.
+    pub fn of_operands(operands: &[OsString]) -> Option<Root> {
+        let parts = |typed: &'_ OsString| -> Vec<Vec<u8>> {
+            let parts = typed.as_bytes().split(|&byte| byte == b'/');
+            parts.filter(|part| !matches!(*part, b"" | b".")).map(<[u8]>::to_vec).collect()
+        };
+        let (first, rest) = operands.split_first()?;
+        let is_absolute = |typed: &OsString| typed.as_bytes().starts_with(b"/");
+        if rest.iter().any(|typed| is_absolute(typed) != is_absolute(first)) {
+            return None;
+        }
+        let climbs = operands.iter().any(|typed| parts(typed).contains(&b"..".to_vec()));
+        if !is_absolute(first) && !climbs {
+            return Some(Root::new(OsString::new()));
+        }
+        let mut common = parts(first);
+        for typed in rest {
+            let same = parts(typed).iter().zip(&common).take_while(|(a, b)| a == b).count();
+            common.truncate(same);
+        }
+        // A single file is no directory: its name belongs to the path.
+        let joined = OsStr::from_bytes(&common.join(&b'/')).to_owned();
+        let mut typed = OsString::from(if is_absolute(first) { "/" } else { "" });
+        typed.push(&joined);
+        if !std::fs::metadata(Root::new(typed.clone()).as_os_str()).is_ok_and(|facts| facts.is_dir()) {
+            let bytes = typed.as_bytes();
+            let end = bytes.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at.max(1));
+            typed = OsStr::from_bytes(&bytes[..end]).to_owned();
+        }
+        Some(Root::new(typed))
+    }
+
+    /// The directory as it was typed.
+    pub fn as_os_str(&self) -> &OsStr {
+        &self.0
+    }
+
+    /// A path that was typed or found, as seen from here.
+    ///
+    /// # Errors
+    /// [`PathFault`]: it does not lie here, or is none that a waybill takes.
+    pub fn path_of(&self, found: &OsStr) -> Result<RelPath, PathFault> {
+        let is_part = |part: &&[u8]| !matches!(*part, b"" | b".");
+        let absolute = self.0.as_bytes().starts_with(b"/");
+        if absolute != found.as_bytes().starts_with(b"/") {
+            return Err(if absolute { PathFault::Climbs } else { PathFault::Absolute });
+        }
+        let mut rest = found.as_bytes().split(|&byte| byte == b'/').filter(is_part);
+        for part in self.0.as_bytes().split(|&byte| byte == b'/').filter(is_part) {
+            if rest.next() != Some(part) {
+                return Err(PathFault::Climbs);
+            }
+        }
+        RelPath::new(&rest.collect::<Vec<_>>().join(&b'/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root_of(operands: &[&str]) -> Option<String> {
+        let operands: Vec<OsString> = operands.iter().map(OsString::from).collect();
+        Root::of_operands(&operands).map(|root| root.as_os_str().to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn the_root_is_where_all_operands_lie() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().to_str().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::fs::write(dir.path().join("a/f"), "").unwrap();
+        let at = |path: &str| format!("{base}/{path}");
+        assert_eq!(root_of(&["x", "./y/z"]).as_deref(), Some("."));
+        assert_eq!(root_of(&[&at("a")]), Some(at("a")));
+        assert_eq!(root_of(&[&at("a/f")]), Some(at("a")));
+        assert_eq!(root_of(&[&at("a/f"), &at("a/b/")]), Some(at("a")));
+        assert_eq!(root_of(&[&at("a/b"), "x"]), None);
+        assert_eq!(root_of(&[]), None);
+        assert_eq!(root_of(&["/etc", "/usr"]).as_deref(), Some("/"));
+        assert_eq!(root_of(&["../x-that-is-not-there"]).as_deref(), Some(".."));
+    }
+
+    #[test]
+    fn paths_are_seen_from_the_root() {
+        let path = |root: &str, found: &str| {
+            Root::new(root.into()).path_of(OsStr::new(found)).map(|path| path.to_string())
+        };
+        assert_eq!(path("", "./a//b"), Ok("a/b".to_owned()));
+        assert_eq!(path("/archive/", "/archive/run42/x"), Ok("run42/x".to_owned()));
+        assert_eq!(path("../up", "../up/x"), Ok("x".to_owned()));
+        assert_eq!(path("/archive", "/archives/x"), Err(PathFault::Climbs));
+        assert_eq!(path("/archive", "x"), Err(PathFault::Climbs));
+        assert_eq!(path("d", "d/../x"), Err(PathFault::Climbs));
+        assert_eq!(path("d", "/d/x"), Err(PathFault::Absolute));
+        assert_eq!(path("d", "d"), Err(PathFault::Empty));
+    }
+}

@@ -1,0 +1,10 @@
+//! Writing waybills: what a job found out about each name, as entries of a receipt on disk.
+
+mod bill;
+mod facts;
+mod objects;
+
+pub use bill::{Bill, BillError};
+pub(crate) use facts::moment;
+pub use facts::{FileFacts, Root, file_entry, name_entry};
+pub use objects::ObjectSums;

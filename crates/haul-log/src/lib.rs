@@ -1,0 +1,6 @@
+//! Floor 2, pure: what a job writes down.
+//!
+//! [`waybill`] is the receipt of a copy: which files, with what digests, proven how far. Everything here turns
+//! facts into bytes and bytes into facts; nothing touches a clock, a file, a socket or a thread.
+
+pub mod waybill;

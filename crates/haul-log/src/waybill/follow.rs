@@ -1,0 +1,195 @@
+//! Whether the lines below a file's are all there, and whether the digests follow from each other: an object's from its
+//! leaves', the file's from its objects'.
+
+use super::LEAVES_PER_LINE;
+use super::facts::{Content, Entry, Kind, LeafRun, ObjectDigests, Objects, Proven};
+use super::flaw::FlawKind;
+use super::path::RelPath;
+use haul_digest::{Algorithm, Assembly, Digest, Joint, Part, PartPlace};
+use haul_model::{ByteLen, Geometry, Object, ObjectIndex};
+
+/// What is expected below one file's line. Memory grows with the logarithm of the file's size.
+#[derive(Debug)]
+pub(super) struct Following {
+    path: RelPath,
+    size: u64,
+    objects: Option<Objects>,
+    geometry: Option<Geometry>,
+    /// Object lines to come in all, and the next one.
+    lines: u64,
+    next: u64,
+    roots: Vec<(Digest, Assembly)>,
+    leaves: Option<Leaves>,
+    /// A line was damaged: nothing is concluded any more from what is missing.
+    pub(super) is_damaged: bool,
+}
+
+/// The leaves of one object.
+#[derive(Debug)]
+struct Leaves {
+    object: Object,
+    count: u64,
+    next: u64,
+    leaf: u64,
+    /// What they must come to, where the algorithm's algebra tells.
+    value: Option<(Digest, Joint)>,
+}
+
+impl Following {
+    /// What follows an entry; only files have something.
+    pub(super) fn new(entry: &Entry) -> Option<Following> {
+        let Kind::File(content) = &entry.kind else { return None };
+        let mut following = Following {
+            path: entry.path.clone(),
+            size: content.size,
+            objects: content.objects.clone(),
+            geometry: content.geometry(),
+            lines: content.object_lines(),
+            next: 0,
+            roots: roots(content),
+            leaves: None,
+            is_damaged: false,
+        };
+        if let (0, Some(geometry), Some(objects)) = (following.lines, following.geometry, &following.objects)
+        {
+            // The only object's digest is the file's.
+            let value = objects.algorithms.first().and_then(|algorithm| content.digest(*algorithm));
+            following.leaves =
+                geometry.object(ObjectIndex(0)).and_then(|only| Leaves::of(only, objects, true, value));
+        }
+        Some(following)
+    }
+
+    /// The cut of the file below which lines stand; `None` where it has none.
+    pub(super) fn objects(&self) -> Option<&Objects> {
+        self.objects.as_ref()
+    }
+
+    /// Whether no line of objects or leaves is missing any more.
+    pub(super) fn is_complete(&self) -> bool {
+        self.next == self.lines && self.leaves.is_none()
+    }
+
+    /// Takes the next object's line. Inside is whether the file's digests follow, once the last one is there.
+    ///
+    /// # Errors
+    /// The line does not belong here.
+    pub(super) fn object(&mut self, found: &ObjectDigests) -> Result<Result<(), FlawKind>, FlawKind> {
+        self.end_of_leaves()?;
+        let object = self.geometry.and_then(|geometry| geometry.object(found.index));
+        let (Some(object), Some(objects)) = (object, &self.objects) else {
+            return Err(FlawKind::Misplaced("the file has no such object"));
+        };
+        if self.next >= self.lines
+            || (found.index.0 != self.next && !self.is_damaged)
+            || found.index.0 < self.next
+        {
+            return Err(FlawKind::Misplaced("objects come in order, each once"));
+        }
+        self.next = found.index.0 + 1;
+        let place = PartPlace { offset: object.range.start, whole: false };
+        let len = ByteLen(object.range.len());
+        for (root, assembly) in &mut self.roots {
+            let digest = found.digests.iter().find(|digest| digest.algorithm() == root.algorithm());
+            if let Some(digest) = digest.filter(|_| !self.is_damaged) {
+                assembly.add(found.index, Part::from_digest(*digest, place, len));
+            }
+        }
+        self.leaves = Leaves::of(object, objects, false, found.digests.first().copied());
+        Ok(if self.next == self.lines { self.check_roots() } else { Ok(()) })
+    }
+
+    /// Takes some leaves of the object before. Inside is whether its digest follows, once the last one is there.
+    ///
+    /// # Errors
+    /// The line does not belong here.
+    pub(super) fn leaves(&mut self, found: &LeafRun) -> Result<Result<(), FlawKind>, FlawKind> {
+        let misplaced = FlawKind::Misplaced("leaves come in order below their object");
+        let Some(leaves) = &mut self.leaves else { return Err(misplaced) };
+        let expected = leaves.count.saturating_sub(leaves.next).min(LEAVES_PER_LINE);
+        let in_order = found.first == leaves.next && found.digests.len() as u64 == expected;
+        if found.object != leaves.object.index || !in_order {
+            return Err(misplaced);
+        }
+        for &digest in &found.digests {
+            let start = leaves.object.range.start.0 + leaves.next * leaves.leaf;
+            let len = ByteLen(leaves.leaf.min(leaves.object.range.end.0 - start));
+            if let Some((_, joint)) = &mut leaves.value
+                && joint.add(digest, len).is_err()
+            {
+                leaves.value = None;
+            }
+            leaves.next += 1;
+        }
+        if leaves.next < leaves.count {
+            return Ok(Ok(()));
+        }
+        let range = leaves.object.range;
+        let differs = self
+            .leaves
+            .take()
+            .and_then(|leaves| leaves.value)
+            .is_some_and(|(value, joint)| joint.finish() != Some(value));
+        Ok(if differs { Err(FlawKind::ObjectDiffers { path: self.path.clone(), range }) } else { Ok(()) })
+    }
+
+    /// Looks at a range's line.
+    pub(super) fn proven(&self, found: &Proven) -> Result<(), FlawKind> {
+        let inside = found.range.end.0 <= self.size;
+        if inside { Ok(()) } else { Err(FlawKind::Misplaced("the range lies past the end of the file")) }
+    }
+
+    /// The next entry has come: is anything missing?
+    pub(super) fn end(mut self) -> Result<(), FlawKind> {
+        self.end_of_leaves()?;
+        if self.next < self.lines && !self.is_damaged {
+            let (path, found, expected) = (self.path, self.next, self.lines);
+            return Err(FlawKind::MissingObjects { path, found, expected });
+        }
+        Ok(())
+    }
+
+    fn end_of_leaves(&mut self) -> Result<(), FlawKind> {
+        match self.leaves.take() {
+            Some(leaves) if !self.is_damaged => Err(FlawKind::MissingLeaves {
+                path: self.path.clone(),
+                object: leaves.object.index,
+                found: leaves.next,
+                expected: leaves.count,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_roots(&mut self) -> Result<(), FlawKind> {
+        for (root, assembly) in std::mem::take(&mut self.roots) {
+            let algorithm = root.algorithm();
+            if !self.is_damaged && assembly.finish(ByteLen(self.size)) != Ok(root) {
+                return Err(FlawKind::RootDiffers { path: self.path.clone(), algorithm });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The digests of a file that must follow from its objects'.
+fn roots(content: &Content) -> Vec<(Digest, Assembly)> {
+    let Some(objects) = content.objects.as_ref().filter(|_| content.object_lines() > 0) else {
+        return Vec::new();
+    };
+    let combining = objects.algorithms.iter().filter(|algorithm| algorithm.digests_join());
+    let root =
+        |algorithm: &Algorithm| Some((content.digest(*algorithm)?, Assembly::new(*algorithm, objects.size)));
+    combining.filter_map(root).collect()
+}
+
+impl Leaves {
+    fn of(object: Object, objects: &Objects, whole: bool, value: Option<Digest>) -> Option<Leaves> {
+        let leaf = objects.leaf?;
+        let count = objects.leaves_of(object.range.len());
+        let place = PartPlace { offset: object.range.start, whole };
+        let combining = value.filter(|value| value.algorithm().digests_join());
+        let value = combining.map(|value| (value, Joint::new(value.algorithm(), place)));
+        Some(Leaves { object, count, next: 0, leaf, value })
+    }
+}

@@ -1,0 +1,143 @@
+//! One line: its checksum, which goes on from the line before, and its limits.
+
+use std::fmt::Write;
+
+/// The version of the format that is written, and the newest that is read.
+pub const VERSION: u64 = 1;
+
+/// Most bytes in a line, its end included: two paths, each byte percent-encoded, and room to spare.
+pub const LINE_BYTES_MAX: usize = 256 << 10;
+
+/// Most bytes of a command line that are kept.
+pub const RUN_BYTES_MAX: usize = 16 << 10;
+
+/// Digests of leaves in one line.
+pub const LEAVES_PER_LINE: u64 = 64;
+
+/// The smallest leaf: BLAKE3's chunk, in bytes.
+pub const LEAF_BYTES_MIN: u64 = 1024;
+
+/// The word that begins a section.
+pub(super) const MAGIC: &str = "surehaul-waybill";
+
+const _: () = assert!(6 * super::PATH_BYTES_MAX + 3 * RUN_BYTES_MAX < LINE_BYTES_MAX);
+
+/// Hexadecimal digits of the checksum.
+const CHECK_DIGITS: usize = 8;
+
+/// The running CRC-32 of a section: that of all its lines so far, each without the digits of its own checksum.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Chain(u32);
+
+impl Chain {
+    /// Takes a line's text, which goes without checksum and end, and puts both behind it.
+    pub(super) fn seal(&mut self, line: &mut String) {
+        line.push(' ');
+        self.0 = continued(self.0, line.as_bytes());
+        // Writing to a string does not fail.
+        let _ = writeln!(line, "{:08x}", self.0);
+    }
+}
+
+/// The same for a reader, which goes on after damage: a damaged line's sum may have been the right one, or the one
+/// that its text makes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Links {
+    candidates: [u32; 2],
+}
+
+impl Links {
+    /// Takes a whole line without its end. The text before the checksum, or `None` if the line is damaged.
+    pub(super) fn take<'l>(&mut self, line: &'l [u8]) -> Option<&'l str> {
+        let (body, digits) = line.split_at(line.len().saturating_sub(CHECK_DIGITS));
+        let computed = self.candidates.map(|before| continued(before, body));
+        match parse_sum(digits) {
+            Some(stated) if computed.contains(&stated) => {
+                self.candidates = [stated; 2];
+                body.strip_suffix(b" ").and_then(|text| std::str::from_utf8(text).ok())
+            }
+            stated => {
+                self.candidates = [stated.unwrap_or(computed[1]), computed[0]];
+                None
+            }
+        }
+    }
+}
+
+/// The checksum that a sealed line states, and its text; neither compared with anything.
+pub(super) fn stated(line: &[u8]) -> Option<(u32, &str)> {
+    let at = line.len().checked_sub(CHECK_DIGITS).filter(|at| *at > 0 && line[at - 1] == b' ')?;
+    Some((parse_sum(&line[at..])?, std::str::from_utf8(&line[..at - 1]).ok()?))
+}
+
+/// The CRC-32 (ISO-HDLC, zlib's) that goes on from `before` over `bytes`.
+pub(super) fn continued(before: u32, bytes: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new_with_initial(before);
+    crc.update(bytes);
+    crc.finalize()
+}
+
+fn parse_sum(digits: &[u8]) -> Option<u32> {
+    if digits.len() != CHECK_DIGITS {
+        return None;
+    }
+    let is_digit = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+    let text = std::str::from_utf8(digits).ok().filter(|_| digits.iter().all(is_digit))?;
+    u32::from_str_radix(text, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealed(lines: &[&str]) -> Vec<String> {
+        let mut chain = Chain::default();
+        let seal = |line: &&str| {
+            let mut line = (*line).to_owned();
+            chain.seal(&mut line);
+            line.trim_end_matches('\n').to_owned()
+        };
+        lines.iter().map(seal).collect()
+    }
+
+    fn damaged(lines: &[String]) -> Vec<usize> {
+        let mut links = Links::default();
+        (0..lines.len()).filter(|&at| links.take(lines[at].as_bytes()).is_none()).collect()
+    }
+
+    #[test]
+    fn one_flipped_bit_damages_one_line() {
+        let lines = sealed(&["head", "one", "two", "three"]);
+        assert!(damaged(&lines).is_empty());
+        for line in 0..lines.len() {
+            for bit in 0..lines[line].len() * 8 {
+                let mut bytes = lines[line].clone().into_bytes();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                let mut links = Links::default();
+                for (number, other) in lines.iter().enumerate() {
+                    let shown = if number == line { &bytes[..] } else { other.as_bytes() };
+                    assert_eq!(
+                        links.take(shown).is_none(),
+                        number == line,
+                        "line {line}, bit {bit}, at {number}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn moved_lost_and_repeated_lines_are_seen() {
+        let lines = sealed(&["head", "one", "two", "three", "four"]);
+        let order = |picks: &[usize]| damaged(&picks.iter().map(|&at| lines[at].clone()).collect::<Vec<_>>());
+        assert_eq!(order(&[0, 2, 1, 3, 4])[0], 1);
+        assert_eq!(order(&[0, 1, 3, 4]), [2]);
+        assert_eq!(order(&[0, 1, 1, 2, 3, 4])[0], 2);
+    }
+
+    #[test]
+    fn the_sum_is_zlibs() {
+        // python3: zlib.crc32(b"head ") and zlib.crc32(b"one ", of that)
+        assert_eq!(continued(continued(0, b"123"), b"456789"), 0xcbf4_3926);
+    }
+}

@@ -1,0 +1,147 @@
+//! The paths of a waybill: relative, without a way out.
+
+use super::percent::Percent;
+use std::fmt;
+use thiserror::Error;
+
+/// Most bytes in a path. Trees may lie deeper than the 4,096 bytes that one system call takes.
+pub const PATH_BYTES_MAX: usize = 32 << 10;
+
+/// Most bytes in one part of a path: four times what Linux keeps itself, which is what FUSE lets through.
+pub const PART_BYTES_MAX: usize = 1024;
+
+/// A path beneath a waybill's root: any bytes but NUL, in parts that are neither empty nor `.` nor `..`.
+///
+/// It prints percent-encoded, so that no name steers a terminal.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RelPath(Box<[u8]>);
+
+/// Why bytes are no path of a waybill.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum PathFault {
+    /// No bytes, or nothing but `.`.
+    #[error("it is empty")]
+    Empty,
+    /// It begins with a slash.
+    #[error("it is absolute")]
+    Absolute,
+    /// A part is `..`.
+    #[error("it climbs out by '..'")]
+    Climbs,
+    /// A part is `.` or has no bytes.
+    #[error("a part of it is empty or '.'")]
+    EmptyPart,
+    /// It holds a byte of 0.
+    #[error("it holds a NUL byte")]
+    Nul,
+    /// Longer than [`PATH_BYTES_MAX`], or a part longer than [`PART_BYTES_MAX`].
+    #[error("it is longer than {PATH_BYTES_MAX} bytes, or a part is longer than {PART_BYTES_MAX}")]
+    TooLong,
+}
+
+impl RelPath {
+    /// The path of exactly these bytes.
+    ///
+    /// # Errors
+    /// [`PathFault`].
+    pub fn new(bytes: &[u8]) -> Result<RelPath, PathFault> {
+        if bytes.is_empty() {
+            return Err(PathFault::Empty);
+        }
+        if bytes.len() > PATH_BYTES_MAX {
+            return Err(PathFault::TooLong);
+        }
+        if bytes[0] == b'/' {
+            return Err(PathFault::Absolute);
+        }
+        if bytes.contains(&0) {
+            return Err(PathFault::Nul);
+        }
+        for part in bytes.split(|&byte| byte == b'/') {
+            match part {
+                b".." => return Err(PathFault::Climbs),
+                b"" | b"." => return Err(PathFault::EmptyPart),
+                _ if part.len() > PART_BYTES_MAX => return Err(PathFault::TooLong),
+                _ => {}
+            }
+        }
+        Ok(RelPath(bytes.into()))
+    }
+
+    /// The path of these bytes as people type them: slashes that come twice or last, and parts that are `.`, are left
+    /// out.
+    ///
+    /// # Errors
+    /// [`PathFault`].
+    pub fn clean(bytes: &[u8]) -> Result<RelPath, PathFault> {
+        if bytes.first() == Some(&b'/') {
+            return Err(PathFault::Absolute);
+        }
+        let parts = bytes.split(|&byte| byte == b'/');
+        let kept: Vec<&[u8]> = parts.filter(|part| !part.is_empty() && *part != b".").collect();
+        RelPath::new(&kept.join(&b'/'))
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Its parts, outermost first; at least one.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|&byte| byte == b'/')
+    }
+}
+
+impl fmt::Display for RelPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Percent(&self.0).fmt(f)
+    }
+}
+
+impl fmt::Debug for RelPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RelPath({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_out_are_refused() {
+        let long = [b'x'; PART_BYTES_MAX + 1];
+        let deep = "x/".repeat(PATH_BYTES_MAX / 2) + "xy";
+        let cases: [(&[u8], PathFault); 13] = [
+            (b"", PathFault::Empty),
+            (b"/", PathFault::Absolute),
+            (b"/etc/passwd", PathFault::Absolute),
+            (b"..", PathFault::Climbs),
+            (b"a/../b", PathFault::Climbs),
+            (b"a/..", PathFault::Climbs),
+            (b".", PathFault::EmptyPart),
+            (b"a//b", PathFault::EmptyPart),
+            (b"a/", PathFault::EmptyPart),
+            (b"a/./b", PathFault::EmptyPart),
+            (b"a\0b", PathFault::Nul),
+            (&long, PathFault::TooLong),
+            (deep.as_bytes(), PathFault::TooLong),
+        ];
+        for (bytes, fault) in cases {
+            assert_eq!(RelPath::new(bytes), Err(fault));
+        }
+        for good in ["a", "...", "..a/b..", ".hidden", "a b/\u{1b}[2J", "-rf"] {
+            assert_eq!(RelPath::new(good.as_bytes()).unwrap().as_bytes(), good.as_bytes());
+        }
+    }
+
+    #[test]
+    fn typed_paths_are_cleaned_and_still_may_not_climb() {
+        let clean = |text: &str| RelPath::clean(text.as_bytes()).map(|path| path.to_string());
+        assert_eq!(clean("./a//b/./c/"), Ok("a/b/c".to_owned()));
+        assert_eq!(clean("."), Err(PathFault::Empty));
+        assert_eq!(clean("a/../b"), Err(PathFault::Climbs));
+        assert_eq!(clean("/a"), Err(PathFault::Absolute));
+    }
+}

@@ -1,0 +1,368 @@
+//! Reading: line by line, and on past damage.
+
+use super::decode;
+use super::facts::{End, Entry, Kind, LeafRun, ObjectDigests, Proven, Section};
+use super::fields::{Fields, number};
+use super::flaw::{Flaw, FlawKind, ReadError, Refusal};
+use super::follow::Following;
+use super::line::{LINE_BYTES_MAX, Links, MAGIC, VERSION};
+use haul_digest::{Algorithm, Digest, Hasher};
+use std::collections::VecDeque;
+use std::io::{self, BufRead};
+
+/// One line's facts. Objects, leaves and ranges belong to the entry before them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A section begins.
+    Section(Section),
+    /// A name.
+    Entry(Entry),
+    /// The digests of one object.
+    Object(ObjectDigests),
+    /// Digests of leaves of the object before.
+    Leaves(LeafRun),
+    /// A range that reached a higher level.
+    Proven(Proven),
+    /// The section ends, and its totals and digest are those of its lines.
+    End(End),
+}
+
+/// Reads a waybill: an iterator over its records and its flaws, in the order of its lines.
+///
+/// One line and some sums are in memory at a time, whatever the input holds. After [`ReadError::Io`] and
+/// [`ReadError::Refused`] it ends; after a [`Flaw`] it goes on, and what the damaged line held is missing.
+#[derive(Debug)]
+pub struct Reader<R> {
+    input: R,
+    /// The current line without its end.
+    line: Vec<u8>,
+    number: u64,
+    links: Links,
+    section: Option<Open>,
+    /// The sections closed so far, and the digest that the last one closed with.
+    closed: u64,
+    before: Option<Digest>,
+    following: Option<Following>,
+    ready: VecDeque<Result<Record, ReadError>>,
+    ended: bool,
+}
+
+/// A section that was begun.
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    hasher: Hasher,
+    lines: u64,
+    entries: u64,
+    files: u64,
+    bytes: u64,
+    /// Something was damaged: totals and digest will differ, and nothing new is learnt from that.
+    flawed: bool,
+}
+
+/// How a line ended.
+enum Taken {
+    Whole,
+    /// Longer than any line is; what is too much was passed over.
+    TooLong,
+    /// By the end of the input.
+    CutOff,
+    Nothing,
+}
+
+impl<R: BufRead> Reader<R> {
+    /// Reads from the first byte of a waybill.
+    pub fn new(input: R) -> Reader<R> {
+        Reader {
+            input,
+            line: Vec::new(),
+            number: 0,
+            links: Links::default(),
+            section: None,
+            closed: 0,
+            before: None,
+            following: None,
+            ready: VecDeque::new(),
+            ended: false,
+        }
+    }
+
+    /// The number of the line that was read last, counted from 1.
+    pub fn line(&self) -> u64 {
+        self.number
+    }
+
+    /// Reads one line and puts what it brings into `ready`.
+    fn step(&mut self) -> io::Result<()> {
+        self.number += 1;
+        let taken = self.take_line()?;
+        if self.number == 1 && !(self.line.starts_with(MAGIC.as_bytes()) && matches!(taken, Taken::Whole)) {
+            self.refuse(Refusal::NotAWaybill);
+            return Ok(());
+        }
+        match taken {
+            Taken::Nothing => {
+                self.ended = true;
+                if self.section.is_some() {
+                    self.flaw(FlawKind::NoEnd);
+                }
+            }
+            Taken::CutOff => {
+                self.ended = true;
+                self.flaw(FlawKind::CutOff);
+            }
+            Taken::TooLong => self.damaged(FlawKind::TooLong),
+            Taken::Whole => self.whole_line(),
+        }
+        Ok(())
+    }
+
+    fn whole_line(&mut self) {
+        let is_head = self.line.starts_with(MAGIC.as_bytes());
+        if is_head {
+            self.links = Links::default();
+        }
+        let line = std::mem::take(&mut self.line);
+        match self.links.take(&line) {
+            None if is_head && self.number == 1 => self.refuse(Refusal::NotAWaybill),
+            None => {
+                self.count(&line);
+                self.damaged(FlawKind::Damaged);
+                if self.section.is_none() {
+                    // It was a section's head, or stood where one belongs.
+                    self.open(self.closed + 1, true);
+                }
+            }
+            Some(text) => {
+                let (tag, rest) = text.split_once(' ').unwrap_or((text, ""));
+                let record = self.record(tag, rest, text, &line);
+                if let Err(kind) = record {
+                    self.flaw(kind);
+                }
+            }
+        }
+        self.line = line;
+    }
+
+    fn record(&mut self, tag: &str, rest: &str, text: &str, line: &[u8]) -> Result<(), FlawKind> {
+        if tag == MAGIC {
+            return self.begin(&Fields::parse(rest)?, line);
+        }
+        if self.section.is_none() {
+            return Err(FlawKind::Misplaced("no section is open"));
+        }
+        if tag == "end" {
+            self.close_entry();
+            return self.end(decode::end(&Fields::parse(rest)?)?);
+        }
+        self.count(line);
+        if tag.starts_with(|first: char| first.is_ascii_digit()) {
+            return self.below(text, tag.contains('.'));
+        }
+        if tag == "range" {
+            let found = decode::proven(rest)?;
+            let file = self.following.as_ref();
+            file.ok_or(FlawKind::Misplaced("no file stands before the range"))?.proven(&found)?;
+            self.give(Record::Proven(found));
+            return Ok(());
+        }
+        if !decode::ENTRY_TAGS.contains(&tag) {
+            // Later versions may add lines that this one needs not understand.
+            return if tag.starts_with("x-") { Ok(()) } else { Err(FlawKind::UnknownRecord) };
+        }
+        self.close_entry();
+        let entry = decode::entry(tag, &Fields::parse(rest)?)?;
+        if let Some(open) = &mut self.section {
+            open.entries += 1;
+            if let Kind::File(content) = &entry.kind {
+                open.files += 1;
+                open.bytes = open.bytes.saturating_add(content.size);
+            }
+        }
+        self.following = Following::new(&entry);
+        self.give(Record::Entry(entry));
+        Ok(())
+    }
+
+    /// A line of objects or leaves.
+    fn below(&mut self, text: &str, leaves: bool) -> Result<(), FlawKind> {
+        let Some(following) = &mut self.following else {
+            // The line of the file they belong to was damaged, and said so.
+            let orphaned = self.section.as_ref().is_some_and(|open| open.flawed);
+            return if orphaned {
+                Ok(())
+            } else {
+                Err(FlawKind::Misplaced("no file with objects stands before it"))
+            };
+        };
+        match Reader::<R>::below_file(following, text, leaves) {
+            Ok((record, followed)) => {
+                self.give(record);
+                followed
+            }
+            // Behind a damaged line it may be another file's, whose own line is the damaged one.
+            Err(_) if following.is_damaged => {
+                self.following = None;
+                Ok(())
+            }
+            Err(kind) => Err(kind),
+        }
+    }
+
+    /// The record of a line that belongs to a file, and whether the digests there follow from each other.
+    fn below_file(
+        following: &mut Following,
+        text: &str,
+        leaves: bool,
+    ) -> Result<(Record, Result<(), FlawKind>), FlawKind> {
+        let objects = following.objects().ok_or(FlawKind::Misplaced("the file has no objects"))?;
+        if leaves {
+            let found = decode::leaves(text, objects)?;
+            let followed = following.leaves(&found)?;
+            Ok((Record::Leaves(found), followed))
+        } else {
+            let found = decode::object(text, objects)?;
+            let followed = following.object(&found)?;
+            Ok((Record::Object(found), followed))
+        }
+    }
+
+    fn begin(&mut self, fields: &Fields<'_>, line: &[u8]) -> Result<(), FlawKind> {
+        let version = fields.must("version", |text| number(text).filter(|version| *version > 0))?;
+        if version > VERSION {
+            self.refuse(Refusal::Newer { line: self.number, version });
+            return Ok(());
+        }
+        self.close_entry();
+        // Where the end of the section before was damaged, that was said.
+        let unclosed = self.section.take().map(|open| open.flawed);
+        if unclosed == Some(false) {
+            self.flaw(FlawKind::NoEnd);
+        }
+        let section = decode::section(fields);
+        self.open(section.as_ref().map_or(self.closed + 1, |section| section.number), section.is_err());
+        self.count(line);
+        let section = section?;
+        let continues = section.number == self.closed + 1 && section.after == self.before;
+        self.give(Record::Section(section));
+        if continues || unclosed.is_some() { Ok(()) } else { Err(FlawKind::NotContinued) }
+    }
+
+    fn open(&mut self, number: u64, flawed: bool) {
+        let hasher = Hasher::new(Algorithm::Blake3);
+        self.section = Some(Open { number, hasher, lines: 0, entries: 0, files: 0, bytes: 0, flawed });
+    }
+
+    fn end(&mut self, end: End) -> Result<(), FlawKind> {
+        let Some(open) = self.section.take() else { return Ok(()) };
+        (self.closed, self.before) = (end.section, Some(end.digest));
+        if open.flawed {
+            // What is wrong was said where it is.
+            return Ok(());
+        }
+        if end.section != open.number {
+            return Err(FlawKind::NotContinued);
+        }
+        for (what, stated, found) in [
+            ("entries", end.entries, open.entries),
+            ("files", end.files, open.files),
+            ("bytes", end.bytes, open.bytes),
+            ("lines", end.lines, open.lines),
+        ] {
+            if stated != found {
+                return Err(FlawKind::Totals { what, stated, found });
+            }
+        }
+        if open.hasher.finish() != end.digest {
+            return Err(FlawKind::SectionDiffers);
+        }
+        self.give(Record::End(end));
+        Ok(())
+    }
+
+    /// Counts a line in its section.
+    fn count(&mut self, line: &[u8]) {
+        if let Some(open) = &mut self.section {
+            open.lines += 1;
+            open.hasher.update(line);
+            open.hasher.update(b"\n");
+        }
+    }
+
+    /// Another entry begins: is something of the one before missing?
+    fn close_entry(&mut self) {
+        if let Some(following) = self.following.take()
+            && let Err(kind) = following.end()
+        {
+            self.flaw(kind);
+        }
+    }
+
+    fn damaged(&mut self, kind: FlawKind) {
+        self.flaw(kind);
+        match &mut self.following {
+            // Nothing was to come below that file any more: the line was another's.
+            Some(following) if following.is_complete() => self.following = None,
+            Some(following) => following.is_damaged = true,
+            None => {}
+        }
+    }
+
+    fn flaw(&mut self, kind: FlawKind) {
+        if let Some(open) = &mut self.section {
+            open.flawed = true;
+        }
+        self.ready.push_back(Err(Flaw { line: self.number, kind }.into()));
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        self.ended = true;
+        self.ready.push_back(Err(refusal.into()));
+    }
+
+    fn give(&mut self, record: Record) {
+        self.ready.push_back(Ok(record));
+    }
+
+    /// Reads up to the next line end into `line`.
+    fn take_line(&mut self) -> io::Result<Taken> {
+        self.line.clear();
+        let mut too_long = false;
+        loop {
+            let found = match self.input.fill_buf() {
+                Ok(found) => found,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if found.is_empty() {
+                let nothing = self.line.is_empty() && !too_long;
+                return Ok(if nothing { Taken::Nothing } else { Taken::CutOff });
+            }
+            let end = found.iter().position(|&byte| byte == b'\n');
+            let piece = &found[..end.unwrap_or(found.len())];
+            too_long |= self.line.len() + piece.len() >= LINE_BYTES_MAX;
+            if !too_long {
+                self.line.extend_from_slice(piece);
+            }
+            let used = piece.len() + usize::from(end.is_some());
+            self.input.consume(used);
+            if end.is_some() {
+                return Ok(if too_long { Taken::TooLong } else { Taken::Whole });
+            }
+        }
+    }
+}
+
+impl<R: BufRead> Iterator for Reader<R> {
+    type Item = Result<Record, ReadError>;
+
+    fn next(&mut self) -> Option<Result<Record, ReadError>> {
+        while self.ready.is_empty() && !self.ended {
+            if let Err(error) = self.step() {
+                self.ended = true;
+                self.ready.push_back(Err(error.into()));
+            }
+        }
+        self.ready.pop_front()
+    }
+}

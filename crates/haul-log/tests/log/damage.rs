@@ -1,0 +1,126 @@
+//! Every bit flipped, every length cut, lines moved: found, and found where it is.
+
+use crate::facts::{file, pattern, sections};
+use crate::{flaws, read, write};
+use haul_digest::Algorithm;
+use haul_log::waybill::{Job, Objects, Record};
+use haul_model::ObjectSize;
+use proptest::prelude::*;
+
+fn line_of(bytes: &[u8], at: usize) -> u64 {
+    1 + bytes[..at].iter().filter(|&&byte| byte == b'\n').count() as u64
+}
+
+fn small() -> Vec<u8> {
+    let objects = |leaf| {
+        Some(Objects {
+            size: ObjectSize::round_up(0),
+            algorithms: vec![Algorithm::Blake3, Algorithm::Crc32],
+            leaf,
+        })
+    };
+    let algorithms = [Algorithm::Blake3, Algorithm::Crc32, Algorithm::Md5];
+    let first = [
+        file("one", &pattern(150_000, 1), &algorithms, objects(None)),
+        file("two", &pattern(70_000, 2), &algorithms, objects(Some(32 << 10))),
+        file("three", b"3", &algorithms, None),
+    ]
+    .concat();
+    let second = file("four", &pattern(140_000, 4), &algorithms, objects(None));
+    write(&[(Job::default(), first), (Job::default(), second)]).0
+}
+
+#[test]
+fn every_flipped_bit_is_found_at_its_line() {
+    let bytes = small();
+    assert!(flaws(&bytes).is_empty());
+    for at in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut hurt = bytes.clone();
+            hurt[at] ^= 1 << bit;
+            let found = flaws(&hurt);
+            let (line, expected) = (found.first().map(|flaw| flaw.0), line_of(&bytes, at));
+            assert_eq!(line, Some(expected), "byte {at}, bit {bit}: {found:?}");
+            // A line end that became something else, or the other way round, may take its neighbour with it.
+            assert!(found.iter().all(|(line, _)| *line <= expected + 1), "byte {at}, bit {bit}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn every_cut_is_found_at_its_line() {
+    let bytes = small();
+    let text = std::str::from_utf8(&bytes).unwrap();
+    let first_section =
+        text.find("\nend ").map(|at| at + 1 + text[at + 1..].find('\n').unwrap() + 1).unwrap();
+    for len in 0..bytes.len() {
+        let found = flaws(&bytes[..len]);
+        if len == first_section {
+            // What stood there before the second job was appended is a waybill of its own.
+            assert!(found.is_empty());
+        } else {
+            assert_eq!(
+                found.first().map(|flaw| flaw.0),
+                Some(line_of(&bytes, len)),
+                "cut to {len}: {found:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn moved_lost_and_doubled_lines_are_found() {
+    let bytes = small();
+    let lines: Vec<&[u8]> = bytes.split_inclusive(|&byte| byte == b'\n').collect();
+    let check = |order: Vec<usize>, first: usize| {
+        let hurt: Vec<u8> = order.iter().flat_map(|&at| lines[at]).copied().collect();
+        let found = flaws(&hurt);
+        assert_eq!(found.first().map(|flaw| flaw.0), Some(first as u64 + 1), "{order:?}: {found:?}");
+    };
+    for at in 1..lines.len() {
+        let all = 0..lines.len();
+        let mut swapped: Vec<usize> = all.clone().collect();
+        swapped.swap(at - 1, at);
+        check(swapped, at - 1);
+        check(all.clone().filter(|&line| line != at).collect(), at);
+        check(all.flat_map(|line| if line == at { vec![line, line] } else { vec![line] }).collect(), at + 1);
+    }
+}
+
+/// Two sections of whole lines, exchanged or joined from two waybills.
+#[test]
+fn sections_in_the_wrong_place_are_found() {
+    let (one, two) = (small(), write(&[(Job::default(), Vec::new())]).0);
+    let joined = flaws(&[one.clone(), two].concat());
+    assert_eq!(joined.len(), 1, "{joined:?}");
+    assert!(joined[0].1.contains("does not continue"), "{joined:?}");
+    let text = std::str::from_utf8(&one).unwrap();
+    let second = text.rfind("surehaul-waybill").unwrap();
+    let exchanged = [&one[second..], &one[..second]].concat();
+    let found = flaws(&exchanged);
+    assert_eq!(found.first().map(|flaw| flaw.0), Some(1), "{found:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_damage_to_any_waybill_is_located(sections in sections(), place in 0.0f64..1.0, bit in 0u8..8, cut in any::<bool>()) {
+        let (bytes, expected) = write(&sections);
+        let at = (place * bytes.len() as f64) as usize;
+        let mut hurt = bytes.clone();
+        if cut {
+            hurt.truncate(at);
+        } else {
+            hurt[at] ^= 1 << bit;
+        }
+        let found = flaws(&hurt);
+        let closed = hurt.is_empty() || bytes[..at].ends_with(b"\n");
+        if cut && closed && found.is_empty() {
+            // Cut between two sections: what is left is the waybill as it stood before the later ones.
+            prop_assert!(expected.starts_with(&read(&hurt)));
+            prop_assert!(matches!(read(&hurt).last(), Some(Record::End(_))));
+        } else {
+            prop_assert_eq!(found.first().map(|flaw| flaw.0), Some(line_of(&bytes, at)), "{:?}", found);
+        }
+    }
+}

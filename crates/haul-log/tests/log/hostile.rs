@@ -1,0 +1,210 @@
+//! Bytes that no writer wrote, sealed so that every checksum matches: refused where they must be, never followed.
+
+use crate::flaws;
+use haul_log::waybill::{LINE_BYTES_MAX, Reader};
+use proptest::prelude::*;
+use std::io::{self, BufReader, Read};
+
+const HEAD: &str = "surehaul-waybill version=1 section=1 at=2026-11-21T10:43:25Z program=x root=. run=x";
+
+/// Lines with the right checksums, by the rule in the format's description.
+pub(crate) fn sealed(lines: &[&str]) -> Vec<u8> {
+    let (mut bytes, mut sum) = (Vec::new(), 0);
+    for line in lines {
+        if line.starts_with("surehaul-waybill") {
+            sum = 0;
+        }
+        let mut crc = crc32(sum);
+        crc.update(line.as_bytes());
+        crc.update(b" ");
+        sum = crc.finalize();
+        bytes.extend_from_slice(format!("{line} {sum:08x}\n").as_bytes());
+    }
+    bytes
+}
+
+fn crc32(before: u32) -> crc32fast::Hasher {
+    crc32fast::Hasher::new_with_initial(before)
+}
+
+/// What is said about a line that stands behind a good head.
+fn said(line: &str) -> String {
+    let found = flaws(&sealed(&[HEAD, line]));
+    let (number, text) = found.first().cloned().unwrap_or_default();
+    assert_eq!(number, 2, "{line}: {found:?}");
+    text
+}
+
+#[test]
+fn paths_that_climb_out_are_refused_by_line_and_reason() {
+    for (path, reason) in [
+        ("/etc/passwd", "it is absolute"),
+        ("%2Fetc/passwd", "it is absolute"),
+        ("a/../../b", "it climbs out by '..'"),
+        ("%2E%2E/b", "it climbs out by '..'"),
+        ("a//b", "a part of it is empty or '.'"),
+        ("./a", "a part of it is empty or '.'"),
+        ("a%00b", "it holds a NUL byte"),
+        ("", "it is empty"),
+    ] {
+        let facts = "mode=0644 mtime=0.000000000";
+        let text = said(&format!("file path={path} size=1 {facts}"));
+        assert_eq!(text, format!("the path is refused: {reason}"), "{path}");
+        let text = said(&format!("same path=a first={path} {facts}"));
+        assert_eq!(text, format!("the first is refused: {reason}"), "{path}");
+    }
+    let long = format!("dir path={} mode=0755 mtime=0.000000000", "x".repeat(2000));
+    assert!(said(&long).contains("longer than"));
+}
+
+#[test]
+fn values_that_mean_nothing_are_refused_by_field() {
+    let facts = "path=a mode=0644 mtime=0.000000000";
+    for (line, field) in [
+        (format!("file {facts} size=-1"), "size"),
+        (format!("file {facts} size=01"), "size"),
+        (format!("file {facts} size=9223372036854775808"), "size"),
+        (format!("file {facts} size=1 blake3=00"), "blake3"),
+        (format!("file {facts} size=1 level=perfect"), "level"),
+        (format!("file {facts} size=1 way=magic"), "way"),
+        (format!("file {facts} size=1 object=5 of=md5"), "object"),
+        (format!("file {facts} size=1 object=65536 of=md5,md5"), "of"),
+        (format!("file {facts} size=1 object=65536 of=rot13"), "of"),
+        (format!("file {facts} size=1 object=65536 of=md5 leaf=131072"), "leaf"),
+        ("file path=a size=1 mode=9999 mtime=0.000000000".to_owned(), "mode"),
+        ("file path=a size=1 mode=0644 mtime=0".to_owned(), "mtime"),
+        ("file path=a%zz size=1 mode=0644 mtime=0.000000000".to_owned(), "path"),
+        (format!("link {facts} target="), "target"),
+        (format!("link {facts} target=a%00"), "target"),
+        (format!("char {facts} device=x"), "device"),
+    ] {
+        assert_eq!(said(&line), format!("the field '{field}' has no valid value"), "{line}");
+    }
+    assert_eq!(said(&format!("file {facts}")), "the field 'size' is missing");
+    assert_eq!(
+        said(&format!("file {facts} size=1 size=2")),
+        "a field stands there twice, or the line has too many"
+    );
+    assert_eq!(said(&format!("file {facts} size=1 word")), "the line holds a word that is no field");
+    assert_eq!(said("0 AAAA"), "the line does not belong here: no file with objects stands before it");
+    assert_eq!(said("range 0-1 durable"), "the line does not belong here: no file stands before the range");
+    assert_eq!(said("directory path=a"), "the line is of no kind that is known");
+    let past = sealed(&[HEAD, &format!("file {facts} size=10"), "range 5-11 durable"]);
+    assert_eq!(
+        flaws(&past)[0],
+        (3, "the line does not belong here: the range lies past the end of the file".into())
+    );
+}
+
+#[test]
+fn objects_that_contradict_their_file_are_found() {
+    let crc = |bytes: &[u8]| haul_digest::digest(haul_digest::Algorithm::Crc32, bytes).to_string();
+    let data = [7u8; 70_000];
+    let file = |root: String| {
+        format!("file path=a size=70000 mode=0644 mtime=0.000000000 object=65536 of=crc32 crc32={root}")
+    };
+    let base64 = |bytes: &[u8]| {
+        use base64::Engine as _;
+        let digest = haul_digest::digest(haul_digest::Algorithm::Crc32, bytes);
+        base64::engine::general_purpose::STANDARD_NO_PAD.encode(digest.as_bytes())
+    };
+    let (zero, one) = (format!("0 {}", base64(&data[..65_536])), format!("1 {}", base64(&data[65_536..])));
+    let line =
+        |root: String, objects: [&str; 2]| flaws(&sealed(&[HEAD, &file(root), objects[0], objects[1]]));
+    // Only the end is missing.
+    assert_eq!(line(crc(&data), [&zero, &one]).len(), 1);
+    let found = line(crc(b"other"), [&zero, &one]);
+    assert_eq!(
+        found[0],
+        (4, "the crc32 digest of a does not follow from the digests of its objects".to_owned())
+    );
+    let misplaced = "the line does not belong here: objects come in order, each once";
+    assert_eq!(line(crc(&data), [&one, &zero])[0], (3, misplaced.to_owned()));
+    assert_eq!(line(crc(&data), [&zero, &zero])[0], (4, misplaced.to_owned()));
+    let next = "dir path=d mode=0755 mtime=0.000000000";
+    let missing = "a has 1 of its 2 object lines before this one";
+    assert_eq!(line(crc(&data), [&zero, next])[0], (4, missing.to_owned()));
+}
+
+#[test]
+fn newer_versions_are_refused_and_newer_fields_are_passed_over() {
+    let newer = sealed(&["surehaul-waybill version=2 shape=unknown"]);
+    let found = flaws(&newer);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].1.contains("has version 2, and this program reads up to version 1"), "{found:?}");
+    let lines = [
+        &format!("{HEAD} colour=blue"),
+        "file path=a size=1 mode=0644 mtime=0.000000000 blake9=00 owner=who",
+        "x-note anything at all",
+    ];
+    let found = flaws(&sealed(&lines));
+    assert_eq!(found, [(4, "the waybill ends here without its closing line: it was cut off".to_owned())]);
+}
+
+#[test]
+fn what_is_no_waybill_is_refused_at_once() {
+    for bytes in [
+        &b""[..],
+        b"\n",
+        b"surehaul",
+        b"hello world 00000000\n",
+        &[0xff; 100],
+        b"surehaul-waybill version=1\n",
+    ] {
+        let found = flaws(bytes);
+        assert_eq!(found.len(), 1, "{bytes:?}");
+        assert!(found[0].1.contains("not a waybill"), "{found:?}");
+    }
+}
+
+/// A line that never ends costs no more memory than the longest that may be.
+#[test]
+fn endless_lines_are_passed_over() {
+    struct Endless(u64);
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let now = buffer.len().min(usize::try_from(self.0).unwrap());
+            buffer[..now].fill(b'x');
+            self.0 -= now as u64;
+            Ok(now)
+        }
+    }
+    let head = sealed(&[HEAD]);
+    let input = BufReader::new(head.as_slice().chain(Endless(64 << 20)).chain(&b"\nmore\n"[..]));
+    let found: Vec<String> =
+        Reader::new(input).filter_map(Result::err).map(|error| error.to_string()).collect();
+    assert_eq!(found[0], format!("line 2: the line is longer than {LINE_BYTES_MAX} bytes"));
+    assert_eq!(found.len(), 3, "{found:?}");
+}
+
+proptest! {
+    /// Whatever words stand in lines that are sealed rightly, reading ends and says what is wrong.
+    #[test]
+    fn arbitrary_lines_never_panic(lines in proptest::collection::vec("(file |dir |end |range |0 |0\\.0 |x-|same )?[a-z0-9=%/. -]{0,60}", 0..12), tail in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let mut all = vec![HEAD];
+        all.extend(lines.iter().map(String::as_str));
+        let mut bytes = sealed(&all);
+        bytes.extend(tail);
+        prop_assert!(!flaws(&bytes).is_empty());
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        prop_assert!(!flaws(&bytes).is_empty());
+    }
+
+    /// Fields from the format's own vocabulary in any mixture.
+    #[test]
+    fn likely_lines_never_panic(words in proptest::collection::vec(proptest::sample::select(vec![
+        "path=a", "size=70000", "size=9223372036854775807", "size=0", "mode=0644", "mtime=0.000000000", "object=65536", "object=1099511627776",
+        "of=blake3", "of=md5,crc32", "leaf=1024", "first=b", "target=c", "device=9", "level=durable", "way=reflink", "crc32=00000000",
+    ]), 0..9), tag in proptest::sample::select(vec!["file", "same", "dir", "link", "char"]), below in proptest::collection::vec(proptest::sample::select(vec![
+        "0 AAAAAA", "1 AAAAAA", "0 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "0.0 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "18446744073709551615 AAAAAA",
+        "0.18446744073709551615 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "range 0-1 durable", "range 0-18446744073709551615 durable",
+    ]), 0..5)) {
+        let line = format!("{tag} {}", words.join(" "));
+        let mut all = vec![HEAD, &line];
+        all.extend(below);
+        prop_assert!(!flaws(&sealed(&all)).is_empty());
+    }
+}

@@ -1,0 +1,128 @@
+//! Places beneath a directory that nothing leads out of: neither `..` nor an absolute path nor a symbolic link.
+
+use crate::dir::open_place_at;
+use crate::stat::Follow;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::{Errno, retry_on_intr};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+/// Bytes of a path that one call is given: less than `PATH_MAX`.
+const PATH_BYTES_AT_ONCE: usize = 4000;
+
+/// How often a look-up is made again that a rename nearby made uncertain.
+const ATTEMPTS: usize = 32;
+
+/// Opens the directory `path` beneath `root` to resolve names in it (O_PATH), however deep. Symbolic links on the way are
+/// followed as long as they stay beneath (openat2(2), RESOLVE_BENEATH); kernels before 5.6 follow none.
+///
+/// # Errors
+/// What openat2(2) reports: `EXDEV` for a way out, `ENOENT`, `ENOTDIR`, ... `EXDEV` as well for a path that is absolute or
+/// climbs by `..`.
+pub fn open_place_beneath(root: impl AsFd, path: &OsStr) -> io::Result<OwnedFd> {
+    let mut place = open_place_at(&root, ".", Follow::No)?;
+    let mut piece: Vec<u8> = Vec::new();
+    for component in Path::new(path).components() {
+        let name = match component {
+            Component::Normal(name) => name.as_bytes(),
+            Component::CurDir => continue,
+            _ => return Err(Errno::XDEV.into()),
+        };
+        if piece.len() + name.len() >= PATH_BYTES_AT_ONCE {
+            place = step(&place, &piece)?;
+            piece.clear();
+        }
+        if !piece.is_empty() {
+            piece.push(b'/');
+        }
+        piece.extend_from_slice(name);
+    }
+    if piece.is_empty() { Ok(place) } else { step(&place, &piece) }
+}
+
+/// One call's part of the way.
+fn step(place: &OwnedFd, piece: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let path = OsStr::from_bytes(piece);
+    for _ in 0..ATTEMPTS {
+        match retry_on_intr(|| rustix::fs::openat2(place, path, flags, Mode::empty(), resolve)) {
+            Ok(found) => return Ok(found),
+            Err(Errno::AGAIN) => {}
+            Err(Errno::NOSYS) => return step_by_step(place, path),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(Errno::AGAIN.into())
+}
+
+/// The same where the kernel has no openat2: name by name, through no link.
+fn step_by_step(place: &OwnedFd, path: &OsStr) -> io::Result<OwnedFd> {
+    let mut place = open_place_at(place, ".", Follow::No)?;
+    for name in Path::new(path) {
+        place = open_place_at(&place, name, Follow::No)?;
+    }
+    Ok(place)
+}
+
+/// Opens the directory that everything else is resolved beneath. Links that lead to it are followed.
+///
+/// # Errors
+/// What openat(2) reports.
+pub fn open_root(path: &OsStr) -> io::Result<OwnedFd> {
+    open_place_at(CWD, path, Follow::Yes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    fn ino(fd: &OwnedFd) -> u64 {
+        crate::stat::stat_fd(fd).unwrap().ino
+    }
+
+    #[test]
+    fn links_that_stay_beneath_are_followed_and_no_others() {
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::create_dir(outside.path().join("secret")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        symlink("a", dir.path().join("inside")).unwrap();
+        symlink(outside.path(), dir.path().join("absolute")).unwrap();
+        symlink("../..", dir.path().join("a/upward")).unwrap();
+        let root = open_root(dir.path().as_os_str()).unwrap();
+        let open = |path: &str| open_place_beneath(&root, OsStr::new(path));
+        let expected = std::fs::metadata(dir.path().join("a/b")).unwrap().ino();
+        assert_eq!(ino(&open("a/b").unwrap()), expected);
+        assert_eq!(ino(&open("./a/./b").unwrap()), expected);
+        assert_eq!(ino(&open("inside/b").unwrap()), expected);
+        assert_eq!(ino(&open("").unwrap()), std::fs::metadata(dir.path()).unwrap().ino());
+        for path in ["absolute/secret", "absolute", "a/upward", "a/upward/..", "..", "a/../..", "/", "/etc"] {
+            assert_eq!(open(path).unwrap_err().raw_os_error(), Some(18), "{path}"); // EXDEV
+        }
+        assert_eq!(open("none").unwrap_err().kind(), io::ErrorKind::NotFound);
+        // Without openat2 no link is followed at all.
+        assert_eq!(ino(&step_by_step(&root, OsStr::new("a/b")).unwrap()), expected);
+        for path in ["inside/b", "absolute", "a/upward"] {
+            assert!(step_by_step(&root, OsStr::new(path)).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn places_deeper_than_one_call_takes_are_reached() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = open_root(dir.path().as_os_str()).unwrap();
+        let name = "d".repeat(200);
+        let mut place = open_place_beneath(&root, OsStr::new("")).unwrap();
+        for _ in 0..50 {
+            crate::open::mkdir_at(&place, name.as_str(), 0o700).unwrap();
+            place = open_place_at(&place, name.as_str(), Follow::No).unwrap();
+        }
+        let deep = vec![name.as_str(); 50].join("/");
+        assert_eq!(ino(&open_place_beneath(&root, OsStr::new(&deep)).unwrap()), ino(&place));
+    }
+}
