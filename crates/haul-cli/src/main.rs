@@ -3,8 +3,12 @@
 
 mod bench;
 mod check;
+mod console;
 mod cp;
+mod getopt;
+mod install;
 mod interrupt;
+mod mv;
 mod progress;
 mod receipt;
 mod sum;
@@ -41,6 +45,8 @@ fn command(args: &[OsString]) -> ExitCode {
 fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
     match tool {
         Tool::Copy(name) => cp::run(name, args),
+        Tool::Install(name) => install::run(name, args),
+        Tool::Move(name) => mv::run(name, args),
         Tool::Sum(name) => sum::run(name, args),
         Tool::Bench => bench::run(args),
         Tool::Check => check::run(args),

@@ -1,5 +1,6 @@
 //! The progress bar: files, bytes, rate and time left, on a terminal, for work longer than a second.
 
+use haul_engine::copy::Tally;
 use haul_model::format_size;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -22,6 +23,19 @@ pub(crate) struct Standing {
     pub(crate) bytes_done: u64,
     /// Nothing more will be found: the share done is the true one.
     pub(crate) walked: bool,
+}
+
+impl Standing {
+    /// Where a copy or a move stands.
+    pub(crate) fn of(tally: &Tally) -> Standing {
+        Standing {
+            files_found: Tally::get(&tally.files_found),
+            files_done: Tally::get(&tally.files_done),
+            bytes_found: Tally::get(&tally.bytes_found),
+            bytes_done: Tally::get(&tally.bytes_done),
+            walked: tally.is_walked(),
+        }
+    }
 }
 
 /// Whether a bar is drawn unasked: under a name of haul's own, whose users expect one, unless the lines the command

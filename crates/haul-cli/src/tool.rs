@@ -11,6 +11,8 @@ Usage: haul COMMAND [OPTION]... [FILE]...
 
 Commands:
   cp      copy files and trees by every core, with cp's options; --verify reads the copy back
+  mv      move files and trees, with mv's options; across file systems nothing goes before its copy is proved
+  install copy files with install's options
   sum     checksums of files, several kinds from one read; -c checks a list
   check   files against lists of checksums in any form; says what each list was taken for
   verify  re-read data and hold it against a waybill: intact, modified, rotted, missing
@@ -18,7 +20,7 @@ Commands:
   bench   how fast this machine computes and reads each checksum, as a table and a plot
 
 'haul COMMAND --help' lists a command's options.
-Linked under the name cp, mcp, md5sum, sha256sum, b3sum, cksum, msum, ... it is that tool.
+Linked under the name cp, mcp, mv, install, md5sum, sha256sum, b3sum, cksum, msum, ... it is that tool.
 ";
 
 /// A personality, with the name it signs messages by.
@@ -26,6 +28,10 @@ Linked under the name cp, mcp, md5sum, sha256sum, b3sum, cksum, msum, ... it is 
 pub(crate) enum Tool {
     /// `cp` and its relatives.
     Copy(&'static str),
+    /// `mv`.
+    Move(&'static str),
+    /// `install`.
+    Install(&'static str),
     /// The checksum tools.
     Sum(&'static str),
     /// `haul bench`.
@@ -60,6 +66,11 @@ const COPY_NAMES: [&str; 2] = ["cp", "mcp"];
 /// The tool that `argv[0]` names; `None` for haul itself and every unknown name.
 pub(crate) fn called_as(argv0: &OsStr) -> Option<Tool> {
     let name = Path::new(argv0).file_name()?.to_str()?;
+    match name {
+        "mv" => return Some(Tool::Move("mv")),
+        "install" => return Some(Tool::Install("install")),
+        _ => {}
+    }
     let copy = COPY_NAMES.into_iter().find(|known| *known == name).map(Tool::Copy);
     copy.or_else(|| SUM_NAMES.into_iter().find(|known| *known == name).map(Tool::Sum))
 }
@@ -68,6 +79,8 @@ pub(crate) fn called_as(argv0: &OsStr) -> Option<Tool> {
 pub(crate) fn command(word: &OsStr) -> Option<Tool> {
     match word.to_str()? {
         "cp" => Some(Tool::Copy("haul cp")),
+        "mv" => Some(Tool::Move("haul mv")),
+        "install" => Some(Tool::Install("haul install")),
         "sum" => Some(Tool::Sum("haul sum")),
         "bench" => Some(Tool::Bench),
         "check" => Some(Tool::Check),
@@ -80,7 +93,7 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
 /// ` (did you mean 'sum'?)` for a word one slip away from a command, else nothing.
 pub(crate) fn suggestion(word: &OsStr) -> String {
     let word = word.to_string_lossy();
-    let commands = ["cp", "sum", "check", "verify", "waybill", "bench"];
+    let commands = ["cp", "mv", "install", "sum", "check", "verify", "waybill", "bench"];
     let near = commands.into_iter().find(|command| is_one_slip_away(command, &word));
     near.map(|command| format!(" (did you mean '{command}'?)")).unwrap_or_default()
 }

@@ -1,8 +1,9 @@
-//! Floor 4: the jobs themselves: walk, plan, run, settle; copy and sum.
+//! Floor 4: the jobs themselves: walk, plan, run, settle; copy, move and sum.
 
 mod pool;
 
 pub mod copy;
+pub mod moving;
 pub mod sum;
 pub mod verify;
 pub mod waybill;

@@ -81,6 +81,15 @@ pub fn sync_all(fd: impl AsFd) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fsync(&fd))?)
 }
 
+/// Makes all that is written to a file system durable, files and names alike (syncfs(2)).
+///
+/// # Errors
+/// What syncfs(2) reports: since Linux 5.8 also what was lost in writing back since `fd` was opened. Whoever opens `fd`
+/// after the writing learns of losses that nobody was told of before.
+pub fn sync_filesystem(fd: impl AsFd) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::syncfs(&fd))?)
+}
+
 /// Makes the file durable and drops a range of it from the page cache, so that the next read of the range
 /// asks the device. The range is widened to whole folios of [`FOLIO_BYTES_MAX`]: the kernel keeps a folio
 /// that is asked for in part. What another process has mapped or is using stays; [`residency`] tells.

@@ -22,6 +22,7 @@ pub mod sparse;
 pub mod stat;
 pub mod transfer;
 pub mod uring;
+pub mod users;
 pub mod wait;
 
 pub use dir::CWD;

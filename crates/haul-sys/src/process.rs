@@ -26,6 +26,12 @@ pub fn umask() -> u32 {
     })
 }
 
+/// Sets the permission bits that new files of this process are denied from now on. [`umask`] goes on telling those that
+/// the process had before, if it was asked before.
+pub fn set_umask(mask: u32) {
+    rustix::process::umask(Mode::from_raw_mode(mask & 0o777));
+}
+
 fn umask_in_status(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
     u32::from_str_radix(line.trim(), 8).ok()

@@ -134,7 +134,7 @@ fn item(line: u64, text: &[u8]) -> Result<Option<BatchItem>, BatchError> {
     let name = |word: &[u8]| {
         decode(word).ok_or_else(|| BatchError::Encoding { line, name: OsStr::from_bytes(word).to_owned() })
     };
-    let mut item = BatchItem { source: name(source)?, sink: name(sink)?, ranges: Vec::new() };
+    let mut item = BatchItem { source: name(source)?, sink: name(sink)?, ranges: Vec::new(), backup: None };
     for word in ranges.into_iter().flat_map(|ranges| ranges.split(|&byte| byte == b',')) {
         let range = range(word)
             .ok_or_else(|| BatchError::Range { line, range: OsStr::from_bytes(word).to_owned() })?;

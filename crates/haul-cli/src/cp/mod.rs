@@ -3,9 +3,7 @@
 
 mod args;
 mod batch;
-mod console;
 mod options;
-mod prompt;
 mod resolve;
 mod run;
 mod waybill;

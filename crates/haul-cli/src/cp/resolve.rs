@@ -1,21 +1,19 @@
 //! What a command line means: from options in their order to a [`CopySettings`].
 
-mod choice;
-mod sizes;
 #[cfg(test)]
 mod tests;
 
 use super::args::{ArgsError, Typed};
 use super::batch;
 use super::waybill::WaybillOrder;
-use choice::{Choice, ChoiceError};
+use crate::getopt::choice::{self, Choice, ChoiceError};
+use crate::getopt::sizes::{SizeOptionError, Sizes};
 use haul_digest::{Algorithm, UnknownAlgorithm};
 use haul_engine::copy::{
     Backup, BackupMethod, Batch, CopyRules, CopySettings, Dereference, Existing, Make, Moving, Operands,
     Preserve, Print, Reflink, SparseRule, Verify, quote,
 };
 use haul_sys::{process, selinux};
-use sizes::{SizeOptionError, Sizes};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;

@@ -1,8 +1,8 @@
 //! One copy from the command line to its exit status.
 
-use super::console::{Console, say};
 use super::resolve::{Environment, Resolved, UsageError, Wish, resolve, words};
 use super::{args, options};
+use crate::console::{Console, say};
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
 use crate::tool::without_controls;
@@ -53,7 +53,7 @@ fn copy(tool: &str, resolved: &Resolved) -> ExitCode {
     let tally = Tally::default();
     let outcome =
         watched(tool, resolved, &tally, || copy::copy(&settings, &console, &tally, interrupt.flag()));
-    console.summary(&tally, &outcome);
+    console.summary(&tally, outcome.failures, outcome.interrupted);
     let closed = receipt.map_or(Ok(()), |receipt| receipt.bill().close().map(drop));
     if let Err(error) = &closed {
         say(tool, error);

@@ -4,13 +4,13 @@ use super::{compare, ours};
 
 /// Whether GNU gave up a directory that goes into itself, and with it what it had not come to yet: then only
 /// status and messages can be compared.
-pub(super) fn stopped_early(messages: &str) -> bool {
+pub(crate) fn stopped_early(messages: &str) -> bool {
     messages.contains(" into itself, ") || messages.contains("will not create hard link")
 }
 
 /// The kinds of messages: how often one comes, and of which name, depends on where GNU stopped, and GNU words
 /// some of these by another rule (see below).
-pub(super) fn without_repeats(messages: &str) -> String {
+pub(crate) fn without_repeats(messages: &str) -> String {
     let is_about_it = |line: &&str| !stopped_early(line);
     let mut lines: Vec<&str> = messages.lines().filter(is_about_it).collect();
     lines.dedup();
@@ -39,7 +39,7 @@ fn trees_deeper_than_the_longest_path_are_copied() {
          cp -r n z; s=$?; find z -name f -execdir cat f ';'; exit $s",
         half.replacen('n', "z1", 1)
     );
-    let run = super::sandbox::Twins::new().ours_unseen(&script);
+    let run = crate::twins::Twins::new().ours_unseen(&script);
     assert_eq!((run.0, run.1.as_str()), (Some(0), "x"), "{}", run.2);
 }
 

@@ -1,6 +1,6 @@
 //! Command lines that nobody thought of: options and operands drawn from a seed, run by both.
 
-use super::sandbox::Twins;
+use crate::twins::Twins;
 use haul_lab::random::Random;
 
 const SEED: u64 = 20_091;

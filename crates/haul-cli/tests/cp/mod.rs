@@ -2,19 +2,18 @@
 //! each, and both must end alike: trees, output, messages and exit status.
 
 mod batch;
-mod differences;
+pub(crate) mod differences;
 mod generated;
 mod kept;
 mod later;
 mod own;
 mod prompts;
-mod sandbox;
 mod sinks;
 mod table;
 mod user;
 mod words;
 
-use sandbox::{Run, Twins};
+use crate::twins::{Run, Twins};
 
 /// Runs a script with either `cp` and fails where they differ.
 #[track_caller]

@@ -1,6 +1,6 @@
 //! What an ordinary user meets: no permission.
 
-use super::sandbox::Twins;
+use crate::twins::Twins;
 
 fn compare_all(lines: &[(&str, &str)]) {
     let mut wrong = Vec::new();

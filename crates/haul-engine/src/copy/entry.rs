@@ -17,6 +17,7 @@ pub(crate) use enter::{
     DirectoryFacts, DirectorySettle, NewDirectory, OperandNames, OperandSettle, SinkEnd, enter, open_sink,
     open_source,
 };
+pub(crate) use meet::{is_writable, mode_letters};
 pub(crate) use ranges::Ranges;
 pub(crate) use regular::FileSettle;
 pub(crate) use same::is_one_name;
@@ -50,6 +51,8 @@ pub(crate) struct Entry {
     pub(crate) part: Option<Part>,
     /// More parts of it follow, which go by what becomes of this one.
     pub(crate) ranges: Option<Arc<Ranges>>,
+    /// What stood at the sink was given this name before the job began.
+    pub(crate) backup: Option<OsString>,
 }
 
 /// What is known of an entry that the command line named.
@@ -77,6 +80,7 @@ impl Entry {
             operand: None,
             part: None,
             ranges: None,
+            backup: None,
         }
     }
 }
@@ -227,11 +231,18 @@ impl Task<'_, '_> {
     /// Makes what the entry is at its sink. Where that fails, the old sink gets its name back.
     fn carry_out(&self, sink: Sink) -> Result<Fate, CopyError> {
         let line = self.made_later(&sink);
-        if self.rules.verbose && self.source.kind != FileKind::Directory && line.is_none() {
+        let tells = self.rules.verbose && self.source.kind != FileKind::Directory && line.is_none();
+        if tells && !self.rules.moves {
             self.tell_made(sink.backup.as_deref());
         }
         let made = match self.remembered() {
-            Ok(Remembered::Nothing(first)) => self.make(&sink, first),
+            Ok(Remembered::Nothing(first)) => {
+                // mv says nothing of a name that becomes a link to an earlier one.
+                if tells && self.rules.moves {
+                    self.tell_made(sink.backup.as_deref());
+                }
+                self.make(&sink, first)
+            }
             Ok(Remembered::Through) => {
                 self.tell_line(line);
                 return Ok(Fate::Through);
@@ -272,12 +283,16 @@ impl Task<'_, '_> {
     fn keeps_links(&self) -> bool {
         let by_link = self.dereference == Dereference::Always
             || (self.entry.operand.is_some() && self.dereference == Dereference::Operands);
-        self.rules.preserve.links && self.rules.make != Make::HardLink && (self.source.nlink > 1 || by_link)
+        // An operand moved before may have been the other name of a file that has only this one left.
+        let by_move = self.rules.moves && self.job.memory.is_claimed(&self.source);
+        let may_have_others = self.source.nlink > 1 || by_link || by_move;
+        self.rules.preserve.links && self.rules.make != Make::HardLink && may_have_others
     }
 
-    /// With one operand and no links followed, no name of a file is met twice.
+    /// With one operand and no links followed, no name of a file is met twice; nor is one that was moved.
     fn meets_each_name_once(&self) -> bool {
-        let one_operand = self.entry.parent.names().is_some_and(|names| names.is_only_one);
+        let one_operand =
+            self.entry.parent.names().is_some_and(|names| names.is_only_one || self.rules.moves);
         self.dereference == Dereference::Never && one_operand
     }
 
@@ -315,7 +330,7 @@ impl Task<'_, '_> {
     }
 
     fn made_line(&self, backup: Option<&OsStr>) -> OsString {
-        let mut line = made_line(&self.source_path(), &self.sink_path());
+        let mut line = made_line(self.rules, &self.source_path(), &self.sink_path());
         if let Some(backup) = backup {
             let path = self.entry.parent.sink_path_of(backup);
             line.push(format!(" (backup: {})", quote(&path)));
@@ -354,9 +369,10 @@ enum Remembered<'m> {
     Through,
 }
 
-/// `'a' -> 'b'`.
-pub(crate) fn made_line(source: &OsStr, sink: &OsStr) -> OsString {
-    OsString::from(format!("{} -> {}", quote(source), quote(sink)))
+/// `'a' -> 'b'`, as mv says it `copied 'a' -> 'b'`.
+pub(crate) fn made_line(rules: &CopyRules, source: &OsStr, sink: &OsStr) -> OsString {
+    let verb = if rules.moves { "copied " } else { "" };
+    OsString::from(format!("{verb}{} -> {}", quote(source), quote(sink)))
 }
 
 impl Entry {

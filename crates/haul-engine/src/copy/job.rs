@@ -5,6 +5,7 @@ use super::directory::Directory;
 use super::entry::{self, Entry, Memory};
 use super::error::CopyError;
 use super::file::SharedFile;
+use super::links::Claims;
 use super::operands::{self, OperandWalk};
 use super::pipeline::Lane;
 use super::report::{Report, Tally};
@@ -16,7 +17,7 @@ use haul_sys::dir::{DirEntry, DirReader};
 use haul_sys::process;
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How a job ended.
@@ -28,6 +29,10 @@ pub struct Outcome {
     pub interrupted: bool,
     /// Sinks that a stop cut off, and that were removed or marked as not complete.
     pub cut_off: Vec<OsString>,
+    /// Properties of some file could not be kept; that was told as a warning.
+    pub is_loose: bool,
+    /// The names in some directory could not be made durable; that was told as a failure.
+    pub is_unsynced: bool,
 }
 
 /// What all workers of a job share.
@@ -44,6 +49,10 @@ pub(crate) struct Job<'a> {
     pub(crate) closing: settle::Closing,
     /// The user in whose name all is done: 0 for root.
     pub(crate) user: u32,
+    /// Something of a file's properties could not be kept, and was told without failing the file.
+    is_loose: AtomicBool,
+    /// The names in some directory could not be made durable.
+    pub(crate) is_unsynced: AtomicBool,
     cut_off: Mutex<Vec<OsString>>,
 }
 
@@ -67,6 +76,18 @@ const ENTRIES_PER_READ: usize = 8 * limits::ENTRIES_PER_BATCH;
 /// Copies what `settings` say. Everything that goes wrong is told to `report`; `tally` can be read meanwhile;
 /// when `stop` turns true the job ends soon, in a state that can be gone on from.
 pub fn copy(settings: &CopySettings, report: &dyn Report, tally: &Tally, stop: &AtomicBool) -> Outcome {
+    copy_after(&Arc::default(), settings, report, tally, stop)
+}
+
+/// As [`copy`], with what earlier jobs of the same command know of files with several names: later names of those
+/// become links to their sinks.
+pub(crate) fn copy_after(
+    claims: &Arc<Claims>,
+    settings: &CopySettings,
+    report: &dyn Report,
+    tally: &Tally,
+    stop: &AtomicBool,
+) -> Outcome {
     let open_files = descriptors::files_left();
     let most_workers = operands::most_workers(settings, open_files);
     let job = Job {
@@ -75,20 +96,25 @@ pub fn copy(settings: &CopySettings, report: &dyn Report, tally: &Tally, stop: &
         tally,
         pool: Pool::new(stop),
         descriptors: Descriptors::new(most_workers, open_files),
-        memory: Memory::default(),
+        memory: Memory::after(claims),
         closing: settle::Closing::default(),
         user: process::effective_user(),
+        is_loose: AtomicBool::new(false),
+        is_unsynced: AtomicBool::new(false),
         cut_off: Mutex::new(Vec::new()),
     };
+    let failed_before = Tally::get(&tally.failures);
     if let Some(walk) = operands::begin(&job) {
         job.pool.offer_walk(Walk::Operands(walk));
         let workers = operands::workers(&job, most_workers);
         job.pool.run(workers, || Lane::new(&job), |lane, turn| take_turn(&job, lane, turn));
     }
     Outcome {
-        failures: Tally::get(&tally.failures),
+        failures: Tally::get(&tally.failures) - failed_before,
         interrupted: job.pool.stopping(),
         cut_off: job.cut_off.into_inner().unwrap_or_else(PoisonError::into_inner),
+        is_loose: job.is_loose.into_inner(),
+        is_unsynced: job.is_unsynced.into_inner(),
     }
 }
 
@@ -177,6 +203,16 @@ impl Job<'_> {
     pub(crate) fn fail(&self, error: &CopyError) {
         Tally::add(&self.tally.failures, 1);
         self.report.failed(error);
+    }
+
+    /// Tells of a property that could not be kept. With mv that fails nothing: what counts is that the bytes arrived.
+    pub(crate) fn not_kept(&self, error: &CopyError) {
+        if self.settings.rules.moves {
+            self.is_loose.store(true, Ordering::Relaxed);
+            self.report.warned(error);
+        } else {
+            self.fail(error);
+        }
     }
 
     /// Remembers a sink that a stop cut off.

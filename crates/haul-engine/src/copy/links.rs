@@ -7,11 +7,10 @@
 mod claims;
 mod writing;
 
-pub(crate) use claims::{Claim, Earlier, FirstSink, LinkedName};
+pub(crate) use claims::{Claim, Claims, Earlier, FirstSink, LinkedName};
 pub(crate) use writing::WriteTurn;
 
 use super::operands::SinksUnderWay;
-use claims::Claims;
 use haul_sys::Stat;
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, HashSet};
@@ -26,7 +25,7 @@ pub(crate) type Identity = (u64, u64);
 /// What was met and made so far.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    claims: Claims,
+    claims: Arc<Claims>,
     writing: Arc<Writing>,
     directories: RwLock<HashMap<Identity, KnownDirectory>>,
     made: Mutex<HashSet<Identity>>,
@@ -50,6 +49,16 @@ pub(crate) struct KnownDirectory {
 }
 
 impl Memory {
+    /// The memory of a job that follows others.
+    pub(crate) fn after(claims: &Arc<Claims>) -> Memory {
+        Memory { claims: Arc::clone(claims), ..Memory::default() }
+    }
+
+    /// Whether another name of this file was copied before.
+    pub(crate) fn is_claimed(&self, file: &Stat) -> bool {
+        self.claims.knows(file.identity())
+    }
+
     /// Claims one name of a file. With `each_name_once` no name is met twice, and an inode is forgotten when
     /// all its names were met and its first sink is whole.
     pub(crate) fn claim(&self, file: &Stat, each_name_once: bool) -> Claim<'_> {

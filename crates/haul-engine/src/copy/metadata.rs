@@ -134,7 +134,11 @@ fn keep_open_directory(
         _ => Place::File(opened.sink()),
     };
     let places = (Place::File(opened.source()), sink);
-    keep_directory(job, places, (&|| opened.source_path(), &|| opened.sink_path()), facts)
+    keep_directory(job, places, (&|| opened.source_path(), &|| opened.sink_path()), facts)?;
+    if job.settings.moving.sync_each && !facts.set_by_name {
+        settle::sync(job, opened.sink(), || opened.sink_path());
+    }
+    Ok(())
 }
 
 /// As [`settle_directory`], for one that could not be opened or was not to be.
@@ -189,9 +193,9 @@ pub(crate) fn settle_name(
 pub(crate) fn owner_failed(job: &Job<'_>, path: OsString, source: io::Error) -> bool {
     let missed = owner_is_missed(&source);
     if missed {
-        job.fail(&CopyError::owner_failed(path, source));
+        job.not_kept(&CopyError::owner_failed(path, source));
     }
-    missed
+    missed && !job.settings.rules.moves
 }
 
 fn owner_is_missed(error: &io::Error) -> bool {
@@ -278,7 +282,11 @@ impl Keeper<'_, '_> {
         if self.kind != FileKind::Symlink {
             self.set_permissions(has_owner, mode);
         }
-        self.keep_times()
+        match self.keep_times() {
+            Err(error) if self.job.settings.rules.moves => self.job.not_kept(&error),
+            kept => kept?,
+        }
+        Ok(())
     }
 
     fn keep_times(&self) -> Result<(), CopyError> {
@@ -320,11 +328,11 @@ impl Keeper<'_, '_> {
             return Ok(false);
         }
         let path = (self.sink.1)();
-        self.job.fail(&match self.kind {
+        self.job.not_kept(&match self.kind {
             FileKind::Symlink => CopyError::LinkOwnerFailed { path, source: error },
             _ => CopyError::owner_failed(path, error),
         });
-        Err(Told)
+        if self.job.settings.rules.moves { Ok(false) } else { Err(Told) }
     }
 
     fn has_owner_already(&self) -> bool {
@@ -341,7 +349,7 @@ impl Keeper<'_, '_> {
         let expected = matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput);
         if !expected || process::effective_user() == 0 {
             let path = (self.sink.1)();
-            self.job.fail(&CopyError::Failed { doing: "clearing permissions for", path, source });
+            self.job.not_kept(&CopyError::Failed { doing: "clearing permissions for", path, source });
         }
         Err(Told)
     }
@@ -365,7 +373,7 @@ impl Keeper<'_, '_> {
             (mode.map_or(Ok(()), |mode| set_mode(self.sink.0, mode)), "preserving permissions for")
         };
         if let Err(source) = set {
-            self.job.fail(&CopyError::PermissionsFailed { doing, path: (self.sink.1)(), source });
+            self.job.not_kept(&CopyError::PermissionsFailed { doing, path: (self.sink.1)(), source });
         }
     }
 
@@ -399,7 +407,7 @@ impl Keeper<'_, '_> {
     }
 
     fn tell_acl(&self, error: AclError) {
-        self.job.fail(&CopyError::permissions_failed(error, self.source_path, self.sink.1));
+        self.job.not_kept(&CopyError::permissions_failed(error, self.source_path, self.sink.1));
     }
 
     /// Only `--preserve=xattr` makes a failure of one; `-a` does what it can in silence.

@@ -25,9 +25,14 @@ mod report;
 mod settings;
 mod settle;
 
+pub(crate) use backup::{last_component, rename as rename_to_backup, split, would_take_source};
 pub use counter::Counter;
+pub(crate) use entry::{is_one_name, is_writable, mode_letters};
 pub use error::CopyError;
+pub(crate) use error::cause;
+pub(crate) use job::copy_after;
 pub use job::{Outcome, copy};
+pub(crate) use links::Claims;
 pub use quote::{Quoted, quote, quote_word};
 pub use receipt::Receipt;
 pub use report::{FileFigures, HashLine, Question, Report, Tally};

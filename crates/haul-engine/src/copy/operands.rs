@@ -160,9 +160,11 @@ fn take_row(job: &Job<'_>, lane: &mut Lane, mut rows: Rows) {
     }
     let operand = Operand { sink_is_new: above.last_is_new, ..operand };
     let part = taken.item.as_ref().and_then(|item| parts::part(item, 0));
+    let backup = taken.item.and_then(|item| item.backup);
     let (source_name, sink_name) = (taken.source, taken.sink);
     let operand = Some(operand);
-    entry::copy(job, lane, Entry { parent, source_name, sink_name, kind_hint: None, operand, part, ranges });
+    let entry = Entry { parent, source_name, sink_name, kind_hint: None, operand, part, ranges, backup };
+    entry::copy(job, lane, entry);
 }
 
 /// One operand is through: the directories above it get what is kept of theirs, and who waited goes on.

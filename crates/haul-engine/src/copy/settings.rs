@@ -89,6 +89,8 @@ pub struct BatchItem {
     pub sink: OsString,
     /// Byte ranges as (start, end), end exclusive; empty for the whole file.
     pub ranges: Vec<(u64, u64)>,
+    /// What stood at the sink has this name by now: it gets its own back where the copy fails.
+    pub backup: Option<OsString>,
 }
 
 /// cp's rules: which entries are copied and what of each.
@@ -132,6 +134,11 @@ pub struct CopyRules {
     pub copy_contents: bool,
     /// `--skip-chmod` (mcp): files keep the permissions they had while being written.
     pub skip_chmod: bool,
+    /// Every new file gets these permissions, whatever its source has: install's, which come later.
+    pub new_mode: Option<u32>,
+    /// The copy is mv's way across file systems: its words are mv's, and what of a file's properties can't be kept is
+    /// told without failing it.
+    pub moves: bool,
 }
 
 /// Which symbolic links in the source are followed.
@@ -261,6 +268,8 @@ pub struct Moving {
     pub receipt: Option<Arc<Receipt>>,
     /// Whether the copy is read back and compared.
     pub verify: Verify,
+    /// Each file and directory is made durable as it is finished, for file systems that can't be made so as a whole.
+    pub sync_each: bool,
     /// First byte of each source file to copy.
     pub offset: ByteOffset,
     /// Most bytes of each source file to copy.
@@ -323,6 +332,8 @@ impl Default for CopyRules {
             open_dangling: false,
             copy_contents: false,
             skip_chmod: false,
+            new_mode: None,
+            moves: false,
         }
     }
 }
@@ -342,6 +353,7 @@ impl Moving {
             digest: None,
             receipt: None,
             verify: Verify::No,
+            sync_each: false,
             offset: ByteOffset(0),
             length: None,
             sink_offset: None,

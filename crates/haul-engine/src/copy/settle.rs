@@ -12,7 +12,9 @@ use haul_model::{ByteOffset, ByteRange};
 use haul_sys::metadata::{Times, set_times_fd};
 use haul_sys::sparse::set_len;
 use haul_sys::stat::stat_fd;
-use haul_sys::{FileKind, Stat, Timespec, closing, open};
+use haul_sys::{FileKind, Stat, Timespec, cache, closing, open};
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,6 +27,11 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
         }
         job.closing.flush(file)?;
         metadata::settle_file(job, file)?;
+        if job.settings.moving.sync_each && file.sink_is_regular {
+            let failed =
+                |source| CopyError::Failed { doing: "error syncing", path: file.sink_path(), source };
+            cache::sync_all(&file.sink).map_err(failed)?;
+        }
         Ok(moved)
     });
     match settled {
@@ -76,6 +83,14 @@ impl Closing {
             self.quiet.store(file.sink_dev.wrapping_add(1), Ordering::Relaxed);
         }
         may_fail
+    }
+}
+
+/// Makes a directory's names durable. Told where it fails.
+pub(crate) fn sync(job: &Job<'_>, sink: BorrowedFd<'_>, path: impl Fn() -> OsString) {
+    if let Err(source) = cache::sync_all(sink) {
+        job.is_unsynced.store(true, Ordering::Relaxed);
+        job.fail(&CopyError::Failed { doing: "error syncing", path: path(), source });
     }
 }
 

@@ -101,7 +101,7 @@ fn parts_of_a_list_are_shared_as_well_and_fill_their_places() {
         let bytes = place.noise("source", 30 * BLOCK + 9);
         let ranges = vec![(8 * BLOCK, 16 * BLOCK), (0, 8 * BLOCK), (16 * BLOCK, 30 * BLOCK + 9)];
         let rules = CopyRules { reflink: Reflink::Always, ..CopyRules::default() };
-        let item = BatchItem { source: source.into(), sink: sink.clone().into(), ranges };
+        let item = BatchItem { source: source.into(), sink: sink.clone().into(), ranges, backup: None };
         let settings = CopySettings {
             operands: Operands::Batch(Batch::new(vec![item].into_iter())),
             ..onto("".as_ref(), "".as_ref(), rules, &plain())

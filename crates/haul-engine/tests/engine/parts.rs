@@ -106,7 +106,7 @@ proptest! {
         }
         let settings = CopySettings {
             operands: Operands::Batch(Batch::new(
-                vec![BatchItem { source: source.into(), sink: sink.clone().into(), ranges }].into_iter(),
+                vec![BatchItem { source: source.into(), sink: sink.clone().into(), ranges, backup: None }].into_iter(),
             )),
             ..onto("".as_ref(), "".as_ref(), CopyRules::default(), &Moving { workers, ..plain() })
         };

@@ -6,6 +6,7 @@ use super::{Fate, Sink, Task, regular};
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::links::{Earlier, FirstSink, KnownDirectory};
 use crate::copy::metadata;
+use crate::copy::quote::quote;
 use crate::copy::receipt;
 use crate::copy::settings::{Dereference, Make};
 use haul_sys::open::{self, RenameMode};
@@ -289,7 +290,10 @@ impl Task<'_, '_> {
         if by_walk || self.dereference == Dereference::Always || self.entry.operand.is_some() {
             self.job.memory.made_directory(made.identity());
         }
-        if self.rules.verbose {
+        if self.rules.verbose && self.rules.moves {
+            let line = format!("created directory {}", quote(&self.sink_path()));
+            self.job.report.made(OsStr::new(&line));
+        } else if self.rules.verbose {
             self.tell_made(None);
         }
         Ok(made)

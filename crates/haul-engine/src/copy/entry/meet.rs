@@ -37,7 +37,7 @@ impl Task<'_, '_> {
     }
 
     fn look_at_sink(&self) -> Result<Sink, CopyError> {
-        let new = Sink { before: None, is_new: true, backup: None };
+        let new = Sink { before: None, is_new: true, backup: self.entry.backup.clone() };
         let operand = self.entry.operand.unwrap_or_default();
         let known_new = if self.entry.operand.is_some() {
             operand.sink_is_new || (operand.sink_is_missing && !self.looks_at_link())
@@ -252,7 +252,7 @@ impl Task<'_, '_> {
 }
 
 /// Whether this process may write the file, as far as its mode tells.
-fn is_writable(file: &Stat) -> bool {
+pub(crate) fn is_writable(file: &Stat) -> bool {
     let user = process::effective_user();
     let may = if user == 0 {
         0o222
@@ -267,7 +267,7 @@ fn is_writable(file: &Stat) -> bool {
 }
 
 /// Permission bits as ls writes them, without the letter for the kind.
-fn mode_letters(mode: u32) -> String {
+pub(crate) fn mode_letters(mode: u32) -> String {
     let triple = |shift: u32, special: u32, set: char| {
         let bits = mode >> shift;
         let execute = match (bits & 1 != 0, mode & special != 0) {

@@ -72,14 +72,15 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
         sys::open_entry_at(parent.source(), &*entry.source_name).ok()?
     };
     let source_stat = stat::stat_fd(&source).ok()?;
-    if source_stat.kind != FileKind::Regular || (rules.preserve.links && source_stat.nlink > 1) {
+    let may_have_others = source_stat.nlink > 1 || (rules.moves && job.memory.is_claimed(&source_stat));
+    if source_stat.kind != FileKind::Regular || (rules.preserve.links && may_have_others) {
         return None;
     }
     let mode = NewMode::of(job, &source_stat);
     let sink = sys::create_new_at(parent.sink(), &*entry.sink_name, mode.first).ok()?;
     Tally::add(&job.tally.files_found, 1);
     Tally::add(&job.tally.bytes_found, source_stat.size);
-    let made = rules.verbose.then(|| made_line(&entry.source_path(), &entry.sink_path()));
+    let made = rules.verbose.then(|| made_line(rules, &entry.source_path(), &entry.sink_path()));
     let (now, later) = if rules.debug { (None, made) } else { (made, None) };
     if let Some(line) = now {
         job.report.made(&line);
@@ -109,6 +110,9 @@ struct NewMode {
 impl NewMode {
     fn of(job: &Job<'_>, source: &Stat) -> NewMode {
         let wanted = source.mode & 0o777;
+        if let Some(first) = job.settings.rules.new_mode {
+            return NewMode { first, differing: 0 };
+        }
         let preserve = &job.settings.rules.preserve;
         // Nobody else gets in before the file has its owner.
         let omitted = if preserve.ownership { wanted & 0o077 } else { 0 };

@@ -137,6 +137,11 @@ impl Claims {
         }
     }
 
+    /// Whether a name of this inode was claimed, and more were expected.
+    pub(super) fn knows(&self, identity: Identity) -> bool {
+        self.shard(identity).files().contains_key(&identity)
+    }
+
     fn shard(&self, identity: Identity) -> &Shard {
         &self.0[(identity.1 % SHARDS as u64) as usize]
     }

@@ -10,18 +10,18 @@ const READ_BYTES: usize = 4096;
 /// Standard input, or what stands in its place. It holds what was read and not used: the standard library's own
 /// buffer can't be asked whether it is empty, and a wait for the descriptor would miss answers that lie there.
 #[derive(Debug)]
-pub(super) struct Answers<F> {
+pub(crate) struct Answers<F> {
     fd: F,
     unused: Vec<u8>,
 }
 
 impl<F: AsFd> Answers<F> {
-    pub(super) fn new(fd: F) -> Answers<F> {
+    pub(crate) fn new(fd: F) -> Answers<F> {
         Answers { fd, unused: Vec::new() }
     }
 
     /// Reads one line; whether it begins as yes does. The end of the input, a failure and a request to stop are no.
-    pub(super) fn is_yes(&mut self, stop: &AtomicBool) -> bool {
+    pub(crate) fn is_yes(&mut self, stop: &AtomicBool) -> bool {
         let line = loop {
             if let Some(end) = self.unused.iter().position(|&byte| byte == b'\n') {
                 break self.unused.drain(..=end).collect();

@@ -1,17 +1,22 @@
-//! What a copy tells, as lines on standard output and standard error, or as JSON events.
+//! What a copy or a move tells, as lines on standard output and standard error, or as JSON events.
 
-use super::prompt::Answers;
-use haul_engine::copy::{CopyError, FileFigures, HashLine, Outcome, Print, Question, Report, Tally};
+mod prompt;
+
+use crate::tool::without_controls;
+use haul_engine::copy::{CopyError, FileFigures, HashLine, Print, Question, Report, Tally};
+use haul_engine::moving::{MoveError, MoveReport};
 use haul_model::format_size;
+use prompt::Answers;
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The terminal, or what stands in its place.
-pub(super) struct Console<'a> {
+pub(crate) struct Console<'a> {
     tool: &'a str,
     json: bool,
     figures: bool,
@@ -29,7 +34,7 @@ pub(super) struct Console<'a> {
 impl<'a> Console<'a> {
     /// A console that signs its messages as `tool`, prints JSON events instead of lines if `json`, and stops waiting
     /// for answers when `stop` turns true. `print` says what is told of each file.
-    pub(super) fn new(tool: &'a str, json: bool, print: &Print, stop: &'a AtomicBool) -> Console<'a> {
+    pub(crate) fn new(tool: &'a str, json: bool, print: &Print, stop: &'a AtomicBool) -> Console<'a> {
         Console {
             tool,
             json,
@@ -44,26 +49,34 @@ impl<'a> Console<'a> {
     }
 
     /// One message on standard error, in one write.
-    pub(super) fn say(&self, message: &dyn std::fmt::Display) {
+    pub(crate) fn say(&self, message: &dyn std::fmt::Display) {
         say(self.tool, message);
     }
 
     /// `--json`: what the job came to.
-    pub(super) fn summary(&self, tally: &Tally, outcome: &Outcome) {
+    pub(crate) fn summary(&self, tally: &Tally, failures: u64, interrupted: bool) {
         if self.json {
             self.event(&Event::Summary {
                 files: self.copied.load(Ordering::Relaxed),
                 files_met: Tally::get(&tally.files_found),
                 bytes: Tally::get(&tally.bytes_done),
-                failures: outcome.failures,
-                interrupted: outcome.interrupted,
+                failures,
+                interrupted,
             });
         }
     }
 
     /// Why standard output could not be written, where it could not.
-    pub(super) fn into_failure(self) -> Option<io::Error> {
+    pub(crate) fn into_failure(self) -> Option<io::Error> {
         self.broken.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something failed, which no event of a copy says.
+    pub(crate) fn failure(&self, error: &dyn std::fmt::Display) {
+        self.say(error);
+        if self.json {
+            self.event(&Event::Error { message: error.to_string() });
+        }
     }
 
     /// One line on standard output, in one write, so that lines of several workers do not mix.
@@ -89,10 +102,7 @@ impl<'a> Console<'a> {
 
 impl Report for Console<'_> {
     fn failed(&self, error: &CopyError) {
-        self.say(error);
-        if self.json {
-            self.event(&Event::Error { message: error.to_string() });
-        }
+        self.failure(error);
     }
 
     fn warned(&self, warning: &CopyError) {
@@ -158,8 +168,37 @@ impl Report for Console<'_> {
     }
 }
 
+impl MoveReport for Console<'_> {
+    fn not_moved(&self, error: &MoveError) {
+        self.failure(error);
+    }
+}
+
+/// Prints what was asked about the tool itself.
+pub(crate) fn answer(tool: &str, text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(tool, &format_args!("write error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says why a command line can't be carried out, and with `has_hint` where to read what can.
+pub(crate) fn refuse(tool: &str, message: &dyn std::fmt::Display, has_hint: bool) -> ExitCode {
+    // What was typed is shown, but steers no terminal.
+    let shown = without_controls(&message.to_string());
+    if has_hint {
+        say(tool, &format_args!("{shown}\nTry '{tool} --help' for more information."));
+    } else {
+        say(tool, &shown);
+    }
+    ExitCode::FAILURE
+}
+
 /// One message on standard error, in one write.
-pub(super) fn say(tool: &str, message: &dyn std::fmt::Display) {
+pub(crate) fn say(tool: &str, message: &dyn std::fmt::Display) {
     let text = format!("{tool}: {message}\n");
     // Where standard error is gone there is nobody left to tell.
     let _ = io::stderr().write_all(text.as_bytes());

@@ -1,4 +1,4 @@
-//! mcp's numbers: threads, sizes, and which part of each file is copied.
+//! mcp's numbers, which the other tools take as well: threads, sizes, and which part of each file is copied.
 
 use haul_digest::{Algebra, Algorithm};
 use haul_engine::copy::{HashForm, Moving};
@@ -11,7 +11,7 @@ const LEAF_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// Why a number can't be used.
 #[derive(Debug, Error)]
-pub(in super::super) enum SizeOptionError {
+pub(crate) enum SizeOptionError {
     #[error("--{option}: {source}")]
     Size { option: String, source: SizeError },
     #[error("--{option}: '{}' is not UTF-8", value.display())]
@@ -22,7 +22,7 @@ pub(in super::super) enum SizeOptionError {
 
 /// Numbers as far as they were given.
 #[derive(Debug, Default)]
-pub(super) struct Sizes {
+pub(crate) struct Sizes {
     threads: Option<usize>,
     split: Option<ObjectSize>,
     buffer: Option<usize>,
@@ -40,7 +40,7 @@ impl Sizes {
     ///
     /// # Panics
     /// For an option that is in the table but nowhere else: a mistake of this program.
-    pub(super) fn set(&mut self, option: &str, value: &OsStr) -> Result<(), SizeOptionError> {
+    pub(crate) fn set(&mut self, option: &str, value: &OsStr) -> Result<(), SizeOptionError> {
         let number = |unit| parse(option, value, unit);
         match option {
             "threads" => {
@@ -62,7 +62,7 @@ impl Sizes {
     }
 
     /// Puts the numbers in the place of the measured defaults.
-    pub(super) fn apply(&self, moving: &mut Moving) {
+    pub(crate) fn apply(&self, moving: &mut Moving) {
         moving.workers = self.threads.unwrap_or(moving.workers);
         moving.object = self.split.unwrap_or(moving.object);
         moving.block = self.buffer.or(moving.block);
@@ -73,7 +73,7 @@ impl Sizes {
     }
 
     /// mcp hashes the parts of a split file; here that is a choice, made by asking for parts.
-    pub(super) fn hash_form(&self, algorithm: Algorithm, check_tree: bool) -> HashForm {
+    pub(crate) fn hash_form(&self, algorithm: Algorithm, check_tree: bool) -> HashForm {
         let serial = algorithm.algebra() == Algebra::Serial;
         let leaf = self.leaf.unwrap_or_else(|| ObjectSize::round_up(LEAF_BYTES_DEFAULT));
         let leaf = self.split.map_or(leaf, |split| leaf.min(split));

@@ -1,5 +1,6 @@
 //! Two folders made alike, and what became of them.
 
+use haul_lab::mounts::{Mounted, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Entry, Kind, Snapshot};
 use std::fmt::Write;
@@ -34,28 +35,62 @@ const TOO_DEEP: &str = "a tree too deep to be looked at";
 
 /// What a script came to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) status: Option<i32>,
-    pub(super) out: String,
-    pub(super) err: String,
-    pub(super) tree: String,
+pub(crate) struct Run {
+    pub(crate) status: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+    pub(crate) tree: String,
 }
 
 /// The two sandboxes.
-pub(super) struct Twins {
+pub(crate) struct Twins {
     root: TempDir,
     as_user: bool,
+    beside: Beside,
+}
+
+/// What the link `x-fs` in a sandbox leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// There is no such link.
+    Nothing,
+    /// An empty file system in memory.
+    Memory,
+    /// An empty ext4 on a loop device.
+    Ext4,
+}
+
+/// A file system beside a sandbox.
+enum Other {
+    Memory(Mounted),
+    Ext4(SmallFs),
+}
+
+impl Other {
+    fn path(&self) -> PathBuf {
+        match self {
+            Other::Memory(mounted) => mounted.path(),
+            Other::Ext4(small) => small.path(),
+        }
+    }
+
+    fn close(self) {
+        match self {
+            Other::Memory(mounted) => mounted.close().unwrap(),
+            Other::Ext4(small) => small.close().unwrap(),
+        }
+    }
 }
 
 impl Twins {
-    pub(super) fn new() -> Twins {
+    pub(crate) fn new() -> Twins {
         let root = tempfile::tempdir().unwrap();
         std::fs::set_permissions(root.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        Twins { root, as_user: false }
+        Twins { root, as_user: false, beside: Beside::Nothing }
     }
 
     /// Sandboxes in which an ordinary user runs the script, whoever runs the tests; `None` where that can't be.
-    pub(super) fn of_user() -> Option<Twins> {
+    pub(crate) fn of_user() -> Option<Twins> {
         if !rustix::process::geteuid().is_root() {
             return Some(Twins::new());
         }
@@ -63,8 +98,21 @@ impl Twins {
         has_setpriv.then(|| Twins { as_user: true, ..Twins::new() })
     }
 
-    /// Runs a script with the `cp` of this project.
-    pub(super) fn ours(&self, script: &str) -> Run {
+    /// Sandboxes with another file system each, behind the link `x-fs`; `None` where nothing can be mounted.
+    pub(crate) fn across(beside: Beside) -> Option<Twins> {
+        let needs: &[Need] =
+            if beside == Beside::Ext4 { &[Need::Loop, Need::Program("mkfs.ext4")] } else { &[Need::Mount] };
+        met_or_skip(needs).then(|| Twins { beside, ..Twins::new() })
+    }
+
+    /// As [`Twins::across`], for an ordinary user.
+    pub(crate) fn of_user_across(beside: Beside) -> Option<Twins> {
+        let mounts = Twins::across(beside)?;
+        Some(Twins { beside: mounts.beside, ..Twins::of_user()? })
+    }
+
+    /// Runs a script with the tools of this project.
+    pub(crate) fn ours(&self, script: &str) -> Run {
         self.run("ours", bin(env!("CARGO_BIN_EXE_haul").as_ref()), script)
     }
 
@@ -74,7 +122,7 @@ impl Twins {
     }
 
     /// As [`Twins::ours`], for trees too deep to be looked at: status and both outputs.
-    pub(super) fn ours_unseen(&self, script: &str) -> (Option<i32>, String, String) {
+    pub(crate) fn ours_unseen(&self, script: &str) -> (Option<i32>, String, String) {
         let folder = self.root.path().join("deep");
         std::fs::create_dir(&folder).unwrap();
         let output = self.shell(&folder, &bin(env!("CARGO_BIN_EXE_haul").as_ref()), script);
@@ -85,16 +133,16 @@ impl Twins {
     }
 
     /// Where the two differ, if they do.
-    pub(super) fn difference(&self, script: &str) -> Option<String> {
+    pub(crate) fn difference(&self, script: &str) -> Option<String> {
         let (mut gnus, mut ours) = (self.gnus(script), self.ours(script));
         if gnus.tree == TOO_DEEP {
             return (ours.tree == TOO_DEEP).then_some(ours.tree);
         }
-        if super::differences::stopped_early(&gnus.err) {
+        if crate::cp::differences::stopped_early(&gnus.err) {
             for run in [&mut gnus, &mut ours] {
                 run.tree.clear();
                 run.out.clear();
-                run.err = super::differences::without_repeats(&run.err);
+                run.err = crate::cp::differences::without_repeats(&run.err);
             }
         }
         let mut text = String::new();
@@ -128,12 +176,20 @@ impl Twins {
         if self.as_user {
             std::os::unix::fs::chown(&folder, Some(65534), Some(65534)).unwrap();
         }
+        let other = self.mount(&folder);
         let setup = shell(SETUP);
         assert!(setup.status.success(), "{}", String::from_utf8_lossy(&setup.stderr));
         let output = shell(script);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let tree = describe(&folder);
+        let mut tree = describe(&folder);
         open_all(&folder);
+        if let Some(other) = other {
+            tree.push_str(
+                &describe(&other.path()).lines().map(|line| format!("x/{line}\n")).collect::<String>(),
+            );
+            open_all(&other.path());
+            other.close();
+        }
         Run {
             status: output.status.code(),
             out: text(&output.stdout),
@@ -144,6 +200,25 @@ impl Twins {
 }
 
 impl Twins {
+    /// Mounts what is to be beside a sandbox, and links it there.
+    fn mount(&self, folder: &Path) -> Option<Other> {
+        let other = match self.beside {
+            Beside::Nothing => return None,
+            Beside::Memory => Other::Memory(Mounted::tmpfs(64).unwrap()),
+            Beside::Ext4 => Other::Ext4(SmallFs::new(16).unwrap()),
+        };
+        if let Other::Ext4(small) = &other {
+            std::fs::remove_dir(small.path().join("lost+found")).unwrap();
+        }
+        let home = other.path().parent().map(Path::to_owned).unwrap();
+        std::fs::set_permissions(home, PermissionsExt::from_mode(0o755)).unwrap();
+        if self.as_user {
+            std::os::unix::fs::chown(other.path(), Some(65534), Some(65534)).unwrap();
+        }
+        symlink(other.path(), folder.join("x-fs")).unwrap();
+        Some(other)
+    }
+
     /// Runs a script in a folder, with `bin` before all other places of commands.
     fn shell(&self, folder: &Path, bin: &Path, script: &str) -> Output {
         let mut command = if self.as_user {
@@ -164,7 +239,7 @@ impl Twins {
     }
 }
 
-/// A folder with one name in it: `cp`.
+/// A folder with the tools' names in it.
 fn bin(target: &Path) -> PathBuf {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
@@ -176,9 +251,11 @@ fn bin(target: &Path) -> PathBuf {
         std::fs::create_dir(&ours).unwrap();
         std::fs::create_dir(&gnus).unwrap();
         std::fs::copy(env!("CARGO_BIN_EXE_haul"), ours.join("haul")).unwrap();
-        symlink("haul", ours.join("cp")).unwrap();
         symlink("haul", ours.join("mcp")).unwrap();
-        symlink("/usr/bin/cp", gnus.join("cp")).unwrap();
+        for tool in ["cp", "mv", "install"] {
+            symlink("haul", ours.join(tool)).unwrap();
+            symlink(Path::new("/usr/bin").join(tool), gnus.join(tool)).unwrap();
+        }
         folder
     });
     folder.path().join(if target == Path::new("/usr/bin/cp") { "gnus" } else { "ours" })
@@ -216,6 +293,8 @@ fn describe(folder: &Path) -> String {
 fn kind(entry: &Entry) -> String {
     match &entry.kind {
         Kind::File { len, digest, .. } => format!("file of {len} bytes, {digest:x}"),
+        // Each sandbox has another file system of its own.
+        Kind::Link(target) if target.to_string_lossy().contains("/haul-lab-") => "Link beside".to_owned(),
         other => format!("{other:?}"),
     }
 }

@@ -7,12 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use thiserror::Error;
 
 /// The words for one choice, and the choice.
-pub(super) type Choice<T> = (&'static [&'static str], T);
+pub(crate) type Choice<T> = (&'static [&'static str], T);
 
 /// Why a word is no choice. The message lists those there are.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{what} argument {} for {}{list}", quote_word(word), quote_word(OsStr::new(option)))]
-pub(in super::super) struct ChoiceError {
+pub(crate) struct ChoiceError {
     what: &'static str,
     word: OsString,
     option: &'static str,
@@ -23,7 +23,7 @@ pub(in super::super) struct ChoiceError {
 ///
 /// # Errors
 /// [`ChoiceError`] for a word that begins none or several of them.
-pub(super) fn choose<T: Copy + PartialEq>(
+pub(crate) fn choose<T: Copy + PartialEq>(
     option: &'static str,
     word: &OsStr,
     choices: &[Choice<T>],

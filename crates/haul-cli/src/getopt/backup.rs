@@ -1,0 +1,104 @@
+//! How `--backup`, `-b`, `-S` and the environment say together what becomes of an existing destination.
+
+use super::choice::{self, Choice, ChoiceError};
+use haul_engine::copy::{Backup, BackupMethod};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// What was typed of backups.
+#[derive(Debug, Default)]
+pub(crate) struct BackupTyped {
+    is_asked_for: bool,
+    control: Option<OsString>,
+    suffix: Option<OsString>,
+}
+
+/// What the user's environment says of backups.
+#[derive(Debug, Default)]
+pub(crate) struct BackupEnvironment {
+    /// `VERSION_CONTROL`.
+    pub(crate) version_control: Option<OsString>,
+    /// `SIMPLE_BACKUP_SUFFIX`.
+    pub(crate) suffix: Option<OsString>,
+}
+
+impl BackupEnvironment {
+    /// The variables of this process.
+    pub(crate) fn of_process() -> BackupEnvironment {
+        BackupEnvironment {
+            version_control: std::env::var_os("VERSION_CONTROL"),
+            suffix: std::env::var_os("SIMPLE_BACKUP_SUFFIX"),
+        }
+    }
+}
+
+impl BackupTyped {
+    /// `-b` and `--backup[=CONTROL]`.
+    pub(crate) fn ask(&mut self, control: Option<&OsStr>) {
+        self.is_asked_for = true;
+        self.control = control.map(OsStr::to_owned).or(self.control.take());
+    }
+
+    /// `-S`, which asks for backups as well.
+    pub(crate) fn suffix(&mut self, suffix: &OsStr) {
+        self.is_asked_for = true;
+        self.suffix = Some(suffix.to_owned());
+    }
+
+    pub(crate) fn is_asked_for(&self) -> bool {
+        self.is_asked_for
+    }
+
+    /// What is to be done; the option goes before the environment.
+    ///
+    /// # Errors
+    /// [`ChoiceError`] for a method that nobody knows.
+    pub(crate) fn rule(&self, environment: &BackupEnvironment) -> Result<Option<Backup>, ChoiceError> {
+        if !self.is_asked_for {
+            return Ok(None);
+        }
+        let is_given = |word: &&OsString| !word.is_empty();
+        let method = if let Some(word) = self.control.as_ref().filter(is_given) {
+            choice::choose("backup type", word, &BACKUPS)?
+        } else if let Some(word) = environment.version_control.as_ref().filter(is_given) {
+            choice::choose("$VERSION_CONTROL", word, &BACKUPS)?
+        } else {
+            Some(BackupMethod::Existing)
+        };
+        let is_usable = |suffix: &&OsString| !suffix.is_empty() && !suffix.as_bytes().contains(&b'/');
+        let suffix = self.suffix.as_ref().or(environment.suffix.as_ref()).filter(is_usable);
+        let suffix = suffix.cloned().unwrap_or_else(|| OsString::from("~"));
+        Ok(method.map(|method| Backup { method, suffix }))
+    }
+}
+
+const BACKUPS: [Choice<Option<BackupMethod>>; 4] = [
+    (&["none", "off"], None),
+    (&["simple", "never"], Some(BackupMethod::Simple)),
+    (&["existing", "nil"], Some(BackupMethod::Existing)),
+    (&["numbered", "t"], Some(BackupMethod::Numbered)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_option_goes_before_the_environment() {
+        let environment =
+            BackupEnvironment { version_control: Some("numbered".into()), suffix: Some(".old".into()) };
+        let mut typed = BackupTyped::default();
+        assert_eq!(typed.rule(&environment).unwrap(), None);
+        typed.ask(None);
+        let numbered = Backup { method: BackupMethod::Numbered, suffix: ".old".into() };
+        assert_eq!(typed.rule(&environment).unwrap(), Some(numbered));
+        typed.ask(Some(OsStr::new("si")));
+        typed.suffix(OsStr::new("-s"));
+        let simple = Backup { method: BackupMethod::Simple, suffix: "-s".into() };
+        assert_eq!(typed.rule(&environment).unwrap(), Some(simple));
+        typed.ask(Some(OsStr::new("off")));
+        assert_eq!(typed.rule(&environment).unwrap(), None);
+        typed.ask(Some(OsStr::new("n")));
+        assert!(typed.rule(&environment).is_err(), "none, numbered, never, nil");
+    }
+}

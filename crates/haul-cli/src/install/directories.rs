@@ -1,0 +1,124 @@
+//! Directories made with all that lie above them.
+
+use super::resolve::{Properties, words};
+use haul_engine::copy::{quote, quote_word};
+use haul_sys::metadata::{set_mode_at, set_owner_at};
+use haul_sys::open::mkdir_at;
+use haul_sys::{CWD, FileKind, Follow, stat};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use thiserror::Error;
+
+/// Permissions of directories that nobody named.
+const ABOVE: u32 = 0o755;
+
+/// A directory is made closed, and opened when it has its owner.
+const CLOSED: u32 = 0o700;
+
+/// Why a directory could not be made or given its properties.
+#[derive(Debug, Error)]
+pub(super) enum DirectoryError {
+    /// One above a file.
+    #[error("cannot create directory {}: {}", quote(path), words(source))]
+    Above { path: OsString, source: io::Error },
+    /// One that was named, or lies above such a one.
+    #[error("cannot create directory {}: {}", quote_word(path), words(source))]
+    Create { path: OsString, source: io::Error },
+    #[error("cannot change permissions of {}: {}", quote_word(path), words(source))]
+    Mode { path: OsString, source: io::Error },
+    #[error("cannot change owner and permissions of {}: {}", quote_word(path), words(source))]
+    Owner { path: OsString, source: io::Error },
+}
+
+/// Makes the directories above the last component of `path` that are missing. `tell` hears of each.
+///
+/// # Errors
+/// The first that could not be made.
+pub(super) fn make_above(path: &OsStr, tell: &mut dyn FnMut(&OsStr)) -> Result<(), DirectoryError> {
+    above(path, tell).map_err(|(path, source)| DirectoryError::Above { path, source })
+}
+
+/// `-D -t`: makes a directory and all above it, with the permissions of those that nobody named.
+///
+/// # Errors
+/// As [`make_above`].
+pub(super) fn make_all(path: &OsStr, tell: &mut dyn FnMut(&OsStr)) -> Result<(), DirectoryError> {
+    let mut with_end = path.to_owned();
+    with_end.push("/.");
+    make_above(&with_end, tell)
+}
+
+/// `-d`: makes a directory with all above it, and gives it its properties, whether it is new or not.
+///
+/// # Errors
+/// What could not be made or set.
+pub(super) fn install(
+    path: &OsStr,
+    properties: &Properties,
+    tell: &mut dyn FnMut(&OsStr),
+) -> Result<(), DirectoryError> {
+    above(path, tell).map_err(|(path, source)| DirectoryError::Create { path, source })?;
+    let Properties { owner, group, mode } = *properties;
+    let has_owner = owner.is_some() || group.is_some();
+    let first = if has_owner { mode.directory & CLOSED } else { mode.directory & 0o777 };
+    let made = mkdir_at(CWD, path, first);
+    let name = || path.to_owned();
+    let failed = |source| {
+        if has_owner {
+            DirectoryError::Owner { path: name(), source }
+        } else {
+            DirectoryError::Mode { path: name(), source }
+        }
+    };
+    if made.is_ok() {
+        tell(path);
+    }
+    let found = match (stat::stat_at(CWD, path, Follow::Yes), made.as_ref().err().map(io::Error::kind)) {
+        (Ok(found), _) if found.kind == FileKind::Directory => found,
+        // What stands there can't be looked at: as with install, that is what is told of.
+        (Err(error), Some(kind)) if kind != io::ErrorKind::NotFound && !is_no_directory(&error) => {
+            return Err(failed(error));
+        }
+        (Err(error), None) => return Err(failed(error)),
+        _ => {
+            let source = made.err().unwrap_or_else(|| io::ErrorKind::NotADirectory.into());
+            return Err(DirectoryError::Create { path: name(), source });
+        }
+    };
+    // What nobody spoke of stays as it is, or as the directory above gave it.
+    let wanted = mode.directory & mode.named | found.mode & !mode.named;
+    if has_owner {
+        set_owner_at(CWD, path, owner, group).map_err(failed)?;
+    }
+    if has_owner || found.mode != wanted {
+        set_mode_at(CWD, path, wanted).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Makes what is missing above the last component; what could not be made, and why.
+fn above(path: &OsStr, tell: &mut dyn FnMut(&OsStr)) -> Result<(), (OsString, io::Error)> {
+    let bytes = path.as_bytes();
+    let last = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+    for end in (1..last).filter(|&at| bytes[at] == b'/' && bytes[at - 1] != b'/') {
+        let place = OsStr::from_bytes(&bytes[..end]);
+        let source = match mkdir_at(CWD, place, ABOVE) {
+            Ok(()) => {
+                tell(place);
+                continue;
+            }
+            Err(error) => error,
+        };
+        match stat::stat_at(CWD, place, Follow::Yes) {
+            Ok(found) if found.kind == FileKind::Directory => {}
+            Ok(_) => return Err((place.to_owned(), io::Error::from_raw_os_error(20))), // ENOTDIR
+            Err(_) => return Err((place.to_owned(), source)),
+        }
+    }
+    Ok(())
+}
+
+fn is_no_directory(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotADirectory
+}

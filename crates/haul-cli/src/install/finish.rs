@@ -1,0 +1,70 @@
+//! What becomes of a file that was copied: symbols stripped, owner, permissions.
+
+use super::resolve::{Properties, words};
+use haul_engine::copy::quote;
+use haul_sys::metadata::{Times, set_mode_at, set_owner_at, set_times_at};
+use haul_sys::open::unlink_at;
+use haul_sys::{CWD, Stat};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
+use thiserror::Error;
+
+/// What could not be set.
+#[derive(Debug, Error)]
+pub(super) enum FinishError {
+    #[error("cannot change ownership of {}: {}", quote(path), words(source))]
+    Owner { path: OsString, source: io::Error },
+    #[error("cannot change permissions of {}: {}", quote(path), words(source))]
+    Mode { path: OsString, source: io::Error },
+    #[error("cannot set timestamps for {}: {}", quote(path), words(source))]
+    Times { path: OsString, source: io::Error },
+    #[error("cannot run {}: {}", quote(program), words(source))]
+    Strip { program: OsString, source: io::Error },
+    #[error("strip process terminated abnormally")]
+    StripFailed,
+    #[error("cannot unlink {}: {}", quote(path), words(source))]
+    Unlink { path: OsString, source: io::Error },
+}
+
+/// Sets the owner, which takes set-id bits away, and then the permissions.
+///
+/// # Errors
+/// Which of the two could not be set; after a failed owner the file stays closed.
+pub(super) fn set_properties(path: &OsStr, properties: &Properties, mode: u32) -> Result<(), FinishError> {
+    if properties.owner.is_some() || properties.group.is_some() {
+        set_owner_at(CWD, path, properties.owner, properties.group)
+            .map_err(|source| FinishError::Owner { path: path.to_owned(), source })?;
+    }
+    set_mode_at(CWD, path, mode).map_err(|source| FinishError::Mode { path: path.to_owned(), source })
+}
+
+/// Gives a file its source's times.
+///
+/// # Errors
+/// What utimensat(2) reports.
+pub(super) fn set_times(path: &OsStr, source: &Stat) -> Result<(), FinishError> {
+    set_times_at(CWD, path, Times::of(source))
+        .map_err(|source| FinishError::Times { path: path.to_owned(), source })
+}
+
+/// Runs the program that strips symbols. What can't be stripped is removed.
+///
+/// # Errors
+/// All that went wrong, in its order.
+pub(super) fn strip(program: &OsStr, path: &OsStr) -> Result<(), Vec<FinishError>> {
+    // A name must not be taken for an option.
+    let mut operand = OsString::from(if path.as_bytes().starts_with(b"-") { "./" } else { "" });
+    operand.push(path);
+    let mut failures = match Command::new(program).arg(&operand).status() {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(_) => Vec::new(),
+        Err(source) => vec![FinishError::Strip { program: program.to_owned(), source }],
+    };
+    failures.push(FinishError::StripFailed);
+    if let Err(source) = unlink_at(CWD, path) {
+        failures.push(FinishError::Unlink { path: path.to_owned(), source });
+    }
+    Err(failures)
+}

@@ -1,0 +1,173 @@
+//! Permissions as chmod takes them: octal, or symbolic clauses (POSIX, chmod), applied to a file without any.
+
+use haul_engine::copy::quote_word;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use thiserror::Error;
+
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+const STICKY: u32 = 0o1000;
+
+/// All that chmod(2) sets.
+pub(super) const ALL: u32 = 0o7777;
+
+/// A word that is no mode.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("invalid mode {}", quote_word(.0))]
+pub(super) struct ModeError(OsString);
+
+/// What a mode says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mode {
+    /// Of a file.
+    pub(super) file: u32,
+    /// Of a directory: `X` means something there.
+    pub(super) directory: u32,
+    /// Which bits were spoken of; a directory keeps the others.
+    pub(super) named: u32,
+}
+
+impl Default for Mode {
+    /// `rwxr-xr-x`.
+    fn default() -> Mode {
+        Mode { file: 0o755, directory: 0o755, named: ALL }
+    }
+}
+
+impl Mode {
+    /// Reads a mode.
+    ///
+    /// # Errors
+    /// [`ModeError`] shows the word.
+    pub(super) fn parse(word: &OsStr) -> Result<Mode, ModeError> {
+        let text = word.as_bytes();
+        let read = if text.first().is_some_and(u8::is_ascii_digit) { octal(text) } else { symbolic(text) };
+        read.ok_or_else(|| ModeError(word.to_owned()))
+    }
+}
+
+fn octal(text: &[u8]) -> Option<Mode> {
+    let digits = std::str::from_utf8(text).ok()?;
+    let bits = u32::from_str_radix(digits, 8).ok().filter(|bits| *bits <= ALL)?;
+    // Fewer than five digits leave a directory the special bits that they don't name.
+    let named = if text.len() < 5 { bits & (SETUID | SETGID | STICKY) | 0o777 } else { ALL };
+    Some(Mode { file: bits, directory: bits, named })
+}
+
+fn symbolic(text: &[u8]) -> Option<Mode> {
+    let mut mode = Mode { file: 0, directory: 0, named: 0 };
+    for clause in text.split(|&byte| byte == b',') {
+        let end = clause.iter().position(|byte| !b"ugoa".contains(byte))?;
+        let who = clause[..end].iter().fold(0, |who, &letter| who | bits_of_class(letter));
+        let who = if who == 0 { ALL } else { who };
+        let mut rest = &clause[end..];
+        while let Some((&operator, behind)) = rest.split_first() {
+            if !b"+-=".contains(&operator) {
+                return None;
+            }
+            let end = behind.iter().position(|byte| b"+-=".contains(byte)).unwrap_or(behind.len());
+            apply(&mut mode, who, operator, &behind[..end])?;
+            rest = &behind[end..];
+        }
+    }
+    Some(mode)
+}
+
+/// The bits that `u`, `g`, `o` and `a` speak of.
+fn bits_of_class(letter: u8) -> u32 {
+    match letter {
+        b'u' => 0o700 | SETUID,
+        b'g' => 0o070 | SETGID,
+        b'o' => 0o007 | STICKY,
+        _ => ALL,
+    }
+}
+
+fn apply(mode: &mut Mode, who: u32, operator: u8, permissions: &[u8]) -> Option<()> {
+    let of_file = value(permissions, mode.file, false)? & who;
+    let of_directory = value(permissions, mode.directory, true)? & who;
+    let set = |old: u32, bits: u32| match operator {
+        b'+' => old | bits,
+        b'-' => old & !bits,
+        _ => old & !who | bits,
+    };
+    // A directory's special bits stay unless they are named.
+    let spoken = if operator == b'=' { who & 0o777 | of_directory } else { of_directory };
+    mode.file = set(mode.file, of_file);
+    mode.directory = set(mode.directory, of_directory);
+    mode.named |= spoken;
+    Some(())
+}
+
+/// What stands behind an operator, for every class at once: letters, or one class whose bits are taken.
+fn value(permissions: &[u8], mode: u32, is_directory: bool) -> Option<u32> {
+    let of_class = |shift: u32| Some((mode >> shift & 7) * 0o111);
+    match permissions {
+        b"u" => return of_class(6),
+        b"g" => return of_class(3),
+        b"o" => return of_class(0),
+        [first, ..] if first.is_ascii_digit() => {
+            let digits = std::str::from_utf8(permissions).ok()?;
+            return u32::from_str_radix(digits, 8).ok().filter(|bits| *bits <= ALL);
+        }
+        _ => {}
+    }
+    permissions.iter().try_fold(0, |bits, letter| {
+        Some(
+            bits | match letter {
+                b'r' => 0o444,
+                b'w' => 0o222,
+                b'x' => 0o111,
+                b'X' if is_directory || mode & 0o111 != 0 => 0o111,
+                b'X' => 0,
+                b's' => SETUID | SETGID,
+                b't' => STICKY,
+                _ => return None,
+            },
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_file(word: &str) -> u32 {
+        Mode::parse(OsStr::new(word)).unwrap().file
+    }
+
+    #[test]
+    fn modes_are_read_as_chmod_reads_them() {
+        for (word, bits) in [
+            ("644", 0o644),
+            ("04755", 0o4755),
+            ("0", 0),
+            ("u=rwx,go=r", 0o744),
+            ("+x", 0o111),
+            ("=", 0),
+            ("a+X", 0),
+            ("u+x,a+X", 0o111),
+            ("u+s,g-w", 0o4000),
+            ("u=rw,g=u,o=g", 0o666),
+            ("u=rwxs,g+t,+t", 0o5700),
+            ("a=rx,u+w", 0o755),
+            ("u+rw-r", 0o200),
+            ("g=rwx,u=g-w", 0o570),
+        ] {
+            assert_eq!(of_file(word), bits, "{word}");
+        }
+        for word in ["", "0x", "8", "10000", "u", "u+z", "u=rg", "rwx", "a+r,", ",a+r", "+ug"] {
+            assert!(Mode::parse(OsStr::new(word)).is_err(), "{word}");
+        }
+    }
+
+    #[test]
+    fn directories_keep_what_is_not_named() {
+        let named = |word: &str| Mode::parse(OsStr::new(word)).unwrap().named;
+        assert_eq!(named("755"), 0o777);
+        assert_eq!(named("2755"), 0o2777);
+        assert_eq!(named("00755"), ALL);
+        assert_eq!(Mode::parse(OsStr::new("a+X")).unwrap().directory, 0o111);
+    }
+}

@@ -1,0 +1,350 @@
+//! What a command line of `install` means.
+
+use super::mode::{ALL, Mode, ModeError};
+use super::options::OPTIONS;
+use crate::getopt::backup::{BackupEnvironment, BackupTyped};
+use crate::getopt::choice::ChoiceError;
+use crate::getopt::sizes::{SizeOptionError, Sizes};
+use crate::getopt::{self, ArgsError};
+use haul_engine::copy::{Backup, Moving, Verify, quote, quote_word};
+use haul_sys::{process, users};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use thiserror::Error;
+
+/// What is to be installed, and how.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) work: Work,
+    pub(super) properties: Properties,
+    pub(super) backup: Option<Backup>,
+    /// `-C`.
+    pub(super) compare: bool,
+    /// `-D`.
+    pub(super) makes_directories: bool,
+    /// `-p`.
+    pub(super) keeps_times: bool,
+    /// `-s`, with the program that strips.
+    pub(super) strip: Option<OsString>,
+    pub(super) verbose: bool,
+    pub(super) json: bool,
+    pub(super) moving: Moving,
+    /// Worth a line before the work begins.
+    pub(super) warnings: Vec<&'static str>,
+}
+
+/// The operands.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// `-d`.
+    Directories(Vec<OsString>),
+    /// `-t`, or the last operand is a directory.
+    Into { sources: Vec<OsString>, directory: OsString },
+    /// One file gets this name.
+    Onto { source: OsString, sink: OsString },
+}
+
+/// What is set on what was installed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Properties {
+    pub(super) owner: Option<u32>,
+    pub(super) group: Option<u32>,
+    pub(super) mode: Mode,
+}
+
+/// What a command line asks for.
+#[derive(Debug)]
+pub(super) enum Wish {
+    Install(Box<Resolved>),
+    Help,
+    Version,
+}
+
+/// Why a command line asks for nothing that can be done.
+#[derive(Debug, Error)]
+pub(super) enum UsageError {
+    #[error(transparent)]
+    Args(#[from] ArgsError),
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
+    #[error(transparent)]
+    Size(#[from] SizeOptionError),
+    #[error(transparent)]
+    Mode(#[from] ModeError),
+    #[error("missing file operand")]
+    NoOperand,
+    #[error("missing destination file operand after {}", quote(.0))]
+    NoDestination(OsString),
+    #[error("extra operand {}", quote(.0))]
+    ExtraOperand(OsString),
+    #[error("options --compare (-C) and --preserve-timestamps are mutually exclusive")]
+    CompareAndTimes,
+    #[error("options --compare (-C) and --strip are mutually exclusive")]
+    CompareAndStrip,
+    #[error("the strip option may not be used when installing a directory")]
+    StripDirectory,
+    #[error("target directory not allowed when installing a directory")]
+    TargetOfDirectories,
+    #[error("cannot combine --target-directory (-t) and --no-target-directory (-T)")]
+    TargetAndNone,
+    #[error("multiple target directories specified")]
+    SeveralTargets,
+    #[error("{what} {}: {}", quote(path), words(source))]
+    Target { what: &'static str, path: OsString, source: io::Error },
+    #[error("invalid user {}", quote_word(.0))]
+    User(OsString),
+    #[error("invalid group {}", quote_word(.0))]
+    Group(OsString),
+}
+
+impl UsageError {
+    /// Whether the message is followed by a hint at `--help`.
+    pub(super) fn has_hint(&self) -> bool {
+        use UsageError::{
+            Args, Choice, CompareAndStrip, CompareAndTimes, ExtraOperand, NoDestination, NoOperand,
+        };
+        matches!(
+            self,
+            Args(_)
+                | Choice(_)
+                | CompareAndStrip
+                | CompareAndTimes
+                | ExtraOperand(_)
+                | NoDestination(_)
+                | NoOperand
+        )
+    }
+}
+
+/// Options as far as they were read.
+#[derive(Debug, Default)]
+struct Reading {
+    backup: BackupTyped,
+    compare: bool,
+    directories: bool,
+    makes_directories: bool,
+    owner: Option<OsString>,
+    group: Option<OsString>,
+    mode: Option<OsString>,
+    keeps_times: bool,
+    strips: bool,
+    strip_program: Option<OsString>,
+    target: Option<OsString>,
+    no_target: bool,
+    verbose: bool,
+    json: bool,
+    verify: bool,
+    sizes: Sizes,
+    warnings: Vec<&'static str>,
+}
+
+/// Finds out what was meant. Looks at the last operand: a directory there takes the others.
+///
+/// # Errors
+/// [`UsageError`]: the first mistake, in the order in which install finds them.
+pub(super) fn resolve(
+    args: &[OsString],
+    options_first: bool,
+    environment: &BackupEnvironment,
+) -> Result<Wish, UsageError> {
+    let typed = getopt::parse(OPTIONS, args, options_first);
+    let mut reading = Reading::default();
+    for option in &typed.options {
+        match option.name {
+            "help" => return Ok(Wish::Help),
+            "version" => return Ok(Wish::Version),
+            name => reading.option(name, option.value.as_deref())?,
+        }
+    }
+    if let Some(mistake) = typed.mistake {
+        return Err(mistake.into());
+    }
+    reading.finish(typed.operands, environment).map(|resolved| Wish::Install(Box::new(resolved)))
+}
+
+impl Reading {
+    fn option(&mut self, name: &str, value: Option<&OsStr>) -> Result<(), UsageError> {
+        let owned = || value.map(OsStr::to_owned);
+        match name {
+            "b" => self.backup.ask(None),
+            "backup" => self.backup.ask(value),
+            "c" | "Z" => {}
+            "compare" => self.compare = true,
+            "context" if value.is_some() => {
+                self.warnings.push("warning: ignoring --context; it requires an SELinux-enabled kernel");
+            }
+            "context" => {}
+            "directory" => self.directories = true,
+            "D" => self.makes_directories = true,
+            "debug" | "verbose" => self.verbose = true,
+            "group" => self.group = owned(),
+            "mode" => self.mode = owned(),
+            "no-target-directory" => self.no_target = true,
+            "owner" => self.owner = owned(),
+            "preserve-timestamps" => self.keeps_times = true,
+            "preserve-context" => {
+                self.warnings
+                    .push("WARNING: ignoring --preserve-context; this kernel is not SELinux-enabled");
+            }
+            "strip" => self.strips = true,
+            "strip-program" => self.strip_program = owned(),
+            "suffix" => self.backup.suffix(value.unwrap_or_default()),
+            "target-directory" => {
+                if self.target.is_some() {
+                    return Err(UsageError::SeveralTargets);
+                }
+                let path = value.unwrap_or_default();
+                // Looked at when it is typed, unless it may still be made.
+                self.target = Some(path.to_owned());
+            }
+            "json" => self.json = true,
+            "verify" => self.verify = true,
+            _ => self.sizes.set(name, value.unwrap_or_default())?,
+        }
+        Ok(())
+    }
+
+    fn finish(
+        mut self,
+        operands: Vec<OsString>,
+        environment: &BackupEnvironment,
+    ) -> Result<Resolved, UsageError> {
+        if self.directories && self.strips {
+            return Err(UsageError::StripDirectory);
+        }
+        if self.directories && self.target.is_some() {
+            return Err(UsageError::TargetOfDirectories);
+        }
+        let backup = self.backup.rule(environment)?;
+        let work = self.work(operands)?;
+        let mode = self.mode.as_deref().map_or(Ok(Mode::default()), Mode::parse)?;
+        if self.strip_program.is_some() && !self.strips {
+            self.warnings.push("WARNING: ignoring --strip-program option as -s option was not specified");
+        }
+        if self.compare && self.keeps_times {
+            return Err(UsageError::CompareAndTimes);
+        }
+        if self.compare && self.strips {
+            return Err(UsageError::CompareAndStrip);
+        }
+        if self.compare && mode.file & ALL & !0o777 != 0 {
+            self.warnings.push(
+                "the --compare (-C) option is ignored when you specify a mode with non-permission bits",
+            );
+        }
+        let owner =
+            self.owner.as_deref().map(|name| id(name, users::user).ok_or(UsageError::User(name.to_owned())));
+        let group = self
+            .group
+            .as_deref()
+            .map(|name| id(name, users::group).ok_or(UsageError::Group(name.to_owned())));
+        // To chown(2) the largest number means that the owner stays.
+        let is_one = |id: &u32| *id != u32::MAX;
+        let (owner, group) = (owner.transpose()?.filter(is_one), group.transpose()?.filter(is_one));
+        let mut moving = Moving::for_processors(process::cpu_count());
+        self.sizes.apply(&mut moving);
+        moving.verify = if self.verify { Verify::ReadBack } else { Verify::No };
+        let program = self.strip_program.unwrap_or_else(|| OsString::from("strip"));
+        Ok(Resolved {
+            work,
+            properties: Properties { owner, group, mode },
+            backup,
+            compare: self.compare,
+            makes_directories: self.makes_directories,
+            keeps_times: self.keeps_times,
+            strip: self.strips.then_some(program),
+            verbose: self.verbose,
+            json: self.json,
+            moving,
+            warnings: self.warnings,
+        })
+    }
+
+    fn work(&mut self, mut operands: Vec<OsString>) -> Result<Work, UsageError> {
+        let target = self.target.take();
+        if operands.len() < if self.directories || target.is_some() { 1 } else { 2 } {
+            return Err(operands.pop().map_or(UsageError::NoOperand, UsageError::NoDestination));
+        }
+        if self.no_target {
+            if target.is_some() {
+                return Err(UsageError::TargetAndNone);
+            }
+            if operands.len() > 2 {
+                return Err(UsageError::ExtraOperand(operands.swap_remove(2)));
+            }
+        }
+        if self.directories {
+            return Ok(Work::Directories(operands));
+        }
+        if let Some(directory) = target {
+            return self.given_target(operands, directory);
+        }
+        let sink = operands.pop().ok_or(UsageError::NoOperand)?;
+        if !self.no_target {
+            match is_directory(&sink) {
+                Ok(()) => return Ok(Work::Into { sources: operands, directory: sink }),
+                Err(source) if operands.len() > 1 => {
+                    return Err(UsageError::Target { what: "target", path: sink, source });
+                }
+                Err(_) => {}
+            }
+        }
+        let source = operands.pop().ok_or(UsageError::NoOperand)?;
+        Ok(Work::Onto { source, sink })
+    }
+
+    /// `-t`: a directory that is there, or with `-D` one that is to be made.
+    fn given_target(&self, sources: Vec<OsString>, directory: OsString) -> Result<Work, UsageError> {
+        match is_directory(&directory) {
+            Ok(()) => {}
+            Err(error) if self.makes_directories && error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => {
+                return Err(UsageError::Target { what: "failed to access", path: directory, source });
+            }
+        }
+        Ok(Work::Into { sources, directory })
+    }
+}
+
+fn is_directory(name: &OsStr) -> io::Result<()> {
+    if std::fs::metadata(name)?.is_dir() { Ok(()) } else { Err(io::Error::from_raw_os_error(20)) } // ENOTDIR
+}
+
+/// A name, or a number as C writes it: decimal, octal after 0, hexadecimal after 0x.
+fn id(name: &OsStr, look_up: fn(&OsStr) -> io::Result<Option<u32>>) -> Option<u32> {
+    if let Ok(Some(id)) = look_up(name) {
+        return Some(id);
+    }
+    let text = std::str::from_utf8(name.as_bytes()).ok()?;
+    let (digits, base) = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
+        None => (text, 10),
+    };
+    let is_number = digits.chars().all(|digit| digit.is_digit(base));
+    u32::from_str_radix(digits, base).ok().filter(|_| is_number)
+}
+
+/// An error's text as the C library words it.
+pub(super) fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error ").next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_names_or_numbers_in_c() {
+        let id_of = |name: &str| id(OsStr::new(name), users::user);
+        assert_eq!(id_of("root"), Some(0));
+        for (name, expected) in [("17", 17), ("0x11", 17), ("021", 17), ("0", 0)] {
+            assert_eq!(id_of(name), Some(expected), "{name}");
+        }
+        for name in ["", "-1", "+1", "4294967296", "1x", "0x", "09", "no such"] {
+            assert_eq!(id_of(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! One installation from the command line to its exit status.
+
+use super::directories;
+use super::finish::{set_properties, set_times, strip};
+use super::options;
+use super::resolve::{Properties, Resolved, Wish, Work, resolve, words};
+use crate::console::{Console, answer, refuse, say};
+use crate::getopt::backup::BackupEnvironment;
+use crate::interrupt::Interrupt;
+use haul_engine::copy::{self, CopyRules, CopySettings, Operands, Preserve, Print, Report, Tally, quote};
+use haul_sys::{CWD, FileKind, Follow, Stat, open, process, stat, transfer};
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+/// A file is closed to all but its maker until it has its owner.
+const WHILE_WRITTEN: u32 = 0o600;
+
+/// Smaller files are copied by this thread alone: others would take longer to come.
+const LARGE_BYTES: u64 = 8 << 20;
+
+/// Bytes compared at a time.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// Installs what `args` say. `tool` is the name that messages begin with: `install` or `haul install`.
+pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
+    let options_first = std::env::var_os("POSIXLY_CORRECT").is_some();
+    match resolve(args, options_first, &BackupEnvironment::of_process()) {
+        Ok(Wish::Install(resolved)) => carry_out(tool, &resolved),
+        Ok(Wish::Help) => answer(tool, &options::help(tool)),
+        Ok(Wish::Version) => answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION"))),
+        Err(error) => refuse(tool, &error, error.has_hint()),
+    }
+}
+
+fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
+    let interrupt = match Interrupt::watch() {
+        Ok(interrupt) => interrupt,
+        Err(error) => {
+            say(tool, &format_args!("cannot watch for signals: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    // Permissions are set as asked for, whatever the user's mask.
+    process::set_umask(0);
+    let console = Console::new(tool, resolved.json, &Print::default(), interrupt.flag());
+    resolved.warnings.iter().for_each(|warning| console.say(warning));
+    let tally = Tally::default();
+    let job = Job {
+        tool,
+        resolved,
+        console: &console,
+        interrupt: &interrupt,
+        tally: &tally,
+        failures: Cell::new(0),
+    };
+    job.work();
+    let failures = job.failures.get();
+    let interrupted = interrupt.flag().load(Ordering::Relaxed);
+    console.summary(&tally, failures, interrupted);
+    if interrupted {
+        console.say(&"interrupted: run the same command again");
+        return ExitCode::from(interrupt.status());
+    }
+    match console.into_failure() {
+        Some(error) => {
+            say(tool, &format_args!("write error: {error}"));
+            ExitCode::FAILURE
+        }
+        None if failures > 0 => ExitCode::FAILURE,
+        None => ExitCode::SUCCESS,
+    }
+}
+
+struct Job<'a> {
+    tool: &'a str,
+    resolved: &'a Resolved,
+    console: &'a Console<'a>,
+    interrupt: &'a Interrupt,
+    tally: &'a Tally,
+    failures: Cell<u64>,
+}
+
+impl Job<'_> {
+    fn work(&self) {
+        match &self.resolved.work {
+            Work::Directories(names) => names.iter().for_each(|name| self.directory(name)),
+            Work::Into { sources, directory } => self.gather(sources, directory),
+            Work::Onto { source, sink } => {
+                if self.resolved.makes_directories
+                    && let Err(error) = directories::make_above(sink, &mut |path| self.tell_directory(path))
+                {
+                    return self.fail(&error);
+                }
+                self.file(source, sink);
+            }
+        }
+    }
+
+    fn directory(&self, name: &OsStr) {
+        let mut tell = |path: &OsStr| self.tell_directory(path);
+        if let Err(error) = directories::install(name, &self.resolved.properties, &mut tell) {
+            self.fail(&error);
+        }
+    }
+
+    fn gather(&self, sources: &[OsString], directory: &OsStr) {
+        let mut tell = |path: &OsStr| self.tell_directory(path);
+        if self.resolved.makes_directories
+            && let Err(error) = directories::make_all(directory, &mut tell)
+        {
+            return self.fail(&error);
+        }
+        let mut created = HashSet::new();
+        for source in sources {
+            if self.interrupt.flag().load(Ordering::Relaxed) {
+                return;
+            }
+            let sink = join(directory, last_component(source));
+            if self.was_just_created(&created, source, &sink) {
+                continue;
+            }
+            self.file(source, &sink);
+            if let Ok(standing) = stat::stat_at(CWD, &*sink, Follow::No) {
+                created.insert((sink, standing.identity()));
+            }
+        }
+    }
+
+    /// Two operands of one name are a mistake, unless the first is kept as a numbered backup.
+    fn was_just_created(
+        &self,
+        created: &HashSet<(OsString, (u64, u64))>,
+        source: &OsStr,
+        sink: &OsStr,
+    ) -> bool {
+        let numbered =
+            self.resolved.backup.as_ref().is_some_and(|backup| backup.method == copy::BackupMethod::Numbered);
+        let Ok(standing) = stat::stat_at(CWD, sink, Follow::No) else { return false };
+        if numbered || !created.contains(&(sink.to_owned(), standing.identity())) {
+            return false;
+        }
+        let (sink, source) = (quote(sink), quote(source));
+        self.fail(&format_args!("will not overwrite just-created {sink} with {source}"));
+        true
+    }
+
+    fn file(&self, source: &OsStr, sink: &OsStr) {
+        let found = match stat::stat_at(CWD, source, Follow::Yes) {
+            Ok(found) => found,
+            Err(error) => {
+                return self.fail(&format_args!("cannot stat {}: {}", quote(source), words(&error)));
+            }
+        };
+        if found.kind == FileKind::Directory {
+            return self.fail(&format_args!("omitting directory {}", quote(source)));
+        }
+        let stands_already = self.resolved.compare && self.is_installed((source, &found), sink);
+        if stands_already || self.copy(source, sink, found.size) {
+            self.finish(&found, sink);
+        }
+    }
+
+    /// Copies one file; false where it failed, which was told then.
+    fn copy(&self, source: &OsStr, sink: &OsStr, size: u64) -> bool {
+        let resolved = self.resolved;
+        let mut moving = resolved.moving.clone();
+        if size < LARGE_BYTES {
+            moving.workers = 1;
+        }
+        let preserve = Preserve { timestamps: resolved.keeps_times, ..Preserve::default() };
+        let rules = CopyRules {
+            preserve,
+            remove_destination: true,
+            backup: resolved.backup.clone(),
+            verbose: resolved.verbose,
+            new_mode: Some(WHILE_WRITTEN),
+            ..CopyRules::default()
+        };
+        let operands = Operands::Onto { source: source.to_owned(), sink: sink.to_owned() };
+        let settings = CopySettings { operands, rules, moving, print: Print::default() };
+        let outcome = copy::copy(&settings, self.console, self.tally, self.interrupt.flag());
+        self.failures.set(self.failures.get() + outcome.failures);
+        outcome.failures == 0 && !outcome.interrupted
+    }
+
+    fn finish(&self, source: &Stat, sink: &OsStr) {
+        let resolved = self.resolved;
+        if let Some(program) = &resolved.strip {
+            if let Err(failures) = strip(program, sink) {
+                return failures.iter().for_each(|failure| self.fail(failure));
+            }
+            if resolved.keeps_times
+                && let Err(error) = set_times(sink, source)
+            {
+                return self.fail(&error);
+            }
+        }
+        if let Err(error) = set_properties(sink, &resolved.properties, resolved.properties.mode.file) {
+            self.fail(&error);
+        }
+    }
+
+    /// `-C`: whether the sink has all that it is to have.
+    fn is_installed(&self, (source, from): (&OsStr, &Stat), sink: &OsStr) -> bool {
+        let Properties { owner, group, mode } = self.resolved.properties;
+        let Ok(source_name) = stat::stat_at(CWD, source, Follow::No) else { return false };
+        let Ok(to) = stat::stat_at(CWD, sink, Follow::No) else { return false };
+        let are_files = source_name.kind == FileKind::Regular && to.kind == FileKind::Regular;
+        let are_plain = (mode.file | source_name.mode | to.mode) & 0o7000 == 0;
+        are_files
+            && are_plain
+            && from.size == to.size
+            && to.mode == mode.file
+            && to.uid == owner.unwrap_or_else(|| rustix::process::getuid().as_raw())
+            && to.gid == group.unwrap_or_else(|| rustix::process::getgid().as_raw())
+            && has_same_bytes(source, sink)
+    }
+
+    fn tell_directory(&self, path: &OsStr) {
+        if self.resolved.verbose {
+            let line = format!("{}: creating directory {}", self.tool, quote(path));
+            self.console.made(OsStr::new(&line));
+        }
+    }
+
+    fn fail(&self, error: &dyn Display) {
+        self.failures.set(self.failures.get() + 1);
+        self.console.failure(error);
+    }
+}
+
+fn has_same_bytes(source: &OsStr, sink: &OsStr) -> bool {
+    let open = |name| open::open_source_at(CWD, name, Follow::No, false);
+    let (Ok(a), Ok(b)) = (open(source), open(sink)) else { return false };
+    let mut blocks = [vec![0; BLOCK_BYTES], vec![0; BLOCK_BYTES]];
+    let mut at = 0;
+    loop {
+        let [block_a, block_b] = &mut blocks;
+        let read = |fd: &std::os::fd::OwnedFd, block: &mut Vec<u8>| transfer::read_at(fd.as_fd(), at, block);
+        let (Ok(got_a), Ok(got_b)) = (read(&a, block_a), read(&b, block_b)) else { return false };
+        if block_a[..got_a] != block_b[..got_b] {
+            return false;
+        }
+        if got_a < BLOCK_BYTES {
+            return true;
+        }
+        at += got_a as u64;
+    }
+}
+
+fn last_component(path: &OsStr) -> &OsStr {
+    let bytes = path.as_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+    let start = bytes[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+    OsStr::from_bytes(&bytes[start..end])
+}
+
+fn join(directory: &OsStr, name: &OsStr) -> OsString {
+    let mut path = directory.to_owned();
+    if !path.as_bytes().ends_with(b"/") {
+        path.push("/");
+    }
+    path.push(name);
+    path
+}

@@ -1,0 +1,278 @@
+//! What a command line of `mv` means: from options in their order to [`MoveSettings`].
+
+use super::options::OPTIONS;
+use crate::getopt::backup::{BackupEnvironment, BackupTyped};
+use crate::getopt::choice::{self, Choice, ChoiceError};
+use crate::getopt::sizes::{SizeOptionError, Sizes};
+use crate::getopt::{self, ArgsError, Typed};
+use haul_engine::copy::{Moving, quote};
+use haul_engine::moving::{MoveExisting, MoveOperands, MoveRules, MoveSettings};
+use haul_sys::process;
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use thiserror::Error;
+
+/// A job, and how it is told about.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) settings: MoveSettings,
+    pub(super) progress: bool,
+    pub(super) json: bool,
+    pub(super) stats: bool,
+    /// Options that can't be meant together, told when the target has been looked at.
+    pub(super) contradiction: Option<UsageError>,
+}
+
+/// What a command line asks for.
+#[derive(Debug)]
+pub(super) enum Wish {
+    Move(Box<Resolved>),
+    Help,
+    Version,
+}
+
+/// Why a command line asks for nothing that can be done.
+#[derive(Debug, Error)]
+pub(super) enum UsageError {
+    #[error(transparent)]
+    Args(#[from] ArgsError),
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
+    #[error(transparent)]
+    Size(#[from] SizeOptionError),
+    #[error("missing file operand")]
+    NoOperand,
+    #[error("missing destination file operand after {}", quote(.0))]
+    NoDestination(OsString),
+    #[error("extra operand {}", quote(.0))]
+    ExtraOperand(OsString),
+    #[error("options --backup and --no-clobber are mutually exclusive")]
+    BackupAndKeep,
+    #[error("cannot combine --backup with --exchange, -n, or --update=none-fail")]
+    BackupAndNone,
+    #[error("cannot combine --target-directory (-t) and --no-target-directory (-T)")]
+    TargetAndNone,
+    #[error("multiple target directories specified")]
+    SeveralTargets,
+}
+
+impl UsageError {
+    /// Whether the message is followed by a hint at `--help`.
+    pub(super) fn has_hint(&self) -> bool {
+        !matches!(self, UsageError::SeveralTargets | UsageError::TargetAndNone)
+    }
+}
+
+/// Which existing files `--update` replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    All,
+    None,
+    NoneFail,
+    Older,
+}
+
+const UPDATE: [Choice<Which>; 4] = [
+    (&["all"], Which::All),
+    (&["none"], Which::None),
+    (&["none-fail"], Which::NoneFail),
+    (&["older"], Which::Older),
+];
+
+/// Options as far as they were read.
+#[derive(Debug, Default)]
+struct Reading {
+    rules: MoveRules,
+    clobber: Option<MoveExisting>,
+    which: Option<Which>,
+    backup: BackupTyped,
+    strip_slashes: bool,
+    target: Option<OsString>,
+    no_target: bool,
+    sizes: Sizes,
+    stats: bool,
+    progress: bool,
+    json: bool,
+}
+
+/// Finds out what was meant.
+///
+/// # Errors
+/// [`UsageError`]: the first mistake, in the order in which mv finds them.
+pub(super) fn resolve(
+    args: &[OsString],
+    options_first: bool,
+    environment: &BackupEnvironment,
+) -> Result<Wish, UsageError> {
+    let typed: Typed = getopt::parse(OPTIONS, args, options_first);
+    let mut reading = Reading::default();
+    for option in &typed.options {
+        match option.name {
+            "help" => return Ok(Wish::Help),
+            "version" => return Ok(Wish::Version),
+            name => reading.option(name, option.value.as_deref())?,
+        }
+    }
+    if let Some(mistake) = typed.mistake {
+        return Err(mistake.into());
+    }
+    reading.finish(typed.operands, environment).map(|resolved| Wish::Move(Box::new(resolved)))
+}
+
+impl Reading {
+    fn option(&mut self, name: &str, value: Option<&OsStr>) -> Result<(), UsageError> {
+        match name {
+            "b" => self.backup.ask(None),
+            "backup" => self.backup.ask(value),
+            "context" => {}
+            "debug" | "verbose" => self.rules.verbose = true,
+            "exchange" => self.rules.exchange = true,
+            "force" => self.clobber = Some(MoveExisting::Replace),
+            "interactive" => self.clobber = Some(MoveExisting::Ask),
+            "no-clobber" => self.clobber = Some(MoveExisting::Keep),
+            "no-copy" => self.rules.no_copy = true,
+            "no-target-directory" => self.no_target = true,
+            "strip-trailing-slashes" => self.strip_slashes = true,
+            "suffix" => self.backup.suffix(value.unwrap_or_default()),
+            "target-directory" => {
+                if self.target.is_some() {
+                    return Err(UsageError::SeveralTargets);
+                }
+                self.target = value.map(OsStr::to_owned);
+            }
+            "update" => {
+                let which =
+                    value.map_or(Ok(Which::Older), |word| choice::choose("--update", word, &UPDATE))?;
+                self.which = Some(which);
+            }
+            "print-stats" => self.stats = true,
+            "progress" => self.progress = true,
+            "json" => self.json = true,
+            _ => self.sizes.set(name, value.unwrap_or_default())?,
+        }
+        Ok(())
+    }
+
+    fn finish(
+        mut self,
+        operands: Vec<OsString>,
+        environment: &BackupEnvironment,
+    ) -> Result<Resolved, UsageError> {
+        let operands = self.operands(operands)?;
+        let contradiction = self.existing();
+        self.rules.contradicts = contradiction.is_some();
+        self.rules.backup = self.backup.rule(environment)?;
+        let mut moving = Moving::for_processors(process::cpu_count());
+        self.sizes.apply(&mut moving);
+        Ok(Resolved {
+            settings: MoveSettings { operands, rules: self.rules, moving },
+            progress: self.progress,
+            json: self.json,
+            stats: self.stats,
+            contradiction,
+        })
+    }
+
+    /// What `-f`, `-i`, `-n` and `--update` mean together. Where nothing was typed, a user at a terminal is asked about
+    /// what may not be written. Returns the contradiction, if they are one.
+    fn existing(&mut self) -> Option<UsageError> {
+        let unset = || {
+            if std::io::stdin().is_terminal() { MoveExisting::AskIfUnwritable } else { MoveExisting::Replace }
+        };
+        let otherwise = self.clobber.unwrap_or_else(unset);
+        self.rules.update = self.which == Some(Which::Older);
+        self.rules.existing = match self.which {
+            Some(Which::None) if otherwise != MoveExisting::Keep => MoveExisting::Keep,
+            Some(Which::NoneFail) if otherwise != MoveExisting::Keep => MoveExisting::KeepAndFail,
+            _ => otherwise,
+        };
+        match (self.backup.is_asked_for(), self.clobber, self.rules.existing) {
+            (true, Some(MoveExisting::Keep), _) => Some(UsageError::BackupAndKeep),
+            (true, _, MoveExisting::Keep | MoveExisting::KeepAndFail) => Some(UsageError::BackupAndNone),
+            (true, ..) if self.rules.exchange => Some(UsageError::BackupAndNone),
+            _ => None,
+        }
+    }
+
+    /// Which operand is the target, as far as the words tell.
+    fn operands(&mut self, mut operands: Vec<OsString>) -> Result<MoveOperands, UsageError> {
+        if operands.len() < if self.target.is_some() { 1 } else { 2 } {
+            return Err(operands.pop().map_or(UsageError::NoOperand, UsageError::NoDestination));
+        }
+        if self.no_target {
+            if self.target.is_some() {
+                return Err(UsageError::TargetAndNone);
+            }
+            if operands.len() > 2 {
+                return Err(UsageError::ExtraOperand(operands.swap_remove(2)));
+            }
+        }
+        if self.strip_slashes {
+            operands.iter_mut().for_each(strip);
+        }
+        if let Some(directory) = self.target.take() {
+            return Ok(MoveOperands::IntoDirectory { sources: operands, directory });
+        }
+        if !self.no_target {
+            return Ok(MoveOperands::Among(operands));
+        }
+        let sink = operands.pop().ok_or(UsageError::NoOperand)?;
+        let source = operands.pop().ok_or(UsageError::NoOperand)?;
+        Ok(MoveOperands::Onto { source, sink })
+    }
+}
+
+/// `--strip-trailing-slashes`.
+fn strip(name: &mut OsString) {
+    let bytes = name.as_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(bytes.len().min(1), |at| at + 1);
+    *name = OsString::from_vec(bytes[..end].to_vec());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(line: &str) -> Result<MoveSettings, String> {
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        match resolve(&words, false, &BackupEnvironment::default()) {
+            Ok(Wish::Move(resolved)) => match resolved.contradiction {
+                Some(contradiction) => Err(contradiction.to_string()),
+                None => Ok(resolved.settings),
+            },
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn of_the_words_about_existing_files_the_last_holds() {
+        let existing = |line: &str| {
+            let rules = resolved(&format!("{line} a b")).unwrap().rules;
+            (rules.existing, rules.update)
+        };
+        assert_eq!(existing("-n -i -f"), (MoveExisting::Replace, false));
+        assert_eq!(existing("-f -n"), (MoveExisting::Keep, false));
+        assert_eq!(existing("-u -i"), (MoveExisting::Ask, true));
+        assert_eq!(existing("-f --update=none-fail"), (MoveExisting::KeepAndFail, false));
+        assert_eq!(existing("-f -u --update=all"), (MoveExisting::Replace, false));
+        assert_eq!(existing("-n --update=none-fail"), (MoveExisting::Keep, false));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        assert!(resolved("-b -n a b").unwrap_err().contains("mutually exclusive"));
+        assert!(resolved("-b --exchange a b").unwrap_err().starts_with("cannot combine --backup"));
+        assert_eq!(resolved("-T a b c").unwrap_err(), "extra operand 'c'");
+        assert!(resolved("--update=x a b").unwrap_err().starts_with("invalid argument"));
+        assert!(resolved("--no a b").unwrap_err().contains("'--no-clobber' '--no-target-directory'"));
+    }
+
+    #[test]
+    fn slashes_are_stripped_from_every_operand() {
+        let settings = resolved("--strip-trailing-slashes -t d a// / b").unwrap();
+        let MoveOperands::IntoDirectory { sources, directory } = settings.operands else { panic!() };
+        assert_eq!((sources, directory), (vec!["a".into(), "/".into(), "b".into()], OsString::from("d")));
+    }
+}

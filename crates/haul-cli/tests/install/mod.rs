@@ -1,0 +1,28 @@
+//! `install`, held against that of GNU coreutils 9.1 in sandboxes made alike.
+
+mod own;
+mod table;
+mod user;
+
+use crate::twins::{Run, Twins};
+
+/// Runs each script with either `install` and fails once, with every line that differed.
+fn compare_in(lines: &[(&str, &str)], twins: impl Fn() -> Option<Twins>) {
+    let mut wrong = Vec::new();
+    for (name, script) in lines {
+        let Some(twins) = twins() else { return };
+        if let Some(difference) = twins.difference(script) {
+            wrong.push(format!("{name}: {script}\n{difference}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} differ\n{}", wrong.len(), lines.len(), wrong.join("\n"));
+}
+
+fn compare_all(lines: &[(&str, &str)]) {
+    compare_in(lines, || Some(Twins::new()));
+}
+
+/// Runs a script with our `install` only.
+fn ours(script: &str) -> Run {
+    Twins::new().ours(script)
+}

@@ -1,0 +1,62 @@
+//! What GNU's `install` lacks, what can't be compared with it, and where ours differs on purpose.
+
+use super::ours;
+
+#[test]
+fn files_are_closed_until_they_have_their_owner() {
+    let run = ours(
+        "mkfifo in; umask 0; install -m 777 -o 1 in z & exec 3> in; printf some >&3
+         n=0; until [ -s z ] || [ $n = 500 ]; do n=$((n+1)); sleep 0.01; done
+         stat -c '%a %u' z; exec 3>&-; wait; stat -c '%a %u' z",
+    );
+    let lines: Vec<&str> = run.out.lines().collect();
+    assert_eq!(lines[0], "600 0", "{run:?}");
+    assert!(lines[1].starts_with("777 "), "{run:?}");
+}
+
+/// GNU's child prints what its parent had not yet printed once more. Here a program that can't be run is told once.
+#[test]
+fn a_program_that_cannot_be_run_is_told_and_nothing_stays() {
+    let run = ours("install -s --strip-program=no-such-program a z; ls z");
+    let lines: Vec<&str> = run.err.lines().collect();
+    assert!(lines.contains(&"install: cannot run 'no-such-program': No such file or directory"), "{run:?}");
+    assert!(lines.contains(&"install: strip process terminated abnormally"), "{run:?}");
+    assert_eq!(run.out, "");
+}
+
+#[test]
+fn symbols_are_stripped() {
+    let run = ours(
+        "cp /bin/true prog; install -s prog z; s=$?; cmp -s prog z || echo differs; ./z && echo runs; exit $s",
+    );
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert!(run.out.ends_with("runs\n"), "{run:?}");
+}
+
+#[test]
+fn large_files_are_copied_by_several_workers_and_compared() {
+    let run = ours(
+        "head -c 20000001 /dev/urandom > big; install --verify --threads=3 big z && cmp big z; stat -c %a z
+         install -Cv big z",
+    );
+    assert_eq!((run.status, run.out.as_str(), run.err.as_str()), (Some(0), "755\n", ""));
+}
+
+#[test]
+fn events_are_json_lines() {
+    let run = ours("install --json a no d; install --debug a z");
+    assert!(run.out.contains(r#"{"event":"file","source":"a","sink":"d/a","bytes":5"#), "{}", run.out);
+    assert!(run.out.contains(r#"{"event":"error","message":"cannot stat 'no': No such file or directory"}"#));
+    assert!(run.out.contains(r#""failures":1"#), "{}", run.out);
+    assert!(run.out.ends_with("'a' -> 'z'\n"), "{}", run.out);
+}
+
+#[test]
+fn haul_install_is_install() {
+    let run = ours("haul install -dv q; install --help | head -1; install --version");
+    assert!(
+        run.out.starts_with("haul install: creating directory 'q'\nUsage: install [OPTION]... [-T] SOURCE DEST\ninstall (Surehaul)"),
+        "{}",
+        run.out
+    );
+}

@@ -1,0 +1,234 @@
+//! `mv` to and from storage that fails, lies, or is changed meanwhile: what was not proved to have arrived stays.
+
+use crate::faults::bed::{
+    Ended, FaultBed, HOLD, Running, assert_same_tree, haul, noise, others_are_whole, start, tree_with_victim,
+    write_old,
+};
+use haul_lab::faults::Op;
+use rustix::process::Signal;
+use std::fs;
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes of the victim: two objects, the second a short one.
+const LEN: u64 = 4 * MIB + 7;
+
+fn mv(source: &Path, sink: &Path) -> Ended {
+    haul([Path::new("mv"), "-T".as_ref(), source, sink])
+}
+
+/// What a tree was before it is moved.
+fn copy_of(source: &Path, like: &Path) {
+    let copied = std::process::Command::new("/bin/cp").arg("-aT").args([source, like]).status().unwrap();
+    assert!(copied.success());
+}
+
+/// Moves a tree into storage with this fault: it fails with `words`, all of the tree stays at its source, and when the
+/// storage is well again and the half copy gone, the same command moves it.
+fn stays(rule: &str, words: &[&str]) {
+    let Some(bed) = FaultBed::new("") else { return };
+    let (source, like, sink) = (bed.path("source"), bed.path("like"), bed.path("view/sink"));
+    tree_with_victim(&source, LEN);
+    copy_of(&source, &like);
+    bed.rules(rule);
+    let ended = mv(&source, &sink);
+    ended.failed_with(words);
+    assert_eq!(ended.complaints(), 1, "{ended:?}");
+    assert_same_tree(&like, &source);
+    assert!(!bed.fired().is_empty(), "the fault never came");
+
+    bed.rules("");
+    let _ = fs::remove_dir_all(&sink);
+    mv(&source, &sink).is_fine();
+    assert_same_tree(&like, &bed.path("store/sink"));
+    assert!(!source.exists());
+}
+
+#[test]
+fn a_bit_flipped_on_its_way_keeps_the_source() {
+    stays("*victim write .. flip 2500000.3", &["/victim' differs from ", "in bytes 0-4194304"]);
+}
+
+#[test]
+fn a_bit_flipped_in_a_small_file_keeps_the_source() {
+    stays("*b write .. flip 1000.0", &["/b' differs from "]);
+}
+
+#[test]
+fn a_write_that_was_only_said_to_be_done_keeps_the_source() {
+    stays("*victim write 1048576..2097152 drop", &["/victim' differs from "]);
+}
+
+#[test]
+fn a_full_device_keeps_the_source() {
+    stays(
+        "*victim write 4194304.. errno ENOSPC\n*victim truncate 4194304.. errno ENOSPC",
+        &["error writing", "/victim", "No space left on device"],
+    );
+}
+
+#[test]
+fn a_sync_that_fails_keeps_the_source() {
+    stays("*victim fsync .. errno EIO", &["error syncing", "/victim", "Input/output error"]);
+}
+
+#[test]
+fn names_that_cannot_be_made_durable_keep_the_source() {
+    stays("sink/dir fsync .. errno EIO", &["error syncing", "sink/dir", "Input/output error"]);
+}
+
+#[test]
+fn a_loss_told_at_close_keeps_the_source() {
+    stays("*victim flush .. errno EIO", &["failed to close", "/victim", "Input/output error"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_keeps_the_source() {
+    stays("sink/dir create .. errno EACCES", &["cannot create directory", "sink/dir", "Permission denied"]);
+}
+
+#[test]
+fn a_source_that_cannot_be_read_stays_and_all_else_too() {
+    let Some(bed) = FaultBed::new("tree/victim read 1048576..1052672 errno EIO") else { return };
+    bed.tree(LEN);
+    let like = bed.path("like");
+    copy_of(&bed.path("store/tree"), &like);
+    let ended = mv(&bed.path("view/tree"), &bed.path("sink"));
+    ended.failed_with(&["error reading", "tree/victim", "Input/output error"]);
+    assert_same_tree(&like, &bed.path("store/tree"));
+}
+
+#[test]
+fn of_several_operands_those_go_that_arrived() {
+    let Some(bed) = FaultBed::new("*victim write .. flip 5.5") else { return };
+    for name in ["one", "victim", "three"] {
+        write_old(&bed.path(name), &noise(100_000));
+    }
+    fs::create_dir(bed.path("view/d")).unwrap();
+    let names = ["one", "victim", "three"].map(|name| bed.path(name));
+    let ended = start(["mv".into(), "-t".into(), bed.path("view/d")].into_iter().chain(names)).end();
+    ended.failed_with(&["victim' differs from "]);
+    assert!(!bed.path("one").exists() && !bed.path("three").exists());
+    assert_eq!(fs::read(bed.path("victim")).unwrap(), noise(100_000));
+    assert_eq!(fs::read(bed.path("store/d/three")).unwrap(), noise(100_000));
+}
+
+#[test]
+fn a_name_that_cannot_be_removed_is_told_and_stands_twice() {
+    let Some(bed) = FaultBed::new("tree/dir/d remove .. errno EPERM") else { return };
+    bed.tree(MIB);
+    let like = bed.path("like");
+    copy_of(&bed.path("store/tree"), &like);
+    let ended = mv(&bed.path("view/tree"), &bed.path("sink"));
+    ended.failed_with(&["cannot remove", "tree/dir/d': Operation not permitted"]);
+    assert_eq!(ended.complaints(), 1, "{ended:?}");
+    assert_same_tree(&like, &bed.path("sink"));
+    let left: Vec<_> =
+        fs::read_dir(bed.path("store/tree")).unwrap().map(|one| one.unwrap().file_name()).collect();
+    assert_eq!(left, ["dir"]);
+}
+
+#[test]
+fn what_the_storage_cannot_keep_is_told_and_moved_all_the_same() {
+    let Some(bed) = FaultBed::new("*victim setattr .. errno EPERM") else { return };
+    let source = bed.path("source");
+    tree_with_victim(&source, MIB);
+    let ended = mv(&source, &bed.path("view/sink"));
+    assert_eq!(ended.code, Some(0), "as with GNU's: {ended:?}");
+    assert!(ended.stderr.contains("/victim': Operation not permitted"), "{ended:?}");
+    assert_eq!(fs::read(bed.path("store/sink/victim")).unwrap(), noise(MIB));
+    assert!(!source.exists());
+}
+
+/// A move whose victim was copied and waits for its sync, which takes a while.
+fn held_at_the_sync(bed: &FaultBed) -> Running {
+    tree_with_victim(&bed.path("source"), LEN);
+    let running = start([Path::new("mv"), "-T".as_ref(), &bed.path("source"), &bed.path("view/sink")]);
+    bed.held();
+    running
+}
+
+fn hold_the_sync() -> String {
+    format!("sink/victim fsync .. delay {HOLD} times 1")
+}
+
+#[test]
+fn a_source_that_is_written_after_it_was_copied_stays() {
+    let Some(bed) = FaultBed::new(&hold_the_sync()) else { return };
+    let running = held_at_the_sync(&bed);
+    write_old(&bed.path("source/victim"), &noise(LEN - 1));
+    let ended = running.end();
+    ended.failed_with(&["source/victim' changed after it was copied"]);
+    assert_eq!(fs::read(bed.path("source/victim")).unwrap(), noise(LEN - 1));
+    assert!(!bed.path("source/a").exists(), "the others went");
+}
+
+#[test]
+fn a_change_that_hides_its_time_and_length_is_seen() {
+    let Some(bed) = FaultBed::new(&hold_the_sync()) else { return };
+    let running = held_at_the_sync(&bed);
+    let mut other = noise(LEN);
+    other[7] ^= 1;
+    write_old(&bed.path("source/victim"), &other);
+    running.end().failed_with(&["source/victim' changed after it was copied"]);
+    assert_eq!(fs::read(bed.path("source/victim")).unwrap(), other);
+}
+
+#[test]
+fn a_name_that_came_after_the_copying_stays() {
+    let Some(bed) = FaultBed::new(&hold_the_sync()) else { return };
+    let running = held_at_the_sync(&bed);
+    fs::write(bed.path("source/dir/late"), "late").unwrap();
+    running.end().failed_with(&["source/dir/late' stays: it has no copy"]);
+    assert_eq!(fs::read(bed.path("source/dir/late")).unwrap(), b"late");
+    assert!(!bed.path("source/dir/c").exists() && !bed.path("source/victim").exists());
+}
+
+#[test]
+fn a_copy_that_somebody_damages_meanwhile_keeps_the_source() {
+    let Some(bed) = FaultBed::new(&hold_the_sync()) else { return };
+    let running = held_at_the_sync(&bed);
+    let [copy, original] = ["store/sink/b", "source/b"].map(|name| bed.path(name));
+    let modified = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    let begun = std::time::Instant::now();
+    while modified(&copy) != modified(&original) {
+        assert!(begun.elapsed().as_secs() < 30, "the copy is never finished");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    fs::write(copy, noise(69_999)).unwrap();
+    running.end().failed_with(&["source/b' stays: its copy", "differs in "]);
+    assert_eq!(fs::read(bed.path("source/b")).unwrap(), noise(70_000));
+}
+
+#[test]
+fn ctrl_c_removes_nothing_that_has_not_arrived() {
+    let Some(bed) = FaultBed::new(&format!("sink/victim write 1048576.. delay {HOLD} times 1")) else {
+        return;
+    };
+    let running = held_at_the_sync(&bed);
+    running.signal(Signal::INT);
+    let ended = running.end();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(ended.stderr.contains("what was not moved stands whole where it was"), "{ended:?}");
+    assert_eq!(fs::read(bed.path("source/victim")).unwrap(), noise(LEN));
+    others_are_whole(&bed.path("source"), &bed.path("source"));
+}
+
+#[test]
+fn every_file_is_durable_before_the_first_is_removed() {
+    let Some(bed) = FaultBed::new("* fsync .. delay 1") else { return };
+    tree_with_victim(&bed.path("source"), MIB);
+    mv(&bed.path("source"), &bed.path("view/sink")).is_fine();
+    let mut synced: Vec<String> = bed
+        .fired()
+        .into_iter()
+        .filter(|fired| fired.op == Op::Fsync)
+        .map(|fired| fired.path.to_string_lossy().into_owned())
+        .collect();
+    synced.sort();
+    synced.dedup();
+    for name in ["sink/a", "sink/b", "sink/dir/c", "sink/dir/d", "sink/z", "sink/victim"] {
+        assert!(synced.iter().any(|path| path == name), "{name} is not among {synced:?}");
+    }
+}

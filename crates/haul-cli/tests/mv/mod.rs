@@ -1,0 +1,38 @@
+//! `mv`, held against the `mv` of GNU coreutils 9.1 in sandboxes made alike, within a file system and across two; and
+//! what it promises beyond: nothing leaves its source before its copy is whole, compared and durable.
+
+mod across;
+mod faults;
+mod generated;
+mod killed;
+mod own;
+mod table;
+mod user;
+
+use crate::twins::{Beside, Run, Twins};
+
+/// Runs each script with either `mv` and fails once, with every line that differed.
+fn compare_all(lines: &[(&str, &str)]) {
+    compare_in(lines, || Some(Twins::new()));
+}
+
+/// As [`compare_all`], with another file system behind the link `x-fs`.
+fn compare_across(beside: Beside, lines: &[(&str, &str)]) {
+    compare_in(lines, || Twins::across(beside));
+}
+
+fn compare_in(lines: &[(&str, &str)], twins: impl Fn() -> Option<Twins>) {
+    let mut wrong = Vec::new();
+    for (name, script) in lines {
+        let Some(twins) = twins() else { return };
+        if let Some(difference) = twins.difference(script) {
+            wrong.push(format!("{name}: {script}\n{difference}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} differ\n{}", wrong.len(), lines.len(), wrong.join("\n"));
+}
+
+/// Runs a script with our `mv` only.
+fn ours(script: &str) -> Run {
+    Twins::new().ours(script)
+}

@@ -1,0 +1,321 @@
+//! One command's moves, operand by operand: renamed at once, or gathered for the way across file systems.
+
+use super::across::Crossing;
+use super::error::MoveError;
+use super::settings::{MoveExisting, MoveOperands, MoveReport, MoveRules, MoveSettings};
+use crate::copy::{Tally, last_component, quote};
+use haul_sys::dir::open_place_at;
+use haul_sys::open::{RenameMode, rename_at};
+use haul_sys::{CWD, FileKind, Follow, Stat, stat};
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How a move ended.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Names that failed or had to stay; the exit status is a failure if there is one.
+    pub failures: u64,
+    /// The job was told to stop before all was done. What was not moved whole stands whole at its source.
+    pub interrupted: bool,
+    /// Sinks that a stop cut off.
+    pub cut_off: Vec<OsString>,
+    /// The rules contradict each other: nothing was moved.
+    pub is_refused: bool,
+}
+
+/// What the operands of one command share.
+pub(super) struct Job<'a> {
+    pub(super) settings: &'a MoveSettings,
+    pub(super) rules: &'a MoveRules,
+    pub(super) report: &'a dyn MoveReport,
+    pub(super) stop: &'a AtomicBool,
+    pub(super) tally: &'a Tally,
+    /// What operands of this command became, by name and inode.
+    pub(super) created: HashSet<(OsString, (u64, u64))>,
+    pub(super) outcome: Outcome,
+}
+
+/// One source and its sink.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Operand<'a> {
+    /// As typed.
+    pub(super) source: &'a OsStr,
+    /// The sink's path for messages.
+    pub(super) sink: &'a OsStr,
+    /// The directory that `name` is beneath.
+    pub(super) place: BorrowedFd<'a>,
+    /// The sink's name there.
+    pub(super) name: &'a OsStr,
+    /// Later operands may meet what this one becomes.
+    pub(super) is_remembered: bool,
+}
+
+/// What a rename came to.
+#[derive(Debug)]
+enum Renamed {
+    Done,
+    /// Something stands at the sink.
+    Meets,
+    Failed(io::Error),
+}
+
+/// Moves what `settings` say. Everything that goes wrong is told to `report`; `tally` can be read meanwhile; when `stop`
+/// turns true the job ends soon, with every file whole at its source or at its sink.
+pub fn move_all(
+    settings: &MoveSettings,
+    report: &dyn MoveReport,
+    tally: &Tally,
+    stop: &AtomicBool,
+) -> Outcome {
+    let mut job = Job {
+        settings,
+        rules: &settings.rules,
+        report,
+        stop,
+        tally,
+        created: HashSet::new(),
+        outcome: Outcome::default(),
+    };
+    job.run();
+    job.outcome.interrupted = stop.load(Ordering::Relaxed);
+    job.outcome
+}
+
+impl Job<'_> {
+    fn run(&mut self) {
+        match &self.settings.operands {
+            MoveOperands::Onto { .. } | MoveOperands::IntoDirectory { .. } if self.rules.contradicts => {
+                self.outcome.is_refused = true;
+            }
+            MoveOperands::Onto { source, sink } => self.onto(source, sink, None),
+            MoveOperands::IntoDirectory { sources, directory } => match open_target(directory) {
+                Ok(place) => self.gather(sources, directory, &place),
+                Err(source) => {
+                    self.fail(&MoveError::Target { path: directory.clone(), is_given: true, source });
+                }
+            },
+            MoveOperands::Among(names) => self.among(names),
+        }
+    }
+
+    /// The last name is the target, as far as it is a directory. Of two, a rename that works is what was meant.
+    fn among(&mut self, names: &[OsString]) {
+        let Some((last, sources)) = names.split_last() else { return };
+        let mut tried = None;
+        if let [source] = sources
+            && !self.rules.exchange
+        {
+            match rename_new(source, CWD, last) {
+                Renamed::Done => return self.renamed(source, last, None),
+                Renamed::Meets => tried = Some(Renamed::Meets),
+                failed @ Renamed::Failed(_) => tried = Some(failed),
+            }
+        }
+        match open_target(last) {
+            Err(source) if sources.len() > 1 => {
+                self.fail(&MoveError::Target { path: last.clone(), is_given: false, source });
+            }
+            _ if self.rules.contradicts => self.outcome.is_refused = true,
+            Ok(place) => self.gather(sources, last, &place),
+            Err(_) => sources.iter().for_each(|source| self.onto(source, last, tried.take())),
+        }
+    }
+
+    fn onto(&mut self, source: &OsStr, sink: &OsStr, tried: Option<Renamed>) {
+        let mut crossing = Crossing::new(self.settings);
+        let operand = Operand { source, sink, place: CWD, name: sink, is_remembered: false };
+        self.take(&mut crossing, operand, tried);
+        crossing.finish(self);
+    }
+
+    fn gather(&mut self, sources: &[OsString], directory: &OsStr, place: &OwnedFd) {
+        let mut crossing = Crossing::new(self.settings);
+        for (index, source) in sources.iter().enumerate() {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let name = last_component(source);
+            let sink = join(directory, name);
+            let is_remembered = index + 1 < sources.len();
+            let operand = Operand { source, sink: &sink, place: place.as_fd(), name, is_remembered };
+            self.take(&mut crossing, operand, None);
+        }
+        crossing.finish(self);
+    }
+
+    fn take(&mut self, crossing: &mut Crossing<'_>, operand: Operand<'_>, tried: Option<Renamed>) {
+        if let Err(error) = self.move_one(crossing, operand, tried) {
+            self.fail(&error);
+        }
+    }
+
+    /// Moves one operand by a rename, or hands it on to where the others wait that must be copied.
+    fn move_one(
+        &mut self,
+        crossing: &mut Crossing<'_>,
+        operand: Operand<'_>,
+        tried: Option<Renamed>,
+    ) -> Result<(), MoveError> {
+        if crossing.is_touched_by(&operand) {
+            crossing.finish(self);
+        }
+        if self.rules.exchange {
+            return self.exchange(operand);
+        }
+        let renamed = tried.unwrap_or_else(|| rename_new(operand.source, operand.place, operand.name));
+        if let Renamed::Done = renamed {
+            self.renamed_operand(&operand, None);
+            return Ok(());
+        }
+        if matches!((&renamed, self.rules.existing), (Renamed::Meets, MoveExisting::Keep)) {
+            return Ok(());
+        }
+        let source = stat::stat_at(CWD, operand.source, Follow::No)
+            .map_err(|source| cannot("stat", operand.source, source))?;
+        let standing = look_at_sink(&operand)?;
+        let mut backup = None;
+        if let Some(standing) = standing {
+            if !self.may_replace(&operand, &source, &standing)? {
+                return Ok(());
+            }
+            backup = self.move_aside(&operand, &source)?;
+        }
+        let way_is_clear = standing.is_none() || backup.is_some();
+        self.carry_out(crossing, &operand, (&source, way_is_clear), (renamed, backup))
+    }
+
+    fn carry_out(
+        &mut self,
+        crossing: &mut Crossing<'_>,
+        operand: &Operand<'_>,
+        (source, way_is_clear): (&Stat, bool),
+        (tried, backup): (Renamed, Option<OsString>),
+    ) -> Result<(), MoveError> {
+        let error = match tried {
+            Renamed::Failed(error) if is_across(&error) || backup.is_none() => error,
+            _ => match rename_at(CWD, operand.source, operand.place, operand.name, RenameMode::Replace) {
+                Ok(()) => {
+                    self.renamed_operand(operand, backup.as_deref());
+                    return Ok(());
+                }
+                Err(error) => error,
+            },
+        };
+        let (path, sink) = (operand.source.to_owned(), operand.sink.to_owned());
+        let failed = if error.kind() == io::ErrorKind::InvalidInput {
+            MoveError::IntoItself { path, sink }
+        } else if !is_across(&error) || self.rules.no_copy {
+            MoveError::Rename { path, sink, source: error }
+        } else {
+            return self.cross(crossing, operand, (source, way_is_clear), backup);
+        };
+        Err(failed)
+    }
+
+    /// The operand has to be copied: what stands in its way goes first, as a rename would have replaced it.
+    fn cross(
+        &mut self,
+        crossing: &mut Crossing<'_>,
+        operand: &Operand<'_>,
+        (source, way_is_clear): (&Stat, bool),
+        backup: Option<OsString>,
+    ) -> Result<(), MoveError> {
+        let is_directory = source.kind == FileKind::Directory;
+        if !way_is_clear {
+            self.clear(operand, is_directory)?;
+        }
+        crossing.add(operand, source, backup);
+        Ok(())
+    }
+
+    fn exchange(&mut self, operand: Operand<'_>) -> Result<(), MoveError> {
+        let mode = RenameMode::Exchange;
+        rename_at(CWD, operand.source, operand.place, operand.name, mode).map_err(|source| {
+            MoveError::Exchange { path: operand.source.to_owned(), sink: operand.sink.to_owned(), source }
+        })?;
+        if self.rules.verbose {
+            let line = format!("exchanged {} <-> {}", quote(operand.source), quote(operand.sink));
+            self.report.made(OsStr::new(&line));
+        }
+        Ok(())
+    }
+
+    fn renamed_operand(&mut self, operand: &Operand<'_>, backup: Option<&OsStr>) {
+        if operand.is_remembered
+            && let Ok(standing) = stat::stat_at(operand.place, operand.name, Follow::No)
+        {
+            self.created.insert((operand.name.to_owned(), standing.identity()));
+        }
+        self.renamed(operand.source, operand.sink, backup);
+    }
+
+    fn renamed(&self, source: &OsStr, sink: &OsStr, backup: Option<&OsStr>) {
+        if self.rules.verbose {
+            let backup = backup.map(|backup| format!(" (backup: {})", quote(backup))).unwrap_or_default();
+            let line = format!("renamed {} -> {}{backup}", quote(source), quote(sink));
+            self.report.made(OsStr::new(&line));
+        }
+    }
+
+    pub(super) fn fail(&mut self, error: &MoveError) {
+        self.outcome.failures += 1;
+        self.report.not_moved(error);
+    }
+}
+
+/// What stands at the sink.
+fn look_at_sink(operand: &Operand<'_>) -> Result<Option<Stat>, MoveError> {
+    match stat::stat_at(operand.place, operand.name, Follow::No) {
+        Ok(standing) => Ok(Some(standing)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(cannot("stat", operand.sink, error)),
+    }
+}
+
+/// Renames to a name that is free.
+fn rename_new(source: &OsStr, place: BorrowedFd<'_>, name: &OsStr) -> Renamed {
+    match rename_at(CWD, source, place, name, RenameMode::NoReplace) {
+        Ok(()) => Renamed::Done,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Renamed::Meets,
+        // The file system can't promise not to replace, or the directory would go into itself: only the older call
+        // tells one from the other.
+        Err(error) if is_unable(&error) => match stat::stat_at(place, name, Follow::No) {
+            Ok(_) => Renamed::Meets,
+            Err(_) => match rename_at(CWD, source, place, name, RenameMode::Replace) {
+                Ok(()) => Renamed::Done,
+                Err(error) => Renamed::Failed(error),
+            },
+        },
+        Err(error) => Renamed::Failed(error),
+    }
+}
+
+fn is_unable(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
+}
+
+fn is_across(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::CrossesDevices
+}
+
+pub(super) fn cannot(action: &'static str, path: &OsStr, source: io::Error) -> MoveError {
+    MoveError::Cannot { action, path: path.to_owned(), source }
+}
+
+fn open_target(directory: &OsStr) -> io::Result<OwnedFd> {
+    open_place_at(CWD, directory, Follow::Yes)
+}
+
+/// Joins as mv does: `a` + `b` is `a/b`.
+pub(super) fn join(directory: &OsStr, name: &OsStr) -> OsString {
+    let mut path = directory.to_owned();
+    if !path.as_bytes().ends_with(b"/") {
+        path.push("/");
+    }
+    path.push(name);
+    path
+}

@@ -1,0 +1,163 @@
+//! What stands at an operand's sink: whether it may be replaced, and how it makes way.
+
+use super::compare::is_same_time;
+use super::error::MoveError;
+use super::job::{Job, Operand, cannot};
+use super::settings::MoveExisting;
+use crate::copy::{self, BackupMethod, Question, is_one_name, last_component, quote, split};
+use haul_sys::open::{rmdir_at, unlink_at};
+use haul_sys::{CWD, FileKind, Follow, Stat, stat};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+impl Job<'_> {
+    /// Applies mv's rules for existing sinks; false leaves the operand where it is.
+    pub(super) fn may_replace(
+        &self,
+        operand: &Operand<'_>,
+        source: &Stat,
+        standing: &Stat,
+    ) -> Result<bool, MoveError> {
+        let (path, sink) = (operand.source.to_owned(), operand.sink.to_owned());
+        if self.is_same_file(operand, source, standing) {
+            return Err(MoveError::SameFile { path, sink });
+        }
+        let from_directory = source.kind == FileKind::Directory;
+        let to_directory = standing.kind == FileKind::Directory;
+        if self.rules.update && !from_directory && !is_newer(source, standing) {
+            return Ok(false);
+        }
+        if !self.is_wanted(operand, standing)? {
+            return Ok(false);
+        }
+        if from_directory && !to_directory && self.rules.backup.is_none() {
+            return Err(MoveError::NonDirectory { sink, path });
+        }
+        let numbered =
+            self.rules.backup.as_ref().is_some_and(|backup| backup.method == BackupMethod::Numbered);
+        if !to_directory && !numbered && self.was_created(operand, standing) {
+            return Err(MoveError::JustCreated { sink, path });
+        }
+        if to_directory && !from_directory && self.rules.backup.is_none() {
+            return Err(MoveError::Directory(sink));
+        }
+        Ok(true)
+    }
+
+    fn was_created(&self, operand: &Operand<'_>, standing: &Stat) -> bool {
+        self.created.contains(&(operand.name.to_owned(), standing.identity()))
+    }
+
+    /// `-i`, `-n` and what the terminal asks by itself.
+    fn is_wanted(&self, operand: &Operand<'_>, standing: &Stat) -> Result<bool, MoveError> {
+        let writable = || copy::is_writable(standing);
+        Ok(match self.rules.existing {
+            MoveExisting::Replace => true,
+            MoveExisting::AskIfUnwritable => writable() || self.ask(operand, standing, false),
+            MoveExisting::Ask => self.ask(operand, standing, writable()),
+            MoveExisting::Keep => false,
+            MoveExisting::KeepAndFail => return Err(MoveError::NotReplacing(operand.sink.to_owned())),
+        })
+    }
+
+    fn ask(&self, operand: &Operand<'_>, standing: &Stat, writable: bool) -> bool {
+        let text = if writable {
+            format!("overwrite {}? ", quote(operand.sink))
+        } else {
+            let (mode, letters) = (standing.mode, copy::mode_letters(standing.mode));
+            format!("replace {}, overriding mode {mode:04o} ({letters})? ", quote(operand.sink))
+        };
+        self.report.ask(&Question { text: OsStr::new(&text) })
+    }
+
+    /// Whether a move would lose the source: both names lead to one file, or one is a link to the other.
+    fn is_same_file(&self, operand: &Operand<'_>, source: &Stat, standing: &Stat) -> bool {
+        let one_inode = source.identity() == standing.identity();
+        let (from_link, to_link) = (is_link(source), is_link(standing));
+        let backs_up = self.rules.backup.is_some();
+        let one_name = || is_one_name((CWD, operand.source), (operand.place, operand.name));
+        if from_link && to_link {
+            if one_name() {
+                return true;
+            }
+            // A rename between two names of one link does nothing and leaves both.
+            return one_inode && !backs_up;
+        }
+        if backs_up {
+            return one_inode && one_name();
+        }
+        if !from_link {
+            // A link makes way, even one that leads to the source.
+            return one_inode && !to_link;
+        }
+        if standing.nlink > 1 {
+            // The link may go over a name of its file as long as the name it leads to is another one.
+            return self.leads_to(operand);
+        }
+        let target = stat::stat_at(CWD, operand.source, Follow::Yes);
+        target.is_ok_and(|target| target.identity() == standing.identity())
+    }
+
+    /// Whether the source, a link, leads to the very name of the sink.
+    fn leads_to(&self, operand: &Operand<'_>) -> bool {
+        std::fs::canonicalize(operand.source)
+            .is_ok_and(|target| is_one_name((CWD, target.as_os_str()), (operand.place, operand.name)))
+    }
+
+    /// `--backup`: renames what stands at the sink. Returns the backup's path for messages.
+    pub(super) fn move_aside(
+        &self,
+        operand: &Operand<'_>,
+        source: &Stat,
+    ) -> Result<Option<OsString>, MoveError> {
+        let last = last_component(operand.source);
+        let Some(rule) = self.rules.backup.as_ref().filter(|_| last != "." && last != "..") else {
+            return Ok(None);
+        };
+        if copy::would_take_source((last, source), operand.place, operand.name, rule) {
+            let (sink, path) = (operand.sink.to_owned(), operand.source.to_owned());
+            return Err(MoveError::BackupIsSource { sink, path });
+        }
+        let kept = copy::rename_to_backup(operand.place, operand.name, rule)
+            .map_err(|source| cannot("backup", operand.sink, source))?;
+        Ok(kept.map(|kept| beside(operand.sink, &kept)))
+    }
+
+    /// Removes what stands where a copy is to be made.
+    pub(super) fn clear(&self, operand: &Operand<'_>, is_directory: bool) -> Result<(), MoveError> {
+        let removed = if is_directory {
+            rmdir_at(operand.place, operand.name)
+        } else {
+            unlink_at(operand.place, operand.name)
+        };
+        match removed {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(MoveError::TargetStays {
+                path: operand.source.to_owned(),
+                sink: operand.sink.to_owned(),
+                source,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the source is newer; a file system that rounds times down does not make it so.
+fn is_newer(source: &Stat, standing: &Stat) -> bool {
+    source.mtime > standing.mtime
+        && !(source.dev != standing.dev && is_same_time(source.mtime, standing.mtime))
+}
+
+/// The name `name` in the directory of `path`.
+fn beside(path: &OsStr, name: &OsStr) -> OsString {
+    let last = last_component(name);
+    if !path.as_bytes().contains(&b'/') {
+        return last.to_owned();
+    }
+    let (place, _) = split(path.as_bytes());
+    super::job::join(OsStr::from_bytes(place), last)
+}
+
+fn is_link(stat: &Stat) -> bool {
+    stat.kind == FileKind::Symlink
+}

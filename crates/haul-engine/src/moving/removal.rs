@@ -1,0 +1,335 @@
+//! Removing sources whose copies stand: the trees at both ends are walked side by side, and each name goes that has its
+//! like at the other end. A directory goes when all beneath it is gone.
+
+use super::compare::{Demands, Doubt, Side, doubt};
+use super::error::MoveError;
+use super::settings::MoveReport;
+use crate::copy::quote;
+use crate::pool::{Pool, Turn};
+use haul_model::limits;
+use haul_sys::dir::{DirEntry, DirReader, open_dir_at, open_place_at};
+use haul_sys::open::{rmdir_at, unlink_at};
+use haul_sys::{CWD, FileKind, Follow, Stat, stat};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Entries read from a directory before they are shared out.
+const ENTRIES_PER_READ: usize = 8 * limits::ENTRIES_PER_BATCH;
+
+/// An operand that was copied.
+#[derive(Clone, Debug)]
+pub(super) struct Copied {
+    /// As typed.
+    pub(super) source: OsString,
+    /// Its copy.
+    pub(super) sink: OsString,
+}
+
+/// Removes the operands that were copied, or, if `only_looks`, finds out which could be.
+pub(super) struct Removal<'a> {
+    pub(super) report: &'a dyn MoveReport,
+    pub(super) stop: &'a AtomicBool,
+    pub(super) demands: Demands,
+    pub(super) verbose: bool,
+    pub(super) workers: usize,
+}
+
+/// What workers share.
+struct Job<'a> {
+    removal: &'a Removal<'a>,
+    pool: Pool<'a, Walk, u8>,
+    /// Nothing is removed nor told: what is asked is whether all could be.
+    only_looks: bool,
+    failures: AtomicU64,
+}
+
+enum Walk {
+    Operand(Copied),
+    Read(Arc<Node>, DirReader),
+    Batch(Arc<Node>, Vec<DirEntry>),
+}
+
+/// A directory at both ends, while anything beneath it is to be removed.
+struct Node {
+    source: OwnedFd,
+    sink: OwnedFd,
+    /// In its parent; as typed for an operand.
+    name: OsString,
+    /// As `name`, at the sink.
+    sink_name: OsString,
+    parent: Option<Arc<Node>>,
+    /// What beneath it is not through.
+    pending: AtomicUsize,
+    /// Something beneath it stays.
+    stays: AtomicBool,
+    /// It was read a second time, because names turned up that reading it had passed over.
+    is_reread: AtomicBool,
+}
+
+impl Removal<'_> {
+    /// Removes all that is copied of these operands. Returns how many names had to stay, each of which was told.
+    pub(super) fn remove(&self, operands: Vec<Copied>) -> u64 {
+        self.walk(operands, false)
+    }
+
+    /// Whether all of an operand could be removed.
+    pub(super) fn could_remove(&self, operand: &Copied) -> bool {
+        self.walk(vec![operand.clone()], true) == 0
+    }
+
+    fn walk(&self, operands: Vec<Copied>, only_looks: bool) -> u64 {
+        let (pool, failures) = (Pool::new(self.stop), AtomicU64::new(0));
+        let job = Job { removal: self, pool, only_looks, failures };
+        let workers =
+            if operands.len() == 1 && !is_directory(&operands[0].source) { 0 } else { self.workers };
+        // Last in, first out.
+        for operand in operands.into_iter().rev() {
+            job.pool.offer_walk(Walk::Operand(operand));
+        }
+        job.pool.run(workers, || (), |(), turn| job.turn(turn));
+        job.failures.into_inner() + u64::from(self.stop.load(Ordering::Relaxed))
+    }
+}
+
+impl Job<'_> {
+    fn turn(&self, turn: Turn<Walk, u8>) {
+        match turn {
+            Turn::Walk(Walk::Operand(operand)) => self.operand(&operand),
+            Turn::Walk(Walk::Read(node, reader)) => self.read(&node, reader),
+            Turn::Walk(Walk::Batch(node, entries)) => self.batch(&node, entries),
+            Turn::Help(_) => {}
+        }
+    }
+
+    fn operand(&self, operand: &Copied) {
+        if let b"." | b".." = crate::copy::last_component(&operand.source).as_bytes() {
+            return self.fail(None, &MoveError::DotDirectory(operand.source.clone()));
+        }
+        let kind = stat::stat_at(CWD, &*operand.source, Follow::No).map(|found| found.kind);
+        self.name(None, (&operand.source, &operand.sink), kind.ok());
+    }
+
+    fn read(&self, node: &Arc<Node>, mut reader: DirReader) {
+        let mut entries = Vec::with_capacity(limits::ENTRIES_PER_BATCH);
+        let more = reader.read_batch(ENTRIES_PER_READ, &mut entries).unwrap_or_else(|source| {
+            self.cannot(Some(node), "access", node.source_path(), source);
+            false
+        });
+        node.pending.fetch_add(entries.len(), Ordering::Relaxed);
+        if more {
+            node.pending.fetch_add(1, Ordering::Relaxed);
+            self.pool.offer_walk(Walk::Read(Arc::clone(node), reader));
+        }
+        entries.sort_unstable_by_key(|entry| entry.ino);
+        while entries.len() > limits::ENTRIES_PER_BATCH {
+            let later = entries.split_off(entries.len() - limits::ENTRIES_PER_BATCH);
+            self.pool.offer_walk(Walk::Batch(Arc::clone(node), later));
+        }
+        self.batch(node, entries);
+        self.leave(node);
+    }
+
+    fn batch(&self, node: &Arc<Node>, entries: Vec<DirEntry>) {
+        for entry in entries {
+            if self.pool.stopping() {
+                return;
+            }
+            self.name(Some(node), (entry.name_os(), entry.name_os()), entry.kind_hint);
+        }
+    }
+
+    /// Removes a name, or begins with the directory that it is.
+    fn name(&self, parent: Option<&Arc<Node>>, names: (&OsStr, &OsStr), kind: Option<FileKind>) {
+        match self.check(parent, names, kind) {
+            Ok(found) if found.kind == FileKind::Directory => match self.enter(parent, names) {
+                Ok((node, reader)) => return self.pool.offer_walk(Walk::Read(node, reader)),
+                Err(source) => {
+                    self.cannot(parent, "remove", path(parent, names.0, |node| &node.name), source);
+                }
+            },
+            Ok(_) => self.unlink(parent, names.0),
+            Err(error) => self.fail(parent, &error),
+        }
+        if let Some(parent) = parent {
+            self.leave(parent);
+        }
+    }
+
+    /// Looks at a name at both ends; what is found at the source.
+    fn check(
+        &self,
+        parent: Option<&Arc<Node>>,
+        names: (&OsStr, &OsStr),
+        kind: Option<FileKind>,
+    ) -> Result<Stat, MoveError> {
+        let (source_dir, sink_dir) = (source_of(parent), sink_of(parent));
+        let source_path = || path(parent, names.0, |node| &node.name);
+        let sink_path = || path(parent, names.1, |node| &node.sink_name);
+        // A link to a directory with a slash behind it was moved as a link.
+        let plain = if kind == Some(FileKind::Directory) { names.1 } else { without_slashes(names.1) };
+        let found = stat::stat_at(source_dir, names.0, Follow::No).map_err(|source| MoveError::Cannot {
+            action: "remove",
+            path: source_path(),
+            source,
+        })?;
+        let copy = stat::stat_at(sink_dir, plain, Follow::No).map_err(|source| MoveError::NoCopy {
+            path: source_path(),
+            sink: sink_path(),
+            source,
+        })?;
+        let source = Side { stat: found, dir: source_dir, name: names.0 };
+        let sink = Side { stat: copy, dir: sink_dir, name: plain };
+        match doubt(&source, &sink, self.removal.demands) {
+            None => Ok(found),
+            Some(Doubt::Changed) => Err(MoveError::Changed { path: source_path(), sink: sink_path() }),
+            Some(Doubt::Differs(what)) => {
+                Err(MoveError::Differs { path: source_path(), sink: sink_path(), what })
+            }
+        }
+    }
+
+    fn enter(
+        &self,
+        parent: Option<&Arc<Node>>,
+        (name, sink_name): (&OsStr, &OsStr),
+    ) -> io::Result<(Arc<Node>, DirReader)> {
+        let source = open_dir_at(source_of(parent), name, Follow::No)?;
+        let sink = open_place_at(sink_of(parent), sink_name, Follow::No)?;
+        let reader = DirReader::new(source.try_clone()?);
+        let node = Node {
+            source,
+            sink,
+            name: name.to_owned(),
+            sink_name: sink_name.to_owned(),
+            parent: parent.map(Arc::clone),
+            pending: AtomicUsize::new(1),
+            stays: AtomicBool::new(false),
+            is_reread: AtomicBool::new(false),
+        };
+        Ok((Arc::new(node), reader))
+    }
+
+    fn unlink(&self, parent: Option<&Arc<Node>>, name: &OsStr) {
+        if self.only_looks {
+            return;
+        }
+        let told = |_: &()| self.tell("removed", || path(parent, name, |node| &node.name));
+        match unlink_at(source_of(parent), name).inspect(told) {
+            Ok(()) => {}
+            Err(source) => self.cannot(parent, "remove", path(parent, name, |node| &node.name), source),
+        }
+    }
+
+    /// One thing beneath a directory is through; the last takes the directory along, and so on upward.
+    fn leave(&self, node: &Arc<Node>) {
+        let mut current = Arc::clone(node);
+        while current.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if !self.only_looks && !current.stays.load(Ordering::Relaxed) && !self.remove_directory(&current)
+            {
+                return;
+            }
+            match &current.parent {
+                Some(parent) => current = Arc::clone(parent),
+                None => return,
+            }
+        }
+    }
+
+    /// Removes an emptied directory; false where it is read again because it was not empty.
+    fn remove_directory(&self, node: &Arc<Node>) -> bool {
+        let parent = node.parent.as_ref();
+        let source = match rmdir_at(source_of(parent), &*node.name) {
+            Ok(()) => {
+                self.tell("removed directory", || node.source_path());
+                return true;
+            }
+            Err(error) => error,
+        };
+        let is_first = !node.is_reread.swap(true, Ordering::Relaxed);
+        if source.kind() == io::ErrorKind::DirectoryNotEmpty
+            && is_first
+            && let Ok(again) = open_dir_at(source_of(parent), &*node.name, Follow::No)
+        {
+            node.pending.fetch_add(1, Ordering::Relaxed);
+            self.pool.offer_walk(Walk::Read(Arc::clone(node), DirReader::new(again)));
+            return false;
+        }
+        self.cannot(parent, "remove", node.source_path(), source);
+        true
+    }
+
+    fn tell(&self, verb: &str, path: impl Fn() -> OsString) {
+        if self.removal.verbose {
+            let line = format!("{verb} {}", quote(&path()));
+            self.removal.report.made(OsStr::new(&line));
+        }
+    }
+
+    fn cannot(&self, parent: Option<&Arc<Node>>, action: &'static str, path: OsString, source: io::Error) {
+        self.fail(parent, &MoveError::Cannot { action, path, source });
+    }
+
+    /// Something stays, and with it all directories above it.
+    fn fail(&self, parent: Option<&Arc<Node>>, error: &MoveError) {
+        for node in std::iter::successors(parent, |node| node.parent.as_ref()) {
+            node.stays.store(true, Ordering::Relaxed);
+        }
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        if !self.only_looks {
+            self.removal.report.not_moved(error);
+        }
+    }
+}
+
+impl Node {
+    fn source_path(&self) -> OsString {
+        path(self.parent.as_ref(), &self.name, |node| &node.name)
+    }
+}
+
+impl Drop for Node {
+    /// Lets go of the directories above one by one: dropping each other they would go deep into the stack.
+    fn drop(&mut self) {
+        let mut above = self.parent.take();
+        while let Some(mut node) = above.and_then(Arc::into_inner) {
+            above = node.parent.take();
+        }
+    }
+}
+
+fn source_of(parent: Option<&Arc<Node>>) -> BorrowedFd<'_> {
+    parent.map_or(CWD, |node| node.source.as_fd())
+}
+
+fn sink_of(parent: Option<&Arc<Node>>) -> BorrowedFd<'_> {
+    parent.map_or(CWD, |node| node.sink.as_fd())
+}
+
+/// The path of a name beneath a directory, for messages. `of` says which of a directory's two names counts.
+fn path(parent: Option<&Arc<Node>>, name: &OsStr, of: impl Fn(&Node) -> &OsString) -> OsString {
+    let mut above: Vec<&OsString> =
+        std::iter::successors(parent, |node| node.parent.as_ref()).map(|node| of(node)).collect();
+    let Some(first) = above.pop() else { return name.to_owned() };
+    let mut path = first.clone();
+    for part in above.into_iter().rev().map(OsString::as_os_str).chain([name]) {
+        if !path.as_bytes().ends_with(b"/") {
+            path.push("/");
+        }
+        path.push(part);
+    }
+    path
+}
+
+fn without_slashes(name: &OsStr) -> &OsStr {
+    let bytes = name.as_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(bytes.len(), |at| at + 1);
+    OsStr::from_bytes(&bytes[..end])
+}
+
+fn is_directory(name: &OsStr) -> bool {
+    stat::stat_at(CWD, name, Follow::No).is_ok_and(|found| found.kind == FileKind::Directory)
+}

@@ -1,0 +1,80 @@
+//! Users and groups by name, from wherever the system keeps them.
+
+use std::ffi::{CString, OsStr, c_char, c_int};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+/// Bytes for the strings of one answer at first; a group with many members needs more.
+const FIRST_BYTES: usize = 4096;
+
+/// Most bytes that are offered for one answer.
+const MOST_BYTES: usize = 16 << 20;
+
+/// The number of the user with this name; `None` where there is none.
+///
+/// # Errors
+/// What getpwnam_r(3) reports.
+pub fn user(name: &OsStr) -> io::Result<Option<u32>> {
+    // SAFETY: all fields of `struct passwd` are integers and pointers, for which zeros are values.
+    let mut found: libc::passwd = unsafe { std::mem::zeroed() };
+    let is_found = ask(name, |name, buffer| {
+        let mut result = std::ptr::null_mut();
+        // SAFETY: `name` ends in NUL; the call writes one `struct passwd`, one pointer, and no more than the bytes of
+        // `buffer`; all of them outlive the call.
+        let status = unsafe {
+            libc::getpwnam_r(name, &raw mut found, buffer.as_mut_ptr().cast(), buffer.len(), &raw mut result)
+        };
+        (status, !result.is_null())
+    })?;
+    Ok(is_found.then_some(found.pw_uid))
+}
+
+/// The number of the group with this name; `None` where there is none.
+///
+/// # Errors
+/// What getgrnam_r(3) reports.
+pub fn group(name: &OsStr) -> io::Result<Option<u32>> {
+    // SAFETY: all fields of `struct group` are integers and pointers, for which zeros are values.
+    let mut found: libc::group = unsafe { std::mem::zeroed() };
+    let is_found = ask(name, |name, buffer| {
+        let mut result = std::ptr::null_mut();
+        // SAFETY: as in `user`, with a `struct group`.
+        let status = unsafe {
+            libc::getgrnam_r(name, &raw mut found, buffer.as_mut_ptr().cast(), buffer.len(), &raw mut result)
+        };
+        (status, !result.is_null())
+    })?;
+    Ok(is_found.then_some(found.gr_gid))
+}
+
+/// Calls with more and more room until the answer fits. Returns whether there was one.
+fn ask(name: &OsStr, mut call: impl FnMut(*const c_char, &mut [u8]) -> (c_int, bool)) -> io::Result<bool> {
+    // A name with a NUL in it is nobody's.
+    let Ok(name) = CString::new(name.as_bytes()) else { return Ok(false) };
+    let mut buffer = vec![0_u8; FIRST_BYTES];
+    loop {
+        match call(name.as_ptr(), &mut buffer) {
+            (0, is_found) => return Ok(is_found),
+            (libc::ERANGE, _) if buffer.len() < MOST_BYTES => buffer.resize(buffer.len() * 4, 0),
+            (libc::EINTR, _) => {}
+            // The ways to say that there is no such name differ between the system's sources of names.
+            (libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM, _) => return Ok(false),
+            (status, _) => return Err(io::Error::from_raw_os_error(status)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_number_0_and_nobody_has_no_name() {
+        assert_eq!(user(OsStr::new("root")).unwrap(), Some(0));
+        assert_eq!(group(OsStr::new("root")).unwrap(), Some(0));
+        for name in ["", "no such name", "a\0b"] {
+            assert_eq!(user(OsStr::new(name)).unwrap(), None);
+            assert_eq!(group(OsStr::new(name)).unwrap(), None);
+        }
+    }
+}
