@@ -359,13 +359,14 @@ impl Keeper<'_, '_> {
             }
             return;
         }
-        let (set, doing) = if keep.explicit_no_mode && self.before.is_none() {
-            (self.set_default_permissions(), "setting permissions for")
-        } else {
-            (mode.map_or(Ok(()), |mode| set_mode(self.sink.0, mode)), "preserving permissions for")
-        };
-        if let Err(source) = set {
-            self.job.fail(&CopyError::PermissionsFailed { doing, path: (self.sink.1)(), source });
+        let path = || (self.sink.1)();
+        if keep.explicit_no_mode && self.before.is_none() {
+            if let Err(source) = self.set_default_permissions() {
+                let doing = "setting permissions for";
+                self.job.fail(&CopyError::PermissionsFailed { doing, path: path(), source });
+            }
+        } else if let Some(Err(source)) = mode.map(|mode| set_mode(self.sink.0, mode)) {
+            self.job.fail(&CopyError::Failed { doing: "preserving permissions for", path: path(), source });
         }
     }
 
