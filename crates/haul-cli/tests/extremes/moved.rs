@@ -2,11 +2,13 @@
 //! directories far above it, which the copy has closed by then.
 
 use super::chain::start_with_files;
-use crate::faults::bed::{Ended, FaultBed, HOLD, Running, noise, write_old};
+use crate::faults::bed::{Ended, FaultBed, HAUL, HOLD, Running, noise, write_old};
+use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Facets, Snapshot};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Levels: many more than ten, which is what a process with [`FILES`] descriptors has open.
@@ -34,6 +36,16 @@ fn build(root: &Path) {
 fn start(options: &[&str], source: &Path, sink: &Path) -> Running {
     let words = ["cp", "--threads=1"].iter().chain(options).map(Path::new);
     start_with_files(FILES, words.chain([source, sink]))
+}
+
+/// As [`start`], where only the bed can be written: a copy that went up by a wrong `..` would else mark the
+/// directories of the machine, up to `/`.
+fn start_fenced(bed: &FaultBed, options: &[&str], source: &Path, sink: &Path) -> Running {
+    let fence = r#"mount --rbind "$1" "$1" && mount -o remount,bind,ro / || exit 99; shift
+        ulimit -n "$1"; shift; exec "$@""#;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", fence, "sh"]).arg(bed.path("")).arg(FILES.to_string());
+    Running::new(command.arg(HAUL).args(["cp", "--threads=1"]).args(options).args([source, sink]))
 }
 
 #[track_caller]
@@ -67,15 +79,21 @@ fn the_source_moved_away_meanwhile_is_copied_whole() {
     assert_whole(&bed.path("elsewhere/source"), &bed.path("store/sink"));
 }
 
+fn fenced_bed() -> Option<FaultBed> {
+    met_or_skip(&[Need::Mount])
+        .then(|| FaultBed::new(&format!("*slow open .. delay {HOLD} times 1")))
+        .flatten()
+}
+
 /// `..` of a directory that was moved leads to where it is now: neither are names made there nor metadata set.
 #[test]
 fn a_directory_moved_out_of_the_sink_does_not_lead_the_copy_out_of_it() {
-    let Some(bed) = FaultBed::new(&format!("*slow open .. delay {HOLD} times 1")) else { return };
+    let Some(bed) = fenced_bed() else { return };
     build(&bed.path("store/source"));
     fs::create_dir_all(bed.path("outside")).unwrap();
     fs::set_permissions(bed.path("outside"), Permissions::from_mode(0o711)).unwrap();
     let sink = bed.path("sink");
-    let running = start(&["-a"], &bed.path("view/source"), &sink);
+    let running = start_fenced(&bed, &["-a"], &bed.path("view/source"), &sink);
     bed.held();
     // Level 31 leaves level 30, which was closed when level 41 was opened.
     fs::rename(level(&sink, 31), bed.path("outside/d")).unwrap();
@@ -95,11 +113,11 @@ fn a_directory_moved_out_of_the_sink_does_not_lead_the_copy_out_of_it() {
 /// The name that is gone through on the way back leads to another directory by then.
 #[test]
 fn a_directory_put_in_the_place_of_a_closed_one_gets_nothing() {
-    let Some(bed) = FaultBed::new(&format!("*slow open .. delay {HOLD} times 1")) else { return };
+    let Some(bed) = fenced_bed() else { return };
     build(&bed.path("store/source"));
     fs::create_dir_all(bed.path("outside")).unwrap();
     let sink = bed.path("sink");
-    let running = start(&["-a"], &bed.path("view/source"), &sink);
+    let running = start_fenced(&bed, &["-a"], &bed.path("view/source"), &sink);
     bed.held();
     fs::rename(level(&sink, 31), bed.path("outside/d")).unwrap();
     // Level 20 is another one now, and with it all the names below it.

@@ -367,13 +367,18 @@ impl Keeper<'_, '_> {
             }
             return;
         }
-        let (set, doing) = if keep.explicit_no_mode && self.before.is_none() {
-            (self.set_default_permissions(), "setting permissions for")
-        } else {
-            (mode.map_or(Ok(()), |mode| set_mode(self.sink.0, mode)), "preserving permissions for")
-        };
-        if let Err(source) = set {
-            self.job.not_kept(&CopyError::PermissionsFailed { doing, path: (self.sink.1)(), source });
+        let path = || (self.sink.1)();
+        if keep.explicit_no_mode && self.before.is_none() {
+            if let Err(source) = self.set_default_permissions() {
+                let doing = "setting permissions for";
+                self.job.not_kept(&CopyError::PermissionsFailed { doing, path: path(), source });
+            }
+        } else if let Some(Err(source)) = mode.map(|mode| set_mode(self.sink.0, mode)) {
+            self.job.not_kept(&CopyError::Failed {
+                doing: "preserving permissions for",
+                path: path(),
+                source,
+            });
         }
     }
 
