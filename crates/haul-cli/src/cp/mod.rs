@@ -1,7 +1,6 @@
-//! `haul cp`, also as `cp` and `mcp`: what was typed ([`args`]), what it means ([`resolve`]), and the job with
+//! `haul cp`, also as `cp` and `mcp`: what can be typed ([`options`]), what it means ([`resolve`]), and the job with
 //! its messages ([`run`]).
 
-mod args;
 mod batch;
 mod options;
 mod resolve;

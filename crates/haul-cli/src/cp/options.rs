@@ -1,54 +1,7 @@
 //! The options of `cp` and `mcp`, as one table: parsing, abbreviations and help all read it.
 
-/// One option.
-#[derive(Debug)]
-pub(super) struct Opt {
-    /// What the rest of the program calls it: the long name where there is one.
-    pub(super) name: &'static str,
-    /// Letters it may be typed as.
-    pub(super) shorts: &'static str,
-    /// Whether `--name` is a way to type it.
-    pub(super) long: bool,
-    pub(super) value: Value,
-    /// Whether GNU cp 9.1 has it: its abbreviations keep their meaning beside the options added here and by later
-    /// releases.
-    pub(super) gnu: bool,
-    pub(super) help: &'static str,
-}
-
-impl Opt {
-    /// The option that this is a name of.
-    pub(super) fn means(&self) -> &'static str {
-        if self.name == "path" { "parents" } else { self.name }
-    }
-}
-
-/// Whether an option takes a value, and what help calls it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value {
-    No,
-    Optional(&'static str),
-    Required(&'static str),
-}
-
-use Value::{No, Optional, Required};
-
-const fn gnu(name: &'static str, shorts: &'static str, value: Value, help: &'static str) -> Opt {
-    Opt { name, shorts, long: true, value, gnu: true, help }
-}
-
-const fn letter(name: &'static str, help: &'static str) -> Opt {
-    Opt { name, shorts: name, long: false, value: No, gnu: true, help }
-}
-
-const fn own(name: &'static str, value: Value, help: &'static str) -> Opt {
-    Opt { name, shorts: "", long: true, value, gnu: false, help }
-}
-
-/// An option of cp's releases after 9.1.
-const fn later(name: &'static str, value: Value, help: &'static str) -> Opt {
-    Opt { name, shorts: "", long: true, value, gnu: false, help }
-}
+use crate::getopt::Value::{No, Optional, Required};
+use crate::getopt::{Opt, gnu, help_lines, later, letter, older, own};
 
 /// All options; cp's in the order in which it lists the possibilities of an abbreviation. Help leaves out those that
 /// have no words.
@@ -76,7 +29,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     gnu("no-target-directory", "T", No, "treat DEST as a file"),
     gnu("one-file-system", "x", No, "stay on this file system"),
     gnu("parents", "", No, "rebuild the source's whole path under DIRECTORY"),
-    gnu("path", "", No, ""),
+    older("path", "parents"),
     gnu(
         "preserve",
         "",
@@ -150,9 +103,7 @@ pub(super) fn help(tool: &str) -> String {
          \x20 or:  {tool} [OPTION]... -t DIRECTORY SOURCE...\n\
          Copy SOURCE to DEST, or several SOURCEs into DIRECTORY, by every core.\n\n"
     );
-    for option in OPTIONS.iter().filter(|option| !option.help.is_empty()) {
-        text.push_str(&help_line(option));
-    }
+    text.push_str(&help_lines(OPTIONS));
     text.push_str(
         "\nSizes take the suffixes K, M, G, T (powers of 1024) and KB, MB, ... (powers of 1000).\n\
          Exit status: 0 if all was copied, 1 if anything failed, 128 + N if signal N interrupted it.\n",
@@ -160,32 +111,12 @@ pub(super) fn help(tool: &str) -> String {
     text
 }
 
-/// Columns before the explanation.
-const HELP_COLUMN: usize = 34;
-
-fn help_line(option: &Opt) -> String {
-    let mut left: Vec<String> = option.shorts.chars().map(|short| format!("-{short}")).collect();
-    if option.long {
-        left.push(format!("--{}", option.name));
-    }
-    let value = match option.value {
-        No => String::new(),
-        Optional(value) => format!("[={value}]"),
-        Required(value) => format!("={value}"),
-    };
-    let indent = if option.shorts.is_empty() { "      " } else { "  " };
-    let left = format!("{indent}{}{value}", left.join(", "));
-    if left.len() + 2 > HELP_COLUMN {
-        format!("{left}\n{:HELP_COLUMN$}{}\n", "", option.help)
-    } else {
-        format!("{left:HELP_COLUMN$}{}\n", option.help)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::getopt::{Typed, parse};
     use std::collections::HashSet;
+    use std::ffi::OsString;
 
     #[test]
     fn no_two_options_are_typed_alike() {
@@ -201,7 +132,7 @@ mod tests {
     #[test]
     fn help_names_every_option() {
         let text = help("cp");
-        for option in OPTIONS.iter().filter(|option| option.long && option.name == option.means()) {
+        for option in OPTIONS.iter().filter(|option| option.long && option.name == option.means) {
             assert!(text.contains(&format!("--{}", option.name)), "{}", option.name);
         }
         assert!(!text.contains("--path"), "an old name of --parents");
@@ -215,5 +146,51 @@ mod tests {
         });
         let found = haul_lab::house::options::breaches("docs/options/cp.md", typed).unwrap();
         assert!(found.is_empty(), "docs/options/cp.md:\n  {}", found.join("\n  "));
+    }
+
+    fn typed(line: &str) -> Typed {
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        parse(OPTIONS, &words, false)
+    }
+
+    fn names(line: &str) -> Vec<(&'static str, Option<String>)> {
+        let value = |value: OsString| value.into_string().unwrap();
+        let typed = typed(line);
+        assert_eq!(typed.mistake, None);
+        typed.options.into_iter().map(|option| (option.name, option.value.map(value))).collect()
+    }
+
+    #[test]
+    fn abbreviations_of_cp_keep_their_meaning_beside_options_it_lacks() {
+        assert_eq!(names("--l"), [("link", None)]);
+        assert_eq!(names("--pr"), [("preserve", None)]);
+        assert_eq!(names("--dou"), [("double-buffer", None)]);
+        assert_eq!(names("--pa"), [("parents", None)], "an old name of the same option makes no doubt");
+        assert_eq!(names("--path"), [("parents", None)]);
+        assert_eq!(
+            names("--d"),
+            [("dereference", None)],
+            "a name of a later release gives way to an older one"
+        );
+        assert_eq!(names("--de"), [("dereference", None)]);
+        assert_eq!(names("--deb"), [("debug", None)]);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let message = |line: &str| typed(line).mistake.unwrap().to_string();
+        assert_eq!(message("--x=3"), "unrecognized option '--x=3'");
+        assert_eq!(
+            message("--re"),
+            "option '--re' is ambiguous; possibilities: '--recursive' '--remove-destination' '--reflink'"
+        );
+        assert_eq!(message("-ay"), "invalid option -- 'y'");
+        assert_eq!(message("--p"), "option '--p' is ambiguous; possibilities: '--parents' '--preserve'");
+        assert_eq!(message("--it's"), "unrecognized option '--it's'");
+        assert_eq!(message("--\u{1b}[2J"), r"unrecognized option '--\033[2J'");
+        assert_eq!(message("-\u{1b}"), r"invalid option -- '\033'");
+        assert_eq!(message("-t"), "option requires an argument -- 't'");
+        assert_eq!(message("--suf"), "option '--suffix' requires an argument");
+        assert_eq!(message("--recursive=3"), "option '--recursive' doesn't allow an argument");
     }
 }

@@ -3,15 +3,16 @@
 #[cfg(test)]
 mod tests;
 
-use super::args::{ArgsError, Typed};
 use super::batch;
 use super::waybill::WaybillOrder;
+use crate::getopt::backup::{BackupEnvironment, BackupTyped};
 use crate::getopt::choice::{self, Choice, ChoiceError};
 use crate::getopt::sizes::{SizeOptionError, Sizes};
+use crate::getopt::{ArgsError, Typed};
 use haul_digest::{Algorithm, UnknownAlgorithm};
 use haul_engine::copy::{
-    Backup, BackupMethod, Batch, CopyRules, CopySettings, Dereference, Existing, Make, Moving, Operands,
-    Preserve, Print, Reflink, SparseRule, Verify, quote,
+    Batch, CopyRules, CopySettings, Dereference, Existing, Make, Moving, Operands, Preserve, Print, Reflink,
+    SparseRule, Verify, quote,
 };
 use haul_sys::{process, selinux};
 use std::ffi::{OsStr, OsString};
@@ -116,10 +117,8 @@ impl UsageError {
 /// Values that come from the user's environment.
 #[derive(Debug, Default)]
 pub(super) struct Environment {
-    /// `VERSION_CONTROL`.
-    pub(super) version_control: Option<OsString>,
-    /// `SIMPLE_BACKUP_SUFFIX`.
-    pub(super) suffix: Option<OsString>,
+    /// `VERSION_CONTROL` and `SIMPLE_BACKUP_SUFFIX`.
+    pub(super) backup: BackupEnvironment,
     /// `POSIXLY_CORRECT` is set: a file is made where a link at the sink leads to nothing.
     pub(super) posix: bool,
     /// The kernel labels files as SELinux does.
@@ -141,9 +140,7 @@ struct Reading {
     /// `-Z`, `--context` and `--context=CTX`.
     sets_context: bool,
     new_context: Option<OsString>,
-    backup: bool,
-    backup_control: Option<OsString>,
-    suffix: Option<OsString>,
+    backup: BackupTyped,
     hard_link: bool,
     symbolic_link: bool,
     parents: bool,
@@ -204,11 +201,8 @@ impl Reading {
         match name {
             "archive" => self.archive(),
             "attributes-only" => rules.attributes_only = true,
-            "b" => self.backup = true,
-            "backup" => {
-                self.backup = true;
-                self.backup_control = value.map(OsStr::to_owned).or(self.backup_control.take());
-            }
+            "b" => self.backup.ask(None),
+            "backup" => self.backup.ask(value),
             "copy-contents" => rules.copy_contents = true,
             "d" => {
                 rules.preserve.links = true;
@@ -243,10 +237,7 @@ impl Reading {
                     .map_or(Ok(Reflink::Always), |value| choice::choose("--reflink", value, &REFLINK))?;
             }
             "strip-trailing-slashes" => self.strip_slashes = true,
-            "suffix" => {
-                self.backup = true;
-                self.suffix = value.map(OsStr::to_owned);
-            }
+            "suffix" => self.backup.suffix(value.unwrap_or_default()),
             "symbolic-link" => self.symbolic_link = true,
             "target-directory" => {
                 if self.target.is_some() {
@@ -370,7 +361,7 @@ impl Reading {
         if self.rules.reflink == Reflink::Always && self.rules.sparse != SparseRule::Auto {
             return Err(UsageError::ReflinkAndSparse);
         }
-        self.rules.backup = self.backup_rule(environment)?;
+        self.rules.backup = self.backup.rule(&environment.backup)?;
         let follows_none = self.rules.recursive && !self.hard_link;
         let default = if follows_none { Dereference::Never } else { Dereference::Always };
         self.rules.dereference = self.dereference.unwrap_or(default);
@@ -400,7 +391,7 @@ impl Reading {
             Some(Which::NoneFail) if otherwise != Existing::Keep => Existing::Refuse,
             _ => otherwise,
         };
-        match (self.backup, self.clobber, rules.existing) {
+        match (self.backup.is_asked_for(), self.clobber, rules.existing) {
             (true, Some(Existing::Keep), _) => Err(UsageError::BackupAndKeep),
             (true, _, Existing::Keep | Existing::Refuse) => Err(UsageError::BackupAndNone),
             _ => Ok(()),
@@ -420,24 +411,6 @@ impl Reading {
         }
         let Some(context) = self.new_context.take() else { return Ok(()) };
         selinux::label_new_files(&context).map_err(|source| UsageError::Context { context, source })
-    }
-
-    fn backup_rule(&self, environment: &Environment) -> Result<Option<Backup>, UsageError> {
-        if !self.backup {
-            return Ok(None);
-        }
-        let is_given = |word: &&OsString| !word.is_empty();
-        let method = if let Some(word) = self.backup_control.as_ref().filter(is_given) {
-            choice::choose("backup type", word, &BACKUPS)?
-        } else if let Some(word) = environment.version_control.as_ref().filter(is_given) {
-            choice::choose("$VERSION_CONTROL", word, &BACKUPS)?
-        } else {
-            Some(BackupMethod::Existing)
-        };
-        let is_usable = |suffix: &&OsString| !suffix.is_empty() && !suffix.as_bytes().contains(&b'/');
-        let suffix = self.suffix.as_ref().or(environment.suffix.as_ref()).filter(is_usable);
-        let suffix = suffix.cloned().unwrap_or_else(|| OsString::from("~"));
-        Ok(method.map(|method| Backup { method, suffix }))
     }
 
     fn batch(&self, operands: &[OsString]) -> Result<Operands, UsageError> {
@@ -587,10 +560,3 @@ const SPARSE: [Choice<SparseRule>; 3] =
 
 const REFLINK: [Choice<Reflink>; 3] =
     [(&["auto"], Reflink::Auto), (&["always"], Reflink::Always), (&["never"], Reflink::Never)];
-
-const BACKUPS: [Choice<Option<BackupMethod>>; 4] = [
-    (&["none", "off"], None),
-    (&["simple", "never"], Some(BackupMethod::Simple)),
-    (&["existing", "nil"], Some(BackupMethod::Existing)),
-    (&["numbered", "t"], Some(BackupMethod::Numbered)),
-];

@@ -1,8 +1,9 @@
 //! One copy from the command line to its exit status.
 
+use super::options::{self, OPTIONS};
 use super::resolve::{Environment, Resolved, UsageError, Wish, resolve, words};
-use super::{args, options};
 use crate::console::{Console, say};
+use crate::getopt::{self, backup::BackupEnvironment};
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
 use crate::tool::without_controls;
@@ -16,12 +17,13 @@ use std::process::ExitCode;
 pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     let options_first = std::env::var_os("POSIXLY_CORRECT").is_some();
     let environment = Environment {
-        version_control: std::env::var_os("VERSION_CONTROL"),
-        suffix: std::env::var_os("SIMPLE_BACKUP_SUFFIX"),
+        backup: BackupEnvironment::of_process(),
         posix: options_first,
         selinux: selinux::is_enabled(),
     };
-    match resolve(args::parse(args, options_first), &environment, &mut |warning| say(tool, &warning)) {
+    match resolve(getopt::parse(OPTIONS, args, options_first), &environment, &mut |warning| {
+        say(tool, &warning);
+    }) {
         Ok(Wish::Copy(resolved)) => copy(tool, &resolved),
         Ok(Wish::Help) => answer(tool, &options::help(tool)),
         Ok(Wish::Version) => answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION"))),

@@ -11,7 +11,7 @@ pub(crate) mod choice;
 pub(crate) mod sizes;
 mod table;
 
-pub(crate) use table::{Opt, Value, gnu, help_lines, later, letter, own};
+pub(crate) use table::{Opt, Value, gnu, help_lines, later, letter, older, own};
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -119,7 +119,7 @@ fn long_option(table: &'static [Opt], word: &[u8], rest: &mut Rest<'_>) -> Resul
         }
         (_, value) => value,
     };
-    Ok(TypedOption { name: option.means(), value })
+    Ok(TypedOption { name: option.means, value })
 }
 
 /// The option with this name or the only one that begins so; GNU's own come first. Two names of one option are one.
@@ -136,9 +136,12 @@ fn find_long(table: &'static [Opt], name: &[u8], word: &[u8]) -> Result<&'static
     let word = || OsStr::from_bytes(word).to_owned();
     match found[..] {
         [] => Err(ArgsError::Unrecognized(word())),
-        [first, ref others @ ..] if others.iter().all(|other| other.means() == first.means()) => Ok(first),
+        [first, ref others @ ..] if others.iter().all(|other| other.means == first.means) => Ok(first),
         _ => {
-            let possibilities = found.iter().map(|option| format!(" '--{}'", option.name)).collect();
+            // As getopt lists them: the first, and those that mean something else.
+            let differs = |option: &&&Opt| option.name == found[0].name || option.means != found[0].means;
+            let listed = found.iter().filter(differs);
+            let possibilities = listed.map(|option| format!(" '--{}'", option.name)).collect();
             Err(ArgsError::Ambiguous { word: word(), possibilities })
         }
     }

@@ -3,8 +3,10 @@
 /// One option.
 #[derive(Debug)]
 pub(crate) struct Opt {
-    /// What the rest of the program calls it: the long name where there is one.
+    /// The long name where there is one, else the letter.
     pub(crate) name: &'static str,
+    /// What the rest of the program calls it: its name, or that of the option it is an older name of.
+    pub(crate) means: &'static str,
     /// Letters it may be typed as.
     pub(crate) shorts: &'static str,
     /// Whether `--name` is a way to type it.
@@ -27,26 +29,24 @@ pub(crate) enum Value {
 
 use Value::{No, Optional, Required};
 
-impl Opt {
-    /// The option that this is a name of.
-    pub(crate) fn means(&self) -> &'static str {
-        self.name
-    }
-}
-
 /// An option of GNU's tool with a long name.
 pub(crate) const fn gnu(name: &'static str, shorts: &'static str, value: Value, help: &'static str) -> Opt {
-    Opt { name, shorts, long: true, value, gnu: true, help }
+    Opt { name, means: name, shorts, long: true, value, gnu: true, help }
 }
 
 /// An option of GNU's tool that is a letter and takes no value.
 pub(crate) const fn letter(name: &'static str, help: &'static str) -> Opt {
-    Opt { name, shorts: name, long: false, value: No, gnu: true, help }
+    Opt { name, means: name, shorts: name, long: false, value: No, gnu: true, help }
+}
+
+/// An older long name of an option without value. Help leaves it out.
+pub(crate) const fn older(name: &'static str, means: &'static str) -> Opt {
+    Opt { name, means, shorts: "", long: true, value: No, gnu: true, help: "" }
 }
 
 /// An option that GNU's tool lacks.
 pub(crate) const fn own(name: &'static str, value: Value, help: &'static str) -> Opt {
-    Opt { name, shorts: "", long: true, value, gnu: false, help }
+    Opt { name, means: name, shorts: "", long: true, value, gnu: false, help }
 }
 
 /// An option of GNU's releases after 9.1.

@@ -1,13 +1,14 @@
 //! What each line of options means.
 
-use super::super::args;
+use super::super::options::OPTIONS;
 use super::*;
-use haul_engine::copy::HashForm;
+use crate::getopt;
+use haul_engine::copy::{Backup, BackupMethod, HashForm};
 use haul_model::ObjectSize;
 
 fn settings(line: &str) -> CopySettings {
     let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-    match resolve(args::parse(&words, false), &Environment::default(), &mut |_| ()).unwrap() {
+    match resolve(getopt::parse(OPTIONS, &words, false), &Environment::default(), &mut |_| ()).unwrap() {
         Wish::Copy(resolved) => resolved.settings,
         other => panic!("{other:?}"),
     }
@@ -15,7 +16,7 @@ fn settings(line: &str) -> CopySettings {
 
 fn mistake(line: &str) -> String {
     let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-    let resolved = resolve(args::parse(&words, false), &Environment::default(), &mut |_| ());
+    let resolved = resolve(getopt::parse(OPTIONS, &words, false), &Environment::default(), &mut |_| ());
     resolved.unwrap_err().to_string()
 }
 
@@ -61,7 +62,7 @@ fn contexts_are_kept_or_set_where_the_kernel_has_them() {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let mut warnings = Vec::new();
         let environment = Environment { selinux, ..Environment::default() };
-        let wish = resolve(args::parse(&words, false), &environment, &mut |text| {
+        let wish = resolve(getopt::parse(OPTIONS, &words, false), &environment, &mut |text| {
             warnings.push(text.to_owned());
         });
         let preserve = match wish {
@@ -101,12 +102,10 @@ fn hashes_are_plain_unless_a_tree_is_asked_for() {
 
 #[test]
 fn backups_follow_the_option_before_the_environment() {
-    let typed = |line: &str| args::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>(), false);
-    let environment = Environment {
-        version_control: Some("numbered".into()),
-        suffix: Some(".old".into()),
-        ..Environment::default()
-    };
+    let typed =
+        |line: &str| getopt::parse(OPTIONS, &line.split(' ').map(OsString::from).collect::<Vec<_>>(), false);
+    let said = BackupEnvironment { version_control: Some("numbered".into()), suffix: Some(".old".into()) };
+    let environment = Environment { backup: said, ..Environment::default() };
     let rule = |line| match resolve(typed(line), &environment, &mut |_| ()).unwrap() {
         Wish::Copy(resolved) => resolved.settings.rules.backup,
         other => panic!("{other:?}"),
