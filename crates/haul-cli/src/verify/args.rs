@@ -1,5 +1,6 @@
 //! What was typed, and what it means.
 
+use super::signer::SignerArgs;
 use clap::Parser;
 use haul_engine::sum::Settings;
 use haul_engine::verify::VerifySettings;
@@ -52,6 +53,8 @@ pub(super) struct Args {
     /// Show a progress bar on a terminal.
     #[arg(long)]
     pub(super) progress: bool,
+    #[command(flatten)]
+    pub(super) signer: SignerArgs,
 }
 
 impl Args {

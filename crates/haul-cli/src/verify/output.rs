@@ -1,7 +1,9 @@
 //! What a verification tells: lines, or JSON events.
 
+use super::signer;
 use base64::Engine;
 use haul_engine::copy::quote;
+use haul_engine::signature::Proof;
 use haul_engine::verify::{Tallied, Verdict, VerdictKind, VerifyReport};
 use haul_log::waybill::ReadError;
 use haul_model::format_size;
@@ -44,6 +46,12 @@ enum Event<'a> {
         /// Ranges of bytes that differ, their ends exclusive.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         damage: Vec<[u64; 2]>,
+    },
+    /// The waybill's signature is good.
+    Signature {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signer: Option<&'a str>,
+        key: &'a str,
     },
     Flaw {
         message: String,
@@ -98,6 +106,15 @@ impl<'a> Output<'a> {
     /// Whether a write failed.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.is_some()
+    }
+
+    /// Tells of a good signature, on the standard error if `wanted`, or as an event.
+    pub(super) fn signed(&mut self, proof: &Proof, wanted: bool) {
+        if self.json {
+            self.event(&Event::Signature { signer: proof.signer.as_deref(), key: &proof.key });
+        } else if wanted {
+            eprintln!("{}: the waybill is {}", self.name, signer::told(proof));
+        }
     }
 
     /// What all of it came to, on the standard error if `wanted`, or as an event.
