@@ -4,7 +4,7 @@ use super::signer;
 use base64::Engine;
 use haul_engine::copy::quote;
 use haul_engine::signature::Proof;
-use haul_engine::verify::{Tallied, Verdict, VerdictKind, VerifyReport};
+use haul_engine::verify::{Resumption, Tallied, Verdict, VerdictKind, VerifyReport};
 use haul_log::waybill::ReadError;
 use haul_model::format_size;
 use serde::Serialize;
@@ -52,6 +52,10 @@ enum Event<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         signer: Option<&'a str>,
         key: &'a str,
+    },
+    /// Going on with an earlier run.
+    Resume {
+        message: String,
     },
     Flaw {
         message: String,
@@ -188,6 +192,26 @@ impl VerifyReport for Output<'_> {
         } else if self.flaws <= FLAWS_TOLD {
             eprintln!("{}: the waybill: {flaw}", self.name);
         }
+    }
+
+    fn resumption(&mut self, told: &Resumption) {
+        let message = match told {
+            Resumption::GoesOn(done) => format!("goes on: {done} entries were verified before"),
+            Resumption::Anew(why) => format!("the state of an earlier run is not used: {why}"),
+            Resumption::Unsaved(error) => {
+                format!("this run can't be gone on with: {}", haul_engine::sum::reason(error))
+            }
+        };
+        if self.json {
+            self.event(&Event::Resume { message });
+        } else {
+            eprintln!("{}: --resume: {message}", self.name);
+        }
+    }
+
+    fn keep(&mut self) {
+        let flushed = self.out.flush();
+        self.note(flushed);
     }
 }
 

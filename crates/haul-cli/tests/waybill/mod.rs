@@ -4,6 +4,7 @@ mod copied;
 mod damage;
 mod device;
 mod export;
+mod resumed;
 mod signed;
 mod written;
 
