@@ -17,6 +17,7 @@ packages=(
     hashdeep    # hashdeep, md5deep: lists for haul check
     libcap2-bin # setcap: capabilities of files that are copied
     mount       # mount, umount
+    openssh-client # ssh-keygen, the peer of signatures of waybills
     rhash       # SFV and other lists for haul check
     util-linux  # losetup, script, setpriv, prlimit
     xfsprogs    # mkfs.xfs

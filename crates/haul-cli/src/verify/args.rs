@@ -1,5 +1,6 @@
 //! What was typed, and what it means.
 
+use super::signer::SignerArgs;
 use clap::Parser;
 use haul_engine::sum::Settings;
 use haul_engine::verify::VerifySettings;
@@ -34,6 +35,9 @@ pub(super) struct Args {
     /// Read at most so many bytes a second: 50M, 1GB, ...
     #[arg(long, value_name = "RATE")]
     pub(super) bwlimit: Option<String>,
+    /// Keep in FILE how far the verification came; one that was ended goes on from there. Removed when all is done.
+    #[arg(long, value_name = "FILE")]
+    pub(super) resume: Option<OsString>,
     /// Tell files that the waybill does not speak of as well; they count as damage.
     #[arg(long)]
     pub(super) extra: bool,
@@ -52,6 +56,8 @@ pub(super) struct Args {
     /// Show a progress bar on a terminal.
     #[arg(long)]
     pub(super) progress: bool,
+    #[command(flatten)]
+    pub(super) signer: SignerArgs,
 }
 
 impl Args {
@@ -77,6 +83,12 @@ impl Args {
             reading.block_bytes = each.clamp(4096, reading.block_bytes) / 4096 * 4096;
             reading.pace = Some(Arc::new(Mutex::new(Pace::new(rate))));
         }
+        if self.resume.is_some() && self.sample.is_some() && self.seed.is_none() {
+            return Err(
+                "--resume: with --sample name a --seed N, the same each time, and a new one for each scrub"
+                    .to_owned(),
+            );
+        }
         let sample =
             self.sample.as_deref().map(|text| share(text).map(|share| (share, self.seed()))).transpose()?;
         Ok(VerifySettings {
@@ -85,6 +97,7 @@ impl Args {
             reading,
             sample,
             extra: self.extra,
+            resume: self.resume.clone(),
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod args;
 mod output;
+mod signer;
 
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
@@ -11,6 +12,7 @@ use clap::Parser;
 use haul_engine::sum::Counters;
 use haul_engine::verify::{Tallied, VerifyError, verify};
 pub(crate) use output::Output;
+pub(crate) use signer::{SignerArgs, told};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -48,9 +50,13 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 fn start(args: Args) -> Result<u8, String> {
     let settings = args.resolve()?;
+    let proof = args.signer.check(&settings.waybill)?;
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let counters = Counters::new();
     let mut output = Output::new(NAME, args.json, args.verbose, interrupt.flag());
+    if let Some(proof) = &proof {
+        output.signed(proof, !args.quiet);
+    }
     let standing = || Standing {
         files_found: counters.files_found(),
         files_done: counters.files_done(),
@@ -68,6 +74,10 @@ fn start(args: Args) -> Result<u8, String> {
         Err(error @ VerifyError::Refused { .. }) => return Err(format!("{error}. Nothing was verified")),
         Err(error) => return Err(error.to_string()),
     };
+    // It was read more than once: the bytes that were signed have to be those that were used.
+    if let Some(proof) = &proof {
+        proof.still_holds(&settings.waybill).map_err(|error| error.to_string())?;
+    }
     output.summary(&tallied, !args.quiet, interrupted);
     if let Some(error) = output.close() {
         return Err(format!("write error: {error}"));

@@ -1,8 +1,10 @@
 //! What a verification tells: lines, or JSON events.
 
+use super::signer;
 use base64::Engine;
 use haul_engine::copy::quote;
-use haul_engine::verify::{Tallied, Verdict, VerdictKind, VerifyReport};
+use haul_engine::signature::Proof;
+use haul_engine::verify::{Resumption, Tallied, Verdict, VerdictKind, VerifyReport};
 use haul_log::waybill::ReadError;
 use haul_model::format_size;
 use serde::Serialize;
@@ -44,6 +46,16 @@ enum Event<'a> {
         /// Ranges of bytes that differ, their ends exclusive.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         damage: Vec<[u64; 2]>,
+    },
+    /// The waybill's signature is good.
+    Signature {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signer: Option<&'a str>,
+        key: &'a str,
+    },
+    /// Going on with an earlier run.
+    Resume {
+        message: String,
     },
     Flaw {
         message: String,
@@ -98,6 +110,15 @@ impl<'a> Output<'a> {
     /// Whether a write failed.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.is_some()
+    }
+
+    /// Tells of a good signature, on the standard error if `wanted`, or as an event.
+    pub(super) fn signed(&mut self, proof: &Proof, wanted: bool) {
+        if self.json {
+            self.event(&Event::Signature { signer: proof.signer.as_deref(), key: &proof.key });
+        } else if wanted {
+            eprintln!("{}: the waybill is {}", self.name, signer::told(proof));
+        }
     }
 
     /// What all of it came to, on the standard error if `wanted`, or as an event.
@@ -171,6 +192,26 @@ impl VerifyReport for Output<'_> {
         } else if self.flaws <= FLAWS_TOLD {
             eprintln!("{}: the waybill: {flaw}", self.name);
         }
+    }
+
+    fn resumption(&mut self, told: &Resumption) {
+        let message = match told {
+            Resumption::GoesOn(done) => format!("goes on: {done} entries were verified before"),
+            Resumption::Anew(why) => format!("the state of an earlier run is not used: {why}"),
+            Resumption::Unsaved(error) => {
+                format!("this run can't be gone on with: {}", haul_engine::sum::reason(error))
+            }
+        };
+        if self.json {
+            self.event(&Event::Resume { message });
+        } else {
+            eprintln!("{}: --resume: {message}", self.name);
+        }
+    }
+
+    fn keep(&mut self) {
+        let flushed = self.out.flush();
+        self.note(flushed);
     }
 }
 

@@ -4,10 +4,12 @@ mod export;
 mod show;
 
 use crate::tool::without_controls;
-use crate::verify::Output;
+use crate::verify::{Output, SignerArgs, told};
 use clap::{Parser, Subcommand};
 use export::Form;
 use haul_digest::Algorithm;
+use haul_engine::copy::quote;
+use haul_engine::signature;
 use haul_engine::verify::{Tallied, each_current};
 use haul_log::waybill::{Entry, Kind};
 use std::ffi::{OsStr, OsString};
@@ -41,6 +43,22 @@ enum Command {
     Check {
         /// The waybill.
         file: OsString,
+        #[command(flatten)]
+        signer: SignerArgs,
+    },
+    /// Sign it with an SSH key, into WAYBILL.sig; 'haul verify --signer' and 'ssh-keygen -Y verify -n file' verify it.
+    Sign {
+        /// The waybill.
+        file: OsString,
+        /// The private key: Ed25519, or ECDSA on P-256 or P-384, not encrypted. For any other, 'ssh-keygen -Y sign -n file' makes the signature.
+        #[arg(long, value_name = "FILE")]
+        key: OsString,
+        /// Where the signature goes; without it WAYBILL.sig.
+        #[arg(long, value_name = "FILE")]
+        signature: Option<OsString>,
+        /// Replace a signature that stands there.
+        #[arg(long)]
+        replace: bool,
     },
     /// Print the digests in a form that other tools check.
     Export {
@@ -73,7 +91,10 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     let mut output = Output::new(NAME, false, false, &never);
     let done = match &args.command {
         Command::Show { file, digests } => show::show(file, *digests, &mut output),
-        Command::Check { file } => check(file, &mut output),
+        Command::Check { file, signer } => check_signed(file, signer, &mut output),
+        Command::Sign { file, key, signature, replace } => {
+            sign(file, key, signature.as_deref(), *replace, &mut output)
+        }
         Command::Export { file, format, algorithm } => {
             export(file, *format, algorithm.as_deref(), &mut output)
         }
@@ -87,6 +108,37 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         return ExitCode::from(TROUBLE);
     }
     if well { ExitCode::SUCCESS } else { ExitCode::from(TROUBLE) }
+}
+
+/// Whether the waybill is whole, and signed if that was asked for.
+fn check_signed(file: &OsStr, signer: &SignerArgs, output: &mut Output<'_>) -> Result<bool, String> {
+    let proof = signer.check(file)?;
+    let whole = check(file, output)?;
+    if let Some(proof) = proof {
+        proof.still_holds(file).map_err(|error| error.to_string())?;
+        output.line(told(&proof).as_bytes());
+    }
+    Ok(whole)
+}
+
+/// Signs a waybill that is whole.
+fn sign(
+    file: &OsStr,
+    key: &OsStr,
+    to: Option<&OsStr>,
+    replace: bool,
+    output: &mut Output<'_>,
+) -> Result<bool, String> {
+    let tallied = each(file, output, &mut |_, _| {})?;
+    if tallied.flaws > 0 {
+        return Err(format!("{} has flaws and was not signed", quote(file)));
+    }
+    let beside = signature::beside(file);
+    let to = to.unwrap_or(&beside);
+    let (text, key) = signature::sign(file, key).map_err(|error| error.to_string())?;
+    signature::write(to, &text, replace).map_err(|error| error.to_string())?;
+    output.line(format!("{}: signed by {key}", quote(to)).as_bytes());
+    Ok(true)
 }
 
 /// Whether the waybill is whole.

@@ -4,6 +4,8 @@ mod copied;
 mod damage;
 mod device;
 mod export;
+mod resumed;
+mod signed;
 mod written;
 
 use std::path::Path;

@@ -85,6 +85,8 @@ impl fmt::Display for Change {
 /// What is expected of a name, while it is under way.
 #[derive(Debug)]
 pub(super) struct Expected {
+    /// Of the entry, counted over the whole waybill from 0.
+    pub(super) number: u64,
     pub(super) entry: Entry,
     /// The digests of the objects that are to be compared; `None` where the file's own is.
     pub(super) objects: Option<ObjectSums>,

@@ -8,11 +8,14 @@
 mod index;
 mod judge;
 mod orders;
+mod resume;
 mod strays;
 
 pub use judge::{Change, Verdict, VerdictKind};
+pub use resume::Resumption;
 
 use crate::sum::{self, Counters, Settings};
+use haul_digest::Digest;
 use haul_log::waybill::{Entry, ReadError, Reader, Record};
 use haul_sys::beneath;
 use index::Index;
@@ -37,6 +40,8 @@ pub struct VerifySettings {
     pub sample: Option<(f64, u64)>,
     /// Names beneath the root that the waybill does not speak of are told as well.
     pub extra: bool,
+    /// A file that keeps how far the verification came, and from which one that was ended goes on.
+    pub resume: Option<OsString>,
 }
 
 /// The ear of a verification. Called by one thread at a time.
@@ -45,6 +50,10 @@ pub trait VerifyReport: Send {
     fn judged(&mut self, verdict: &Verdict);
     /// The waybill itself has a flaw; the verification goes on with the rest of it.
     fn flawed(&mut self, flaw: &ReadError);
+    /// What is to be said about going on with an earlier run.
+    fn resumption(&mut self, _told: &Resumption) {}
+    /// What was told is about to be written down as told: it must be out.
+    fn keep(&mut self) {}
 }
 
 /// What a verification came to.
@@ -87,6 +96,9 @@ pub enum VerifyError {
     /// The directory can't be opened.
     #[error("cannot open {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     Root(OsString, #[source] io::Error),
+    /// The state of an earlier run can't be read.
+    #[error("--resume: {}: {}", crate::copy::quote(.0), sum::reason(.1))]
+    State(OsString, #[source] io::Error),
     /// A directory beneath the root can't be listed.
     #[error("cannot list {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     List(OsString, #[source] io::Error),
@@ -111,6 +123,10 @@ pub fn verify(
     let summary = look_through(&settings.waybill, report, &mut tallied)?;
     let needs_index = summary.sections > 1 || settings.extra;
     let shares = if needs_index { index::shares(summary.entries) } else { 1 };
+    let mut log = open_log(settings, &summary, &tallied, shares, report)?;
+    if let Some(log) = &log {
+        log.tally(&mut tallied);
+    }
     for share in 0..shares {
         let index = needs_index
             .then(|| Index::of(read(&settings.waybill)?, share, shares))
@@ -122,11 +138,19 @@ pub fn verify(
             Arc::clone(&root),
             settings.sample,
             index.clone(),
+            share,
+            log.as_ref().map(resume::Log::place),
         );
         sum::run(&settings.reading, waybill, counters, stop, |ticket, outcome| {
-            if let Some(verdict) = judge::judge(ticket, outcome) {
-                tallied.count(&verdict);
-                report.judged(&verdict);
+            let entry = ticket.number;
+            let verdict = judge::judge(ticket, outcome);
+            if let Some(verdict) = &verdict {
+                tallied.count(verdict);
+                report.judged(verdict);
+            }
+            if let Some(log) = &mut log {
+                log.note(share, entry, verdict.as_ref().map(|verdict| &verdict.kind));
+                log.save(counters.bytes_done(), false, report);
             }
         });
         if let Some(index) = index.filter(|_| settings.extra && !stop.load(Ordering::Relaxed)) {
@@ -137,8 +161,33 @@ pub fn verify(
             .map_err(|(path, source)| VerifyError::List(path, source))?;
         }
     }
-    tallied.bytes = counters.bytes_done();
+    tallied.bytes += counters.bytes_done();
+    match log {
+        Some(mut log) if stop.load(Ordering::Relaxed) => log.save(counters.bytes_done(), true, report),
+        Some(log) => log.finish(report),
+        None => {}
+    }
     Ok(tallied)
+}
+
+/// The state of the job, if one is kept. It is bound to what is verified, where, and how.
+fn open_log(
+    settings: &VerifySettings,
+    summary: &Summary,
+    tallied: &Tallied,
+    shares: u64,
+    report: &mut dyn VerifyReport,
+) -> Result<Option<resume::Log>, VerifyError> {
+    let Some(path) = &settings.resume else { return Ok(None) };
+    let Some(closing) = summary.closing.filter(|_| tallied.flaws == 0) else {
+        report.resumption(&Resumption::Anew("the waybill has flaws, so nothing is passed over or kept"));
+        return Ok(None);
+    };
+    let failed = |source| VerifyError::State(path.clone(), source);
+    let root = std::fs::canonicalize(&settings.root).map_err(failed)?;
+    let how = (settings.sample.map(|(share, seed)| (share.to_bits(), seed)), settings.reading.direct, shares);
+    let bound = format!("{closing} {root:?} {how:?}");
+    resume::Log::open(path, bound.as_bytes(), report).map(Some).map_err(failed)
 }
 
 /// Brings each entry of a waybill that no later section replaces, as each of its lines stands by itself. Flaws are told
@@ -180,6 +229,8 @@ pub fn each_current<R: VerifyReport>(
 struct Summary {
     sections: u64,
     entries: u64,
+    /// The digest of the last closing line, which binds all before it.
+    closing: Option<Digest>,
 }
 
 /// Reads the waybill once, before any data: its own flaws are told first and once.
@@ -188,7 +239,7 @@ fn look_through(
     report: &mut dyn VerifyReport,
     tallied: &mut Tallied,
 ) -> Result<Summary, VerifyError> {
-    let mut summary = Summary { sections: 0, entries: 0 };
+    let mut summary = Summary { sections: 0, entries: 0, closing: None };
     for record in read(path).map_err(|error| match error {
         ReadError::Io(source) => VerifyError::Waybill(path.to_owned(), source),
         source => VerifyError::Refused { path: path.to_owned(), source },
@@ -196,6 +247,7 @@ fn look_through(
         match record {
             Ok(Record::Section(_)) => summary.sections += 1,
             Ok(Record::Entry(_)) => summary.entries += 1,
+            Ok(Record::End(end)) => summary.closing = Some(end.digest),
             Ok(_) => {}
             Err(flaw @ ReadError::Flaw(_)) => {
                 tallied.flaws += 1;

@@ -3,6 +3,7 @@
 use super::VerdictKind;
 use super::index::Index;
 use super::judge::{Change, Expected, unopened};
+use super::resume::Place;
 use crate::sum::{Form, Order, Orders, Recipe, Sample, Source, Task, Work};
 use crate::waybill::ObjectSums;
 use haul_digest::Algorithm;
@@ -29,6 +30,11 @@ pub(super) struct Waybill<R> {
     sample: Option<(f64, u64)>,
     index: Option<Arc<Index>>,
     section: u32,
+    /// Entries read so far.
+    entries: u64,
+    share: u64,
+    /// What an earlier run verified.
+    before: Option<Place>,
     /// A record that was read behind an entry and belongs to the next.
     ahead: Option<Record>,
     /// Lately used directories by their paths, the latest last.
@@ -36,14 +42,18 @@ pub(super) struct Waybill<R> {
 }
 
 impl<R: BufRead + Send> Waybill<R> {
-    /// The entries that `reader` brings, looked for beneath `root`; only those that `index` calls current, if there is one.
+    /// The entries that `reader` brings, looked for beneath `root`; only those that `index` calls current, if there is one; those that were
+    /// verified `before` are passed over.
     pub(super) fn new(
         reader: Reader<R>,
         root: Arc<OwnedFd>,
         sample: Option<(f64, u64)>,
         index: Option<Arc<Index>>,
+        share: u64,
+        before: Option<Place>,
     ) -> Waybill<R> {
-        Waybill { reader, root, sample, index, section: 0, ahead: None, places: VecDeque::new() }
+        let places = VecDeque::new();
+        Waybill { reader, root, sample, index, section: 0, entries: 0, share, before, ahead: None, places }
     }
 
     /// The next record; flaws were told when the waybill was looked through.
@@ -75,8 +85,8 @@ impl<R: BufRead + Send> Waybill<R> {
         sums.filter(|sums| !sums.is_empty())
     }
 
-    fn order(&mut self, entry: Entry, objects: Option<ObjectSums>) -> Order<Expected> {
-        let mut expected = Expected { entry, objects, sampled: false, early: None };
+    fn order(&mut self, number: u64, entry: Entry, objects: Option<ObjectSums>) -> Order<Expected> {
+        let mut expected = Expected { number, entry, objects, sampled: false, early: None };
         match self.work(&mut expected) {
             Ok(task) => Order { ticket: expected, work: Work::Hash(task) },
             Err(early) => {
@@ -190,9 +200,13 @@ impl<R: BufRead + Send> Orders for Waybill<R> {
                 Record::Section(_) => self.section += 1,
                 Record::Entry(entry) => {
                     let objects = self.objects(&entry);
-                    let section = self.section;
+                    let (section, number) = (self.section, self.entries);
+                    self.entries += 1;
+                    if self.before.as_ref().is_some_and(|before| before.is_done(self.share, number)) {
+                        continue;
+                    }
                     if self.index.as_ref().is_none_or(|index| index.is_current(&entry.path, section)) {
-                        return Some(self.order(entry, objects));
+                        return Some(self.order(number, entry, objects));
                     }
                 }
                 _ => {}

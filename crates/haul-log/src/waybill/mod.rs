@@ -41,4 +41,5 @@ pub use path::{PART_BYTES_MAX, PATH_BYTES_MAX, PathFault, RelPath};
 pub use percent::Percent;
 pub use read::{Reader, Record};
 pub use tail::{TAIL_BYTES, Tail, TailError};
+pub use time::parse_date;
 pub use write::{WriteError, Writer};

@@ -43,8 +43,8 @@ pub(super) fn date(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// What [`date`] wrote.
-pub(super) fn parse_date(text: &str) -> Option<i64> {
+/// The seconds since 1970 of a date of the form `2026-11-21T10:43:25Z`; `None` for what is no such date.
+pub fn parse_date(text: &str) -> Option<i64> {
     let bytes = text.as_bytes();
     let shape = b"dddd-dd-ddTdd:dd:ddZ";
     let fits = |(&byte, &form): (&u8, &u8)| if form == b'd' { byte.is_ascii_digit() } else { byte == form };

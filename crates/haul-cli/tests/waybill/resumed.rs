@@ -1,0 +1,124 @@
+//! Verifications that were ended and go on.
+
+use super::{Ran, good, haul, pattern, rot, run};
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const FILES: usize = 40;
+const FILE_BYTES: usize = 65_536;
+
+/// Forty files, the first of them rotted, and their waybill.
+fn bed() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("data")).unwrap();
+    for number in 0..FILES {
+        fs::write(dir.path().join(format!("data/{number:02}")), pattern(FILE_BYTES, number as u64 + 1))
+            .unwrap();
+    }
+    good(dir.path(), &["sum", "-r", "--waybill", "w", "data"]);
+    rot(&dir.path().join("data/00"), |bytes| bytes[5] ^= 1);
+    dir
+}
+
+/// Verifies slowly, with a state `s`, and ends that by `signal` once a state is kept; what it had told by then.
+fn ended(dir: &Path, signal: rustix::process::Signal) -> String {
+    let slowly = ["verify", "--threads=1", "--bwlimit=300K", "--resume=s", "w"];
+    let mut child = haul(dir).args(slowly).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    while !dir.join("s").exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "no state is kept");
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before a state was kept");
+        sleep(Duration::from_millis(5));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, signal).unwrap();
+    child.wait().unwrap();
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    out
+}
+
+/// The number in the first summary event.
+fn number(out: &str, name: &str) -> usize {
+    let line = out.lines().find(|line| line.contains(r#""event":"summary""#)).unwrap();
+    let value = line.split(&format!(r#""{name}":"#)).nth(1).unwrap();
+    value.split([',', '}']).next().unwrap().parse().unwrap()
+}
+
+/// How many files a run passes over, by its first event.
+fn passed_over(out: &str) -> usize {
+    let said = out.lines().next().unwrap().split("goes on: ").nth(1).expect("it goes on");
+    said.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_killed_verification_goes_on_and_tells_its_damage_again() {
+    for signal in [rustix::process::Signal::KILL, rustix::process::Signal::TERM] {
+        let dir = bed();
+        let dir = dir.path();
+        assert_eq!(ended(dir, signal), "'data/00': rotted: bytes 0-65536\n");
+        let ran = run(dir, &["verify", "--json", "--verbose", "--resume=s", "w"]);
+        assert_eq!((ran.status, ran.err.as_str()), (Some(1), ""));
+        let before = passed_over(&ran.out);
+        assert!((1..FILES - 1).contains(&before), "{}", ran.out);
+        let again = ran.out.lines().filter(|line| line.contains(r#""event":"entry""#)).count();
+        assert_eq!(again, FILES - before);
+        assert!(ran.out.contains(r#""path":"data/00","verdict":"rotted""#), "{}", ran.out);
+        assert_eq!((number(&ran.out, "intact"), number(&ran.out, "rotted")), (FILES - 1, 1));
+        assert!(number(&ran.out, "bytes") >= FILES * FILE_BYTES);
+        // All is done: the next one is a new one.
+        assert!(!dir.join("s").exists() && !dir.join("s.new").exists());
+        let ran = run(dir, &["verify", "--json", "--verbose", "--resume=s", "w"]);
+        assert_eq!(ran.out.lines().count(), FILES + 1);
+    }
+}
+
+#[test]
+fn a_state_that_does_not_fit_is_told_and_all_is_verified() {
+    let dir = bed();
+    let dir = dir.path();
+    ended(dir, rustix::process::Signal::KILL);
+    let state = fs::read(dir.join("s")).unwrap();
+    let anew = |args: &[&str], why: &str| {
+        let Ran { status, out, err } =
+            run(dir, &[&["verify", "--json", "--verbose", "--resume=s"], args].concat());
+        assert_eq!((status, err.as_str()), (Some(1), ""), "{args:?}");
+        assert!(out.lines().next().unwrap().contains(why), "{args:?}: {out}");
+        assert_eq!(out.lines().count(), FILES + 2, "{args:?}");
+        assert!(!dir.join("s").exists());
+        fs::write(dir.join("s"), &state).unwrap();
+    };
+    let other = "it belongs to another waybill, directory, or way to verify";
+    anew(&["--cached", "w"], other);
+    anew(&["--sample=100", "--seed=1", "w"], other);
+    fs::create_dir(dir.join("twin")).unwrap();
+    good(dir, &["cp", "-a", "data", "twin"]);
+    anew(&["w", "twin"], other);
+    good(dir, &["sum", "-r", "-a", "md5", "--waybill", "w2", "data"]);
+    rot(&dir.join("data/01"), |bytes| bytes[5] ^= 1);
+    anew(&["w2"], other);
+    for cut in [1, 60, state.len() - 1] {
+        fs::write(dir.join("s"), &state[..cut]).unwrap();
+        anew(&["w"], "damaged or cut off");
+    }
+    let mut flipped = state.clone();
+    flipped[state.len() / 2] ^= 1;
+    fs::write(dir.join("s"), flipped).unwrap();
+    anew(&["w"], "damaged or cut off");
+}
+
+#[test]
+fn what_is_no_state_is_left_alone() {
+    let dir = bed();
+    fs::write(dir.path().join("s"), "my thesis").unwrap();
+    let ran = run(dir.path(), &["verify", "--resume=s", "w"]);
+    assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
+    assert!(ran.err.contains("'s': it is no state of a verification and is left alone"), "{}", ran.err);
+    assert_eq!(fs::read(dir.path().join("s")).unwrap(), b"my thesis");
+    let ran = run(dir.path(), &["verify", "--resume=t", "--sample=5", "w"]);
+    assert!(ran.status == Some(2) && ran.err.contains("name a --seed N"), "{ran:?}");
+}

@@ -1,0 +1,241 @@
+//! Signatures: ours for `ssh-keygen -Y verify`, its for ours, and everything that must not count.
+
+use super::{Ran, good, run, tree};
+use haul_lab::needs::{Need, met_or_skip};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A directory with data and a waybill of it; `None` without OpenSSH's tool.
+fn bed() -> Option<tempfile::TempDir> {
+    if !met_or_skip(&[Need::Program("ssh-keygen")]) {
+        return None;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    good(dir.path(), &["sum", "-r", "--waybill", "w", "data"]);
+    Some(dir)
+}
+
+/// Makes a key, and a list `NAME.signers` in which alice has it.
+fn key(dir: &Path, name: &str, kind: &[&str], passphrase: &str) {
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-C", name, "-N", passphrase, "-f", name, "-t"])
+        .args(kind)
+        .current_dir(dir)
+        .status();
+    assert!(made.unwrap().success());
+    let public = fs::read_to_string(dir.join(format!("{name}.pub"))).unwrap();
+    fs::write(dir.join(format!("{name}.signers")), format!("alice@example.org {public}")).unwrap();
+}
+
+/// Signs `w` as people do who have no haul.
+fn sign_by_ssh(dir: &Path, key: &str, namespace: &str, options: &[&str]) {
+    let _ = fs::remove_file(dir.join("w.sig"));
+    let mut command = Command::new("ssh-keygen");
+    command.args(["-q", "-Y", "sign", "-n", namespace, "-f", key]).args(options).arg("w");
+    assert!(command.current_dir(dir).stderr(Stdio::null()).status().unwrap().success());
+}
+
+/// Whether ssh-keygen accepts `w.sig`.
+fn ssh_accepts(dir: &Path, signers: &str, identity: &str) -> bool {
+    let mut child = Command::new("ssh-keygen")
+        .args(["-Y", "verify", "-f", signers, "-I", identity, "-n", "file", "-s", "w.sig"])
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // It may refuse before it has read all.
+    let _ = child.stdin.take().unwrap().write_all(&fs::read(dir.join("w")).unwrap());
+    child.wait().unwrap().success()
+}
+
+/// Verifies with a demand; nothing may come out but what is expected on the standard error.
+#[track_caller]
+fn refused(dir: &Path, args: &[&str], reason: &str) {
+    let Ran { status, out, err } = run(dir, &[&["verify", "w"], args].concat());
+    assert_eq!((status, out.as_str()), (Some(2), ""), "{args:?}: {err}");
+    assert!(err.contains(reason), "{args:?}: {err}");
+    assert!(err.ends_with("Nothing was verified\n"), "{err}");
+}
+
+#[test]
+fn each_accepts_the_others_signatures() {
+    let Some(dir) = bed() else { return };
+    let dir = dir.path();
+    let kinds: [&[&str]; 5] =
+        [&["ed25519"], &["ecdsa", "-b", "256"], &["ecdsa", "-b", "384"], &["ecdsa", "-b", "521"], &["rsa"]];
+    for (number, kind) in kinds.iter().enumerate() {
+        let name = format!("k{number}");
+        let signs = number < 3;
+        key(dir, &name, kind, "");
+        // One in 256 has a private number that is shorter than its curve's, and is not read here.
+        let sign = ["waybill", "sign", "--replace", "--key", &name, "w"];
+        for _ in 0..4 {
+            if !signs || run(dir, &sign).status == Some(0) {
+                break;
+            }
+            fs::remove_file(dir.join(&name)).unwrap();
+            key(dir, &name, kind, "");
+        }
+        let (signers, public) = (format!("{name}.signers"), format!("{name}.pub"));
+        if signs {
+            let said = good(dir, &sign);
+            assert!(said.starts_with("'w.sig': signed by ") && said.contains(" SHA256:"), "{said}");
+            assert!(ssh_accepts(dir, &signers, "alice@example.org"), "{kind:?}");
+            good(dir, &["verify", "-q", "--signer", &signers, "--identity", "alice@example.org", "w"]);
+        }
+        for hash in ["hashalg=sha256", "hashalg=sha512"] {
+            sign_by_ssh(dir, &name, "file", &["-O", hash]);
+            for signer in [&signers, &public] {
+                good(dir, &["verify", "-q", "--signer", signer, "w"]);
+                let said = good(dir, &["waybill", "check", "--signer", signer, "w"]);
+                let by = if signer == &signers { "signed by alice@example.org, " } else { "signed by " };
+                assert!(said.lines().last().unwrap().starts_with(by), "{said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ed25519_signatures_are_ssh_keygens_byte_for_byte() {
+    let Some(dir) = bed() else { return };
+    let dir = dir.path();
+    key(dir, "k", &["ed25519"], "");
+    good(dir, &["waybill", "sign", "--key", "k", "--signature", "ours", "w"]);
+    sign_by_ssh(dir, "k", "file", &[]);
+    let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
+    assert_eq!(read("ours"), read("w.sig"));
+    fs::remove_file(dir.join("w.sig")).unwrap();
+    good(dir, &["verify", "-q", "--signer", "k.pub", "--signature", "ours", "w"]);
+}
+
+#[test]
+fn lists_of_signers_are_read_as_ssh_keygen_reads_them() {
+    let Some(dir) = bed() else { return };
+    let dir = dir.path();
+    key(dir, "k", &["ed25519"], "");
+    key(dir, "other", &["ed25519"], "");
+    good(dir, &["waybill", "sign", "--key", "k", "w"]);
+    let public = |name: &str| fs::read_to_string(dir.join(format!("{name}.pub"))).unwrap();
+    let (ours, other) = (public("k"), public("other"));
+    for (list, counts) in [
+        (format!("alice@example.org {ours}"), true),
+        (format!("# us\n\nbob {other}alice@example.org {ours}"), true),
+        (format!("\"bob,alice@*\" namespaces=\"git,file\" {ours}"), true),
+        (format!("*@example.??? valid-after=\"20200101Z\",valid-before=\"99991231Z\" {ours}"), true),
+        (format!("alice@example.org namespaces=\"git\" {ours}"), false),
+        (format!("!alice@*,* {ours}"), false),
+        (format!("bob {ours}"), false),
+        (format!("alice@example.org valid-after=\"99991231Z\" {ours}"), false),
+        (format!("alice@example.org valid-before=\"20200101\" {ours}"), false),
+        (format!("alice@example.org cert-authority {ours}"), false),
+        (format!("alice@example.org {other}"), false),
+        (format!("alice@example.org nonsense {ours}"), false),
+    ] {
+        fs::write(dir.join("list"), &list).unwrap();
+        assert_eq!(ssh_accepts(dir, "list", "alice@example.org"), counts, "ssh-keygen: {list}");
+        let ran = run(dir, &["verify", "-q", "--signer", "list", "--identity", "alice@example.org", "w"]);
+        assert_eq!(ran.status, Some(if counts { 0 } else { 2 }), "{list}: {}", ran.err);
+    }
+}
+
+#[test]
+fn what_does_not_count_is_told_with_the_file_and_the_next_step() {
+    let Some(dir) = bed() else { return };
+    let dir = dir.path();
+    key(dir, "k", &["ed25519"], "");
+    key(dir, "other", &["ed25519"], "");
+    refused(dir, &["--signer", "k.pub"], "there is no signature 'w.sig'; make one: haul waybill sign");
+    good(dir, &["waybill", "sign", "--key", "k", "w"]);
+    refused(dir, &["--signer", "other.pub"], "no line of the list of signers has this key ('other.pub')");
+    refused(dir, &["--signer", "k.signers", "--identity", "bob"], "line 1 has this key, and not for 'bob'");
+    refused(dir, &["--signer", "gone"], "cannot read 'gone': No such file");
+    refused(dir, &["--signer", "w"], "'w': line 1: neither a public key");
+    fs::write(dir.join("junk"), "junk").unwrap();
+    refused(dir, &["--signer", "k.pub", "--signature", "junk"], "'junk' is no SSH signature");
+    sign_by_ssh(dir, "k", "git", &[]);
+    refused(dir, &["--signer", "k.pub"], "namespace 'git', not for 'file'");
+    let ran = run(dir, &["verify", "--identity", "x", "w"]);
+    assert!(ran.status == Some(2) && ran.err.contains("--signer"), "{ran:?}");
+}
+
+#[test]
+fn a_changed_or_longer_waybill_is_not_what_was_signed() {
+    let Some(dir) = bed() else { return };
+    let dir = dir.path();
+    key(dir, "k", &["ed25519"], "");
+    good(dir, &["waybill", "sign", "--key", "k", "w"]);
+    let signed = fs::read(dir.join("w")).unwrap();
+    good(dir, &["sum", "--waybill", "w", "data/small"]);
+    let part = format!("'w.sig' covers its first {} bytes (sections: 1)", signed.len());
+    refused(dir, &["--signer", "k.pub"], &part);
+    assert_eq!(run(dir, &["waybill", "check", "--signer", "k.pub", "w"]).status, Some(2));
+    // A forger can make every checksum of the text right; here a whole other waybill.
+    fs::remove_file(dir.join("w")).unwrap();
+    good(dir, &["sum", "-r", "--waybill", "w", "data"]);
+    let forged = String::from_utf8(fs::read(dir.join("w")).unwrap()).unwrap();
+    fs::write(dir.join("data/small"), "forged").unwrap();
+    fs::remove_file(dir.join("w")).unwrap();
+    good(dir, &["sum", "-r", "--waybill", "w", "data"]);
+    assert_ne!(forged.as_bytes(), fs::read(dir.join("w")).unwrap());
+    refused(dir, &["--signer", "k.pub"], "'w' is not what was signed");
+    good(dir, &["verify", "-q", "w"]);
+    // What was signed verifies again, and after it is signed anew so does the longer one.
+    fs::write(dir.join("w"), &signed).unwrap();
+    assert_eq!(run(dir, &["verify", "-q", "--signer", "k.pub", "w"]).status, Some(1));
+    good(dir, &["sum", "--waybill", "w", "data/small"]);
+    good(dir, &["waybill", "sign", "--replace", "--key", "k", "w"]);
+    let ran = run(dir, &["verify", "--json", "--signer", "k.signers", "w"]);
+    assert_eq!((ran.status, ran.err.as_str()), (Some(0), ""));
+    assert!(
+        ran.out.starts_with(r#"{"event":"signature","signer":"alice@example.org","key":"ssh-ed25519"#),
+        "{}",
+        ran.out
+    );
+}
+
+#[test]
+fn keys_that_do_not_sign_here_name_the_command_that_does() {
+    let Some(dir) = bed() else { return };
+    let dir = dir.path();
+    key(dir, "locked", &["ed25519"], "a passphrase");
+    key(dir, "rsa", &["rsa"], "");
+    key(dir, "p521", &["ecdsa", "-b", "521"], "");
+    fs::write(dir.join("junk"), "junk").unwrap();
+    for (name, why) in [
+        ("locked", "is encrypted"),
+        ("rsa", "is of the kind ssh-rsa"),
+        // Of the other half of these keys the private number is not read.
+        ("p521", "'p521' is "),
+        ("rsa.pub", "is a public key"),
+        ("junk", "is no private key in OpenSSH's form"),
+    ] {
+        let ran = run(dir, &["waybill", "sign", "--key", name, "w"]);
+        assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""), "{name}");
+        let command = format!("ssh-keygen -Y sign -n file -f '{name}' 'w'\n");
+        assert!(ran.err.contains(why) && ran.err.ends_with(&command), "{name}: {}", ran.err);
+    }
+    assert!(!dir.join("w.sig").exists());
+}
+
+#[test]
+fn nothing_is_overwritten_and_no_flawed_waybill_signed() {
+    let Some(dir) = bed() else { return };
+    let dir = dir.path();
+    key(dir, "k", &["ed25519"], "");
+    good(dir, &["waybill", "sign", "--key", "k", "w"]);
+    let first = fs::read(dir.join("w.sig")).unwrap();
+    let ran = run(dir, &["waybill", "sign", "--key", "k", "w"]);
+    assert!(ran.status == Some(2) && ran.err.contains("'w.sig' is there already; --replace"), "{ran:?}");
+    let whole = fs::read(dir.join("w")).unwrap();
+    fs::write(dir.join("w"), &whole[..whole.len() - 1]).unwrap();
+    let ran = run(dir, &["waybill", "sign", "--replace", "--key", "k", "w"]);
+    assert!(ran.status == Some(2) && ran.err.contains("'w' has flaws and was not signed"), "{ran:?}");
+    assert_eq!(fs::read(dir.join("w.sig")).unwrap(), first);
+    let names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!names.iter().any(|name| name.to_string_lossy().ends_with(".new")), "{names:?}");
+}

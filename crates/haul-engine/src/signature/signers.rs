@@ -1,0 +1,301 @@
+//! Whose signature counts: a list of allowed signers as `ssh-keygen(1)` describes it, or public keys alone.
+//!
+//! ```text
+//!  # principals           options (each once at most, separated by commas)      key
+//!  alice@example.org,b*   namespaces="file,git",valid-after="20260101Z"         ssh-ed25519 AAAA...
+//! ```
+
+use haul_log::waybill::parse_date;
+use ssh_key::PublicKey;
+use ssh_key::public::KeyData;
+use thiserror::Error;
+
+/// The zones that people live in reach from 12 hours behind UTC to 14 before it.
+const ZONE_WEST: i64 = 12 * 3600;
+const ZONE_EAST: i64 = 14 * 3600;
+
+/// A list of signers.
+#[derive(Debug)]
+pub(super) struct Signers {
+    lines: Vec<Signer>,
+}
+
+/// One line.
+#[derive(Debug)]
+struct Signer {
+    line: usize,
+    /// Patterns of names; `None` for a public key alone.
+    principals: Option<String>,
+    authority: bool,
+    namespaces: Option<String>,
+    after: Option<When>,
+    before: Option<When>,
+    key: KeyData,
+}
+
+/// A moment of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct When {
+    /// Since 1970, as if in UTC.
+    seconds: i64,
+    /// It says so; else it is in the zone of who reads it, which this program does not know.
+    utc: bool,
+}
+
+/// What is wrong with a list.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("line {line}: {what}")]
+pub struct SignersFault {
+    /// Counted from 1.
+    pub line: usize,
+    /// What is wrong there.
+    pub what: String,
+}
+
+/// Why a key's word does not count.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    /// No line has the key.
+    #[error("no line of the list of signers has this key")]
+    NotListed,
+    /// No line has the key, and some are of authorities that certify keys.
+    #[error(
+        "no line of the list of signers has this key, and certificates (cert-authority) are not followed: list the key itself"
+    )]
+    Authority,
+    /// The key is listed for other names.
+    #[error("line {line} has this key, and not for '{}'", identity.escape_default())]
+    Identity {
+        /// Of the list.
+        line: usize,
+        /// Who was asked for.
+        identity: String,
+    },
+    /// The key is listed for other purposes.
+    #[error("line {line} does not let this key sign for the namespace '{}'", super::NAMESPACE)]
+    Namespace {
+        /// Of the list.
+        line: usize,
+    },
+    /// The key is not valid yet.
+    #[error("line {line}: the key is not valid yet (valid-after)")]
+    NotYet {
+        /// Of the list.
+        line: usize,
+    },
+    /// The key is not valid any more.
+    #[error("line {line}: the key is not valid any more (valid-before)")]
+    NoLonger {
+        /// Of the list.
+        line: usize,
+    },
+    /// It depends on the zone.
+    #[error(
+        "line {line}: whether the key is valid today depends on the time zone: write the date in UTC, with a Z at its end"
+    )]
+    Zone {
+        /// Of the list.
+        line: usize,
+    },
+}
+
+impl Signers {
+    /// Reads a list.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Signers, SignersFault> {
+        let mut lines = Vec::new();
+        for (number, line) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
+            let fault = |what: String| SignersFault { line: number, what };
+            let line = std::str::from_utf8(line).map_err(|_| fault("no UTF-8".to_owned()))?.trim();
+            if !line.is_empty() && !line.starts_with('#') {
+                lines.push(Signer::parse(number, line).map_err(fault)?);
+            }
+        }
+        Ok(Signers { lines })
+    }
+
+    /// Who signed, if the key's word counts for `identity`, or for anyone where none is asked for. Of several lines with
+    /// the key one has to agree; else the last one's reason is told.
+    pub(super) fn admit(
+        &self,
+        key: &KeyData,
+        identity: Option<&str>,
+        now: i64,
+    ) -> Result<Option<String>, Refusal> {
+        let certified = self.lines.iter().any(|signer| signer.authority);
+        let mut refusal = if certified { Refusal::Authority } else { Refusal::NotListed };
+        for signer in self.lines.iter().filter(|signer| signer.key == *key && !signer.authority) {
+            match signer.admit(identity, now) {
+                Ok(()) => {
+                    return Ok(identity.map(str::to_owned).or_else(|| signer.principals.clone()));
+                }
+                Err(why) => refusal = why,
+            }
+        }
+        Err(refusal)
+    }
+}
+
+impl Signer {
+    fn parse(line: usize, text: &str) -> Result<Signer, String> {
+        let signer = |principals, key: PublicKey| Signer {
+            line,
+            principals,
+            authority: false,
+            namespaces: None,
+            after: None,
+            before: None,
+            key: key.key_data().clone(),
+        };
+        if let Ok(key) = PublicKey::from_openssh(text) {
+            return Ok(signer(None, key));
+        }
+        let (principals, rest) = word(text).ok_or("a quote without its end")?;
+        let principals = principals.replace('"', "");
+        if principals.is_empty() {
+            return Err("no names of signers".to_owned());
+        }
+        if let Ok(key) = PublicKey::from_openssh(rest) {
+            return Ok(signer(Some(principals), key));
+        }
+        let (options, key) = word(rest).ok_or("a quote without its end")?;
+        let key = PublicKey::from_openssh(key)
+            .map_err(|_| "neither a public key nor 'NAMES [OPTIONS] KEY'".to_owned())?;
+        let mut signer = signer(Some(principals), key);
+        for option in split(options) {
+            signer.option(option)?;
+        }
+        Ok(signer)
+    }
+
+    fn option(&mut self, option: &str) -> Result<(), String> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, value.strip_prefix('"').and_then(|value| value.strip_suffix('"'))),
+            None => (option, None),
+        };
+        let twice = match (name.to_ascii_lowercase().as_str(), value) {
+            ("cert-authority", None) => std::mem::replace(&mut self.authority, true),
+            ("namespaces", Some(value)) => self.namespaces.replace(value.to_owned()).is_some(),
+            ("valid-after", Some(value)) => self.after.replace(When::parse(value)?).is_some(),
+            ("valid-before", Some(value)) => self.before.replace(When::parse(value)?).is_some(),
+            _ => return Err(format!("the option '{}' is not known", option.escape_default())),
+        };
+        if twice { Err(format!("the option '{name}' stands there twice")) } else { Ok(()) }
+    }
+
+    fn admit(&self, identity: Option<&str>, now: i64) -> Result<(), Refusal> {
+        let line = self.line;
+        if let Some(identity) = identity {
+            let known = self.principals.as_deref().is_some_and(|patterns| matches_list(patterns, identity));
+            if !known {
+                return Err(Refusal::Identity { line, identity: identity.to_owned() });
+            }
+        }
+        if self.namespaces.as_deref().is_some_and(|patterns| !matches_list(patterns, super::NAMESPACE)) {
+            return Err(Refusal::Namespace { line });
+        }
+        match self.after.map(|after| after.is_past(now)) {
+            Some(Some(false)) => return Err(Refusal::NotYet { line }),
+            Some(None) => return Err(Refusal::Zone { line }),
+            Some(Some(true)) | None => {}
+        }
+        match self.before.map(|before| before.is_past(now.saturating_sub(1))) {
+            Some(Some(true)) => Err(Refusal::NoLonger { line }),
+            Some(None) => Err(Refusal::Zone { line }),
+            Some(Some(false)) | None => Ok(()),
+        }
+    }
+}
+
+impl When {
+    /// `YYYYMMDD[HHMM[SS]][Z]`.
+    fn parse(text: &str) -> Result<When, String> {
+        let digits = text.strip_suffix('Z').unwrap_or(text);
+        let bad = || format!("'{}' is no date of the form YYYYMMDD[HHMM[SS]][Z]", text.escape_default());
+        if !matches!(digits.len(), 8 | 12 | 14) || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(bad());
+        }
+        let full = format!("{digits:0<14}");
+        let part = |from: usize, to: usize| &full[from..to];
+        let (date, time) = ([part(0, 4), part(4, 6), part(6, 8)], [part(8, 10), part(10, 12), part(12, 14)]);
+        let seconds = parse_date(&format!("{}T{}Z", date.join("-"), time.join(":"))).ok_or_else(bad)?;
+        Ok(When { seconds, utc: digits.len() < text.len() })
+    }
+
+    /// Whether it is `now` or before; `None` where that depends on the zone.
+    fn is_past(self, now: i64) -> Option<bool> {
+        let (first, last) = if self.utc {
+            (self.seconds, self.seconds)
+        } else {
+            (self.seconds - ZONE_EAST, self.seconds + ZONE_WEST)
+        };
+        match (now >= last, now < first) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// The text up to white space outside of quotes, and what stands behind it; `None` where a quote does not end.
+fn word(text: &str) -> Option<(&str, &str)> {
+    let mut quoted = false;
+    let end = text.find(|letter: char| {
+        quoted ^= letter == '"';
+        !quoted && letter.is_ascii_whitespace()
+    });
+    if quoted {
+        return None;
+    }
+    let (word, rest) = text.split_at(end.unwrap_or(text.len()));
+    Some((word, rest.trim_start()))
+}
+
+/// Options by the commas outside of quotes.
+fn split(options: &str) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    options.split(move |letter: char| {
+        quoted ^= letter == '"';
+        !quoted && letter == ','
+    })
+}
+
+/// Whether a text matches one of the patterns, separated by commas, and none that begins with `!`.
+fn matches_list(patterns: &str, text: &str) -> bool {
+    let mut found = false;
+    for pattern in patterns.split(',') {
+        match pattern.strip_prefix('!') {
+            Some(pattern) if matches(pattern.as_bytes(), text.as_bytes()) => return false,
+            Some(_) => {}
+            None => found |= matches(pattern.as_bytes(), text.as_bytes()),
+        }
+    }
+    found
+}
+
+/// Whether a text matches a pattern of `*` and `?`, in time at most the product of their lengths.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    // Where the last star stands, and the text that it stands for so far ends.
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(&letter) if letter == b'?' || letter == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => {
+                let Some((at, taken)) = &mut star else { return false };
+                *taken += 1;
+                (p, t) = (*at + 1, *taken);
+            }
+        }
+    }
+    pattern[p..].iter().all(|&letter| letter == b'*')
+}
+
+#[cfg(test)]
+mod tests;
