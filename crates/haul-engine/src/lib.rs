@@ -4,6 +4,7 @@ mod pool;
 
 pub mod copy;
 pub mod moving;
+pub mod stored;
 pub mod sum;
 pub mod verify;
 pub mod waybill;

@@ -1,4 +1,4 @@
-//! `haul verify`: data held against a waybill.
+//! `haul verify`: data held against a waybill, or against digests stored with the files.
 
 mod args;
 mod output;
@@ -6,10 +6,10 @@ mod output;
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
 use crate::tool::without_controls;
-use args::Args;
+use args::{Against, Args};
 use clap::Parser;
 use haul_engine::sum::Counters;
-use haul_engine::verify::{Tallied, VerifyError, verify};
+use haul_engine::verify::{Tallied, VerifyError, verify, verify_stored};
 pub(crate) use output::Output;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn start(args: Args) -> Result<u8, String> {
-    let settings = args.resolve()?;
+    let against = args.meaning()?;
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let counters = Counters::new();
     let mut output = Output::new(NAME, args.json, args.verbose, interrupt.flag());
@@ -59,8 +59,10 @@ fn start(args: Args) -> Result<u8, String> {
         walked: counters.walked(),
     };
     let wanted = args.progress || progress::is_drawn_unasked(NAME, true);
-    let tallied =
-        progress::watch(wanted, standing, || verify(&settings, &mut output, &counters, interrupt.flag()));
+    let tallied = progress::watch(wanted, standing, || match &against {
+        Against::Waybill(settings) => verify(settings, &mut output, &counters, interrupt.flag()),
+        Against::Stored(settings) => verify_stored(settings, &mut output, &counters, interrupt.flag()),
+    });
     let broken = output.is_broken();
     let interrupted = interrupt.flag().load(Ordering::Relaxed) && !broken;
     let tallied = match tallied {

@@ -4,6 +4,7 @@ mod copied;
 mod damage;
 mod device;
 mod export;
+mod stored;
 mod written;
 
 use std::path::Path;
