@@ -73,6 +73,11 @@ impl CrcSpec {
         CrcSpec { width, poly, reflected, init, xorout, backend, powers }
     }
 
+    /// Whether the low bit of a byte goes in first.
+    pub(crate) const fn is_reflected(&self) -> bool {
+        self.reflected
+    }
+
     /// The CRC of no bytes.
     pub(crate) const fn empty(&self) -> u64 {
         self.init ^ self.xorout

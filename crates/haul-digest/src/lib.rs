@@ -5,6 +5,7 @@
 //!   [`PartHasher`] each and joined by an [`Assembly`]; [`combine`] joins values that others computed.
 //! - Where it is [`Algebra::Serial`], a file is fed in order, or hashed as a [`tree`]; several files, or several
 //!   leaves of one tree, run side by side in [`lanes`].
+//! - [`forge`] makes corruptions that Adler-32 or a CRC can't see.
 //! - [`list`] reads lists of checksums in the forms of the field's tools.
 //!
 //! Nothing here touches a clock, a file, a socket or a thread.
@@ -19,6 +20,7 @@ mod combine;
 mod crc;
 mod digest;
 mod forest;
+pub mod forge;
 mod hasher;
 mod joint;
 pub mod lanes;

@@ -5,6 +5,7 @@ mod pool;
 pub mod copy;
 pub mod moving;
 pub mod signature;
+pub mod stored;
 pub mod sum;
 pub mod verify;
 pub mod waybill;

@@ -1,6 +1,7 @@
 //! Floor 2, pure: what a job writes down.
 //!
-//! [`waybill`] is the receipt of a copy: which files, with what digests, proven how far. Everything here turns
-//! facts into bytes and bytes into facts; nothing touches a clock, a file, a socket or a thread.
+//! [`waybill`] is the receipt of a copy: which files, with what digests, proven how far; [`stored`] what is kept with a
+//! file of its digests. Everything here turns facts into bytes and bytes into facts; nothing touches a clock, a file, a socket or a thread.
 
+pub mod stored;
 pub mod waybill;

@@ -1,5 +1,6 @@
 //! What was typed, and what it means.
 
+use super::blindness;
 use clap::Parser;
 use haul_digest::Algorithm;
 use haul_model::parse_size;
@@ -40,12 +41,30 @@ pub(super) struct Args {
     /// Measure each thing for a moment only: seconds in all, and noisier
     #[arg(long)]
     quick: bool,
+    /// Show which corruptions each checksum can't see, instead of how fast it is
+    ///
+    /// Corruptions are made for the weak spots of Adler-32, of the CRCs and of XORed block digests, and others are drawn
+    /// at random; the answer says which checksum saw which, how many were missed and how many had to be expected.
+    #[arg(long, conflicts_with_all = ["file", "dir", "size", "block", "runs", "no_io", "svg"])]
+    blindness: bool,
+    /// Where the data for --blindness comes from
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "blindness")]
+    seed: u32,
     /// Print one JSON object per measurement instead of tables
     #[arg(long)]
     json: bool,
     /// Draw the rates as a plot into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+}
+
+/// What the command is to do.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// Measure how fast checksums are.
+    Speed(Settings),
+    /// Show what they can't see.
+    Blindness(blindness::Settings),
 }
 
 /// What is to be measured and how.
@@ -86,7 +105,21 @@ pub(super) const BLOCK_BYTES_MAX: usize = 64 << 20;
 
 impl Args {
     /// What was meant.
-    pub(super) fn resolve(self) -> Settings {
+    pub(super) fn resolve(self) -> Task {
+        if !self.blindness {
+            return Task::Speed(self.speed());
+        }
+        let algorithms = each_once(self.algorithms, &blindness::USUAL);
+        Task::Blindness(blindness::Settings {
+            algorithms,
+            seed: self.seed,
+            quick: self.quick,
+            json: self.json,
+        })
+    }
+
+    /// What is measured where speed is asked for.
+    pub(super) fn speed(self) -> Settings {
         let size = self.size.unwrap_or(if self.quick { 64 << 20 } else { 1 << 30 });
         let file = match (self.no_io, self.file) {
             (true, _) => None,
@@ -95,7 +128,7 @@ impl Args {
         };
         let millis = |usual, quick| Duration::from_millis(if self.quick { quick } else { usual });
         Settings {
-            algorithms: each_once(self.algorithms),
+            algorithms: each_once(self.algorithms, Algorithm::ALL),
             file,
             block: self.block,
             runs: self.runs.unwrap_or(if self.quick { 3 } else { 5 }),
@@ -107,10 +140,10 @@ impl Args {
     }
 }
 
-/// The list without repetitions; all algorithms if it is empty.
-fn each_once(asked: Vec<Algorithm>) -> Vec<Algorithm> {
+/// The list without repetitions; the usual algorithms if it is empty.
+fn each_once(asked: Vec<Algorithm>, usual: &[Algorithm]) -> Vec<Algorithm> {
     if asked.is_empty() {
-        return Algorithm::ALL.to_vec();
+        return usual.to_vec();
     }
     let mut kept = Vec::new();
     for algorithm in asked {
@@ -141,7 +174,27 @@ mod tests {
     use super::*;
 
     fn parsed(words: &[&str]) -> Result<Settings, clap::Error> {
-        Args::try_parse_from(["haul bench"].iter().chain(words)).map(Args::resolve)
+        Args::try_parse_from(["haul bench"].iter().chain(words)).map(Args::speed)
+    }
+
+    #[test]
+    fn blindness_goes_with_what_it_heeds_alone() {
+        let task =
+            |words: &[&str]| Args::try_parse_from(["haul bench"].iter().chain(words)).map(Args::resolve);
+        let usual = task(&["--blindness", "--json"]).unwrap();
+        let Task::Blindness(settings) = usual else { panic!("another task") };
+        assert_eq!((settings.algorithms.as_slice(), settings.seed), (blindness::USUAL.as_slice(), 1));
+        assert!(settings.json && !settings.quick);
+        assert!(matches!(task(&[]), Ok(Task::Speed(_))));
+        let senseless: [&[&str]; 4] = [
+            &["--seed", "3"],
+            &["--blindness", "--no-io"],
+            &["--blindness", "--svg", "f"],
+            &["--blindness", "--seed", "-1"],
+        ];
+        for words in senseless {
+            assert!(task(words).is_err(), "{words:?}");
+        }
     }
 
     #[test]

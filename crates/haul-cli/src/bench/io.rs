@@ -228,7 +228,7 @@ mod tests {
     use clap::Parser;
 
     fn settings() -> Settings {
-        Args::parse_from(["haul bench", "--quick", "--runs", "2"]).resolve()
+        Args::parse_from(["haul bench", "--quick", "--runs", "2"]).speed()
     }
 
     fn file(folder: &tempfile::TempDir, size: u64) -> TestFile {

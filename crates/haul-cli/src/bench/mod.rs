@@ -2,9 +2,11 @@
 //!
 //! The main path: what was typed is resolved ([`args`]), the file made or opened ([`file`]), each algorithm
 //! measured in memory ([`memory`]) and on the file ([`io`], by the passes of [`pass`]), and the figures shown as
-//! tables ([`table`]), JSON ([`figure`]) and a plot ([`plot`]).
+//! tables ([`table`]), JSON ([`figure`]) and a plot ([`plot`]). [`blindness`] is the other side of the choice: which
+//! corruptions each checksum can't see.
 
 mod args;
+mod blindness;
 mod error;
 mod figure;
 mod file;
@@ -14,7 +16,7 @@ mod pass;
 mod plot;
 mod table;
 
-use args::{Args, Settings};
+use args::{Args, Settings, Task};
 use clap::Parser;
 use error::BenchError;
 use figure::{Measurement, Place, Way};
@@ -31,7 +33,7 @@ use std::process::ExitCode;
 /// Runs the command; its exit status is 0, or 1 if something kept it from measuring or telling.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     let words = std::iter::once(OsString::from("haul bench")).chain(args.iter().cloned());
-    let settings = match Args::try_parse_from(words) {
+    let task = match Args::try_parse_from(words) {
         Ok(args) => args.resolve(),
         Err(answer) => {
             // If there is nowhere to print it either, the status is all that can be said.
@@ -39,7 +41,11 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
             return if answer.use_stderr() || !printed { ExitCode::FAILURE } else { ExitCode::SUCCESS };
         }
     };
-    match bench(&settings) {
+    let done = match &task {
+        Task::Speed(settings) => bench(settings),
+        Task::Blindness(settings) => tell(&blindness::Study::make(settings).text(settings.json)),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("haul bench: {error}");
@@ -156,6 +162,11 @@ fn print(settings: &Settings, figures: &[Measurement], about: &str) -> Result<()
     } else {
         format!("{about}\n\n{}", table::tables(figures, &settings.algorithms))
     };
+    tell(&text)
+}
+
+/// Prints all of it.
+fn tell(text: &str) -> Result<(), BenchError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // Who closed the pipe has seen enough.

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// A cell and which side of its column it leans to.
 #[derive(Clone, Debug)]
-enum Cell {
+pub(super) enum Cell {
     Left(String),
     Right(String),
 }
@@ -141,16 +141,16 @@ fn lanes_named(way: Way) -> String {
     }
 }
 
-fn left(text: &str) -> Cell {
+pub(super) fn left(text: &str) -> Cell {
     Cell::Left(text.to_owned())
 }
 
-fn right(text: &str) -> Cell {
+pub(super) fn right(text: &str) -> Cell {
     Cell::Right(text.to_owned())
 }
 
 /// The rows with columns of even width, two spaces between, none at the ends of lines.
-fn aligned(rows: &[Vec<Cell>]) -> String {
+pub(super) fn aligned(rows: &[Vec<Cell>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let text = |row: &Vec<Cell>| match row.get(column) {

@@ -54,6 +54,11 @@ pub(crate) struct Args {
     /// Write a waybill: digests, and BLAKE3 of each object, to verify the files by later.
     #[arg(long, value_name = "FILE")]
     pub(crate) waybill: Option<OsString>,
+    /// Keep the digests, and BLAKE3 of each object, with the files: in extended attributes (xattr), in files of the same
+    /// names in .haul (tree), in attributes as XRootD or EOS keep theirs (xrootd, eos), or with --waybill (waybill). `haul
+    /// verify DIR` finds them.
+    #[arg(long, value_name = "FORM")]
+    pub(crate) store: Option<String>,
     /// One JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,

@@ -169,6 +169,7 @@ impl Typed {
         }
         Ok(Meaning::Print(PrintJob {
             waybill: None,
+            store: None,
             settings,
             recipe: Arc::new(Recipe { algorithms: vec![Algorithm::Blake3], form: Form::Plain }),
             files: Files::Given(files),

@@ -175,6 +175,7 @@ impl Typed {
         };
         Ok(Meaning::Print(PrintJob {
             waybill: None,
+            store: None,
             settings,
             recipe,
             files: Files::Given(files),

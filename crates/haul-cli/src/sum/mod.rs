@@ -15,6 +15,7 @@ pub(crate) mod output;
 mod personality;
 mod quote;
 mod resolve;
+mod store;
 mod waybill;
 mod xxhsum;
 
@@ -169,11 +170,22 @@ fn print_all(
             return false;
         }
     };
+    let opened = job.store.as_ref().map(|order| order.open().map(|store| (order, store)));
+    let store = match opened.transpose() {
+        Ok(store) => store,
+        Err(error) => {
+            out.complain(&error.to_string());
+            return false;
+        }
+    };
     let walk = Walk::new(operands, Arc::clone(&job.recipe), job.recurse);
     let mut well = true;
     let mut line = Vec::new();
     hash(&job.settings, walk, counters, stop, |ticket, outcome| match (ticket, outcome) {
+        (Walked::File(path), Outcome::Done(_))
+            if job.store.as_ref().is_some_and(|order| order.is_own(&path)) => {}
         (Walked::File(path), Outcome::Done(mut sums)) => {
+            let aside = store.as_ref().map(|_| sums.clone());
             if let Some(receipt) = &receipt {
                 match receipt.add(&path, &mut sums) {
                     Ok(Noted::Written) => {}
@@ -182,6 +194,14 @@ fn print_all(
                         well = false;
                         out.complain_of(&path, &error.to_string());
                     }
+                }
+            }
+            if let Some(((order, store), mut all)) = store.as_ref().zip(aside) {
+                let aside = order.set_aside(&mut all);
+                sums.digests = all.digests;
+                if let Err(error) = order.keep(store, &path, aside) {
+                    well = false;
+                    out.complain_of(&path, &error.to_string());
                 }
             }
             let shown = match tool.family {

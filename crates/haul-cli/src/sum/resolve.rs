@@ -8,6 +8,7 @@ use super::keyed::KeyedJob;
 use super::line::LineRules;
 use super::list::ListKind;
 use super::personality::{Family, Personality};
+use super::store::StoreOrder;
 use super::waybill::WaybillOrder;
 use haul_digest::Algorithm;
 use haul_engine::sum::{Form, Recipe, Settings};
@@ -56,6 +57,8 @@ pub(crate) struct PrintJob {
     pub(crate) progress: bool,
     /// Where the receipt goes.
     pub(crate) waybill: Option<WaybillOrder>,
+    /// Where digests are kept with the files.
+    pub(crate) store: Option<StoreOrder>,
 }
 
 /// Where the names of files come from.
@@ -102,16 +105,35 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> 
         return Err("the --raw option is not supported with multiple files".to_owned());
     }
     let named = named || !matches!(files, Files::Given(_));
+    let asked = algorithms.clone();
     let mut recipe = Recipe { algorithms, form };
-    let waybill = args.waybill.map(|path| {
-        let is_part = offset.0 > 0 || length.is_some();
-        WaybillOrder::resolve(path, &files, is_part, settings.object, &mut recipe)
-    });
-    let waybill = waybill.transpose()?;
+    let is_part = offset.0 > 0 || length.is_some();
+    if args.store.as_deref() == Some("waybill") && args.waybill.is_none() {
+        return Err("--store=waybill: name the waybill with --waybill FILE".to_owned());
+    }
+    let waybill = args
+        .waybill
+        .map(|path| WaybillOrder::resolve(path, &files, is_part, settings.object, &mut recipe))
+        .transpose()?;
+    let store = args.store.filter(|form| form != "waybill");
+    let store = store
+        .map(|form| StoreOrder::resolve(&form, &files, is_part, settings.object, &asked, &mut recipe))
+        .transpose()?;
     let recipe = Arc::new(recipe);
     let (recurse, progress) = (args.recursive, args.progress);
-    let shown =
-        PrintJob { settings, recipe, files, offset, length, recurse, format, named, progress, waybill };
+    let shown = PrintJob {
+        settings,
+        recipe,
+        files,
+        offset,
+        length,
+        recurse,
+        format,
+        named,
+        progress,
+        waybill,
+        store,
+    };
     Ok(Meaning::Print(shown))
 }
 
@@ -125,6 +147,7 @@ fn complain_of_contradictions(args: &Args) -> Result<(), String> {
         let mode = "the --binary and --text options are meaningless when verifying checksums";
         given(args.binary || args.text, mode)?;
         given(args.read_stdin, "the --read-stdin option is meaningless when verifying checksums")?;
+        given(args.store.is_some(), "--store and --check exclude each other; see 'haul verify'")?;
         given(args.waybill.is_some(), "--waybill and --check exclude each other; see 'haul verify'")?;
         return given(
             args.files_from.is_some(),

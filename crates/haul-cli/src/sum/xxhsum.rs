@@ -175,6 +175,7 @@ impl Typed {
         };
         Ok(Meaning::Print(PrintJob {
             waybill: None,
+            store: None,
             settings,
             recipe: Arc::new(Recipe { algorithms: vec![self.algorithm], form: Form::Plain }),
             files,

@@ -3,22 +3,24 @@
 use super::signer::SignerArgs;
 use clap::Parser;
 use haul_engine::sum::Settings;
-use haul_engine::verify::VerifySettings;
+use haul_engine::verify::{StoredSettings, VerifySettings};
 use haul_model::{limits, parse_size};
 use haul_plan::Pace;
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Read data again and hold it against a waybill.
+/// Read data again and hold it against a waybill, or against the digests that are kept with the files.
+///
+/// `haul verify DIR` verifies the files in DIR by what `haul sum --store`, XRootD or EOS kept with them.
 ///
 /// Says of each file whether it is intact, modified (other bytes, and a size or time that tells), rotted (other bytes
 /// under the same size and time), or missing, and which bytes differ. Exit status: 0 all intact, 1 damage, 2 trouble.
 #[derive(Debug, Parser)]
 #[command(name = "haul verify", disable_version_flag = true)]
 pub(super) struct Args {
-    /// The waybill.
-    #[arg(value_name = "WAYBILL")]
+    /// The waybill; or a directory of files with stored digests.
+    #[arg(value_name = "WAYBILL|DIR")]
     pub(super) waybill: OsString,
     /// Where the data is: the directory that the waybill's paths lie beneath.
     #[arg(value_name = "ROOT", default_value = ".")]
@@ -60,7 +62,41 @@ pub(super) struct Args {
     pub(super) signer: SignerArgs,
 }
 
+/// What the data is held against.
+#[derive(Debug)]
+pub(super) enum Against {
+    /// A waybill.
+    Waybill(VerifySettings),
+    /// What is stored with each file.
+    Stored(StoredSettings),
+}
+
 impl Args {
+    /// What was meant: of a directory, what is stored in it. The error is a message.
+    pub(super) fn meaning(&self) -> Result<Against, String> {
+        let all = self.resolve()?;
+        if !std::fs::metadata(&self.waybill).is_ok_and(|facts| facts.is_dir()) {
+            return Ok(Against::Waybill(all));
+        }
+        if self.root != "." {
+            return Err(
+                "stored digests lie beside their files: name one directory, or a waybill and its root"
+                    .to_owned(),
+            );
+        }
+        if self.extra {
+            return Err(
+                "--extra needs a waybill; files without stored digests are told as unproven".to_owned()
+            );
+        }
+        if self.signer.signer.is_some() || self.resume.is_some() {
+            return Err("--signer and --resume need a waybill: what is stored with each file is not signed as a whole"
+                .to_owned());
+        }
+        let (root, reading, sample) = (self.waybill.clone(), all.reading, all.sample);
+        Ok(Against::Stored(StoredSettings { root, reading, sample }))
+    }
+
     /// What is to be verified. The error is a message.
     pub(super) fn resolve(&self) -> Result<VerifySettings, String> {
         let mut reading = Settings::new();

@@ -1,4 +1,4 @@
-//! `haul verify`: data held against a waybill.
+//! `haul verify`: data held against a waybill, or against digests stored with the files.
 
 mod args;
 mod output;
@@ -7,10 +7,10 @@ mod signer;
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
 use crate::tool::without_controls;
-use args::Args;
+use args::{Against, Args};
 use clap::Parser;
 use haul_engine::sum::Counters;
-use haul_engine::verify::{Tallied, VerifyError, verify};
+use haul_engine::verify::{Tallied, VerifyError, verify, verify_stored};
 pub(crate) use output::Output;
 pub(crate) use signer::{SignerArgs, told};
 use std::ffi::OsString;
@@ -49,8 +49,11 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn start(args: Args) -> Result<u8, String> {
-    let settings = args.resolve()?;
-    let proof = args.signer.check(&settings.waybill)?;
+    let against = args.meaning()?;
+    let proof = match &against {
+        Against::Waybill(settings) => args.signer.check(&settings.waybill)?,
+        Against::Stored(_) => None,
+    };
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let counters = Counters::new();
     let mut output = Output::new(NAME, args.json, args.verbose, interrupt.flag());
@@ -65,8 +68,10 @@ fn start(args: Args) -> Result<u8, String> {
         walked: counters.walked(),
     };
     let wanted = args.progress || progress::is_drawn_unasked(NAME, true);
-    let tallied =
-        progress::watch(wanted, standing, || verify(&settings, &mut output, &counters, interrupt.flag()));
+    let tallied = progress::watch(wanted, standing, || match &against {
+        Against::Waybill(settings) => verify(settings, &mut output, &counters, interrupt.flag()),
+        Against::Stored(settings) => verify_stored(settings, &mut output, &counters, interrupt.flag()),
+    });
     let broken = output.is_broken();
     let interrupted = interrupt.flag().load(Ordering::Relaxed) && !broken;
     let tallied = match tallied {
@@ -76,7 +81,7 @@ fn start(args: Args) -> Result<u8, String> {
     };
     // It was read more than once: the bytes that were signed have to be those that were used.
     if let Some(proof) = &proof {
-        proof.still_holds(&settings.waybill).map_err(|error| error.to_string())?;
+        proof.still_holds(&args.waybill).map_err(|error| error.to_string())?;
     }
     output.summary(&tallied, !args.quiet, interrupted);
     if let Some(error) = output.close() {

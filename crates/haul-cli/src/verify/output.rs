@@ -224,7 +224,7 @@ fn words(kind: &VerdictKind) -> (&'static str, Option<String>) {
         VerdictKind::Missing => ("missing", None),
         VerdictKind::Extra => ("extra", None),
         VerdictKind::Unreadable(reason) => ("unreadable", Some(reason.clone())),
-        VerdictKind::NoDigest => ("unproven", Some("the waybill has no digest of it".to_owned())),
+        VerdictKind::NoDigest => ("unproven", Some("no digest of it was kept".to_owned())),
         VerdictKind::Passed => ("passed", Some("not in the sample".to_owned())),
     }
 }

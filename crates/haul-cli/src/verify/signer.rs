@@ -11,7 +11,7 @@ pub(crate) struct SignerArgs {
     /// First of all, verify the waybill's signature by one of these: a file of allowed signers, as ssh-keygen reads it,
     /// or a public key.
     #[arg(long, value_name = "FILE")]
-    signer: Option<OsString>,
+    pub(super) signer: Option<OsString>,
     /// Who must have signed, by the file of allowed signers; without it anyone there.
     #[arg(long, value_name = "ID", requires = "signer")]
     identity: Option<String>,

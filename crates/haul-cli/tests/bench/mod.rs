@@ -1,5 +1,7 @@
 //! `haul bench` as people start it. Nothing here asserts how fast anything is.
 
+mod blindness;
+
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;

@@ -6,6 +6,7 @@ mod device;
 mod export;
 mod resumed;
 mod signed;
+mod stored;
 mod written;
 
 use std::path::Path;

@@ -1,5 +1,6 @@
 //! Every digest against published vectors and a slow twin, and all ways of joining pieces against the whole.
 
+mod forged;
 mod lists;
 mod parts;
 mod streams;

@@ -3,16 +3,19 @@
 //! The reading is [`crate::sum`]'s: many workers, large files shared by objects. Here the lines of a waybill become its
 //! orders ([`orders`]), and its results verdicts ([`judge`]). A waybill of any length is read as a stream; what has to be
 //! known of all its paths at once (a later section that speaks of the same name, names that no section speaks of) is
-//! kept by hashes, for a bounded share of the paths at a time ([`index`]).
+//! kept by hashes, for a bounded share of the paths at a time ([`index`]). Digests that are kept with the files themselves
+//! take a waybill's place in [`stored`].
 
 mod index;
 mod judge;
 mod orders;
 mod resume;
+mod stored;
 mod strays;
 
 pub use judge::{Change, Verdict, VerdictKind};
 pub use resume::Resumption;
+pub use stored::{StoredSettings, verify_stored};
 
 use crate::sum::{self, Counters, Settings};
 use haul_digest::Digest;

@@ -108,7 +108,7 @@ impl<R: BufRead + Send> Waybill<R> {
                 if stat.size != content.size {
                     return Err(VerdictKind::Modified(Change::Size { was: content.size, is: stat.size }));
                 }
-                let recipe = self.recipe(expected)?;
+                let recipe = recipe(expected, self.sample)?;
                 let source = Source::Beneath(place, name);
                 Ok(Task { source, recipe: Arc::new(recipe), offset: ByteOffset(0), length: None })
             }
@@ -135,30 +135,6 @@ impl<R: BufRead + Send> Waybill<R> {
                 if same { intact } else { Err(kind_differs) }
             }
         }
-    }
-
-    /// What is computed of a file: its objects, or the best of the digests that were written down.
-    fn recipe(&self, expected: &mut Expected) -> Result<Recipe, VerdictKind> {
-        let Kind::File(content) = &expected.entry.kind else { return Err(VerdictKind::NoDigest) };
-        // Of each file other objects.
-        let path = haul_digest::digest(Algorithm::Xxh64, expected.entry.path.as_bytes())
-            .as_bytes()
-            .iter()
-            .fold(0, |seed, &byte| seed << 8 | u64::from(byte));
-        let sample = self.sample.map(|(share, seed)| Sample { share, seed: seed ^ path });
-        if let Some(objects) = &expected.objects {
-            expected.sampled = sample.is_some();
-            let form = Form::Objects { size: objects.size(), sample };
-            return Ok(Recipe { algorithms: vec![Algorithm::Blake3], form });
-        }
-        if sample.is_some_and(|sample| !sample.picks(ObjectIndex(0))) {
-            return Err(VerdictKind::Passed);
-        }
-        let algorithms = content.digests.iter().map(|digest| digest.algorithm());
-        let best =
-            algorithms.max_by_key(|algorithm| (*algorithm == Algorithm::Blake3, algorithm.digest_len()));
-        let best = best.ok_or(VerdictKind::NoDigest)?;
-        Ok(Recipe { algorithms: vec![best], form: Form::Plain })
     }
 
     /// Where a path leads, without leaving the root: its directory, its name there, and what stands under it.
@@ -189,6 +165,29 @@ impl<R: BufRead + Send> Waybill<R> {
         let (_, place) = &self.places[self.places.len() - 1];
         Ok(Arc::clone(place))
     }
+}
+
+/// What is computed of a file: its objects, or the best of the digests that were written down.
+pub(super) fn recipe(expected: &mut Expected, sample: Option<(f64, u64)>) -> Result<Recipe, VerdictKind> {
+    let Kind::File(content) = &expected.entry.kind else { return Err(VerdictKind::NoDigest) };
+    // Of each file other objects.
+    let path = haul_digest::digest(Algorithm::Xxh64, expected.entry.path.as_bytes())
+        .as_bytes()
+        .iter()
+        .fold(0, |seed, &byte| seed << 8 | u64::from(byte));
+    let sample = sample.map(|(share, seed)| Sample { share, seed: seed ^ path });
+    if let Some(objects) = &expected.objects {
+        expected.sampled = sample.is_some();
+        let form = Form::Objects { size: objects.size(), sample };
+        return Ok(Recipe { algorithms: vec![Algorithm::Blake3], form });
+    }
+    if sample.is_some_and(|sample| !sample.picks(ObjectIndex(0))) {
+        return Err(VerdictKind::Passed);
+    }
+    let algorithms = content.digests.iter().map(|digest| digest.algorithm());
+    let best = algorithms.max_by_key(|algorithm| (*algorithm == Algorithm::Blake3, algorithm.digest_len()));
+    let best = best.ok_or(VerdictKind::NoDigest)?;
+    Ok(Recipe { algorithms: vec![best], form: Form::Plain })
 }
 
 impl<R: BufRead + Send> Orders for Waybill<R> {

@@ -3,6 +3,7 @@
 mod damage;
 mod facts;
 mod hostile;
+mod stored;
 mod vectors;
 
 use haul_log::waybill::{Job, ReadError, Reader, Record, Tail, Writer};

@@ -1,0 +1,256 @@
+//! Corruptions drawn at random, how often they are missed, and how often arithmetic expects that.
+
+use super::Source;
+use super::judge::Judge;
+use haul_digest::forge::{ADLER_PERIOD, swap_blocks};
+use haul_digest::{Algorithm, Digest};
+use std::collections::HashSet;
+use std::f64::consts::PI;
+
+/// How often one judge missed corruptions of one kind.
+pub(super) struct Counted {
+    pub(super) what: String,
+    pub(super) judge: Judge,
+    pub(super) trials: u64,
+    pub(super) missed: u64,
+    /// How often it must be expected to; `None` where that has no simple answer.
+    pub(super) expected: Option<f64>,
+}
+
+/// How many random messages it took until two had the same value.
+pub(super) struct Birthday {
+    pub(super) judge: Judge,
+    /// Length of the messages in bytes.
+    pub(super) bytes: usize,
+    /// Mean of all trials; `None` if there were no two among [`Birthday::drawn`] in one of them.
+    pub(super) mean: Option<f64>,
+    pub(super) expected: Option<f64>,
+    pub(super) trials: u32,
+    /// Messages drawn at most in one trial.
+    pub(super) drawn: u64,
+}
+
+/// Lengths of the messages whose values are drawn until two agree.
+const BIRTHDAY_BYTES: [usize; 3] = [8, 64, 1024];
+
+/// Digests of more bits don't agree within any run that ends; so many messages are drawn to show it.
+const DRAWN_OF_WIDE: u64 = 1 << 17;
+
+/// So many messages of a digest of 32 bits have two that agree, but for one run in e^128.
+const DRAWN_OF_NARROW: u64 = 1 << 20;
+
+/// Blocks of a small file that change places, each pair of them once.
+const SWAP_BLOCKS: usize = 128;
+
+/// Their length in bytes.
+const SWAP_BYTES: usize = 128;
+
+/// A record that is replaced by random bytes, in bytes.
+const RECORD_BYTES: usize = 8;
+
+/// The variance of a random byte.
+const BYTE_VARIANCE: f64 = (256.0 * 256.0 - 1.0) / 12.0;
+
+/// Swaps every pair of blocks in `files` random files.
+pub(super) fn swapped_blocks(source: &mut Source, judges: &[Judge], files: u64) -> Vec<Counted> {
+    let mut missed = vec![0; judges.len()];
+    let pairs = (SWAP_BLOCKS * (SWAP_BLOCKS - 1) / 2) as u64;
+    for _ in 0..files {
+        let mut file = source.bytes(SWAP_BLOCKS * SWAP_BYTES);
+        let value = |judge: &Judge, file: &[u8]| judge.value(file, SWAP_BYTES);
+        let before: Vec<Digest> = judges.iter().map(|judge| value(judge, &file)).collect();
+        for first in 0..SWAP_BLOCKS {
+            for second in first + 1..SWAP_BLOCKS {
+                let (first, second) = (first * SWAP_BYTES, second * SWAP_BYTES);
+                swap_blocks(&mut file, first, second, SWAP_BYTES);
+                for ((judge, old), missed) in judges.iter().zip(&before).zip(&mut missed) {
+                    *missed += u64::from(value(judge, &file) == *old);
+                }
+                swap_blocks(&mut file, first, second, SWAP_BYTES);
+            }
+        }
+    }
+    let trials = pairs * files;
+    let what = format!("two of {SWAP_BLOCKS} blocks of {SWAP_BYTES} bytes swapped");
+    counted(&what, judges, &missed, trials, |judge| match judge {
+        Judge::XorOfBlocks(_) | Judge::Whole(Algorithm::Sysv) => Some(1.0),
+        // The swap moves the second sum by the difference of the byte sums times the distance.
+        Judge::Whole(Algorithm::Adler32) => Some(same_sum(SWAP_BYTES)),
+        _ => agreement(judge, SWAP_BYTES),
+    })
+}
+
+/// Replaces one record by random bytes, again and again.
+pub(super) fn replaced_records(source: &mut Source, judges: &[Judge], trials: u64) -> Vec<Counted> {
+    let mut missed = vec![0; judges.len()];
+    let mut pair = [0; 2 * RECORD_BYTES];
+    for _ in 0..trials {
+        source.fill(&mut pair);
+        let (old, new) = pair.split_at(RECORD_BYTES);
+        for (judge, missed) in judges.iter().zip(&mut missed) {
+            let same = judge.value(old, RECORD_BYTES) == judge.value(new, RECORD_BYTES);
+            *missed += u64::from(same && old != new);
+        }
+    }
+    let what = format!("{RECORD_BYTES} bytes replaced by random ones");
+    counted(&what, judges, &missed, trials, |judge| agreement(judge, RECORD_BYTES))
+}
+
+fn counted(
+    what: &str,
+    judges: &[Judge],
+    missed: &[u64],
+    trials: u64,
+    chance: impl Fn(Judge) -> Option<f64>,
+) -> Vec<Counted> {
+    let one = |(&judge, &missed): (&Judge, &u64)| {
+        let expected = chance(judge).map(|chance| trials as f64 * chance);
+        Counted { what: what.to_owned(), judge, trials, missed, expected }
+    };
+    judges.iter().zip(missed).map(one).collect()
+}
+
+/// Draws random messages until two of them agree, `trials` times for each length and judge.
+pub(super) fn birthdays(source: &mut Source, judges: &[Judge], trials: u32) -> Vec<Birthday> {
+    let cases = BIRTHDAY_BYTES.iter().flat_map(|&bytes| judges.iter().map(move |&judge| (bytes, judge)));
+    let mut all = Vec::new();
+    for (bytes, judge) in cases {
+        let narrow = judge.algorithm().digest_len() <= 4;
+        // One look is enough where there is nothing to see.
+        let (drawn, trials) = if narrow { (DRAWN_OF_NARROW, trials) } else { (DRAWN_OF_WIDE, 1) };
+        let draws: Option<Vec<u64>> =
+            (0..trials).map(|_| until_two_agree(source, judge, bytes, drawn)).collect();
+        let mean = draws.map(|draws| draws.iter().sum::<u64>() as f64 / f64::from(trials));
+        let expected = agreement(judge, bytes).map(|chance| (PI / 2.0 / chance).sqrt());
+        all.push(Birthday { judge, bytes, mean, expected, trials, drawn });
+    }
+    all
+}
+
+/// How many different messages were drawn, the one that had the value of an earlier one included; `None` if `most`
+/// were not enough.
+fn until_two_agree(source: &mut Source, judge: Judge, bytes: usize, most: u64) -> Option<u64> {
+    // Messages that are equal are no corruption; the generator never repeats 8 bytes within its stretch.
+    let mut met = HashSet::new();
+    let mut message = vec![0; bytes];
+    (1..=most).find(|_| {
+        source.fill(&mut message);
+        !met.insert(judge.value(&message, bytes))
+    })
+}
+
+/// How likely two random messages of `bytes` bytes have the same value.
+fn agreement(judge: Judge, bytes: usize) -> Option<f64> {
+    match judge {
+        Judge::Whole(Algorithm::Adler32) => Some(same_adler(bytes)),
+        // Two old sums that are not measured unless asked for: not all their values are equally likely.
+        Judge::Whole(Algorithm::Bsd | Algorithm::Sysv) => None,
+        _ => Some(judge.values().recip()),
+    }
+}
+
+/// How likely two blocks of `bytes` random bytes have the same sum modulo Adler's period.
+fn same_sum(bytes: usize) -> f64 {
+    same_residue(BYTE_VARIANCE * bytes as f64)
+}
+
+/// How likely two random messages of `bytes` bytes have the same Adler-32: the same sum, and, given that, the same
+/// sum of sums. Together these two have the covariance of Σ x and Σ i x, whose conditional variance is
+/// σ² n (n² - 1) / 12.
+fn same_adler(bytes: usize) -> f64 {
+    let n = bytes as f64;
+    same_sum(bytes) * same_residue(BYTE_VARIANCE * n * (n * n - 1.0) / 12.0)
+}
+
+/// How likely two numbers of a normal distribution with this variance agree modulo Adler's period.
+fn same_residue(variance: f64) -> f64 {
+    let period = ADLER_PERIOD as f64;
+    // The difference has twice the variance; far beyond the period all residues are alike.
+    let spread = (2.0 * variance).sqrt();
+    if spread > 4.0 * period {
+        return period.recip();
+    }
+    let density = |times: i32| {
+        let z = f64::from(times) * period / spread;
+        (-z * z / 2.0).exp() / (spread * (2.0 * PI).sqrt())
+    };
+    (-24..=24).map(density).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The exact chance that two blocks have the same sum, from the distribution of sums.
+    fn same_sum_exactly(bytes: usize) -> f64 {
+        let mut chances = vec![1.0_f64];
+        for _ in 0..bytes {
+            let mut next = vec![0.0; chances.len() + 255];
+            for (sum, chance) in chances.iter().enumerate() {
+                next[sum..sum + 256].iter_mut().for_each(|slot| *slot += chance / 256.0);
+            }
+            chances = next;
+        }
+        let mut residues = vec![0.0; ADLER_PERIOD];
+        chances.iter().enumerate().for_each(|(sum, chance)| residues[sum % ADLER_PERIOD] += chance);
+        residues.iter().map(|chance| chance * chance).sum()
+    }
+
+    #[test]
+    fn the_expected_chance_of_equal_sums_is_the_exact_one() {
+        for bytes in [4, 16, 128, 512] {
+            let (found, exact) = (same_sum(bytes), same_sum_exactly(bytes));
+            assert!((found / exact - 1.0).abs() < 0.05, "{bytes}: {found} {exact}");
+        }
+        assert!((same_sum(1 << 20) * ADLER_PERIOD as f64 - 1.0).abs() < 1e-9);
+        // Where the wrapped sum ends and the flat one begins, both say the same.
+        let (below, above) = (same_residue(3.42e10), same_residue(3.44e10));
+        assert!((below / above - 1.0).abs() < 1e-6, "{below} {above}");
+    }
+
+    #[test]
+    fn long_messages_have_all_of_adlers_values_and_short_ones_few() {
+        let best = (ADLER_PERIOD as f64).powi(-2);
+        assert!((same_adler(1 << 20) / best - 1.0).abs() < 1e-6);
+        assert!(same_adler(8) / best > 3000.0 && same_adler(1024) / best > 7.0);
+    }
+
+    #[test]
+    fn what_is_counted_lies_near_what_is_expected() {
+        let judges = [
+            Judge::Whole(Algorithm::Adler32),
+            Judge::Whole(Algorithm::Crc16),
+            Judge::XorOfBlocks(Algorithm::Md5),
+        ];
+        let swapped = swapped_blocks(&mut Source::new(3), &judges, 4);
+        let records = replaced_records(&mut Source::new(4), &judges[..2], 1 << 20);
+        for counted in swapped.iter().chain(&records) {
+            let expected = counted.expected.unwrap();
+            let distance = (counted.missed as f64 - expected).abs();
+            let spread = 5.0 * expected.max(1.0).sqrt();
+            assert!(distance <= spread, "{:?}: {} {expected}", counted.judge, counted.missed);
+        }
+        assert!(swapped[0].missed > 0, "adler32 misses some");
+        assert!(records[1].missed > 0, "crc16 misses some");
+        assert_eq!(swapped[2].missed, swapped[2].trials, "XOR misses all");
+    }
+
+    #[test]
+    fn two_values_agree_about_when_the_birthday_count_says() {
+        let judges = [
+            Judge::Whole(Algorithm::Crc32),
+            Judge::Whole(Algorithm::Adler32),
+            Judge::Whole(Algorithm::Blake3),
+        ];
+        for birthday in birthdays(&mut Source::new(5), &judges, 16) {
+            let Some(mean) = birthday.mean else {
+                assert_eq!(birthday.judge, judges[2]);
+                continue;
+            };
+            assert_ne!(birthday.judge, judges[2]);
+            // A single count spreads by 52 % of its mean, the mean of 16 by 13 %.
+            let expected = birthday.expected.unwrap();
+            assert!((mean / expected - 1.0).abs() < 0.6, "{:?}: {mean} {expected}", birthday.judge);
+        }
+    }
+}

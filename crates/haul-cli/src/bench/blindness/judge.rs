@@ -1,0 +1,77 @@
+//! Who is asked whether bytes have changed.
+
+use haul_digest::tree::TreeHasher;
+use haul_digest::{Algorithm, Digest, digest};
+use haul_model::ByteLen;
+
+/// A value over bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judge {
+    /// The digest of all bytes.
+    Whole(Algorithm),
+    /// The digests of the blocks, XORed: it forgets where a block stood.
+    XorOfBlocks(Algorithm),
+    /// The root of the hash tree over the blocks.
+    TreeOfBlocks(Algorithm),
+}
+
+impl Judge {
+    /// As it stands in tables.
+    pub(super) fn name(self) -> String {
+        match self {
+            Judge::Whole(algorithm) => algorithm.name().to_owned(),
+            Judge::XorOfBlocks(algorithm) => format!("xor of {algorithm}s"),
+            Judge::TreeOfBlocks(algorithm) => format!("tree of {algorithm}s"),
+        }
+    }
+
+    /// What it makes its values with.
+    pub(super) fn algorithm(self) -> Algorithm {
+        let (Judge::Whole(algorithm) | Judge::XorOfBlocks(algorithm) | Judge::TreeOfBlocks(algorithm)) = self;
+        algorithm
+    }
+
+    /// How many values there are, by their bits alone.
+    pub(super) fn values(self) -> f64 {
+        (self.algorithm().digest_len() as f64 * 8.0).exp2()
+    }
+
+    /// Its value over bytes that stand in blocks of `block` bytes, which only some look at.
+    pub(super) fn value(self, bytes: &[u8], block: usize) -> Digest {
+        match self {
+            Judge::Whole(algorithm) => digest(algorithm, bytes),
+            Judge::XorOfBlocks(algorithm) => xor_of_blocks(algorithm, bytes, block),
+            Judge::TreeOfBlocks(algorithm) => {
+                let mut tree = TreeHasher::new(algorithm, ByteLen(block as u64));
+                tree.update(bytes);
+                tree.finish()
+            }
+        }
+    }
+}
+
+fn xor_of_blocks(algorithm: Algorithm, bytes: &[u8], block: usize) -> Digest {
+    let mut sum = vec![0; algorithm.digest_len()];
+    for part in bytes.chunks(block) {
+        let value = digest(algorithm, part);
+        sum.iter_mut().zip(value.as_bytes()).for_each(|(to, from)| *to ^= from);
+    }
+    Digest::from_bytes(algorithm, &sum).unwrap_or_else(|error| unreachable!("as long as its parts: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_values_are_those_of_the_definitions() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let of = |part: &[u8]| digest(Algorithm::Crc32c, part).value().unwrap_or_default();
+        let xored = Judge::XorOfBlocks(Algorithm::Crc32c).value(&bytes, 100);
+        assert_eq!(xored.value(), Some(of(&bytes[..100]) ^ of(&bytes[100..200]) ^ of(&bytes[200..])));
+        let leaves: Vec<Digest> = bytes.chunks(100).map(|part| digest(Algorithm::Md5, part)).collect();
+        let root = haul_digest::tree::root_of(Algorithm::Md5, &leaves);
+        assert_eq!(Judge::TreeOfBlocks(Algorithm::Md5).value(&bytes, 100), root);
+        assert_eq!(Judge::Whole(Algorithm::Md5).value(&bytes, 100), digest(Algorithm::Md5, &bytes));
+    }
+}

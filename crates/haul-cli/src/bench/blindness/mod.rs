@@ -1,0 +1,95 @@
+//! `haul bench --blindness`: which corruptions which checksum can't see.
+//!
+//! Corruptions are made ([`constructed`]) or drawn ([`chance`]), each judge ([`judge`]) is asked whether it sees them,
+//! and the answers are shown beside what arithmetic expects ([`show`]). Everything is computed when it is asked for;
+//! the seed alone decides the data.
+
+mod chance;
+mod constructed;
+mod judge;
+mod show;
+
+use super::file::fill_from_seed;
+use chance::{Birthday, Counted};
+use constructed::Verdicts;
+use haul_digest::Algorithm;
+use judge::Judge;
+
+/// The digests that are compared unless others are named.
+pub(super) const USUAL: [Algorithm; 9] = [
+    Algorithm::Adler32,
+    Algorithm::Crc16,
+    Algorithm::Crc32,
+    Algorithm::Crc32c,
+    Algorithm::Crc64Nvme,
+    Algorithm::Xxh3_64,
+    Algorithm::Md5,
+    Algorithm::Sha256,
+    Algorithm::Blake3,
+];
+
+/// What is to be shown.
+#[derive(Debug)]
+pub(super) struct Settings {
+    /// Each at most once, in the order in which they are shown.
+    pub(super) algorithms: Vec<Algorithm>,
+    /// Where all data comes from.
+    pub(super) seed: u32,
+    /// Fewer draws.
+    pub(super) quick: bool,
+    /// JSON instead of tables.
+    pub(super) json: bool,
+}
+
+/// Everything that was found.
+pub(super) struct Study {
+    seed: u32,
+    constructed: Vec<Verdicts>,
+    counted: Vec<Counted>,
+    birthdays: Vec<Birthday>,
+}
+
+impl Study {
+    /// Makes and judges all corruptions: seconds of one core.
+    pub(super) fn make(settings: &Settings) -> Study {
+        let whole: Vec<Judge> = settings.algorithms.iter().copied().map(Judge::Whole).collect();
+        let block_digest = Algorithm::Sha256;
+        let mut judges = whole.clone();
+        judges.extend([Judge::XorOfBlocks(block_digest), Judge::TreeOfBlocks(block_digest)]);
+        let mut source = Source::new(settings.seed);
+        let (files, records, trials) = if settings.quick { (1, 1 << 18, 2) } else { (4, 1 << 21, 8) };
+        let constructed = constructed::judged(&mut source, &judges, &settings.algorithms);
+        let mut counted = chance::swapped_blocks(&mut source, &judges, files);
+        counted.extend(chance::replaced_records(&mut source, &whole, records));
+        let birthdays = chance::birthdays(&mut source, &whole, trials);
+        Study { seed: settings.seed, constructed, counted, birthdays }
+    }
+
+    /// What is printed, with its line ends.
+    pub(super) fn text(&self, json: bool) -> String {
+        if json { show::json(self) } else { show::tables(self) }
+    }
+}
+
+/// Bytes that look random. Each seed has a stretch of 2^32 words of its own.
+struct Source {
+    next: u64,
+}
+
+impl Source {
+    fn new(seed: u32) -> Source {
+        Source { next: u64::from(seed) << 32 }
+    }
+
+    /// The next bytes of the stretch.
+    fn fill(&mut self, bytes: &mut [u8]) {
+        fill_from_seed(bytes, self.next);
+        self.next = self.next.wrapping_add(bytes.len().div_ceil(8) as u64);
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.fill(&mut bytes);
+        bytes
+    }
+}

@@ -1,0 +1,226 @@
+//! The answers, for people and as JSON.
+
+use super::constructed::{BLOCK_BYTES, FILE_BYTES, Verdicts};
+use super::judge::Judge;
+use super::{Birthday, Counted, Study};
+use crate::bench::table::{Cell, aligned, left, right};
+use haul_digest::Algorithm;
+use haul_model::format_size;
+use serde::Serialize;
+
+/// What to know about digests that people have broken. Nothing of it is made here.
+const MADE_ON_PURPOSE: [(Algorithm, &str); 2] = [
+    (
+        Algorithm::Md5,
+        "md5: sharp against accidents only. Files with equal md5 can be made on purpose (Wang and Yu 2005; with chosen \
+         beginnings Stevens, Lenstra and de Weger 2007).",
+    ),
+    (
+        Algorithm::Sha1,
+        "sha1: sharp against accidents only. Files with equal sha1 can be made on purpose (Stevens and others 2017; with \
+         chosen beginnings Leurent and Peyrin 2020).",
+    ),
+];
+
+/// All tables with what they mean.
+pub(super) fn tables(study: &Study) -> String {
+    let mut text = format!(
+        "Which corruptions each checksum misses; all computed now, from seed {}\n\n\
+         Made for a weakness, in a file of {} (blocks of {} for xor and tree)\n",
+        study.seed,
+        format_size(FILE_BYTES as u64),
+        format_size(BLOCK_BYTES as u64)
+    );
+    text += &made(&study.constructed);
+    text += "\nDrawn at random: how many were missed, and how many must be expected\n";
+    text += &counted(&study.counted);
+    text +=
+        "\nA file damaged at random goes unnoticed once in so many; even odds after so many damaged files\n";
+    text += &odds(&study.birthdays);
+    text += "\nRandom messages drawn until two have one value (expected in brackets)\n";
+    text += &birthdays(&study.birthdays);
+    for (algorithm, note) in MADE_ON_PURPOSE {
+        if study.birthdays.iter().any(|birthday| birthday.judge == Judge::Whole(algorithm)) {
+            text += &format!("\n{note}\n");
+        }
+    }
+    text
+}
+
+fn made(all: &[Verdicts]) -> String {
+    let letters = || ('A'..='Z').map(String::from);
+    let mut header = vec![left("")];
+    header.extend(letters().take(all.len()).map(|letter| left(&letter)));
+    let mut rows = vec![header];
+    let judges = all.first().map_or(&[][..], |verdict| &verdict.seen);
+    for (number, (judge, _)) in judges.iter().enumerate() {
+        let mut row = vec![left(&judge.name())];
+        row.extend(all.iter().map(|verdict| left(if verdict.seen[number].1 { "seen" } else { "MISSED" })));
+        rows.push(row);
+    }
+    let legend: Vec<Vec<Cell>> = letters()
+        .zip(all)
+        .map(|(letter, verdict)| {
+            vec![
+                left(&letter),
+                left(&verdict.what),
+                right(&verdict.changed.to_string()),
+                left("bytes differ"),
+            ]
+        })
+        .collect();
+    format!("{}\n{}", aligned(&legend), aligned(&rows))
+}
+
+fn counted(all: &[Counted]) -> String {
+    let mut rows = Vec::new();
+    let mut what = "";
+    for one in all {
+        if what != one.what {
+            what = &one.what;
+            rows.push(vec![left(&format!("{what}, {} times", one.trials))]);
+            rows.push(vec![left(""), right("missed"), right("expected")]);
+        }
+        let expected = one.expected.map_or_else(|| "-".to_owned(), number);
+        rows.push(vec![
+            left(&format!("  {}", one.judge.name())),
+            right(&one.missed.to_string()),
+            right(&expected),
+        ]);
+    }
+    // Each title stands in a table of its own, so that it does not widen the columns below.
+    let parts = rows.chunk_by(|_, next| next.len() > 1);
+    parts.map(|part| aligned(&part[..1]) + &aligned(&part[1..])).collect()
+}
+
+/// How far the bits of each digest reach. Adler-32 has fewer values than its bits say.
+fn odds(birthdays: &[Birthday]) -> String {
+    let mut rows = vec![vec![left(""), right("one in"), right("even odds")]];
+    for birthday in longest(birthdays) {
+        let values = match birthday.judge {
+            Judge::Whole(Algorithm::Adler32) => (haul_digest::forge::ADLER_PERIOD as f64).powi(2),
+            judge => judge.values(),
+        };
+        let even = values * std::f64::consts::LN_2;
+        rows.push(vec![left(&birthday.judge.name()), right(&number(values)), right(&number(even))]);
+    }
+    aligned(&rows)
+}
+
+/// The figures of the longest messages: one for each judge.
+fn longest(birthdays: &[Birthday]) -> impl Iterator<Item = &Birthday> {
+    let most = birthdays.iter().map(|birthday| birthday.bytes).max().unwrap_or(0);
+    birthdays.iter().filter(move |birthday| birthday.bytes == most)
+}
+
+fn birthdays(all: &[Birthday]) -> String {
+    let mut lengths: Vec<usize> = all.iter().map(|birthday| birthday.bytes).collect();
+    lengths.dedup();
+    let mut header = vec![left("")];
+    header.extend(lengths.iter().flat_map(|bytes| [right(&format!("{bytes} bytes")), left("")]));
+    let mut rows = vec![header];
+    for of_judge in longest(all) {
+        let mut row = vec![left(&of_judge.judge.name())];
+        for one in all.iter().filter(|one| one.judge == of_judge.judge) {
+            let drawn = one.mean.map_or_else(|| format!("none of {}", one.drawn), number);
+            let expected = one.expected.map_or_else(|| "-".to_owned(), number);
+            row.extend([right(&drawn), left(&format!("({expected})"))]);
+        }
+        rows.push(row);
+    }
+    aligned(&rows)
+}
+
+/// A count that need not be whole: three digits after small ones, powers of ten for large ones.
+fn number(value: f64) -> String {
+    match value {
+        0.01..10.0 => format!("{value:.2}"),
+        10.0..1e9 => format!("{value:.0}"),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+/// One object a line, told apart by `kind`.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Line<'a> {
+    /// A corruption that was made, and whether one judge saw it.
+    Made { corruption: &'a str, digest: String, file_bytes: usize, changed_bytes: usize, seen: bool },
+    /// How often one judge missed corruptions that were drawn.
+    Drawn { corruption: &'a str, digest: String, trials: u64, missed: u64, expected_missed: Option<f64> },
+    /// How many messages it took until two had the same value: null where there were none among `drawn_most`.
+    Birthday {
+        digest: String,
+        message_bytes: usize,
+        drawn_mean: Option<f64>,
+        expected: Option<f64>,
+        trials: u32,
+        drawn_most: u64,
+    },
+}
+
+pub(super) fn json(study: &Study) -> String {
+    let made = study.constructed.iter().flat_map(|verdict| {
+        verdict.seen.iter().map(|&(judge, seen)| Line::Made {
+            corruption: &verdict.what,
+            digest: judge.name(),
+            file_bytes: FILE_BYTES,
+            changed_bytes: verdict.changed,
+            seen,
+        })
+    });
+    let drawn = study.counted.iter().map(|one| Line::Drawn {
+        corruption: &one.what,
+        digest: one.judge.name(),
+        trials: one.trials,
+        missed: one.missed,
+        expected_missed: one.expected,
+    });
+    let birthdays = study.birthdays.iter().map(|one| Line::Birthday {
+        digest: one.judge.name(),
+        message_bytes: one.bytes,
+        drawn_mean: one.mean,
+        expected: one.expected,
+        trials: one.trials,
+        drawn_most: one.drawn,
+    });
+    let text = |line: Line| {
+        serde_json::to_string(&line).unwrap_or_else(|error| unreachable!("plain fields make JSON: {error}"))
+    };
+    made.chain(drawn).chain(birthdays).map(|line| text(line) + "\n").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let cases =
+            [(0.0, "0.0e0"), (0.25, "0.25"), (7.0, "7.00"), (82137.2, "82137"), (4294967296.0, "4.3e9")];
+        for (value, text) in cases {
+            assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn tables_of_counts_stand_under_their_titles() {
+        let one = |what: &str, missed, expected| Counted {
+            what: what.to_owned(),
+            judge: Judge::Whole(Algorithm::Crc16),
+            trials: 100,
+            missed,
+            expected,
+        };
+        let text = counted(&[one("a kind with a long name", 1, Some(2.0)), one("b", 30, None)]);
+        let expected = "\
+a kind with a long name, 100 times
+         missed  expected
+  crc16       1      2.00
+b, 100 times
+         missed  expected
+  crc16      30         -
+";
+        assert_eq!(text, expected);
+    }
+}

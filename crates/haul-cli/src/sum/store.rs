@@ -1,0 +1,121 @@
+//! `haul sum --store`: the digests are kept with the files.
+
+use super::resolve::Files;
+use haul_digest::{Algorithm, Digest};
+use haul_engine::stored::{Form as Stored, HIDDEN, Known, Store, StoreError};
+use haul_engine::sum::{Form, Recipe, Sums};
+use haul_engine::waybill::{ObjectSums, Root};
+use haul_log::waybill::PathFault;
+use haul_model::ObjectSize;
+use haul_sys::Stat;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use thiserror::Error;
+
+/// Where digests are kept, and what is printed beside that.
+#[derive(Debug)]
+pub(crate) struct StoreOrder {
+    form: Stored,
+    root: Root,
+    /// The digests that were asked for; the store may keep one more.
+    shown: Vec<Algorithm>,
+}
+
+/// What the file was hashed to, set aside before anything of it is taken for other uses.
+pub(super) struct SetAside {
+    facts: Option<Box<Stat>>,
+    digests: Vec<Digest>,
+    objects: Option<ObjectSums>,
+}
+
+/// Why a file's digests were not kept.
+#[derive(Debug, Error)]
+pub(super) enum NotKept {
+    #[error("no digests were stored: its path is refused: {0}")]
+    Path(#[from] PathFault),
+    #[error("no digests were stored: it is no regular file")]
+    Stream,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl StoreOrder {
+    /// Finds out what is to be kept, and makes the recipe compute it. `asked` is what is printed.
+    pub(super) fn resolve(
+        name: &str,
+        files: &Files,
+        is_part: bool,
+        object: ObjectSize,
+        asked: &[Algorithm],
+        recipe: &mut Recipe,
+    ) -> Result<StoreOrder, String> {
+        let known = Stored::ALL.iter().find(|(_, known)| *known == name);
+        let &(form, _) = known.ok_or_else(|| {
+            format!(
+                "--store={name}: the forms are xattr, tree, xrootd, eos and waybill (with --waybill FILE)"
+            )
+        })?;
+        if matches!(recipe.form, Form::Tree { .. }) {
+            return Err("--store keeps plain digests: it can't be combined with hash trees".to_owned());
+        }
+        if is_part {
+            return Err(
+                "--store is about whole files: it can't be combined with --offset or --length".to_owned()
+            );
+        }
+        let root = match files {
+            Files::Given(paths) if paths.iter().any(|path| path == "-") => {
+                return Err("--store is about files: the standard input is none".to_owned());
+            }
+            // Where one directory is named, what is kept lies in it, and `haul verify` of it finds that.
+            Files::Given(paths) => match paths.as_slice() {
+                [one] if Path::new(one).is_dir() => Root::new(one.clone()),
+                _ => Root::of_operands(paths).ok_or(
+                    "with --store, name all files relative to one directory, or all by absolute paths",
+                )?,
+            },
+            Files::Listed(..) => Root::new(".".into()),
+        };
+        if let Some(other) = asked.iter().find(|algorithm| !form.takes(**algorithm)) {
+            return Err(format!("--store={name} has no place for {other}; choose with -a, or another form"));
+        }
+        if form == Stored::Eos && asked.len() > 1 {
+            return Err("--store=eos keeps one checksum for a file; name one with -a".to_owned());
+        }
+        if form.keeps_objects() && recipe.form == Form::Plain {
+            recipe.algorithms.retain(|&algorithm| algorithm != Algorithm::Blake3);
+            recipe.algorithms.insert(0, Algorithm::Blake3);
+            recipe.form = Form::Objects { size: object, sample: None };
+        }
+        Ok(StoreOrder { form, root, shown: asked.to_vec() })
+    }
+
+    pub(super) fn open(&self) -> Result<Store, StoreError> {
+        Store::open(self.form, &self.root)
+    }
+
+    /// Whether a file is part of the store itself, which is not summed.
+    pub(super) fn is_own(&self, path: &OsStr) -> bool {
+        self.form == Stored::Tree
+            && Path::new(path).starts_with(Path::new(self.root.as_os_str()).join(HIDDEN))
+    }
+
+    /// Sets aside what is to be kept, and leaves in `sums` the digests that were asked for.
+    pub(super) fn set_aside(&self, sums: &mut Sums) -> SetAside {
+        let digests = sums.digests.clone();
+        sums.digests.retain(|digest| self.shown.contains(&digest.algorithm()));
+        sums.digests.sort_by_key(|digest| self.shown.iter().position(|asked| *asked == digest.algorithm()));
+        SetAside { facts: sums.facts.clone(), digests, objects: sums.objects.clone() }
+    }
+
+    /// Keeps what was set aside of a file.
+    pub(super) fn keep(&self, store: &Store, path: &OsStr, aside: SetAside) -> Result<(), NotKept> {
+        let facts = aside.facts.ok_or(NotKept::Stream)?;
+        let rel = self.root.path_of(path)?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = since.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+        let known = Known { facts: &facts, digests: &aside.digests, objects: aside.objects.as_ref(), now };
+        Ok(store.put(path, &rel, &known)?)
+    }
+}

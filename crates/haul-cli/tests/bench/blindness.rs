@@ -1,0 +1,64 @@
+//! `haul bench --blindness`: what it claims is computed, and holds for other seeds.
+
+use super::{bench, text_of};
+use serde_json::Value;
+use std::ffi::OsStr;
+
+fn blindness(words: &[&str]) -> String {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let words: Vec<&OsStr> =
+        ["--blindness", "--quick"].iter().chain(words).map(|word| OsStr::new(*word)).collect();
+    let output = bench(folder.path(), &words).output().expect("haul starts");
+    assert!(super::names(folder.path()).is_empty());
+    text_of(&output).to_owned()
+}
+
+fn lines(words: &[&str]) -> Vec<Value> {
+    let all: Vec<&str> = words.iter().copied().chain(["--json"]).collect();
+    blindness(&all).lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+#[test]
+fn the_table_says_who_misses_what() {
+    let text = blindness(&["-a", "adler32,crc32c,md5,blake3"]);
+    let row = |name: &str| text.lines().find(|line| line.starts_with(name)).expect(name).to_owned();
+    assert_eq!(row("adler32").matches("MISSED").count(), 7);
+    assert_eq!(row("crc32c").matches("MISSED").count(), 1);
+    for sharp in ["md5", "blake3", "tree of sha256s"] {
+        assert!(!row(sharp).contains("MISSED") && row(sharp).contains("seen"), "{sharp}");
+    }
+    assert!(row("xor of sha256s").contains("MISSED"));
+    assert!(text.contains("Wang and Yu"), "what md5 is not good for is said: {text}");
+}
+
+#[test]
+fn json_tells_the_same_for_every_seed_and_the_bytes_depend_on_it() {
+    let mut changed = Vec::new();
+    for seed in ["1", "4294967295"] {
+        let found = lines(&["-a", "adler32,crc16,crc64nvme,sha256", "--seed", seed]);
+        let made = || found.iter().filter(|line| line["kind"] == "made");
+        let missed =
+            |digest: &str| made().filter(|line| line["digest"] == digest && line["seen"] == false).count();
+        assert_eq!([missed("adler32"), missed("crc16"), missed("crc64nvme"), missed("sha256")], [7, 2, 2, 0]);
+        assert!(made().all(|line| line["changed_bytes"].as_u64() > Some(0)));
+        let xor = found.iter().find(|line| line["kind"] == "drawn" && line["digest"] == "xor of sha256s");
+        let xor = xor.expect("the XOR is judged");
+        assert_eq!(xor["missed"], xor["trials"]);
+        let birthdays: Vec<&Value> = found.iter().filter(|line| line["kind"] == "birthday").collect();
+        assert!(birthdays.iter().all(|line| line["drawn_mean"].is_null()
+            == (line["digest"] == "sha256" || line["digest"] == "crc64nvme")));
+        changed.push(made().map(|line| line["changed_bytes"].as_u64()).collect::<Vec<_>>());
+    }
+    assert_ne!(changed[0], changed[1], "other seeds, other data");
+}
+
+#[test]
+fn what_belongs_to_measuring_speed_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for words in [["--no-io", "--json"], ["--file", "x"], ["--size", "1M"]] {
+        let words: Vec<&OsStr> = ["--blindness"].iter().chain(&words).map(|word| OsStr::new(*word)).collect();
+        let output = bench(folder.path(), &words).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("--blindness"));
+    }
+}

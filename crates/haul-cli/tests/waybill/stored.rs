@@ -1,0 +1,239 @@
+//! Digests stored with files: every form found again, every kind of damage told, each file system's limit met.
+
+use super::{good, haul, pattern, run, tree};
+use haul_digest::{Algorithm, digest};
+use haul_lab::mounts::{FsKind, shared_room};
+use haul_sys::CWD;
+use haul_sys::metadata::{Place, get_xattr, list_xattrs, set_xattr};
+use std::ffi::CString;
+use std::fs::{self, File, FileTimes, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
+
+const STORE: [&str; 6] = ["sum", "-r", "-a", "md5", "--object-size", "64K"];
+
+/// Stores the digests of `data` in a form; what was printed.
+fn store(dir: &Path, form: &str) -> String {
+    let option = format!("--store={form}");
+    let args: Vec<&str> = STORE.iter().copied().chain([option.as_str(), "data"]).collect();
+    good(dir, &args)
+}
+
+/// Writes other bytes without a trace in size or time.
+fn rot(path: &Path, at: u64) {
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mtime = file.metadata().unwrap().modified().unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+    file.set_times(FileTimes::new().set_modified(mtime)).unwrap();
+}
+
+fn attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    get_xattr(Place::name(&CWD, &path), &CString::new(name).unwrap()).unwrap()
+}
+
+fn set_attribute(path: &Path, name: &str, value: &[u8]) {
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    set_xattr(Place::name(&CWD, &path), &CString::new(name).unwrap(), value).unwrap();
+}
+
+/// The lines of a verification and its status, the data read from the cache.
+fn verify(dir: &Path) -> (Option<i32>, Vec<String>) {
+    let ran = run(dir, &["verify", "--cached", "-q", "data"]);
+    assert_eq!(ran.err, "");
+    let mut lines: Vec<String> = ran.out.lines().map(str::to_owned).collect();
+    lines.sort();
+    (ran.status, lines)
+}
+
+#[test]
+fn damage_of_every_kind_is_told_by_attributes_and_by_files_on_every_file_system() {
+    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+        let Some(room) = shared_room(kind) else { continue };
+        for form in ["xattr", "tree"] {
+            let dir = tempfile::tempdir_in(&room).unwrap();
+            let dir = dir.path();
+            tree(dir);
+            let plain = good(dir, &["sum", "-r", "-a", "md5", "data"]);
+            assert_eq!(store(dir, form), plain, "{form} on {kind:?}");
+            assert_eq!(store(dir, form), plain, "again, with what is stored lying there");
+            assert_eq!(verify(dir), (Some(0), vec![]), "{form} on {kind:?}");
+            let data = dir.join("data");
+            rot(&data.join("big"), 200_000);
+            rot(&data.join("big"), 262_144);
+            rot(&data.join("small"), 99);
+            fs::write(data.join("one-object"), pattern(65_536, 99)).unwrap();
+            fs::write(data.join("empty"), "no longer").unwrap();
+            fs::write(data.join("new"), "bytes").unwrap();
+            let (status, lines) = verify(dir);
+            let mut expected = vec![
+                "'big': rotted: bytes 196608-327680".to_owned(),
+                "'empty': modified: 0 bytes before, 9 now".to_owned(),
+                "'new': unproven: no digest of it was kept".to_owned(),
+                "'one-object': modified: other bytes and another modification time: bytes 0-65536".to_owned(),
+                "'small': rotted: bytes 0-100".to_owned(),
+            ];
+            expected.sort();
+            assert_eq!((status, lines), (Some(2), expected), "{form} on {kind:?}");
+        }
+    }
+}
+
+#[test]
+fn files_that_are_gone_are_missing_where_files_keep_the_digests() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    tree(dir);
+    store(dir, "tree");
+    fs::remove_file(dir.join("data/small")).unwrap();
+    fs::remove_dir_all(dir.join("data/sub dir")).unwrap();
+    let (status, lines) = verify(dir);
+    assert_eq!(status, Some(1));
+    assert!(lines.contains(&"'small': missing".to_owned()), "{lines:?}");
+    assert!(lines.len() >= 3 && lines.iter().all(|line| line.ends_with(": missing")), "{lines:?}");
+    // A directory where a file was, and a file where a directory was: what was kept gives way.
+    fs::create_dir_all(dir.join("data/small")).unwrap();
+    fs::write(dir.join("data/small/inner"), "x").unwrap();
+    fs::write(dir.join("data/sub dir"), "y").unwrap();
+    store(dir, "tree");
+    assert_eq!(verify(dir), (Some(0), vec![]));
+    let left: Vec<_> = fs::read_dir(dir.join("data/.haul")).unwrap().collect();
+    assert_eq!(left.len(), 1, "nothing but the mirror is left");
+}
+
+#[test]
+fn what_does_not_fit_the_attributes_of_a_file_is_refused_and_leaves_none() {
+    for (kind, fits) in [(FsKind::Ext4, false), (FsKind::Xfs, true), (FsKind::Btrfs, true)] {
+        let Some(room) = shared_room(kind) else { continue };
+        let dir = tempfile::tempdir_in(&room).unwrap();
+        let dir = dir.path();
+        let big = dir.join("data/big");
+        fs::create_dir(dir.join("data")).unwrap();
+        // Holes: 800 objects, whose digests take 25,600 bytes and two attributes.
+        let file = File::create(&big).unwrap();
+        file.set_len(800 << 16).unwrap();
+        let args = ["sum", "-r", "-a", "md5", "--object-size", "64K", "--store=xattr", "data"];
+        let ran = run(dir, &args);
+        let names = list_xattrs(Place::file(&file)).unwrap();
+        let ours = names.iter().filter(|name| name.to_bytes().starts_with(b"user.surehaul")).count();
+        if fits {
+            assert_eq!((ran.status, ours), (Some(0), 2), "{kind:?}: {ran:?}");
+            rot(&big, 799 << 16);
+            assert_eq!(verify(dir).1, ["'big': rotted: bytes 52363264-52428800"]);
+            // A smaller value replaces a larger one, and leaves none of its pieces.
+            good(dir, &["sum", "-r", "--object-size", "64M", "--store=xattr", "data"]);
+            assert_eq!(attribute(&big, "user.surehaul.sums.1"), None);
+        } else {
+            assert_eq!((ran.status, ours), (Some(1), 0), "{kind:?}: {ran:?}");
+            assert!(ran.err.contains("choose a larger --object-size, --store=tree"), "{}", ran.err);
+            good(dir, &["sum", "-r", "--object-size", "64K", "--store=tree", "data"]);
+        }
+        assert_eq!(verify(dir), (Some(0), vec![]));
+    }
+}
+
+#[test]
+fn xrootds_and_eoss_checksums_are_written_as_they_do_and_theirs_are_read() {
+    let Some(room) = shared_room(FsKind::Ext4) else { return };
+    let dir = tempfile::tempdir_in(&room).unwrap();
+    let dir = dir.path();
+    fs::create_dir(dir.join("data")).unwrap();
+    let file = dir.join("data/f");
+    fs::write(&file, "123456789").unwrap();
+    let seconds = |path: &Path| {
+        let since = fs::metadata(path).unwrap().modified().unwrap().duration_since(std::time::UNIX_EPOCH);
+        since.unwrap().as_secs()
+    };
+    good(dir, &["sum", "-a", "adler32,crc32,cksum", "--store=xrootd", "data/f"]);
+    let adler = attribute(&file, "user.XrdCks.adler32").unwrap();
+    assert_eq!((adler.len(), &adler[..16]), (96, &b"adler32\0\0\0\0\0\0\0\0\0"[..]));
+    assert_eq!(adler[16..24], seconds(&file).to_be_bytes());
+    assert_eq!(adler[28..36], [0, 0, 0, 4, 0x09, 0x1e, 0x01, 0xde]);
+    let zlib = digest(Algorithm::Crc32, b"123456789");
+    assert_eq!(&attribute(&file, "user.XrdCks.zcrc32").unwrap()[32..36], zlib.as_bytes());
+    assert!(attribute(&file, "user.XrdCks.crc32").is_some(), "POSIX's is XRootD's crc32");
+    assert_eq!(verify(dir), (Some(0), vec![]));
+    rot(&file, 3);
+    assert_eq!(verify(dir), (Some(1), vec!["'f': rotted: bytes 0-9".to_owned()]));
+
+    let other = dir.join("data/g");
+    fs::write(&other, "123456789").unwrap();
+    fs::remove_file(&file).unwrap();
+    good(dir, &["sum", "-a", "adler32", "--store=eos", "data/g"]);
+    assert_eq!(attribute(&other, "user.eos.checksum").unwrap(), [0xde, 0x01, 0x1e, 0x09]);
+    assert_eq!(attribute(&other, "user.eos.checksumtype").unwrap(), b"adler");
+    assert_eq!(verify(dir), (Some(0), vec![]));
+    set_attribute(&other, "user.eos.checksum", &[0, 1, 2, 3]);
+    assert_eq!(verify(dir), (Some(1), vec!["'g': rotted: bytes 0-9".to_owned()]));
+    // A type of which EOS keeps half a value can't be judged, and is told.
+    set_attribute(&other, "user.eos.checksumtype", b"crc64");
+    let (status, lines) = verify(dir);
+    assert_eq!(status, Some(2));
+    assert!(
+        lines[0].starts_with("'g': unreadable: user.eos.checksum: a checksum of type 'crc64'"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn stored_digests_that_are_damaged_themselves_prove_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    tree(dir);
+    store(dir, "tree");
+    let kept = dir.join("data/.haul/sums/big");
+    let whole = fs::read(&kept).unwrap();
+    for at in [0, 8, 30, whole.len() / 2, whole.len() - 1] {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x80;
+        fs::write(&kept, &damaged).unwrap();
+        let (status, lines) = verify(dir);
+        assert_eq!((status, lines.len()), (Some(2), 1), "{lines:?}");
+        assert!(lines[0].starts_with("'big': unreadable: its stored digests: they are"), "{lines:?}");
+    }
+    fs::write(&kept, &whole[..whole.len() - 1]).unwrap();
+    assert_eq!(verify(dir).0, Some(2));
+}
+
+#[test]
+fn links_in_the_place_of_the_store_are_neither_followed_nor_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    tree(dir);
+    fs::create_dir(dir.join("elsewhere")).unwrap();
+    symlink("../elsewhere", dir.join("data/.haul")).unwrap();
+    let ran = run(dir, &["sum", "-r", "--store=tree", "data"]);
+    assert_eq!(ran.status, Some(1));
+    assert!(ran.err.contains("cannot make .haul in"), "{}", ran.err);
+    assert_eq!(fs::read_dir(dir.join("elsewhere")).unwrap().count(), 0);
+    assert!(fs::symlink_metadata(dir.join("data/.haul")).unwrap().is_symlink());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    tree(dir);
+    let senseless: [&[&str]; 8] = [
+        &["sum", "--store=ether", "data/small"],
+        &["sum", "--store=waybill", "data/small"],
+        &["sum", "--store=xattr", "-"],
+        &["sum", "--store=xattr", "--offset", "1", "data/small"],
+        &["sum", "--store=tree", "--tree", "data/small"],
+        &["sum", "--store=xrootd", "-a", "blake3", "data/small"],
+        &["sum", "--store=eos", "-a", "md5,adler32", "data/small"],
+        &["verify", "data", "data"],
+    ];
+    for args in senseless {
+        let ran = run(dir, args);
+        assert!(ran.status != Some(0) && ran.out.is_empty() && !ran.err.is_empty(), "{args:?}: {ran:?}");
+    }
+    assert!(!dir.join("data/.haul").exists());
+    // The waybill is a form by that name.
+    let printed =
+        haul(dir).args(["sum", "--store=waybill", "--waybill", "w", "data/small"]).output().unwrap();
+    assert!(printed.status.success() && dir.join("w").exists());
+}

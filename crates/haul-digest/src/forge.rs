@@ -1,0 +1,193 @@
+//! Corruptions made to measure: changed bytes whose checksum is the old one.
+//!
+//! Each function here changes data, or says what to flip in it, so that one family of checksums can't see it. They
+//! are the evidence behind the advice which checksum to choose: a sum that is easy to cheat on purpose is cheated by
+//! faulty hardware too, when its faults have a pattern.
+//!
+//! Adler-32 keeps the sum of all bytes and the sum of all bytes times their distance from the end, both modulo
+//! [`ADLER_PERIOD`] (RFC 1950, section 8.2). Whatever moves neither is invisible to it: [`balance`], [`flip_line`],
+//! [`swap_twice`], [`refill_run`], [`swap_blocks`] of blocks that [`equal_sums`] finds.
+//!
+//! A CRC is a linear map, so what it can't see are the multiples of its generator polynomial. [`crc_blind_flips`] finds
+//! one by elimination, for one CRC or for several at once.
+
+use crate::part::LinearSum;
+use crate::{Algorithm, Hasher};
+use std::collections::HashMap;
+
+/// Adler-32's modulus, the largest prime below 2^16. A run of so many equal bytes weighs as much as zeros, and bytes
+/// so far apart weigh the same.
+pub const ADLER_PERIOD: usize = 65521;
+
+/// Adds 1 to a byte, takes 2 from the one `step` later and adds 1 to the one after another `step`, at the first
+/// place from `from` on where no byte overflows. Returns the three places; `None`, and nothing changed, where
+/// there is no such place.
+pub fn balance(data: &mut [u8], from: usize, step: usize) -> Option<[usize; 3]> {
+    let fits = |&at: &usize| data[at] < 255 && data[at + step] >= 2 && data[at + 2 * step] < 255;
+    let at = places(data.len(), from, step, 3).find(fits)?;
+    data[at] += 1;
+    data[at + step] -= 2;
+    data[at + 2 * step] += 1;
+    Some([at, at + step, at + 2 * step])
+}
+
+/// Flips one bit (0 to 7) of four bytes at equal distances, as a faulty data line would: the bit is 0, 1, 1, 0 or 1,
+/// 0, 0, 1 before. Returns the four places, the first at `from` or later; `None`, and nothing changed, where
+/// there are none.
+///
+/// # Panics
+/// If `bit` is above 7.
+pub fn flip_line(data: &mut [u8], from: usize, step: usize, bit: u32) -> Option<[usize; 4]> {
+    assert!(bit < 8, "a byte has eight bits");
+    let mask = 1_u8 << bit;
+    let set = |at: usize| data[at] & mask != 0;
+    let fits = |&at: &usize| {
+        let [a, b, c, d] = [set(at), set(at + step), set(at + 2 * step), set(at + 3 * step)];
+        a == d && b == c && a != b
+    };
+    let at = places(data.len(), from, step, 4).find(fits)?;
+    let four = [at, at + step, at + 2 * step, at + 3 * step];
+    four.iter().for_each(|&at| data[at] ^= mask);
+    Some(four)
+}
+
+/// Swaps two neighbours that differ, and elsewhere two neighbours that differ by as much the other way round. Returns
+/// the first of each pair; `None`, and nothing changed, where there are none from `from` on.
+pub fn swap_twice(data: &mut [u8], from: usize) -> Option<[usize; 2]> {
+    // Where each difference was met first; a partner may not share a byte with it.
+    let mut met: HashMap<i16, usize> = HashMap::new();
+    for at in places(data.len(), from, 1, 2) {
+        let difference = i16::from(data[at + 1]) - i16::from(data[at]);
+        if difference == 0 {
+            continue;
+        }
+        if let Some(&first) = met.get(&-difference).filter(|&&first| first + 1 < at) {
+            data.swap(first, first + 1);
+            data.swap(at, at + 1);
+            return Some([first, at]);
+        }
+        met.entry(difference).or_insert(at);
+    }
+    None
+}
+
+/// Gives every byte of a run of [`ADLER_PERIOD`] equal bytes at `at` another value. False, and nothing changed,
+/// where there is no such run or it has that value already.
+pub fn refill_run(data: &mut [u8], at: usize, value: u8) -> bool {
+    let run = at.checked_add(ADLER_PERIOD).and_then(|end| data.get_mut(at..end));
+    let Some(run) = run.filter(|run| run[0] != value && run.iter().all(|&byte| byte == run[0])) else {
+        return false;
+    };
+    run.fill(value);
+    true
+}
+
+/// Lets two stretches of `len` bytes change places. Adler-32 can't see it where their distance is a multiple of
+/// [`ADLER_PERIOD`], or where their bytes have the same sum.
+///
+/// # Panics
+/// If the stretches overlap or reach past the end: a mistake of the caller.
+pub fn swap_blocks(data: &mut [u8], first: usize, second: usize, len: usize) {
+    let (left, right) = (first.min(second), first.max(second));
+    assert!(left + len <= right, "the blocks lie apart");
+    let (head, tail) = data.split_at_mut(right);
+    head[left..left + len].swap_with_slice(&mut tail[..len]);
+}
+
+/// All pairs of blocks of `block` bytes (the first at 0; a short last one is left out) that differ although their
+/// bytes have the same sum modulo [`ADLER_PERIOD`]; as offsets, each pair once.
+///
+/// # Panics
+/// If `block` is 0.
+pub fn equal_sums(data: &[u8], block: usize) -> Vec<(usize, usize)> {
+    let mut of_sum: HashMap<u64, Vec<usize>> = HashMap::new();
+    let mut pairs = Vec::new();
+    for (number, bytes) in data.chunks_exact(block).enumerate() {
+        let sum: u64 = bytes.iter().map(|&byte| u64::from(byte)).sum();
+        let alike = of_sum.entry(sum % ADLER_PERIOD as u64).or_default();
+        let others = alike.iter().filter(|&&other| data[other..other + block] != *bytes);
+        pairs.extend(others.map(|&other| (other, number * block)));
+        alike.push(number * block);
+    }
+    pairs
+}
+
+/// Bits to flip, as bytes to XOR with data, that none of these CRCs sees when `after` bytes follow them (or any
+/// other number: the CRCs don't care). The result ends with its last byte that is not 0. `None` if one of the algorithms
+/// is no CRC, or there are none.
+///
+/// For one CRC of w bits these are w + 1 bits in a row, its generator polynomial itself.
+pub fn crc_blind_flips(algorithms: &[Algorithm], after: u64) -> Option<Vec<u8>> {
+    let mut width = 0;
+    for &algorithm in algorithms {
+        let Some(LinearSum::Crc(_)) = LinearSum::of(algorithm) else { return None };
+        width += algorithm.digest_len() * 8;
+    }
+    let Some(LinearSum::Crc(first)) = algorithms.first().copied().and_then(LinearSum::of) else {
+        return None;
+    };
+    // One bit more than the values have together: some of them must cancel.
+    let len = width / 8 + 1;
+    let untouched = values(algorithms, &vec![0; len], after);
+    let mut basis: Vec<Effect> = Vec::new();
+    for bit in 0..=width {
+        let mut flips = vec![0; len];
+        let within = if first.is_reflected() { bit % 8 } else { 7 - bit % 8 };
+        flips[bit / 8] = 1 << within;
+        let mut effect = Effect { on_values: values(algorithms, &flips, after), flips };
+        xor(&mut effect.on_values, &untouched);
+        // Each basis element is the only one before it in the list with its leading bit.
+        for known in &basis {
+            if effect.on_values.get(known.lead() / 8).is_some_and(|byte| byte & known.lead_mask() != 0) {
+                xor(&mut effect.on_values, &known.on_values);
+                xor(&mut effect.flips, &known.flips);
+            }
+        }
+        if effect.on_values.iter().all(|&byte| byte == 0) {
+            let used = effect.flips.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+            effect.flips.truncate(used);
+            return Some(effect.flips);
+        }
+        basis.push(effect);
+    }
+    None
+}
+
+/// Some bits to flip and what that changes in the values of all CRCs, one behind the other.
+struct Effect {
+    on_values: Vec<u8>,
+    flips: Vec<u8>,
+}
+
+impl Effect {
+    /// The first bit it changes, the highest of the first byte being 0.
+    fn lead(&self) -> usize {
+        let byte = self.on_values.iter().position(|&byte| byte != 0).unwrap_or(0);
+        byte * 8 + self.on_values[byte].leading_zeros() as usize
+    }
+
+    fn lead_mask(&self) -> u8 {
+        0x80 >> (self.lead() % 8)
+    }
+}
+
+/// The values over `bytes` and `after` zeros.
+fn values(algorithms: &[Algorithm], bytes: &[u8], after: u64) -> Vec<u8> {
+    let value = |&algorithm: &Algorithm| {
+        let mut hasher = Hasher::new(algorithm);
+        hasher.update(bytes);
+        hasher.update_zeros(after);
+        hasher.finish().as_bytes().to_vec()
+    };
+    algorithms.iter().flat_map(value).collect()
+}
+
+fn xor(into: &mut [u8], other: &[u8]) {
+    into.iter_mut().zip(other).for_each(|(to, from)| *to ^= from);
+}
+
+/// Where `count` bytes `step` apart, the first at `from` or later, lie within `len` bytes.
+fn places(len: usize, from: usize, step: usize, count: usize) -> std::ops::Range<usize> {
+    let reach = step.saturating_mul(count - 1);
+    if step == 0 { 0..0 } else { from..len.saturating_sub(reach) }
+}

@@ -1,0 +1,163 @@
+//! Digests in extended attributes.
+
+use super::Known;
+use crate::waybill::moment;
+use haul_log::stored::xrootd::XrootdValue;
+use haul_log::stored::{STORED_BYTES_MAX, Stored, eos, xrootd};
+use haul_log::waybill::Moment;
+use haul_sys::Stat;
+use haul_sys::metadata::{Place, get_xattr, remove_xattr, set_xattr};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// The first attribute of this project's form; further pieces have a point and their number behind it, from 1.
+const NAME: &str = "user.surehaul.sums";
+
+/// Bytes of one attribute at most: it fits a leaf of btrfs of 16 KiB, and a quarter of XFS's limit. (ext4 keeps 4 KiB
+/// for all attributes of a file together.)
+const PIECE_BYTES: usize = 15 << 10;
+
+/// What file systems without attributes of users answer.
+const EOPNOTSUPP: i32 = 95;
+
+/// Why an attribute is not set.
+#[derive(Debug)]
+pub(super) enum SetError {
+    NoAttributes,
+    NoRoom { bytes: usize },
+    Other(io::Error),
+}
+
+impl SetError {
+    fn of(error: io::Error, bytes: usize) -> SetError {
+        const E2BIG: i32 = 7;
+        const ENOSPC: i32 = 28;
+        const ERANGE: i32 = 34;
+        match error.raw_os_error() {
+            Some(EOPNOTSUPP) => SetError::NoAttributes,
+            Some(E2BIG | ENOSPC | ERANGE) => SetError::NoRoom { bytes },
+            _ => SetError::Other(error),
+        }
+    }
+}
+
+/// Replaces what was stored. The first piece goes first and comes last: what was cut short is no value at all.
+pub(super) fn set(file: &OwnedFd, value: &[u8]) -> Result<(), SetError> {
+    let place = Place::file(file);
+    let failed = |error| SetError::of(error, value.len());
+    clear(file).map_err(failed)?;
+    for (number, piece) in value.chunks(PIECE_BYTES).enumerate().rev() {
+        if let Err(error) = set_xattr(place, &name(number), piece) {
+            // Half a value helps nobody; that it can't be taken back is less than why it can't be set.
+            let _ = clear_from(file, number + 1);
+            return Err(failed(error));
+        }
+    }
+    Ok(())
+}
+
+/// Removes what is stored.
+fn clear(file: &OwnedFd) -> io::Result<()> {
+    match remove_xattr(Place::file(file), &name(0)) {
+        Ok(_) => clear_from(file, 1),
+        Err(error) => Err(error),
+    }
+}
+
+fn clear_from(file: &OwnedFd, first: usize) -> io::Result<()> {
+    let mut number = first;
+    while remove_xattr(Place::file(file), &name(number))? {
+        number += 1;
+    }
+    Ok(())
+}
+
+/// The stored bytes; `None` if there are none, or the file system keeps no attributes.
+pub(super) fn get(file: &OwnedFd) -> io::Result<Option<Vec<u8>>> {
+    let Some(mut value) = one(file, &name(0))? else { return Ok(None) };
+    let mut number = 1;
+    // A full piece may have another behind it.
+    while value.len() == number * PIECE_BYTES && value.len() < STORED_BYTES_MAX {
+        let Some(piece) = one(file, &name(number))? else { break };
+        value.extend(piece);
+        number += 1;
+    }
+    Ok(Some(value))
+}
+
+fn one(file: &OwnedFd, name: &CString) -> io::Result<Option<Vec<u8>>> {
+    match get_xattr(Place::file(file), name) {
+        Err(error) if matches!(error.raw_os_error(), Some(EOPNOTSUPP)) => Ok(None),
+        found => found,
+    }
+}
+
+fn name(piece: usize) -> CString {
+    let name = if piece == 0 { NAME.to_owned() } else { format!("{NAME}.{piece}") };
+    CString::new(name).unwrap_or_else(|_| unreachable!("the name holds no NUL"))
+}
+
+/// One attribute for each digest that XRootD knows.
+pub(super) fn set_xrootd(file: &OwnedFd, known: &Known<'_>) -> Result<(), SetError> {
+    let mtime = known.facts.mtime.sec;
+    let delay = known.now.saturating_sub(mtime).clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
+    for &digest in known.digests {
+        let Some(value) = (XrootdValue { digest, mtime, delay }).encode() else { continue };
+        let named = xrootd::name_of(digest.algorithm()).unwrap_or_default();
+        put(file, &format!("{}{named}", xrootd::ATTRIBUTE_PREFIX), &value)?;
+    }
+    Ok(())
+}
+
+/// EOS has one value for a file. The name of the algorithm goes first: a value of another length than it says is
+/// refused, so that no mixture passes.
+pub(super) fn set_eos(file: &OwnedFd, known: &Known<'_>) -> Result<(), SetError> {
+    for &digest in known.digests {
+        if let Some(named) = eos::name_of(digest.algorithm()) {
+            let old = remove_xattr(Place::file(file), &c_name(eos::VALUE_ATTRIBUTE));
+            old.map_err(|error| SetError::of(error, 0))?;
+            put(file, eos::TYPE_ATTRIBUTE, named.as_bytes())?;
+            return put(file, eos::VALUE_ATTRIBUTE, &eos::encode(digest));
+        }
+    }
+    Ok(())
+}
+
+fn put(file: &OwnedFd, name: &str, value: &[u8]) -> Result<(), SetError> {
+    set_xattr(Place::file(file), &c_name(name), value).map_err(|error| SetError::of(error, value.len()))
+}
+
+fn c_name(name: &str) -> CString {
+    CString::new(name).unwrap_or_else(|_| unreachable!("the name holds no NUL"))
+}
+
+/// What XRootD or EOS stored. XRootD's values for another modification time than the file's count only where there is no
+/// other. The error is a message.
+pub(super) fn get_foreign(file: &OwnedFd, facts: &Stat) -> Result<Option<Stored>, String> {
+    let unread =
+        |error: io::Error| format!("its stored checksum can't be read: {}", crate::sum::reason(&error));
+    let mut found: Option<Stored> = None;
+    for algorithm in xrootd::algorithms() {
+        let named = xrootd::name_of(algorithm).unwrap_or_default();
+        let attribute = format!("{}{named}", xrootd::ATTRIBUTE_PREFIX);
+        let Some(bytes) = one(file, &c_name(&attribute)).map_err(unread)? else { continue };
+        let value = XrootdValue::decode(algorithm, &bytes).map_err(|flaw| format!("{attribute}: {flaw}"))?;
+        let (is, was) = (moment(facts), value.mtime);
+        // XRootD keeps whole seconds.
+        let mtime = if is.sec == was { is } else { Moment { sec: was, nsec: 0 } };
+        match &mut found {
+            Some(stored) if stored.mtime == mtime => stored.digests.push(value.digest),
+            Some(stored) if stored.mtime == is => {}
+            _ => found = Some(Stored { size: facts.size, mtime, digests: vec![value.digest], objects: None }),
+        }
+    }
+    if found.is_some() {
+        return Ok(found);
+    }
+    let Some(value) = one(file, &c_name(eos::VALUE_ATTRIBUTE)).map_err(unread)? else { return Ok(None) };
+    let Some(kind) = one(file, &c_name(eos::TYPE_ATTRIBUTE)).map_err(unread)? else { return Ok(None) };
+    let digest = eos::decode(&kind, &value).map_err(|flaw| format!("{}: {flaw}", eos::VALUE_ATTRIBUTE))?;
+    // EOS binds a value to no time: it is that of the file, whenever it was written.
+    Ok(Some(Stored { size: facts.size, mtime: moment(facts), digests: vec![digest], objects: None }))
+}

@@ -1,0 +1,204 @@
+//! Digests that are kept with files, and found again: in extended attributes ([`attributes`]), or in regular files of
+//! the same names under one hidden directory ([`tree`]). What the bytes mean is [`haul_log::stored`]'s business.
+
+mod attributes;
+mod tree;
+
+pub use tree::HIDDEN;
+
+use crate::copy::quote;
+use crate::sum::reason;
+use crate::waybill::{ObjectSums, Root, moment};
+use attributes::SetError;
+use haul_digest::{Algorithm, Digest};
+use haul_log::stored::{Stored, StoredObjects, eos, xrootd};
+use haul_log::waybill::RelPath;
+use haul_sys::open::open_source_at;
+use haul_sys::stat::stat_fd;
+use haul_sys::{CWD, Follow, Stat};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use thiserror::Error;
+use tree::Tree;
+
+/// Where digests are kept, and in whose form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Extended attributes in this project's form.
+    Xattr,
+    /// Regular files in this project's form, under [`HIDDEN`] in the root.
+    Tree,
+    /// Extended attributes as XRootD keeps them.
+    Xrootd,
+    /// Extended attributes as CERN's EOS keeps them.
+    Eos,
+}
+
+/// Where the digests of a job go.
+#[derive(Debug)]
+pub struct Store {
+    form: Form,
+    tree: Option<Tree>,
+}
+
+/// What is known of one file when its digests are to be kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// What the file system said before the first byte was read.
+    pub facts: &'a Stat,
+    /// Digests of all its bytes.
+    pub digests: &'a [Digest],
+    /// Those of its objects, where it has more than one.
+    pub objects: Option<&'a ObjectSums>,
+    /// Now, in seconds since 1970.
+    pub now: i64,
+}
+
+/// Why digests were not kept.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The file can't be opened again.
+    #[error("no digests were stored: {}", reason(.0))]
+    Open(#[source] io::Error),
+    /// It is no longer the file that was hashed.
+    #[error("no digests were stored: the file changed since it was read; run the command again")]
+    Changed,
+    /// The file system keeps no attributes of users.
+    #[error(
+        "no digests were stored: this file system keeps no extended attributes; use --store=tree or --waybill"
+    )]
+    NoAttributes,
+    /// They don't fit.
+    #[error(
+        "no digests were stored: {bytes} bytes are more than the file system keeps in the attributes of a file (ext4: 4 KiB); \
+         choose a larger --object-size, --store=tree or --waybill"
+    )]
+    NoRoom {
+        /// How many bytes they take.
+        bytes: usize,
+    },
+    /// An attribute can't be set.
+    #[error("no digests were stored: {}; an owner who may write to the file can, or use --store=tree", reason(.0))]
+    Attribute(#[source] io::Error),
+    /// A file of the hidden directory can't be written.
+    #[error("no digests were stored in {HIDDEN}: {}", reason(.0))]
+    Tree(#[source] io::Error),
+    /// The hidden directory can't be made.
+    #[error("cannot make {HIDDEN} in {}: {}; use --store=xattr or --waybill", quote(.0), reason(.1))]
+    Hidden(OsString, #[source] io::Error),
+}
+
+impl Form {
+    /// All forms, by their names on the command line.
+    pub const ALL: [(Form, &'static str); 4] =
+        [(Form::Xattr, "xattr"), (Form::Tree, "tree"), (Form::Xrootd, "xrootd"), (Form::Eos, "eos")];
+
+    /// Whether digests of objects are kept.
+    pub fn keeps_objects(self) -> bool {
+        matches!(self, Form::Xattr | Form::Tree)
+    }
+
+    /// Whether the form has a place for this digest of a whole file.
+    pub fn takes(self, algorithm: Algorithm) -> bool {
+        match self {
+            Form::Xattr | Form::Tree => true,
+            Form::Xrootd => xrootd::name_of(algorithm).is_some(),
+            Form::Eos => eos::name_of(algorithm).is_some(),
+        }
+    }
+}
+
+impl Store {
+    /// Digests of files beneath `root` go here.
+    ///
+    /// # Errors
+    /// [`StoreError::Hidden`].
+    pub fn open(form: Form, root: &Root) -> Result<Store, StoreError> {
+        let failed = |source| StoreError::Hidden(root.as_os_str().to_owned(), source);
+        let tree = (form == Form::Tree).then(|| Tree::make(root.as_os_str()).map_err(failed)).transpose()?;
+        Ok(Store { form, tree })
+    }
+
+    /// Keeps the digests of a file; `found` is how it was opened, `path` its place beneath the root.
+    ///
+    /// # Errors
+    /// [`StoreError`]: then the file has no stored digests, neither new nor old ones that would pass for new.
+    pub fn put(&self, found: &OsStr, path: &RelPath, known: &Known<'_>) -> Result<(), StoreError> {
+        let file = open_source_at(CWD, found, Follow::Yes, false).map_err(StoreError::Open)?;
+        let now = stat_fd(&file).map_err(StoreError::Open)?;
+        let same = now.identity() == known.facts.identity() && now.size == known.facts.size;
+        if !same || now.mtime != known.facts.mtime {
+            return Err(StoreError::Changed);
+        }
+        let whole = |taken: SetError| match taken {
+            SetError::NoAttributes => StoreError::NoAttributes,
+            SetError::NoRoom { bytes } => StoreError::NoRoom { bytes },
+            SetError::Other(source) => StoreError::Attribute(source),
+        };
+        match (self.form, &self.tree) {
+            (Form::Tree, Some(tree)) => tree.put(path, &known.stored().encode()).map_err(StoreError::Tree),
+            (Form::Xattr | Form::Tree, _) => attributes::set(&file, &known.stored().encode()).map_err(whole),
+            (Form::Xrootd, _) => attributes::set_xrootd(&file, known).map_err(whole),
+            (Form::Eos, _) => attributes::set_eos(&file, known).map_err(whole),
+        }
+    }
+}
+
+impl Known<'_> {
+    fn stored(&self) -> Stored {
+        let objects = self.objects.filter(|objects| objects.len() > 1).map(|objects| StoredObjects {
+            size: objects.size(),
+            digests: objects.iter().map(|(_, digest)| digest).collect(),
+        });
+        let (size, mtime) = (self.facts.size, moment(self.facts));
+        Stored { size, mtime, digests: self.digests.to_vec(), objects }
+    }
+}
+
+/// Finds what was stored with files beneath a root.
+#[derive(Debug)]
+pub(crate) struct Finder {
+    tree: Option<Tree>,
+}
+
+impl Finder {
+    /// # Errors
+    /// The hidden directory is there and can't be opened.
+    pub(crate) fn new(root: &OsStr) -> io::Result<Finder> {
+        Ok(Finder { tree: Tree::find(root)? })
+    }
+
+    /// The digests stored with an open file: those of this project first, where both its forms are there the later ones. `None`
+    /// if there are none. The error is a message.
+    pub(crate) fn find(
+        &self,
+        file: &OwnedFd,
+        facts: &Stat,
+        path: &RelPath,
+    ) -> Result<Option<Stored>, String> {
+        let unread = |error: io::Error| format!("its stored digests can't be read: {}", reason(&error));
+        let mut all = Vec::new();
+        all.extend(attributes::get(file).map_err(unread)?);
+        if let Some(tree) = &self.tree {
+            all.extend(tree.get(path).map_err(unread)?);
+        }
+        let mut best: Option<Stored> = None;
+        for bytes in all {
+            let stored = Stored::decode(&bytes).map_err(|flaw| format!("its stored digests: {flaw}"))?;
+            let is_later = best.as_ref().is_none_or(|best| best.mtime < stored.mtime);
+            if is_later || stored.mtime == moment(facts) {
+                best = Some(stored);
+            }
+        }
+        if best.is_some() {
+            return Ok(best);
+        }
+        attributes::get_foreign(file, facts)
+    }
+
+    /// The hidden directory with the stored files, where there is one.
+    pub(crate) fn has_tree(&self) -> bool {
+        self.tree.is_some()
+    }
+}

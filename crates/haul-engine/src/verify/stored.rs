@@ -1,0 +1,218 @@
+//! Verifying files against the digests that are kept with them.
+
+use super::judge::{Change, Expected, Verdict, VerdictKind, judge};
+use super::orders::recipe;
+use super::{Tallied, VerifyError, VerifyReport};
+use crate::stored::{Finder, HIDDEN};
+use crate::sum::{self, Counters, Listed, Order, Orders, Settings, Source, SumError, Walk, Walked, Work};
+use crate::waybill::{ObjectSums, Root};
+use haul_digest::Algorithm;
+use haul_log::stored::Stored;
+use haul_log::waybill::{Content, Entry, Kind, Moment, Objects, RelPath};
+use haul_model::{ByteOffset, ObjectIndex};
+use haul_sys::open::open_source_at;
+use haul_sys::stat::stat_fd;
+use haul_sys::{CWD, FileKind, Follow};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What is verified by the digests that are kept with it, and how.
+#[derive(Clone, Debug)]
+pub struct StoredSettings {
+    /// The directory; all files beneath it are read but those of [`HIDDEN`] in it.
+    pub root: OsString,
+    /// How the data is read.
+    pub reading: Settings,
+    /// The share of the objects that is read, from 0 to 1, picked by chance from this seed; `None` for all of them.
+    pub sample: Option<(f64, u64)>,
+}
+
+/// Verifies all files beneath a directory by the digests stored with them: in attributes of this project, in its hidden
+/// directory, in attributes of XRootD or EOS. Files of which the hidden directory speaks and that are gone are missing.
+///
+/// # Errors
+/// [`VerifyError`]: then nothing, or not all, was verified.
+pub fn verify_stored(
+    settings: &StoredSettings,
+    report: &mut dyn VerifyReport,
+    counters: &Counters,
+    stop: &AtomicBool,
+) -> Result<Tallied, VerifyError> {
+    let refused = |source| VerifyError::Root(settings.root.clone(), source);
+    let root = Root::new(settings.root.clone());
+    let finder = Finder::new(root.as_os_str()).map_err(refused)?;
+    let has_tree = finder.has_tree();
+    let files = StoredFiles {
+        walk: walk(root.as_os_str().to_owned()),
+        hidden: Path::new(root.as_os_str()).join(HIDDEN).into_os_string(),
+        root,
+        finder,
+        sample: settings.sample,
+    };
+    let mut tallied = Tallied::default();
+    let root = files.root.clone();
+    sum::run(&settings.reading, files, counters, stop, |ticket, outcome| {
+        if let Some(verdict) = judge(ticket, outcome) {
+            tallied.count(&verdict);
+            report.judged(&verdict);
+        }
+    });
+    if has_tree && !stop.load(Ordering::Relaxed) {
+        missing(&root, stop, &mut |verdict| {
+            tallied.count(&verdict);
+            report.judged(&verdict);
+        })
+        .map_err(|(path, source)| VerifyError::List(path, source))?;
+    }
+    tallied.bytes = counters.bytes_done();
+    Ok(tallied)
+}
+
+/// The files beneath a directory, in the order of their names.
+fn walk(root: OsString) -> Walk<Listed> {
+    // What is computed is decided file by file.
+    let nothing = sum::Recipe { algorithms: vec![Algorithm::Blake3], form: sum::Form::Plain };
+    Walk::new(Listed::new(vec![root], ByteOffset(0), None), Arc::new(nothing), true)
+}
+
+/// Files on the disk as orders to read those that have stored digests.
+struct StoredFiles {
+    walk: Walk<Listed>,
+    root: Root,
+    hidden: OsString,
+    finder: Finder,
+    sample: Option<(f64, u64)>,
+}
+
+impl StoredFiles {
+    fn is_hidden(&self, path: &OsStr) -> bool {
+        Path::new(path).starts_with(&self.hidden)
+    }
+
+    fn order(&self, found: &OsStr, work: Work) -> Order<Expected> {
+        let named = self.root.path_of(found);
+        let (path, fault) = match named {
+            Ok(path) => (path, None),
+            // A path too long for any record: its last name tells it.
+            Err(fault) => (last_name(found), Some(format!("its path is refused: {fault}"))),
+        };
+        let mut expected =
+            Expected { number: 0, entry: nothing_known(path), objects: None, sampled: false, early: None };
+        let done = match (fault, work) {
+            (Some(fault), _) => Err(VerdictKind::Unreadable(fault)),
+            (None, Work::Hash(task)) => self
+                .expect(&mut expected, &task.source)
+                .map(|recipe| Work::Hash(sum::Task { recipe: Arc::new(recipe), ..task })),
+            (None, work) => Ok(work),
+        };
+        match done {
+            Ok(work) => Order { ticket: expected, work },
+            Err(early) => {
+                expected.early = Some(early);
+                Order { ticket: expected, work: Work::Nothing }
+            }
+        }
+    }
+
+    /// Looks for what is stored with a file; what is to be computed, or what is known without reading it.
+    fn expect(&self, expected: &mut Expected, source: &Source) -> Result<sum::Recipe, VerdictKind> {
+        let failed = |error: io::Error| super::judge::unopened(&error);
+        let file = match source {
+            Source::Beneath(dir, name) => open_source_at(dir, name.as_c_str(), Follow::No, false),
+            Source::Path(path) => open_source_at(CWD, path.as_os_str(), Follow::Yes, false),
+            Source::Stdin | Source::StdinAgain => return Err(VerdictKind::NoDigest),
+        };
+        let file = file.map_err(failed)?;
+        let facts = stat_fd(&file).map_err(failed)?;
+        if facts.kind != FileKind::Regular {
+            return Err(VerdictKind::NoDigest);
+        }
+        let found = self.finder.find(&file, &facts, &expected.entry.path).map_err(VerdictKind::Unreadable)?;
+        let stored = found.ok_or(VerdictKind::NoDigest)?;
+        if stored.size != facts.size {
+            return Err(VerdictKind::Modified(Change::Size { was: stored.size, is: facts.size }));
+        }
+        expected.take(stored);
+        recipe(expected, self.sample)
+    }
+}
+
+impl Expected {
+    fn take(&mut self, stored: Stored) {
+        let Stored { size, mtime, digests, objects } = stored;
+        let cut = objects.as_ref().map(|objects| Objects {
+            size: objects.size,
+            algorithms: vec![Algorithm::Blake3],
+            leaf: None,
+        });
+        self.objects = objects.map(|objects| {
+            let mut sums = ObjectSums::new(objects.size);
+            for (index, digest) in (0..).zip(objects.digests) {
+                sums.set(ObjectIndex(index), digest);
+            }
+            sums
+        });
+        self.entry.mtime = mtime;
+        self.entry.kind = Kind::File(Content { size, digests, way: None, level: None, objects: cut });
+    }
+}
+
+impl Orders for StoredFiles {
+    type Ticket = Expected;
+
+    fn next(&mut self) -> Option<Order<Expected>> {
+        loop {
+            let Order { ticket, work } = self.walk.next()?;
+            let Walked::File(path) = ticket else { continue };
+            if !self.is_hidden(&path) {
+                return Some(self.order(&path, work));
+            }
+        }
+    }
+}
+
+fn nothing_known(path: RelPath) -> Entry {
+    let content = Content { size: 0, digests: Vec::new(), way: None, level: None, objects: None };
+    Entry { path, kind: Kind::File(content), mode: 0, mtime: Moment::default() }
+}
+
+fn last_name(path: &OsStr) -> RelPath {
+    let last = path.as_bytes().rsplit(|&byte| byte == b'/').find(|part| !part.is_empty()).unwrap_or(b"?");
+    let unnamed = || unreachable!("a name of a file system is a part of a path");
+    RelPath::new(last).or_else(|_| RelPath::new(b"?")).unwrap_or_else(|_| unnamed())
+}
+
+/// Tells the files of which the hidden directory speaks and that are not there.
+fn missing(
+    root: &Root,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(Verdict),
+) -> Result<(), (OsString, io::Error)> {
+    let sums = Path::new(root.as_os_str()).join(HIDDEN).join("sums").into_os_string();
+    let kept = Root::new(sums.clone());
+    let mut walk = walk(sums);
+    while let Some(Order { ticket, work }) = walk.next() {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let Walked::File(found) = ticket else { continue };
+        if let Work::Failed(SumError::List(error)) = work {
+            return Err((found, error));
+        }
+        let Ok(path) = kept.path_of(&found) else { continue };
+        let data = Path::new(root.as_os_str()).join(OsStr::from_bytes(path.as_bytes()));
+        match std::fs::symlink_metadata(&data) {
+            Ok(facts) if facts.is_file() => {}
+            Ok(_) => tell(Verdict { path, kind: VerdictKind::Modified(Change::Kind), damage: Vec::new() }),
+            Err(error) => {
+                let kind = super::judge::unopened(&error);
+                tell(Verdict { path, kind, damage: Vec::new() });
+            }
+        }
+    }
+    Ok(())
+}
