@@ -147,14 +147,14 @@ fn xrootds_and_eoss_checksums_are_written_as_they_do_and_theirs_are_read() {
         let since = fs::metadata(path).unwrap().modified().unwrap().duration_since(std::time::UNIX_EPOCH);
         since.unwrap().as_secs()
     };
-    good(dir, &["sum", "-a", "adler32,crc32,cksum", "--store=xrootd", "data/f"]);
+    good(dir, &["sum", "-a", "adler32,crc32c,cksum", "--store=xrootd", "data/f"]);
     let adler = attribute(&file, "user.XrdCks.adler32").unwrap();
     assert_eq!((adler.len(), &adler[..16]), (96, &b"adler32\0\0\0\0\0\0\0\0\0"[..]));
     assert_eq!(adler[16..24], seconds(&file).to_be_bytes());
     assert_eq!(adler[28..36], [0, 0, 0, 4, 0x09, 0x1e, 0x01, 0xde]);
-    let zlib = digest(Algorithm::Crc32, b"123456789");
-    assert_eq!(&attribute(&file, "user.XrdCks.zcrc32").unwrap()[32..36], zlib.as_bytes());
-    assert!(attribute(&file, "user.XrdCks.crc32").is_some(), "POSIX's is XRootD's crc32");
+    let posix = digest(Algorithm::Cksum, b"123456789");
+    assert_eq!(&attribute(&file, "user.XrdCks.crc32").unwrap()[32..36], posix.as_bytes());
+    assert!(attribute(&file, "user.XrdCks.crc32c").is_some());
     assert_eq!(verify(dir), (Some(0), vec![]));
     rot(&file, 3);
     assert_eq!(verify(dir), (Some(1), vec!["'f': rotted: bytes 0-9".to_owned()]));
@@ -217,13 +217,14 @@ fn what_makes_no_sense_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     tree(dir);
-    let senseless: [&[&str]; 8] = [
+    let senseless: [&[&str]; 9] = [
         &["sum", "--store=ether", "data/small"],
         &["sum", "--store=waybill", "data/small"],
         &["sum", "--store=xattr", "-"],
         &["sum", "--store=xattr", "--offset", "1", "data/small"],
         &["sum", "--store=tree", "--tree", "data/small"],
         &["sum", "--store=xrootd", "-a", "blake3", "data/small"],
+        &["sum", "--store=xrootd", "-a", "crc32", "data/small"],
         &["sum", "--store=eos", "-a", "md5,adler32", "data/small"],
         &["verify", "data", "data"],
     ];

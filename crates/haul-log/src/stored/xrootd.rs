@@ -15,11 +15,11 @@ const NAME_BYTES: usize = 16;
 /// Bytes of the longest checksum.
 const CHECKSUM_BYTES_MAX: usize = 64;
 
-/// The algorithms that XRootD computes itself, by its names: its `crc32` is POSIX's, zlib's is `zcrc32`.
-const NAMES: [(Algorithm, &str); 5] = [
+/// The algorithms that XRootD computes itself, by its names: its `crc32` is POSIX's. Its `zcrc32`, zlib's, is left out:
+/// releases of XRootD put it into the attribute as it lies in memory, so that its bytes depend on the machine.
+const NAMES: [(Algorithm, &str); 4] = [
     (Algorithm::Adler32, "adler32"),
     (Algorithm::Cksum, "crc32"),
-    (Algorithm::Crc32, "zcrc32"),
     (Algorithm::Crc32c, "crc32c"),
     (Algorithm::Md5, "md5"),
 ];
