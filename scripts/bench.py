@@ -14,6 +14,8 @@ How it is measured:
 - Time is that of the whole process by the wall clock; CPU time (user + system) and peak memory are what the
   kernel says of it (wait4). Peak memory can't show less than this script's own, about 15 MiB, because a process
   begins as a copy of it.
+- A move begins with a source made anew, which the page cache holds, and ends on another file system; `mv` neither
+  compares the copy nor waits until it is on the device, so that it is measured by itself and with `sync -f` behind it.
 - What a tool makes is looked at: a copy must have all files and bytes, in a row's first round compared byte by
   byte; digests of ours and the peer's must be the same. A wrong result counts as a miss, however fast.
 """
@@ -27,6 +29,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -80,6 +83,8 @@ def parse_options():
     parser.add_argument("--list", action="store_true", help="name the rows and do nothing")
     parser.add_argument("--quick", action="store_true", help="small data, to try the script: no figures to quote")
     parser.add_argument("--dir", type=Path, default=Path("bench-out/data"), help="where the data lives")
+    parser.add_argument("--memory-dir", type=Path, default=Path("/dev/shm"),
+                        help="a file system in memory, for moves from one file system to another")
     parser.add_argument("--out", type=Path, default=Path("bench-out"), help="where the table is written")
     target = Path(os.environ.get("CARGO_TARGET_DIR", "target"))
     parser.add_argument("--haul", type=Path, default=target / "release/haul", help="the binary under test")
@@ -136,6 +141,9 @@ class Bench:
             else:
                 missing.append(f"{row.id}: {peer.name} is not installed")
         source = self.make(row.data)
+        if row.across and not self.memory_suits(row.data):
+            missing.append(f"{row.id}: --memory-dir lacks the space, or is no file system of its own")
+            return []
         if row.keep_copies:
             self.wait_for_freed_inodes()
         tools = [("ours", row.ours)] + [(peer.name, peer.command) for peer in peers]
@@ -168,7 +176,30 @@ class Bench:
             self.settle()
         return place / "f0000000" if data.is_one_file else place
 
+    def memory_suits(self, data):
+        memory = self.options.memory_dir
+        if not memory.is_dir() or memory.stat().st_dev == self.options.dir.stat().st_dev:
+            return False
+        space = os.statvfs(memory)
+        return space.f_bavail * space.f_frsize > data.bytes + data.files * 8192
+
+    def run_across(self, row, source, command, check):
+        """Moves what is made anew for it; what arrives is held against what it was made from."""
+        with tempfile.TemporaryDirectory(dir=self.options.dir) as disk, \
+                tempfile.TemporaryDirectory(dir=self.options.memory_dir) as memory:
+            places = [Path(memory), Path(disk)] if row.across == "memory-to-disk" else [Path(disk), Path(memory)]
+            moved, sink = places[0] / "source", places[1] / "sink"
+            subprocess.run(["cp", "-r", str(source), str(moved)], check=True)
+            self.settle()
+            run = self.measure(fill_in(command, self.haul, moved, sink))
+            if moved.exists():
+                raise Failed("left its source")
+            verify_copy(source, sink, bytewise=check)
+        return run
+
     def run_once(self, row, source, command, check):
+        if row.across:
+            return self.run_across(row, source, command, check)
         copy = self.new_copy(row) if row.is_copy else None
         self.settle()
         if row.is_cold:

@@ -1,7 +1,8 @@
 """The rows of the table: what is done, by whom, on which data, and the goal.
 
 A row's commands are lists of words in which {src}, {dst} and {haul} are filled in. `goal` is the most that
-ours / peer may be.
+ours / peer may be. A row with `across` moves: {src} is then made anew for each command, on another file system than
+{dst}.
 """
 
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ class Row:
     is_cold: bool = False
     is_copy: bool = False
     keep_copies: bool = False
+    across: str = ""
     fastest: bool = False
     rss_max: int = 0
     rounds: int = 0
@@ -69,6 +71,8 @@ class Sizes:
     medium: Data = field(init=False)
     many: Data = field(init=False)
     few_small: Data = field(init=False)
+    moved: Data = field(init=False)
+    tiny: Data = field(init=False)
     streams: Data = field(init=False)
     one: Data = field(init=False)
     million: Data = field(init=False)
@@ -83,6 +87,8 @@ class Sizes:
         self.one = uniform("quick-one", 1, 16 * MIB) if q else uniform("one-1G", 1, GIB)
         self.million = small("quick-5000x0", 5000, 50, 0) if q else small("1000000x0", 1_000_000, 1000, 0)
         self.little = uniform("quick-little", 1, 4 * MIB) if q else uniform("little-64M", 1, 64 * MIB)
+        self.moved = small("quick-500x4K", 500, 5, 4 * KIB) if q else small("20000x4K", 20_000, 200, 4 * KIB)
+        self.tiny = uniform("tiny", 1, 1)
         self.few_small = small("quick-500x0", 500, 50, 0) if q else small("10000x0", 10_000, 100, 0)
 
 
@@ -90,6 +96,8 @@ def all_rows(quick, workers):
     """Every row, in the order of the goals."""
     sizes = Sizes(quick)
     rows = copy_rows(sizes)
+    rows += move_rows(sizes)
+    rows += start_rows(sizes, 50 if quick else 500)
     rows += blake3_rows(sizes)
     rows += serial_digest_rows(sizes)
     rows += combining_digest_rows(sizes, workers)
@@ -127,6 +135,42 @@ def copy_rows(sizes):
             ["{haul}", "cp", "-a", "{src}", "{dst}"],
             [Peer("rsync -a", ["rsync", "-a", "{src}/", "{dst}"])], **many))
     return rows
+
+
+def move_rows(sizes):
+    """Moves across file systems. `mv` neither compares nor waits for the device; with `sync -f` it waits at least."""
+    synced = ["sh", "-c", "mv \"$0\" \"$1\" && sync -f \"$1\"", "{src}", "{dst}"]
+    peers = [Peer("mv", ["mv", "{src}", "{dst}"], 0.90), Peer("mv; sync -f", synced, 0.90)]
+    return [
+        Row(f"mv-{name}-{across}", f"move {title}, {across.replace('-', ' ')}", data,
+            ["{haul}", "mv", "{src}", "{dst}"], peers, is_copy=True, across=across)
+        for name, title, data in [("large", "one large file", sizes.one), ("small", "many small files", sizes.moved)]
+        for across in ["memory-to-disk", "disk-to-memory"]
+    ]
+
+
+# Runs a tool, called by its name, very often on a file of one byte. Moves go to and fro.
+OFTEN = """
+place=$(mktemp -d) && trap 'rm -r "$place"' EXIT && cd "$place" && printf a > a || exit
+ln -s "$(command -v "$0")" "$1" && tool=./$1 && left=$2 || exit
+while [ "$left" -gt 0 ]; do
+    case $1 in
+        mv) if [ -e a ]; then "$tool" a b; else "$tool" b a; fi ;;
+        cp | install) "$tool" a b ;;
+        *) "$tool" a > /dev/null ;;
+    esac || exit
+    left=$((left - 1))
+done
+"""
+
+
+def start_rows(sizes, times):
+    """What it takes to begin and end: a script may call a tool a hundred thousand times."""
+    return [
+        Row(f"start-{name}", f"{times} calls of {name}", sizes.tiny, ["sh", "-c", OFTEN, "{haul}", name, str(times)],
+            [Peer(name, ["sh", "-c", OFTEN, name, name, str(times)], 1.50)])
+        for name in ["cp", "mv", "install", "md5sum", "cksum"]
+    ]
 
 
 def blake3_rows(sizes):

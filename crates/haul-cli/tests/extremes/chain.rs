@@ -14,14 +14,14 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// A folder for trees that the standard library could not remove: it takes a descriptor for each level.
-pub(super) struct Deep(TempDir);
+pub(crate) struct Deep(TempDir);
 
 impl Deep {
-    pub(super) fn new() -> Deep {
+    pub(crate) fn new() -> Deep {
         Deep(tempfile::tempdir().unwrap())
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 }
@@ -36,7 +36,7 @@ impl Drop for Deep {
 }
 
 /// `haul` with these arguments, in a process that may have so many files open.
-pub(super) fn haul_with_files<S: AsRef<OsStr>>(files: u32, args: impl IntoIterator<Item = S>) -> Ended {
+pub(crate) fn haul_with_files<S: AsRef<OsStr>>(files: u32, args: impl IntoIterator<Item = S>) -> Ended {
     start_with_files(files, args).end()
 }
 
@@ -46,7 +46,7 @@ pub(super) fn start_with_files<S: AsRef<OsStr>>(files: u32, args: impl IntoItera
     Running::new(Command::new("sh").args(["-c", &script, "sh", HAUL]).args(args))
 }
 
-pub(super) fn open_dir(dir: impl AsFd, name: &str) -> Option<OwnedFd> {
+pub(crate) fn open_dir(dir: impl AsFd, name: &str) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(dir, name, flags, Mode::empty()).ok()
 }
@@ -58,7 +58,7 @@ pub(super) fn root(path: &Path) -> OwnedFd {
 
 /// Makes a chain below the new directory `path` and shows each of its directories, from the top (level 0) down to the
 /// bottom (level `levels`).
-pub(super) fn make(path: &Path, levels: usize, name: &str, mut each: impl FnMut(usize, &OwnedFd)) {
+pub(crate) fn make(path: &Path, levels: usize, name: &str, mut each: impl FnMut(usize, &OwnedFd)) {
     std::fs::create_dir(path).unwrap();
     let mut dir = root(path);
     each(0, &dir);
@@ -70,7 +70,7 @@ pub(super) fn make(path: &Path, levels: usize, name: &str, mut each: impl FnMut(
 }
 
 /// Shows each directory of a chain, and says how many levels there are below the top.
-pub(super) fn walk(path: &Path, name: &str, mut each: impl FnMut(usize, &OwnedFd)) -> usize {
+pub(crate) fn walk(path: &Path, name: &str, mut each: impl FnMut(usize, &OwnedFd)) -> usize {
     let mut dir = root(path);
     for level in 0.. {
         each(level, &dir);
@@ -82,12 +82,12 @@ pub(super) fn walk(path: &Path, name: &str, mut each: impl FnMut(usize, &OwnedFd
     unreachable!("a chain has an end")
 }
 
-pub(super) fn write(dir: &OwnedFd, name: &str, bytes: &[u8]) {
+pub(crate) fn write(dir: &OwnedFd, name: &str, bytes: &[u8]) {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
     File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR).unwrap()).write_all(bytes).unwrap();
 }
 
-pub(super) fn read(dir: &OwnedFd, name: impl AsRef<std::ffi::CStr>) -> Option<Vec<u8>> {
+pub(crate) fn read(dir: &OwnedFd, name: impl AsRef<std::ffi::CStr>) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut bytes = Vec::new();
     let file = openat(dir, name.as_ref(), flags, Mode::empty()).ok()?;

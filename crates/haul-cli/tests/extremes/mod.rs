@@ -1,7 +1,7 @@
 //! Trees at the borders of what a file system can hold: any byte in a name, names and paths of any length, any depth,
 //! loops, and trees that somebody turns over while they are walked.
 
-mod chain;
+pub(crate) mod chain;
 mod deep;
 mod few_files;
 mod loops;

@@ -2,6 +2,7 @@
 //! what it promises beyond: nothing leaves its source before its copy is whole, compared and durable.
 
 mod across;
+mod deep;
 mod faults;
 mod generated;
 mod killed;

@@ -4,6 +4,7 @@
 //! [`deliver`]) and the result brought to its asked level and given its metadata ([`settle`]).
 
 mod backup;
+mod compare;
 mod counter;
 mod deliver;
 mod descriptors;
@@ -27,6 +28,7 @@ mod settle;
 
 pub(crate) use backup::{last_component, rename as rename_to_backup, split, would_take_source};
 pub use counter::Counter;
+pub(crate) use descriptors::files_left;
 pub(crate) use entry::{is_one_name, is_writable, mode_letters};
 pub use error::CopyError;
 pub(crate) use error::cause;

@@ -33,6 +33,8 @@ const RING_DEPTH: usize = 4;
 /// What a worker owns: its block of memory, and the entries it took and has not begun.
 pub(crate) struct Lane {
     block: Option<AlignedBuffer>,
+    /// A second block, for what is read back.
+    back: Option<AlignedBuffer>,
     block_bytes: usize,
     entries: VecDeque<DirEntry>,
     refusals: CloneRefusals,
@@ -54,6 +56,7 @@ impl Lane {
     pub(crate) fn new(job: &Job<'_>) -> Lane {
         Lane {
             block: None,
+            back: None,
             block_bytes: block_bytes(job),
             entries: VecDeque::new(),
             refusals: CloneRefusals::default(),
@@ -89,10 +92,19 @@ impl Lane {
     }
 
     fn block(&mut self) -> io::Result<&mut AlignedBuffer> {
-        match &mut self.block {
-            Some(block) => Ok(block),
-            empty => Ok(empty.insert(AlignedBuffer::new(self.block_bytes)?)),
-        }
+        made(&mut self.block, self.block_bytes)
+    }
+
+    /// The block and the one for what is read back.
+    pub(super) fn two_blocks(&mut self) -> io::Result<(&mut AlignedBuffer, &mut AlignedBuffer)> {
+        Ok((made(&mut self.block, self.block_bytes)?, made(&mut self.back, self.block_bytes)?))
+    }
+}
+
+fn made(block: &mut Option<AlignedBuffer>, bytes: usize) -> io::Result<&mut AlignedBuffer> {
+    match block {
+        Some(block) => Ok(block),
+        empty => Ok(empty.insert(AlignedBuffer::new(bytes)?)),
     }
 }
 
@@ -345,6 +357,7 @@ impl Run<'_> {
         let moved = ByteRange::from_len(range.start, ByteLen(moved));
         let (read, written) = (self.source_range(moved), self.sink_range(moved));
         self.delivery.behind(self.file, written)?;
+        self.push(written);
         if self.job.settings.moving.fadvise_read {
             // Advice that is not taken costs nothing but cache: no reason to fail a copy.
             let _ = cache::advise(&self.file.source, read, Advice::DontNeed);
@@ -358,7 +371,7 @@ impl Run<'_> {
     }
 
     /// A range of the cut, as a range of the sink.
-    fn sink_range(&self, range: ByteRange) -> ByteRange {
+    pub(super) fn sink_range(&self, range: ByteRange) -> ByteRange {
         ByteRange::between(self.plan.in_sink(range.start).0, self.plan.in_sink(range.end).0)
     }
 
@@ -399,6 +412,9 @@ impl Run<'_> {
         watch: &mut impl Watch,
         verify: bool,
     ) -> Result<u64, CopyError> {
+        if verify && self.job.settings.moving.double_buffer != Some(true) {
+            return self.blocks_compared(lane, range, watch);
+        }
         let mut check = verify.then(|| Hasher::new(Algorithm::Blake3));
         let moved = match self.in_ring(lane, range, watch, check.as_mut())? {
             Some(moved) => moved,
@@ -569,7 +585,7 @@ impl Run<'_> {
         if hasher.finish() == expected { Ok(()) } else { Err(self.differs(written)) }
     }
 
-    fn differs(&self, range: ByteRange) -> CopyError {
+    pub(super) fn differs(&self, range: ByteRange) -> CopyError {
         CopyError::DigestMismatch { path: self.file.source_path(), sink: self.file.sink_path(), range }
     }
 

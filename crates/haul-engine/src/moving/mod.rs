@@ -7,6 +7,7 @@
 
 mod across;
 mod compare;
+mod ends;
 mod error;
 mod job;
 mod meet;

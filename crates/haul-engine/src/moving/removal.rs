@@ -2,20 +2,20 @@
 //! like at the other end. A directory goes when all beneath it is gone.
 
 use super::compare::{Demands, Doubt, Side, doubt};
+use super::ends::{Facts, Node, OpenEnds, Opened, Reading, sink_of, source_of};
 use super::error::MoveError;
 use super::settings::MoveReport;
 use crate::copy::quote;
 use crate::pool::{Pool, Turn};
 use haul_model::limits;
-use haul_sys::dir::{DirEntry, DirReader, open_dir_at, open_place_at};
+use haul_sys::dir::{DirEntry, DirReader, open_dir_at};
 use haul_sys::open::{rmdir_at, unlink_at};
-use haul_sys::{CWD, FileKind, Follow, Stat, stat};
+use haul_sys::{CWD, FileKind, Follow, stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Entries read from a directory before they are shared out.
 const ENTRIES_PER_READ: usize = 8 * limits::ENTRIES_PER_BATCH;
@@ -42,6 +42,7 @@ pub(super) struct Removal<'a> {
 struct Job<'a> {
     removal: &'a Removal<'a>,
     pool: Pool<'a, Walk, u8>,
+    ends: OpenEnds,
     /// Nothing is removed nor told: what is asked is whether all could be.
     only_looks: bool,
     failures: AtomicU64,
@@ -49,25 +50,11 @@ struct Job<'a> {
 
 enum Walk {
     Operand(Copied),
-    Read(Arc<Node>, DirReader),
+    /// A directory of this name, which is opened when its turn comes.
+    Enter(Arc<Node>, OsString, Box<Facts>),
+    /// The rest of a directory that waited half read, or that is read again.
+    Read(Arc<Node>, DirReader<Reading>),
     Batch(Arc<Node>, Vec<DirEntry>),
-}
-
-/// A directory at both ends, while anything beneath it is to be removed.
-struct Node {
-    source: OwnedFd,
-    sink: OwnedFd,
-    /// In its parent; as typed for an operand.
-    name: OsString,
-    /// As `name`, at the sink.
-    sink_name: OsString,
-    parent: Option<Arc<Node>>,
-    /// What beneath it is not through.
-    pending: AtomicUsize,
-    /// Something beneath it stays.
-    stays: AtomicBool,
-    /// It was read a second time, because names turned up that reading it had passed over.
-    is_reread: AtomicBool,
 }
 
 impl Removal<'_> {
@@ -83,9 +70,9 @@ impl Removal<'_> {
 
     fn walk(&self, operands: Vec<Copied>, only_looks: bool) -> u64 {
         let (pool, failures) = (Pool::new(self.stop), AtomicU64::new(0));
-        let job = Job { removal: self, pool, only_looks, failures };
         let workers =
             if operands.len() == 1 && !is_directory(&operands[0].source) { 0 } else { self.workers };
+        let job = Job { removal: self, pool, ends: OpenEnds::new(workers), only_looks, failures };
         // Last in, first out.
         for operand in operands.into_iter().rev() {
             job.pool.offer_walk(Walk::Operand(operand));
@@ -99,8 +86,16 @@ impl Job<'_> {
     fn turn(&self, turn: Turn<Walk, u8>) {
         match turn {
             Turn::Walk(Walk::Operand(operand)) => self.operand(&operand),
-            Turn::Walk(Walk::Read(node, reader)) => self.read(&node, reader),
-            Turn::Walk(Walk::Batch(node, entries)) => self.batch(&node, entries),
+            Turn::Walk(Walk::Enter(parent, name, facts)) => self.with(&parent, 1, |job, parent| {
+                job.enter(Some(parent), (&name, &name), *facts);
+            }),
+            Turn::Walk(Walk::Read(node, reader)) => {
+                self.ends.go_on_reading();
+                self.with(&node, 1, |job, node| job.read(node, reader));
+            }
+            Turn::Walk(Walk::Batch(node, entries)) => {
+                self.with(&node, entries.len(), |job, node| job.batch(node, entries));
+            }
             Turn::Help(_) => {}
         }
     }
@@ -113,27 +108,45 @@ impl Job<'_> {
         self.name(None, (&operand.source, &operand.sink), kind.ok());
     }
 
-    fn read(&self, node: &Arc<Node>, mut reader: DirReader) {
-        let mut entries = Vec::with_capacity(limits::ENTRIES_PER_BATCH);
-        let more = reader.read_batch(ENTRIES_PER_READ, &mut entries).unwrap_or_else(|source| {
-            self.cannot(Some(node), "access", node.source_path(), source);
-            false
-        });
-        node.pending.fetch_add(entries.len(), Ordering::Relaxed);
-        if more {
-            node.pending.fetch_add(1, Ordering::Relaxed);
-            self.pool.offer_walk(Walk::Read(Arc::clone(node), reader));
+    /// Opens a directory and goes on with what of it waits; where it can't be opened any more, all that stays.
+    fn with(&self, node: &Arc<Node>, waiting: usize, go_on: impl FnOnce(&Self, &Opened)) {
+        match self.ends.open(node) {
+            Ok(opened) => go_on(self, &opened),
+            Err(source) => {
+                self.cannot(Some(node), "access", node.source_path(), source);
+                (0..waiting).for_each(|_| self.leave(node, None));
+            }
         }
+    }
+
+    fn read(&self, node: &Opened, mut reader: DirReader<Reading>) {
+        let mut entries = Vec::with_capacity(limits::ENTRIES_PER_BATCH);
+        loop {
+            let more = reader.read_batch(ENTRIES_PER_READ, &mut entries).unwrap_or_else(|source| {
+                self.cannot(Some(node.node()), "access", node.source_path(), source);
+                false
+            });
+            if !more {
+                drop(reader);
+                break;
+            }
+            if self.ends.leave_half_read() {
+                node.pending.fetch_add(1, Ordering::Relaxed);
+                self.pool.offer_walk(Walk::Read(Arc::clone(node.node()), reader));
+                break;
+            }
+        }
+        node.pending.fetch_add(entries.len(), Ordering::Relaxed);
         entries.sort_unstable_by_key(|entry| entry.ino);
         while entries.len() > limits::ENTRIES_PER_BATCH {
             let later = entries.split_off(entries.len() - limits::ENTRIES_PER_BATCH);
-            self.pool.offer_walk(Walk::Batch(Arc::clone(node), later));
+            self.pool.offer_walk(Walk::Batch(Arc::clone(node.node()), later));
         }
         self.batch(node, entries);
-        self.leave(node);
+        self.leave(node.node(), Some(node));
     }
 
-    fn batch(&self, node: &Arc<Node>, entries: Vec<DirEntry>) {
+    fn batch(&self, node: &Opened, entries: Vec<DirEntry>) {
         for entry in entries {
             if self.pool.stopping() {
                 return;
@@ -143,32 +156,49 @@ impl Job<'_> {
     }
 
     /// Removes a name, or begins with the directory that it is.
-    fn name(&self, parent: Option<&Arc<Node>>, names: (&OsStr, &OsStr), kind: Option<FileKind>) {
-        match self.check(parent, names, kind) {
-            Ok(found) if found.kind == FileKind::Directory => match self.enter(parent, names) {
-                Ok((node, reader)) => return self.pool.offer_walk(Walk::Read(node, reader)),
-                Err(source) => {
-                    self.cannot(parent, "remove", path(parent, names.0, |node| &node.name), source);
-                }
-            },
-            Ok(_) => self.unlink(parent, names.0),
-            Err(error) => self.fail(parent, &error),
+    fn name(&self, parent: Option<&Opened>, names: (&OsStr, &OsStr), kind: Option<FileKind>) {
+        let above = parent.map(Opened::node);
+        match (self.check(parent, names, kind), parent) {
+            (Ok(found), None) if found.source.kind == FileKind::Directory => {
+                return self.enter(None, names, found);
+            }
+            (Ok(found), Some(parent)) if found.source.kind == FileKind::Directory => {
+                let later = Walk::Enter(Arc::clone(parent.node()), names.0.to_owned(), Box::new(found));
+                return self.pool.offer_walk(later);
+            }
+            (Ok(_), _) => self.unlink(parent, names.0),
+            (Err(error), _) => self.fail(above, &error),
         }
         if let Some(parent) = parent {
-            self.leave(parent);
+            self.leave(parent.node(), Some(parent));
         }
     }
 
-    /// Looks at a name at both ends; what is found at the source.
+    /// Begins with a directory.
+    fn enter(&self, parent: Option<&Opened>, names: (&OsStr, &OsStr), facts: Facts) {
+        match self.ends.enter(parent, names, facts) {
+            Ok(node) => self.read(&node, DirReader::new(node.reading())),
+            Err(source) => {
+                let above = parent.map(Opened::node);
+                self.cannot(above, "remove", path(above, names.0, |node| &node.name), source);
+                if let Some(parent) = parent {
+                    self.leave(parent.node(), Some(parent));
+                }
+            }
+        }
+    }
+
+    /// Looks at a name at both ends.
     fn check(
         &self,
-        parent: Option<&Arc<Node>>,
+        parent: Option<&Opened>,
         names: (&OsStr, &OsStr),
         kind: Option<FileKind>,
-    ) -> Result<Stat, MoveError> {
+    ) -> Result<Facts, MoveError> {
+        let above = parent.map(Opened::node);
         let (source_dir, sink_dir) = (source_of(parent), sink_of(parent));
-        let source_path = || path(parent, names.0, |node| &node.name);
-        let sink_path = || path(parent, names.1, |node| &node.sink_name);
+        let source_path = || path(above, names.0, |node| &node.name);
+        let sink_path = || path(above, names.1, |node| &node.sink_name);
         // A link to a directory with a slash behind it was moved as a link.
         let plain = if kind == Some(FileKind::Directory) { names.1 } else { without_slashes(names.1) };
         let found = stat::stat_at(source_dir, names.0, Follow::No).map_err(|source| MoveError::Cannot {
@@ -184,7 +214,7 @@ impl Job<'_> {
         let source = Side { stat: found, dir: source_dir, name: names.0 };
         let sink = Side { stat: copy, dir: sink_dir, name: plain };
         match doubt(&source, &sink, self.removal.demands) {
-            None => Ok(found),
+            None => Ok(Facts { source: found, sink: copy }),
             Some(Doubt::Changed) => Err(MoveError::Changed { path: source_path(), sink: sink_path() }),
             Some(Doubt::Differs(what)) => {
                 Err(MoveError::Differs { path: source_path(), sink: sink_path(), what })
@@ -192,46 +222,34 @@ impl Job<'_> {
         }
     }
 
-    fn enter(
-        &self,
-        parent: Option<&Arc<Node>>,
-        (name, sink_name): (&OsStr, &OsStr),
-    ) -> io::Result<(Arc<Node>, DirReader)> {
-        let source = open_dir_at(source_of(parent), name, Follow::No)?;
-        let sink = open_place_at(sink_of(parent), sink_name, Follow::No)?;
-        let reader = DirReader::new(source.try_clone()?);
-        let node = Node {
-            source,
-            sink,
-            name: name.to_owned(),
-            sink_name: sink_name.to_owned(),
-            parent: parent.map(Arc::clone),
-            pending: AtomicUsize::new(1),
-            stays: AtomicBool::new(false),
-            is_reread: AtomicBool::new(false),
-        };
-        Ok((Arc::new(node), reader))
-    }
-
-    fn unlink(&self, parent: Option<&Arc<Node>>, name: &OsStr) {
+    fn unlink(&self, parent: Option<&Opened>, name: &OsStr) {
         if self.only_looks {
             return;
         }
-        let told = |_: &()| self.tell("removed", || path(parent, name, |node| &node.name));
+        let above = parent.map(Opened::node);
+        let told = |_: &()| self.tell("removed", || path(above, name, |node| &node.name));
         match unlink_at(source_of(parent), name).inspect(told) {
             Ok(()) => {}
-            Err(source) => self.cannot(parent, "remove", path(parent, name, |node| &node.name), source),
+            Err(source) => self.cannot(above, "remove", path(above, name, |node| &node.name), source),
         }
     }
 
     /// One thing beneath a directory is through; the last takes the directory along, and so on upward.
-    fn leave(&self, node: &Arc<Node>) {
-        let mut current = Arc::clone(node);
+    fn leave(&self, node: &Arc<Node>, opened: Option<&Opened>) {
+        let (mut current, mut opened) = (Arc::clone(node), opened.cloned());
         while current.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if !self.only_looks && !current.stays.load(Ordering::Relaxed) && !self.remove_directory(&current)
-            {
-                return;
-            }
+            // Before the directory is gone that leads up by `..`.
+            let above = self.ends.open_above(&current, opened.as_ref());
+            let stays = self.only_looks || current.stays.load(Ordering::Relaxed);
+            opened = match above {
+                Ok(above) if stays || self.remove_directory(&current, above.as_ref()) => above,
+                Ok(_) => return,
+                Err(_) if stays => None,
+                Err(source) => {
+                    self.cannot(current.parent.as_ref(), "remove", current.source_path(), source);
+                    None
+                }
+            };
             match &current.parent {
                 Some(parent) => current = Arc::clone(parent),
                 None => return,
@@ -240,9 +258,8 @@ impl Job<'_> {
     }
 
     /// Removes an emptied directory; false where it is read again because it was not empty.
-    fn remove_directory(&self, node: &Arc<Node>) -> bool {
-        let parent = node.parent.as_ref();
-        let source = match rmdir_at(source_of(parent), &*node.name) {
+    fn remove_directory(&self, node: &Arc<Node>, above: Option<&Opened>) -> bool {
+        let source = match rmdir_at(source_of(above), &*node.name) {
             Ok(()) => {
                 self.tell("removed directory", || node.source_path());
                 return true;
@@ -252,13 +269,14 @@ impl Job<'_> {
         let is_first = !node.is_reread.swap(true, Ordering::Relaxed);
         if source.kind() == io::ErrorKind::DirectoryNotEmpty
             && is_first
-            && let Ok(again) = open_dir_at(source_of(parent), &*node.name, Follow::No)
+            && let Ok(again) = open_dir_at(source_of(above), &*node.name, Follow::No)
         {
             node.pending.fetch_add(1, Ordering::Relaxed);
-            self.pool.offer_walk(Walk::Read(Arc::clone(node), DirReader::new(again)));
+            self.ends.read_again();
+            self.pool.offer_walk(Walk::Read(Arc::clone(node), DirReader::new(Reading::Again(again))));
             return false;
         }
-        self.cannot(parent, "remove", node.source_path(), source);
+        self.cannot(node.parent.as_ref(), "remove", node.source_path(), source);
         true
     }
 
@@ -289,24 +307,6 @@ impl Node {
     fn source_path(&self) -> OsString {
         path(self.parent.as_ref(), &self.name, |node| &node.name)
     }
-}
-
-impl Drop for Node {
-    /// Lets go of the directories above one by one: dropping each other they would go deep into the stack.
-    fn drop(&mut self) {
-        let mut above = self.parent.take();
-        while let Some(mut node) = above.and_then(Arc::into_inner) {
-            above = node.parent.take();
-        }
-    }
-}
-
-fn source_of(parent: Option<&Arc<Node>>) -> BorrowedFd<'_> {
-    parent.map_or(CWD, |node| node.source.as_fd())
-}
-
-fn sink_of(parent: Option<&Arc<Node>>) -> BorrowedFd<'_> {
-    parent.map_or(CWD, |node| node.sink.as_fd())
 }
 
 /// The path of a name beneath a directory, for messages. `of` says which of a directory's two names counts.

@@ -1,0 +1,65 @@
+//! Trees with more directories under way than the process may have files open, moved across file systems and removed.
+
+use crate::extremes::chain::{Deep, haul_with_files, make, open_dir, read, walk, write};
+use haul_lab::mounts::Mounted;
+use haul_lab::needs::{Need, met_or_skip};
+use rustix::fs::{Mode, mkdirat};
+use std::path::Path;
+
+/// Descriptors the process may have.
+const FILES: u32 = 256;
+
+#[test]
+fn a_tree_of_ten_thousand_levels_is_moved_with_few_descriptors() {
+    const LEVELS: usize = 10_000;
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    let (place, other) = (Deep::new(), Mounted::tmpfs(256).unwrap());
+    let (source, sink) = (place.path("source"), other.path().join("sink"));
+    make(&source, LEVELS, "d", |level, dir| {
+        if level % 100 == 0 {
+            write(dir, "f", &level.to_le_bytes());
+        }
+    });
+    for (from, to, threads) in [(&source, &sink, "--threads=2"), (&sink, &source, "--threads=1")] {
+        haul_with_files(FILES, ["mv", threads].map(Path::new).into_iter().chain([&**from, &**to])).is_fine();
+        assert!(!from.exists());
+        let levels = walk(to, "d", |level, dir| {
+            let expected = (level % 100 == 0).then(|| level.to_le_bytes().to_vec());
+            assert_eq!(read(dir, c"f"), expected, "level {level}");
+        });
+        assert_eq!(levels, LEVELS);
+    }
+}
+
+/// What lies beside the way down is removed on the way back, when its directory was closed meanwhile.
+#[test]
+fn what_lies_beside_the_way_down_leaves_with_it() {
+    const LEVELS: usize = 400;
+    const BESIDE: usize = 30;
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    let (place, other) = (Deep::new(), Mounted::tmpfs(256).unwrap());
+    let (source, sink) = (place.path("source"), other.path().join("sink"));
+    for (files, threads) in [(64, "--threads=1"), (64, "--threads=3"), (FILES, "--threads=4")] {
+        make(&source, LEVELS, "m", |level, dir| {
+            for beside in 0..if level % 50 == 0 { BESIDE } else { 1 } {
+                // Names before and behind the way down.
+                let name = format!("{}{beside}", if beside % 2 == 0 { "a" } else { "z" });
+                mkdirat(dir, &*name, Mode::RWXU).unwrap();
+                write(&open_dir(dir, &name).unwrap(), "b", &level.to_le_bytes());
+            }
+        });
+        haul_with_files(files, ["mv", threads].map(Path::new).into_iter().chain([&*source, &*sink]))
+            .is_fine();
+        assert!(!source.exists());
+        let levels = walk(&sink, "m", |level, dir| {
+            let beside = open_dir(dir, "a0").unwrap();
+            assert_eq!(read(&beside, c"b"), Some(level.to_le_bytes().to_vec()), "level {level}");
+        });
+        assert_eq!(levels, LEVELS);
+        std::process::Command::new("rm").arg("-rf").arg(&sink).status().unwrap();
+    }
+}

@@ -1,0 +1,307 @@
+//! The descriptors of directories that are being removed: one at the source and one at the copy of each, and no more of
+//! them than the process may have.
+//!
+//! A directory is under way as long as anything beneath it is, so that a deep tree has more of them than a process has
+//! descriptors. As in a copy, those that were opened longest ago are closed and found again when their turn comes: from
+//! beneath by `..`, else name by name from the nearest directory above that is open. What is found counts only if it is
+//! the very directory that was closed.
+
+use crate::copy::files_left;
+use haul_model::limits::{OPEN_DIRECTORIES_MOST, OPEN_FILES_OF_A_WORKER, OPEN_FILES_OF_THE_PROCESS};
+use haul_sys::dir::{is_still, open_dir_at, open_place_at};
+use haul_sys::{CWD, Follow, Stat};
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Which directories of a removal are open.
+#[derive(Debug)]
+pub(super) struct OpenEnds {
+    /// Directories that may stay open.
+    most: usize,
+    /// Directories that are open, counted by [`Ends`].
+    open: Arc<AtomicUsize>,
+    /// Those that are open, the one that was opened longest ago first. Some of them are through by now.
+    coldest: Mutex<VecDeque<Weak<Node>>>,
+    /// Directories that wait half read. Each stays open.
+    half_read: AtomicUsize,
+}
+
+/// A directory at both ends, while anything beneath it is to be removed.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// In its parent; as typed for an operand.
+    pub(super) name: OsString,
+    /// As `name`, at the sink.
+    pub(super) sink_name: OsString,
+    pub(super) parent: Option<Arc<Node>>,
+    /// What beneath it is not through.
+    pub(super) pending: AtomicUsize,
+    /// Something beneath it stays.
+    pub(super) stays: AtomicBool,
+    /// It was read a second time, because names turned up that reading it had passed over.
+    pub(super) is_reread: AtomicBool,
+    facts: Facts,
+    held: Mutex<Held>,
+}
+
+/// What a look at a directory found at its source and at its copy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    pub(super) source: Stat,
+    pub(super) sink: Stat,
+}
+
+/// A directory that stays open as long as this is held, at both ends.
+#[derive(Clone, Debug)]
+pub(super) struct Opened {
+    node: Arc<Node>,
+    ends: Arc<Ends>,
+}
+
+/// A source directory that is read: by the descriptor it has, or by another one for a second time.
+#[derive(Debug)]
+pub(super) enum Reading {
+    First(Arc<Ends>),
+    Again(OwnedFd),
+}
+
+/// Both ends of a directory.
+#[derive(Debug)]
+pub(super) struct Ends {
+    source: OwnedFd,
+    sink: OwnedFd,
+    counted: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+enum Held {
+    Open(Arc<Ends>),
+    /// Somebody may still hold them.
+    Closed(Weak<Ends>),
+}
+
+impl OpenEnds {
+    /// For so many workers, by what this process may still open.
+    pub(super) fn new(workers: usize) -> OpenEnds {
+        let taken = OPEN_FILES_OF_THE_PROCESS + OPEN_FILES_OF_A_WORKER * workers as u64;
+        let pairs = usize::try_from(files_left().saturating_sub(taken) / 2).unwrap_or(usize::MAX);
+        OpenEnds {
+            most: pairs.clamp(1, OPEN_DIRECTORIES_MOST),
+            open: Arc::default(),
+            coldest: Mutex::default(),
+            half_read: AtomicUsize::new(0),
+        }
+    }
+
+    /// Opens a directory that was just met.
+    ///
+    /// # Errors
+    /// What openat(2) reports at either end.
+    pub(super) fn enter(
+        &self,
+        parent: Option<&Opened>,
+        (name, sink_name): (&OsStr, &OsStr),
+        facts: Facts,
+    ) -> io::Result<Opened> {
+        let ends = self.open_both(parent, (name, sink_name))?;
+        let node = Arc::new(Node {
+            name: name.to_owned(),
+            sink_name: sink_name.to_owned(),
+            parent: parent.map(|parent| Arc::clone(&parent.node)),
+            pending: AtomicUsize::new(1),
+            stays: AtomicBool::new(false),
+            is_reread: AtomicBool::new(false),
+            facts,
+            held: Mutex::new(Held::Open(Arc::clone(&ends))),
+        });
+        self.has_opened(&node);
+        Ok(Opened { node, ends })
+    }
+
+    /// A directory, open. One that was closed is opened once more.
+    ///
+    /// # Errors
+    /// It can't be reached any more, or (`NotFound`) another one is in its place.
+    pub(super) fn open(&self, node: &Arc<Node>) -> io::Result<Opened> {
+        let mut closed = Vec::new();
+        let mut opened = None;
+        for node in std::iter::successors(Some(node), |node| node.parent.as_ref()) {
+            opened = self.held(node);
+            if opened.is_some() {
+                break;
+            }
+            closed.push(node);
+        }
+        for below in closed.into_iter().rev() {
+            let ends = self.open_both(opened.as_ref(), (&below.name, &below.sink_name))?;
+            opened = Some(self.admit(below, ends)?);
+        }
+        opened.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The directory above an open one, if there is one. One that was closed is opened by `..`, or where that leads
+    /// elsewhere, from above.
+    ///
+    /// # Errors
+    /// As [`OpenEnds::open`].
+    pub(super) fn open_above(&self, node: &Node, below: Option<&Opened>) -> io::Result<Option<Opened>> {
+        let Some(above) = &node.parent else { return Ok(None) };
+        if let Some(opened) = self.held(above) {
+            return Ok(Some(opened));
+        }
+        let by_dots = below.and_then(|below| {
+            let names = (OsStr::new(".."), OsStr::new(".."));
+            self.open_both(Some(below), names).and_then(|ends| self.admit(above, ends)).ok()
+        });
+        by_dots.map_or_else(|| self.open(above), Ok).map(Some)
+    }
+
+    /// Asks to let a directory wait half read. False where too many do: it is to be read to its end first.
+    pub(super) fn leave_half_read(&self) -> bool {
+        let may = self.half_read.fetch_add(1, Ordering::Relaxed) < self.most.div_ceil(4);
+        if !may {
+            self.go_on_reading();
+        }
+        may
+    }
+
+    /// A directory waits to be read a second time, however many others do.
+    pub(super) fn read_again(&self) {
+        self.half_read.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A directory that waited half read is read on.
+    pub(super) fn go_on_reading(&self) {
+        self.half_read.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn open_both(&self, above: Option<&Opened>, names: (&OsStr, &OsStr)) -> io::Result<Arc<Ends>> {
+        let source = open_dir_at(source_of(above), names.0, Follow::No)?;
+        let sink = open_place_at(sink_of(above), names.1, Follow::No)?;
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Ends { source, sink, counted: Arc::clone(&self.open) }))
+    }
+
+    /// A directory, if it is open.
+    fn held(&self, node: &Arc<Node>) -> Option<Opened> {
+        let mut held = lock(&node.held);
+        let (ends, was_closed) = match &*held {
+            Held::Open(ends) => (Arc::clone(ends), false),
+            Held::Closed(ends) => (ends.upgrade()?, true),
+        };
+        if was_closed {
+            *held = Held::Open(Arc::clone(&ends));
+        }
+        drop(held);
+        if was_closed {
+            self.has_opened(node);
+        }
+        Some(Opened { node: Arc::clone(node), ends })
+    }
+
+    /// Takes a directory that was opened once more if it is the one it was, unless another worker was faster.
+    fn admit(&self, node: &Arc<Node>, ends: Arc<Ends>) -> io::Result<Opened> {
+        if !is_still(&ends.source, &node.facts.source)? || !is_still(&ends.sink, &node.facts.sink)? {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if let Some(opened) = self.held(node) {
+            return Ok(opened);
+        }
+        *lock(&node.held) = Held::Open(Arc::clone(&ends));
+        self.has_opened(node);
+        Ok(Opened { node: Arc::clone(node), ends })
+    }
+
+    /// Closes those that were opened longest ago, where there are too many now.
+    fn has_opened(&self, node: &Arc<Node>) {
+        let mut coldest = lock(&self.coldest);
+        coldest.push_back(Arc::downgrade(node));
+        if coldest.len() > 4 * self.most {
+            coldest.retain(|node| node.strong_count() > 0);
+        }
+        let excess = self.open.load(Ordering::Relaxed).saturating_sub(self.most);
+        let mut closing: Vec<Arc<Node>> = Vec::new();
+        while closing.len() < excess && coldest.len() > 1 {
+            closing.extend(coldest.pop_front().and_then(|node| node.upgrade()));
+        }
+        drop(coldest);
+        closing.iter().for_each(|node| node.close());
+    }
+}
+
+impl Opened {
+    /// The source's end, to be read.
+    pub(super) fn reading(&self) -> Reading {
+        Reading::First(Arc::clone(&self.ends))
+    }
+
+    pub(super) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+}
+
+impl Deref for Opened {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.node
+    }
+}
+
+impl AsFd for Reading {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Reading::First(ends) => ends.source.as_fd(),
+            Reading::Again(fd) => fd.as_fd(),
+        }
+    }
+}
+
+impl Node {
+    /// Closes the ends, now or when the last who holds them lets go.
+    fn close(&self) {
+        let mut held = lock(&self.held);
+        if let Held::Open(ends) = &*held {
+            let closed = Held::Closed(Arc::downgrade(ends));
+            let ends = std::mem::replace(&mut *held, closed);
+            drop(held);
+            drop(ends);
+        }
+    }
+}
+
+impl Drop for Node {
+    /// Lets go of the directories above one by one: dropping each other they would go deep into the stack.
+    fn drop(&mut self) {
+        let mut above = self.parent.take();
+        while let Some(mut node) = above.and_then(Arc::into_inner) {
+            above = node.parent.take();
+        }
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.counted.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What names in the source are relative to; the working directory for operands.
+pub(super) fn source_of(above: Option<&Opened>) -> BorrowedFd<'_> {
+    above.map_or(CWD, |opened| opened.ends.source.as_fd())
+}
+
+/// As [`source_of`], at the sink.
+pub(super) fn sink_of(above: Option<&Opened>) -> BorrowedFd<'_> {
+    above.map_or(CWD, |opened| opened.ends.sink.as_fd())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing is left half done under these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
