@@ -14,6 +14,7 @@ mod error;
 mod explain;
 mod file;
 mod job;
+mod lane;
 mod links;
 mod metadata;
 mod operands;
@@ -22,6 +23,7 @@ mod pipeline;
 mod quote;
 mod receipt;
 mod report;
+mod reread;
 mod settings;
 mod settle;
 
