@@ -35,6 +35,42 @@ pub fn is_fuse(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == FUSE)
 }
 
+/// `f_type` of local file systems on block devices, from statfs(2): ext2 to ext4, XFS, btrfs, F2FS.
+const LOCAL: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+
+/// Whether syncfs(2) does for a file what fsync(2) does. Others may only push pages to a server or a daemon, and not ask it
+/// to keep them (plain FUSE file systems never hear of syncfs).
+pub fn syncs_as_a_whole(fd: impl AsFd) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|found| LOCAL.contains(&(found.f_type as u32)))
+}
+
+/// What lies under the page cache of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Nothing: the file system lives in memory, and swap at most.
+    Memory,
+    /// A file of another file system, whose pages are asked about in vain by way of this one.
+    FileBelow,
+    /// A device, a server, or whatever keeps the bytes elsewhere.
+    Storage,
+}
+
+/// `f_type` of file systems in memory, from statfs(2): tmpfs, ramfs, hugetlbfs.
+const IN_MEMORY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+
+/// What lies under the page cache of a file. A file system that can't be asked is taken for one on storage.
+pub fn medium(fd: impl AsFd) -> Medium {
+    rustix::fs::fstatfs(fd).map_or(Medium::Storage, |found| medium_of(found.f_type as u32))
+}
+
+fn medium_of(kind: u32) -> Medium {
+    match kind {
+        OVERLAY => Medium::FileBelow,
+        kind if IN_MEMORY.contains(&kind) => Medium::Memory,
+        _ => Medium::Storage,
+    }
+}
+
 /// `f_type` of overlayfs, from statfs(2).
 const OVERLAY: u32 = 0x794c_7630;
 
@@ -50,6 +86,21 @@ mod tests {
     #[test]
     fn a_local_file_is_copied_here() {
         assert!(!copies_by_itself(tempfile::tempfile().unwrap(), true));
+    }
+
+    #[test]
+    fn what_lives_in_memory_has_no_storage_under_it() {
+        assert_eq!(medium_of(0x0102_1994), Medium::Memory);
+        assert_eq!(medium_of(OVERLAY), Medium::FileBelow);
+        assert_eq!(medium_of(0xef53), Medium::Storage);
+        assert_eq!(medium(std::fs::File::open("/proc/self/stat").unwrap()), Medium::Storage);
+    }
+
+    #[test]
+    fn only_local_file_systems_are_synced_as_a_whole() {
+        // procfs keeps nothing.
+        assert!(!syncs_as_a_whole(std::fs::File::open("/proc/self/stat").unwrap()));
+        assert!(!LOCAL.contains(&FUSE) && LOCAL.contains(&0xef53));
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod prompt;
 use crate::tool::without_controls;
 use haul_engine::copy::{CopyError, FileFigures, HashLine, Print, Question, Report, Tally};
 use haul_engine::moving::{MoveError, MoveReport};
-use haul_model::format_size;
+use haul_model::{Level, format_size};
 use prompt::Answers;
 use serde::Serialize;
 use std::ffi::OsStr;
@@ -60,6 +60,9 @@ impl<'a> Console<'a> {
                 files: self.copied.load(Ordering::Relaxed),
                 files_met: Tally::get(&tally.files_found),
                 bytes: Tally::get(&tally.bytes_done),
+                bytes_reread: Tally::get(&tally.bytes_reread),
+                bytes_read_back: Tally::get(&tally.bytes_read_back),
+                objects_mended: Tally::get(&tally.objects_mended),
                 failures,
                 interrupted,
             });
@@ -147,15 +150,17 @@ impl Report for Console<'_> {
                 sink: figures.sink.to_string_lossy().into_owned(),
                 bytes: figures.bytes,
                 seconds,
+                proof: figures.level.to_string(),
             });
         }
         let name = if self.source_name { figures.source } else { figures.sink };
         let rate = if seconds > 0.0 { figures.bytes as f64 / seconds } else { 0.0 };
         self.say(&format_args!(
-            "{}: {} bytes in {seconds:.3} s ({}/s)",
+            "{}: {} bytes in {seconds:.3} s ({}/s){}",
             haul_engine::copy::quote(name),
             figures.bytes,
-            format_size(rate as u64)
+            format_size(rate as u64),
+            proved(figures.level)
         ));
     }
 
@@ -195,6 +200,11 @@ pub(crate) fn refuse(tool: &str, message: &dyn std::fmt::Display, has_hint: bool
         say(tool, &shown);
     }
     ExitCode::FAILURE
+}
+
+/// What was proved of a file, as the end of its line; nothing where nothing was.
+fn proved(level: Level) -> String {
+    if level > Level::Received { format!(", {level}") } else { String::new() }
 }
 
 /// One message on standard error, in one write.
@@ -239,7 +249,7 @@ fn hash_line(hash: &HashLine<'_>) -> Vec<u8> {
 #[serde(tag = "event", rename_all = "lowercase")]
 enum Event<'a> {
     /// A file is finished.
-    File { source: String, sink: String, bytes: u64, seconds: f64 },
+    File { source: String, sink: String, bytes: u64, seconds: f64, proof: String },
     /// A file's digest is known.
     Hash {
         path: String,
@@ -256,7 +266,17 @@ enum Event<'a> {
     /// Something is worth a line.
     Warning { message: String },
     /// The job is over. `files` arrived whole; the other files met were left alone, linked, not reached or failed.
-    Summary { files: u64, files_met: u64, bytes: u64, failures: u64, interrupted: bool },
+    /// `bytes_reread` came back from the device and were right, `bytes_read_back` were to and came from the page cache.
+    Summary {
+        files: u64,
+        files_met: u64,
+        bytes: u64,
+        bytes_reread: u64,
+        bytes_read_back: u64,
+        objects_mended: u64,
+        failures: u64,
+        interrupted: bool,
+    },
 }
 
 #[cfg(test)]

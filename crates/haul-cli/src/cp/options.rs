@@ -82,7 +82,12 @@ pub(super) const OPTIONS: &[Opt] = &[
         "read lines 'SOURCE DEST [START-END,...]' from standard input, names percent-encoded",
     ),
     own("skip-chmod", No, "leave files with the permissions they had while being written"),
-    own("verify", No, "read each piece of the copy back and compare it"),
+    own(
+        "verify",
+        Optional("HOW"),
+        "prove the copy: cached (default) reads it back and compares, reread does so from the device and mends, \
+         stream hashes what is written, hybrid rereads what is larger than free memory, none",
+    ),
     own(
         "waybill",
         Required("FILE"),

@@ -167,7 +167,7 @@ struct Flags {
     fadvise_read: bool,
     fadvise_write: bool,
     double_buffer: bool,
-    verify: bool,
+    verify: Option<Verify>,
 }
 
 /// Finds out what was meant. Looks at the last operand: a directory there takes the others. What is worth a line of
@@ -292,7 +292,11 @@ impl Reading {
             "print-src" => self.print.source_name = true,
             "read-stdin" => self.read_stdin = true,
             "skip-chmod" => self.rules.skip_chmod = true,
-            "verify" => self.flags.verify = true,
+            "verify" => {
+                let way =
+                    value.map_or(Ok(Verify::ReadBack), |value| choice::choose("--verify", value, &VERIFY))?;
+                self.flags.verify = Some(way);
+            }
             "waybill" => self.waybill = value.map(OsStr::to_owned),
             "waybill-digests" => {
                 for name in value.unwrap_or_default().to_string_lossy().split(',') {
@@ -467,13 +471,14 @@ impl Reading {
         moving.fadvise_read = self.flags.fadvise_read;
         moving.fadvise_write = self.flags.fadvise_write;
         moving.double_buffer = self.flags.double_buffer.then_some(true);
-        moving.verify = if self.flags.verify { Verify::ReadBack } else { Verify::No };
+        moving.verify = self.flags.verify.unwrap_or(Verify::No);
         if self.print.hash {
             let algorithm = self.algorithm.unwrap_or(Algorithm::Md5);
             moving.digest = Some((algorithm, self.sizes.hash_form(algorithm, self.check_tree)));
         }
         if self.rules.attributes_only {
-            for (wanted, option) in [(self.print.hash, "--print-hash"), (self.flags.verify, "--verify")] {
+            let verifies = moving.verify != Verify::No;
+            for (wanted, option) in [(self.print.hash, "--print-hash"), (verifies, "--verify")] {
                 if wanted {
                     return Err(UsageError::NoData(option));
                 }
@@ -560,3 +565,11 @@ const SPARSE: [Choice<SparseRule>; 3] =
 
 const REFLINK: [Choice<Reflink>; 3] =
     [(&["auto"], Reflink::Auto), (&["always"], Reflink::Always), (&["never"], Reflink::Never)];
+
+const VERIFY: [Choice<Verify>; 5] = [
+    (&["none"], Verify::No),
+    (&["stream"], Verify::Stream),
+    (&["cached"], Verify::ReadBack),
+    (&["reread"], Verify::Reread),
+    (&["hybrid"], Verify::Hybrid),
+];

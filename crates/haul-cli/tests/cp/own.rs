@@ -62,6 +62,9 @@ fn every_way_of_moving_bytes_gives_the_same_bytes() {
         "--double-buffer",
         "--double-buffer --print-hash",
         "--verify",
+        "--verify=stream",
+        "--verify=reread --split-size=1 --threads=3",
+        "--verify=hybrid --threads=1",
         "--verify --print-hash --hash-type=blake3 --threads=3 --split-size=1",
         "--sparse=always",
         "--skip-chmod -p",
@@ -92,6 +95,7 @@ fn mistakes_in_numbers_are_named() {
         ("--threads=0", "cp: --threads: 0 is outside 1 to 1024"),
         ("--split-size=x", "cp: --split-size: 'x' is not a size"),
         ("--hash-type=md6", "cp: "),
+        ("--verify=disk", "cp: invalid argument"),
         ("--attributes-only --verify", "cp: cannot combine --attributes-only with --verify"),
     ] {
         let run = ours(&format!("cp {options} a z; test -e z && echo made"));

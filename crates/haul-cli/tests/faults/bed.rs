@@ -270,13 +270,14 @@ pub(crate) fn assert_unfinished(sink: &Path) {
 }
 
 /// Options that send the bytes each another way.
-pub(crate) const WAYS: [&[&str]; 9] = [
+pub(crate) const WAYS: [&[&str]; 10] = [
     &[],
     &["--threads=1"],
     &["--threads=4", "--split-size=1M"],
     &["--print-hash", "--hash-type=blake3", "--split-size=1M"],
     &["--print-hash", "--hash-type=md5"],
     &["--verify"],
+    &["--verify=reread", "--split-size=1M"],
     &["--sparse=always"],
     &["--double-buffer"],
     &["--direct-read", "--direct-write"],

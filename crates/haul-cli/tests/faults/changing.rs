@@ -69,7 +69,7 @@ fn a_file_that_is_emptied_is_named_and_copied_again_by_update() {
 fn a_file_that_is_rewritten_in_place_is_named_and_copied_again_by_update() {
     changed_in_the_middle(
         |victim| File::options().write(true).open(victim).unwrap().write_all_at(b"new", 0).unwrap(),
-        &[&[], &["--verify"], &["--sparse=always"]],
+        &[&[], &["--verify"], &["--verify=reread"], &["--sparse=always"]],
     );
 }
 

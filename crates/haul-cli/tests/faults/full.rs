@@ -42,9 +42,12 @@ fn a_disk_that_fills_up_names_each_file_it_lacks_and_update_completes_the_rest()
     let Some(small) = small() else { return };
     let source = mebibytes();
     leave(&small, 8 * MIB);
-    for options in
-        [&[][..], &["--threads=1", "--print-hash"], &["--verify", "--split-size=256K", "--threads=4"]]
-    {
+    for options in [
+        &[][..],
+        &["--threads=1", "--print-hash"],
+        &["--verify", "--split-size=256K", "--threads=4"],
+        &["--verify=reread"],
+    ] {
         let sink = small.path().join("sink");
         let ended = copy_tree(options, source.path(), &sink);
         ended.failed_with(&["sink/f", "No space left on device"]);

@@ -84,7 +84,7 @@ fn hundreds_of_files_larger_than_an_object_take_little_memory() {
     for number in 0..400 {
         File::create(source.join(format!("f{number}"))).unwrap().set_len((5 << 20) + number).unwrap();
     }
-    for options in [&["--threads=8"][..], &["--threads=8", "--verify"]] {
+    for options in [&["--threads=8"][..], &["--threads=8", "--verify"], &["--threads=8", "--verify=reread"]] {
         let args = ["cp", "-aT"].iter().chain(options).map(Path::new).chain([&*source, &*sink]);
         let ended = haul(args);
         ended.is_fine();

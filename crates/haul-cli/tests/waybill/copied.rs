@@ -1,6 +1,8 @@
 //! What `haul cp --waybill` writes: digests from the same read, levels as far as they were reached, and all kinds of names.
 
 use super::{good, pattern, rot, run, tree};
+use haul_lab::mounts::SmallFs;
+use haul_lab::needs::{Need, met_or_skip};
 use haul_log::waybill::{Content, Entry, Kind, Reader, Record, Way};
 use haul_model::Level;
 use std::fs;
@@ -27,6 +29,7 @@ fn a_copied_tree_verifies_and_its_digests_are_those_of_sum() {
         &[][..],
         &["--threads=1"],
         &["--verify"],
+        &["--verify=stream"],
         &["--waybill-digests=md5,crc64nvme"],
         &["--direct-write"],
         &["--double-buffer"],
@@ -145,4 +148,31 @@ fn what_makes_no_receipt_is_refused_before_anything_is_copied() {
         assert!(ran.err.contains(reason), "{args:?}: {}", ran.err);
         assert!(!dir.path().join("x").exists(), "{args:?}");
     }
+}
+
+#[test]
+fn what_was_read_back_from_the_device_is_written_down_as_that_and_nothing_else_is() {
+    if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
+        return;
+    }
+    let small = SmallFs::new(32).unwrap();
+    let dir = small.path();
+    tree(&dir);
+    for (verify, level) in [
+        ("--verify=none", Level::Received),
+        ("--verify=stream", Level::Received),
+        ("--verify=cached", Level::Verified),
+        ("--verify=reread", Level::Reread),
+        ("--verify=hybrid", Level::Received),
+    ] {
+        let cp = ["cp", "-aT", "--split-size=64K", "--waybill", "w", verify, "data", "copy"];
+        good(&dir, &cp);
+        for name in ["copy/big", "copy/one-object", "copy/small"] {
+            assert_eq!(content(&dir.join("w"), name).level, Some(level), "{verify} {name}");
+        }
+        good(&dir, &["verify", "-q", "w", "."]);
+        fs::remove_dir_all(dir.join("copy")).unwrap();
+        fs::remove_file(dir.join("w")).unwrap();
+    }
+    small.close().unwrap();
 }

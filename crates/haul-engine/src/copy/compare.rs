@@ -5,7 +5,8 @@
 
 use super::deliver::Holes;
 use super::error::CopyError;
-use super::pipeline::{Lane, Run, Watch, interrupted};
+use super::lane::Lane;
+use super::pipeline::{Run, Watch, interrupted};
 use super::report::Tally;
 use haul_model::{ByteOffset, ByteRange};
 use haul_sys::{cache, transfer};
@@ -51,7 +52,7 @@ impl Run<'_> {
 
     /// Reads a block of the sink into `back`, which is as long as what was written; whether they are the same.
     fn comes_back(&self, at: ByteOffset, written: &[u8], back: &mut [u8]) -> Result<bool, CopyError> {
-        let Some(reader) = self.delivery.reader() else { return Ok(true) };
+        let reader = self.delivery.reader(self.file);
         let got = transfer::read_at(reader, at.0, back).map_err(|source| CopyError::ReadFailed {
             path: self.file.sink_path(),
             at,

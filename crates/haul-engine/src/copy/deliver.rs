@@ -3,6 +3,7 @@
 use super::error::CopyError;
 use super::file::{FileMove, SinkState};
 use super::job::Job;
+use super::reread::{self, Method, Proving};
 use super::settings::{Reflink, SparseRule, Verify};
 use haul_log::waybill::Way;
 use haul_model::{ByteLen, ByteOffset, ByteRange, Level};
@@ -11,7 +12,7 @@ use haul_sys::buffer::BUFFER_ALIGN;
 use haul_sys::direct::Alignment;
 use haul_sys::{cache, direct, filesystem, open, sparse, stat, transfer};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Zeros shorter than this are written by `--sparse=always`: no file system keeps smaller holes.
 const HOLE_BYTES_MIN: usize = 4096;
@@ -34,7 +35,11 @@ pub(crate) struct Delivery {
     gives_back: bool,
     /// The sink's pages are dropped behind the writer.
     drop_behind: bool,
-    /// The sink once more, open for reading, where the copy is to be compared.
+    /// How the copy is proved.
+    pub(crate) method: Method,
+    /// What of it waits to be read back from the device.
+    pub(crate) proving: Proving,
+    /// The sink once more, open for reading, where it is to be read and its own descriptor does not do.
     reader: Option<OwnedFd>,
 }
 
@@ -65,10 +70,27 @@ impl Delivery {
         let direct_read = (moving.direct_read && may_be_direct && !plan.source().is_empty())
             .then(|| direct::probe_read(&file.source).ok().flatten())
             .flatten();
-        let reader = (moving.verify != Verify::No && file.sink_is_regular)
+        let method = job.proof.method(moving.verify, file, plan);
+        if moving.verify == Verify::Reread && method != Method::Device {
+            reread::tell_special(job, file);
+        }
+        // A small new file is open for both: no descriptor of its own is needed.
+        let needs_reader = match method {
+            Method::Nothing | Method::Journey => false,
+            Method::Cache => true,
+            Method::Device => {
+                plan.geometry().count() > 1 || file.sink_state != SinkState::New || direct_write.is_some()
+            }
+        };
+        let reader = needs_reader
             .then(|| open::reopen_source(&file.sink, false))
             .transpose()
             .map_err(|source| CopyError::Cannot { action: "read back", path: file.sink_path(), source })?;
+        if let (Method::Device, Some(reader)) = (method, &reader) {
+            // What is read is asked for by ranges. Reading ahead of one would bring in pages of the next, and nobody could
+            // say any more whether they were dropped before.
+            let _ = cache::advise_all(reader, cache::Advice::Random);
+        }
         let holes = holes(job, file);
         let may = direct_read.is_none() && direct_write.is_none() && holes != Holes::Zeros;
         Ok(Delivery {
@@ -78,7 +100,9 @@ impl Delivery {
             direct_read,
             done_by_clone: false,
             gives_back: holes != Holes::Dense && filesystem::takes_room_ahead(&file.sink),
-            drop_behind: moving.fadvise_write,
+            drop_behind: moving.fadvise_write && method != Method::Device,
+            method,
+            proving: Proving::default(),
             reader,
         })
     }
@@ -95,19 +119,30 @@ impl Delivery {
         if self.done_by_clone { Way::Reflink } else { Way::ReadWrite }
     }
 
-    /// What is proven of a file that was delivered this way. Comparing reads the copy back through the page cache;
-    /// dropping what was written makes it durable first, but not where it comes as a stream.
-    pub(crate) fn level(&self, streamed: bool) -> Level {
-        match (self.reader.is_some(), self.drop_behind && !streamed && !self.done_by_clone) {
-            (false, _) => Level::Received,
-            (true, false) => Level::Verified,
-            (true, true) => Level::Durable,
+    /// The sink, open for reading.
+    pub(crate) fn reader<'f>(&'f self, file: &'f FileMove) -> BorrowedFd<'f> {
+        self.reader.as_ref().unwrap_or(&file.sink).as_fd()
+    }
+
+    /// The sink shares its source's blocks: nothing new was written that the device could be asked for.
+    pub(crate) fn cloned(&mut self, job: &Job<'_>, file: &FileMove) {
+        self.done_by_clone = true;
+        if self.method == Method::Device {
+            self.method = Method::Nothing;
+            reread::tell_cloned(job, file);
         }
     }
 
-    /// The sink, open for reading, where the copy is to be compared with its source.
-    pub(crate) fn reader(&self) -> Option<&OwnedFd> {
-        self.reader.as_ref()
+    /// What is proved of a file that was delivered and read back as far as its method goes. Dropping what was written makes
+    /// it durable first, but not where it comes as a stream.
+    pub(crate) fn level(&self, streamed: bool) -> Level {
+        match self.method {
+            Method::Nothing | Method::Journey => Level::Received,
+            Method::Cache if self.drop_behind && !streamed && !self.done_by_clone => Level::Durable,
+            Method::Cache => Level::Verified,
+            Method::Device if self.proving.is_from_device() => Level::Reread,
+            Method::Device => Level::Durable,
+        }
     }
 
     /// Asks for the room a large file takes before its bytes come. Blocks that are there already are written faster
@@ -141,6 +176,15 @@ impl Delivery {
             // No byte depends on it: where it can't be done, the copy takes more room.
             let _ = sparse::punch_hole(&file.sink, range);
         }
+    }
+
+    /// Writes every byte of a block, zeros too.
+    ///
+    /// # Errors
+    /// As [`Delivery::put`].
+    pub(crate) fn put_dense(&self, file: &FileMove, at: ByteOffset, block: &[u8]) -> Result<(), CopyError> {
+        let failed = |source| CopyError::WriteFailed { path: file.sink_path(), at, source };
+        self.write(file, at.0, block).map_err(failed)
     }
 
     fn write(&self, file: &FileMove, at: u64, block: &[u8]) -> io::Result<()> {
@@ -258,6 +302,8 @@ pub(crate) fn clone(
 ) -> Result<bool, CopyError> {
     let always = match job.settings.rules.reflink {
         Reflink::Never => return Ok(false),
+        // Bytes that are to be proved are written.
+        Reflink::Auto if job.settings.moving.verify.needs_bytes() => return Ok(false),
         Reflink::Auto => false,
         Reflink::Always => true,
     };

@@ -28,6 +28,11 @@ impl FileHash {
     }
 }
 
+/// Whether any digest is asked for, so that every byte is hashed on its way.
+pub(crate) fn is_any(moving: &Moving) -> bool {
+    moving.digest.is_some() || moving.receipt.is_some()
+}
+
 /// Whether the digest asked for needs each file from its first byte to its last.
 pub(crate) fn is_serial(moving: &Moving) -> bool {
     let printed =

@@ -26,8 +26,9 @@ use super::descriptors::Opened;
 use super::error::{CopyError, Refusal};
 use super::file::{FileMove, Part};
 use super::job::{Job, Walk};
+use super::lane::Lane;
 use super::links::{Claim, FirstSink, LinkedName};
-use super::pipeline::{self, Lane};
+use super::pipeline;
 use super::quote::quote;
 use super::report::Tally;
 use super::settings::{CopyRules, Dereference, Existing, Make};
@@ -160,7 +161,7 @@ pub(crate) fn met(job: &Job<'_>) {
 /// `--attributes-only` moves nothing, but ends a file as any other ends.
 fn move_or_leave(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
     if job.settings.rules.attributes_only {
-        settle::finish(job, &file, Ok(pipeline::Moved { bytes: 0, hash: None }));
+        settle::finish(job, &file, Ok(pipeline::Moved::received(0)));
     } else {
         pipeline::move_file(job, lane, file);
     }

@@ -73,6 +73,55 @@ pub enum CopyError {
         /// The object that differs.
         range: ByteRange,
     },
+    /// The device gives other bytes back than were written, however often.
+    #[error(
+        "{} differs from {} in bytes {range}: read back from the device, it did so after each of {writes} writes; \
+         the storage is damaging data, copy to another device",
+        quote(sink),
+        quote(path)
+    )]
+    NotMended {
+        /// The source.
+        path: OsString,
+        /// Its copy.
+        sink: OsString,
+        /// The object that differs.
+        range: ByteRange,
+        /// How often it was written.
+        writes: u32,
+    },
+    /// An object came back wrong, was written again, and is right now (a warning).
+    #[error(
+        "warning: bytes {range} of {} came back wrong from the device; written again ({rewrites} times), they are right now",
+        quote(sink)
+    )]
+    Mended {
+        /// The sink.
+        sink: OsString,
+        /// The object.
+        range: ByteRange,
+        /// How often it was written again.
+        rewrites: u32,
+    },
+    /// A source that has not changed gives other bytes when it is read again.
+    #[error(
+        "bytes {range} of {} read differently each time, though the file did not change: its storage is failing",
+        quote(path)
+    )]
+    SourceUnsteady {
+        /// The source.
+        path: OsString,
+        /// The object.
+        range: ByteRange,
+    },
+    /// A file was not read back from the device although that was asked for (a warning, told once a job).
+    #[error("warning: {} was not read back from the device: {why} (other files may be alike)", quote(sink))]
+    NotReread {
+        /// The sink.
+        sink: OsString,
+        /// The reason.
+        why: &'static str,
+    },
     /// `--reflink=always` and the file system can't.
     #[error("failed to clone {} from {}: {}", quote(path), quote(from), cause(source))]
     CloneFailed {

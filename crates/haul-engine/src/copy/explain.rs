@@ -3,6 +3,7 @@
 use super::deliver::{Delivery, Holes};
 use super::file::FileMove;
 use super::job::Job;
+use super::reread::Method;
 use super::settings::Reflink;
 use std::ffi::OsString;
 use std::sync::OnceLock;
@@ -40,12 +41,14 @@ impl Way {
         let reflink = match job.settings.rules.reflink {
             _ if delivery.done_by_clone => "yes",
             Reflink::Never => "no",
+            // What is to be proved is written.
+            _ if job.settings.moving.verify.needs_bytes() => "no",
             // Nothing is there to be shared: it is not tried.
             _ if is_empty => "unknown",
             _ => "unsupported",
         };
         let moving = &job.settings.moving;
-        let looks_at_bytes = moving.digest.is_some() || delivery.reader().is_some();
+        let looks_at_bytes = moving.digest.is_some() || delivery.method != Method::Nothing;
         let offload = match () {
             () if delivery.done_by_clone || is_empty => "unknown",
             () if delivery.kernel_copies && !looks_at_bytes => "yes",

@@ -5,10 +5,11 @@ use super::directory::Directory;
 use super::entry::{self, Entry, Memory};
 use super::error::CopyError;
 use super::file::SharedFile;
+use super::lane::Lane;
 use super::links::Claims;
 use super::operands::{self, OperandWalk};
-use super::pipeline::Lane;
 use super::report::{Report, Tally};
+use super::reread::{self, Proof};
 use super::settings::CopySettings;
 use super::settle;
 use crate::pool::{Pool, Turn};
@@ -47,6 +48,8 @@ pub(crate) struct Job<'a> {
     pub(crate) memory: Memory,
     /// What is known of the sinks' file systems at close.
     pub(crate) closing: settle::Closing,
+    /// What is known of proving.
+    pub(crate) proof: Proof,
     /// The user in whose name all is done: 0 for root.
     pub(crate) user: u32,
     /// Something of a file's properties could not be kept, and was told without failing the file.
@@ -98,6 +101,7 @@ pub(crate) fn copy_after(
         descriptors: Descriptors::new(most_workers, open_files),
         memory: Memory::after(claims),
         closing: settle::Closing::default(),
+        proof: Proof::new(&settings.moving, most_workers, open_files),
         user: process::effective_user(),
         is_loose: AtomicBool::new(false),
         is_unsynced: AtomicBool::new(false),
@@ -139,6 +143,7 @@ fn take_turn(job: &Job<'_>, lane: &mut Lane, turn: Turn<Walk, Arc<SharedFile>>) 
             }
         },
     }
+    reread::settle_held(job, lane);
 }
 
 /// An entry whose directory can't be reached any more.

@@ -15,6 +15,7 @@ mod error;
 mod explain;
 mod file;
 mod job;
+mod lane;
 mod links;
 mod metadata;
 mod operands;
@@ -23,6 +24,7 @@ mod pipeline;
 mod quote;
 mod receipt;
 mod report;
+mod reread;
 mod settings;
 mod settle;
 

@@ -8,6 +8,7 @@ use super::error::CopyError;
 use super::job::Job;
 use super::pipeline::{Run, block_bytes, interrupted};
 use super::report::Tally;
+use super::reread::Method;
 use haul_model::ByteOffset;
 use haul_sys::buffer::AlignedBuffer;
 
@@ -15,9 +16,9 @@ use haul_sys::buffer::AlignedBuffer;
 const BLOCKS_BETWEEN: usize = 8;
 
 /// Whether a second thread for one file is worth it: it was asked for, or there is a processor without work.
-pub(crate) fn is_wanted(job: &Job<'_>) -> bool {
+pub(crate) fn is_wanted(job: &Job<'_>, method: Method) -> bool {
     let moving = &job.settings.moving;
-    moving.verify == super::settings::Verify::No
+    matches!(method, Method::Nothing | Method::Journey)
         && moving.double_buffer.unwrap_or(moving.workers > 1 && job.pool.someone_is_idle())
 }
 

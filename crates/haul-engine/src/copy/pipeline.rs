@@ -1,23 +1,23 @@
 //! One file's bytes on their way: read, digest, deliver; block by block, in the worker that took the object.
 
-use super::deliver::{self, CloneRefusals, Delivery, Holes};
+use super::deliver::{self, Delivery, Holes};
 use super::digesting::{self, FileDigest, FileHash, InOrder, ObjectDigest};
 use super::error::CopyError;
 use super::file::{FileMove, SharedFile};
 use super::job::Job;
+use super::lane::Lane;
 use super::report::Tally;
+use super::reread::{Method, Pace, Stretch, prove_objects, prove_rest};
+use super::settings::Moving;
 use super::{overlap, receipt, settle};
 use haul_digest::{Algorithm, Digest, Hasher};
-use haul_model::{ByteLen, ByteOffset, ByteRange};
+use haul_model::{ByteLen, ByteOffset, ByteRange, Level, Object};
 use haul_plan::{FileFacts, Plan, Route, Wanted};
-use haul_sys::buffer::AlignedBuffer;
 use haul_sys::cache::{self, Advice};
-use haul_sys::dir::DirEntry;
 use haul_sys::sparse::DataRanges;
 use haul_sys::transfer::CopyRange;
-use haul_sys::uring::{self, CopyRing};
+use haul_sys::uring;
 use haul_sys::{FileKind, direct, transfer, wait};
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -26,87 +26,6 @@ use std::sync::atomic::Ordering;
 /// Bytes per read and write. Larger writes make the page cache ask for large folios, which measured slower on a fresh
 /// machine (each new 2 MiB page of memory is first touched), and two workers in one file wait for each other longer.
 const BLOCK_BYTES: usize = 64 << 10;
-
-/// Blocks a worker's ring keeps in flight: one being read while others are written.
-const RING_DEPTH: usize = 4;
-
-/// What a worker owns: its block of memory, and the entries it took and has not begun.
-pub(crate) struct Lane {
-    block: Option<AlignedBuffer>,
-    /// A second block, for what is read back.
-    back: Option<AlignedBuffer>,
-    block_bytes: usize,
-    entries: VecDeque<DirEntry>,
-    refusals: CloneRefusals,
-    ring: Ring,
-}
-
-/// A worker's io_uring, for `--double-buffer`.
-enum Ring {
-    /// Not tried yet.
-    Untried,
-    /// In use.
-    Open(Box<CopyRing>),
-    /// The kernel has none, forbids it, or lost it.
-    Unavailable,
-}
-
-impl Lane {
-    /// A worker's lane; its block is made when first used.
-    pub(crate) fn new(job: &Job<'_>) -> Lane {
-        Lane {
-            block: None,
-            back: None,
-            block_bytes: block_bytes(job),
-            entries: VecDeque::new(),
-            refusals: CloneRefusals::default(),
-            ring: Ring::Untried,
-        }
-    }
-
-    /// Takes entries to work through.
-    pub(crate) fn hold(&mut self, entries: VecDeque<DirEntry>) {
-        self.entries = entries;
-    }
-
-    /// The next entry to work on.
-    pub(crate) fn next_entry(&mut self) -> Option<DirEntry> {
-        self.entries.pop_front()
-    }
-
-    /// Lets go of the entries not yet begun.
-    pub(crate) fn give_up_entries(&mut self) -> Vec<DirEntry> {
-        std::mem::take(&mut self.entries).into()
-    }
-
-    /// The ring, where the kernel gives one.
-    fn ring(&mut self) -> Option<&mut CopyRing> {
-        if let Ring::Untried = self.ring {
-            self.ring = CopyRing::new(RING_DEPTH, self.block_bytes)
-                .map_or(Ring::Unavailable, |ring| Ring::Open(Box::new(ring)));
-        }
-        match &mut self.ring {
-            Ring::Open(ring) => Some(ring),
-            Ring::Untried | Ring::Unavailable => None,
-        }
-    }
-
-    fn block(&mut self) -> io::Result<&mut AlignedBuffer> {
-        made(&mut self.block, self.block_bytes)
-    }
-
-    /// The block and the one for what is read back.
-    pub(super) fn two_blocks(&mut self) -> io::Result<(&mut AlignedBuffer, &mut AlignedBuffer)> {
-        Ok((made(&mut self.block, self.block_bytes)?, made(&mut self.back, self.block_bytes)?))
-    }
-}
-
-fn made(block: &mut Option<AlignedBuffer>, bytes: usize) -> io::Result<&mut AlignedBuffer> {
-    match block {
-        Some(block) => Ok(block),
-        empty => Ok(empty.insert(AlignedBuffer::new(bytes)?)),
-    }
-}
 
 /// Bytes per read and write: as asked for, or as measured best.
 pub(crate) fn block_bytes(job: &Job<'_>) -> usize {
@@ -120,7 +39,9 @@ pub(crate) fn block_bytes(job: &Job<'_>) -> usize {
 pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
     let plan = plan(job, &file);
     let begun = Delivery::new(job, &file, &plan).and_then(|mut delivery| {
-        delivery.done_by_clone = deliver::clone(job, &mut lane.refusals, &file, &plan)?;
+        if deliver::clone(job, lane.refusals(), &file, &plan)? {
+            delivery.cloned(job, &file);
+        }
         Ok(delivery)
     });
     let delivery = match begun {
@@ -128,12 +49,11 @@ pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
         Err(error) => return settle::finish(job, &file, Err(error)),
     };
     file.settle.way.choose(job, &file, &delivery);
-    let moving = &job.settings.moving;
-    let is_hashed = moving.digest.is_some() || moving.receipt.is_some();
-    if delivery.done_by_clone && !is_hashed && delivery.reader().is_none() {
+    let is_hashed = digesting::is_any(job.proof.moving(&job.settings.moving, delivery.method));
+    if delivery.done_by_clone && !is_hashed && delivery.method != Method::Cache {
         let bytes = plan.source().len();
         Tally::add(&job.tally.bytes_done, bytes);
-        return settle::finish(job, &file, Ok(Moved { bytes, hash: None }));
+        return settle::finish(job, &file, Ok(Moved::received(bytes)));
     }
     if !delivery.done_by_clone {
         delivery.reserve(&file, &plan);
@@ -142,11 +62,11 @@ pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
         Route::Objects if job.settings.moving.workers > 1 => share(job, lane, file, plan, delivery),
         Route::Stream => {
             let moved = stream(job, lane, &file, &plan, &delivery);
-            settle::finish(job, &file, moved);
+            prove_rest(job, lane, (file, plan, delivery), moved);
         }
         Route::Whole | Route::InOrder | Route::Objects => {
             let moved = in_order(job, lane, &file, &plan, &delivery);
-            settle::finish(job, &file, moved);
+            prove_rest(job, lane, (file, plan, delivery), moved);
         }
     }
 }
@@ -158,6 +78,15 @@ pub(crate) struct Moved {
     pub(crate) bytes: u64,
     /// The file's digest, where one was asked for.
     pub(crate) hash: Option<FileHash>,
+    /// What was proved of them.
+    pub(crate) level: Level,
+}
+
+impl Moved {
+    /// Bytes of which nothing more is known than that the sink took them.
+    pub(crate) fn received(bytes: u64) -> Moved {
+        Moved { bytes, hash: None, level: Level::Received }
+    }
 }
 
 fn plan(job: &Job<'_>, file: &FileMove) -> Plan {
@@ -181,7 +110,7 @@ fn plan(job: &Job<'_>, file: &FileMove) -> Plan {
 /// Cuts a file into objects, lets idle workers help, and takes objects until none is left.
 fn share(job: &Job<'_>, lane: &mut Lane, file: FileMove, plan: Plan, delivery: Delivery) {
     let parent = Arc::clone(&file.parent);
-    let digest = FileDigest::new(&job.settings.moving, &plan);
+    let digest = FileDigest::new(job.proof.moving(&job.settings.moving, delivery.method), &plan);
     let shared = Arc::new(SharedFile::new(file, plan, digest, delivery));
     job.share_entries(lane, &parent);
     job.pool.offer_file(Arc::clone(&shared));
@@ -197,21 +126,39 @@ pub(crate) fn take_objects(job: &Job<'_>, lane: &mut Lane, shared: &Arc<SharedFi
         if job.pool.stopping() {
             shared.broke(interrupted(&shared.file));
         }
-        if !shared.is_broken() {
-            let mut digest = shared.digest.object(object);
-            let run = Run { job, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery };
-            match run.object(lane, object.range, &mut digest) {
-                Ok(bytes) if bytes < object.range.len() => shared.broke(changed(&shared.file)),
-                Ok(bytes) => {
-                    shared.moved.fetch_add(bytes, Ordering::Relaxed);
-                    shared.digest.add(object, digest);
-                }
-                Err(error) => shared.broke(error),
+        let run = Run { job, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery };
+        let waits = !shared.is_broken() && move_object(&run, lane, shared, object);
+        if !waits {
+            one_is_through(job, shared);
+        }
+        prove_objects(&run, lane, shared, Pace::Behind);
+    }
+    let run = Run { job, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery };
+    prove_objects(&run, lane, shared, Pace::All);
+}
+
+/// Moves one object of a shared file; returns whether it waits for its proof and is not through before.
+fn move_object(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile, object: Object) -> bool {
+    let mut digest = shared.digest.object(object);
+    match run.object(lane, object.range, &mut digest) {
+        Ok(written) if written.bytes < object.range.len() => shared.broke(changed(&shared.file)),
+        Ok(written) => {
+            shared.moved.fetch_add(written.bytes, Ordering::Relaxed);
+            shared.digest.add(object, digest);
+            if let Some(digest) = written.to_prove {
+                run.written(object.range, digest);
+                return true;
             }
         }
-        if shared.one_is_through() {
-            settle::finish(job, &shared.file, all_objects(job, shared));
-        }
+        Err(error) => shared.broke(error),
+    }
+    false
+}
+
+/// One object is through; the last one settles the file.
+pub(super) fn one_is_through(job: &Job<'_>, shared: &SharedFile) {
+    if shared.one_is_through() {
+        settle::finish(job, &shared.file, all_objects(job, shared));
     }
 }
 
@@ -221,11 +168,16 @@ fn all_objects(job: &Job<'_>, shared: &SharedFile) -> Result<Moved, CopyError> {
         return Err(error);
     }
     let len = shared.plan.geometry().len();
+    let run = Run { job, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery };
     shared.delivery.close_end(&shared.file, shared.plan.in_sink(ByteOffset(len)).0)?;
-    let hash = shared.digest.finish(&job.settings.moving, len);
+    if shared.delivery.method == Method::Device {
+        run.sync()?;
+    }
+    let hash = shared.digest.finish(run.moving(), len);
     Ok(Moved {
         bytes: shared.moved.load(Ordering::Relaxed),
-        hash: receipt::delivered(hash, &shared.delivery, false),
+        hash: receipt::delivered(hash, &shared.delivery),
+        level: shared.delivery.level(false),
     })
 }
 
@@ -238,25 +190,29 @@ fn in_order(
     delivery: &Delivery,
 ) -> Result<Moved, CopyError> {
     let run = Run { job, file, plan, delivery };
-    let mut digest = InOrder::new(&job.settings.moving);
+    let mut digest = InOrder::new(run.moving());
     let mut bytes = 0;
-    if plan.geometry().count() > 1 && digest.is_asked_for() && overlap::is_wanted(job) {
+    if plan.geometry().count() > 1 && digest.is_asked_for() && overlap::is_wanted(job, delivery.method) {
         (bytes, digest) = overlap::move_in_order(&run, digest)?;
     } else {
         for object in plan.geometry().objects() {
             if job.pool.stopping() {
                 return Err(interrupted(file));
             }
-            let moved = run.object(lane, object.range, &mut digest)?;
-            bytes += moved;
-            if moved < object.range.len() {
+            let written = run.object(lane, object.range, &mut digest)?;
+            bytes += written.bytes;
+            if let Some(digest) = written.to_prove {
+                run.written(ByteRange::from_len(object.range.start, ByteLen(written.bytes)), digest);
+                run.prove(lane, Pace::Behind)?;
+            }
+            if written.bytes < object.range.len() {
                 break;
             }
         }
     }
     delivery.close_end(file, plan.in_sink(ByteOffset(bytes)).0)?;
-    let hash = digest.finish(&job.settings.moving, bytes);
-    Ok(Moved { bytes, hash: receipt::delivered(hash, delivery, false) })
+    let hash = receipt::delivered(digest.finish(run.moving(), bytes), delivery);
+    Ok(Moved { bytes, hash, level: delivery.level(false) })
 }
 
 /// Moves what comes until the end comes.
@@ -271,7 +227,8 @@ fn stream(
     let (skip, limit) =
         file.part.map_or((job.settings.moving.offset, job.settings.moving.length), |part| (part.0, part.1));
     let limit = limit.map_or(u64::MAX, |limit| limit.0);
-    let mut digest = InOrder::new(&job.settings.moving);
+    let mut digest = InOrder::new(run.moving());
+    let mut stretch = Stretch::new(delivery.method);
     let (mut skipped, mut bytes) = (0, 0);
     while bytes < limit {
         if job.pool.stopping() {
@@ -290,13 +247,19 @@ fn stream(
         skipped += before as u64;
         let fresh = &block[before..got];
         digest.update(fresh);
+        stretch.update(fresh);
         run.put_streamed(plan.in_sink(ByteOffset(bytes)), fresh)?;
         bytes += fresh.len() as u64;
         Tally::add(&job.tally.bytes_done, fresh.len() as u64);
+        if stretch.bytes >= job.settings.moving.object.bytes() {
+            stretch.close(&run, bytes);
+            run.prove(lane, Pace::Behind)?;
+        }
     }
+    stretch.close(&run, bytes);
     delivery.close_end(file, plan.in_sink(ByteOffset(bytes)).0)?;
-    let hash = digest.finish(&job.settings.moving, bytes);
-    Ok(Moved { bytes, hash: receipt::delivered(hash, delivery, true) })
+    let hash = receipt::delivered(digest.finish(run.moving(), bytes), delivery);
+    Ok(Moved { bytes, hash, level: delivery.level(true) })
 }
 
 /// What looks at bytes between read and write.
@@ -334,8 +297,22 @@ pub(crate) struct Run<'a> {
     pub(crate) delivery: &'a Delivery,
 }
 
+/// An object that reached the sink.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    /// Its bytes.
+    pub(crate) bytes: u64,
+    /// BLAKE3 of what was read, where it is still to be proved.
+    pub(crate) to_prove: Option<Digest>,
+}
+
 impl Run<'_> {
-    /// Moves one object; returns its bytes.
+    /// What is computed of the file.
+    fn moving(&self) -> &Moving {
+        self.job.proof.moving(&self.job.settings.moving, self.delivery.method)
+    }
+
+    /// Moves one object.
     ///
     /// # Errors
     /// [`CopyError`] names the side, the place and the cause; a source that ends before its length has changed.
@@ -344,15 +321,15 @@ impl Run<'_> {
         lane: &mut Lane,
         range: ByteRange,
         watch: &mut impl Watch,
-    ) -> Result<u64, CopyError> {
-        let verify = self.delivery.reader().is_some();
-        let unseen = !watch.watches() && !verify;
-        let moved = match () {
+    ) -> Result<Written, CopyError> {
+        let compares = matches!(self.delivery.method, Method::Cache | Method::Device);
+        let unseen = !watch.watches() && !compares;
+        let (moved, digest) = match () {
             () if unseen && self.delivery.holes == Holes::OfSource => {
-                self.around_holes(lane, range, watch)?
+                (self.around_holes(lane, range, watch)?, None)
             }
-            () if unseen && self.delivery.kernel_copies => self.in_kernel(lane, range, watch)?,
-            () => self.seen(lane, range, watch, verify)?,
+            () if unseen && self.delivery.kernel_copies => (self.in_kernel(lane, range, watch)?, None),
+            () => self.seen(lane, range, watch, compares)?,
         };
         let moved = ByteRange::from_len(range.start, ByteLen(moved));
         let (read, written) = (self.source_range(moved), self.sink_range(moved));
@@ -362,11 +339,11 @@ impl Run<'_> {
             // Advice that is not taken costs nothing but cache: no reason to fail a copy.
             let _ = cache::advise(&self.file.source, read, Advice::DontNeed);
         }
-        Ok(moved.len())
+        Ok(Written { bytes: moved.len(), to_prove: digest })
     }
 
     /// A range of the cut, as a range of the source.
-    fn source_range(&self, range: ByteRange) -> ByteRange {
+    pub(super) fn source_range(&self, range: ByteRange) -> ByteRange {
         ByteRange::between(self.plan.in_source(range.start).0, self.plan.in_source(range.end).0)
     }
 
@@ -404,26 +381,32 @@ impl Run<'_> {
         Ok(range.len())
     }
 
-    /// Moves bytes that something looks at, and with `verify` reads the copy back.
+    /// Moves bytes that something looks at. With `compares` their digest is taken, and compared with the copy as the
+    /// page cache has it or returned to be compared with what the device has.
     fn seen(
         &self,
         lane: &mut Lane,
         range: ByteRange,
         watch: &mut impl Watch,
-        verify: bool,
-    ) -> Result<u64, CopyError> {
-        if verify && self.job.settings.moving.double_buffer != Some(true) {
-            return self.blocks_compared(lane, range, watch);
+        compares: bool,
+    ) -> Result<(u64, Option<Digest>), CopyError> {
+        if self.delivery.method == Method::Cache && self.job.settings.moving.double_buffer != Some(true) {
+            return Ok((self.blocks_compared(lane, range, watch)?, None));
         }
-        let mut check = verify.then(|| Hasher::new(Algorithm::Blake3));
+        let mut check = compares.then(|| Hasher::new(Algorithm::Blake3));
         let moved = match self.in_ring(lane, range, watch, check.as_mut())? {
             Some(moved) => moved,
             None => self.blocks(lane, range, watch, check.as_mut())?,
         };
-        if let Some(check) = check {
-            self.compare(lane, ByteRange::from_len(range.start, ByteLen(moved)), check.finish())?;
+        let digest = check.map(Hasher::finish);
+        let Some(expected) = digest.filter(|_| self.delivery.method == Method::Cache) else {
+            return Ok((moved, digest));
+        };
+        let range = ByteRange::from_len(range.start, ByteLen(moved));
+        if self.sink_digest(lane, range)? != expected {
+            return Err(self.differs(self.sink_range(range)));
         }
-        Ok(moved)
+        Ok((moved, None))
     }
 
     /// Lets the file system copy a range, and moves by blocks what it would not: all of it where it failed, because the
@@ -479,7 +462,7 @@ impl Run<'_> {
             Err(uring::CopyError::Write { at, source }) => Err(self.write_failed(at, source)),
             Err(uring::CopyError::Ring { source }) => {
                 // Some blocks were seen and perhaps not written: this object can't be begun anew.
-                lane.ring = Ring::Unavailable;
+                lane.lose_ring();
                 Err(self.write_failed(to, source))
             }
         }
@@ -548,7 +531,10 @@ impl Run<'_> {
             return if written { Ok(()) } else { Err(interrupted(self.file)) };
         }
         self.delivery.put(self.file, to, bytes)?;
-        let Some(reader) = self.delivery.reader() else { return Ok(()) };
+        if self.delivery.method != Method::Cache {
+            return Ok(());
+        }
+        let reader = self.delivery.reader(self.file);
         let mut back = vec![0; bytes.len()];
         let got =
             transfer::read_at(reader, to.0, &mut back).map_err(|source| self.read_failed(to.0, source))?;
@@ -559,12 +545,12 @@ impl Run<'_> {
         Err(self.differs(ByteRange::from_len(to, ByteLen(bytes.len() as u64))))
     }
 
-    /// Reads one object of the copy back and compares its digest with that of what was read.
-    fn compare(&self, lane: &mut Lane, range: ByteRange, expected: Digest) -> Result<(), CopyError> {
-        let Some(reader) = self.delivery.reader() else { return Ok(()) };
+    /// Reads one object of the copy back; returns its BLAKE3.
+    pub(super) fn sink_digest(&self, lane: &mut Lane, range: ByteRange) -> Result<Digest, CopyError> {
+        let reader = self.delivery.reader(self.file);
         let unreadable =
             |source| CopyError::ReadFailed { path: self.file.sink_path(), at: range.start, source };
-        let written = ByteRange::between(self.plan.in_sink(range.start).0, self.plan.in_sink(range.end).0);
+        let written = self.sink_range(range);
         let block = lane.block().map_err(unreadable)?;
         let mut hasher = Hasher::new(Algorithm::Blake3);
         let mut at = written.start.0;
@@ -582,7 +568,7 @@ impl Run<'_> {
                 break;
             }
         }
-        if hasher.finish() == expected { Ok(()) } else { Err(self.differs(written)) }
+        Ok(hasher.finish())
     }
 
     pub(super) fn differs(&self, range: ByteRange) -> CopyError {
@@ -597,7 +583,7 @@ impl Run<'_> {
         }
     }
 
-    fn write_failed(&self, at: u64, source: io::Error) -> CopyError {
+    pub(super) fn write_failed(&self, at: u64, source: io::Error) -> CopyError {
         CopyError::WriteFailed { path: self.file.sink_path(), at: ByteOffset(at), source }
     }
 }

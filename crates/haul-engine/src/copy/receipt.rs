@@ -60,16 +60,15 @@ pub(crate) struct ReceiptSums {
     pub(crate) digests: Vec<Digest>,
     objects: ObjectSums,
     way: Way,
-    level: Level,
 }
 
 impl ReceiptSums {
     fn new(digests: Vec<Digest>, objects: ObjectSums) -> ReceiptSums {
-        ReceiptSums { digests, objects, way: Way::ReadWrite, level: Level::Received }
+        ReceiptSums { digests, objects, way: Way::ReadWrite }
     }
 
-    fn delivered(&mut self, delivery: &Delivery, streamed: bool) {
-        (self.way, self.level) = (delivery.way(), delivery.level(streamed));
+    fn delivered(&mut self, delivery: &Delivery) {
+        self.way = delivery.way();
     }
 }
 
@@ -141,19 +140,18 @@ impl ReceiptParts {
     }
 }
 
-/// Notes for the waybill how the bytes came and what that proved.
-pub(crate) fn delivered(mut hash: Option<FileHash>, delivery: &Delivery, streamed: bool) -> Option<FileHash> {
+/// Notes for the waybill how the bytes came.
+pub(crate) fn delivered(mut hash: Option<FileHash>, delivery: &Delivery) -> Option<FileHash> {
     if let Some(receipt) = hash.as_mut().and_then(|hash| hash.receipt.as_mut()) {
-        receipt.delivered(delivery, streamed);
+        receipt.delivered(delivery);
     }
     hash
 }
 
 /// Writes the entry of a file that is settled, with all that is set on it.
-pub(crate) fn file(job: &Job<'_>, file: &FileMove, size: u64, sums: &ReceiptSums) {
+pub(crate) fn file(job: &Job<'_>, file: &FileMove, (size, level): (u64, Level), sums: &ReceiptSums) {
     let objects = Some(&sums.objects).filter(|objects| !objects.is_empty());
-    let facts =
-        FileFacts { size, digests: &sums.digests, objects, way: Some(sums.way), level: Some(sums.level) };
+    let facts = FileFacts { size, digests: &sums.digests, objects, way: Some(sums.way), level: Some(level) };
     write(job, &file.sink_path(), objects, |path| {
         stat_fd(&file.sink).ok().map(|stat| file_entry(path, &stat, &facts))
     });

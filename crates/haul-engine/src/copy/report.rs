@@ -3,7 +3,7 @@
 use super::counter::Counter;
 use super::error::CopyError;
 use haul_digest::Digest;
-use haul_model::ByteRange;
+use haul_model::{ByteRange, Level};
 use std::ffi::OsStr;
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub struct FileFigures<'a> {
     pub bytes: u64,
     /// From the opening of the source to the last metadata.
     pub took: Duration,
+    /// What was proved of its bytes.
+    pub level: Level,
 }
 
 /// A question of `-i`, answered by yes or no.
@@ -69,6 +71,12 @@ pub struct Tally {
     pub bytes_found: Counter,
     /// Bytes moved.
     pub bytes_done: Counter,
+    /// Bytes that were read back from the device and are right.
+    pub bytes_reread: Counter,
+    /// Bytes that were to be read back from the device and came from the page cache.
+    pub bytes_read_back: Counter,
+    /// Objects that came back wrong and are right after they were written again.
+    pub objects_mended: Counter,
     /// Entries of any kind that failed.
     pub failures: Counter,
     /// Entries known to be there, and directories being read.

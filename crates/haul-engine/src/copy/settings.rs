@@ -266,7 +266,7 @@ pub struct Moving {
     pub digest: Option<(Algorithm, HashForm)>,
     /// The waybill of the job, with digests from the same read.
     pub receipt: Option<Arc<Receipt>>,
-    /// Whether the copy is read back and compared.
+    /// How the copy is compared with what was read.
     pub verify: Verify,
     /// Each file and directory is made durable as it is finished, for file systems that can't be made so as a whole.
     pub sync_each: bool,
@@ -294,8 +294,23 @@ pub enum HashForm {
 pub enum Verify {
     /// Not at all.
     No,
-    /// Each object is read back after it was written, and its digest compared with that of what was read.
+    /// Every byte is hashed between read and write (BLAKE3 unless another digest is asked for). Proves what travelled,
+    /// not what the device keeps.
+    Stream,
+    /// Each object is read back through the page cache right after it was written, and compared.
     ReadBack,
+    /// Each object is brought to the device, dropped from the page cache, read back and compared while others are
+    /// copied; one that differs is written again, a few times.
+    Reread,
+    /// [`Verify::Stream`] for files that fit into free memory, [`Verify::Reread`] for larger ones (FIVER-Hybrid).
+    Hybrid,
+}
+
+impl Verify {
+    /// Whether it is about bytes that are written, so that sharing the source's blocks would prove nothing.
+    pub(crate) fn needs_bytes(self) -> bool {
+        matches!(self, Verify::Stream | Verify::Reread | Verify::Hybrid)
+    }
 }
 
 /// What is printed about each file.

@@ -104,7 +104,9 @@ pub(crate) fn source_moved_on(file: &FileMove) -> bool {
 fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
     tell_way(job, file);
     let print = &job.settings.print;
-    if let (true, Some(hash)) = (print.hash, &moved.hash) {
+    // A digest that was taken only to prove the way is nobody's to read.
+    let is_asked = print.hash && job.settings.moving.digest.is_some();
+    if let (true, Some(hash)) = (is_asked, &moved.hash) {
         let name = if print.source_name { file.source_path() } else { file.sink_path() };
         let moving = &job.settings.moving;
         let (offset, length) = file.part.map_or((moving.offset, moving.length), |part| (part.0, part.1));
@@ -115,7 +117,7 @@ fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
     if let Some(sums) = moved.hash.as_ref().and_then(|hash| hash.receipt.as_ref())
         && file.sink_is_regular
     {
-        receipt::file(job, file, moved.bytes, sums);
+        receipt::file(job, file, (moved.bytes, moved.level), sums);
     }
     if job.report.wants_figures() {
         job.report.finished(&FileFigures {
@@ -123,6 +125,7 @@ fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
             sink: &file.sink_path(),
             bytes: moved.bytes,
             took: file.begun.elapsed(),
+            level: moved.level,
         });
     }
 }

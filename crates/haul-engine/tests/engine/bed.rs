@@ -8,7 +8,7 @@ use haul_engine::copy::{
 use haul_lab::mounts::{FsKind, shared_room};
 use haul_lab::random::Random;
 use haul_lab::snapshot::{Kind, Snapshot};
-use haul_model::ByteRange;
+use haul_model::{ByteRange, Level};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -88,6 +88,7 @@ pub(crate) struct Ear {
     warned: Mutex<Vec<String>>,
     hashed: Mutex<Vec<Heard>>,
     finished: Mutex<Vec<(OsString, u64)>>,
+    levels: Mutex<Vec<Level>>,
 }
 
 impl Report for Ear {
@@ -111,6 +112,7 @@ impl Report for Ear {
     }
     fn finished(&self, figures: &FileFigures<'_>) {
         held(&self.finished).push((figures.source.to_owned(), figures.bytes));
+        held(&self.levels).push(figures.level);
     }
     fn ask(&self, question: &Question<'_>) -> bool {
         panic!("nobody said -i: {:?}", question.text)
@@ -129,6 +131,8 @@ pub(crate) struct Told {
     pub(crate) warned: Vec<String>,
     pub(crate) hashed: Vec<Heard>,
     pub(crate) finished: Vec<(OsString, u64)>,
+    /// What was proved of each finished file, in the same order.
+    pub(crate) levels: Vec<Level>,
     pub(crate) bytes_done: u64,
 }
 
@@ -156,6 +160,7 @@ pub(crate) fn run(settings: &CopySettings) -> Told {
         warned: ear.warned.into_inner().unwrap(),
         hashed: ear.hashed.into_inner().unwrap(),
         finished: ear.finished.into_inner().unwrap(),
+        levels: ear.levels.into_inner().unwrap(),
         bytes_done: Tally::get(&tally.bytes_done),
     }
 }

@@ -5,7 +5,7 @@ use super::parts::{Part, twin};
 use super::variants::plain;
 use haul_engine::copy::{CopyRules, Moving, Reflink, Verify};
 use haul_lab::mounts::FsKind;
-use haul_model::{ByteLen, ByteOffset};
+use haul_model::{ByteLen, ByteOffset, Level};
 use std::fs;
 
 /// The kinds of file systems whose files may share extents; their blocks are 4 KiB.
@@ -88,6 +88,34 @@ fn a_part_that_is_shared_is_that_part_and_leaves_the_rest_of_the_sink_alone() {
                     assert!(fs::read(&sink).unwrap() == wanted, "{name}");
                 }
             }
+        }
+    }
+}
+
+/// A clone proves nothing about new media: who asks for proof of the bytes gets bytes, unless only a clone will do; then
+/// it is told as what it is.
+#[test]
+fn what_is_to_be_proved_is_written_and_a_clone_is_told_as_not_read_back() {
+    for kind in SHARING {
+        let Some(place) = Place::on(kind) else { continue };
+        let (source, sink) = (place.path("source"), place.path("sink"));
+        let bytes = place.noise("source", 300 * BLOCK + 9);
+        for (reflink, verify, level, warnings) in [
+            (Reflink::Auto, Verify::No, Level::Received, 0),
+            (Reflink::Auto, Verify::Stream, Level::Received, 0),
+            (Reflink::Auto, Verify::Reread, Level::Reread, 0),
+            (Reflink::Auto, Verify::Hybrid, Level::Received, 0),
+            (Reflink::Always, Verify::Reread, Level::Received, 1),
+            (Reflink::Never, Verify::Reread, Level::Reread, 0),
+        ] {
+            let _ = fs::remove_file(&sink);
+            let moving = Moving { verify, ..plain() };
+            let told = run(&onto(&source, &sink, CopyRules { reflink, ..CopyRules::default() }, &moving));
+            let name = format!("{kind:?} {reflink:?} {verify:?}");
+            assert_eq!((told.failed.len(), told.warned.len()), (0, warnings), "{name}: {:?}", told.warned);
+            assert!(told.warned.iter().all(|line| line.contains("shares its blocks")), "{:?}", told.warned);
+            assert_eq!(told.levels, [level], "{name}");
+            assert!(fs::read(&sink).unwrap() == bytes, "{name}");
         }
     }
 }

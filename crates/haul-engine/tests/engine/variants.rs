@@ -45,6 +45,9 @@ pub(crate) fn each() -> Vec<(String, Moving)> {
         (blake3, Verify::No),
         (blake3, Verify::ReadBack),
         (md5, Verify::No),
+        (None, Verify::Stream),
+        (None, Verify::Reread),
+        (md5, Verify::Hybrid),
     ];
     let others = [
         (Algorithm::Crc32c, HashForm::Plain),
@@ -66,10 +69,17 @@ pub(crate) fn each() -> Vec<(String, Moving)> {
 pub(crate) fn any_moving() -> impl Strategy<Value = Moving> {
     let sizes = (1_usize..=5, 16_u32..=20, option::of(sample::select(vec![1, 4096, 5000, 65_536, 1 << 20])));
     // A sync for each object takes its time: rare.
-    let flags = (any::<[bool; 4]>(), prop::bool::weighted(0.1), option::of(any::<bool>()));
-    (sizes, flags, any_digest()).prop_map(
-        |((workers, shift, block), (flags, syncs, double_buffer), digest)| {
-            let [direct_read, direct_write, fadvise_read, back] = flags;
+    let flags = (any::<[bool; 3]>(), prop::bool::weighted(0.1), option::of(any::<bool>()));
+    let verify = prop_oneof![
+        4 => Just(Verify::No),
+        4 => Just(Verify::ReadBack),
+        1 => Just(Verify::Stream),
+        1 => Just(Verify::Reread),
+        1 => Just(Verify::Hybrid),
+    ];
+    (sizes, flags, any_digest(), verify).prop_map(
+        |((workers, shift, block), (flags, syncs, double_buffer), digest, verify)| {
+            let [direct_read, direct_write, fadvise_read] = flags;
             Moving {
                 workers,
                 object: object(1 << shift),
@@ -80,7 +90,7 @@ pub(crate) fn any_moving() -> impl Strategy<Value = Moving> {
                 fadvise_write: syncs,
                 double_buffer,
                 digest,
-                verify: if back { Verify::ReadBack } else { Verify::No },
+                verify,
                 ..Moving::for_processors(1)
             }
         },

@@ -32,7 +32,6 @@ pub(crate) struct FileSettle {
     /// The source, where other names of it were linked to this sink, which is whole after this.
     pub(crate) linked: Option<Identity>,
     /// No other file of this job writes the sink meanwhile.
-    #[expect(dead_code, reason = "held until the file is through, never read")]
     pub(super) turn: Option<WriteTurn>,
     /// What this part shares with the other parts of its file.
     pub(super) ranges: Option<Arc<Ranges>>,
@@ -43,6 +42,11 @@ pub(crate) struct FileSettle {
 }
 
 impl FileSettle {
+    /// Whether nobody else of this job can be waiting for this file to be through.
+    pub(crate) fn is_waited_for_by_nobody(&self) -> bool {
+        self.turn.is_none() && self.ranges.is_none() && self.linked.is_none()
+    }
+
     /// Whether earlier parts left the sink with the time of an unfinished one.
     pub(crate) fn ends_parts(&self) -> bool {
         self.ranges.is_some() && !self.more_follows

@@ -6,7 +6,7 @@ use crate::copy::descriptors::Opened;
 use crate::copy::entry::{self, OperandNames, OperandSettle, Ranges};
 use crate::copy::file::Part;
 use crate::copy::job::Job;
-use crate::copy::pipeline::Lane;
+use crate::copy::lane::Lane;
 use crate::copy::settings::BatchItem;
 use haul_model::{ByteLen, ByteOffset};
 use std::sync::{Arc, Mutex};

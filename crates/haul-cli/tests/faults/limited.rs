@@ -1,0 +1,114 @@
+//! Files larger than the memory there is: what is read back must come from the device, and the kernel's own count of
+//! the bytes it read from devices for the process says whether it did.
+
+use super::bed::{HAUL, noise};
+use haul_lab::mounts::SmallFs;
+use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const MIB: u64 = 1 << 20;
+
+/// A memory group of this machine, of either version of control groups; it goes when it is dropped.
+struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    /// A group of at most `limit` bytes, page cache and all; `None`, said aloud, where none can be made.
+    fn new(limit: u64) -> Option<MemoryGroup> {
+        let name = format!("haul-test-{}", std::process::id());
+        let root = Path::new("/sys/fs/cgroup");
+        let places = [(root.join("memory"), "memory.limit_in_bytes"), (root.to_owned(), "memory.max")];
+        let made = places.iter().find_map(|(place, file)| {
+            let group = MemoryGroup(place.join(&name));
+            fs::create_dir(&group.0).ok()?;
+            // On the way out the group goes again.
+            fs::write(group.0.join(file), limit.to_string()).ok()?;
+            Some(group)
+        });
+        shown_or_skip(made.is_some(), "the right to make a memory group").then_some(made).flatten()
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // Only version 1 has it: pages of files would keep the group.
+        let _ = fs::write(self.0.join("memory.force_empty"), "1");
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// What a copy in a group came to.
+struct Limited {
+    /// The events of `--json`.
+    told: Vec<serde_json::Value>,
+    /// Bytes that devices were asked for on its behalf.
+    from_devices: u64,
+}
+
+impl Limited {
+    /// What was proved of the file of this name.
+    fn proof(&self, name: &str) -> &str {
+        let is_it =
+            |event: &&serde_json::Value| event["sink"].as_str().is_some_and(|sink| sink.ends_with(name));
+        self.told.iter().find(is_it).and_then(|event| event["proof"].as_str()).unwrap_or_default()
+    }
+}
+
+/// `haul cp` in the group, to its end.
+fn copy(group: &MemoryGroup, verify: &str, source: &Path, sink: &Path) -> Limited {
+    let line = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).arg(&group.0).args([HAUL, "cp", "-rT", "--json", verify]).args([source, sink]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // What it tells fits a pipe, so its end can be waited for first, and looked at while the kernel still knows it.
+    waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+    let io = fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap();
+    let from_devices =
+        io.lines().find_map(|line| line.strip_prefix("read_bytes: ")).unwrap().parse().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Limited { told: stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), from_devices }
+}
+
+#[test]
+fn a_file_larger_than_memory_is_read_back_from_the_device_and_hybrid_knows_it_for_one() {
+    let memory = Path::new("/dev/shm");
+    let needs = [Need::Root, Need::Loop, Need::Program("mkfs.ext4"), Need::Path("/dev/shm")];
+    if !met_or_skip(&needs) {
+        return;
+    }
+    let Some(group) = MemoryGroup::new(48 * MIB) else { return };
+    let small = SmallFs::new(256).unwrap();
+    // A source in memory: whatever is read from a device is the copy.
+    let home = tempfile::tempdir_in(memory).unwrap();
+    let (large, little) = (96 * MIB + 5, 3 * MIB);
+    fs::write(home.path().join("large"), noise(large)).unwrap();
+    fs::write(home.path().join("little"), noise(little)).unwrap();
+    let sink = small.path().join("sink");
+
+    let reread = copy(&group, "--verify=reread", home.path(), &sink);
+    assert_eq!((reread.proof("large"), reread.proof("little")), ("re-read", "re-read"));
+    assert!(reread.from_devices >= large + little, "{} bytes came from devices", reread.from_devices);
+    fs::remove_dir_all(&sink).unwrap();
+
+    let cached = copy(&group, "--verify=cached", home.path(), &sink);
+    assert_eq!((cached.proof("large"), cached.proof("little")), ("verified", "verified"));
+    assert!(cached.from_devices < large / 2, "{} bytes came from devices", cached.from_devices);
+    fs::remove_dir_all(&sink).unwrap();
+
+    let hybrid = copy(&group, "--verify=hybrid", home.path(), &sink);
+    assert_eq!((hybrid.proof("large"), hybrid.proof("little")), ("re-read", "received"));
+    assert!(hybrid.from_devices >= large, "{} bytes came from devices", hybrid.from_devices);
+    for name in ["large", "little"] {
+        assert!(fs::read(home.path().join(name)).unwrap() == fs::read(sink.join(name)).unwrap(), "{name}");
+    }
+    drop(group);
+    small.close().unwrap();
+}

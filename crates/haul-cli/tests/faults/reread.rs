@@ -1,0 +1,298 @@
+//! Storage that lies, and `--verify=reread`, which asks it again: what the page cache never saw, what is mended, what fails.
+
+use super::bed::{
+    Ended, FaultBed, HAUL, HOLD, Running, assert_same_tree, assert_unfinished, haul, noise, others_are_whole,
+    start, tree_with_victim, write_old,
+};
+use haul_lab::faults::Action;
+use haul_lab::mounts::SmallFs;
+use haul_lab::needs::{Need, met_or_skip};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+
+/// Ways of moving that take other paths to the proof; objects of 1 MiB.
+const WAYS: [&[&str]; 7] = [
+    &["--split-size=1M"],
+    &["--split-size=1M", "--threads=1"],
+    &["--split-size=1M", "--threads=4", "--print-hash", "--hash-type=crc32"],
+    &["--split-size=1M", "--print-hash", "--hash-type=md5"],
+    &["--split-size=1M", "--sparse=always"],
+    &["--split-size=1M", "--double-buffer"],
+    &["--split-size=1M", "--direct-write"],
+];
+
+fn copy(way: &[&str], source: &Path, sink: &Path) -> Ended {
+    haul(["cp", "-aT", "--verify=reread"].iter().chain(way).map(Path::new).chain([source, sink]))
+}
+
+/// How many writes the storage damaged.
+fn flips(bed: &FaultBed) -> usize {
+    bed.fired().iter().filter(|fired| matches!(fired.action, Action::Flip { .. })).count()
+}
+
+#[test]
+fn a_digest_of_what_was_sent_does_not_see_what_the_storage_kept() {
+    for verify in ["--verify=stream", "--verify=hybrid"] {
+        let Some(bed) = FaultBed::new("*victim write .. flip 2500000.3") else { return };
+        let (source, sink) = (bed.path("source"), bed.path("view/sink"));
+        tree_with_victim(&source, 4 * MIB);
+        haul([Path::new("cp"), "-aT".as_ref(), verify.as_ref(), &source, &sink]).is_fine();
+        let [sent, kept] =
+            [source, bed.path("store/sink")].map(|root| fs::read(root.join("victim")).unwrap());
+        let differing: Vec<usize> = (0..sent.len()).filter(|&at| sent[at] != kept[at]).collect();
+        assert_eq!(differing, [2_500_000], "{verify}: the fault is real, and unseen");
+    }
+}
+
+#[test]
+fn damage_that_does_not_come_again_is_mended() {
+    let Some(bed) = FaultBed::new("") else { return };
+    let source = bed.path("source");
+    tree_with_victim(&source, 4 * MIB + 7);
+    for (number, way) in WAYS.iter().enumerate() {
+        let [sink, stored] = ["view", "store"].map(|side| bed.path(&format!("{side}/sink{number}")));
+        bed.rules(
+            "*victim write .. flip 2500000.3 times 2\n*victim write 0..1048576 drop times 16\n*d write .. flip 4500.1 times 1",
+        );
+        let before = flips(&bed);
+        let ended = copy(way, &source, &sink);
+        assert_eq!(ended.code, Some(0), "{way:?}: {ended:?}");
+        assert_eq!(flips(&bed) - before, 3, "{way:?}: the faults are real");
+        for words in [
+            "warning: bytes 2097152-3145728 of ",
+            "/victim' came back wrong from the device; written again (2 times)",
+            "warning: bytes 0-1048576 of ",
+            "warning: bytes 0-5000 of ",
+        ] {
+            assert!(ended.stderr.contains(words), "{way:?}: no {words}: {ended:?}");
+        }
+        assert_eq!(ended.complaints(), 3, "{way:?}: {ended:?}");
+        assert_same_tree(&source, &stored);
+    }
+}
+
+#[test]
+fn damage_that_comes_again_fails_its_file_alone() {
+    let Some(bed) = FaultBed::new("") else { return };
+    let source = bed.path("source");
+    tree_with_victim(&source, 4 * MIB + 7);
+    for (number, way) in WAYS.iter().enumerate() {
+        let [sink, stored] = ["view", "store"].map(|side| bed.path(&format!("{side}/sink{number}")));
+        bed.rules("*victim write .. flip 2500000.3");
+        let before = flips(&bed);
+        let ended = copy(way, &source, &sink);
+        ended.failed_with(&["/victim' differs from ", "in bytes 2097152-3145728", "after each of 4 writes"]);
+        assert_eq!((ended.complaints(), flips(&bed) - before), (1, 4), "{way:?}: {ended:?}");
+        others_are_whole(&source, &stored);
+        assert_unfinished(&stored.join("victim"));
+        assert!(!ended.stdout.contains("victim"), "{ended:?}");
+
+        bed.rules("");
+        copy(&["--update"], &source, &sink).is_fine();
+        assert_same_tree(&source, &stored);
+    }
+}
+
+#[test]
+fn of_many_small_files_only_the_damaged_ones_are_written_again_or_fail() {
+    let Some(bed) =
+        FaultBed::new("*f70 write .. flip 50.1\n*f140 write .. flip 1999.7 times 1\n*f9 fsync .. errno EIO")
+    else {
+        return;
+    };
+    let source = bed.path("source");
+    fs::create_dir_all(source.join("dir")).unwrap();
+    for number in 0..200 {
+        let name = if number % 2 == 0 { format!("f{number}") } else { format!("dir/f{number}") };
+        write_old(&source.join(name), &noise(2000 + number));
+    }
+    write_old(&source.join("empty"), b"");
+    let ended = copy(&[], &source, &bed.path("view/sink"));
+    ended.failed_with(&["sink/f70' differs from", "in bytes 0-2070", "4 writes"]);
+    ended.failed_with(&["error syncing", "/f9': Input/output error"]);
+    assert!(ended.stderr.contains("warning: bytes 0-2140 of"), "{ended:?}");
+    assert_eq!(ended.complaints(), 3, "{ended:?}");
+    for name in ["f70", "dir/f9"] {
+        assert_unfinished(&bed.path("store/sink").join(name));
+    }
+    bed.rules("");
+    copy(&["--update"], &source, &bed.path("view/sink")).is_fine();
+    assert_same_tree(&source, &bed.path("store/sink"));
+}
+
+#[test]
+fn a_copy_that_can_be_read_only_at_the_second_time_is_mended_and_one_that_never_can_fails() {
+    let Some(bed) = FaultBed::new("") else { return };
+    let source = bed.path("source");
+    tree_with_victim(&source, 4 * MIB + 7);
+    for (number, way) in WAYS.iter().enumerate() {
+        let [sink, stored] = ["view", "store"].map(|side| bed.path(&format!("{side}/sink{number}")));
+        // The kernel's read ahead meets the first, and keeps it to itself.
+        bed.rules("*victim read 1048576..1052672 errno EIO times 2");
+        let ended = copy(way, &source, &sink);
+        assert_eq!((ended.code, ended.complaints()), (Some(0), 1), "{way:?}: {ended:?}");
+        assert!(ended.stderr.contains("warning: bytes 1048576-2097152 of "), "{way:?}: {ended:?}");
+        assert_same_tree(&source, &stored);
+
+        bed.rules("*victim read 1048576..1052672 errno EIO");
+        fs::remove_dir_all(&stored).unwrap();
+        copy(way, &source, &sink).failed_with(&[&format!("sink{number}/victim"), "Input/output error"]);
+        others_are_whole(&source, &stored);
+        assert_unfinished(&stored.join("victim"));
+    }
+}
+
+/// The copy must be what was read at first, for that is what every digest of the file is about: a source that gives other
+/// bytes the second time can't mend it.
+#[test]
+fn a_source_that_reads_differently_each_time_is_no_ground_to_mend_on() {
+    let rules = "tree/victim read .. flip 100.1 times 1\nsink/victim write .. flip 200.2 times 1";
+    let Some(bed) = FaultBed::new(rules) else { return };
+    bed.tree(3 * MIB);
+    let sink = bed.path("view/sink");
+    let ended = copy(&["--split-size=1M"], &bed.path("view/tree"), &sink);
+    ended.failed_with(&["bytes 0-1048576 of ", "tree/victim' read differently each time"]);
+    others_are_whole(&bed.path("store/tree"), &bed.path("store/sink"));
+    assert_unfinished(&bed.path("store/sink/victim"));
+}
+
+#[test]
+fn what_came_through_a_pipe_can_be_found_wrong_but_not_be_written_again() {
+    let Some(bed) = FaultBed::new("sink write .. flip 1300000.1 times 1") else { return };
+    let source = bed.path("source");
+    fs::write(&source, noise(3 * MIB)).unwrap();
+    let (sink, stored) = (bed.path("view/sink"), bed.path("store/sink"));
+    let piped = || {
+        let (from, to) = (source.display(), sink.display());
+        let line = format!("cat '{from}' | '{HAUL}' cp --verify=reread --split-size=1M /dev/stdin '{to}'");
+        Running::new(Command::new("sh").args(["-c", &line])).end()
+    };
+    piped().failed_with(&["sink' differs from ", "in bytes ", "after each of 1 writes"]);
+    assert_unfinished(&stored);
+    piped().is_fine();
+    assert!(fs::read(&stored).unwrap() == noise(3 * MIB));
+}
+
+#[test]
+fn ctrl_c_while_the_copy_is_read_back_leaves_nothing_that_looks_finished() {
+    let Some(bed) = FaultBed::new(&format!("sink/victim read .. delay {HOLD} times 1")) else { return };
+    bed.tree(8 * MIB);
+    let (source, sink) = (bed.path("store/tree"), bed.path("view/sink"));
+    let words = ["cp", "-aT", "--verify=reread", "--split-size=1M"].map(Path::new);
+    let running = start(words.into_iter().chain([&*source, &*sink]));
+    assert_eq!(bed.held(), Path::new("sink/victim"));
+    running.signal(Signal::INT);
+    let ended = running.end();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(!sink.join("victim").exists(), "a new file that was cut off is removed");
+    copy(&["--update"], &source, &sink).is_fine();
+    assert_same_tree(&source, &bed.path("store/sink"));
+}
+
+#[test]
+fn a_source_that_changes_while_its_copy_is_read_back_is_told_as_changed() {
+    let rules = format!("sink/victim read .. delay {HOLD} times 1\nsink/victim write .. flip 5.5");
+    let Some(bed) = FaultBed::new(&rules) else { return };
+    bed.tree(8 * MIB);
+    let (source, sink) = (bed.path("store/tree"), bed.path("view/sink"));
+    let words = ["cp", "-aT", "--verify=reread", "--split-size=1M"].map(Path::new);
+    let running = start(words.into_iter().chain([&*source, &*sink]));
+    bed.held();
+    File::options().write(true).open(source.join("victim")).unwrap().write_all_at(b"new", 0).unwrap();
+    let ended = running.end();
+    ended.failed_with(&["tree/victim' changed while it was copied"]);
+    assert_eq!(ended.complaints(), 1, "{ended:?}");
+    assert_unfinished(&bed.path("store/sink/victim"));
+}
+
+/// The last event of `--json`.
+fn summary(ended: &Ended) -> serde_json::Value {
+    serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap()
+}
+
+/// A tree of all shapes on a disk: tiny, empty, sparse, of one object and of many.
+fn shapes(root: &Path) -> u64 {
+    tree_with_victim(root, 3 * MIB + 5);
+    let sparse = File::create(root.join("sparse")).unwrap();
+    sparse.set_len(5 * MIB + 3).unwrap();
+    sparse.write_all_at(&noise(70_000), 2 * MIB + 9).unwrap();
+    File::create(root.join("hole")).unwrap().set_len(2 * MIB).unwrap();
+    (10 + 70_000 + 5000 + 1) + (3 * MIB + 5) + (5 * MIB + 3) + 2 * MIB
+}
+
+#[test]
+fn on_a_disk_every_byte_is_read_back_from_it_whatever_the_file_and_the_way() {
+    if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
+        return;
+    }
+    let small = SmallFs::new(64).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let source = home.path().join("source");
+    let bytes = shapes(&source);
+    let ways = WAYS.iter().copied().chain([
+        &["--split-size=64K", "--buffer-size=4K", "--threads=3"][..],
+        &["--fadvise-write", "--direct-read", "--direct-write"],
+        &["--reflink=auto"],
+    ]);
+    for way in ways {
+        let sink = small.path().join("sink");
+        let options: Vec<&str> = ["--json"].into_iter().chain(way.iter().copied()).collect();
+        // New, and over itself.
+        for _ in 0..2 {
+            let ended = copy(&options, &source, &sink);
+            let told = summary(ended.is_fine());
+            assert_eq!(told["bytes_reread"], bytes, "{way:?}: {told}");
+            assert_eq!(
+                (&told["bytes_read_back"], &told["objects_mended"]),
+                (&0.into(), &0.into()),
+                "{way:?}"
+            );
+            let levels: Vec<&str> = ended.stdout.lines().filter(|line| line.contains("\"file\"")).collect();
+            assert_eq!(levels.len(), 8, "{way:?}");
+            for line in levels {
+                let proof = if line.contains("\"bytes\":0,") { "durable" } else { "re-read" };
+                assert!(line.contains(&format!("\"proof\":\"{proof}\"")), "{way:?}: {line}");
+            }
+            assert_same_tree(&source, &sink);
+        }
+        fs::remove_dir_all(&sink).unwrap();
+    }
+    small.close().unwrap();
+}
+
+#[test]
+fn where_there_is_no_device_the_copy_is_compared_and_that_is_said_once() {
+    let memory = Path::new("/dev/shm");
+    let is_memory = rustix::fs::statfs(memory).is_ok_and(|found| found.f_type == 0x0102_1994);
+    if !haul_lab::needs::shown_or_skip(is_memory, "a tmpfs on /dev/shm") {
+        return;
+    }
+    let (home, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in(memory).unwrap());
+    let (source, sink) = (home.path().join("source"), place.path().join("sink"));
+    let bytes = shapes(&source);
+    let ended = copy(&["--json"], &source, &sink);
+    assert_eq!((ended.code, ended.complaints()), (Some(0), 1), "{ended:?}");
+    assert!(
+        ended.stderr.contains("was not read back from the device: its file system lives in memory"),
+        "{ended:?}"
+    );
+    let told = summary(&ended);
+    assert_eq!((&told["bytes_reread"], &told["bytes_read_back"]), (&0.into(), &bytes.into()), "{told}");
+    assert!(!ended.stdout.contains("re-read"), "{ended:?}");
+    assert_same_tree(&source, &sink);
+}
+
+#[test]
+fn a_sink_that_is_no_file_is_written_and_told_as_not_read_back() {
+    let home = tempfile::tempdir().unwrap();
+    let source = home.path().join("source");
+    fs::write(&source, noise(MIB)).unwrap();
+    let ended = haul([Path::new("cp"), "--verify=reread".as_ref(), &source, "/dev/null".as_ref()]);
+    assert_eq!((ended.code, ended.complaints()), (Some(0), 1), "{ended:?}");
+    assert!(ended.stderr.contains("'/dev/null' was not read back from the device: it is no regular file"));
+}

@@ -1,0 +1,108 @@
+//! What each worker has for itself.
+
+use super::deliver::CloneRefusals;
+use super::job::Job;
+use super::pipeline::block_bytes;
+use super::reread::Held;
+use haul_sys::buffer::AlignedBuffer;
+use haul_sys::dir::DirEntry;
+use haul_sys::uring::CopyRing;
+use std::collections::VecDeque;
+use std::io;
+
+/// Blocks a worker's ring keeps in flight: one being read while others are written.
+const RING_DEPTH: usize = 4;
+
+/// What a worker owns: its block of memory, and the entries it took and has not begun.
+pub(crate) struct Lane {
+    block: Option<AlignedBuffer>,
+    /// A second block, for what is read back.
+    back: Option<AlignedBuffer>,
+    block_bytes: usize,
+    entries: VecDeque<DirEntry>,
+    refusals: CloneRefusals,
+    ring: Ring,
+    /// Small files that wait for their proof.
+    pub(super) held: Vec<Held>,
+    pub(super) held_bytes: u64,
+}
+
+/// A worker's io_uring, for `--double-buffer`.
+enum Ring {
+    /// Not tried yet.
+    Untried,
+    /// In use.
+    Open(Box<CopyRing>),
+    /// The kernel has none, forbids it, or lost it.
+    Unavailable,
+}
+
+impl Lane {
+    /// A worker's lane; its block is made when first used.
+    pub(crate) fn new(job: &Job<'_>) -> Lane {
+        Lane {
+            block: None,
+            back: None,
+            block_bytes: block_bytes(job),
+            entries: VecDeque::new(),
+            refusals: CloneRefusals::default(),
+            ring: Ring::Untried,
+            held: Vec::new(),
+            held_bytes: 0,
+        }
+    }
+
+    /// Takes entries to work through.
+    pub(crate) fn hold(&mut self, entries: VecDeque<DirEntry>) {
+        self.entries = entries;
+    }
+
+    /// The next entry to work on.
+    pub(crate) fn next_entry(&mut self) -> Option<DirEntry> {
+        self.entries.pop_front()
+    }
+
+    /// Lets go of the entries not yet begun.
+    pub(crate) fn give_up_entries(&mut self) -> Vec<DirEntry> {
+        std::mem::take(&mut self.entries).into()
+    }
+
+    /// The ring, where the kernel gives one.
+    pub(super) fn ring(&mut self) -> Option<&mut CopyRing> {
+        if let Ring::Untried = self.ring {
+            self.ring = CopyRing::new(RING_DEPTH, self.block_bytes)
+                .map_or(Ring::Unavailable, |ring| Ring::Open(Box::new(ring)));
+        }
+        match &mut self.ring {
+            Ring::Open(ring) => Some(ring),
+            Ring::Untried | Ring::Unavailable => None,
+        }
+    }
+
+    /// Gives up the ring, which failed.
+    pub(super) fn lose_ring(&mut self) {
+        self.ring = Ring::Unavailable;
+    }
+
+    /// Between which file systems cloning is no use.
+    pub(super) fn refusals(&mut self) -> &mut CloneRefusals {
+        &mut self.refusals
+    }
+
+    /// The block of memory.
+    pub(super) fn block(&mut self) -> io::Result<&mut AlignedBuffer> {
+        made(&mut self.block, self.block_bytes)
+    }
+
+    /// The block of memory and the one for what is read back.
+    pub(super) fn two_blocks(&mut self) -> io::Result<(&mut AlignedBuffer, &mut AlignedBuffer)> {
+        Ok((made(&mut self.block, self.block_bytes)?, made(&mut self.back, self.block_bytes)?))
+    }
+}
+
+fn made(block: &mut Option<AlignedBuffer>, bytes: usize) -> io::Result<&mut AlignedBuffer> {
+    match block {
+        Some(block) => Ok(block),
+        empty => Ok(empty.insert(AlignedBuffer::new(bytes)?)),
+    }
+}

@@ -1,0 +1,227 @@
+//! One object's proof: to the device, out of the cache, back, compared; and written again where it differs.
+
+use super::queue::{Asked, Check, Pace, Step};
+use super::{ReadPath, tell_cached};
+use crate::copy::error::CopyError;
+use crate::copy::file::SharedFile;
+use crate::copy::lane::Lane;
+use crate::copy::pipeline::{Run, changed, interrupted, one_is_through};
+use crate::copy::report::Tally;
+use crate::copy::settle;
+use haul_digest::{Algorithm, Digest, Hasher};
+use haul_model::{ByteOffset, ByteRange};
+use haul_plan::Route;
+use haul_sys::cache::{self, Advice, FOLIO_BYTES_MAX};
+use haul_sys::filesystem::{self, Medium};
+
+/// How often an object is written again before its file fails. A bit that was flipped on its way does not flip thrice;
+/// a medium that gives other bytes back after that many writes is not to be trusted with a fourth.
+const REWRITES_MAX: u32 = 3;
+
+/// How often the page cache is asked to let go of a range. The first may meet pages that wait in a batch of the kernel's;
+/// later ones are widened to whole folios.
+const DROPS_MAX: u32 = 3;
+
+impl Run<'_> {
+    /// An object was written: its way to the device begins, and its proof waits.
+    pub(crate) fn written(&self, range: ByteRange, digest: Digest) {
+        if !range.is_empty() {
+            // A failure here comes again, and is told, when the range is waited for.
+            let _ = cache::start_writeback(&self.file.sink, self.sink_range(range));
+            self.delivery.proving.add(Check { range, digest });
+        }
+    }
+
+    /// Proves what is due of a file that this worker has for itself.
+    ///
+    /// # Errors
+    /// As [`Run::step`].
+    pub(crate) fn prove(&self, lane: &mut Lane, pace: Pace) -> Result<(), CopyError> {
+        while let Some(step) = self.delivery.proving.next(pace) {
+            self.step(lane, step)?;
+        }
+        Ok(())
+    }
+
+    /// Begins to read back all of a file that waits.
+    ///
+    /// # Errors
+    /// The device did not take what was written.
+    pub(crate) fn ask_all(&self) -> Result<(), CopyError> {
+        while let Some(check) = self.delivery.proving.next_written() {
+            self.delivery.proving.asked(self.ask(check)?);
+        }
+        Ok(())
+    }
+
+    /// Takes one step of one object; returns whether the object is through.
+    ///
+    /// # Errors
+    /// The device did not take the object, gives other bytes back however often it is written, or can't be read; the
+    /// source can't be read again or has changed; the job was told to stop.
+    pub(crate) fn step(&self, lane: &mut Lane, step: Step) -> Result<bool, CopyError> {
+        if self.job.pool.stopping() {
+            return Err(interrupted(self.file));
+        }
+        match step {
+            Step::Ask(check) => {
+                self.delivery.proving.asked(self.ask(check)?);
+                Ok(false)
+            }
+            Step::Compare(asked) => self.compare_or_mend(lane, asked).map(|()| true),
+        }
+    }
+
+    /// Makes the whole file durable.
+    ///
+    /// # Errors
+    /// What fdatasync(2) reports.
+    pub(crate) fn sync(&self) -> Result<(), CopyError> {
+        cache::sync_data(&self.file.sink).map_err(|source| CopyError::Failed {
+            doing: "error syncing",
+            path: self.file.sink_path(),
+            source,
+        })
+    }
+
+    fn ask(&self, check: Check) -> Result<Asked, CopyError> {
+        let range = self.sink_range(check.range);
+        let path = self.clear(range)?;
+        // Only makes the read begin sooner.
+        let _ = cache::advise(&self.file.sink, range, Advice::WillNeed);
+        Ok(Asked { check, path })
+    }
+
+    /// Brings a range of the sink to the device and out of the page cache; says where a read gets it from now.
+    fn clear(&self, range: ByteRange) -> Result<ReadPath, CopyError> {
+        let sink = &self.file.sink;
+        match filesystem::medium(sink) {
+            Medium::Storage => {}
+            Medium::Memory => return Ok(ReadPath::Cache("its file system lives in memory")),
+            Medium::FileBelow => {
+                self.drop_once(widened(range, cache::page_bytes()))?;
+                return Ok(ReadPath::Cache("overlayfs does not tell what the page cache holds"));
+            }
+        }
+        for attempt in 0..DROPS_MAX {
+            let border = if attempt == 0 { cache::page_bytes() } else { FOLIO_BYTES_MAX };
+            self.drop_once(widened(range, border))?;
+            match cache::residency(sink, range) {
+                Ok(Some(found)) if found.cached == 0 => return Ok(ReadPath::Device),
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => {
+                    return Ok(ReadPath::Cache("the kernel does not tell what the page cache holds"));
+                }
+            }
+        }
+        Ok(ReadPath::Cache("the page cache does not let go of it: another process may have it mapped"))
+    }
+
+    fn drop_once(&self, range: ByteRange) -> Result<(), CopyError> {
+        cache::wait_writeback(&self.file.sink, range)
+            .map_err(|source| self.write_failed(range.start.0, source))?;
+        // What stays is seen by whoever asks what the cache holds.
+        let _ = cache::advise(&self.file.sink, range, Advice::DontNeed);
+        Ok(())
+    }
+
+    fn compare_or_mend(&self, lane: &mut Lane, asked: Asked) -> Result<(), CopyError> {
+        let Asked { check, mut path } = asked;
+        let mut told = self.is_back(lane, check);
+        let mut rewrites = 0;
+        while !matches!(told, Ok(true)) {
+            // What came through a pipe does not come again.
+            let can_mend = rewrites < REWRITES_MAX && self.plan.route() != Route::Stream;
+            if self.job.pool.stopping() {
+                return Err(interrupted(self.file));
+            }
+            if !can_mend {
+                return Err(told.err().unwrap_or_else(|| self.not_mended(check, rewrites)));
+            }
+            rewrites += 1;
+            told = if self.write_again(lane, check)? {
+                path = self.clear(self.sink_range(check.range))?;
+                self.is_back(lane, check)
+            } else {
+                Err(self.unsteady(check))
+            };
+        }
+        self.proved(check, path, rewrites);
+        Ok(())
+    }
+
+    fn proved(&self, check: Check, path: ReadPath, rewrites: u32) {
+        let tally = self.job.tally;
+        let counter = if path == ReadPath::Device { &tally.bytes_reread } else { &tally.bytes_read_back };
+        Tally::add(counter, check.range.len());
+        self.delivery.proving.proved(path);
+        if let ReadPath::Cache(why) = path {
+            tell_cached(self.job, self.file, why);
+        }
+        if rewrites > 0 {
+            Tally::add(&tally.objects_mended, 1);
+            let range = self.sink_range(check.range);
+            self.job.report.warned(&CopyError::Mended { sink: self.file.sink_path(), range, rewrites });
+        }
+    }
+
+    /// Whether the sink gives back what was read of the source.
+    fn is_back(&self, lane: &mut Lane, check: Check) -> Result<bool, CopyError> {
+        Ok(self.sink_digest(lane, check.range)? == check.digest)
+    }
+
+    /// Reads an object of the source once more, past the cache, and writes every byte of it, zeros too. `false` where
+    /// the source, which has not changed, gives other bytes than before.
+    fn write_again(&self, lane: &mut Lane, check: Check) -> Result<bool, CopyError> {
+        // Pages that stay are read as they are; their digest tells.
+        let from = self.source_range(check.range);
+        let _ = cache::advise(&self.file.source, widened(from, FOLIO_BYTES_MAX), Advice::DontNeed);
+        let mut hasher = Hasher::new(Algorithm::Blake3);
+        let mut at = check.range.start.0;
+        let block = lane.block().map_err(|source| self.read_failed(at, source))?;
+        while at < check.range.end.0 {
+            let wanted = usize::try_from(check.range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
+            let got = self.read(at, &mut block[..], wanted)?;
+            if got == 0 {
+                break;
+            }
+            hasher.update(&block[..got]);
+            self.delivery.put_dense(self.file, self.plan.in_sink(ByteOffset(at)), &block[..got])?;
+            at += got as u64;
+        }
+        if settle::source_moved_on(self.file) {
+            return Err(changed(self.file));
+        }
+        self.sync()?;
+        Ok(hasher.finish() == check.digest)
+    }
+
+    fn not_mended(&self, check: Check, rewrites: u32) -> CopyError {
+        let (path, sink) = (self.file.source_path(), self.file.sink_path());
+        CopyError::NotMended { path, sink, range: self.sink_range(check.range), writes: rewrites + 1 }
+    }
+
+    fn unsteady(&self, check: Check) -> CopyError {
+        CopyError::SourceUnsteady { path: self.file.source_path(), range: self.source_range(check.range) }
+    }
+}
+
+/// Proves objects of a shared file, whoever wrote them.
+pub(crate) fn prove_objects(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile, pace: Pace) {
+    while let Some(step) = shared.delivery.proving.next(pace) {
+        let is_through = shared.is_broken()
+            || run.step(lane, step).unwrap_or_else(|error| {
+                shared.broke(error);
+                true
+            });
+        if is_through {
+            one_is_through(run.job, shared);
+        }
+    }
+}
+
+/// A range out to the next borders, as far as offsets go.
+fn widened(range: ByteRange, border: u64) -> ByteRange {
+    let start = range.start.0 / border * border;
+    ByteRange::between(start, range.end.0.checked_next_multiple_of(border).unwrap_or(range.end.0))
+}

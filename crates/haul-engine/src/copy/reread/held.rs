@@ -1,0 +1,99 @@
+//! Small files that wait for their proof together, so that one sync of their file system serves all of them.
+
+use super::{Method, Pace};
+use crate::copy::deliver::Delivery;
+use crate::copy::error::CopyError;
+use crate::copy::file::FileMove;
+use crate::copy::job::Job;
+use crate::copy::lane::Lane;
+use crate::copy::pipeline::{Moved, Run};
+use crate::copy::settle;
+use haul_plan::Plan;
+use haul_sys::{cache, filesystem};
+
+/// Bytes of small files that wait at most, beside the bound on their number.
+const HELD_BYTES_MAX: u64 = 32 << 20;
+
+/// From so many files on, one sync of the whole file system costs less than one of each file.
+const FILES_FOR_ONE_SYNC: usize = 8;
+
+/// A file whose bytes are written and not proved.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) file: FileMove,
+    pub(crate) plan: Plan,
+    pub(crate) delivery: Delivery,
+    pub(crate) moved: Moved,
+}
+
+impl Held {
+    /// Whether a file may wait: nobody else waits for it to be settled.
+    pub(crate) fn may_wait(job: &Job<'_>, file: &FileMove, plan: &Plan) -> bool {
+        job.proof.held_most > 0 && plan.geometry().count() <= 1 && file.settle.is_waited_for_by_nobody()
+    }
+
+    fn run<'a>(&'a self, job: &'a Job<'a>) -> Run<'a> {
+        Run { job, file: &self.file, plan: &self.plan, delivery: &self.delivery }
+    }
+}
+
+impl Lane {
+    /// Lets a file wait; what waits is proved and settled where that is enough.
+    pub(crate) fn hold_back(&mut self, job: &Job<'_>, held: Held) {
+        self.held_bytes += held.moved.bytes;
+        self.held.push(held);
+        if self.held.len() >= job.proof.held_most || self.held_bytes >= HELD_BYTES_MAX {
+            settle_held(job, self);
+        }
+    }
+}
+
+/// Makes all files durable that wait in this worker, reads them back and settles them.
+pub(crate) fn settle_held(job: &Job<'_>, lane: &mut Lane) {
+    let held = std::mem::take(&mut lane.held);
+    lane.held_bytes = 0;
+    let synced = sync_all(job, &held);
+    let begun: Vec<Result<(), CopyError>> =
+        held.iter().zip(synced).map(|(held, synced)| synced.and_then(|()| held.run(job).ask_all())).collect();
+    for (mut held, begun) in held.into_iter().zip(begun) {
+        let proved = begun.and_then(|()| held.run(job).prove(lane, Pace::All));
+        held.moved.level = held.delivery.level(false);
+        let Held { file, moved, .. } = held;
+        settle::finish(job, &file, proved.map(|()| moved));
+    }
+}
+
+/// Makes each file durable: by one sync of their file system where they are many and it is of a kind whose sync
+/// means its files'.
+fn sync_all(job: &Job<'_>, held: &[Held]) -> Vec<Result<(), CopyError>> {
+    if let [first, rest @ ..] = held
+        && held.len() >= FILES_FOR_ONE_SYNC
+        && rest.iter().all(|other| other.file.sink_dev == first.file.sink_dev)
+        && filesystem::syncs_as_a_whole(&first.file.sink)
+        // A failure is some file's: each is asked then.
+        && cache::sync_filesystem(&first.file.sink).is_ok()
+    {
+        return held.iter().map(|_| Ok(())).collect();
+    }
+    held.iter().map(|held| held.run(job).sync()).collect()
+}
+
+/// Proves what of a file is not proved yet and settles it, or lets it wait with others where it is small.
+pub(crate) fn prove_rest(
+    job: &Job<'_>,
+    lane: &mut Lane,
+    (file, plan, delivery): (FileMove, Plan, Delivery),
+    moved: Result<Moved, CopyError>,
+) {
+    let moved = match moved {
+        Ok(moved) if delivery.method == Method::Device => moved,
+        other => return settle::finish(job, &file, other),
+    };
+    if Held::may_wait(job, &file, &plan) {
+        return lane.hold_back(job, Held { file, plan, delivery, moved });
+    }
+    let run = Run { job, file: &file, plan: &plan, delivery: &delivery };
+    let proved = run.sync().and_then(|()| run.prove(lane, Pace::All));
+    let moved = proved.map(|()| Moved { level: delivery.level(false), ..moved });
+    settle::finish(job, &file, moved);
+}

@@ -1,0 +1,190 @@
+//! What of one file waits for its proof: digests in two queues, whatever worker wrote the objects.
+
+use super::ReadPath;
+use haul_digest::Digest;
+use haul_model::ByteRange;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Bytes of a file that may be on their way to the device before the first of them is waited for. Enough to keep a
+/// device busy while the next objects are copied; few enough that a small memory is not filled by them.
+const BEHIND_BYTES: u64 = 32 << 20;
+
+/// Objects that are asked for again and not looked at yet: their reads go on while others are copied.
+const ASKED_MOST: usize = 2;
+
+/// An object that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Check {
+    /// Which bytes of the cut.
+    pub(crate) range: ByteRange,
+    /// BLAKE3 of what was read of the source.
+    pub(crate) digest: Digest,
+}
+
+/// An object that is on its way back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) check: Check,
+    pub(crate) path: ReadPath,
+}
+
+/// What is to be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Bring the object to the device, drop it, and begin to read it.
+    Ask(Check),
+    /// Compare what comes.
+    Compare(Asked),
+}
+
+/// How much is done now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// What lies far enough behind: more objects are being written.
+    Behind,
+    /// All of it: nothing more comes from this worker.
+    All,
+}
+
+/// The proof of one file, as far as it has come.
+#[derive(Debug, Default)]
+pub(crate) struct Proving {
+    waiting: Mutex<Waiting>,
+    from_device: AtomicBool,
+    from_cache: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    written: VecDeque<Check>,
+    written_bytes: u64,
+    asked: VecDeque<Asked>,
+}
+
+impl Waiting {
+    fn pop_written(&mut self) -> Option<Check> {
+        let check = self.written.pop_front()?;
+        self.written_bytes -= check.range.len();
+        Some(check)
+    }
+}
+
+impl Proving {
+    /// An object was written.
+    pub(super) fn add(&self, check: Check) {
+        self.with(|waiting| {
+            waiting.written_bytes += check.range.len();
+            waiting.written.push_back(check);
+        });
+    }
+
+    /// An object is being read.
+    pub(super) fn asked(&self, asked: Asked) {
+        self.with(|waiting| waiting.asked.push_back(asked));
+    }
+
+    /// Takes an object to ask for, whatever is asked for already.
+    pub(super) fn next_written(&self) -> Option<Check> {
+        self.with(Waiting::pop_written)
+    }
+
+    /// Takes the next step; nothing where nothing is due.
+    pub(crate) fn next(&self, pace: Pace) -> Option<Step> {
+        self.with(|waiting| {
+            let all = pace == Pace::All;
+            let may_ask = waiting.asked.len() < ASKED_MOST;
+            // The last object may be larger than all that may wait: one is always left behind.
+            let lies_behind = waiting.written_bytes > BEHIND_BYTES && waiting.written.len() > 1;
+            if may_ask
+                && (all || lies_behind)
+                && let Some(check) = waiting.pop_written()
+            {
+                return Some(Step::Ask(check));
+            }
+            let asked = if all || !may_ask { waiting.asked.pop_front() } else { None };
+            asked.map(Step::Compare)
+        })
+    }
+
+    /// An object was read back by this path and is right.
+    pub(super) fn proved(&self, path: ReadPath) {
+        let seen = if path == ReadPath::Device { &self.from_device } else { &self.from_cache };
+        seen.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether all that was read back came from the device, and something did.
+    pub(crate) fn is_from_device(&self) -> bool {
+        self.from_device.load(Ordering::Relaxed) && !self.from_cache.load(Ordering::Relaxed)
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Waiting) -> T) -> T {
+        work(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_digest::{Algorithm, digest};
+
+    const OBJECT: u64 = 4 << 20;
+
+    fn check(index: u64, bytes: u64) -> Check {
+        let range = ByteRange::between(index * bytes, (index + 1) * bytes);
+        Check { range, digest: digest(Algorithm::Blake3, &index.to_le_bytes()) }
+    }
+
+    /// Takes what is due and answers it; gives the objects that were compared, and the most that waited.
+    fn answer(proving: &Proving, pace: Pace) -> (Vec<u64>, usize) {
+        let (mut compared, mut most) = (Vec::new(), 0);
+        while let Some(step) = proving.next(pace) {
+            match step {
+                Step::Ask(check) => proving.asked(Asked { check, path: ReadPath::Device }),
+                Step::Compare(asked) => compared.push(asked.check.range.start.0),
+            }
+            most = most.max(proving.with(|waiting| waiting.asked.len()));
+        }
+        (compared, most)
+    }
+
+    #[test]
+    fn each_object_is_compared_once_in_the_order_written_and_few_wait() {
+        let proving = Proving::default();
+        let mut compared = Vec::new();
+        for index in 0..1000 {
+            proving.add(check(index, OBJECT));
+            let (now, most) = answer(&proving, Pace::Behind);
+            assert!(most <= ASKED_MOST);
+            compared.extend(now);
+            let (bytes, count) = proving.with(|w| (w.written_bytes, w.written.len() + w.asked.len()));
+            assert!(bytes <= BEHIND_BYTES && count as u64 <= BEHIND_BYTES / OBJECT + ASKED_MOST as u64);
+        }
+        assert!(compared.len() > 980, "proving keeps up: {}", compared.len());
+        compared.extend(answer(&proving, Pace::All).0);
+        assert_eq!(compared, (0..1000).map(|index| index * OBJECT).collect::<Vec<_>>());
+        assert_eq!(proving.with(|w| (w.written_bytes, w.written.len(), w.asked.len())), (0, 0, 0));
+    }
+
+    #[test]
+    fn the_newest_object_is_never_waited_for_while_others_come() {
+        let proving = Proving::default();
+        proving.add(check(0, 1 << 30));
+        assert_eq!(proving.next(Pace::Behind), None);
+        proving.add(check(1, 1 << 30));
+        assert_eq!(proving.next(Pace::Behind), Some(Step::Ask(check(0, 1 << 30))));
+        assert_eq!(proving.next(Pace::Behind), None);
+    }
+
+    #[test]
+    fn one_read_through_the_cache_is_enough_to_say_no_more_than_that() {
+        let proving = Proving::default();
+        assert!(!proving.is_from_device(), "nothing was read yet");
+        proving.proved(ReadPath::Device);
+        assert!(proving.is_from_device());
+        proving.proved(ReadPath::Cache("a test"));
+        proving.proved(ReadPath::Device);
+        assert!(!proving.is_from_device());
+    }
+}
