@@ -7,6 +7,7 @@ mod cp;
 mod interrupt;
 mod progress;
 mod receipt;
+mod repair;
 mod sum;
 mod tool;
 mod verify;
@@ -45,6 +46,7 @@ fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
         Tool::Bench => bench::run(args),
         Tool::Check => check::run(args),
         Tool::Verify => verify::run(args),
+        Tool::Repair => repair::run(args),
         Tool::Waybill => waybill::run(args),
     }
 }

@@ -7,6 +7,7 @@ mod differential;
 mod extremes;
 mod faults;
 mod filesystems;
+mod repair;
 mod sum;
 mod traps;
 mod waybill;

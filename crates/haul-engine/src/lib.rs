@@ -3,6 +3,7 @@
 mod pool;
 
 pub mod copy;
+pub mod repair;
 pub mod sum;
 pub mod verify;
 pub mod waybill;
