@@ -100,7 +100,7 @@ impl Survey {
     /// What comes from where, neighbours from one replica joined.
     pub(super) fn mended(&self) -> Vec<Mended> {
         let mut joined: Vec<Mended> = Vec::new();
-        for (piece, replica) in &self.mended {
+        for (piece, replica) in self.mended.iter().filter(|(piece, _)| !piece.range.is_empty()) {
             match joined.last_mut() {
                 Some(last) if last.range.end == piece.range.start && last.replica == *replica => {
                     last.range.end = piece.range.end;
