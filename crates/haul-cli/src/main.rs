@@ -11,6 +11,7 @@ mod interrupt;
 mod mv;
 mod progress;
 mod receipt;
+mod repair;
 mod sum;
 mod tool;
 mod verify;
@@ -51,6 +52,7 @@ fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
         Tool::Bench => bench::run(args),
         Tool::Check => check::run(args),
         Tool::Verify => verify::run(args),
+        Tool::Repair => repair::run(args),
         Tool::Waybill => waybill::run(args),
     }
 }

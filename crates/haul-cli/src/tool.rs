@@ -16,6 +16,7 @@ Commands:
   sum     checksums of files, several kinds from one read; -c checks a list
   check   files against lists of checksums in any form; says what each list was taken for
   verify  re-read data and hold it against a waybill: intact, modified, rotted, missing
+  repair  replace damaged bytes, and make missing files, from replicas that verify
   waybill show, check or export a waybill
   bench   how fast this machine computes and reads each checksum, as a table and a plot
 
@@ -40,6 +41,8 @@ pub(crate) enum Tool {
     Check,
     /// `haul verify`.
     Verify,
+    /// `haul repair`.
+    Repair,
     /// `haul waybill`.
     Waybill,
 }
@@ -85,6 +88,7 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
         "bench" => Some(Tool::Bench),
         "check" => Some(Tool::Check),
         "verify" => Some(Tool::Verify),
+        "repair" => Some(Tool::Repair),
         "waybill" => Some(Tool::Waybill),
         _ => called_as(word).filter(|_| !word.as_encoded_bytes().contains(&b'/')),
     }
@@ -93,7 +97,7 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
 /// ` (did you mean 'sum'?)` for a word one slip away from a command, else nothing.
 pub(crate) fn suggestion(word: &OsStr) -> String {
     let word = word.to_string_lossy();
-    let commands = ["cp", "mv", "install", "sum", "check", "verify", "waybill", "bench"];
+    let commands = ["cp", "mv", "install", "sum", "check", "verify", "repair", "waybill", "bench"];
     let near = commands.into_iter().find(|command| is_one_slip_away(command, &word));
     near.map(|command| format!(" (did you mean '{command}'?)")).unwrap_or_default()
 }

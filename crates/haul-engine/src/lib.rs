@@ -4,6 +4,7 @@ mod pool;
 
 pub mod copy;
 pub mod moving;
+pub mod repair;
 pub mod signature;
 pub mod stored;
 pub mod sum;

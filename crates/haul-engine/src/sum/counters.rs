@@ -61,11 +61,11 @@ impl Counters {
         self.files_done.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn found_bytes(&self, bytes: u64) {
+    pub(crate) fn found_bytes(&self, bytes: u64) {
         self.bytes_found.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn done_bytes(&self, bytes: u64) {
+    pub(crate) fn done_bytes(&self, bytes: u64) {
         self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
     }
 }

@@ -1,0 +1,75 @@
+//! What was typed, and what it means.
+
+use clap::Parser;
+use haul_engine::repair::RepairSettings;
+use haul_engine::sum::Settings;
+use haul_model::limits;
+use std::ffi::OsString;
+
+/// Replace damaged bytes, and make missing files, from replicas that verify against a waybill.
+///
+/// Only what is damaged is replaced, object by object, each from a replica whose own bytes of it are what the waybill says.
+/// A file is repaired beside the damaged one, read back, and renamed over it: it is whole then, or as it was.
+/// Exit status: 0 all repaired or nothing to do, 1 something could not be repaired, 2 trouble.
+#[derive(Debug, Parser)]
+#[command(name = "haul repair", disable_version_flag = true)]
+pub(super) struct Args {
+    /// The waybill.
+    #[arg(value_name = "WAYBILL")]
+    waybill: OsString,
+    /// The damaged data: the directory that the waybill's paths lie beneath.
+    #[arg(value_name = "ROOT")]
+    root: OsString,
+    /// A directory with the same paths to take right bytes from; may be given several times.
+    #[arg(long, value_name = "REPLICA", required = true)]
+    from: Vec<OsString>,
+    /// Put back files, too, whose size or time says that they were changed; needs --keep-damaged.
+    #[arg(long, requires = "keep_damaged")]
+    modified: bool,
+    /// Keep what is replaced in this directory, as PATH.START-END; nothing there is overwritten.
+    #[arg(long, value_name = "DIR")]
+    keep_damaged: Option<OsString>,
+    /// Only tell what would be done.
+    #[arg(short = 'n', long)]
+    pub(super) dry_run: bool,
+    /// Let the page cache answer while damage is looked for.
+    #[arg(long)]
+    cached: bool,
+    /// How many workers look for damage.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Don't print the summary.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+    /// One JSON event a line.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Show a progress bar on a terminal.
+    #[arg(long)]
+    pub(super) progress: bool,
+}
+
+impl Args {
+    /// What is to be repaired. The error is a message.
+    pub(super) fn resolve(&self) -> Result<RepairSettings, String> {
+        let mut reading = Settings::new();
+        reading.direct = !self.cached;
+        reading.drop_before = !self.cached;
+        if let Some(threads) = self.threads {
+            if !(1..=limits::WORKERS_MAX).contains(&threads) {
+                return Err(format!("--threads: 1 to {} are possible", limits::WORKERS_MAX));
+            }
+            reading.workers = threads;
+            reading.block_bytes = Settings::block_bytes_for(threads);
+        }
+        Ok(RepairSettings {
+            waybill: self.waybill.clone(),
+            root: self.root.clone(),
+            replicas: self.from.clone(),
+            reading,
+            modified: self.modified,
+            keep: self.keep_damaged.clone(),
+            dry_run: self.dry_run,
+        })
+    }
+}

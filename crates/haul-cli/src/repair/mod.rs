@@ -1,0 +1,75 @@
+//! `haul repair`: damaged data mended from replicas, by a waybill.
+
+mod args;
+mod output;
+
+use crate::interrupt::Interrupt;
+use crate::progress::{self, Standing};
+use crate::tool::without_controls;
+use args::Args;
+use clap::Parser;
+use haul_engine::repair::repair;
+use haul_engine::sum::Counters;
+use output::Output;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+/// Something is not as the waybill says, still.
+const LEFT: u8 = 1;
+
+/// Nothing, or not all, could be looked at.
+const TROUBLE: u8 = 2;
+
+const NAME: &str = "haul repair";
+
+/// Repairs what `args` say; they come without the command's name.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    let words = std::iter::once(OsString::from(NAME)).chain(args.iter().cloned());
+    let args = match Args::try_parse_from(words) {
+        Ok(args) => args,
+        Err(error) if error.use_stderr() => {
+            eprint!("{}", without_controls(&error.to_string()));
+            return ExitCode::from(TROUBLE);
+        }
+        Err(answer) => {
+            print!("{answer}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    match start(&args) {
+        Ok(status) => ExitCode::from(status),
+        Err(message) => {
+            eprintln!("{NAME}: {message}");
+            ExitCode::from(TROUBLE)
+        }
+    }
+}
+
+fn start(args: &Args) -> Result<u8, String> {
+    let settings = args.resolve()?;
+    let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
+    let counters = Counters::new();
+    let stop = interrupt.flag();
+    let (json, dry_run, replicas) = (args.json, args.dry_run, &settings.replicas[..]);
+    let mut output = Output { name: NAME, json, dry_run, replicas, broken: None, stop };
+    let standing = || Standing {
+        files_found: counters.files_found(),
+        files_done: counters.files_done(),
+        bytes_found: counters.bytes_found(),
+        bytes_done: counters.bytes_done(),
+        walked: counters.walked(),
+    };
+    let wanted = args.progress || progress::is_drawn_unasked(NAME, true);
+    let tally = progress::watch(wanted, standing, || repair(&settings, &mut output, &counters, stop));
+    let tally = tally.map_err(|error| error.to_string())?;
+    let interrupted = stop.load(Ordering::Relaxed) && output.broken.is_none();
+    output.summary(&tally, !args.quiet, interrupted);
+    if let Some(error) = output.broken {
+        return Err(format!("write error: {error}"));
+    }
+    if interrupted {
+        return Ok(interrupt.status());
+    }
+    Ok(if tally.left > 0 { LEFT } else { 0 })
+}

@@ -1,0 +1,177 @@
+//! What can't be mended stays as it was, byte for byte, and is told.
+
+use super::{assert_whole, bed, rot, run};
+use haul_lab::faults::FaultFs;
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::random::Random;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+#[test]
+fn the_same_damage_in_every_replica_leaves_the_file() {
+    let home = bed();
+    let dir = home.path();
+    for name in ["data/big", "a/data/big", "b/data/big"] {
+        rot(&dir.join(name), |bytes| bytes[70_000] ^= 1);
+    }
+    rot(&dir.join("data/big"), |bytes| bytes[0] ^= 1);
+    let before = fs::read(dir.join("data/big")).unwrap();
+    let ended = run(dir, &["repair", "--json", "w", ".", "--from", "a", "--from", "b"]);
+    assert_eq!(ended.0, Some(1));
+    let events: Vec<serde_json::Value> =
+        ended.1.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&events[0]["result"], &events[0]["path"]), (&"left".into(), &"data/big".into()));
+    assert_eq!(events[0]["lost"], serde_json::json!([[65_536, 131_072]]));
+    assert_eq!((&events[1]["left"], &events[1]["intact"]), (&1.into(), &4.into()));
+    assert!(fs::read(dir.join("data/big")).unwrap() == before);
+}
+
+#[test]
+fn bad_arguments_and_bad_waybills_repair_nothing() {
+    let home = bed();
+    let dir = home.path();
+    rot(&dir.join("data/big"), |bytes| bytes[0] ^= 1);
+    let before = fs::read(dir.join("data/big")).unwrap();
+    let mut hurt = fs::read(dir.join("w")).unwrap();
+    let middle = hurt.len() / 2;
+    hurt[middle] ^= 2;
+    fs::write(dir.join("hurt"), hurt).unwrap();
+    for args in [
+        &["repair", "w", "."][..],
+        &["repair", "w", ".", "--from", "none"],
+        &["repair", "w", "none", "--from", "a"],
+        &["repair", "hurt", ".", "--from", "a"],
+        &["repair", "data/big", ".", "--from", "a"],
+        &["repair", "none", ".", "--from", "a"],
+    ] {
+        let ended = run(dir, args);
+        assert_eq!((ended.0, &*ended.1), (Some(2), ""), "{args:?}: {ended:?}");
+        assert!(fs::read(dir.join("data/big")).unwrap() == before, "{args:?}");
+    }
+}
+
+#[test]
+fn paths_that_climb_out_are_refused_by_their_line() {
+    let home = bed();
+    let dir = home.path();
+    fs::write(dir.join("outside"), "precious").unwrap();
+    for path in ["../outside", "/etc/passwd", "data/../../outside"] {
+        let mut text = String::new();
+        let mut crc = 0;
+        let head = "surehaul-waybill version=1 section=1 at=2026-01-01T00:00:00Z program=x root=. run=x ";
+        let digest = "a".repeat(64);
+        let entry = format!("file path={path} size=8 mode=0644 mtime=0.000000000 blake3={digest} ");
+        for line in [head, &entry] {
+            crc = crc32(crc, line.as_bytes());
+            text.push_str(&format!("{line}{crc:08x}\n"));
+        }
+        fs::write(dir.join("w3"), text).unwrap();
+        let ended = run(dir, &["repair", "w3", "data", "--from", "a"]);
+        assert_eq!((ended.0, &*ended.1), (Some(2), ""), "{path}: {ended:?}");
+        assert!(ended.2.contains("line 2: ") && ended.2.contains("nothing was repaired"), "{}", ended.2);
+        assert_eq!(fs::read(dir.join("outside")).unwrap(), b"precious");
+    }
+}
+
+/// zlib's CRC-32 of `bytes` that goes on from `before`, bit by bit.
+fn crc32(before: u32, bytes: &[u8]) -> u32 {
+    let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+    !bytes.iter().fold(!before, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| step(crc)))
+}
+
+#[test]
+fn links_out_of_root_and_replica_are_not_followed() {
+    let home = bed();
+    let dir = home.path();
+    fs::rename(dir.join("data/sub"), dir.join("moved")).unwrap();
+    rot(&dir.join("moved/x y"), |bytes| bytes[0] ^= 1);
+    let before = fs::read(dir.join("moved/x y")).unwrap();
+    symlink(dir.join("moved"), dir.join("data/sub")).unwrap();
+    let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
+    assert_eq!(ended.0, Some(1));
+    assert!(ended.1.contains("leads out of the directory"), "{ended:?}");
+    assert!(fs::read(dir.join("moved/x y")).unwrap() == before);
+    // A replica whose right file stands outside of it has nothing to give.
+    fs::remove_file(dir.join("data/sub")).unwrap();
+    fs::rename(dir.join("moved"), dir.join("data/sub")).unwrap();
+    fs::rename(dir.join("a/data/sub"), dir.join("right")).unwrap();
+    symlink(dir.join("right"), dir.join("a/data/sub")).unwrap();
+    let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
+    assert_eq!(ended.1, "'data/sub/x y': left as it was: no replica has the right bytes 0-5000\n");
+}
+
+#[test]
+fn hard_links_are_not_parted() {
+    let home = bed();
+    let dir = home.path();
+    fs::hard_link(dir.join("data/big"), dir.join("second")).unwrap();
+    rot(&dir.join("data/big"), |bytes| bytes[0] ^= 1);
+    let before = fs::read(dir.join("second")).unwrap();
+    let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
+    assert_eq!(ended.0, Some(1));
+    assert!(ended.1.contains("it has 2 names"), "{ended:?}");
+    assert!(fs::read(dir.join("second")).unwrap() == before);
+}
+
+#[test]
+fn storage_that_flips_what_it_is_given_is_caught() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let home = bed();
+    let dir = home.path();
+    rot(&dir.join("data/big"), |bytes| bytes[0] ^= 1);
+    let before = fs::read(dir.join("data/big")).unwrap();
+    fs::create_dir(dir.join("view")).unwrap();
+    fs::create_dir(dir.join("store")).unwrap();
+    fs::rename(dir.join("data"), dir.join("store/data")).unwrap();
+    let rules = "*haul-repair* write .. flip 300000.3";
+    let faults = FaultFs::mount(&dir.join("store"), &dir.join("view"), rules.parse().unwrap()).unwrap();
+    let ended = run(dir, &["repair", "w", "view", "--from", "a"]);
+    assert_eq!(ended.0, Some(1), "{ended:?}");
+    assert!(ended.1.contains("not right when it was read back, in bytes 262144-327680"), "{ended:?}");
+    assert!(fs::read(dir.join("store/data/big")).unwrap() == before);
+    assert!(!faults.fired().is_empty(), "the fault is real");
+    faults.set_rules("*haul-repair* write .. errno ENOSPC".parse().unwrap());
+    let ended = run(dir, &["repair", "w", "view", "--from", "a"]);
+    assert!(ended.0 == Some(1) && ended.1.contains("No space left on device"), "{ended:?}");
+    assert!(fs::read(dir.join("store/data/big")).unwrap() == before);
+    let left = fs::read_dir(dir.join("store/data")).unwrap().flatten();
+    assert!(left.into_iter().all(|entry| !entry.file_name().to_string_lossy().contains("haul-repair")));
+    faults.set_rules("".parse().unwrap());
+    assert_eq!(run(dir, &["repair", "w", "view", "--from", "a"]).0, Some(0));
+    faults.close();
+}
+
+#[test]
+fn killed_at_any_moment_the_file_is_as_it_was_or_whole() {
+    let home = bed();
+    let dir = home.path();
+    let right = fs::read(dir.join("data/big")).unwrap();
+    let mut random = Random::from_seed(5);
+    let mut cut_off = 0;
+    for _ in 0..40 {
+        rot(&dir.join("data/big"), |bytes| bytes[..400_000].fill(7));
+        let before = fs::read(dir.join("data/big")).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_haul"))
+            .current_dir(dir)
+            .args(["repair", "w", ".", "--from", "a"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_micros(random.below(60_000)));
+        child.kill().unwrap();
+        cut_off += usize::from(!child.wait().unwrap().success());
+        let after = fs::read(dir.join("data/big")).unwrap();
+        assert!(after == before || after == right);
+    }
+    assert!(cut_off > 0, "no kill came in time");
+    let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
+    assert_eq!(ended.0, Some(0), "{ended:?}");
+    rot(&dir.join("data/big"), |bytes| bytes[0] ^= 1);
+    assert_eq!(run(dir, &["repair", "w", ".", "--from", "a"]).0, Some(0), "what was left beside is replaced");
+    assert_whole(dir);
+}

@@ -1,0 +1,68 @@
+//! `haul repair`: every kind of damage mended, and nothing made worse.
+
+mod bad;
+mod mended;
+
+use haul_lab::random::Random;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Status, standard output and standard error of a run in `dir`.
+fn run(dir: &Path, args: &[&str]) -> (Option<i32>, String, String) {
+    let ended = Command::new(env!("CARGO_BIN_EXE_haul"))
+        .current_dir(dir)
+        .env("LC_ALL", "C.UTF-8")
+        .args(args)
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (ended.status.code(), text(ended.stdout), text(ended.stderr))
+}
+
+fn bytes(len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Random::from_seed(seed).fill(&mut bytes);
+    bytes
+}
+
+/// Bytes of `data/big`, in objects of 64 KiB.
+const BIG: usize = 700_000;
+
+/// The tree `data` with its waybill `w`, and the replicas `a` and `b` of the directory around it.
+fn bed() -> TempDir {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    fs::create_dir_all(dir.join("data/sub")).unwrap();
+    for (name, len) in [("big", BIG), ("one", 65_536), ("small", 100), ("empty", 0), ("sub/x y", 5000)] {
+        fs::write(dir.join("data").join(name), bytes(len, len as u64 + 1)).unwrap();
+    }
+    let args = ["sum", "-r", "-a", "blake3,md5", "--object-size", "64K", "--waybill", "w", "data"];
+    assert_eq!(run(dir, &args).0, Some(0));
+    for replica in ["a", "b"] {
+        fs::create_dir(dir.join(replica)).unwrap();
+        let copied = run(dir, &["cp", "-a", "data", replica]);
+        assert_eq!((copied.0, &*copied.2), (Some(0), ""));
+    }
+    home
+}
+
+/// Changes bytes and puts the modification time back, as bit rot does.
+fn rot(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let before = fs::metadata(path).unwrap().modified().unwrap();
+    let mut bytes = fs::read(path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+    fs::File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
+}
+
+/// Whether all is as the waybill says, and nothing stands beside the files.
+#[track_caller]
+fn assert_whole(dir: &Path) {
+    let ended = run(dir, &["verify", "--extra", "w", "."]);
+    let strays: Vec<&str> = ended.1.lines().filter(|line| line.starts_with("'data/")).collect();
+    assert!(strays.is_empty(), "{ended:?}");
+    let replicas = ["a/data", "b/data"].iter().flat_map(|replica| fs::read_dir(dir.join(replica)).unwrap());
+    assert!(replicas.flatten().all(|entry| !entry.file_name().to_string_lossy().contains("haul")));
+}

@@ -1,0 +1,99 @@
+//! What a repair replaces is kept: beneath a directory of its own, under its path, and over nothing.
+
+use super::Why;
+use super::places::{Spot, split, spot_made};
+use super::survey::BLOCK_BYTES;
+use haul_log::waybill::RelPath;
+use haul_model::ByteRange;
+use haul_sys::beneath::open_root;
+use haul_sys::open::create_new_at;
+use haul_sys::{cache, sparse, transfer};
+use std::collections::HashSet;
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Bytes of a file's name that are kept: the range stands behind it, and names have 255.
+const NAME_BYTES_MAX: usize = 180;
+
+/// How often the same range of the same file can be replaced and kept.
+const GENERATIONS_MAX: u32 = 10_000;
+
+/// Bytes read at a time where a medium fails: what lies beside a bad spot is kept.
+const SMALL_BYTES: usize = 4096;
+
+/// The directory of `--keep-damaged`.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    root: OwnedFd,
+}
+
+impl Keeper {
+    /// Opens the directory, which is made if its parent is there.
+    pub(super) fn open(path: &OsStr) -> io::Result<Keeper> {
+        match std::fs::create_dir(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        Ok(Keeper { root: open_root(path)? })
+    }
+
+    /// Copies ranges of a file to `PATH.START-END`, durably. A range of which nothing can be read leaves a hole.
+    pub(super) fn keep(&self, path: &RelPath, file: &OwnedFd, ranges: &[ByteRange]) -> Result<(), Why> {
+        let spot = spot_made(&self.root, path, &[], &mut HashSet::new())?;
+        for range in ranges.iter().filter(|range| !range.is_empty()) {
+            let kept = create(&spot, path, *range).and_then(|kept| {
+                copy(file, &kept, *range)?;
+                cache::sync_all(&kept)
+            });
+            kept.map_err(Why::io("keep what is replaced"))?;
+        }
+        spot.sync()
+    }
+}
+
+/// A new file, beside those of earlier repairs.
+fn create(spot: &Spot, path: &RelPath, range: ByteRange) -> io::Result<OwnedFd> {
+    let (_, name) = split(path.as_bytes());
+    let mut stem = name[..name.len().min(NAME_BYTES_MAX)].to_vec();
+    if stem.len() < name.len() {
+        // Names that begin alike stay apart.
+        let digest = haul_digest::digest(haul_digest::Algorithm::Xxh64, name);
+        stem.extend_from_slice(format!("~{digest}").as_bytes());
+    }
+    stem.extend_from_slice(format!(".{range}").as_bytes());
+    for generation in 0..GENERATIONS_MAX {
+        let mut name = stem.clone();
+        if generation > 0 {
+            name.extend_from_slice(format!(".{generation}").as_bytes());
+        }
+        match create_new_at(&spot.place, CString::new(name)?.as_c_str(), 0o600) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other,
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+fn copy(file: &OwnedFd, kept: &OwnedFd, range: ByteRange) -> io::Result<()> {
+    let mut buffer = vec![0; BLOCK_BYTES];
+    let mut at = range.start.0;
+    while at < range.end.0 {
+        let want = (BLOCK_BYTES as u64).min(range.end.0 - at) as usize;
+        let to = at - range.start.0;
+        if let Ok(got) = transfer::read_at(file, at, &mut buffer[..want]) {
+            transfer::write_all_at(kept, to, &buffer[..got])?;
+        } else {
+            for from in (0..want).step_by(SMALL_BYTES) {
+                let small = SMALL_BYTES.min(want - from);
+                // What can't be read is lost already.
+                let Ok(got) = transfer::read_at(file, at + from as u64, &mut buffer[..small]) else {
+                    continue;
+                };
+                transfer::write_all_at(kept, to + from as u64, &buffer[..got])?;
+            }
+        }
+        at += want as u64;
+    }
+    sparse::set_len(kept, range.len())
+}

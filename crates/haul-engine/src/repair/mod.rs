@@ -1,0 +1,311 @@
+//! Repair by a waybill: what [`crate::verify`] finds damaged is mended from replicas, and nothing else is touched.
+//!
+//! A replica gives every piece (an object, or a leaf where the waybill keeps those) whose bytes there are what the
+//! waybill says, however damaged the replica is elsewhere ([`survey`]). The repaired file is made beside the damaged one,
+//! read back past the page cache, and renamed over it ([`rebuild`]); if anything fails the damaged file stays as it was.
+//! All names are resolved beneath the root and the replicas ([`places`]).
+
+mod claim;
+mod keep;
+mod names;
+mod places;
+mod rebuild;
+mod survey;
+#[cfg(test)]
+mod tests;
+mod why;
+
+pub use why::{RepairError, Why};
+
+use crate::sum::{Counters, Settings};
+use crate::verify::{Change, Verdict, VerdictKind, VerifyReport, VerifySettings, verify};
+use claim::Claim;
+use haul_log::waybill::{Kind, ReadError, Reader, RelPath};
+use haul_model::ByteRange;
+use haul_sys::beneath::open_root;
+use keep::Keeper;
+use places::{Replica, Spot, spot_made};
+use rebuild::Rebuild;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::BufReader;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use survey::{Sources, survey};
+
+/// What is repaired, from what, and how.
+#[derive(Clone, Debug)]
+pub struct RepairSettings {
+    /// The waybill: a regular file, which is read more than once.
+    pub waybill: OsString,
+    /// The directory its paths lie beneath. Nothing outside is written, nor read but in the replicas.
+    pub root: OsString,
+    /// Directories that the same paths lie beneath. Only read.
+    pub replicas: Vec<OsString>,
+    /// How damage is looked for.
+    pub reading: Settings,
+    /// Files that do not hide that they were changed are put back as well.
+    pub modified: bool,
+    /// Where what is replaced is kept.
+    pub keep: Option<OsString>,
+    /// Nothing is written.
+    pub dry_run: bool,
+}
+
+/// Bytes that came from a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mended {
+    /// Which.
+    pub range: ByteRange,
+    /// The number of the replica, counted from 0 as they were given.
+    pub replica: usize,
+}
+
+/// What became of one name that was not as the waybill says.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The name, beneath the root.
+    pub path: RelPath,
+    /// What became of it; in a dry run, what would.
+    pub done: Done,
+    /// What came from where; empty for what has no bytes.
+    pub mended: Vec<Mended>,
+}
+
+/// What a repair did with a name.
+#[derive(Debug)]
+pub enum Done {
+    /// Damaged bytes were replaced.
+    Repaired,
+    /// The name was missing and was made.
+    Made,
+    /// A second look found every byte right.
+    Right,
+    /// It stayed as it was, and why.
+    Left(Why),
+}
+
+/// The ear of a repair.
+pub trait RepairReport: Send {
+    /// What became of a name that was not intact.
+    fn settled(&mut self, outcome: &Outcome);
+    /// The waybill has a flaw.
+    fn flawed(&mut self, flaw: &ReadError);
+}
+
+/// What a repair came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepairTally {
+    /// Entries that were as the waybill says.
+    pub intact: u64,
+    /// Files of which bytes were replaced.
+    pub repaired: u64,
+    /// Names that were missing and were made.
+    pub made: u64,
+    /// Names that stayed as they were and are not as the waybill says.
+    pub left: u64,
+    /// Bytes taken from replicas.
+    pub bytes: u64,
+}
+
+/// Repairs what the waybill speaks of. `counters` can be read meanwhile; when `stop` turns true it ends soon, and the file
+/// under way stays as it was.
+///
+/// # Errors
+/// [`RepairError`]: then nothing, or not all, was repaired.
+pub fn repair(
+    settings: &RepairSettings,
+    report: &mut dyn RepairReport,
+    counters: &Counters,
+    stop: &AtomicBool,
+) -> Result<RepairTally, RepairError> {
+    let replica =
+        |name: &OsString| Replica::open(name).map_err(|source| RepairError::Replica(name.clone(), source));
+    let replicas = settings.replicas.iter().map(replica).collect::<Result<Vec<_>, _>>()?;
+    let mut finding = Finding { wanted: HashMap::new(), intact: 0, flaws: 0, report };
+    let how = VerifySettings {
+        resume: None,
+        waybill: settings.waybill.clone(),
+        root: settings.root.clone(),
+        reading: settings.reading.clone(),
+        sample: None,
+        extra: false,
+    };
+    verify(&how, &mut finding, counters, stop)?;
+    if finding.flaws > 0 {
+        return Err(RepairError::Flawed(settings.waybill.clone(), finding.flaws));
+    }
+    let tally = RepairTally { intact: finding.intact, ..RepairTally::default() };
+    if finding.wanted.is_empty() || stop.load(Ordering::Relaxed) {
+        return Ok(tally);
+    }
+    let keeper = settings.keep.as_ref().filter(|_| !settings.dry_run);
+    let opened =
+        |path: &OsString| Keeper::open(path).map_err(|source| RepairError::Keep(path.clone(), source));
+    let Finding { wanted, report, .. } = finding;
+    let mut job = Repair {
+        settings,
+        root: open_root(&settings.root).map_err(|source| RepairError::Root(settings.root.clone(), source))?,
+        replicas,
+        keeper: keeper.map(opened).transpose()?,
+        made: HashSet::new(),
+        counters,
+        stop,
+    };
+    let mut tally = tally;
+    let open = || Ok(Reader::new(BufReader::with_capacity(1 << 20, File::open(&settings.waybill)?)));
+    claim::each(open, &wanted, |claim| {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(verdict) = wanted.get(claim.entry.path.as_bytes()) else { return };
+        let outcome = job.settle(&claim, verdict);
+        if !matches!(outcome.done, Done::Left(Why::Stopped)) {
+            tally.count(&outcome);
+            report.settled(&outcome);
+        }
+    })
+    .map_err(|source| RepairError::Refused(settings.waybill.clone(), source))?;
+    Ok(tally)
+}
+
+/// Gathers what is not as the waybill says.
+struct Finding<'r> {
+    wanted: HashMap<Vec<u8>, Verdict>,
+    intact: u64,
+    flaws: u64,
+    report: &'r mut dyn RepairReport,
+}
+
+impl VerifyReport for Finding<'_> {
+    fn judged(&mut self, verdict: &Verdict) {
+        if matches!(verdict.kind, VerdictKind::Intact { .. }) {
+            self.intact += 1;
+        } else {
+            self.wanted.insert(verdict.path.as_bytes().to_vec(), verdict.clone());
+        }
+    }
+
+    fn flawed(&mut self, flaw: &ReadError) {
+        self.flaws += 1;
+        self.report.flawed(flaw);
+    }
+}
+
+/// A repair under way.
+struct Repair<'a> {
+    settings: &'a RepairSettings,
+    root: OwnedFd,
+    replicas: Vec<Replica>,
+    keeper: Option<Keeper>,
+    /// Directories made on the way to what was missing.
+    made: HashSet<Vec<u8>>,
+    counters: &'a Counters,
+    stop: &'a AtomicBool,
+}
+
+impl Repair<'_> {
+    fn settle(&mut self, claim: &Claim, verdict: &Verdict) -> Outcome {
+        let mut mended = Vec::new();
+        let done = self.mend(claim, verdict, &mut mended).unwrap_or_else(Done::Left);
+        if matches!(done, Done::Left(_)) {
+            mended.clear();
+        }
+        Outcome { path: claim.entry.path.clone(), done, mended }
+    }
+
+    fn mend(&mut self, claim: &Claim, verdict: &Verdict, mended: &mut Vec<Mended>) -> Result<Done, Why> {
+        let is_file = matches!(claim.entry.kind, Kind::File(_));
+        match &verdict.kind {
+            VerdictKind::Rotted | VerdictKind::Unreadable(_) if is_file => {}
+            VerdictKind::Modified(Change::Size { .. } | Change::Bytes | Change::WhileRead)
+                if is_file && self.settings.modified => {}
+            VerdictKind::Modified(change) => return Err(Why::Modified(*change)),
+            VerdictKind::NoDigest => return Err(Why::NoDigest),
+            VerdictKind::Missing if is_file => return self.make_file(claim, mended),
+            VerdictKind::Missing => return self.make_name(claim),
+            VerdictKind::Unreadable(reason) => return Err(Why::Unreadable(reason.clone())),
+            _ => return Ok(Done::Right),
+        }
+        let spot = Spot::of(&self.root, &claim.entry.path).map_err(Why::place)?;
+        let old = spot.open().map_err(Why::io("open it"))?;
+        let (file, facts) = &old;
+        let mut sources = Sources::of(claim, &self.replicas);
+        let found = self.survey(claim, Some(&old), &verdict.damage, &mut sources)?;
+        *mended = found.mended();
+        if mended.is_empty() && facts.size == claim.size() {
+            return Ok(Done::Right);
+        }
+        if facts.nlink > 1 {
+            return Err(Why::Names(facts.nlink));
+        }
+        if self.settings.dry_run {
+            return Ok(Done::Repaired);
+        }
+        if let Some(keeper) = &self.keeper {
+            let ranges = match verdict.kind {
+                // Somebody's work, perhaps: all of it.
+                VerdictKind::Modified(_) => vec![ByteRange::between(0, facts.size)],
+                _ => mended.iter().map(|mended| mended.range).collect(),
+            };
+            keeper.keep(&claim.entry.path, file, &ranges)?;
+        }
+        self.rebuild(claim, &spot, Some(&old), &found, &sources)?;
+        Ok(Done::Repaired)
+    }
+
+    /// Makes a missing file of what replicas have.
+    fn make_file(&mut self, claim: &Claim, mended: &mut Vec<Mended>) -> Result<Done, Why> {
+        let mut sources = Sources::of(claim, &self.replicas);
+        let found = self.survey(claim, None, &[], &mut sources)?;
+        *mended = found.mended();
+        if !self.settings.dry_run {
+            let spot = spot_made(&self.root, &claim.entry.path, &self.replicas, &mut self.made)?;
+            self.rebuild(claim, &spot, None, &found, &sources)?;
+        }
+        Ok(Done::Made)
+    }
+
+    /// What is to be done, if replicas have all of it.
+    fn survey(
+        &self,
+        claim: &Claim,
+        old: Option<&(OwnedFd, haul_sys::Stat)>,
+        suspect: &[ByteRange],
+        sources: &mut Sources,
+    ) -> Result<survey::Survey, Why> {
+        let known: u64 = claim.pieces().iter().map(|piece| piece.range.len()).sum();
+        if known != claim.size() || claim.pieces().is_empty() {
+            return Err(Why::NoDigest);
+        }
+        let found = survey(claim, old, suspect, sources, self.stop)?;
+        if found.lost.is_empty() { Ok(found) } else { Err(Why::NoSource(found.lost)) }
+    }
+
+    fn rebuild(
+        &self,
+        claim: &Claim,
+        spot: &Spot,
+        old: Option<&(OwnedFd, haul_sys::Stat)>,
+        survey: &survey::Survey,
+        sources: &Sources,
+    ) -> Result<(), Why> {
+        let bytes = survey.mended.iter().map(|(piece, _)| piece.range.len()).sum();
+        self.counters.found_bytes(bytes);
+        let (counters, stop) = (self.counters, self.stop);
+        Rebuild { claim, spot, old, survey, sources, counters, stop }.run()
+    }
+}
+
+impl RepairTally {
+    fn count(&mut self, outcome: &Outcome) {
+        match outcome.done {
+            Done::Repaired => self.repaired += 1,
+            Done::Made => self.made += 1,
+            Done::Right => self.intact += 1,
+            Done::Left(_) => self.left += 1,
+        }
+        self.bytes += outcome.mended.iter().map(|mended| mended.range.len()).sum::<u64>();
+    }
+}

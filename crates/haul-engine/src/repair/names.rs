@@ -1,0 +1,63 @@
+//! Missing names that have no bytes of their own: directories, symbolic links, further names of a file.
+
+use super::claim::Claim;
+use super::places::{Spot, spot_made};
+use super::{Done, Repair, Why};
+use crate::verify::Change;
+use haul_log::waybill::{Kind, Moment};
+use haul_sys::metadata::{self, Times};
+use haul_sys::open::{link_at, mkdir_at, symlink_at};
+use haul_sys::stat::stat_at;
+use haul_sys::{FileKind, Follow, Timespec};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+impl Repair<'_> {
+    /// Makes what the waybill alone describes.
+    pub(super) fn make_name(&mut self, claim: &Claim) -> Result<Done, Why> {
+        let entry = &claim.entry;
+        if matches!(entry.kind, Kind::Special(_)) {
+            return Err(Why::Special);
+        }
+        if self.settings.dry_run {
+            return Ok(Done::Made);
+        }
+        let was_made = self.made.contains(entry.path.as_bytes());
+        let spot = spot_made(&self.root, &entry.path, &self.replicas, &mut self.made)?;
+        let (place, name) = (&spot.place, spot.name.as_c_str());
+        let Moment { sec, nsec } = entry.mtime;
+        let times = Times { atime: None, mtime: Some(Timespec { sec, nsec }) };
+        match &entry.kind {
+            Kind::Directory => {
+                if !was_made {
+                    mkdir_at(place, name, 0o700).map_err(Why::io("make the directory"))?;
+                }
+                metadata::set_mode_at(place, name, entry.mode).map_err(Why::io("set the mode"))?;
+                metadata::set_times_at(place, name, times).map_err(Why::io("set the times"))?;
+            }
+            Kind::Link { target } => {
+                symlink_at(OsStr::from_bytes(target), place, name).map_err(Why::io("make the link"))?;
+                metadata::set_times_at(place, name, times).map_err(Why::io("set the times"))?;
+            }
+            Kind::Same { first } => {
+                let first = Spot::of(&self.root, first).map_err(Why::place)?;
+                let facts = stat_at(&first.place, first.name.as_c_str(), Follow::No);
+                let facts = facts.map_err(Why::io("look at the file it is a further name of"))?;
+                if facts.kind != FileKind::Regular {
+                    return Err(Why::Modified(Change::NotSame));
+                }
+                match link_at(&first.place, first.name.as_c_str(), place, name, Follow::No) {
+                    // The first name was missing, and this one is a file of its own by now.
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                        return Err(Why::Modified(Change::NotSame));
+                    }
+                    other => other.map_err(Why::io("link it to the file it is a further name of"))?,
+                }
+            }
+            Kind::File(_) | Kind::Special(_) => return Err(Why::Special),
+        }
+        spot.sync()?;
+        Ok(Done::Made)
+    }
+}

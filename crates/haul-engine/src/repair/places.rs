@@ -1,0 +1,111 @@
+//! Where the paths of a waybill lead: beneath the root and beneath the replicas, and never out of them.
+
+use super::Why;
+use haul_log::waybill::RelPath;
+use haul_sys::beneath::{open_place_beneath, open_root};
+use haul_sys::open::{mkdir_at, open_entry_at};
+use haul_sys::stat::{stat_at, stat_fd};
+use haul_sys::{FileKind, Follow, Stat, cache, dir, metadata};
+use std::collections::HashSet;
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+
+/// A directory that files may be taken from.
+#[derive(Debug)]
+pub(super) struct Replica {
+    root: OwnedFd,
+}
+
+/// A name in an open directory.
+#[derive(Debug)]
+pub(super) struct Spot {
+    pub(super) place: OwnedFd,
+    pub(super) name: CString,
+}
+
+impl Replica {
+    pub(super) fn open(name: &OsStr) -> io::Result<Replica> {
+        Ok(Replica { root: open_root(name)? })
+    }
+
+    /// The regular file under a path, if there is one that can be read.
+    pub(super) fn file(&self, path: &RelPath) -> Option<(OwnedFd, Stat)> {
+        Spot::of(&self.root, path).and_then(|spot| spot.open()).ok()
+    }
+
+    /// The mode of the directory under a path.
+    fn dir_mode(&self, path: &[u8]) -> Option<u32> {
+        let path = RelPath::new(path).ok()?;
+        let spot = Spot::of(&self.root, &path).ok()?;
+        let facts = stat_at(&spot.place, spot.name.as_c_str(), Follow::No).ok()?;
+        (facts.kind == FileKind::Directory).then_some(facts.mode)
+    }
+}
+
+impl Spot {
+    /// Where a path leads beneath `root`.
+    pub(super) fn of(root: &OwnedFd, path: &RelPath) -> io::Result<Spot> {
+        let (dir, name) = split(path.as_bytes());
+        let place = open_place_beneath(root, OsStr::from_bytes(dir))?;
+        Ok(Spot { place, name: CString::new(name)? })
+    }
+
+    /// Opens what is a regular file; no link is followed, and no pipe waited for.
+    pub(super) fn open(&self) -> io::Result<(OwnedFd, Stat)> {
+        let fd = open_entry_at(&self.place, self.name.as_c_str())?;
+        let facts = stat_fd(&fd)?;
+        if facts.kind == FileKind::Regular {
+            Ok((fd, facts))
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file"))
+        }
+    }
+
+    /// Makes the directory's names durable.
+    pub(super) fn sync(&self) -> Result<(), Why> {
+        let synced = dir::open_dir_at(&self.place, c".", Follow::No).and_then(cache::sync_all);
+        synced.map_err(Why::io("make the new name durable"))
+    }
+}
+
+/// As [`Spot::of`], and makes the directories on the way that are missing, with the modes they have in a replica (0700
+/// where none has them). Those that are made are added to `made`.
+pub(super) fn spot_made(
+    root: &OwnedFd,
+    path: &RelPath,
+    replicas: &[Replica],
+    made: &mut HashSet<Vec<u8>>,
+) -> Result<Spot, Why> {
+    match Spot::of(root, path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        other => return other.map_err(Why::place),
+    }
+    let bytes = path.as_bytes();
+    for end in (0..bytes.len()).filter(|&at| bytes[at] == b'/') {
+        let dir = RelPath::new(&bytes[..end]).map_err(|fault| Why::place(io::Error::other(fault)))?;
+        let spot = Spot::of(root, &dir).map_err(Why::place)?;
+        match mkdir_at(&spot.place, spot.name.as_c_str(), 0o700) {
+            Ok(()) => {
+                let mode = replicas.iter().find_map(|replica| replica.dir_mode(dir.as_bytes()));
+                let mode = mode.unwrap_or(0o700) & 0o777 | 0o700;
+                let set = metadata::set_mode_at(&spot.place, spot.name.as_c_str(), mode);
+                set.map_err(Why::io("set the mode of a directory"))?;
+                spot.sync()?;
+                made.insert(dir.as_bytes().to_vec());
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(Why::io("make a directory")(error)),
+        }
+    }
+    Spot::of(root, path).map_err(Why::place)
+}
+
+/// A path's directory and its name there.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&path[..0], path),
+    }
+}

@@ -1,0 +1,288 @@
+//! The repaired file is made beside the damaged one, proven, and put in its place by one rename: whenever the work is
+//! cut off, the name leads to the old file or to the whole new one.
+
+use super::Why;
+use super::claim::Claim;
+use super::places::Spot;
+use super::survey::{BLOCK_BYTES, Sources, Survey, holds};
+use crate::sum::Counters;
+use haul_digest::Hasher;
+use haul_log::waybill::Moment;
+use haul_model::ByteRange;
+use haul_sys::buffer::AlignedBuffer;
+use haul_sys::metadata::{self, Place, Times};
+use haul_sys::open::{RenameMode, create_new_at, open_entry_at, rename_at, reopen_source, unlink_at};
+use haul_sys::stat::{stat_at, stat_fd};
+use haul_sys::{FileKind, Follow, Stat, Timespec, cache, direct, process, sparse, transfer};
+use std::ffi::CString;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How often a name is tried again that a killed repair left behind.
+const ATTEMPTS: usize = 4;
+
+/// One file to be made anew or repaired.
+pub(super) struct Rebuild<'a> {
+    pub(super) claim: &'a Claim,
+    pub(super) spot: &'a Spot,
+    /// The damaged file; `None` where it is missing.
+    pub(super) old: Option<&'a (OwnedFd, Stat)>,
+    pub(super) survey: &'a Survey,
+    pub(super) sources: &'a Sources,
+    pub(super) counters: &'a Counters,
+    pub(super) stop: &'a AtomicBool,
+}
+
+/// A file beside the one that is repaired, under a lock that tells one at work from one left behind.
+struct Beside<'a> {
+    spot: &'a Spot,
+    name: CString,
+    file: File,
+}
+
+impl Rebuild<'_> {
+    /// Does it.
+    ///
+    /// # Errors
+    /// [`Why`]: the name then leads to what it led to before.
+    pub(super) fn run(&self) -> Result<(), Why> {
+        let beside = Beside::create(self.spot)?;
+        let done = self.fill(&beside.file).and_then(|()| {
+            cache::sync_all(&beside.file).map_err(Why::io("write the repaired file"))?;
+            prove(&beside.file, self.claim, self.stop)?;
+            self.dress(&beside.file)?;
+            cache::sync_all(&beside.file).map_err(Why::io("write the repaired file"))?;
+            self.put_in_place(&beside)
+        });
+        match done {
+            Ok(()) => self.spot.sync(),
+            Err(why) => Err(beside.discard(why)),
+        }
+    }
+
+    /// Writes all bytes: those that are right from the old file, the others from replicas.
+    fn fill(&self, new: &File) -> Result<(), Why> {
+        let failed = || Why::io("write the repaired file");
+        let is_cloned = self.old.is_some_and(|(old, _)| transfer::clone_file(old, new).is_ok());
+        sparse::set_len(new, self.claim.size()).map_err(failed())?;
+        let mut buffer = vec![0; BLOCK_BYTES];
+        if let Some((old, _)) = self.old.filter(|_| !is_cloned) {
+            for range in &self.survey.kept {
+                self.copy(old, new, *range, &mut buffer)?;
+            }
+        }
+        for (piece, replica) in &self.survey.mended {
+            self.check_stop()?;
+            let source = self.sources.file(*replica).ok_or(Why::ReplicaChanged(piece.range))?;
+            let write = |at: u64, bytes: &[u8]| {
+                self.counters.done_bytes(bytes.len() as u64);
+                // Where nothing was written yet, zeros stand already.
+                if is_cloned || !sparse::is_zero(bytes) {
+                    transfer::write_all_at(new, at, bytes)?;
+                }
+                Ok(())
+            };
+            if !holds(source, *piece, &mut buffer, write).map_err(failed())? {
+                return Err(Why::ReplicaChanged(piece.range));
+            }
+        }
+        Ok(())
+    }
+
+    fn copy(&self, old: &OwnedFd, new: &File, range: ByteRange, buffer: &mut [u8]) -> Result<(), Why> {
+        let mut at = range.start.0;
+        while at < range.end.0 {
+            self.check_stop()?;
+            let want = (buffer.len() as u64).min(range.end.0 - at) as usize;
+            let got = transfer::read_at(old, at, &mut buffer[..want]).map_err(Why::io("read it again"))?;
+            if got < want {
+                return Err(Why::ChangedMeanwhile);
+            }
+            if !sparse::is_zero(&buffer[..got]) {
+                transfer::write_all_at(new, at, &buffer[..got])
+                    .map_err(Why::io("write the repaired file"))?;
+            }
+            at += got as u64;
+        }
+        Ok(())
+    }
+
+    fn check_stop(&self) -> Result<(), Why> {
+        if self.stop.load(Ordering::Relaxed) { Err(Why::Stopped) } else { Ok(()) }
+    }
+
+    /// Owner, attributes, access control list, mode and times: of the old file as it had them, of one that was missing as
+    /// the waybill says.
+    fn dress(&self, new: &File) -> Result<(), Why> {
+        let Moment { sec, nsec } = self.claim.entry.mtime;
+        let mtime = Some(Timespec { sec, nsec });
+        let times = match self.old {
+            Some((old, facts)) => {
+                metadata::set_owner_fd(new, Some(facts.uid), Some(facts.gid))
+                    .map_err(Why::io("give the repaired file its owner"))?;
+                let (src, dst) = (Place::file(old), Place::file(new));
+                let is_no_list = |name: &std::ffi::CStr| !name.to_bytes().starts_with(b"system.posix_acl_");
+                let failures = metadata::copy_xattrs(src, dst, is_no_list)
+                    .map_err(Why::io("read its extended attributes"))?;
+                if let Some(failure) = failures.into_iter().next() {
+                    return Err(Why::Attribute(failure.to_string()));
+                }
+                metadata::copy_acl(src, dst, FileKind::Regular, facts.mode)
+                    .map_err(|error| Why::Attribute(error.to_string()))?;
+                Times { atime: Some(facts.atime), mtime }
+            }
+            None => {
+                let mode = self.claim.entry.mode;
+                // Without its owner a program must not run as whoever repaired it.
+                let mode = if self.has_replicas_owner(new) { mode } else { mode & 0o1777 };
+                metadata::set_mode_fd(new, mode).map_err(Why::io("give the new file its mode"))?;
+                Times { atime: None, mtime }
+            }
+        };
+        metadata::set_times_fd(new, times).map_err(Why::io("give the repaired file its times"))
+    }
+
+    /// Gives a file that was missing the owner it has in the replica, if this user may.
+    fn has_replicas_owner(&self, new: &File) -> bool {
+        let from = self.survey.mended.first().and_then(|(_, replica)| self.sources.file(*replica));
+        let facts = from.and_then(|file| stat_fd(file).ok());
+        facts.is_some_and(|facts| metadata::set_owner_fd(new, Some(facts.uid), Some(facts.gid)).is_ok())
+    }
+
+    /// The rename, if the name still leads to the file that was looked at.
+    fn put_in_place(&self, beside: &Beside<'_>) -> Result<(), Why> {
+        self.check_stop()?;
+        let (place, name) = (&self.spot.place, self.spot.name.as_c_str());
+        let now = stat_at(place, name, Follow::No);
+        let mode = match (self.old, now) {
+            (Some((_, then)), Ok(now)) => {
+                let unchanged = now.is_still(then)
+                    && (now.size, now.mtime, now.ctime, now.nlink)
+                        == (then.size, then.mtime, then.ctime, then.nlink);
+                if !unchanged {
+                    return Err(Why::ChangedMeanwhile);
+                }
+                RenameMode::Replace
+            }
+            (None, Err(error)) if error.kind() == io::ErrorKind::NotFound => RenameMode::NoReplace,
+            _ => return Err(Why::ChangedMeanwhile),
+        };
+        beside.check_name()?;
+        let rename = |mode| rename_at(place, beside.name.as_c_str(), place, name, mode);
+        let renamed = match rename(mode) {
+            // The file system can't promise it; that nothing stands there was seen a moment ago.
+            Err(error) if mode == RenameMode::NoReplace && error.kind() == io::ErrorKind::InvalidInput => {
+                rename(RenameMode::Replace)
+            }
+            other => other,
+        };
+        renamed.map_err(Why::io("put the repaired file in place"))
+    }
+}
+
+impl<'a> Beside<'a> {
+    /// Makes a new file, in the place of one that a killed repair left.
+    fn create(spot: &'a Spot) -> Result<Beside<'a>, Why> {
+        let failed = || Why::io("make a file beside it");
+        let digest = haul_digest::digest(haul_digest::Algorithm::Xxh64, spot.name.as_bytes());
+        let name = CString::new(format!(".haul-repair-{digest}")).map_err(|error| failed()(error.into()))?;
+        for _ in 0..ATTEMPTS {
+            match create_new_at(&spot.place, name.as_c_str(), 0o600) {
+                Ok(fd) => {
+                    let file = File::from(fd);
+                    file.try_lock().map_err(|error| match error {
+                        TryLockError::Error(error) => failed()(error),
+                        TryLockError::WouldBlock => Why::Busy,
+                    })?;
+                    return Ok(Beside { spot, name, file });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => remove_stale(spot, &name)?,
+                Err(error) => return Err(failed()(error)),
+            }
+        }
+        Err(Why::Busy)
+    }
+
+    /// Whether the name still leads to the file: nobody took it for one left behind.
+    fn check_name(&self) -> Result<(), Why> {
+        let ours = stat_fd(&self.file).map_err(Why::io("look at the repaired file"))?;
+        match stat_at(&self.spot.place, self.name.as_c_str(), Follow::No) {
+            Ok(found) if found.is_still(&ours) => Ok(()),
+            _ => Err(Why::Busy),
+        }
+    }
+
+    /// Takes the file away again. What that failed for matters less than why it was done.
+    fn discard(self, why: Why) -> Why {
+        if self.check_name().is_ok() {
+            let _ = unlink_at(&self.spot.place, self.name.as_c_str());
+        }
+        why
+    }
+}
+
+/// Removes a regular file of this user that nobody works at.
+fn remove_stale(spot: &Spot, name: &CString) -> Result<(), Why> {
+    let file = match open_entry_at(&spot.place, name.as_c_str()) {
+        Ok(fd) => File::from(fd),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Why::io("look at what a repair before this one left")(error)),
+    };
+    let facts = stat_fd(&file).map_err(Why::io("look at what a repair before this one left"))?;
+    let is_ours = facts.kind == FileKind::Regular && facts.uid == process::effective_user();
+    // One that was killed between its last steps has the owner and all else of the file already.
+    if file.try_lock().is_err() || !(is_ours || process::effective_user() == 0) {
+        return Err(Why::Busy);
+    }
+    unlink_at(&spot.place, name.as_c_str()).map_err(Why::io("remove what a repair before this one left"))
+}
+
+/// Reads the new file once more, past the page cache, and holds it against everything the waybill says of its bytes.
+fn prove(new: &File, claim: &Claim, stop: &AtomicBool) -> Result<(), Why> {
+    let failed = || Why::io("read the repaired file back");
+    let size = claim.size();
+    cache::drop_range(new, ByteRange::between(0, size)).map_err(failed())?;
+    let file = reopen_source(new, false).map_err(failed())?;
+    let alignment = if size > 0 { direct::probe_read(&file).map_err(failed())? } else { None };
+    let mut buffer = AlignedBuffer::new(BLOCK_BYTES).map_err(failed())?;
+    let mut wholes: Vec<Hasher> =
+        claim.digests().iter().map(|digest| Hasher::new(digest.algorithm())).collect();
+    let mut pieces = claim.pieces().into_iter();
+    let mut open = pieces.next().map(|piece| (piece, piece.hasher()));
+    let mut at = 0;
+    while at < size {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Why::Stopped);
+        }
+        let read = match alignment {
+            Some(alignment) => direct::read_at(&file, at, &mut buffer, alignment),
+            None => transfer::read_at(&file, at, &mut buffer),
+        };
+        let got = (read.map_err(failed())? as u64).min(size - at);
+        if got == 0 {
+            return Err(Why::StillWrong(ByteRange::between(at, size)));
+        }
+        let bytes = &buffer[..got as usize];
+        wholes.iter_mut().for_each(|whole| whole.update(bytes));
+        let mut from = 0;
+        while from < got {
+            let Some((piece, mut hasher)) = open.take() else { break };
+            let upto = (piece.range.end.0 - at).min(got);
+            hasher.update(&bytes[from as usize..upto as usize]);
+            from = upto;
+            if at + upto < piece.range.end.0 {
+                open = Some((piece, hasher));
+            } else if piece.is_proven_by(hasher) {
+                open = pieces.next().map(|piece| (piece, piece.hasher()));
+            } else {
+                return Err(Why::StillWrong(piece.range));
+            }
+        }
+        at += got;
+    }
+    let is_right =
+        wholes.into_iter().map(Hasher::finish).zip(claim.digests()).all(|(ours, said)| ours == *said);
+    if is_right { Ok(()) } else { Err(Why::StillWrong(ByteRange::between(0, size))) }
+}

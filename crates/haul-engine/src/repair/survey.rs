@@ -1,0 +1,151 @@
+//! Which pieces of a file are damaged, and which replica has them whole.
+
+use super::claim::{Claim, Piece};
+use super::places::Replica;
+use super::{Mended, Why};
+use haul_model::ByteRange;
+use haul_sys::{Stat, cache, transfer};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes read at a time.
+pub(super) const BLOCK_BYTES: usize = 1 << 20;
+
+/// What is to be done with a file.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    /// Bytes that are right and stay, in order, neighbours joined.
+    pub(super) kept: Vec<ByteRange>,
+    /// Pieces that a replica has to give, each with the number of that replica.
+    pub(super) mended: Vec<(Piece, usize)>,
+    /// Bytes that no replica has.
+    pub(super) lost: Vec<ByteRange>,
+}
+
+/// The replicas' files under one path, opened once.
+pub(super) struct Sources {
+    files: Vec<Option<(OwnedFd, Stat)>>,
+    /// The one that gave the last piece: it is likely to have the next.
+    last: usize,
+}
+
+impl Sources {
+    pub(super) fn of(claim: &Claim, replicas: &[Replica]) -> Sources {
+        let files = replicas.iter().map(|replica| replica.file(&claim.entry.path)).collect();
+        Sources { files, last: 0 }
+    }
+
+    /// A replica whose bytes of this piece are proven right. One that can't be read there has none.
+    fn find(&mut self, piece: Piece, buffer: &mut [u8]) -> Option<usize> {
+        let order = std::iter::once(self.last).chain((0..self.files.len()).filter(|&at| at != self.last));
+        for at in order {
+            let Some(Some((file, facts))) = self.files.get(at) else { continue };
+            let reaches = facts.size >= piece.range.end.0;
+            if reaches && holds(file, piece, buffer, |_, _| Ok(())).unwrap_or(false) {
+                self.last = at;
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// The file of one replica.
+    pub(super) fn file(&self, replica: usize) -> Option<&OwnedFd> {
+        self.files.get(replica)?.as_ref().map(|(file, _)| file)
+    }
+}
+
+/// Looks at the pieces that `suspect` ranges meet (all of them where there is none), and past them at none.
+///
+/// # Errors
+/// [`Why::Stopped`].
+pub(super) fn survey(
+    claim: &Claim,
+    old: Option<&(OwnedFd, Stat)>,
+    suspect: &[ByteRange],
+    sources: &mut Sources,
+    stop: &AtomicBool,
+) -> Result<Survey, Why> {
+    let mut survey = Survey::default();
+    let mut buffer = vec![0; BLOCK_BYTES];
+    for object in claim.pieces() {
+        let is_suspect = |range: &ByteRange| range.intersect(object.range).is_some();
+        if old.is_some() && !suspect.is_empty() && !suspect.iter().any(is_suspect) {
+            join(&mut survey.kept, object.range);
+            continue;
+        }
+        for piece in claim.finer(object) {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Why::Stopped);
+            }
+            // Bytes that can't be read are as good as lost: a replica has them.
+            let is_right = |(file, facts): &(OwnedFd, Stat)| {
+                let reaches = facts.size >= piece.range.end.0;
+                reaches && holds_on_device(file, piece, &mut buffer).unwrap_or(false)
+            };
+            if old.is_some_and(is_right) {
+                join(&mut survey.kept, piece.range);
+            } else if let Some(replica) = sources.find(piece, &mut buffer) {
+                survey.mended.push((piece, replica));
+            } else {
+                join(&mut survey.lost, piece.range);
+            }
+        }
+    }
+    Ok(survey)
+}
+
+impl Survey {
+    /// What comes from where, neighbours from one replica joined.
+    pub(super) fn mended(&self) -> Vec<Mended> {
+        let mut joined: Vec<Mended> = Vec::new();
+        for (piece, replica) in self.mended.iter().filter(|(piece, _)| !piece.range.is_empty()) {
+            match joined.last_mut() {
+                Some(last) if last.range.end == piece.range.start && last.replica == *replica => {
+                    last.range.end = piece.range.end;
+                }
+                _ => joined.push(Mended { range: piece.range, replica: *replica }),
+            }
+        }
+        joined
+    }
+}
+
+/// Reads a piece and hands its blocks on; whether it is what was written down. False where the file ends before it.
+pub(super) fn holds(
+    file: &OwnedFd,
+    piece: Piece,
+    buffer: &mut [u8],
+    mut take: impl FnMut(u64, &[u8]) -> io::Result<()>,
+) -> io::Result<bool> {
+    let mut hasher = piece.hasher();
+    let mut at = piece.range.start.0;
+    while at < piece.range.end.0 {
+        let want = (buffer.len() as u64).min(piece.range.end.0 - at) as usize;
+        let got = transfer::read_at(file, at, &mut buffer[..want])?;
+        if got < want {
+            return Ok(false);
+        }
+        hasher.update(&buffer[..got]);
+        take(at, &buffer[..got])?;
+        at += got as u64;
+    }
+    Ok(piece.is_proven_by(hasher))
+}
+
+/// As [`holds`], after the page cache was asked to forget the bytes: it may still know what the device lost.
+fn holds_on_device(file: &OwnedFd, piece: Piece, buffer: &mut [u8]) -> io::Result<bool> {
+    // What is not forgotten is judged as it is read by everybody else.
+    let _ = cache::drop_range(file, piece.range);
+    holds(file, piece, buffer, |_, _| Ok(()))
+}
+
+/// Adds a range behind those before it, joined with the last if they touch.
+pub(super) fn join(ranges: &mut Vec<ByteRange>, range: ByteRange) {
+    match ranges.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ if range.is_empty() => {}
+        _ => ranges.push(range),
+    }
+}

@@ -1,0 +1,148 @@
+//! Pieces against a slow twin: what is located and mended is what was damaged, for any cut of any file.
+
+use super::*;
+use haul_digest::Algorithm;
+use haul_log::waybill::{
+    Content, Entry, Job, LEAVES_PER_LINE, LeafRun, Moment, ObjectDigests, Objects, Writer,
+};
+use haul_model::{ByteLen, ByteOffset, Geometry, ObjectSize};
+use proptest::prelude::*;
+use std::fs;
+use std::path::Path;
+
+/// Keeps what is told.
+#[derive(Default)]
+struct Ear(Vec<(String, String, Vec<ByteRange>)>);
+
+impl RepairReport for Ear {
+    fn settled(&mut self, outcome: &Outcome) {
+        let ranges = outcome.mended.iter().map(|mended| mended.range).collect();
+        self.0.push((outcome.path.to_string(), format!("{:?}", outcome.done), ranges));
+    }
+
+    fn flawed(&mut self, flaw: &ReadError) {
+        panic!("{flaw}");
+    }
+}
+
+/// BLAKE3's value of a range of a file, as a waybill has it.
+fn value(bytes: &[u8], range: ByteRange) -> haul_digest::Digest {
+    let whole = range.len() == bytes.len() as u64;
+    let place = haul_digest::PartPlace { offset: range.start, whole };
+    let mut hasher = haul_digest::PartHasher::new(Algorithm::Blake3, place);
+    hasher.update(&bytes[range.start.0 as usize..range.end.0 as usize]);
+    hasher.finish().digest()
+}
+
+/// A waybill of one file `f`, with leaves of 1 KiB if asked.
+fn waybill(bytes: &[u8], object: ObjectSize, leaf: Option<u64>, stat: Moment) -> Vec<u8> {
+    let objects = Objects { size: object, algorithms: vec![Algorithm::Blake3], leaf };
+    let digests = vec![haul_digest::digest(Algorithm::Blake3, bytes)];
+    let size = bytes.len() as u64;
+    let content = Content { size, digests, way: None, level: None, objects: Some(objects.clone()) };
+    let lines = content.object_lines();
+    let entry =
+        Entry { path: RelPath::new(b"f").unwrap(), kind: Kind::File(content), mode: 0o644, mtime: stat };
+    let mut out = Vec::new();
+    let mut writer = Writer::new(&mut out, &Job::default()).unwrap();
+    writer.entry(&entry).unwrap();
+    for found in Geometry::new(ByteLen(size), object).objects() {
+        if lines > 0 {
+            let digests = vec![value(bytes, found.range)];
+            writer.object(&ObjectDigests { index: found.index, digests }).unwrap();
+        }
+        let count = objects.leaves_of(found.range.len());
+        for first in (0..count).step_by(LEAVES_PER_LINE as usize) {
+            let numbers = first..count.min(first + LEAVES_PER_LINE);
+            let range = |number| objects.leaf_range(found.range, number).unwrap();
+            let digests = numbers.map(|number| value(bytes, range(number))).collect();
+            writer.leaves(&LeafRun { object: found.index, first, digests }).unwrap();
+        }
+    }
+    writer.close().unwrap();
+    out
+}
+
+fn settings(dir: &Path) -> RepairSettings {
+    let at = |name: &str| dir.join(name).into_os_string();
+    RepairSettings {
+        waybill: at("w"),
+        root: at("root"),
+        replicas: vec![at("r0"), at("r1")],
+        reading: Settings::new(),
+        modified: false,
+        keep: None,
+        dry_run: false,
+    }
+}
+
+fn set_time(path: &Path, moment: Moment) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    let times = haul_sys::metadata::Times {
+        atime: None,
+        mtime: Some(haul_sys::Timespec { sec: moment.sec, nsec: moment.nsec }),
+    };
+    haul_sys::metadata::set_times_fd(&file, times).unwrap();
+}
+
+/// The smallest pieces that hold the damaged bytes, joined; slowly.
+fn expected(len: u64, unit: u64, hurt: &[u64]) -> Vec<ByteRange> {
+    let mut ranges = Vec::new();
+    for start in (0..len).step_by(unit as usize) {
+        let range = ByteRange::from_len(ByteOffset(start), ByteLen(unit.min(len - start)));
+        if hurt.iter().any(|&at| range.start.0 <= at && at < range.end.0) {
+            survey::join(&mut ranges, range);
+        }
+    }
+    ranges
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn exactly_the_damaged_pieces_are_mended_from_replicas_that_complement_each_other(
+        len in 1_u64..700_000,
+        leaves in any::<bool>(),
+        hurt in prop::collection::vec(any::<prop::sample::Index>(), 1..6),
+        seed in any::<u64>(),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut random = haul_lab::random::Random::from_seed(seed);
+        let mut bytes = vec![0; len as usize];
+        random.fill(&mut bytes);
+        let object = ObjectSize::round_up(65_536);
+        let leaf = leaves.then_some(1024);
+        let moment = Moment { sec: 1_700_000_000, nsec: 5 };
+        fs::write(dir.path().join("w"), waybill(&bytes, object, leaf, moment)).unwrap();
+        for name in ["root", "r0", "r1"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let hurt: Vec<u64> = hurt.iter().map(|index| index.index(len as usize) as u64).collect();
+        let mut damaged = bytes.clone();
+        hurt.iter().for_each(|&at| damaged[at as usize] = !bytes[at as usize]);
+        // The first replica lacks what the second has: every other leaf is damaged.
+        for (number, name) in ["r0", "r1"].iter().enumerate() {
+            let unit = leaf.unwrap_or(object.bytes()) as usize;
+            let mut replica = bytes.clone();
+            for (_, chunk) in replica.chunks_mut(unit).enumerate().filter(|(at, _)| at % 2 == number) {
+                chunk[0] ^= 0x40;
+            }
+            fs::write(dir.path().join(name).join("f"), replica).unwrap();
+        }
+        let path = dir.path().join("root/f");
+        fs::write(&path, &damaged).unwrap();
+        set_time(&path, moment);
+        let mut ear = Ear::default();
+        let stop = AtomicBool::new(false);
+        let tally = repair(&settings(dir.path()), &mut ear, &Counters::new(), &stop).unwrap();
+        prop_assert_eq!((tally.repaired, tally.left), (1, 0), "{:?}", ear.0);
+        prop_assert!(fs::read(&path).unwrap() == bytes);
+        let mut joined = Vec::new();
+        ear.0[0].2.iter().for_each(|range| survey::join(&mut joined, *range));
+        let unit = leaf.unwrap_or(object.bytes());
+        prop_assert_eq!(joined, expected(len, unit, &hurt));
+        let again = repair(&settings(dir.path()), &mut ear, &Counters::new(), &stop).unwrap();
+        prop_assert_eq!(again, RepairTally { intact: 1, ..RepairTally::default() });
+    }
+}

@@ -1,0 +1,123 @@
+//! Why something was not repaired.
+
+use crate::copy::quote;
+use crate::sum::reason;
+use crate::verify::{Change, VerifyError};
+use haul_log::waybill::ReadError;
+use haul_model::ByteRange;
+use std::ffi::OsString;
+use std::io;
+use thiserror::Error;
+
+/// Why a name was left as it was.
+#[derive(Debug, Error)]
+pub enum Why {
+    /// It does not hide that it was changed, so somebody may have meant it.
+    #[error("{0}{hint}", hint = hint(*.0))]
+    Modified(Change),
+    /// No replica has these bytes as the waybill describes them.
+    #[error("no replica has the right bytes {}", list(.0))]
+    NoSource(Vec<ByteRange>),
+    /// The waybill has no digest that this program can compute.
+    #[error("the waybill has no digest of it")]
+    NoDigest,
+    /// Several names lead to the file, and a new one in the place of one of them would part them.
+    #[error(
+        "it has {0} names, which a repaired file in the place of one would part; remove the others and repair again"
+    )]
+    Names(u64),
+    /// It is neither a file, a directory, a link nor a further name.
+    #[error("devices, pipes and sockets are not made anew")]
+    Special,
+    /// It can't be looked at.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The way to it leads out of the root, or can't be gone.
+    #[error("{0}")]
+    Place(String),
+    /// The system refused a step.
+    #[error("cannot {action}: {}", reason(source))]
+    Io {
+        /// Which.
+        action: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Something that belongs to the file can't be given to the repaired one.
+    #[error("cannot carry over what belongs to it: {0}")]
+    Attribute(String),
+    /// What was written did not come back: the storage is not to be trusted.
+    #[error(
+        "the repaired file was not right when it was read back, in bytes {0}: the storage does not keep what it is given"
+    )]
+    StillWrong(ByteRange),
+    /// A replica gave other bytes the second time.
+    #[error("a replica changed while bytes {0} were taken from it; repair again")]
+    ReplicaChanged(ByteRange),
+    /// It changed while it was repaired.
+    #[error("it changed while it was repaired; repair again")]
+    ChangedMeanwhile,
+    /// Another repair has it.
+    #[error("another repair is at work on it")]
+    Busy,
+    /// A signal came.
+    #[error("interrupted")]
+    Stopped,
+}
+
+/// Why nothing was repaired.
+#[derive(Debug, Error)]
+pub enum RepairError {
+    /// The damage can't be looked for.
+    #[error("{0}")]
+    Verify(#[from] VerifyError),
+    /// The waybill has flaws, so many: what it says can't be built on.
+    #[error(
+        "{}: the waybill is damaged (flaws: {}); nothing was repaired. Repair by a copy of it that is whole",
+        quote(.0), .1
+    )]
+    Flawed(OsString, u64),
+    /// The waybill changed since it was looked through.
+    #[error("{}: {}", quote(.0), .1)]
+    Refused(OsString, #[source] ReadError),
+    /// A replica can't be opened.
+    #[error("cannot open the replica {}: {}; nothing was repaired", quote(.0), reason(.1))]
+    Replica(OsString, #[source] io::Error),
+    /// The root can't be opened.
+    #[error("cannot open {}: {}", quote(.0), reason(.1))]
+    Root(OsString, #[source] io::Error),
+    /// The directory for what is replaced can't be made or opened.
+    #[error("cannot open {} to keep what is damaged: {}; nothing was repaired", quote(.0), reason(.1))]
+    Keep(OsString, #[source] io::Error),
+}
+
+impl Why {
+    /// A step that failed.
+    pub(super) fn io(action: &'static str) -> impl FnOnce(io::Error) -> Why {
+        move |source| Why::Io { action, source }
+    }
+
+    /// The way to a name can't be gone.
+    pub(super) fn place(error: io::Error) -> Why {
+        const EXDEV: i32 = 18;
+        const ELOOP: i32 = 40;
+        Why::Place(match error.raw_os_error() {
+            Some(EXDEV | ELOOP) => Change::LeadsOut.to_string(),
+            _ => format!("cannot reach it: {}", reason(&error)),
+        })
+    }
+}
+
+fn hint(change: Change) -> &'static str {
+    match change {
+        Change::Size { .. } | Change::Bytes | Change::WhileRead => {
+            "; somebody may have meant it (--modified repairs it all the same)"
+        }
+        _ => "",
+    }
+}
+
+fn list(ranges: &[ByteRange]) -> String {
+    let texts: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}
