@@ -88,11 +88,15 @@ pub(super) fn install(
     };
     // What nobody spoke of stays as it is, or as the directory above gave it.
     let wanted = mode.directory & mode.named | found.mode & !mode.named;
+    // A link leads to the directory; what is set is the directory's.
+    let is_link = stat::stat_at(CWD, path, Follow::No).is_ok_and(|name| name.kind == FileKind::Symlink);
+    let mut place = path.to_owned();
+    place.push(if is_link { "/." } else { "" });
     if has_owner {
-        set_owner_at(CWD, path, owner, group).map_err(failed)?;
+        set_owner_at(CWD, &*place, owner, group).map_err(failed)?;
     }
     if has_owner || found.mode != wanted {
-        set_mode_at(CWD, path, wanted).map_err(failed)?;
+        set_mode_at(CWD, &*place, wanted).map_err(failed)?;
     }
     Ok(())
 }
@@ -110,9 +114,15 @@ fn above(path: &OsStr, tell: &mut dyn FnMut(&OsStr)) -> Result<(), (OsString, io
             }
             Err(error) => error,
         };
-        match stat::stat_at(CWD, place, Follow::Yes) {
+        let mut inside = place.to_owned();
+        inside.push("/.");
+        match stat::stat_at(CWD, &*inside, Follow::Yes) {
             Ok(found) if found.kind == FileKind::Directory => {}
             Ok(_) => return Err((place.to_owned(), io::Error::from_raw_os_error(20))), // ENOTDIR
+            // A file, or a directory that can't be gone through.
+            Err(error) if is_no_directory(&error) || error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err((place.to_owned(), error));
+            }
             Err(_) => return Err((place.to_owned(), source)),
         }
     }

@@ -30,8 +30,6 @@ pub(super) struct Resolved {
     pub(super) verbose: bool,
     pub(super) json: bool,
     pub(super) moving: Moving,
-    /// Worth a line before the work begins.
-    pub(super) warnings: Vec<&'static str>,
 }
 
 /// The operands.
@@ -117,6 +115,9 @@ impl UsageError {
     }
 }
 
+/// Who hears warnings.
+type Warn<'a> = &'a mut dyn FnMut(&str);
+
 /// Options as far as they were read.
 #[derive(Debug, Default)]
 struct Reading {
@@ -136,10 +137,10 @@ struct Reading {
     json: bool,
     verify: bool,
     sizes: Sizes,
-    warnings: Vec<&'static str>,
 }
 
-/// Finds out what was meant. Looks at the last operand: a directory there takes the others.
+/// Finds out what was meant. Looks at the last operand: a directory there takes the others. `warn` hears at once what is
+/// worth a line, whether or not a mistake follows.
 ///
 /// # Errors
 /// [`UsageError`]: the first mistake, in the order in which install finds them.
@@ -147,6 +148,7 @@ pub(super) fn resolve(
     args: &[OsString],
     options_first: bool,
     environment: &BackupEnvironment,
+    warn: Warn<'_>,
 ) -> Result<Wish, UsageError> {
     let typed = getopt::parse(OPTIONS, args, options_first);
     let mut reading = Reading::default();
@@ -154,17 +156,17 @@ pub(super) fn resolve(
         match option.name {
             "help" => return Ok(Wish::Help),
             "version" => return Ok(Wish::Version),
-            name => reading.option(name, option.value.as_deref())?,
+            name => reading.option(name, option.value.as_deref(), warn)?,
         }
     }
     if let Some(mistake) = typed.mistake {
         return Err(mistake.into());
     }
-    reading.finish(typed.operands, environment).map(|resolved| Wish::Install(Box::new(resolved)))
+    reading.finish(typed.operands, environment, warn).map(|resolved| Wish::Install(Box::new(resolved)))
 }
 
 impl Reading {
-    fn option(&mut self, name: &str, value: Option<&OsStr>) -> Result<(), UsageError> {
+    fn option(&mut self, name: &str, value: Option<&OsStr>, warn: Warn<'_>) -> Result<(), UsageError> {
         let owned = || value.map(OsStr::to_owned);
         match name {
             "b" => self.backup.ask(None),
@@ -172,7 +174,7 @@ impl Reading {
             "c" | "Z" => {}
             "compare" => self.compare = true,
             "context" if value.is_some() => {
-                self.warnings.push("warning: ignoring --context; it requires an SELinux-enabled kernel");
+                warn("warning: ignoring --context; it requires an SELinux-enabled kernel");
             }
             "context" => {}
             "directory" => self.directories = true,
@@ -184,8 +186,7 @@ impl Reading {
             "owner" => self.owner = owned(),
             "preserve-timestamps" => self.keeps_times = true,
             "preserve-context" => {
-                self.warnings
-                    .push("WARNING: ignoring --preserve-context; this kernel is not SELinux-enabled");
+                warn("WARNING: ignoring --preserve-context; this kernel is not SELinux-enabled");
             }
             "strip" => self.strips = true,
             "strip-program" => self.strip_program = owned(),
@@ -209,6 +210,7 @@ impl Reading {
         mut self,
         operands: Vec<OsString>,
         environment: &BackupEnvironment,
+        warn: Warn<'_>,
     ) -> Result<Resolved, UsageError> {
         if self.directories && self.strips {
             return Err(UsageError::StripDirectory);
@@ -220,7 +222,7 @@ impl Reading {
         let work = self.work(operands)?;
         let mode = self.mode.as_deref().map_or(Ok(Mode::default()), Mode::parse)?;
         if self.strip_program.is_some() && !self.strips {
-            self.warnings.push("WARNING: ignoring --strip-program option as -s option was not specified");
+            warn("WARNING: ignoring --strip-program option as -s option was not specified");
         }
         if self.compare && self.keeps_times {
             return Err(UsageError::CompareAndTimes);
@@ -229,9 +231,7 @@ impl Reading {
             return Err(UsageError::CompareAndStrip);
         }
         if self.compare && mode.file & ALL & !0o777 != 0 {
-            self.warnings.push(
-                "the --compare (-C) option is ignored when you specify a mode with non-permission bits",
-            );
+            warn("the --compare (-C) option is ignored when you specify a mode with non-permission bits");
         }
         let owner =
             self.owner.as_deref().map(|name| id(name, users::user).ok_or(UsageError::User(name.to_owned())));
@@ -257,7 +257,6 @@ impl Reading {
             verbose: self.verbose,
             json: self.json,
             moving,
-            warnings: self.warnings,
         })
     }
 

@@ -30,7 +30,8 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// Installs what `args` say. `tool` is the name that messages begin with: `install` or `haul install`.
 pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     let options_first = std::env::var_os("POSIXLY_CORRECT").is_some();
-    match resolve(args, options_first, &BackupEnvironment::of_process()) {
+    let mut warn = |warning: &str| say(tool, &warning);
+    match resolve(args, options_first, &BackupEnvironment::of_process(), &mut warn) {
         Ok(Wish::Install(resolved)) => carry_out(tool, &resolved),
         Ok(Wish::Help) => answer(tool, &options::help(tool)),
         Ok(Wish::Version) => answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION"))),
@@ -49,7 +50,6 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
     // Permissions are set as asked for, whatever the user's mask.
     process::set_umask(0);
     let console = Console::new(tool, resolved.json, &Print::default(), interrupt.flag());
-    resolved.warnings.iter().for_each(|warning| console.say(warning));
     let tally = Tally::default();
     let job = Job {
         tool,
@@ -97,7 +97,7 @@ impl Job<'_> {
                 {
                     return self.fail(&error);
                 }
-                self.file(source, sink);
+                self.file(source, sink, &HashSet::new());
             }
         }
     }
@@ -122,11 +122,9 @@ impl Job<'_> {
                 return;
             }
             let sink = join(directory, last_component(source));
-            if self.was_just_created(&created, source, &sink) {
-                continue;
-            }
-            self.file(source, &sink);
-            if let Ok(standing) = stat::stat_at(CWD, &*sink, Follow::No) {
+            if self.file(source, &sink, &created)
+                && let Ok(standing) = stat::stat_at(CWD, &*sink, Follow::No)
+            {
                 created.insert((sink, standing.identity()));
             }
         }
@@ -136,13 +134,15 @@ impl Job<'_> {
     fn was_just_created(
         &self,
         created: &HashSet<(OsString, (u64, u64))>,
-        source: &OsStr,
+        (source, found): (&OsStr, &Stat),
         sink: &OsStr,
     ) -> bool {
         let numbered =
             self.resolved.backup.as_ref().is_some_and(|backup| backup.method == copy::BackupMethod::Numbered);
         let Ok(standing) = stat::stat_at(CWD, sink, Follow::No) else { return false };
-        if numbered || !created.contains(&(sink.to_owned(), standing.identity())) {
+        // That both are one file is told by the copy.
+        let is_one = found.identity() == standing.identity();
+        if numbered || is_one || !created.contains(&(sink.to_owned(), standing.identity())) {
             return false;
         }
         let (sink, source) = (quote(sink), quote(source));
@@ -150,20 +150,28 @@ impl Job<'_> {
         true
     }
 
-    fn file(&self, source: &OsStr, sink: &OsStr) {
+    /// Installs one file, unless an earlier operand became its sink; whether it stands there now.
+    fn file(&self, source: &OsStr, sink: &OsStr, created: &HashSet<(OsString, (u64, u64))>) -> bool {
         let found = match stat::stat_at(CWD, source, Follow::Yes) {
             Ok(found) => found,
             Err(error) => {
-                return self.fail(&format_args!("cannot stat {}: {}", quote(source), words(&error)));
+                self.fail(&format_args!("cannot stat {}: {}", quote(source), words(&error)));
+                return false;
             }
         };
         if found.kind == FileKind::Directory {
-            return self.fail(&format_args!("omitting directory {}", quote(source)));
+            self.fail(&format_args!("omitting directory {}", quote(source)));
+            return false;
+        }
+        if self.was_just_created(created, (source, &found), sink) {
+            return false;
         }
         let stands_already = self.resolved.compare && self.is_installed((source, &found), sink);
-        if stands_already || self.copy(source, sink, found.size) {
+        let stands = stands_already || self.copy(source, sink, found.size);
+        if stands {
             self.finish(&found, sink);
         }
+        stands
     }
 
     /// Copies one file; false where it failed, which was told then.
@@ -262,7 +270,9 @@ fn last_component(path: &OsStr) -> &OsStr {
 }
 
 fn join(directory: &OsStr, name: &OsStr) -> OsString {
-    let mut path = directory.to_owned();
+    let bytes = directory.as_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(bytes.len(), |at| at + 1);
+    let mut path = OsStr::from_bytes(&bytes[..end]).to_owned();
     if !path.as_bytes().ends_with(b"/") {
         path.push("/");
     }

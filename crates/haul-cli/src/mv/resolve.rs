@@ -20,7 +20,7 @@ pub(super) struct Resolved {
     pub(super) progress: bool,
     pub(super) json: bool,
     pub(super) stats: bool,
-    /// Options that can't be meant together, told when the target has been looked at.
+    /// Options that can't be meant together, or a kind of backup that nobody knows: told when the target has been looked at.
     pub(super) contradiction: Option<UsageError>,
 }
 
@@ -160,9 +160,14 @@ impl Reading {
         environment: &BackupEnvironment,
     ) -> Result<Resolved, UsageError> {
         let operands = self.operands(operands)?;
-        let contradiction = self.existing();
+        let mut contradiction = self.existing();
+        match self.backup.rule(environment) {
+            Ok(rule) => self.rules.backup = rule,
+            Err(error) => {
+                contradiction.get_or_insert(error.into());
+            }
+        }
         self.rules.contradicts = contradiction.is_some();
-        self.rules.backup = self.backup.rule(environment)?;
         let mut moving = Moving::for_processors(process::cpu_count());
         self.sizes.apply(&mut moving);
         Ok(Resolved {

@@ -9,6 +9,8 @@ use std::fmt::{self, Write};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tool {
     Cp,
+    Mv,
+    Install,
 }
 
 impl Tool {
@@ -16,6 +18,8 @@ impl Tool {
     pub(super) fn name(self) -> &'static str {
         match self {
             Tool::Cp => "cp",
+            Tool::Mv => "mv",
+            Tool::Install => "install",
         }
     }
 }
@@ -124,6 +128,10 @@ impl Case {
 
     /// Whether it goes into directories.
     pub(super) fn walks(&self) -> bool {
+        if self.tool != Tool::Cp {
+            // What is moved to another file system is copied with all that it holds.
+            return self.tool == Tool::Mv && self.plants.iter().any(|plant| plant.path.starts_with(b"far/"));
+        }
         let walks = [(b'r', "recursive"), (b'R', "recursive"), (b'a', "archive")];
         walks.iter().any(|&(letter, long)| self.has_option(letter, long))
     }

@@ -1,6 +1,6 @@
 //! Where the tools differ on purpose. Each place says why, and is matched as narrowly as it can be.
 
-use super::case::{Case, Tool};
+use super::case::Case;
 use super::plant::{BOX, Kind};
 use super::twins::{Ending, Status};
 use std::collections::BTreeSet;
@@ -75,11 +75,11 @@ fn too_deep(_: &Case, system: &mut Ending, _: &mut Ending) -> Verdict {
 /// status and messages must still agree.
 fn backup_elsewhere(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let backs_up = case.has_option(b'b', "backup") || case.has_option(b'S', "suffix");
-    if case.tool != Tool::Cp || !backs_up || system.tree == ours.tree {
+    if !backs_up || system.tree == ours.tree {
         return Verdict::Absent;
     }
     // What stands in the working directory, or its being on another file system, may refuse a backup.
-    if contains(&system.err, b"cp: cannot backup ") && !contains(&ours.err, b"cp: cannot backup ") {
+    if contains(&system.err, b": cannot backup ") && !contains(&ours.err, b": cannot backup ") {
         return Verdict::Settled;
     }
     let renamed = |ending: &Ending| -> Vec<String> {
@@ -102,10 +102,10 @@ fn backup_elsewhere(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
 }
 
 /// The C library repeats a mistyped option as it is, line ends and what steers a terminal with it. Ours quotes it.
-fn raw_options(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn raw_options(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let begins = |ending: &Ending, start: &str| ending.err.starts_with(start.as_bytes());
-    let is_about_option = |start: &&str| begins(system, start) && begins(ours, start);
-    let starts = ["cp: unrecognized option '", "cp: option '"];
+    let is_about_option = |start: &String| begins(system, start) && begins(ours, start);
+    let starts = ["unrecognized option '", "option '"].map(|start| format!("{}: {start}", case.tool.name()));
     let is_raw = |bytes: &[u8]| bytes.iter().any(|byte| !(0x20..0x7f).contains(byte) && *byte != b'\n');
     let lines = |ending: &Ending| ending.err.iter().filter(|&&byte| byte == b'\n').count();
     if !starts.iter().any(is_about_option) || !(is_raw(&system.err) || lines(system) > lines(ours)) {

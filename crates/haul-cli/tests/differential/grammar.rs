@@ -1,6 +1,8 @@
 //! Command lines that nobody thought of: words drawn from a tool's options and from what stands in the sandbox.
 
 mod cp;
+mod install;
+mod mv;
 
 use super::case::{Case, Tool};
 use super::grow;
@@ -56,6 +58,8 @@ struct Language {
 pub(super) fn draw(tool: Tool, random: &mut Random) -> Case {
     let language = match tool {
         Tool::Cp => &cp::LANGUAGE,
+        Tool::Mv => &mv::LANGUAGE,
+        Tool::Install => &install::LANGUAGE,
     };
     let plants = grow::draw(random);
     Drawing { random, language, case: Case { plants, ..Case::new(tool) }, up: 0 }.finish()
@@ -286,20 +290,27 @@ impl Drawing<'_> {
 mod tests {
     use super::*;
 
-    fn cases(seed: u64) -> Vec<Case> {
-        (0..2000).map(|number| draw(Tool::Cp, &mut Random::for_part(seed, number))).collect()
+    fn cases(tool: Tool, seed: u64) -> Vec<Case> {
+        (0..2000).map(|number| draw(tool, &mut Random::for_part(seed, number))).collect()
     }
 
     #[test]
     fn a_seed_draws_the_same_lines_again() {
-        assert_eq!(cases(1)[..50], cases(1)[..50]);
-        assert_ne!(cases(1)[..50], cases(2)[..50]);
+        assert_eq!(cases(Tool::Cp, 1)[..50], cases(Tool::Cp, 1)[..50]);
+        assert_ne!(cases(Tool::Cp, 1)[..50], cases(Tool::Cp, 2)[..50]);
     }
 
     #[test]
     fn every_option_is_drawn_by_letter_and_by_name() {
-        let cases = cases(3);
-        for option in cp::LANGUAGE.options {
+        for (tool, language) in
+            [(Tool::Cp, &cp::LANGUAGE), (Tool::Mv, &mv::LANGUAGE), (Tool::Install, &install::LANGUAGE)]
+        {
+            each_is_drawn(&cases(tool, 3), language);
+        }
+    }
+
+    fn each_is_drawn(cases: &[Case], language: &Language) {
+        for option in language.options {
             let long = format!("--{}", option.long);
             let by_name =
                 cases.iter().any(|case| case.words.iter().any(|word| word.starts_with(long.as_bytes())));
@@ -312,7 +323,7 @@ mod tests {
 
     #[test]
     fn surroundings_vary() {
-        let cases = cases(4);
+        let cases = cases(Tool::Cp, 4);
         let share = |test: fn(&Case) -> bool| cases.iter().filter(|case| test(case)).count();
         assert!((300..700).contains(&share(|case| case.as_user)));
         assert!((50..400).contains(&share(|case| case.umask != super::super::case::USUAL_UMASK)));

@@ -40,6 +40,16 @@ fn cp_ends_as_the_systems() {
     hold_against_the_system(Tool::Cp);
 }
 
+#[test]
+fn mv_ends_as_the_systems() {
+    hold_against_the_system(Tool::Mv);
+}
+
+#[test]
+fn install_ends_as_the_systems() {
+    hold_against_the_system(Tool::Install);
+}
+
 /// A case that failed, made small.
 struct Failure {
     number: u64,

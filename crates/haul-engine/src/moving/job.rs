@@ -88,11 +88,10 @@ pub fn move_all(
 impl Job<'_> {
     fn run(&mut self) {
         match &self.settings.operands {
-            MoveOperands::Onto { .. } | MoveOperands::IntoDirectory { .. } if self.rules.contradicts => {
-                self.outcome.is_refused = true;
-            }
+            MoveOperands::Onto { .. } if self.rules.contradicts => self.outcome.is_refused = true,
             MoveOperands::Onto { source, sink } => self.onto(source, sink, None),
             MoveOperands::IntoDirectory { sources, directory } => match open_target(directory) {
+                Ok(_) if self.rules.contradicts => self.outcome.is_refused = true,
                 Ok(place) => self.gather(sources, directory, &place),
                 Err(source) => {
                     self.fail(&MoveError::Target { path: directory.clone(), is_given: true, source });
@@ -110,6 +109,10 @@ impl Job<'_> {
             && !self.rules.exchange
         {
             match rename_new(source, CWD, last) {
+                Renamed::Done if self.rules.contradicts => {
+                    self.outcome.is_refused = true;
+                    return;
+                }
                 Renamed::Done => return self.renamed(source, last, None),
                 Renamed::Meets => tried = Some(Renamed::Meets),
                 failed @ Renamed::Failed(_) => tried = Some(failed),
@@ -310,9 +313,11 @@ fn open_target(directory: &OsStr) -> io::Result<OwnedFd> {
     open_place_at(CWD, directory, Follow::Yes)
 }
 
-/// Joins as mv does: `a` + `b` is `a/b`.
+/// Joins as mv does: `a` + `b` is `a/b`, and so is `a//` + `b`.
 pub(super) fn join(directory: &OsStr, name: &OsStr) -> OsString {
-    let mut path = directory.to_owned();
+    let bytes = directory.as_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(bytes.len(), |at| at + 1);
+    let mut path = OsStr::from_bytes(&bytes[..end]).to_owned();
     if !path.as_bytes().ends_with(b"/") {
         path.push("/");
     }
