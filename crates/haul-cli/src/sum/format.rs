@@ -1,8 +1,8 @@
 //! The forms of a line of output.
 
-use super::line::escape;
 use super::line::xxhsum::turned;
 use super::{base64, personality::Family};
+use haul_digest::list::escape;
 use haul_digest::{Algorithm, Digest};
 use haul_engine::sum::Sums;
 use serde::Serialize;

@@ -6,6 +6,7 @@ pub(crate) mod b3sum;
 pub(crate) mod gnu;
 pub(crate) mod xxhsum;
 
+use haul_digest::list::unescape;
 use haul_digest::{Algorithm, Digest};
 use haul_model::ByteRange;
 use std::ffi::OsString;
@@ -205,44 +206,10 @@ pub(crate) fn read_range(text: &str) -> Option<ByteRange> {
     (start <= end).then(|| ByteRange::between(start, end))
 }
 
-/// Undoes the escapes `\\`, `\n` and `\r`; any other is malformed.
-fn unescape(name: &[u8]) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(name.len());
-    let mut bytes = name.iter();
-    while let Some(&byte) = bytes.next() {
-        out.push(match (byte, byte == b'\\') {
-            (byte, false) => byte,
-            _ => match bytes.next()? {
-                b'n' => b'\n',
-                b'r' => b'\r',
-                b'\\' => b'\\',
-                _ => return None,
-            },
-        });
-    }
-    Some(out)
-}
-
-/// The name with `\`, LF and CR escaped, if it holds any of them.
-pub(crate) fn escape(name: &[u8]) -> Option<Vec<u8>> {
-    if !name.iter().any(|byte| matches!(byte, b'\\' | b'\n' | b'\r')) {
-        return None;
-    }
-    let mut out = Vec::with_capacity(name.len() + 8);
-    for &byte in name {
-        match byte {
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            _ => out.push(byte),
-        }
-    }
-    Some(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use haul_digest::list::escape;
     use proptest::prelude::*;
 
     const MD5: &str = "60b725f10c9c85c70d97880dfe8191b3";

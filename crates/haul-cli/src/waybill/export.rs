@@ -1,8 +1,8 @@
 //! Entries of a waybill in the forms that other tools read.
 
-use crate::sum::line::escape;
 use base64::Engine;
 use clap::ValueEnum;
+use haul_digest::list::escape;
 use haul_digest::{Algorithm, Digest};
 use haul_log::waybill::{Entry, Kind};
 use serde::Serialize;

@@ -1,8 +1,9 @@
 //! Results as the coreutils word them; haul's own and msum's are the same with places added.
 
-use super::super::line::{Claim, escape};
+use super::super::line::Claim;
 use super::super::output::Output;
 use super::{CheckJob, ListFailure, Ticket};
+use haul_digest::list::escape;
 use haul_digest::tree::TreeShape;
 use haul_engine::sum::{Outcome, SumError, Sums, reason};
 use haul_model::{ByteLen, ByteRange};
