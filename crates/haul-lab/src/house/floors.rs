@@ -10,6 +10,7 @@ pub const FLOORS: [(&str, Floor); 9] = [
     ("haul-log", Floor { height: 2, is_pure: true }),
     ("haul-proto", Floor { height: 2, is_pure: true }),
     ("haul-sys", Floor { height: 2, is_pure: false }),
+    ("haul-net", Floor { height: 3, is_pure: false }),
     ("haul-engine", Floor { height: 4, is_pure: false }),
     ("haul-cli", Floor { height: 5, is_pure: false }),
     (LAB, Floor { height: 6, is_pure: false }),
