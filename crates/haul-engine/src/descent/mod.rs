@@ -5,11 +5,11 @@ mod sorted_dir;
 
 use haul_sys::dir::open_dir_at;
 use haul_sys::{FileKind, Follow, Stat, process, stat};
+use sorted_dir::{Name, SortedDir};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use sorted_dir::{Name, SortedDir};
 use std::sync::Arc;
 
 /// Levels that stay open at most. More gain nothing: each comes back in one step from the level beneath.

@@ -47,7 +47,9 @@ impl Recipe {
     pub(super) fn root(&self) -> RootHash {
         match (self.root, self.algorithm.algebra()) {
             (false, _) => RootHash::Nothing,
-            (true, Algebra::Combines) => RootHash::Parts(Box::new(Assembly::new(self.algorithm, self.object))),
+            (true, Algebra::Combines) => {
+                RootHash::Parts(Box::new(Assembly::new(self.algorithm, self.object)))
+            }
             (true, Algebra::Serial) => RootHash::Serial(Hasher::new(self.algorithm)),
         }
     }

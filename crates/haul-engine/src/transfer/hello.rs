@@ -8,8 +8,8 @@ use super::{Joined, Outcome};
 use haul_model::{PathFault, RelPath};
 use haul_net::{Lane, LaneError};
 use haul_proto::{
-    Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, Message, NamePolicy, PeerText, Reason, Role,
-    SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
+    Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, Message, NamePolicy, PeerText,
+    Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
 };
 use haul_sys::dir::{CWD, open_place_at};
 use haul_sys::open::mkdir_at;
@@ -123,9 +123,10 @@ pub enum TransferError {
 /// # Errors
 /// [`TransferError`] where there was no session. Failures of files, and a session that broke, are in the [`Outcome`].
 pub fn send(dial: Dial<'_>, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome, TransferError> {
-    let operands = job.sources.iter().map(|source| {
-        Operand::local(source).map_err(|error| here("open", source.as_bytes(), error))
-    });
+    let operands = job
+        .sources
+        .iter()
+        .map(|source| Operand::local(source).map_err(|error| here("open", source.as_bytes(), error)));
     let operands = operands.collect::<Result<Vec<_>, _>>()?;
     let asked = Asked { role: Role::Source, options: &job.options, operands: vec![job.to.as_slice().into()] };
     let window = window(job.buffers);
@@ -296,11 +297,12 @@ fn agree(
 ) -> Result<Accept, Reason> {
     match asked.role {
         Role::Source if !offer.may_write => return Err(Reason::new(Why::Denied, "nothing may be sent here")),
-        Role::Sink if !offer.may_read => return Err(Reason::new(Why::Denied, "nothing may be fetched from here")),
+        Role::Sink if !offer.may_read => {
+            return Err(Reason::new(Why::Denied, "nothing may be fetched from here"));
+        }
         Role::Source | Role::Sink => {}
     }
-    let mut accept =
-        asked.answer(Features::default(), window, offer.lanes, token, PeerText::new(AGENT))?;
+    let mut accept = asked.answer(Features::default(), window, offer.lanes, token, PeerText::new(AGENT))?;
     accept.options.keep = Keep(accept.options.keep.0 & offer.keep.0);
     if accept.options.compression != haul_proto::Compression::Off {
         accept.options.compression = haul_proto::Compression::Off;

@@ -10,11 +10,12 @@ mod hello;
 mod meeting;
 mod reason;
 mod report;
+mod session;
 mod sink;
 mod source;
 mod spent;
 
-pub use hello::{FetchJob, Offer, SendJob, TransferError, answer, fetch, send};
+pub use hello::{BoxError, Dial, FetchJob, Offer, SendJob, TransferError, answer, fetch, send};
 pub use report::{Failure, Report, Tally, Watch};
 pub use source::{Filter, FilterError, Rule};
 pub use spent::Spent;

@@ -1,7 +1,7 @@
 //! What a transfer tells while it runs.
 
-use haul_proto::{Outcome, Reason};
 use haul_model::Percent;
+use haul_proto::{Outcome, Reason};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,6 +15,9 @@ pub trait Report: Sync {
 
     /// A name was deleted at the sink, or would be.
     fn deleted(&self, _path: &[u8]) {}
+
+    /// A lane was lost; the others go on with what it had, if there are any.
+    fn lane_lost(&self, _lane: u32, _why: &str) {}
 }
 
 /// A file that did not arrive.

@@ -32,7 +32,8 @@ impl Arriving {
     /// # Errors
     /// What the kernel says; a name that is a directory is refused before a byte is written.
     pub(super) fn beside(place: Arc<OwnedFd>, name: CString, tag: &Tag, len: u64) -> io::Result<Arriving> {
-        if stat::stat_at(&place, name.as_c_str(), Follow::No).is_ok_and(|now| now.kind == FileKind::Directory) {
+        if stat::stat_at(&place, name.as_c_str(), Follow::No).is_ok_and(|now| now.kind == FileKind::Directory)
+        {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         let temporary = tag.name();
@@ -117,6 +118,14 @@ impl Arriving {
     /// The open file, to set its metadata and to sync it.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    /// Makes the file at least so long, which must not be more than it will have: nobody writes behind that.
+    ///
+    /// # Errors
+    /// What ftruncate(2) reports.
+    pub(super) fn grow_to(&self, len: u64) -> io::Result<()> {
+        if stat::stat_fd(&self.file)?.size < len { sparse::set_len(&self.file, len) } else { Ok(()) }
     }
 
     /// Gives the file exactly its length: holes at its end have none of their own.

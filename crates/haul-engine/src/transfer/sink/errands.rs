@@ -48,14 +48,17 @@ impl Side<'_> {
         let mut block = vec![0; BLOCK_BYTES];
         while let Some(first) = self.next_errand(errands) {
             // Syncs are grouped: all that wait for one file share it.
-            let mut settle: BTreeMap<(FileNumber, u16), Vec<(Object, Level, Option<Digest>)>> = BTreeMap::new();
+            let mut settle: BTreeMap<(FileNumber, u16), Vec<(Object, Level, Option<Digest>)>> =
+                BTreeMap::new();
             let waiting = std::iter::once(first).chain(errands.try_iter()).collect::<Vec<_>>();
             for errand in waiting {
                 match errand {
                     Errand::Settle { file, attempt, object, to, digest } => {
                         settle.entry((file, attempt)).or_default().push((object, to, digest));
                     }
-                    Errand::Rehash { file, attempt, object } => self.rehash(file, attempt, object, &mut block),
+                    Errand::Rehash { file, attempt, object } => {
+                        self.rehash(file, attempt, object, &mut block)
+                    }
                     Errand::HashStanding { file } => self.hash_standing(file, &mut block),
                     Errand::HashObjects { file } => self.hash_objects(file, &mut block),
                     Errand::Sweep => self.sweep(),
@@ -73,7 +76,7 @@ impl Side<'_> {
             match errands.recv_timeout(Duration::from_millis(100)) {
                 Ok(errand) => return Some(errand),
                 Err(crossbeam_channel::RecvTimeoutError::Disconnected) => return None,
-                Err(crossbeam_channel::RecvTimeoutError::Timeout) if self.is_over() => return None,
+                Err(crossbeam_channel::RecvTimeoutError::Timeout) if self.session.is_ended() => return None,
                 Err(crossbeam_channel::RecvTimeoutError::Timeout) => {}
             }
         }
@@ -91,14 +94,16 @@ impl Side<'_> {
             self.handle(Event::SettleFailed { file, attempt, object: object.index, reason });
         };
         let begin = Instant::now();
-        let synced = incoming.arriving(&self.places).and_then(|arriving| {
+        let synced = incoming.arriving(&self.store.places).and_then(|arriving| {
             cache::sync_data(arriving.fd()).map_err(|error| reason("cannot make durable", &error))?;
             Ok(arriving)
         });
-        self.spent.storage.add(begin.elapsed());
+        self.session.spent.storage.add(begin.elapsed());
         let arriving = match synced {
             Ok(arriving) => arriving,
-            Err(reason) => return objects.into_iter().for_each(|(object, ..)| fail(object, Some(reason.clone()))),
+            Err(reason) => {
+                return objects.into_iter().for_each(|(object, ..)| fail(object, Some(reason.clone())));
+            }
         };
         let mut settled: BTreeMap<Level, Runs> = BTreeMap::new();
         for (object, to, digest) in objects {
@@ -111,7 +116,13 @@ impl Side<'_> {
                         continue;
                     }
                     (Ok(_), None) => {
-                        fail(object, Some(Reason::new(Why::Internal, "an object without a digest was to be read back")));
+                        fail(
+                            object,
+                            Some(Reason::new(
+                                Why::Internal,
+                                "an object without a digest was to be read back",
+                            )),
+                        );
                         continue;
                     }
                     (Err(reason), _) => {
@@ -128,13 +139,25 @@ impl Side<'_> {
     }
 
     /// Reads an object past the page cache, as far as the system lets go of it.
-    fn read_back(&self, file: impl AsFd, object: Object, size: u64, block: &mut [u8]) -> Result<Digest, Reason> {
+    fn read_back(
+        &self,
+        file: impl AsFd,
+        object: Object,
+        size: u64,
+        block: &mut [u8],
+    ) -> Result<Digest, Reason> {
         let file = open::reopen_source(&file, false).map_err(|error| reason("cannot read back", &error))?;
         cache::drop_range(&file, object.range).map_err(|error| reason("cannot read back", &error))?;
         self.hash_object(&file, object, size, block)
     }
 
-    fn hash_object(&self, file: &OwnedFd, object: Object, size: u64, block: &mut [u8]) -> Result<Digest, Reason> {
+    fn hash_object(
+        &self,
+        file: &OwnedFd,
+        object: Object,
+        size: u64,
+        block: &mut [u8],
+    ) -> Result<Digest, Reason> {
         let mut hash = self.recipe.object_again(object, size);
         self.each_block(file, object.range, block, |bytes| hash.update(bytes))?;
         hash.finish().0.ok_or_else(|| Why::Internal.into())
@@ -152,13 +175,13 @@ impl Side<'_> {
             let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
             let begin = Instant::now();
             let got = transfer::read_at(file, at, &mut block[..len]);
-            self.spent.storage.add(begin.elapsed());
+            self.session.spent.storage.add(begin.elapsed());
             if got.map_err(|error| reason(&format!("cannot read back at byte {at}"), &error))? < len {
                 return Err(Reason::new(Why::Changed, "shorter than what was written"));
             }
             let begin = Instant::now();
             each(&block[..len]);
-            self.spent.hashing.add(begin.elapsed());
+            self.session.spent.hashing.add(begin.elapsed());
             at += len as u64;
         }
         Ok(())
@@ -166,8 +189,13 @@ impl Side<'_> {
 
     fn rehash(&self, file: FileNumber, attempt: u16, object: Option<Object>, block: &mut [u8]) {
         let Some(incoming) = self.incoming(file) else { return };
-        let digest = incoming.arriving(&self.places).and_then(|arriving| {
-            let source = open::reopen_source(arriving.fd(), false).map_err(|error| reason("cannot read back", &error))?;
+        let digest = incoming.arriving(&self.store.places).and_then(|arriving| {
+            // Objects that are holes never come.
+            arriving
+                .grow_to(incoming.facts.size())
+                .map_err(|error| reason("cannot set the length", &error))?;
+            let source = open::reopen_source(arriving.fd(), false)
+                .map_err(|error| reason("cannot read back", &error))?;
             match object {
                 Some(object) => self.hash_object(&source, object, incoming.facts.size(), block),
                 None => self.hash_whole(&source, incoming.facts.size(), block),
@@ -201,7 +229,7 @@ impl Side<'_> {
         let geometry = Geometry::new(ByteLen(total), self.options.object);
         let mut next = 0;
         while next < geometry.count() {
-            let wanted = self.meeting.ask(|machine, now| match machine.digests_wanted(file) {
+            let wanted = self.session.meeting.ask(|machine, now| match machine.digests_wanted(file) {
                 _ if machine.is_over() => Asked::Answer(0),
                 0 if self.incoming(file).is_none() => Asked::Answer(0),
                 0 => Asked::Wait(now + Duration::from_secs(1)),
@@ -226,13 +254,15 @@ impl Side<'_> {
     fn sweep(&self) {
         let mut waiting: Vec<Vec<u8>> = vec![Vec::new()];
         while let Some(directory) = waiting.pop() {
-            let Ok(place) = self.places.open(&directory, Missing::Fails) else { continue };
+            let Ok(place) = self.store.places.open(&directory, Missing::Fails) else { continue };
             // A descriptor of its own: reading moves it.
             let Ok(own) = open_dir_at(&place, c".", Follow::No) else { continue };
             let mut reader = DirReader::new(own);
             loop {
                 let mut entries = Vec::new();
-                let more = reader.read_batch(NAMES_AT_ONCE.min(limits::NAMES_PER_LIST), &mut entries).unwrap_or(false);
+                let more = reader
+                    .read_batch(NAMES_AT_ONCE.min(limits::NAMES_PER_LIST), &mut entries)
+                    .unwrap_or(false);
                 let mut names: Vec<Box<[u8]>> = Vec::new();
                 for entry in entries {
                     let kind = entry.kind_hint.or_else(|| {
@@ -240,7 +270,11 @@ impl Side<'_> {
                     });
                     let name = entry.name.as_bytes();
                     if kind == Some(FileKind::Directory) {
-                        waiting.push(if directory.is_empty() { name.to_vec() } else { [&directory, &b"/"[..], name].concat() });
+                        waiting.push(if directory.is_empty() {
+                            name.to_vec()
+                        } else {
+                            [&directory, &b"/"[..], name].concat()
+                        });
                     }
                     names.push(name.into());
                 }
@@ -257,7 +291,7 @@ impl Side<'_> {
 
     /// Tells of names when the machine takes them; false where the session is over.
     fn list(&self, directory: &[u8], names: Vec<Box<[u8]>>) -> bool {
-        let may = self.meeting.ask(|machine, now| match machine.may_list() {
+        let may = self.session.meeting.ask(|machine, now| match machine.may_list() {
             _ if machine.is_over() => Asked::Answer(false),
             true => Asked::Answer(true),
             false => Asked::Wait(now + Duration::from_secs(1)),
@@ -273,21 +307,25 @@ impl Side<'_> {
         for name in names {
             let path = if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() };
             let removed = RelPath::new(&path).map_err(io::Error::other).and_then(|_| {
-                let place = self.places.open(directory, Missing::Fails)?;
-                self.places.forget(&path);
+                let place = self.store.places.open(directory, Missing::Fails)?;
+                self.store.places.forget(&path);
                 if self.options.dry_run { Ok(()) } else { remove_all(&place, &CString::new(&**name)?) }
             });
             match removed {
                 Ok(()) => {
                     deleted += 1;
-                    self.report.deleted(&path);
+                    self.session.report.deleted(&path);
                 }
                 // What lay in a directory that went before is gone with it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     failed += 1;
                     let reason = reason("cannot delete", &error);
-                    self.report.failed(&crate::transfer::report::Failure { path, here: true, reason });
+                    self.session.report.failed(&crate::transfer::report::Failure {
+                        path,
+                        here: true,
+                        reason,
+                    });
                 }
             }
         }
@@ -297,7 +335,7 @@ impl Side<'_> {
 
 /// What stands under a file's name, and its length.
 fn standing(side: &Side<'_>, incoming: &Incoming) -> Option<(Arc<OwnedFd>, u64)> {
-    incoming.standing(&side.places).ok().flatten().map(|(file, facts)| (file, facts.size))
+    incoming.standing(&side.store.places).ok().flatten().map(|(file, facts)| (file, facts.size))
 }
 
 /// Removes a name and all beneath it, through no link and past no mount.
@@ -307,7 +345,8 @@ fn remove_all(place: &OwnedFd, name: &CString) -> io::Result<()> {
         other => return other,
     }
     // Level by level with one open directory each: what was entered last is emptied first.
-    let mut levels: Vec<(OwnedFd, CString)> = vec![(open_dir_at(place, name.as_c_str(), Follow::No)?, name.clone())];
+    let mut levels: Vec<(OwnedFd, CString)> =
+        vec![(open_dir_at(place, name.as_c_str(), Follow::No)?, name.clone())];
     while let Some((directory, _)) = levels.last() {
         let mut entries = Vec::new();
         let own = open_dir_at(directory, c".", Follow::No)?;
@@ -316,7 +355,10 @@ fn remove_all(place: &OwnedFd, name: &CString) -> io::Result<()> {
         for entry in &entries {
             match unlink_at(directory, entry.name.as_c_str()) {
                 Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                    deeper = Some((open_dir_at(directory, entry.name.as_c_str(), Follow::No)?, entry.name.clone()));
+                    deeper = Some((
+                        open_dir_at(directory, entry.name.as_c_str(), Follow::No)?,
+                        entry.name.clone(),
+                    ));
                     break;
                 }
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

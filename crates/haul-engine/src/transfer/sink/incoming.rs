@@ -9,7 +9,7 @@ use haul_digest::Digest;
 use haul_model::{ByteRange, Level, RelPath};
 use haul_proto::{Close, NewFile, Outcome, Reason, Why, sink::Unfinished};
 use haul_sys::metadata::Place;
-use haul_sys::{FileKind, Stat, cache, open, sparse, stat, transfer};
+use haul_sys::{FileKind, Stat, cache, open, stat, transfer};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +30,13 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub(super) fn new(facts: Arc<NewFile>, path: RelPath, tag: Tag, in_place: bool, root: RootHash) -> Incoming {
+    pub(super) fn new(
+        facts: Arc<NewFile>,
+        path: RelPath,
+        tag: Tag,
+        in_place: bool,
+        root: RootHash,
+    ) -> Incoming {
         Incoming {
             facts,
             path,
@@ -155,7 +161,9 @@ impl Incoming {
             .map_err(failed("cannot set the length"))
             .and_then(|()| keeper.apply(Place::File(arriving.fd()), &self.facts).map_err(Unfinished::Failed))
             .and_then(|()| match settle {
-                Level::Durable | Level::Reread => cache::sync_all(arriving.fd()).map_err(failed("cannot make durable")),
+                Level::Durable | Level::Reread => {
+                    cache::sync_all(arriving.fd()).map_err(failed("cannot make durable"))
+                }
                 Level::Received | Level::Verified => Ok(()),
             })
             .and_then(|()| arriving.take_name().map_err(failed("cannot name")));
@@ -177,11 +185,6 @@ impl Incoming {
         if let Some(arriving) = lock(&self.arriving).take() {
             arriving.abandon();
         }
-    }
-
-    /// Whether a block is nothing but zeros, so that it may stay a hole.
-    pub(super) fn is_hole(&self, block: &[u8]) -> bool {
-        !self.in_place && sparse::is_zero(block)
     }
 }
 

@@ -110,9 +110,13 @@ impl Keeper {
                 }
             }
         }
-        if self.keep.has(Keep::ACLS) && !has_acl && !matches!(facts.kind, haul_proto::FileKind::Symlink { .. }) {
+        if self.keep.has(Keep::ACLS)
+            && !has_acl
+            && !matches!(facts.kind, haul_proto::FileKind::Symlink { .. })
+        {
             // A new file may have got a list from its directory.
-            drop_acl(place).map_err(|error| reason("cannot remove an inherited access control list", &error))?;
+            drop_acl(place)
+                .map_err(|error| reason("cannot remove an inherited access control list", &error))?;
         }
         Ok(())
     }
@@ -120,7 +124,8 @@ impl Keeper {
     fn permissions(&self, place: Place<'_>, facts: &NewFile, has_owner: bool) -> Result<(), Reason> {
         let is_directory = facts.kind == haul_proto::FileKind::Directory;
         let mode = if self.keep.has(Keep::MODE) {
-            let withheld = if self.keep.has(Keep::SETUID) && has_owner || is_directory { 0 } else { SET_ID_BITS };
+            let withheld =
+                if self.keep.has(Keep::SETUID) && has_owner || is_directory { 0 } else { SET_ID_BITS };
             facts.mode & 0o7777 & !withheld
         } else {
             (if is_directory { 0o777 } else { facts.mode & 0o777 }) & !self.umask

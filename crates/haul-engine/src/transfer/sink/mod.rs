@@ -8,32 +8,30 @@ mod names;
 mod places;
 mod taking;
 
-use super::frames::{FrameError, Frames, Outbox};
+use super::frames::{Frames, Outbox};
 use super::hashing::Recipe;
-use super::meeting::{Asked, Meeting};
+use super::meeting::Asked;
 use super::reason::reason;
-use super::report::{Failure, Report, Tally, Watch};
-use super::spent::Clocks;
+use super::report::{Failure, Watch};
+use super::session::Session;
 use super::{Joined, More, Outcome};
 use arriving::Tag;
 use crossbeam_channel::Sender;
 use errands::Errand;
 use haul_model::RelPath;
-use haul_net::{LaneControl, LaneError};
+use haul_net::LaneError;
 use haul_proto::sink::{Command, Event, Settings, Unfinished, Verdict};
-use haul_proto::{
-    End, FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Reason, Runs, Sink, Update, Why,
-};
-use haul_sys::Timespec;
+use haul_proto::{FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Runs, Sink, Update, Why};
+use haul_sys::dir::open_dir_at;
+use haul_sys::{Follow, Timespec};
 use incoming::Incoming;
 use metadata::Keeper;
 use places::{Missing, Places};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use taking::Taker;
 
 /// Where a sink's files go.
@@ -51,7 +49,7 @@ impl Store {
     /// # Errors
     /// The root can't be opened, or the directory neither opened nor made.
     pub(super) fn open(root: &OsStr, into: &[u8], session: u64, quota: Option<u64>) -> io::Result<Store> {
-        let root = Places::new(places::open_root(root)?);
+        let root = Places::new(open_dir_at(haul_sys::CWD, root, Follow::Yes)?);
         let root = match RelPath::clean(into) {
             Ok(path) => Places::new(root.open(path.as_bytes(), Missing::IsMade)?.try_clone()?),
             Err(haul_model::PathFault::Empty) => root,
@@ -63,81 +61,58 @@ impl Store {
 
 /// What all threads of the sink share.
 pub(super) struct Side<'a> {
-    meeting: Meeting<Sink>,
-    places: Places,
-    session: u64,
-    quota: Option<u64>,
+    session: Session<'a, Sink>,
+    store: Store,
     taken: AtomicU64,
     keeper: Keeper,
     files: Mutex<HashMap<FileNumber, Arc<Incoming>>>,
-    lanes: Mutex<HashMap<LaneId, LaneControl>>,
     errands: Sender<Errand>,
     options: JobOptions,
     recipe: Recipe,
-    spent: Clocks,
-    stop: &'a AtomicBool,
-    tally: &'a Tally,
-    report: &'a dyn Report,
-    end: Mutex<Option<End>>,
-    threads: AtomicU64,
 }
 
 /// Takes all that comes by these lanes into `store`, and tells how it ended.
-pub(super) fn run(settings: Settings, joined: Vec<Joined>, more: More<'_>, store: Store, watch: &Watch<'_>) -> Outcome {
+pub(super) fn run(
+    settings: Settings,
+    joined: Vec<Joined>,
+    more: More<'_>,
+    store: Store,
+    watch: &Watch<'_>,
+) -> Outcome {
     let options = settings.options.clone();
     let (errands, waiting) = crossbeam_channel::unbounded();
-    let side = Side {
-        meeting: Meeting::new(Sink::new(settings)),
-        places: store.places,
-        session: store.session,
-        quota: store.quota,
+    let side = &Side {
+        session: Session::new(Sink::new(settings), watch),
+        store,
         taken: AtomicU64::new(0),
         keeper: Keeper::new(options.keep),
         files: Mutex::default(),
-        lanes: Mutex::default(),
         errands,
         recipe: Recipe::of(&options),
         options,
-        spent: Clocks::default(),
-        stop: watch.stop,
-        tally: watch.tally,
-        report: watch.report,
-        end: Mutex::default(),
-        threads: AtomicU64::new(0),
     };
-    let side = &side;
     std::thread::scope(|scope| {
         let begin = |lane: Joined| {
-            side.lanes().insert(lane.id, lane.control.clone());
+            side.session.lane_begins(&lane);
             side.handle(Event::LaneUp(lane.id));
-            side.threads.fetch_add(2, Ordering::Relaxed);
             let Joined { id, frames, outbox, .. } = lane;
-            scope.spawn(move || {
-                side.write(id, outbox);
-                side.thread_ended();
-            });
-            scope.spawn(move || {
-                side.read(id, frames);
-                side.thread_ended();
-            });
+            scope.spawn(move || side.write(id, outbox));
+            scope.spawn(move || side.read(id, frames));
         };
         joined.into_iter().for_each(&begin);
         scope.spawn(move || side.run_errands(&waiting));
-        side.keep_time(more, begin);
+        side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
     });
-    for control in side.lanes().values() {
-        side.spent.add_lane(&control.stats());
-    }
-    side.files.lock().unwrap_or_else(PoisonError::into_inner).drain().for_each(|(_, file)| file.abandon());
-    let end = side.end.lock().unwrap_or_else(PoisonError::into_inner).take();
-    Outcome::of(end, 0, side.spent.spent())
+    side.files().drain().for_each(|(_, file)| file.abandon());
+    let (end, spent) = side.session.close();
+    Outcome::of(end, 0, spent)
 }
 
 impl Side<'_> {
     /// Tells the machine what happened; returns what it says.
     fn tell(&self, event: Event) -> Vec<Command> {
         let mut commands = Vec::new();
-        self.meeting.with(|machine, now| machine.handle(event, now, &mut commands));
+        self.session.meeting.with(|machine, now| machine.handle(event, now, &mut commands));
         commands
     }
 
@@ -166,7 +141,9 @@ impl Side<'_> {
             Command::Settle { file, attempt, object, to, digest } => {
                 self.errand(Errand::Settle { file, attempt, object, to, digest });
             }
-            Command::Rehash { file, attempt, object } => self.errand(Errand::Rehash { file, attempt, object }),
+            Command::Rehash { file, attempt, object } => {
+                self.errand(Errand::Rehash { file, attempt, object })
+            }
             Command::Restart { file, .. } => {
                 if let Some(incoming) = self.incoming(file) {
                     incoming.restart(self.recipe.root());
@@ -174,7 +151,7 @@ impl Side<'_> {
             }
             Command::Finish { file, close, settle } => {
                 let result = match self.incoming(file) {
-                    Some(incoming) => incoming.finish(&self.places, &self.keeper, &close, settle),
+                    Some(incoming) => incoming.finish(&self.store.places, &self.keeper, &close, settle),
                     None => Err(Unfinished::Failed(Why::Stopped.into())),
                 };
                 self.finished(file, &result);
@@ -189,15 +166,8 @@ impl Side<'_> {
             Command::Remove { batch, directory, names } => {
                 self.errand(Errand::Remove { batch, directory, names });
             }
-            Command::DropLane { lane } => {
-                if let Some(control) = self.lanes().get(&lane) {
-                    control.abort();
-                }
-            }
-            Command::Ended(end) => {
-                *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
-                self.meeting.wake();
-            }
+            Command::DropLane { lane } => self.session.abort(lane),
+            Command::Ended(end) => self.session.ended(end),
         }
     }
 
@@ -209,22 +179,21 @@ impl Side<'_> {
     /// Decides about a file that was announced; `None` where someone else will.
     fn open(&self, facts: Arc<NewFile>, path: RelPath) -> Option<Event> {
         let number = facts.number;
-        let tag = Tag { session: self.session, number: number.0 };
+        let tag = Tag { session: self.store.session, number: number.0 };
         let size = facts.size();
-        if let Some(quota) = self.quota
+        if let Some(quota) = self.store.quota
             && self.taken.fetch_add(size, Ordering::Relaxed).saturating_add(size) > quota
         {
             self.taken.fetch_sub(size, Ordering::Relaxed);
             return Some(Event::Opened { file: number, verdict: Verdict::Refused(Why::Quota.into()) });
         }
-        self.tally.found(size);
-        let incoming =
-            Arc::new(Incoming::new(facts, path, tag, self.options.in_place, self.recipe.root()));
+        self.session.tally.found(size);
+        let incoming = Arc::new(Incoming::new(facts, path, tag, self.options.in_place, self.recipe.root()));
         self.files().insert(number, Arc::clone(&incoming));
         let take = || Some(Verdict::Take { have: Runs::default() });
         let verdict = match self.options.update {
             Update::Always => take(),
-            rule => match incoming.standing(&self.places) {
+            rule => match incoming.standing(&self.store.places) {
                 Err(error) => Some(Verdict::Refused(reason("cannot look at what is there", &error))),
                 Ok(None) => take(),
                 Ok(Some((_, standing))) => {
@@ -251,26 +220,30 @@ impl Side<'_> {
         };
         if matches!(verdict, Some(Verdict::Same | Verdict::Refused(_))) {
             self.files().remove(&number);
-            self.tally.ended();
+            self.session.tally.ended();
         }
         verdict.map(|verdict| Event::Opened { file: number, verdict })
     }
 
     fn make(&self, facts: &NewFile, path: &RelPath, first: Option<&RelPath>) -> Result<Ended, Unfinished> {
-        self.tally.found(0);
-        self.tally.ended();
+        self.session.tally.found(0);
+        self.session.tally.ended();
         if self.options.dry_run {
             return Ok(Ended::Would);
         }
-        let tag = Tag { session: self.session, number: facts.number.0 };
-        match names::make(&self.places, &self.keeper, &tag, facts, path, first) {
+        let tag = Tag { session: self.store.session, number: facts.number.0 };
+        match names::make(&self.store.places, &self.keeper, &tag, facts, path, first) {
             Ok(()) => {
                 let done = Ended::Done(self.options.settle);
-                self.report.ended(path.as_bytes(), &done);
+                self.session.report.ended(path.as_bytes(), &done);
                 Ok(done)
             }
             Err(reason) => {
-                self.report.failed(&Failure { path: path.as_bytes().to_vec(), here: true, reason: reason.clone() });
+                self.session.report.failed(&Failure {
+                    path: path.as_bytes().to_vec(),
+                    here: true,
+                    reason: reason.clone(),
+                });
                 Err(Unfinished::Failed(reason))
             }
         }
@@ -281,16 +254,20 @@ impl Side<'_> {
             return;
         }
         let Some(incoming) = self.files().remove(&number) else { return };
-        self.tally.ended();
+        self.session.tally.ended();
         let path = &incoming.facts.path;
         match result {
             Ok(outcome) => {
-                self.tally.settled(incoming.facts.size());
-                self.report.ended(path, outcome);
+                self.session.tally.settled(incoming.facts.size());
+                self.session.report.ended(path, outcome);
             }
             Err(Unfinished::Failed(reason)) => {
                 incoming.abandon();
-                self.report.failed(&Failure { path: path.to_vec(), here: true, reason: reason.clone() });
+                self.session.report.failed(&Failure {
+                    path: path.to_vec(),
+                    here: true,
+                    reason: reason.clone(),
+                });
             }
             Err(Unfinished::Differs) => {}
         }
@@ -303,15 +280,17 @@ impl Side<'_> {
     /// Writes what the machine says on a lane, until it has nothing more.
     fn write(&self, lane: LaneId, outbox: Outbox) {
         if self.write_all(lane, outbox).is_err() {
-            self.lost(lane);
+            self.session.abort(lane);
+            self.handle(Event::LaneLost(lane));
         }
+        self.session.worker_ended();
     }
 
     fn write_all(&self, lane: LaneId, mut outbox: Outbox) -> Result<(), LaneError> {
         use haul_proto::sink::Outgoing;
         loop {
             let is_idle = outbox.is_empty();
-            let outgoing = self.meeting.ask(|machine, now| match machine.next(lane, now) {
+            let outgoing = self.session.meeting.ask(|machine, now| match machine.next(lane, now) {
                 Outgoing::Wait { until } if is_idle => Asked::Wait(until),
                 outgoing => Asked::Answer(outgoing),
             });
@@ -324,80 +303,15 @@ impl Side<'_> {
     }
 
     fn read(&self, lane: LaneId, frames: Frames) {
-        match Taker::new(self, lane, frames).run() {
-            Ok(()) => self.handle(Event::LaneLost(lane)),
-            Err(error) => {
-                self.tell_lost(lane, &error);
-                self.lost(lane);
-            }
-        }
-    }
-
-    fn tell_lost(&self, lane: LaneId, error: &FrameError) {
-        if !self.is_over() {
-            let reason = Reason::new(Why::LanesLost, &error.to_string());
-            self.report.failed(&Failure { path: format!("lane {}", lane.0).into_bytes(), here: true, reason });
-        }
-    }
-
-    fn lost(&self, lane: LaneId) {
-        if let Some(control) = self.lanes().get(&lane) {
-            control.abort();
+        if let Err(error) = Taker::new(self, lane, frames).run() {
+            self.session.tell_lost(lane, &error);
+            self.session.abort(lane);
         }
         self.handle(Event::LaneLost(lane));
-    }
-
-    fn thread_ended(&self) {
-        self.threads.fetch_sub(1, Ordering::Relaxed);
-        self.meeting.wake();
-    }
-
-    /// Lets time pass for the machine, and takes further lanes, until the session is over.
-    fn keep_time(&self, mut more: More<'_>, begin: impl Fn(Joined)) {
-        let mut is_stopped = false;
-        while !self.wait(TICK, &|| self.is_over()) {
-            while let Some(lane) = more.as_mut().and_then(|more| more()) {
-                begin(lane);
-            }
-            if self.stop.load(Ordering::Relaxed) && !is_stopped {
-                is_stopped = true;
-                self.handle(Event::Stop(Reason::new(Why::Stopped, "the job was stopped")));
-            } else {
-                self.handle(Event::Tick);
-            }
-        }
-        // The other side closes its ends as well; who does not is not waited for.
-        let all_ended = || self.threads.load(Ordering::Relaxed) == 0;
-        if !self.wait(PARTING, &all_ended) {
-            self.lanes().values().for_each(LaneControl::abort);
-        }
-    }
-
-    /// Waits until something holds, or for so long; says whether it holds.
-    fn wait(&self, time: Duration, holds: &dyn Fn() -> bool) -> bool {
-        let mut until = None;
-        self.meeting.ask(move |machine, now| {
-            let until = *until.get_or_insert(now + time);
-            let holds = if machine.is_over() { holds() } else { false };
-            if holds || now >= until { Asked::Answer(holds) } else { Asked::Wait(until) }
-        })
-    }
-
-    fn is_over(&self) -> bool {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.session.worker_ended();
     }
 
     fn files(&self) -> MutexGuard<'_, HashMap<FileNumber, Arc<Incoming>>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn lanes(&self) -> MutexGuard<'_, HashMap<LaneId, LaneControl>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
-
-/// Time between two looks at the clock.
-const TICK: Duration = Duration::from_millis(250);
-
-/// How long the other side has to close its ends when the session is over.
-const PARTING: Duration = Duration::from_secs(5);

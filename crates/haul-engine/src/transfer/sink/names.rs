@@ -27,7 +27,8 @@ pub(super) fn make(
     first: Option<&RelPath>,
 ) -> Result<(), Reason> {
     if facts.kind == Kind::Directory {
-        let place = places.open(path.as_bytes(), Missing::IsMade).map_err(|error| reason("cannot make", &error))?;
+        let place =
+            places.open(path.as_bytes(), Missing::IsMade).map_err(|error| reason("cannot make", &error))?;
         return keeper.apply(Place::file(&place), facts);
     }
     let (place, name) =
@@ -44,7 +45,8 @@ pub(super) fn make(
             keeper.apply(Place::name(&place, &temporary), facts)?;
         }
         let (from, to) = (temporary.as_c_str(), name.as_c_str());
-        rename_at(&place, from, &place, to, RenameMode::Replace).map_err(|error| reason("cannot name", &error))
+        rename_at(&place, from, &place, to, RenameMode::Replace)
+            .map_err(|error| reason("cannot name", &error))
     });
     if made.is_err() || first.is_some() {
         // Two names of one file are not renamed onto each other: the temporary one may still be there.
@@ -65,7 +67,8 @@ fn make_under(
     let made = match &facts.kind {
         Kind::Symlink { target } => symlink_at(OsStr::from_bytes(target), place, name.as_c_str()),
         Kind::HardLink { .. } => {
-            let first = first.ok_or_else(|| Reason::new(Why::Protocol, "a hard link without a first name"))?;
+            let first =
+                first.ok_or_else(|| Reason::new(Why::Protocol, "a hard link without a first name"))?;
             spot(places, first.as_bytes(), Missing::Fails)
                 .and_then(|(dir, old)| link_at(&dir, old.as_c_str(), place, name.as_c_str(), Follow::No))
         }

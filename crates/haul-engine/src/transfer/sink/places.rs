@@ -1,9 +1,9 @@
 //! The sink's directories: each path that arrives is walked from the root, name by name and through no link, and the last
 //! directories used stay open.
 
+use haul_sys::Follow;
 use haul_sys::dir::{open_dir_at, open_place_at};
 use haul_sys::open::mkdir_at;
-use haul_sys::{Follow, stat};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
@@ -51,11 +51,6 @@ impl Places {
         Places { root: Arc::new(root), open: Mutex::default() }
     }
 
-    /// The root.
-    pub(super) fn root(&self) -> &Arc<OwnedFd> {
-        &self.root
-    }
-
     /// The directory under `path` (empty: the root), open to resolve names in it and to read it.
     ///
     /// # Errors
@@ -94,7 +89,8 @@ impl Places {
 
     /// Forgets what stood under a path, which is about to be removed or replaced.
     pub(super) fn forget(&self, path: &[u8]) {
-        let beneath = |known: &[u8]| known.starts_with(path) && matches!(known.get(path.len()), None | Some(b'/'));
+        let beneath =
+            |known: &[u8]| known.starts_with(path) && matches!(known.get(path.len()), None | Some(b'/'));
         self.state().by_path.retain(|known, _| !beneath(known));
     }
 
@@ -148,23 +144,14 @@ fn open_one(dir: &OwnedFd, name: &CString) -> io::Result<OwnedFd> {
     }
 }
 
-/// Opens the root of a sink, which links may lead to.
-///
-/// # Errors
-/// What openat(2) reports.
-pub(super) fn open_root(path: &std::ffi::OsStr) -> io::Result<OwnedFd> {
-    let root = open_dir_at(haul_sys::CWD, path, Follow::Yes)?;
-    stat::stat_fd(&root)?;
-    Ok(root)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use haul_sys::{CWD, stat};
     use std::os::unix::fs::{MetadataExt, symlink};
 
     fn places(dir: &tempfile::TempDir) -> Places {
-        Places::new(open_root(dir.path().as_os_str()).expect("opens"))
+        Places::new(open_dir_at(CWD, dir.path(), Follow::Yes).expect("opens"))
     }
 
     fn ino(fd: &OwnedFd) -> u64 {
@@ -180,7 +167,7 @@ mod tests {
         assert_eq!(ino(&made), std::fs::metadata(dir.path().join("a/b/c")).expect("found").ino());
         let again = places.open(b"a/b/c", Missing::Fails).expect("known");
         assert!(Arc::ptr_eq(&made, &again));
-        assert_eq!(ino(&places.open(b"", Missing::Fails).expect("root")), ino(places.root()));
+        assert_eq!(ino(&places.open(b"", Missing::Fails).expect("root")), ino(&places.root));
     }
 
     #[test]

@@ -130,16 +130,16 @@ impl<'a> Taker<'a> {
     /// Payload as it is. What can't be written is taken all the same.
     fn raw(&mut self, range: ByteRange) -> Result<Result<(), Reason>, FrameError> {
         let side = self.side;
-        let Some(UnderWay { hash, file, object, .. }) = &mut self.under_way else {
+        let Some(UnderWay { hash, file, .. }) = &mut self.under_way else {
             self.frames.skip(range.len())?;
             return Ok(Ok(()));
         };
         let begin = Instant::now();
         let mut arriving = match file {
-            Some(file) => file.arriving(&side.places),
+            Some(file) => file.arriving(&side.store.places),
             None => Err(haul_proto::Why::Stopped.into()),
         };
-        side.spent.storage.add(begin.elapsed());
+        side.session.spent.storage.add(begin.elapsed());
         let mut at = range.start.0;
         let mut reported = Instant::now();
         while at < range.end.0 {
@@ -152,13 +152,13 @@ impl<'a> Taker<'a> {
                 file.root.lock().unwrap_or_else(PoisonError::into_inner).update(block);
             }
             let hashed = Instant::now();
-            side.spent.hashing.add(hashed - begin);
+            side.session.spent.hashing.add(hashed - begin);
             if let Ok(open) = &arriving {
                 if let Err(error) = open.write(at, block) {
                     open.abandon();
                     arriving = Err(reason(&format!("cannot write at byte {at}"), &error));
                 }
-                side.spent.storage.add(hashed.elapsed());
+                side.session.spent.storage.add(hashed.elapsed());
             }
             at += len as u64;
             if reported.elapsed() > REPORT_EVERY {
@@ -168,7 +168,6 @@ impl<'a> Taker<'a> {
                 }
             }
         }
-        let _ = object;
         Ok(arriving.map(drop))
     }
 
@@ -178,14 +177,16 @@ impl<'a> Taker<'a> {
         let Some(UnderWay { hash, file: Some(file), .. }) = &mut self.under_way else { return Ok(()) };
         hash.update_zeros(range.len());
         file.root.lock().unwrap_or_else(PoisonError::into_inner).update_zeros(range.len());
-        let arriving = file.arriving(&side.places)?;
-        arriving.clear(range).map_err(|error| reason("cannot make a hole", &error))
+        let arriving = file.arriving(&side.store.places)?;
+        // A hole at the end has no byte that would make the file long enough to be read back.
+        let made = arriving.clear(range).and_then(|()| arriving.grow_to(file.facts.size()));
+        made.map_err(|error| reason("cannot make a hole", &error))
     }
 
     fn same(&mut self, range: ByteRange) -> Result<(), Reason> {
         let side = self.side;
         let Some(UnderWay { hash, file: Some(file), .. }) = &mut self.under_way else { return Ok(()) };
-        let arriving = file.arriving(&side.places)?;
+        let arriving = file.arriving(&side.store.places)?;
         let root = &file.root;
         file.keep_same(&arriving, range, &mut self.block, |bytes| {
             hash.update(bytes);
@@ -204,7 +205,7 @@ impl<'a> Taker<'a> {
         if let Some(file) = &under_way.file {
             file.root.lock().unwrap_or_else(PoisonError::into_inner).add(under_way.object, part);
         }
-        self.side.spent.hashing.add(begin.elapsed());
+        self.side.session.spent.hashing.add(begin.elapsed());
         digest.filter(|_| self.side.recipe.states_objects())
     }
 }

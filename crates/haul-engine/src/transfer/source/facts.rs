@@ -26,7 +26,12 @@ impl Clerk {
     ///
     /// # Errors
     /// Its attributes or its target can't be read.
-    pub(super) fn facts(&mut self, item: &Item, options: &JobOptions, first: Option<&[u8]>) -> io::Result<NewFile> {
+    pub(super) fn facts(
+        &mut self,
+        item: &Item,
+        options: &JobOptions,
+        first: Option<&[u8]>,
+    ) -> io::Result<NewFile> {
         let stat = &item.facts;
         let keep = options.keep;
         let by_name = keep.has(Keep::OWNER) && !keep.has(Keep::NUMERIC);

@@ -46,10 +46,12 @@ impl Filter {
                 Rule::Exclude(pattern) => (pattern.clone(), pattern),
                 Rule::Include(pattern) => (format!("!{pattern}"), pattern),
             };
-            let failed = |reason: ignore::Error| FilterError { pattern: pattern.clone(), reason: reason.to_string() };
+            let failed =
+                |reason: ignore::Error| FilterError { pattern: pattern.clone(), reason: reason.to_string() };
             builder.add_line(None, &line).map_err(failed)?;
         }
-        let failed = |reason: ignore::Error| FilterError { pattern: String::new(), reason: reason.to_string() };
+        let failed =
+            |reason: ignore::Error| FilterError { pattern: String::new(), reason: reason.to_string() };
         Ok(Filter(Some(builder.build().map_err(failed)?)))
     }
 
@@ -83,7 +85,8 @@ mod tests {
 
     #[test]
     fn the_last_pattern_that_fits_decides() {
-        let rules = [Rule::Exclude("*.o".into()), Rule::Include("keep.o".into()), Rule::Exclude("/build/".into())];
+        let rules =
+            [Rule::Exclude("*.o".into()), Rule::Include("keep.o".into()), Rule::Exclude("/build/".into())];
         for (path, kind, expected) in [
             ("a.o", FileKind::Regular, true),
             ("src/deep/a.o", FileKind::Regular, true),

@@ -11,7 +11,8 @@ use haul_model::{ByteRange, Object};
 use haul_net::LaneError;
 use haul_proto::source::{Event, Work};
 use haul_proto::{
-    BlockDigest, Close, Encoding, FileClose, FileNumber, LaneId, Message, NewBlock, NewFile, Reason, Stated, Why,
+    BlockDigest, Close, Encoding, FileClose, FileNumber, LaneId, Message, NewBlock, NewFile, Reason, Stated,
+    Why,
 };
 use haul_sys::{sparse, transfer};
 use std::os::fd::OwnedFd;
@@ -58,7 +59,7 @@ impl<'a> Sender<'a> {
         loop {
             // What was gathered goes before this worker waits.
             let (lane, is_idle) = (self.lane, self.outbox.is_empty());
-            let work = self.side.meeting.ask(|machine, now| match machine.next(lane, now) {
+            let work = self.side.session.meeting.ask(|machine, now| match machine.next(lane, now) {
                 Work::Wait { until } if is_idle => Asked::Wait(until),
                 work => Asked::Answer(work),
             });
@@ -150,7 +151,9 @@ impl<'a> Sender<'a> {
             }
         }
         match self.send_object(&held, &file, facts, attempt, object)? {
-            Went::Whole => side.handle(Event::ObjectSent { lane, file: number, attempt, object: object.index }),
+            Went::Whole => {
+                side.handle(Event::ObjectSent { lane, file: number, attempt, object: object.index })
+            }
             Went::Abandoned(reason) => failed(reason),
         }
         Ok(())
@@ -171,7 +174,8 @@ impl<'a> Sender<'a> {
         if object.index.0 == 0 && root.is_serial() {
             *root = recipe.root();
         }
-        let mut root = if root.is_serial() { Some(root) } else { None };
+        // Who needs no order lets go of it: objects of the file go by other lanes meanwhile.
+        let mut root = Some(root).filter(|root| root.is_serial());
         let has_holes = held.item.facts.is_sparse();
         let mut failed = None;
         let mut at = object.range.start.0;
@@ -199,7 +203,7 @@ impl<'a> Sender<'a> {
             if let Some(root) = &mut root {
                 root.update(block);
             }
-            self.side.spent.hashing.add(begin.elapsed());
+            self.side.session.spent.hashing.add(begin.elapsed());
             let range = ByteRange::between(at, at + len as u64);
             if is_hole {
                 self.block_of(facts.number, attempt, object, range, Encoding::Hole, 0)?;
@@ -225,7 +229,7 @@ impl<'a> Sender<'a> {
         let begin = Instant::now();
         let (digest, part) = hash.finish();
         held.root.lock().unwrap_or_else(PoisonError::into_inner).add(object, part);
-        self.side.spent.hashing.add(begin.elapsed());
+        self.side.session.spent.hashing.add(begin.elapsed());
         match digest {
             Some(digest) if self.side.recipe.states_objects() => Stated::Digest(digest),
             _ if self.side.states_later => Stated::Later,
@@ -268,13 +272,16 @@ impl<'a> Sender<'a> {
 
     fn close(&mut self, facts: &Arc<NewFile>, attempt: u16, root: Option<Digest>) {
         let (side, number) = (self.side, facts.number);
-        let close = match side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file))) {
-            Ok((held, file)) => match (held.last_look(&file), root) {
-                (Close::Read { size, mtime, .. }, Some(root)) => Close::Read { size, mtime, root: Some(root) },
-                (close, _) => with_root(close, &held, facts.size()),
-            },
-            Err(reason) => Close::Failed(reason),
-        };
+        let close =
+            match side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file))) {
+                Ok((held, file)) => match (held.last_look(&file), root) {
+                    (Close::Read { size, mtime, .. }, Some(root)) => {
+                        Close::Read { size, mtime, root: Some(root) }
+                    }
+                    (close, _) => with_root(close, &held, facts.size()),
+                },
+                Err(reason) => Close::Failed(reason),
+            };
         side.handle(Event::Closed { lane: self.lane, file: number, attempt, close });
     }
 }
@@ -283,7 +290,7 @@ impl<'a> Sender<'a> {
 fn read(side: &Side<'_>, file: &OwnedFd, at: u64, block: &mut [u8]) -> Result<(), Reason> {
     let begin = Instant::now();
     let got = transfer::read_at(file, at, block);
-    side.spent.storage.add(begin.elapsed());
+    side.session.spent.storage.add(begin.elapsed());
     match got {
         Ok(got) if got == block.len() => Ok(()),
         Ok(_) => Err(Why::Changed.into()),

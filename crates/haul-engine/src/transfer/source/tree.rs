@@ -68,8 +68,8 @@ pub(crate) enum Met {
     Item(Item),
     /// A directory; what lies in it follows.
     Enter(Item),
-    /// All that lies in the directory of this path was met.
-    Leave(Vec<u8>),
+    /// All that lies in the directory entered last was met.
+    Leave,
     /// A name that can't be looked at, or a directory that can't be read (to its end).
     Failed(OsString, io::Error),
 }
@@ -138,10 +138,8 @@ impl Tree {
             Step::Nothing => None,
             Step::Failed(path, error) => Some(Met::Failed(path, error)),
             Step::Left(path) => {
-                let mut path = self.path_of(&path);
-                path.pop();
                 // What goes without its own name was never entered.
-                (!path.is_empty()).then_some(Met::Leave(path))
+                (!self.path_of(&path).is_empty()).then_some(Met::Leave)
             }
             Step::Entered(place, shown) => self.entered(place, shown),
             Step::Entry(place, name, shown, kind) => {

@@ -1,9 +1,9 @@
 //! Offering what the walk meets: files as there is room, a directory when all in it has arrived.
 
+use super::Side;
 use super::facts::Clerk;
 use super::held::Held;
 use super::tree::{Item, Met, Tree};
-use super::Side;
 use crate::transfer::meeting::Asked;
 use crate::transfer::reason::reason;
 use crate::transfer::report::Failure;
@@ -105,7 +105,7 @@ impl<'a> Offering<'a> {
                     Some(met) => self.met(met),
                     None => {
                         self.is_walked = true;
-                        self.side.tally.walked.store(true, Ordering::Relaxed);
+                        self.side.session.tally.walked.store(true, Ordering::Relaxed);
                     }
                 },
                 Turn::End => return self.side.handle(Event::WalkEnded),
@@ -116,8 +116,8 @@ impl<'a> Offering<'a> {
 
     fn turn(&self) -> Turn {
         let (side, is_walked) = (self.side, self.is_walked);
-        side.meeting.ask(|machine, now| {
-            if machine.is_over() || side.is_stopping() {
+        side.session.meeting.ask(|machine, now| {
+            if machine.is_over() || side.session.is_stopping() {
                 return Asked::Answer(Turn::Over);
             }
             if machine.room() == 0 {
@@ -130,7 +130,9 @@ impl<'a> Offering<'a> {
             }
             match is_walked {
                 false => Asked::Answer(Turn::Step),
-                true if directories.by_number.is_empty() && machine.open_files() == 0 => Asked::Answer(Turn::End),
+                true if directories.by_number.is_empty() && machine.open_files() == 0 => {
+                    Asked::Answer(Turn::End)
+                }
                 true => Asked::Wait(now + PATIENCE),
             }
         })
@@ -146,17 +148,20 @@ impl<'a> Offering<'a> {
                     Ok(facts) => {
                         let number = self.side.directories().enter(facts, item, within);
                         self.path.push(number);
-                        self.side.tally.found(0);
+                        self.side.session.tally.found(0);
                     }
                     Err(error) => {
                         // Its contents go all the same; it gets the mode that missing directories get.
-                        self.walk_failed(item.shown.as_encoded_bytes().to_vec(), reason("cannot read", &error));
+                        self.walk_failed(
+                            item.shown.as_encoded_bytes().to_vec(),
+                            reason("cannot read", &error),
+                        );
                         let number = self.side.directories().enter(empty_directory(&item), item, within);
                         self.path.push(number);
                     }
                 }
             }
-            Met::Leave(_) => {
+            Met::Leave => {
                 let number = self.path.pop();
                 self.side.directories().one_ended(number);
             }
@@ -225,7 +230,7 @@ impl<'a> Offering<'a> {
         let is_directory = item.facts.kind == FileKind::Directory;
         let held = Held::new(item, within, side.recipe.root());
         // The file is held before any worker can hear of it.
-        let offered = side.meeting.with(|machine, _| {
+        let offered = side.session.meeting.with(|machine, _| {
             let mut all = side.files.lock().unwrap_or_else(PoisonError::into_inner);
             let offered = machine.offer(facts, first);
             if let Ok(number) = &offered {
@@ -236,12 +241,12 @@ impl<'a> Offering<'a> {
         match offered {
             Ok(number) => {
                 if !is_directory {
-                    side.tally.found(size);
+                    side.session.tally.found(size);
                 }
                 remembered.map(|(identity, path, names)| (number, identity, path, names))
             }
             Err(flaw) => {
-                side.report.failed(&Failure {
+                side.session.report.failed(&Failure {
                     path: shown.into_encoded_bytes(),
                     here: true,
                     reason: Reason::new(Why::TooLarge, &flaw.to_string()),
@@ -254,7 +259,7 @@ impl<'a> Offering<'a> {
 
     fn walk_failed(&self, path: Vec<u8>, reason: Reason) {
         self.side.walk_errors.fetch_add(1, Ordering::Relaxed);
-        self.side.report.failed(&Failure { path, here: true, reason });
+        self.side.session.report.failed(&Failure { path, here: true, reason });
         self.side.handle(Event::WalkError);
     }
 }
