@@ -139,10 +139,10 @@ impl Dialer {
     fn reach(&self) -> Result<(OwnedFd, SocketFacts, SocketAddr), DialError> {
         let mut tried = Vec::new();
         let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(address) = known {
-            if let Some(reached) = self.try_one(address, &mut tried)? {
-                return Ok(reached);
-            }
+        if let Some(address) = known
+            && let Some(reached) = self.try_one(address, &mut tried)?
+        {
+            return Ok(reached);
         }
         for address in &self.ticket.addresses {
             let resolved = match address.resolve() {

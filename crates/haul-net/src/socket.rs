@@ -216,7 +216,7 @@ fn bare(address: SocketAddr, multipath: bool, notes: &mut Vec<String>) -> Result
             Ok(made) => return Ok(made),
             Err(Errno::PROTONOSUPPORT) => notes.push("no MPTCP: this kernel is built without it".into()),
             Err(Errno::NOPROTOOPT) => {
-                notes.push("no MPTCP: it is off here (sysctl net.mptcp.enabled)".into())
+                notes.push("no MPTCP: it is off here (sysctl net.mptcp.enabled)".into());
             }
             Err(errno) => notes.push(format!("no MPTCP: {errno}")),
         }

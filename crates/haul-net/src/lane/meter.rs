@@ -71,6 +71,13 @@ impl Meter {
         done
     }
 
+    /// Begins again: what was said to become acquainted is nobody's payload.
+    pub(crate) fn reset(&self) {
+        for counter in [&self.bytes_in, &self.bytes_out].into_iter().chain(&self.parts) {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn stats(&self) -> LaneStats {
         let part = |part: Part| Duration::from_nanos(self.parts[part as usize].load(Ordering::Relaxed));
         LaneStats {

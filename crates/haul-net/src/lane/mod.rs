@@ -154,6 +154,7 @@ impl Lane {
         if let Some(pass) = pass {
             self.reader.keep(pass);
         }
+        self.reader.begin();
         self.writer.set_pacer(pacer);
         self.set_stall(stall);
         self

@@ -103,6 +103,11 @@ impl LaneReader {
         self.patience = Patience::until(deadline);
     }
 
+    /// Counts from here on.
+    pub(super) fn begin(&self) {
+        self.halves.shared.meter.reset();
+    }
+
     /// Holds `pass` until both halves are gone.
     pub(super) fn keep(&mut self, pass: Pass) {
         assert!(self.halves.pass.set(pass).is_ok(), "a lane is proven once");

@@ -255,3 +255,6 @@ impl Drop for Session {
         self.hall.end(self.key);
     }
 }
+
+#[cfg(test)]
+mod tests;

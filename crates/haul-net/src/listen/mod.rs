@@ -13,7 +13,7 @@ use crate::secret::{NoRandomness, SessionId, TicketId};
 use crate::socket::{self, SocketError, SocketSettings};
 use crate::tls::{self, Identity};
 use admit::Door;
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::Receiver;
 use gate::Gate;
 use hall::Hall;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -264,10 +264,7 @@ impl Listener {
 
     /// The next session if one comes within `timeout`; `None` otherwise, and once the listener is stopped.
     pub fn next_session_within(&self, timeout: Duration) -> Option<Session> {
-        match self.sessions.recv_timeout(timeout) {
-            Ok(session) => Some(session),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.sessions.recv_timeout(timeout).ok()
     }
 
     /// Closes the door: the ports are free when this returns, no further session or lane comes, and those that wait for one

@@ -221,9 +221,12 @@ impl Inlet {
         let mut rest = &self.bytes[self.start..self.end];
         let taken = connection.read_tls(&mut rest).map_err(|error| Doing::Reading.failed(error))?;
         self.start += taken;
+        let owed = connection.wants_write();
         let processed = connection.process_new_packets();
-        // An answer that TLS owes (an alert, new keys) goes as far as it goes now; the next write takes the rest.
-        let answered = if connection.wants_write() { write_ready(connection, wire).err() } else { None };
+        // An answer that TLS owes (an alert, new keys) goes as far as it goes now; the next write takes the rest. What was
+        // owed before is the writer's.
+        let answers = !owed && connection.wants_write();
+        let answered = if answers { write_ready(connection, wire).err() } else { None };
         processed.map_err(LaneError::Tls)?;
         answered.map_or(Ok(()), Err)
     }

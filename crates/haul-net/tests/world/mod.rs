@@ -2,7 +2,7 @@
 
 mod proxy;
 
-pub use proxy::{Proxy, Way};
+pub(crate) use proxy::Proxy;
 
 use haul_net::{
     DialError, DialSettings, Dialer, DoorEvent, Encryption, Grant, Identity, Kind, Lane, Limits,
@@ -15,23 +15,23 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 /// Longer than anything here takes, even on a loaded machine.
-pub const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// A server, and what it said.
-pub struct World {
-    pub listener: Listener,
-    pub book: Arc<TicketBook>,
-    pub identity: Option<Identity>,
+pub(crate) struct World {
+    pub(crate) listener: Listener,
+    pub(crate) book: Arc<TicketBook>,
+    pub(crate) identity: Option<Identity>,
     events: Mutex<Receiver<String>>,
 }
 
 impl World {
-    pub fn new(encryption: Encryption) -> Self {
+    pub(crate) fn new(encryption: Encryption) -> Self {
         // Wrong proofs are answered soon here; that they wait at all is the gate's own test.
         Self::with(encryption, Limits { wrong_delay: Duration::from_millis(1), ..Limits::default() })
     }
 
-    pub fn with(encryption: Encryption, limits: Limits) -> Self {
+    pub(crate) fn with(encryption: Encryption, limits: Limits) -> Self {
         let identity = match encryption {
             Encryption::Tls => Some(Identity::generate().expect("a certificate")),
             Encryption::Plain => None,
@@ -46,34 +46,30 @@ impl World {
         Self { listener, book, identity, events: Mutex::new(events) }
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.listener.local_addresses()[0]
     }
 
     /// A ticket that the server honours.
-    pub fn ticket(&self, uses: Uses) -> Ticket {
+    pub(crate) fn ticket(&self, uses: Uses) -> Ticket {
         self.ticket_until(uses, None)
     }
 
-    pub fn ticket_until(&self, uses: Uses, expires: Option<SystemTime>) -> Ticket {
+    pub(crate) fn ticket_until(&self, uses: Uses, expires: Option<SystemTime>) -> Ticket {
         let ticket = self.strange_ticket(uses, expires);
         self.book.insert(ticket.clone());
         ticket
     }
 
     /// A ticket for this server that it knows nothing of.
-    pub fn strange_ticket(&self, uses: Uses, expires: Option<SystemTime>) -> Ticket {
+    pub(crate) fn strange_ticket(&self, uses: Uses, expires: Option<SystemTime>) -> Ticket {
         let grant = Grant { role: Role::Both, uses, expires };
         let fingerprint = self.identity.as_ref().map(Identity::fingerprint);
         Ticket::issue(grant, vec![self.address().into()], fingerprint).expect("a ticket")
     }
 
-    pub fn dialer(&self, ticket: &Ticket) -> Dialer {
-        dialer(ticket)
-    }
-
     /// A session's both ends.
-    pub fn meet(&self, ticket: &Ticket) -> (Dialer, Session, Lane, Lane) {
+    pub(crate) fn meet(&self, ticket: &Ticket) -> (Dialer, Session, Lane, Lane) {
         let dialer = dialer(ticket);
         let near = dialer.lane(0).expect("welcome");
         let session = self.session();
@@ -82,13 +78,13 @@ impl World {
         (dialer, session, near, far)
     }
 
-    pub fn session(&self) -> Session {
+    pub(crate) fn session(&self) -> Session {
         self.listener.next_session_within(LONG).expect("a session")
     }
 
     /// Waits until the server has said something with `text` in it.
     #[track_caller]
-    pub fn said(&self, text: &str) -> String {
+    pub(crate) fn said(&self, text: &str) -> String {
         let events = self.events.lock().expect("no test panicked with it");
         let mut heard = Vec::new();
         while let Ok(event) = events.recv_timeout(LONG) {
@@ -101,7 +97,7 @@ impl World {
     }
 }
 
-pub fn dialer(ticket: &Ticket) -> Dialer {
+pub(crate) fn dialer(ticket: &Ticket) -> Dialer {
     let settings =
         DialSettings { encryption: ticket.encryption(), handshake: LONG, ..DialSettings::default() };
     Dialer::new(ticket.clone(), settings).expect("they ask for the same")
@@ -109,12 +105,12 @@ pub fn dialer(ticket: &Ticket) -> Dialer {
 
 /// Why a lane is not had.
 #[track_caller]
-pub fn refusal(ticket: &Ticket) -> DialError {
+pub(crate) fn refusal(ticket: &Ticket) -> DialError {
     dialer(ticket).lane(0).expect_err("no lane")
 }
 
 /// Two ends of a lane of a kind, and what must live as long.
-pub fn lane(kind: Kind) -> (Lane, Lane, Option<(World, Dialer, Session)>) {
+pub(crate) fn lane(kind: Kind) -> (Lane, Lane, Option<(World, Dialer, Session)>) {
     match kind {
         Kind::Local => {
             let (near, far) = Lane::pair().expect("a pair");
@@ -139,13 +135,13 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     (reader.into(), writer.into())
 }
 
-pub const KINDS: [Kind; 4] = [Kind::Tls, Kind::Plain, Kind::Pipes, Kind::Local];
+pub(crate) const KINDS: [Kind; 4] = [Kind::Tls, Kind::Plain, Kind::Pipes, Kind::Local];
 
 /// Numbers from a seed (SplitMix64): the two ends of a lane draw the same.
-pub struct Numbers(pub u64);
+pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
-    pub fn draw(&mut self) -> u64 {
+    pub(crate) fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -153,14 +149,14 @@ impl Numbers {
         z ^ (z >> 31)
     }
 
-    pub fn fill(&mut self, bytes: &mut [u8]) {
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.draw().to_le_bytes()[..chunk.len()]);
         }
     }
 
     /// A length: most are small, some are large, some are the ones at which something changes.
-    pub fn length(&mut self) -> usize {
+    pub(crate) fn length(&mut self) -> usize {
         let r = self.draw();
         let r16 = (r >> 8) as usize & 0xffff;
         match r % 8 {

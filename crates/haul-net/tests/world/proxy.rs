@@ -8,14 +8,14 @@ use std::thread;
 
 /// Which way bytes go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+enum Way {
     ToServer,
     ToClient,
 }
 
 /// Stands between clients and a server, and does one thing at one byte of one way.
-pub struct Proxy {
-    pub address: SocketAddr,
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
     rules: Arc<Rules>,
 }
 
@@ -32,7 +32,7 @@ struct Rules {
 }
 
 impl Proxy {
-    pub fn new(server: SocketAddr) -> Self {
+    pub(crate) fn new(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let never = || AtomicU64::new(u64::MAX);
@@ -58,19 +58,19 @@ impl Proxy {
     }
 
     /// Flips a bit `ahead` bytes from now on the way to the client.
-    pub fn flip_ahead(&self, ahead: u64) {
+    pub(crate) fn flip_ahead(&self, ahead: u64) {
         let at = self.rules.passed.load(Ordering::SeqCst) + ahead;
         self.rules.flip.store(at, Ordering::SeqCst);
     }
 
     /// Ends the way to the client `ahead` bytes from now.
-    pub fn cut_ahead(&self, ahead: u64) {
+    pub(crate) fn cut_ahead(&self, ahead: u64) {
         let at = self.rules.passed.load(Ordering::SeqCst) + ahead;
         self.rules.cut.store(at, Ordering::SeqCst);
     }
 
     /// What clients sent so far.
-    pub fn heard(&self) -> Vec<u8> {
+    pub(crate) fn heard(&self) -> Vec<u8> {
         self.rules.heard.lock().expect("no panic").clone()
     }
 }
@@ -78,8 +78,7 @@ impl Proxy {
 impl Rules {
     fn pass(&self, mut from: TcpStream, mut to: TcpStream, way: Way) {
         let mut buffer = [0; 5000];
-        loop {
-            let Ok(mut read @ 1..) = from.read(&mut buffer) else { break };
+        while let Ok(mut read @ 1..) = from.read(&mut buffer) {
             if way == Way::ToServer {
                 self.heard.lock().expect("no panic").extend_from_slice(&buffer[..read]);
             } else {
