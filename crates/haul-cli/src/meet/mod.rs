@@ -1,0 +1,309 @@
+//! `haul meet`: the side that ssh starts. It opens one directory for one session, waits for the lanes, and is gone when
+//! ssh is.
+
+mod root;
+
+use crate::interrupt::Interrupt;
+use crate::remote::output::Quiet;
+use crate::remote::way::STALL;
+use crate::remote::words::{self, DONE, INSIDE, MARK, MEET, OUTSIDE, Reply, Request, Way};
+use haul_engine::transfer::{self, Offer, Tally, Watch};
+use haul_net::{
+    Grant, Identity, Lane, Limits, ListenSettings, Listener, Pacer, Role, Session, SocketSettings, Ticket,
+    TicketBook, Uses,
+};
+use haul_proto::Keep;
+use root::Root;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::time::{Duration, Instant};
+use zeroize::Zeroizing;
+
+const NAME: &str = "haul meet";
+
+/// How long the other side may take to open its first lane, or to say that it goes inside.
+const LANE_WITHIN: Duration = Duration::from_secs(120);
+
+/// How long a session may take to end in order after the other side is gone.
+const END_WITHIN: Duration = Duration::from_secs(30);
+
+/// Time between two looks at what has come.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What may be kept for who logged in by ssh: all that this user can give.
+const KEEP_ALL: Keep = Keep(u32::MAX);
+
+/// What the line through ssh said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    Inside,
+    Outside,
+    Done,
+    /// The line ended: ssh, or the other side, is gone.
+    Gone,
+}
+
+/// Answers one session. `args` come without the command's name; there are none.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    if !args.is_empty() || io::stdin().is_terminal() {
+        eprintln!(
+            "{NAME}: this is what 'haul send' and 'haul fetch' start on the other host; it is of no use by itself"
+        );
+        return ExitCode::FAILURE;
+    }
+    match start() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("{NAME}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start() -> Result<bool, String> {
+    let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
+    let stop = interrupt.flag();
+    let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+    let request = match request(&stdin, stop) {
+        Ok(request) => request,
+        Err(why) => return reply(&Reply::Failure(why)).map(|()| false),
+    };
+    let root = match root_of(&request) {
+        Ok(root) => root,
+        Err(why) => return reply(&Reply::Failure(why)).map(|()| false),
+    };
+    let opened = listen(&request);
+    let (ticket, closed) = match &opened {
+        Ok((_, ticket)) => (Some(ticket.to_line()), None),
+        Err(why) => (None, Some(why.clone())),
+    };
+    let paths = words::to_words(&root.paths);
+    reply(&Reply::Ready { ticket, closed, address: reached_at(), paths })?;
+    let offer = Offer {
+        root: root.directory.into_os_string(),
+        may_read: request.way == Way::Fetch,
+        may_write: request.way == Way::Send,
+        lanes: request.lanes,
+        buffers: request.buffers,
+        quota: None,
+        keep: KEEP_ALL,
+    };
+    let listener = opened.ok().map(|(listener, _)| listener);
+    let outcome = serve(&offer, &request, listener, stdin, stop)?;
+    Ok(outcome.is_whole())
+}
+
+/// What the other side asks for. The error is for the other side.
+fn request(line: &OwnedFd, stop: &AtomicBool) -> Result<Request, String> {
+    let read = words::read_line(line, || stop.load(Ordering::Relaxed));
+    let text = read.map_err(|error| format!("no request came: {error}"))?.ok_or("no request came")?;
+    let not_known = || {
+        format!(
+            "haul {} does not understand this request; bring both sides to one version",
+            env!("CARGO_PKG_VERSION")
+        )
+    };
+    let request: Request = serde_json::from_slice(&text).map_err(|_| not_known())?;
+    if request.meet == MEET { Ok(request) } else { Err(not_known()) }
+}
+
+fn root_of(request: &Request) -> Result<Root, String> {
+    let paths = words::from_words(&request.paths).ok_or("a path of the request is damaged")?;
+    let home = std::env::var_os("HOME");
+    let root = match (request.way, &paths[..]) {
+        (Way::Send, [path]) => Root::to_send_to(path, home.as_deref()),
+        (Way::Send, _) => return Err("there is one directory to send to".to_owned()),
+        (Way::Fetch, _) => Root::to_fetch_from(&paths, home.as_deref()),
+    };
+    root.map_err(|error| error.to_string())
+}
+
+/// One line on standard output, which then belongs to the lane.
+fn reply(reply: &Reply) -> Result<(), String> {
+    let mut line = Zeroizing::new(MARK.as_bytes().to_vec());
+    let body = serde_json::to_vec(reply).map(Zeroizing::new).map_err(|error| error.to_string())?;
+    line.extend_from_slice(&body);
+    line.push(b'\n');
+    let mut out = io::stdout().lock();
+    out.write_all(&line).and_then(|()| out.flush()).map_err(|error| format!("cannot answer: {error}"))
+}
+
+/// The address of this host that ssh was reached at, from what sshd tells: `CLIENT PORT SERVER PORT`.
+fn reached_at() -> Option<String> {
+    let told = std::env::var("SSH_CONNECTION").ok()?;
+    told.split(' ').nth(2)?.parse::<IpAddr>().ok().map(|address| address.to_string())
+}
+
+/// A listener for one session, and its ticket. The error is for the other side.
+fn listen(request: &Request) -> Result<(Listener, Ticket), String> {
+    let identity =
+        if request.plain { None } else { Some(Identity::generate().map_err(|error| error.to_string())?) };
+    let role = match request.way {
+        Way::Send => Role::Write,
+        Way::Fetch => Role::Read,
+    };
+    let grant = Grant { role, uses: Uses::Once, expires: None };
+    let limits =
+        Limits { sessions: 1, lanes: u16::try_from(request.lanes).unwrap_or(u16::MAX), ..Limits::default() };
+    let settings = ListenSettings {
+        socket: SocketSettings {
+            congestion: request.congestion.clone(),
+            multipath: request.multipath,
+            ..SocketSettings::default()
+        },
+        limits,
+        stall: Some(STALL),
+        pacer: request.rate.map(|rate| Arc::new(Pacer::new(rate))),
+    };
+    let (first, last) = request.ports.unwrap_or((0, 0));
+    let mut why = String::new();
+    for port in first..=last {
+        for host in [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)] {
+            let book = Arc::new(TicketBook::default());
+            let at = SocketAddr::new(host, port);
+            let listening =
+                Listener::start(&[at], identity.as_ref(), Arc::clone(&book), settings.clone(), |_| {});
+            match listening {
+                Ok(listener) => {
+                    let addresses = listener.local_addresses().iter().map(|&at| at.into()).collect();
+                    let fingerprint = identity.as_ref().map(Identity::fingerprint);
+                    let ticket =
+                        Ticket::issue(grant, addresses, fingerprint).map_err(|error| error.to_string())?;
+                    book.insert(ticket.clone());
+                    return Ok((listener, ticket));
+                }
+                Err(error) => why = error.to_string(),
+            }
+        }
+    }
+    Err(why)
+}
+
+/// Waits for the lanes and serves them, until the job or the line ends.
+fn serve(
+    offer: &Offer,
+    request: &Request,
+    listener: Option<Listener>,
+    line: OwnedFd,
+    stop: &AtomicBool,
+) -> Result<transfer::Outcome, String> {
+    let (words, heard) = channel();
+    let input = line.try_clone().map_err(|error| error.to_string())?;
+    // It ends with the process: nobody waits for a read of the line.
+    std::thread::Builder::new()
+        .spawn(move || listen_to_line(&line, &words))
+        .map_err(|error| error.to_string())?;
+    match first_lane(listener.as_ref(), &heard, stop)? {
+        First::Inside => {
+            drop(listener);
+            let output = io::stdout().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+            let mut lane = Lane::over_pipes(input, output, Some(STALL)).map_err(|error| error.to_string())?;
+            lane.set_pacer(request.rate.map(|rate| Arc::new(Pacer::new(rate))));
+            answer(lane, &mut || None, offer, stop)
+        }
+        // The door stays open for further lanes.
+        First::Outside(lane, session) => std::thread::scope(|scope| {
+            let over = &AtomicBool::new(false);
+            let watching = scope.spawn(move || heed_line(&heard, stop, over));
+            let more = &mut || session.try_next_lane().map(|(_, lane)| lane);
+            let outcome = answer(lane, more, offer, stop);
+            over.store(true, Ordering::Relaxed);
+            // It looks at `over` before long, and does nothing that fails.
+            let _ = watching.join();
+            outcome
+        }),
+    }
+}
+
+enum First {
+    Inside,
+    Outside(Lane, Session),
+}
+
+/// The first lane of the one session, or the word that it comes inside ssh.
+fn first_lane(
+    listener: Option<&Listener>,
+    heard: &Receiver<Word>,
+    stop: &AtomicBool,
+) -> Result<First, String> {
+    let begun = Instant::now();
+    let mut session: Option<Session> = None;
+    while begun.elapsed() < LANE_WITHIN && !stop.load(Ordering::Relaxed) {
+        match heard.try_recv() {
+            Ok(Word::Inside) => return Ok(First::Inside),
+            Ok(Word::Done | Word::Gone) | Err(TryRecvError::Disconnected) => {
+                return Err("the other side is gone".to_owned());
+            }
+            Ok(Word::Outside) | Err(TryRecvError::Empty) => {}
+        }
+        if let Some(open) = session.take() {
+            match open.next_lane(LOOK_EVERY) {
+                Some((_, lane)) => return Ok(First::Outside(lane, open)),
+                None => session = Some(open),
+            }
+        } else if let Some(listener) = listener {
+            session = listener.next_session_within(LOOK_EVERY);
+        } else {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+    Err("the other side opened no lane".to_owned())
+}
+
+fn answer(
+    first: Lane,
+    more: &mut dyn FnMut() -> Option<Lane>,
+    offer: &Offer,
+    stop: &AtomicBool,
+) -> Result<transfer::Outcome, String> {
+    let tally = Tally::default();
+    let watch = Watch { stop, tally: &tally, report: &Quiet };
+    transfer::answer(first, more, offer, &watch).map_err(|error| error.to_string())
+}
+
+/// Passes on what the line says, as far as the word after which it belongs to a lane.
+fn listen_to_line(line: &OwnedFd, words: &Sender<Word>) {
+    loop {
+        let word = match words::read_line(line, || false) {
+            Ok(Some(text)) if *text == INSIDE.as_bytes() => Word::Inside,
+            Ok(Some(text)) if *text == OUTSIDE.as_bytes() => Word::Outside,
+            Ok(Some(text)) if *text == DONE.as_bytes() => Word::Done,
+            _ => Word::Gone,
+        };
+        if words.send(word).is_err() || word != Word::Outside {
+            return;
+        }
+    }
+}
+
+/// Stops the session when the line ends before its last word.
+fn heed_line(heard: &Receiver<Word>, stop: &AtomicBool, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        match heard.recv_timeout(LOOK_EVERY) {
+            Ok(Word::Outside) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Word::Done) => return,
+            Ok(Word::Inside | Word::Gone) | Err(RecvTimeoutError::Disconnected) => {
+                stop.store(true, Ordering::Relaxed);
+                return die_in_time(over);
+            }
+        }
+    }
+}
+
+/// Gives a stopped session time to end in order, and ends the process where it does not: nobody is left to end it.
+fn die_in_time(over: &AtomicBool) {
+    let begun = Instant::now();
+    while !over.load(Ordering::Relaxed) {
+        if begun.elapsed() > END_WITHIN {
+            std::process::exit(1);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}

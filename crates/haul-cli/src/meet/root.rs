@@ -1,0 +1,192 @@
+//! Which directory is opened for the side that asks, and what its paths are beneath that.
+
+use haul_engine::copy::quote;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// A directory, and paths beneath it. No path is led out of it by a link: links on the way to it are resolved before.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Root {
+    pub(super) directory: PathBuf,
+    pub(super) paths: Vec<Vec<u8>>,
+}
+
+/// Why there is no such directory.
+#[derive(Debug, Error)]
+pub(super) enum RootError {
+    /// It can't be looked at.
+    #[error("{path}: {source}")]
+    Unusable {
+        /// As it was asked for, safe to print.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("{0} is not a directory")]
+    NotADirectory(String),
+}
+
+impl Root {
+    /// Where to send to: the directory itself; where it is missing, the one it is to be made in.
+    ///
+    /// # Errors
+    /// [`RootError`].
+    pub(super) fn to_send_to(typed: &[u8], home: Option<&OsStr>) -> Result<Root, RootError> {
+        let path = expanded(typed, home);
+        let failed = |source| RootError::Unusable { path: quote(path.as_os_str()).to_string(), source };
+        match path.metadata() {
+            Ok(facts) if facts.is_dir() => {
+                let directory = path.canonicalize().map_err(failed)?;
+                Ok(Root { directory, paths: vec![Vec::new()] })
+            }
+            Ok(_) => Err(RootError::NotADirectory(quote(path.as_os_str()).to_string())),
+            // A link that leads to nothing is in the way: what it names is not made.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() => {
+                let name = path.file_name().ok_or_else(|| failed(error))?.as_bytes().to_vec();
+                let directory = above(&path).canonicalize().map_err(failed)?;
+                Ok(Root { directory, paths: vec![name] })
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// What to fetch: the lowest directory above all of it. A link named at the end of a path stays a link; with a slash
+    /// behind it, it is followed.
+    ///
+    /// # Errors
+    /// [`RootError`], for the first path that is not there.
+    pub(super) fn to_fetch_from(typed: &[Vec<u8>], home: Option<&OsStr>) -> Result<Root, RootError> {
+        let found = typed.iter().map(|path| one_source(&expanded(path, home)));
+        let found: Vec<(PathBuf, Vec<u8>)> = found.collect::<Result<_, _>>()?;
+        let mut directory = found.first().map_or_else(|| PathBuf::from("/"), |(place, _)| place.clone());
+        while !found.iter().all(|(place, _)| place.starts_with(&directory)) {
+            directory.pop();
+        }
+        let beneath = |(place, name): &(PathBuf, Vec<u8>)| {
+            let way = place.strip_prefix(&directory).unwrap_or(place).as_os_str().as_bytes();
+            let slash: &[u8] = if way.is_empty() { b"" } else { b"/" };
+            [way, slash, name].concat()
+        };
+        let paths = found.iter().map(beneath).collect();
+        Ok(Root { directory, paths })
+    }
+}
+
+/// The directory that a source lies in, without links, and its name there: with a slash behind it, or `.`, where its
+/// contents were asked for.
+fn one_source(path: &Path) -> Result<(PathBuf, Vec<u8>), RootError> {
+    let failed = |source| RootError::Unusable { path: quote(path.as_os_str()).to_string(), source };
+    let bytes = path.as_os_str().as_bytes();
+    let last = bytes.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    if matches!(last, b"" | b"." | b"..") {
+        let whole = path.canonicalize().map_err(failed)?;
+        if !whole.is_dir() {
+            return Err(RootError::NotADirectory(quote(path.as_os_str()).to_string()));
+        }
+        let Some(name) = whole.file_name() else { return Ok((whole, b".".to_vec())) };
+        return Ok((above(&whole).to_owned(), [name.as_bytes(), b"/"].concat()));
+    }
+    path.symlink_metadata().map_err(failed)?;
+    Ok((above(path).canonicalize().map_err(failed)?, last.to_vec()))
+}
+
+/// The directory above; `.` of a bare name.
+fn above(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// What was typed, with `~` for the home directory, which no shell has replaced, and nothing for the login's directory.
+fn expanded(typed: &[u8], home: Option<&OsStr>) -> PathBuf {
+    let rest = match typed {
+        b"" => return PathBuf::from("./"),
+        b"~" => Some(&b""[..]),
+        _ => typed.strip_prefix(b"~/"),
+    };
+    let path = match (rest, home) {
+        (Some(rest), Some(home)) => [home.as_bytes(), b"/", rest].concat(),
+        _ => typed.to_vec(),
+    };
+    PathBuf::from(OsString::from_vec(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn bed() -> (tempfile::TempDir, PathBuf) {
+        let home = tempfile::tempdir().expect("a folder");
+        let dir = home.path().canonicalize().expect("there");
+        fs::create_dir_all(dir.join("a/b/c")).expect("made");
+        fs::write(dir.join("a/file"), "x").expect("written");
+        symlink(dir.join("a/b"), dir.join("link")).expect("made");
+        symlink("nowhere", dir.join("dangling")).expect("made");
+        (home, dir)
+    }
+
+    fn typed(dir: &Path, path: &str) -> Vec<u8> {
+        // Not by `join`, which drops slashes.
+        format!("{}/{path}", dir.display()).into_bytes()
+    }
+
+    fn fetched(dir: &Path, paths: &[&str]) -> (PathBuf, Vec<String>) {
+        let paths: Vec<Vec<u8>> = paths.iter().map(|path| typed(dir, path)).collect();
+        let root = Root::to_fetch_from(&paths, None).expect("there");
+        let paths = root.paths.into_iter().map(|path| String::from_utf8(path).expect("text")).collect();
+        (root.directory, paths)
+    }
+
+    #[test]
+    fn a_directory_to_send_to_may_be_missing_but_not_what_it_lies_in() {
+        let (_home, dir) = bed();
+        let root = |path: &str| Root::to_send_to(&typed(&dir, path), None);
+        let there = Root { directory: dir.join("a/b"), paths: vec![Vec::new()] };
+        assert_eq!(root("a/b").expect("there"), there);
+        assert_eq!(root("link").expect("followed"), there);
+        let missing = Root { directory: dir.join("a"), paths: vec![b"new".to_vec()] };
+        assert_eq!(root("a/new").expect("its directory is there"), missing);
+        assert_eq!(root("a/new/").expect("its directory is there"), missing);
+        assert!(matches!(root("a/file"), Err(RootError::NotADirectory(_))));
+        assert!(matches!(root("no/new"), Err(RootError::Unusable { .. })));
+        assert!(matches!(root("dangling"), Err(RootError::Unusable { .. })));
+        assert!(!dir.join("a/new").exists(), "nothing is made yet");
+    }
+
+    #[test]
+    fn the_home_directory_is_found_without_a_shell() {
+        let (_home, dir) = bed();
+        for (path, expected) in [("~", "."), ("~/a", "a"), ("~/a/b", "a/b")] {
+            let root = Root::to_send_to(path.as_bytes(), Some(dir.as_os_str())).expect(path);
+            assert_eq!(root.directory, dir.join(expected).canonicalize().expect("there"));
+        }
+    }
+
+    #[test]
+    fn sources_lie_beneath_the_lowest_directory_above_all() {
+        let (_home, dir) = bed();
+        assert_eq!(fetched(&dir, &["a/file"]), (dir.join("a"), vec!["file".into()]));
+        assert_eq!(fetched(&dir, &["a/file", "a/b/c"]), (dir.join("a"), vec!["file".into(), "b/c".into()]));
+        assert_eq!(fetched(&dir, &["a/b/"]), (dir.join("a"), vec!["b/".into()]));
+        assert_eq!(fetched(&dir, &["a/b/."]), (dir.join("a"), vec!["b/".into()]));
+        assert_eq!(Root::to_fetch_from(&[b"/".to_vec()], None).expect("there").paths, [b"."]);
+    }
+
+    #[test]
+    fn links_on_the_way_are_followed_and_one_at_the_end_stays() {
+        let (_home, dir) = bed();
+        assert_eq!(fetched(&dir, &["link/c"]), (dir.join("a/b"), vec!["c".into()]));
+        assert_eq!(fetched(&dir, &["link"]), (dir.clone(), vec!["link".into()]));
+        assert_eq!(fetched(&dir, &["link/"]), (dir.join("a"), vec!["b/".into()]));
+        assert_eq!(fetched(&dir, &["dangling"]), (dir.clone(), vec!["dangling".into()]));
+        assert!(Root::to_fetch_from(&[typed(&dir, "a/no")], None).is_err());
+        assert!(Root::to_fetch_from(&[typed(&dir, "a/file/")], None).is_err());
+    }
+}

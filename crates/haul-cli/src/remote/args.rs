@@ -1,0 +1,357 @@
+//! The options that sending and fetching share: what was typed, and what it means.
+
+use super::values;
+use clap::Args;
+use haul_digest::{Algebra, Algorithm};
+use haul_model::{Level, ObjectSize};
+use haul_net::SocketSettings;
+use haul_proto::{Compression, JobOptions, Keep, Unit, Update, Verify};
+
+/// Lanes of a job without `--streams`.
+const LANES_DEFAULT: u32 = 4;
+
+/// Lanes at most: what a server takes of one session.
+const LANES_MAX: u32 = 64;
+
+/// Bytes under way at most without `--buffers`.
+const BUFFERS_DEFAULT: u64 = 256 << 20;
+
+/// The least that `--buffers` allows: an object of the default size on its way, and one behind it.
+const BUFFERS_MIN: u64 = 8 << 20;
+
+/// How a job compares, what it keeps, and how it travels.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct JobArgs {
+    /// How what arrived is compared: stream (hashed on both sides as it passes), reread (and read back from the device),
+    /// none, or, to compare with, the slower sequential, file-pipeline, block-pipeline, which read everything twice.
+    #[arg(long, value_name = "HOW", default_value = "stream", help_heading = "Verification")]
+    verify: String,
+    /// What is compared, and sent again where it differs: each object, or each file as a whole.
+    #[arg(long, value_name = "object|file", help_heading = "Verification")]
+    granularity: Option<String>,
+    /// The digest to compare by; 'haul sum --help' names them all.
+    #[arg(
+        short = 'a',
+        long = "hash",
+        value_name = "ALGO",
+        default_value = "blake3",
+        help_heading = "Verification"
+    )]
+    hash: String,
+    /// The size of objects: a power of two from 64K.
+    #[arg(long, value_name = "SIZE", help_heading = "Verification")]
+    object_size: Option<String>,
+
+    /// Leave out what the sink has already, told by: size-time (the default), newer (a later time at the source), missing
+    /// (whatever has the name), digest (of the whole file), object (only objects that differ are sent).
+    #[arg(long, value_name = "RULE", num_args = 0..=1, require_equals = true, default_missing_value = "size-time",
+          help_heading = "What is sent")]
+    update: Option<String>,
+    /// The same as --update=digest.
+    #[arg(short = 'c', long, conflicts_with = "update", help_heading = "What is sent")]
+    checksum: bool,
+    /// Delete at the sink, in the directories that were sent, what the source does not have; nothing after any error of the source.
+    #[arg(long, help_heading = "What is sent")]
+    delete: bool,
+    /// Only tell what would be sent and deleted.
+    #[arg(short = 'n', long, help_heading = "What is sent")]
+    pub(crate) dry_run: bool,
+
+    /// Write files under their own names at once, not beside them; one that is cut off is left as it is.
+    #[arg(long, help_heading = "What is kept")]
+    inplace: bool,
+    /// Keep owners by their numbers, whatever the names are there.
+    #[arg(long, conflicts_with = "no_owner", help_heading = "What is kept")]
+    numeric_ids: bool,
+    /// Don't keep owners and groups.
+    #[arg(long, help_heading = "What is kept")]
+    no_owner: bool,
+    /// Don't keep permissions.
+    #[arg(long, help_heading = "What is kept")]
+    no_mode: bool,
+    /// Don't keep times.
+    #[arg(long, help_heading = "What is kept")]
+    no_times: bool,
+    /// Don't keep extended attributes.
+    #[arg(long, help_heading = "What is kept")]
+    no_xattrs: bool,
+    /// Don't keep access control lists.
+    #[arg(long, help_heading = "What is kept")]
+    no_acls: bool,
+    /// Send each name of a hard-linked file as a file of its own.
+    #[arg(long, help_heading = "What is kept")]
+    no_hard_links: bool,
+    /// Leave out pipes, sockets and devices.
+    #[arg(long, help_heading = "What is kept")]
+    no_specials: bool,
+
+    /// How many connections carry the data.
+    #[arg(long, value_name = "N", help_heading = "The way")]
+    streams: Option<u32>,
+    /// At most so many bytes a second: 50M, 1GB, ...
+    #[arg(long, value_name = "RATE", help_heading = "The way")]
+    rate: Option<String>,
+    /// Congestion control of the connections: bbr, cubic, ... as the kernel offers them.
+    #[arg(long, value_name = "NAME", help_heading = "The way")]
+    cc: Option<String>,
+    /// Use several paths at once by Multipath TCP, where both sides have it.
+    #[arg(long, help_heading = "The way")]
+    mptcp: bool,
+    /// Don't encrypt the data: anyone on the way can read and change it. The other side must be asked for the same.
+    #[arg(long, help_heading = "The way")]
+    plain: bool,
+    /// Memory for bytes under way, on each side.
+    #[arg(long, value_name = "SIZE", help_heading = "The way")]
+    buffers: Option<String>,
+
+    /// Don't print the summary.
+    #[arg(short, long, help_heading = "What is told")]
+    pub(crate) quiet: bool,
+    /// Name each file that arrived.
+    #[arg(short, long, conflicts_with = "quiet", help_heading = "What is told")]
+    pub(crate) verbose: bool,
+    /// One JSON event a line.
+    #[arg(long, help_heading = "What is told")]
+    pub(crate) json: bool,
+    /// Show a progress bar on a terminal even where lines are printed.
+    #[arg(long, help_heading = "What is told")]
+    pub(crate) progress: bool,
+}
+
+/// What the options of a job mean.
+#[derive(Clone, Debug)]
+pub(crate) struct JobMeant {
+    pub(crate) options: JobOptions,
+    pub(crate) lanes: u32,
+    pub(crate) buffers: u64,
+    /// Bytes a second that the side that sends may send.
+    pub(crate) rate: Option<u64>,
+    pub(crate) link: Link,
+}
+
+/// How the connections are to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) congestion: Option<String>,
+    pub(crate) multipath: bool,
+    pub(crate) plain: bool,
+}
+
+impl JobArgs {
+    /// What was meant. The error is a message.
+    pub(crate) fn resolve(&self) -> Result<JobMeant, String> {
+        let verify = one_of("--verify", &VERIFY, &self.verify)?;
+        let by_file = matches!(verify, Verify::Sequential | Verify::FilePipeline);
+        let unit = match &self.granularity {
+            Some(word) => one_of("--granularity", &UNITS, word)?,
+            None => {
+                if by_file {
+                    Unit::File
+                } else {
+                    Unit::Object
+                }
+            }
+        };
+        let algorithm = Algorithm::parse(self.hash.trim()).map_err(|error| format!("--hash: {error}"))?;
+        let options = JobOptions {
+            object: self.object()?,
+            algorithm,
+            verify,
+            unit,
+            settle: match verify {
+                Verify::None => Level::Received,
+                Verify::Reread => Level::Reread,
+                _ => Level::Verified,
+            },
+            in_order: unit == Unit::File
+                && algorithm.algebra() == Algebra::Serial
+                && verify == Verify::Stream,
+            compression: Compression::Off,
+            keep: self.keep(),
+            update: match &self.update {
+                _ if self.checksum => Update::Digest,
+                None => Update::Always,
+                Some(word) => one_of("--update", &UPDATES, word)?,
+            },
+            in_place: self.inplace,
+            delete: self.delete,
+            dry_run: self.dry_run,
+            budget: 0,
+        };
+        if options.verify == Verify::Reread && options.unit == Unit::File {
+            return Err("--verify=reread compares objects: leave --granularity=file out".to_owned());
+        }
+        if let Some(sentence) = options.contradiction() {
+            return Err(format!("these options contradict each other: {sentence}"));
+        }
+        let rate = self.rate.as_deref().map(|text| values::bytes("--rate", text)).transpose()?;
+        Ok(JobMeant {
+            options,
+            lanes: self.lanes()?,
+            buffers: self.buffers()?,
+            rate,
+            link: Link { congestion: self.cc.clone(), multipath: self.mptcp, plain: self.plain },
+        })
+    }
+
+    fn object(&self) -> Result<ObjectSize, String> {
+        let Some(text) = &self.object_size else { return Ok(ObjectSize::DEFAULT) };
+        let bytes = values::bytes("--object-size", text)?;
+        ObjectSize::new(bytes).map_err(|error| format!("--object-size: {error}"))
+    }
+
+    fn lanes(&self) -> Result<u32, String> {
+        match self.streams {
+            None => Ok(LANES_DEFAULT),
+            Some(lanes) if (1..=LANES_MAX).contains(&lanes) => Ok(lanes),
+            Some(_) => Err(format!("--streams: 1 to {LANES_MAX} are possible")),
+        }
+    }
+
+    fn buffers(&self) -> Result<u64, String> {
+        buffers(self.buffers.as_deref())
+    }
+
+    fn keep(&self) -> Keep {
+        let parts = [
+            (true, Keep::LINKS.with(Keep::HOLES)),
+            (!self.no_mode, Keep::MODE.with(Keep::SETUID)),
+            (!self.no_times, Keep::TIMES),
+            (!self.no_owner, Keep::OWNER),
+            (self.numeric_ids, Keep::NUMERIC),
+            (!self.no_xattrs, Keep::XATTRS),
+            (!self.no_acls, Keep::ACLS),
+            (!self.no_hard_links, Keep::HARD_LINKS),
+            (!self.no_specials, Keep::SPECIALS),
+        ];
+        parts.into_iter().filter(|(kept, _)| *kept).fold(Keep::default(), |all, (_, part)| all.with(part))
+    }
+}
+
+impl Link {
+    /// What is asked of each socket.
+    pub(crate) fn socket(&self) -> SocketSettings {
+        SocketSettings {
+            congestion: self.congestion.clone(),
+            multipath: self.multipath,
+            ..SocketSettings::default()
+        }
+    }
+}
+
+/// `--buffers`: bytes under way at most. The error is a message.
+pub(crate) fn buffers(typed: Option<&str>) -> Result<u64, String> {
+    let Some(text) = typed else { return Ok(BUFFERS_DEFAULT) };
+    let bytes = values::bytes("--buffers", text)?;
+    if bytes < BUFFERS_MIN { Err("--buffers: 8M is the least that serves".to_owned()) } else { Ok(bytes) }
+}
+
+const VERIFY: [(&str, Verify); 6] = [
+    ("none", Verify::None),
+    ("stream", Verify::Stream),
+    ("reread", Verify::Reread),
+    ("sequential", Verify::Sequential),
+    ("file-pipeline", Verify::FilePipeline),
+    ("block-pipeline", Verify::BlockPipeline),
+];
+
+const UNITS: [(&str, Unit); 2] = [("object", Unit::Object), ("file", Unit::File)];
+
+const UPDATES: [(&str, Update); 5] = [
+    ("size-time", Update::SizeTime),
+    ("newer", Update::Newer),
+    ("missing", Update::Missing),
+    ("digest", Update::Digest),
+    ("object", Update::Object),
+];
+
+fn one_of<T: Copy>(option: &str, all: &[(&str, T)], word: &str) -> Result<T, String> {
+    let found = all.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        format!("{option}: one of {}, not '{}'", names.join(", "), word.escape_default())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Typed {
+        #[command(flatten)]
+        job: JobArgs,
+    }
+
+    fn meant(words: &[&str]) -> Result<JobMeant, String> {
+        let words = ["haul"].iter().chain(words);
+        Typed::try_parse_from(words).map_err(|error| error.to_string())?.job.resolve()
+    }
+
+    #[test]
+    fn without_options_everything_is_kept_and_compared() {
+        let meant = meant(&[]).expect("nothing is wrong");
+        let JobOptions { verify, unit, settle, update, keep, in_order, .. } = meant.options;
+        assert_eq!((verify, unit, settle), (Verify::Stream, Unit::Object, Level::Verified));
+        assert_eq!((update, in_order), (Update::Always, false));
+        assert!(keep.has(Keep::OWNER.with(Keep::XATTRS).with(Keep::HARD_LINKS).with(Keep::SETUID)));
+        assert!(!keep.has(Keep::NUMERIC));
+        assert_eq!(meant.link, Link::default());
+    }
+
+    #[test]
+    fn each_way_to_compare_settles_at_its_level() {
+        for (word, level, unit) in [
+            ("none", Level::Received, Unit::Object),
+            ("reread", Level::Reread, Unit::Object),
+            ("sequential", Level::Verified, Unit::File),
+            ("file-pipeline", Level::Verified, Unit::File),
+            ("block-pipeline", Level::Verified, Unit::Object),
+        ] {
+            let options = meant(&["--verify", word]).expect(word).options;
+            assert_eq!((options.settle, options.unit), (level, unit), "{word}");
+        }
+        assert!(meant(&["--verify=sequential", "--granularity=object"]).is_err());
+        assert!(meant(&["--verify=block-pipeline", "--granularity=file"]).is_err());
+        assert!(meant(&["--verify=reread", "--granularity=file"]).is_err());
+        assert!(meant(&["--verify=some"]).expect_err("unknown").contains("one of none, stream"));
+    }
+
+    #[test]
+    fn a_serial_digest_of_whole_files_keeps_them_in_order() {
+        let in_order = |words: &[&str]| meant(words).expect("fine").options.in_order;
+        assert!(in_order(&["--hash=md5", "--granularity=file"]));
+        assert!(!in_order(&["--hash=md5"]));
+        assert!(!in_order(&["--hash=blake3", "--granularity=file"]));
+    }
+
+    #[test]
+    fn switches_say_what_is_not_kept() {
+        let keep = meant(&["--no-owner", "--no-mode", "--no-specials"]).expect("fine").options.keep;
+        for gone in [Keep::OWNER, Keep::MODE, Keep::SETUID, Keep::SPECIALS] {
+            assert!(!keep.has(gone));
+        }
+        assert!(keep.has(Keep::TIMES));
+        assert!(meant(&["--numeric-ids"]).expect("fine").options.keep.has(Keep::NUMERIC));
+        assert!(meant(&["--numeric-ids", "--no-owner"]).is_err());
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        for (words, named) in [
+            ("--streams=0", "--streams"),
+            ("--streams=65", "--streams"),
+            ("--buffers=1K", "--buffers"),
+            ("--rate=0", "--rate"),
+            ("--object-size=3M", "--object-size"),
+            ("--update=all", "--update"),
+            ("--hash=nosuch", "--hash"),
+        ] {
+            let error = meant(&[words]).expect_err(words);
+            assert!(error.contains(named), "{words}: {error}");
+        }
+        assert_eq!(meant(&["--checksum"]).expect("fine").options.update, Update::Digest);
+        assert_eq!(meant(&["--update"]).expect("fine").options.update, Update::SizeTime);
+    }
+}

@@ -1,0 +1,14 @@
+//! What `haul send`, `haul fetch` and `haul serve` have in common: operands that name another host, the options of a job,
+//! the ways to the other side, and what is told meanwhile.
+
+pub(crate) mod args;
+pub(crate) mod ending;
+pub(crate) mod output;
+pub(crate) mod pick;
+pub(crate) mod place;
+pub(crate) mod ssh;
+pub(crate) mod ticket;
+pub(crate) mod typed;
+pub(crate) mod values;
+pub(crate) mod way;
+pub(crate) mod words;

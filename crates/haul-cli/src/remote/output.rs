@@ -1,0 +1,303 @@
+//! What a transfer tells: lines, or JSON events.
+
+use crate::console::say;
+use base64::Engine;
+use haul_engine::copy::quote;
+use haul_engine::transfer::{Failure, Outcome, Report, Spent};
+use haul_model::format_size;
+use haul_proto::{Outcome as Ended, Summary};
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Says nothing: for a side whose failures the other side tells.
+pub(crate) struct Quiet;
+
+impl Report for Quiet {
+    fn failed(&self, _: &Failure) {}
+}
+
+/// A server's log of one session: what failed.
+pub(crate) struct Told<'a> {
+    pub(crate) tool: &'a str,
+    pub(crate) session: &'a str,
+    pub(crate) quiet: bool,
+}
+
+impl Report for Told<'_> {
+    fn failed(&self, failure: &Failure) {
+        if !self.quiet {
+            say(self.tool, &format_args!("session {}: {failure}", self.session));
+        }
+    }
+
+    fn lane_lost(&self, lane: u32, why: &str) {
+        if !self.quiet {
+            say(self.tool, &format_args!("session {}: connection {lane} was lost: {why}", self.session));
+        }
+    }
+}
+
+/// Standard output and standard error.
+pub(crate) struct Output<'a> {
+    tool: &'a str,
+    json: bool,
+    verbose: bool,
+    dry_run: bool,
+    /// Ends the work when nobody takes its results any more.
+    stop: &'a AtomicBool,
+    broken: Mutex<Option<io::Error>>,
+}
+
+/// Which side this is, for the question of what held the job back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Source,
+    Sink,
+    /// A server, which is now one and now the other.
+    Server,
+}
+
+impl<'a> Output<'a> {
+    pub(crate) fn new(
+        tool: &'a str,
+        json: bool,
+        verbose: bool,
+        dry_run: bool,
+        stop: &'a AtomicBool,
+    ) -> Output<'a> {
+        Output { tool, json, verbose, dry_run, stop, broken: Mutex::default() }
+    }
+
+    /// Something worth a line that is no failure.
+    pub(crate) fn note(&self, text: &str) {
+        say(self.tool, &text);
+        if self.json {
+            self.line(json!({ "event": "warning", "message": text }).to_string().into_bytes());
+        }
+    }
+
+    /// Why nothing, or not all, was done.
+    pub(crate) fn failure(&self, message: &dyn std::fmt::Display) {
+        say(self.tool, message);
+        if self.json {
+            self.line(json!({ "event": "error", "message": message.to_string() }).to_string().into_bytes());
+        }
+    }
+
+    /// What the job came to.
+    pub(crate) fn summary(&self, outcome: &Outcome, side: Side, took: Duration, wanted: bool) {
+        if self.json {
+            let event = summary_event(outcome, took, self.dry_run, self.stop.load(Ordering::Relaxed));
+            return self.line(event.to_string().into_bytes());
+        }
+        if wanted {
+            say(self.tool, &sentence(outcome, side, took, self.dry_run));
+        }
+    }
+
+    /// Why standard output could not be written, where it could not.
+    pub(crate) fn into_failure(self) -> Option<io::Error> {
+        self.broken.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One line on standard output, in one write, so that lines of several workers do not mix.
+    fn line(&self, mut line: Vec<u8>) {
+        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        if broken.is_some() {
+            return;
+        }
+        line.push(b'\n');
+        let mut out = io::stdout().lock();
+        if let Err(error) = out.write_all(&line).and_then(|()| out.flush()) {
+            self.stop.store(true, Ordering::Relaxed);
+            *broken = Some(error);
+        }
+    }
+
+    /// What became of one name.
+    fn entry(&self, result: &str, path: &[u8], more: Option<(&str, String)>) {
+        if !self.json {
+            let mut line = format!("{}: {result}", quote(OsStr::from_bytes(path)));
+            if let Some((_, text)) = more {
+                line.push_str(": ");
+                line.push_str(&text);
+            }
+            return self.line(line.into_bytes());
+        }
+        let mut event = json!({ "event": "entry", "result": result });
+        match std::str::from_utf8(path) {
+            Ok(path) => event["path"] = path.into(),
+            Err(_) => {
+                event["path_base64"] = base64::engine::general_purpose::STANDARD.encode(path).into();
+            }
+        }
+        if let Some((name, text)) = more {
+            event[name] = text.into();
+        }
+        self.line(event.to_string().into_bytes());
+    }
+}
+
+impl Report for Output<'_> {
+    fn failed(&self, failure: &Failure) {
+        say(self.tool, failure);
+        if self.json {
+            let side = if failure.here { "this" } else { "other" };
+            self.entry(
+                "failed",
+                &failure.path,
+                Some(("reason", format!("{} ({side} side)", failure.reason))),
+            );
+        }
+    }
+
+    fn ended(&self, path: &[u8], outcome: &Ended) {
+        match outcome {
+            Ended::Would => self.entry("would be sent", path, None),
+            Ended::Done(level) if self.verbose || self.json => {
+                self.entry("sent", path, Some(("proof", level.to_string())));
+            }
+            Ended::Same if self.verbose || self.json => self.entry("the same", path, None),
+            // What failed is told by `failed`.
+            Ended::Done(_) | Ended::Same | Ended::Failed(_) => {}
+        }
+    }
+
+    fn lane_lost(&self, lane: u32, why: &str) {
+        self.note(&format!("connection {lane} was lost: {why}"));
+    }
+
+    fn deleted(&self, path: &[u8]) {
+        if self.dry_run {
+            self.entry("would be deleted", path, None);
+        } else if self.verbose || self.json {
+            self.entry("deleted", path, None);
+        }
+    }
+}
+
+fn summary_event(outcome: &Outcome, took: Duration, dry_run: bool, interrupted: bool) -> Value {
+    let Summary { done, same, would, failed, deleted, undeleted, bytes, again } = outcome.summary;
+    let Spent { storage, hashing, crypto, sending, receiving } = outcome.spent;
+    json!({
+        "event": "summary", "sent": done, "same": same, "would": would, "failed": failed, "deleted": deleted,
+        "undeleted": undeleted, "bytes": bytes, "objects_sent_again": again, "walk_errors": outcome.walk_errors,
+        "delete_withheld": outcome.delete_withheld, "whole": outcome.is_whole(), "dry_run": dry_run,
+        "interrupted": interrupted, "seconds": took.as_secs_f64(),
+        "spent": {
+            "storage": storage.as_secs_f64(), "hashing": hashing.as_secs_f64(), "crypto": crypto.as_secs_f64(),
+            "sending": sending.as_secs_f64(), "receiving": receiving.as_secs_f64(),
+        },
+    })
+}
+
+/// The summary in one line.
+pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: bool) -> String {
+    let Summary { done, same, would, failed, deleted, undeleted, bytes, again } = outcome.summary;
+    let arrived = if dry_run { (would, "would be sent") } else { (done, "arrived") };
+    let (gone, left) = if dry_run {
+        ("would be deleted", "could not be deleted")
+    } else {
+        ("deleted", "could not be deleted")
+    };
+    let counts = [
+        arrived,
+        (same, "the same"),
+        (failed, "failed"),
+        (outcome.walk_errors, "could not be read"),
+        (deleted, gone),
+        (undeleted, left),
+        (again, "objects sent again"),
+    ];
+    let told = counts.iter().enumerate().filter(|(at, (count, _))| *at == 0 || *count > 0);
+    let mut line: Vec<String> = told.map(|(_, (count, word))| format!("{count} {word}")).collect();
+    if !dry_run {
+        let seconds = took.as_secs_f64();
+        let rate = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
+        line.push(format!("{} in {seconds:.1} s ({}/s)", format_size(bytes), format_size(rate as u64)));
+    }
+    let mut line = line.join(", ");
+    if outcome.delete_withheld {
+        line.push_str("; nothing was deleted, because not all of the source could be read");
+    }
+    if let Some(reason) = &outcome.broken {
+        line.push_str(&format!("; not finished: {reason}"));
+    } else if let Some((what, share)) = held_back(&outcome.spent, side).filter(|_| !dry_run && bytes > 0) {
+        line.push_str(&format!("; held back by {what} ({share} % of the time)"));
+    }
+    line
+}
+
+/// What took most of this side's time, and its share in percent. Waiting for the other direction is not counted: a source
+/// that waits for answers is not held back by them.
+fn held_back(spent: &Spent, side: Side) -> Option<(&'static str, u64)> {
+    let network = match side {
+        Side::Source => spent.sending,
+        Side::Sink => spent.receiving,
+        // What a source waits for answers is far more than a sink waits until its answers are taken.
+        Side::Server if spent.sending.is_zero() => spent.receiving,
+        Side::Server => spent.sending.max(spent.receiving),
+    };
+    let parts = [
+        (spent.storage, "the storage of this side"),
+        (spent.hashing, "hashing on this side"),
+        (spent.crypto, "encryption on this side"),
+        (network, "the network or the other side"),
+    ];
+    let all: Duration = parts.iter().map(|(time, _)| *time).sum();
+    let (most, what) = parts.into_iter().max_by_key(|(time, _)| *time)?;
+    if most.is_zero() {
+        return None;
+    }
+    Some((what, (most.as_secs_f64() / all.as_secs_f64() * 100.0).round() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_proto::{Reason, Why};
+
+    fn outcome(summary: Summary) -> Outcome {
+        let spent =
+            Spent { storage: Duration::from_secs(3), hashing: Duration::from_secs(1), ..Spent::default() };
+        Outcome { summary, broken: None, delete_withheld: false, walk_errors: 0, spent }
+    }
+
+    #[test]
+    fn the_summary_names_what_there_is_and_what_held_it_back() {
+        let summary = Summary { done: 3, failed: 1, bytes: 4 << 20, ..Summary::default() };
+        let line = sentence(&outcome(summary), Side::Source, Duration::from_secs(2), false);
+        let expected = "3 arrived, 1 failed, 4.0 MiB in 2.0 s (2.0 MiB/s); held back by the storage of this side (75 % of the time)";
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn waiting_for_answers_holds_no_source_back() {
+        let spent =
+            Spent { receiving: Duration::from_secs(9), sending: Duration::from_secs(1), ..Spent::default() };
+        assert_eq!(held_back(&spent, Side::Source), Some(("the network or the other side", 100)));
+        let spent = Spent { receiving: Duration::from_secs(9), ..Spent::default() };
+        assert_eq!(held_back(&spent, Side::Source), None);
+        assert_eq!(held_back(&spent, Side::Sink), Some(("the network or the other side", 100)));
+    }
+
+    #[test]
+    fn what_is_not_finished_says_why() {
+        let mut outcome = outcome(Summary::default());
+        outcome.broken = Some(Reason::new(Why::NoSpace, "sda\u{1b}"));
+        outcome.delete_withheld = true;
+        let line = sentence(&outcome, Side::Sink, Duration::from_secs(1), false);
+        assert!(
+            line.contains("; nothing was deleted") && line.contains("not finished: no space left"),
+            "{line}"
+        );
+        assert!(!line.contains('\u{1b}'));
+        let dry = sentence(&outcome, Side::Sink, Duration::from_secs(1), true);
+        assert!(dry.starts_with("0 would be sent;"), "{dry}");
+    }
+}

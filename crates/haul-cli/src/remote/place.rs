@@ -1,0 +1,160 @@
+//! Operands that name a place at another host.
+
+use haul_engine::copy::quote;
+use haul_net::address::Host;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use thiserror::Error;
+
+/// Where an operand points.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A path of this host.
+    Local(OsString),
+    /// `[user@]host:path`: a path of a host that ssh reaches.
+    Ssh {
+        /// Who and where, as ssh takes it.
+        login: Login,
+        /// As it was typed, without what stands before the colon.
+        path: Vec<u8>,
+    },
+    /// `:path`: beneath the root that a ticket opens.
+    Ticket(Vec<u8>),
+}
+
+/// What ssh is told to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Login {
+    /// Who to be there; ssh decides without one.
+    pub(crate) user: Option<String>,
+    /// The host's name, one of ssh's configuration perhaps, or its number without brackets.
+    pub(crate) host: String,
+}
+
+/// An operand that names no place.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum BadPlace {
+    /// What stands before the colon is no host.
+    #[error(
+        "{0}: what stands before the colon is no host's name; for a file of this host put ./ in front of the name"
+    )]
+    Host(String),
+    /// An opening bracket without the closing one and a colon.
+    #[error("{0}: an address in brackets is written [ADDRESS]:PATH")]
+    Bracket(String),
+    /// The user's name would be taken for something else.
+    #[error("{0}: what stands before the @ is no user's name")]
+    User(String),
+}
+
+impl Place {
+    /// The place that an operand names. A colon before the first slash makes it another host's, as scp and rsync have it;
+    /// in an address within brackets colons don't count.
+    ///
+    /// # Errors
+    /// [`BadPlace`].
+    pub(crate) fn parse(operand: &OsStr) -> Result<Place, BadPlace> {
+        let bytes = operand.as_bytes();
+        let shown = || quote(operand).to_string();
+        let head = &bytes[..bytes.iter().position(|&byte| byte == b'/').unwrap_or(bytes.len())];
+        let colon = match bracket(head) {
+            None => head.iter().position(|&byte| byte == b':'),
+            Some(open) => match head[open..].windows(2).position(|two| two == b"]:") {
+                Some(at) => Some(open + at + 1),
+                // Brackets are legal in names: only with a colon was a host meant.
+                None if head.contains(&b':') => return Err(BadPlace::Bracket(shown())),
+                None => None,
+            },
+        };
+        let Some(colon) = colon else { return Ok(Place::Local(operand.to_owned())) };
+        let path = bytes[colon + 1..].to_vec();
+        if colon == 0 {
+            return Ok(Place::Ticket(path));
+        }
+        let login = std::str::from_utf8(&bytes[..colon]).map_err(|_| BadPlace::Host(shown()))?;
+        let (user, host) = match login.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, login),
+        };
+        if let Some(user) = user
+            && !is_user(user)
+        {
+            return Err(BadPlace::User(shown()));
+        }
+        let host = match Host::parse(host).map_err(|_| BadPlace::Host(shown()))? {
+            Host::Ip(ip) => ip.to_string(),
+            Host::Name(name) => name,
+        };
+        Ok(Place::Ssh { login: Login { user: user.map(str::to_owned), host }, path })
+    }
+}
+
+impl Login {
+    /// As one argument of ssh. It never begins with a hyphen.
+    pub(crate) fn argument(&self) -> OsString {
+        let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+        OsString::from_vec(format!("{user}{}", self.host).into_bytes())
+    }
+}
+
+/// Where an address in brackets begins: at the start, or behind the user's name.
+fn bracket(head: &[u8]) -> Option<usize> {
+    let open = head.iter().position(|&byte| byte == b'[')?;
+    (open == 0 || head[open - 1] == b'@').then_some(open)
+}
+
+/// Whether ssh takes it for a user's name and nothing else: no option, no second host, nothing that steers a terminal.
+fn is_user(user: &str) -> bool {
+    let is_part = |c: char| !c.is_control() && !c.is_whitespace() && !matches!(c, '/' | ':' | '"' | '\'');
+    !user.is_empty() && !user.starts_with('-') && user.chars().all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(operand: &str) -> Result<Place, BadPlace> {
+        Place::parse(OsStr::new(operand))
+    }
+
+    fn ssh(user: Option<&str>, host: &str, path: &str) -> Result<Place, BadPlace> {
+        let login = Login { user: user.map(str::to_owned), host: host.to_owned() };
+        Ok(Place::Ssh { login, path: path.into() })
+    }
+
+    #[test]
+    fn a_colon_before_the_first_slash_names_a_host() {
+        assert_eq!(place("dtn:/data"), ssh(None, "dtn", "/data"));
+        assert_eq!(place("me@dtn.example.org:data/x:y"), ssh(Some("me"), "dtn.example.org", "data/x:y"));
+        assert_eq!(place("dtn:"), ssh(None, "dtn", ""));
+        assert_eq!(place("10.0.0.7:a"), ssh(None, "10.0.0.7", "a"));
+        assert_eq!(place("a@b@dtn:x"), ssh(Some("a@b"), "dtn", "x"));
+        assert_eq!(place(":in/box"), Ok(Place::Ticket(b"in/box".to_vec())));
+        assert_eq!(place(":"), Ok(Place::Ticket(Vec::new())));
+    }
+
+    #[test]
+    fn addresses_of_ipv6_stand_in_brackets() {
+        assert_eq!(place("[::1]:/data"), ssh(None, "::1", "/data"));
+        assert_eq!(place("me@[fe80::7]:d"), ssh(Some("me"), "fe80::7", "d"));
+        assert!(matches!(place("[::1"), Err(BadPlace::Bracket(_))));
+        assert!(matches!(place("::1/x"), Ok(Place::Ticket(_))));
+    }
+
+    #[test]
+    fn everything_else_is_of_this_host() {
+        for local in ["data", "/a:b", "./host:x", "dir/x:y", "-", "", "[1]", "a[1].txt"] {
+            assert_eq!(place(local), Ok(Place::Local(local.into())), "{local}");
+        }
+    }
+
+    #[test]
+    fn nothing_can_pass_for_an_option_of_ssh_or_steer_a_terminal() {
+        for bad in ["-oProxyCommand=x:/", "a b:/x", "\u{1b}[2J:/x", "-l@host:x", "@host:x", "u\"@host:x"] {
+            let error = place(bad).expect_err(bad).to_string();
+            assert!(!error.contains('\u{1b}'), "{error:?}");
+        }
+        let login = Login { user: Some("me".into()), host: "::1".into() };
+        assert_eq!(login.argument(), "me@::1");
+    }
+}

@@ -1,0 +1,357 @@
+//! Meeting over ssh, this side: ssh starts haul on the other host, and the lanes stand beside it, or inside where no
+//! port can be reached.
+
+use super::args::JobMeant;
+use super::place::Login;
+use super::way::{STALL, Way, dialer};
+use super::words::{self, DONE, INSIDE, OUTSIDE, Reply, Request};
+use clap::Args;
+use haul_engine::copy::quote;
+use haul_net::address::Host;
+use haul_net::{Address, DialError, Lane, Pacer, Ticket};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// How long the other side may take to end after all is said.
+const END_WITHIN: Duration = Duration::from_secs(10);
+
+/// What the shell of the other host answers for a command it can't find.
+const NOT_FOUND: i32 = 127;
+
+/// What ssh answers for a failure of its own, which it has told by itself.
+const SSH_FAILED: i32 = 255;
+
+/// How ssh is used.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SshArgs {
+    /// The command that logs in, with its options, as 'ssh -p 2222 -i KEY'.
+    #[arg(
+        short = 'e',
+        long = "ssh",
+        value_name = "COMMAND",
+        default_value = "ssh",
+        help_heading = "The other host"
+    )]
+    ssh: String,
+    /// How haul is called there, where it is not in the PATH of its shell.
+    #[arg(long, value_name = "COMMAND", default_value = "haul", help_heading = "The other host")]
+    remote_haul: String,
+    /// Ports of the other host that the lanes may use, as 50000-50100; any without this.
+    #[arg(long, value_name = "FIRST-LAST", help_heading = "The other host")]
+    ports: Option<String>,
+    /// Let everything go inside ssh, by one lane.
+    #[arg(long, conflicts_with = "ports", help_heading = "The other host")]
+    inside_ssh: bool,
+}
+
+/// What the options about ssh mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ssh {
+    words: Vec<String>,
+    remote_haul: String,
+    pub(crate) ports: Option<(u16, u16)>,
+    inside: bool,
+}
+
+/// The other side, which ssh started.
+pub(crate) struct Met {
+    child: Child,
+    /// Kept while lanes stand beside ssh: the other side lives as long as this pipe.
+    line: Option<ChildStdin>,
+    pub(crate) way: Way,
+    /// What the operands are beneath the root that the other side opens.
+    pub(crate) paths: Vec<Vec<u8>>,
+    /// Why the lanes don't stand beside ssh, where that was tried.
+    pub(crate) note: Option<String>,
+}
+
+/// Why the two sides did not meet.
+#[derive(Debug, Error)]
+pub(crate) enum MeetError {
+    /// The command could not be started.
+    #[error("cannot start {command}: {source}; say by --ssh what logs in")]
+    Start {
+        /// The first word of the command.
+        command: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The shell there knows no haul.
+    #[error("{host} has no command '{command}'; say by --remote-haul where haul is there")]
+    NotFound {
+        /// The other host.
+        host: String,
+        /// What was called.
+        command: String,
+    },
+    /// ssh said why itself.
+    #[error("ssh could not log in to {host}")]
+    Login {
+        /// The other host.
+        host: String,
+    },
+    /// It ended without an answer.
+    #[error("haul on {host} ended without an answer ({status}); is it as new as this one?")]
+    NoAnswer {
+        /// The other host.
+        host: String,
+        /// How it ended.
+        status: String,
+    },
+    /// What came is not haul's.
+    #[error("what answered on {host} is not haul, or of another version; its login may print too much")]
+    NotHaul {
+        /// The other host.
+        host: String,
+    },
+    /// The other side says why not.
+    #[error("{host}: {why}")]
+    Refused {
+        /// The other host.
+        host: String,
+        /// Its words.
+        why: String,
+    },
+    /// What joins both sides failed.
+    #[error("the connection through ssh to {host} failed: {source}")]
+    Pipe {
+        /// The other host.
+        host: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A lane failed in a way that ssh does not mend.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// The user ended it.
+    #[error("interrupted before the other side answered")]
+    Interrupted,
+}
+
+impl SshArgs {
+    /// What was meant. The error is a message.
+    pub(crate) fn resolve(&self) -> Result<Ssh, String> {
+        let words = shlex::split(&self.ssh).filter(|words| !words.is_empty());
+        let words = words.ok_or_else(|| format!("--ssh: {} is no command", quote(OsStr::new(&self.ssh))))?;
+        if self.remote_haul.trim().is_empty() || self.remote_haul.contains(['\n', '\0']) {
+            return Err("--remote-haul: this is no command".to_owned());
+        }
+        let ports = self.ports.as_deref().map(super::values::ports).transpose()?;
+        Ok(Ssh { words, remote_haul: self.remote_haul.clone(), ports, inside: self.inside_ssh })
+    }
+}
+
+impl Ssh {
+    /// Logs in to `login`, asks for what `request` says, and opens the first lane. Gives up once `stop` is true.
+    ///
+    /// # Errors
+    /// [`MeetError`]; ssh is gone then.
+    pub(crate) fn meet(
+        &self,
+        login: &Login,
+        request: &Request,
+        meant: &JobMeant,
+        stop: &AtomicBool,
+    ) -> Result<Met, MeetError> {
+        // Only who sends keeps the rate.
+        let rate = meant.rate.filter(|_| request.way == words::Way::Send);
+        let mut child = self.start(login)?;
+        let opened = self.talk(&mut child, login, request, (meant, rate), stop);
+        match opened {
+            Ok((way, line, paths, note)) => Ok(Met { child, line, way, paths, note }),
+            Err(error) => {
+                let ended = end(&mut child);
+                Err(why(error, ended, login, &self.remote_haul, stop))
+            }
+        }
+    }
+
+    fn start(&self, login: &Login) -> Result<Child, MeetError> {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).arg(login.argument()).arg(self.remote_command());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.spawn().map_err(|source| {
+            let command = quote(OsStr::new(&self.words[0])).to_string();
+            MeetError::Start { command, source }
+        })
+    }
+
+    /// What the shell there runs. Nothing in it is secret or a path of the job.
+    fn remote_command(&self) -> OsString {
+        OsString::from(format!("{} meet", self.remote_haul))
+    }
+
+    fn talk(
+        &self,
+        child: &mut Child,
+        login: &Login,
+        request: &Request,
+        (meant, rate): (&JobMeant, Option<u64>),
+        stop: &AtomicBool,
+    ) -> Result<Opened, MeetError> {
+        let host = login.host.clone();
+        let failed = |source: io::Error| MeetError::Pipe { host: host.clone(), source };
+        let missing = || failed(io::ErrorKind::BrokenPipe.into());
+        let mut line = child.stdin.take().ok_or_else(missing)?;
+        let from = child.stdout.take().ok_or_else(missing)?;
+        let mut asked = serde_json::to_vec(request).map_err(|error| failed(error.into()))?;
+        asked.push(b'\n');
+        // A login that ended at once is found by its silence: that tells more than the broken pipe.
+        let _ = line.write_all(&asked);
+        let reply = words::read_reply(&from, || stop.load(Ordering::Relaxed));
+        let reply = reply.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => MeetError::NotHaul { host: host.clone() },
+            io::ErrorKind::Interrupted => MeetError::Interrupted,
+            _ => failed(error),
+        })?;
+        let (ticket, closed, address, paths) = match reply {
+            None => return Err(MeetError::NoAnswer { host, status: String::new() }),
+            Some(Reply::Failure(why)) => return Err(MeetError::Refused { host, why: shown(&why) }),
+            Some(Reply::Ready { ticket, closed, address, paths }) => (ticket, closed, address, paths),
+        };
+        let paths = words::from_words(&paths).filter(|paths| paths.len() == request.paths.len());
+        let paths = paths.ok_or_else(|| MeetError::NotHaul { host: host.clone() })?;
+        let mut note = closed.map(|why| shown(&why));
+        if let (Some(text), false) = (ticket, self.inside) {
+            let ticket = Ticket::parse(&text).map_err(|_| MeetError::NotHaul { host: host.clone() })?;
+            match beside(ticket, login, address.as_deref(), meant, rate) {
+                Ok(way) => {
+                    say(&mut line, OUTSIDE).map_err(failed)?;
+                    return Ok((way, Some(line), paths, None));
+                }
+                Err(error @ DialError::Socket(_)) => return Err(error.into()),
+                Err(error) => note = Some(error.to_string()),
+            }
+        }
+        if meant.link.plain && !self.inside {
+            note = note.map(|note| format!("{note}; inside ssh it is encrypted"));
+        }
+        say(&mut line, INSIDE).map_err(failed)?;
+        let mut lane =
+            Lane::over_pipes(OwnedFd::from(from), OwnedFd::from(line), Some(STALL)).map_err(failed)?;
+        lane.set_pacer(rate.map(|rate| Arc::new(Pacer::new(rate))));
+        Ok((Way::Inside(Some(lane)), None, paths, note.filter(|_| !self.inside)))
+    }
+}
+
+type Opened = (Way, Option<ChildStdin>, Vec<Vec<u8>>, Option<String>);
+
+/// The first lane beside ssh, to where the host is known by its name or says that it was reached.
+fn beside(
+    ticket: Ticket,
+    login: &Login,
+    address: Option<&str>,
+    meant: &JobMeant,
+    rate: Option<u64>,
+) -> Result<Way, DialError> {
+    let port = ticket.addresses().first().map_or(0, |address| address.port);
+    let hosts = [Some(login.host.as_str()), address].into_iter().flatten();
+    let mut addresses: Vec<Address> = Vec::new();
+    for host in hosts.filter_map(|host| Host::parse(host).ok()) {
+        let address = Address { host, port };
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    let own = ticket.clone();
+    let ticket = ticket.with_addresses(addresses).unwrap_or(own);
+    let dialer = dialer(ticket, &meant.link, rate, true)?;
+    let first = dialer.lane(0)?;
+    Ok(Way::Outside { dialer, first: Some(first) })
+}
+
+impl Met {
+    /// Tells the other side that all is said, and waits for its end.
+    pub(crate) fn part(mut self) {
+        if let Some(mut line) = self.line.take() {
+            // Where ssh is gone already the other side knows.
+            let _ = say(&mut line, DONE);
+        }
+        drop(self.way);
+        end(&mut self.child);
+    }
+}
+
+fn say(line: &mut ChildStdin, word: &str) -> io::Result<()> {
+    line.write_all(format!("{word}\n").as_bytes())
+}
+
+/// Waits for ssh, whose input has ended, and ends it where that takes too long.
+fn end(child: &mut Child) -> Option<ExitStatus> {
+    drop(child.stdin.take());
+    let begun = Instant::now();
+    while begun.elapsed() < END_WITHIN {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+            Err(_) => break,
+        }
+    }
+    // It may have ended meanwhile; then there is nothing to end.
+    let _ = child.kill();
+    child.wait().ok()
+}
+
+/// The reason that how ssh ended gives away.
+fn why(
+    error: MeetError,
+    ended: Option<ExitStatus>,
+    login: &Login,
+    command: &str,
+    stop: &AtomicBool,
+) -> MeetError {
+    if stop.load(Ordering::Relaxed) {
+        return MeetError::Interrupted;
+    }
+    let MeetError::NoAnswer { host, .. } = error else { return error };
+    let status = match ended {
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(NOT_FOUND), _) => {
+                return MeetError::NotFound { host, command: command.escape_debug().to_string() };
+            }
+            (Some(SSH_FAILED), _) => return MeetError::Login { host: login.host.clone() },
+            (Some(code), _) => format!("status {code}"),
+            (None, Some(signal)) => format!("signal {signal}"),
+            (None, None) => "no status".to_owned(),
+        },
+        None => "no status".to_owned(),
+    };
+    MeetError::NoAnswer { host, status }
+}
+
+/// Words of the other side without anything that steers a terminal, and not without end.
+fn shown(text: &str) -> String {
+    let short: String = text.chars().take(1000).collect();
+    crate::tool::without_controls(&short).replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(ssh: &str) -> SshArgs {
+        SshArgs { ssh: ssh.into(), remote_haul: "haul".into(), ports: None, inside_ssh: false }
+    }
+
+    #[test]
+    fn the_command_that_logs_in_is_a_list_of_words() {
+        let ssh = args("ssh -i 'my key' -p 2222").resolve().expect("words");
+        assert_eq!(ssh.words, ["ssh", "-i", "my key", "-p", "2222"]);
+        assert!(args("ssh 'open").resolve().is_err());
+        assert!(args("  ").resolve().is_err());
+        assert_eq!(ssh.remote_command(), "haul meet");
+    }
+
+    #[test]
+    fn words_of_the_other_side_steer_no_terminal() {
+        assert_eq!(shown("a\u{1b}[2J\nb"), "a\\x1b[2J b");
+        assert_eq!(shown(&"x".repeat(5000)).len(), 1000);
+    }
+}

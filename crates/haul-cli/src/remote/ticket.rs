@@ -1,0 +1,112 @@
+//! Tickets where the commands keep them: in files, or on standard input, never among the arguments or in the environment.
+
+use haul_engine::copy::quote;
+use haul_net::Ticket;
+use std::ffi::OsStr;
+use std::fs::{File, Permissions};
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use zeroize::Zeroizing;
+
+/// Bytes of a file that are looked at: twice what the longest ticket has.
+const LOOK_BYTES: u64 = 8192;
+
+/// Who may read a file that is to be secret.
+pub(crate) const SECRET_MODE: u32 = 0o600;
+
+/// The ticket in `file`, `-` being standard input. The error is a message, and repeats nothing of the ticket.
+pub(crate) fn read(file: &OsStr) -> Result<Ticket, String> {
+    let mut text = Zeroizing::new(String::new());
+    if file == OsStr::new("-") {
+        if io::stdin().is_terminal() {
+            // On a terminal one line is the whole of it.
+            let _ = write!(io::stderr(), "ticket: ");
+            io::stdin().read_line(&mut text).map_err(|error| format!("cannot read the ticket: {error}"))?;
+        } else {
+            take(&mut io::stdin().lock(), &mut text)
+                .map_err(|error| format!("cannot read the ticket: {error}"))?;
+        }
+        return Ticket::parse(&text).map_err(|error| format!("standard input: {error}"));
+    }
+    let failed = |error: io::Error| format!("cannot read the ticket in {}: {error}", quote(file));
+    let mut opened = File::open(file).map_err(failed)?;
+    let facts = opened.metadata().map_err(failed)?;
+    if facts.mode() & 0o077 != 0 && facts.is_file() {
+        return Err(format!(
+            "others may read the ticket in {}: whoever has it can come in. Make it yours: chmod 600",
+            quote(file)
+        ));
+    }
+    take(&mut opened, &mut text).map_err(failed)?;
+    Ticket::parse(&text).map_err(|error| format!("{}: {error}", quote(file)))
+}
+
+fn take(from: &mut dyn Read, text: &mut Zeroizing<String>) -> io::Result<()> {
+    from.take(LOOK_BYTES).read_to_string(text).map(drop)
+}
+
+/// Writes the line of `ticket` to `file`, which nobody else may read; an older file of the name is replaced as a whole.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn write(file: &Path, ticket: &Ticket) -> io::Result<()> {
+    let mut line = ticket.to_line();
+    line.push('\n');
+    write_secret(file, line.as_bytes())
+}
+
+/// Writes `bytes` to `file` by way of a new file beside it, with mode 0600 from its first moment.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn write_secret(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = file.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let beside = file.with_file_name(name);
+    let mut opened = File::options().write(true).create_new(true).mode(SECRET_MODE).open(&beside)?;
+    let written = opened
+        .set_permissions(Permissions::from_mode(SECRET_MODE))
+        .and_then(|()| opened.write_all(bytes))
+        .and_then(|()| opened.sync_all())
+        .and_then(|()| std::fs::rename(&beside, file));
+    if written.is_err() {
+        // The failure that led here is the one that is told.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_net::{Grant, Role, Uses};
+
+    fn ticket() -> Ticket {
+        let grant = Grant { role: Role::Both, uses: Uses::Once, expires: None };
+        Ticket::issue(grant, vec!["host:1".parse().expect("an address")], None).expect("a ticket")
+    }
+
+    #[test]
+    fn what_is_written_is_secret_and_read_back() {
+        let home = tempfile::tempdir().expect("a folder");
+        let (file, ticket) = (home.path().join("t"), ticket());
+        write(&file, &ticket).expect("written");
+        assert_eq!(std::fs::metadata(&file).expect("there").mode() & 0o777, SECRET_MODE);
+        assert_eq!(read(file.as_os_str()).expect("read"), ticket);
+        assert_eq!(std::fs::read_dir(home.path()).expect("listed").count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_others_read_is_refused_and_nothing_of_it_told() {
+        let home = tempfile::tempdir().expect("a folder");
+        let file = home.path().join("t");
+        write(&file, &ticket()).expect("written");
+        std::fs::set_permissions(&file, Permissions::from_mode(0o640)).expect("set");
+        assert!(read(file.as_os_str()).expect_err("open to others").contains("chmod 600"));
+        std::fs::write(&file, "haul1secretsecret1").expect("written");
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("set");
+        let error = read(file.as_os_str()).expect_err("no ticket");
+        assert!(!error.contains("secretsecret"), "{error}");
+    }
+}

@@ -1,0 +1,153 @@
+//! From typed words to a status: what sending and fetching do alike before the job begins.
+
+use super::args::JobMeant;
+use super::output::Output;
+use super::place::Place;
+use super::ssh::{MeetError, Met, Ssh};
+use super::words::{MEET, Request, Way, to_words};
+use crate::interrupt::Interrupt;
+use crate::tool::without_controls;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use haul_engine::copy::quote;
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+
+/// Nothing could be begun.
+pub(crate) const TROUBLE: u8 = 2;
+
+/// Parses `args` and starts; the error of `start` is a message.
+pub(crate) fn run<A: CommandFactory + FromArgMatches>(
+    name: &str,
+    args: &[OsString],
+    start: impl FnOnce(&A, &ArgMatches) -> Result<u8, String>,
+) -> ExitCode {
+    let words = std::iter::once(OsString::from(name)).chain(args.iter().cloned());
+    let parsed = A::command().try_get_matches_from(words);
+    let parsed = parsed.and_then(|matches| Ok((A::from_arg_matches(&matches)?, matches)));
+    let (args, matches) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) if error.use_stderr() => {
+            eprint!("{}", without_controls(&error.to_string()));
+            return ExitCode::from(TROUBLE);
+        }
+        Err(answer) => {
+            print!("{answer}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    match start(&args, &matches) {
+        Ok(status) => ExitCode::from(status),
+        Err(message) => {
+            eprintln!("{name}: {}", without_controls(&message));
+            ExitCode::from(TROUBLE)
+        }
+    }
+}
+
+/// A path of a server, beneath its root.
+pub(crate) fn beneath_root(path: &[u8]) -> Vec<u8> {
+    let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
+    path[start..].to_vec()
+}
+
+/// Why `operand` can't be the place at the other side.
+pub(crate) fn wrong_target(operand: &OsStr, place: &Place, has_ticket: bool, local_tool: &str) -> String {
+    let shown = quote(operand);
+    match place {
+        _ if looks_like_ticket(operand) => secret_in_argv(),
+        Place::Local(_) if has_ticket => {
+            format!("{shown} is a path of this host; with a ticket the other side's is written :PATH")
+        }
+        Place::Local(_) => {
+            format!(
+                "{shown} is a path of this host, and the other side's is written HOST:PATH; within one host use '{local_tool}'"
+            )
+        }
+        Place::Ssh { .. } => format!("{shown}: a ticket says which host it is for; write :PATH"),
+        Place::Ticket(_) => format!("{shown} names no host; say HOST:PATH, or --ticket-file FILE"),
+    }
+}
+
+/// Why `operand` can't be a place of this host.
+pub(crate) fn not_local(operand: &OsStr) -> String {
+    if looks_like_ticket(operand) {
+        return secret_in_argv();
+    }
+    format!(
+        "{} is at another host, where a path of this host is needed; for a file of this name put ./ in front of it",
+        quote(operand)
+    )
+}
+
+/// Whether someone typed a ticket as an argument. It is not repeated.
+pub(crate) fn looks_like_ticket(operand: &OsStr) -> bool {
+    let text = operand.to_string_lossy();
+    text.len() > 40 && text.trim_start_matches(':').to_ascii_lowercase().starts_with(haul_net::ticket::PREFIX)
+}
+
+fn secret_in_argv() -> String {
+    "a ticket is a secret, and all users of this host can see the arguments of commands: put it in a file of mode 600 and \
+     say --ticket-file FILE. Have this one withdrawn"
+        .to_owned()
+}
+
+/// What the other side is asked for over ssh. `rate` is the one that it is to keep.
+pub(crate) fn request(
+    meant: &JobMeant,
+    ssh: &Ssh,
+    way: Way,
+    paths: &[Vec<u8>],
+    rate: Option<u64>,
+) -> Request {
+    Request {
+        meet: MEET,
+        way,
+        paths: to_words(paths),
+        ports: ssh.ports,
+        lanes: meant.lanes,
+        buffers: meant.buffers,
+        rate,
+        congestion: meant.link.congestion.clone(),
+        multipath: meant.link.multipath,
+        plain: meant.link.plain,
+    }
+}
+
+/// The two sides did not meet: the status for that.
+pub(crate) fn not_met(output: Output<'_>, error: &MeetError, interrupt: &Interrupt) -> u8 {
+    output.failure(error);
+    if matches!(error, MeetError::Interrupted) { interrupt.status() } else { TROUBLE }
+}
+
+/// Tells why the data goes inside ssh.
+pub(crate) fn tell_way(output: &Output<'_>, met: &Met, quiet: bool) {
+    if let Some(why) = met.note.as_ref().filter(|_| !quiet) {
+        output.note(&format!(
+            "the data goes inside ssh, by one lane, because no way beside it was found: {why}"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_among_the_arguments_is_known_and_not_repeated() {
+        let ticket = format!("haul1{}", "a".repeat(90));
+        assert!(looks_like_ticket(OsStr::new(&ticket)));
+        assert!(!looks_like_ticket(OsStr::new("haul1.tar")));
+        let message = not_local(OsStr::new(&ticket));
+        assert!(!message.contains("aaaa") && message.contains("--ticket-file"), "{message}");
+        let message =
+            wrong_target(OsStr::new(&ticket), &Place::Local(ticket.clone().into()), true, "haul cp");
+        assert!(!message.contains("aaaa"), "{message}");
+    }
+
+    #[test]
+    fn paths_of_a_server_lie_beneath_its_root() {
+        assert_eq!(beneath_root(b"/in/box"), b"in/box");
+        assert_eq!(beneath_root(b"//"), b"");
+        assert_eq!(beneath_root(b"a/"), b"a/");
+    }
+}

@@ -1,0 +1,106 @@
+//! Values of options that say how much, how long, how many.
+
+use haul_engine::copy::quote;
+use haul_log::waybill::parse_date;
+use haul_model::parse_size;
+use std::ffi::OsStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A number of bytes, at least one.
+pub(crate) fn bytes(option: &str, text: &str) -> Result<u64, String> {
+    match parse_size(text, 1) {
+        Ok(0) => Err(format!("{option}: at least one byte is needed")),
+        Ok(bytes) => Ok(bytes),
+        Err(error) => Err(format!("{option}: {error}")),
+    }
+}
+
+/// A range of ports, `50000-50100`, or one.
+pub(crate) fn ports(text: &str) -> Result<(u16, u16), String> {
+    let wrong = || format!("--ports: {} is no range of ports, as 50000-50100", quote(OsStr::new(text)));
+    let number = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong);
+    let (first, last) = match text.split_once('-') {
+        Some((first, last)) => (number(first)?, number(last)?),
+        None => (number(text)?, number(text)?),
+    };
+    if first > last { Err(wrong()) } else { Ok((first, last)) }
+}
+
+/// When something ends: after `30m`, `2h`, `7d`, or at a date, `2026-12-31` or `2026-12-31T18:00:00Z` (UTC).
+pub(crate) fn end(text: &str, now: SystemTime) -> Result<SystemTime, String> {
+    let wrong = || {
+        let shown = quote(OsStr::new(text));
+        format!(
+            "--expires: {shown} is neither a time, as 90s, 30m, 2h or 7d, nor a date, as 2026-12-31 (UTC)"
+        )
+    };
+    let end = match duration(text) {
+        Some(after) => now.checked_add(after).ok_or_else(wrong)?,
+        None => {
+            let full = if text.contains('T') { text.to_owned() } else { format!("{text}T00:00:00Z") };
+            let seconds = parse_date(&full).ok_or_else(wrong)?;
+            let since = u64::try_from(seconds).map_err(|_| wrong())?;
+            UNIX_EPOCH + Duration::from_secs(since)
+        }
+    };
+    if end <= now {
+        return Err(format!("--expires: {} is over already", quote(OsStr::new(text))));
+    }
+    Ok(end)
+}
+
+/// `90s`, `30m`, `2h`, `7d`, `2w`; at most a hundred years.
+fn duration(text: &str) -> Option<Duration> {
+    let unit = match text.as_bytes().last()? {
+        b's' => 1,
+        b'm' => 60,
+        b'h' => 3600,
+        b'd' => 86_400,
+        b'w' => 7 * 86_400,
+        _ => return None,
+    };
+    let digits = &text[..text.len() - 1];
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let seconds = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+    (seconds <= 100 * 366 * 86_400).then(|| Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_times_from_now_or_dates() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let seconds =
+            |text: &str| end(text, now).map(|end| end.duration_since(now).expect("later").as_secs());
+        assert_eq!(seconds("90s"), Ok(90));
+        assert_eq!(seconds("2h"), Ok(7200));
+        assert_eq!(seconds("2w"), Ok(14 * 86_400));
+        // 2001-09-09T01:46:40Z is the billionth second.
+        assert_eq!(seconds("2001-09-10"), Ok(86_400 - 6400));
+        assert_eq!(seconds("2001-09-09T01:46:41Z"), Ok(1));
+        for wrong in ["", "2", "h", "-2h", "2 h", "1.5h", "2001-13-01", "tomorrow", "99999999999w", "ä"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+        assert!(seconds("0s").expect_err("over").contains("over already"));
+        assert!(seconds("1999-01-01").expect_err("over").contains("over already"));
+    }
+
+    #[test]
+    fn ports_are_one_or_a_range() {
+        assert_eq!(ports("50000-50100"), Ok((50_000, 50_100)));
+        assert_eq!(ports("7433"), Ok((7433, 7433)));
+        for wrong in ["", "0", "2-1", "1-", "-1", "65536", "a"] {
+            assert!(ports(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_size_is_nothing() {
+        assert_eq!(bytes("--rate", "10M"), Ok(10 << 20));
+        assert!(bytes("--rate", "0").expect_err("nothing").starts_with("--rate: "));
+    }
+}

@@ -1,0 +1,89 @@
+//! The way to the other side: lanes beside ssh, one lane inside it, or lanes to a server whose ticket we hold.
+
+use super::args::Link;
+use haul_net::{DialError, DialSettings, Dialer, Encryption, Lane, Pacer, Ticket};
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+
+/// How long one address is tried for the first lane, where ssh is left as another way.
+const REACH_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long a lane may carry nothing before it is given up.
+pub(crate) const STALL: Duration = Duration::from_secs(60);
+
+/// Opens the lanes of one session.
+pub(crate) enum Way {
+    /// To a listener.
+    Outside {
+        /// It knows the ticket.
+        dialer: Dialer,
+        /// The first lane, where it stands already.
+        first: Option<Lane>,
+    },
+    /// Inside ssh; `None` once it is given away.
+    Inside(Option<Lane>),
+}
+
+/// Why a lane can't be had.
+#[derive(Debug, Error)]
+pub(crate) enum WayError {
+    /// Dialing failed.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// More lanes than ssh carries.
+    #[error("inside ssh there is one lane only")]
+    OneLane,
+    /// More lanes than have numbers.
+    #[error("a session has no lane {0}")]
+    Number(u32),
+}
+
+/// A dialer for the holder of `ticket`, who sends at `rate`. Each address is tried for a short time only where `has_other_way`.
+///
+/// # Errors
+/// [`DialError`]: one side was asked to encrypt and the other not to.
+pub(crate) fn dialer(
+    ticket: Ticket,
+    link: &Link,
+    rate: Option<u64>,
+    has_other_way: bool,
+) -> Result<Dialer, DialError> {
+    let defaults = DialSettings::default();
+    let settings = DialSettings {
+        encryption: if link.plain { Encryption::Plain } else { Encryption::Tls },
+        socket: link.socket(),
+        connect: if has_other_way { REACH_WITHIN } else { defaults.connect },
+        stall: Some(STALL),
+        pacer: rate.map(|rate| Arc::new(Pacer::new(rate))),
+        ..defaults
+    };
+    Dialer::new(ticket, settings)
+}
+
+impl Way {
+    /// Lane `number`; inside ssh only the first is to be had.
+    ///
+    /// # Errors
+    /// [`WayError`].
+    pub(crate) fn lane(&mut self, number: u32) -> Result<Lane, WayError> {
+        match self {
+            Way::Outside { first, .. } if number == 0 && first.is_some() => {
+                first.take().ok_or(WayError::OneLane)
+            }
+            Way::Outside { dialer, .. } => {
+                let index = u16::try_from(number).map_err(|_| WayError::Number(number))?;
+                Ok(dialer.lane(index)?)
+            }
+            Way::Inside(lane) => lane.take().ok_or(WayError::OneLane),
+        }
+    }
+
+    /// How many of `wanted` lanes there can be.
+    pub(crate) fn lanes(&self, wanted: u32) -> u32 {
+        match self {
+            Way::Outside { .. } => wanted,
+            Way::Inside(_) => 1,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What the two ends say to each other over ssh before a lane is there: a line each way, then one word.
+//!
+//! ```text
+//! this side                                   the side that ssh started
+//! {"meet":1,"way":"send","paths":[..],..}  ->
+//!                       haul-meet {"ready":{"ticket":"haul1..","paths":[..],..}}
+//!                       or        {"failure":".."}                                   <-
+//! outside   (lanes stand beside ssh)       ->
+//! or inside (this pipe becomes the lane)   ->
+//! done      (after outside: it is over)    ->
+//! ```
+//!
+//! Lines are JSON and end by a newline; paths are base64, because names need not be text. Whatever the other side's login
+//! prints before its line is passed over. An end of the pipe without `done` means that ssh, or this side, is gone.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use haul_sys::wait;
+use rustix::io::{read, retry_on_intr};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::AsFd;
+use zeroize::Zeroizing;
+
+/// The version of this conversation.
+pub(crate) const MEET: u32 = 1;
+
+/// What the answer begins with.
+pub(crate) const MARK: &str = "haul-meet ";
+
+/// The last words of this side.
+pub(crate) const OUTSIDE: &str = "outside";
+pub(crate) const INSIDE: &str = "inside";
+pub(crate) const DONE: &str = "done";
+
+/// Bytes of a line at most: as many paths as a job may name, in base64.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes that a line with a ticket and a few paths has at most.
+const LINE_BYTES_USUAL: usize = 16 << 10;
+
+/// Bytes that a login may print before haul's own line.
+const NOISE_BYTES_MAX: usize = 64 << 10;
+
+/// What this side asks of the other.
+#[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(crate) struct Request {
+    pub(crate) meet: u32,
+    pub(crate) way: Way,
+    /// Where to send to, or what to fetch, as it was typed; base64.
+    pub(crate) paths: Vec<String>,
+    /// Ports to listen at; any without.
+    pub(crate) ports: Option<(u16, u16)>,
+    pub(crate) lanes: u32,
+    pub(crate) buffers: u64,
+    /// Bytes a second that the other side may send.
+    pub(crate) rate: Option<u64>,
+    pub(crate) congestion: Option<String>,
+    pub(crate) multipath: bool,
+    pub(crate) plain: bool,
+}
+
+/// Which way the files go, seen from the side that asks.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Way {
+    Send,
+    Fetch,
+}
+
+/// What the other side answers.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Reply {
+    /// It is ready.
+    Ready {
+        /// The way in beside ssh, for this session only. It is as secret as what else goes through ssh.
+        ticket: Option<Zeroizing<String>>,
+        /// Why there is no such way.
+        closed: Option<String>,
+        /// The address it was reached at, as it sees itself.
+        address: Option<String>,
+        /// What the paths are beneath the root that it opens; base64.
+        paths: Vec<String>,
+    },
+    /// It can't do what it was asked for.
+    Failure(String),
+}
+
+/// Paths as they go over the line.
+pub(crate) fn to_words<P: AsRef<[u8]>>(paths: &[P]) -> Vec<String> {
+    paths.iter().map(|path| STANDARD.encode(path)).collect()
+}
+
+/// Paths as they came; `None` where one is no base64.
+pub(crate) fn from_words(words: &[String]) -> Option<Vec<Vec<u8>>> {
+    words.iter().map(|word| STANDARD.decode(word).ok()).collect()
+}
+
+/// The next line, read byte by byte: what follows it belongs to someone else. `None` at the end of the pipe.
+///
+/// # Errors
+/// What read(2) says; `InvalidData` for a line that is too long; `Interrupted` once `stopping` says so.
+pub(crate) fn read_line(
+    from: impl AsFd,
+    stopping: impl Fn() -> bool,
+) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+    // With room for a ticket from the start: a line that grew would leave copies of the secret behind.
+    let mut line = Zeroizing::new(Vec::with_capacity(LINE_BYTES_USUAL));
+    loop {
+        if !wait::until_readable(&from, &stopping)? {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let mut byte = [0];
+        if retry_on_intr(|| read(&from, &mut byte))? == 0 {
+            return if line.is_empty() { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+        }
+        match byte[0] {
+            b'\n' => return Ok(Some(line)),
+            _ if line.len() == LINE_BYTES_MAX => return Err(io::ErrorKind::InvalidData.into()),
+            other => line.push(other),
+        }
+    }
+}
+
+/// The other side's answer, behind whatever its login printed; `None` where the pipe ended without one.
+///
+/// # Errors
+/// As [`read_line`]; `InvalidData` for an answer that can't be understood or too much before it.
+pub(crate) fn read_reply(from: impl AsFd, stopping: impl Fn() -> bool) -> io::Result<Option<Reply>> {
+    let mut noise = 0;
+    while noise <= NOISE_BYTES_MAX {
+        let line = match read_line(&from, &stopping) {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if let Some(body) = line.strip_prefix(MARK.as_bytes()) {
+            return serde_json::from_slice(body).map(Some).map_err(|_| io::ErrorKind::InvalidData.into());
+        }
+        noise += line.len() + 1;
+    }
+    Err(io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn pipe_with(bytes: &[u8]) -> std::io::PipeReader {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        writer.write_all(bytes).expect("it fits");
+        reader
+    }
+
+    #[test]
+    fn the_answer_is_found_behind_what_a_login_prints() {
+        let pipe = pipe_with(b"Welcome!\n\xff\xfe\nhaul-meet {\"failure\":\"no such directory\"}\nrest");
+        let reply = read_reply(&pipe, || false).expect("read");
+        assert!(matches!(reply, Some(Reply::Failure(why)) if why == "no such directory"));
+        let mut rest = [0; 4];
+        assert_eq!(read(&pipe, &mut rest), Ok(4), "nothing behind the line was taken");
+    }
+
+    #[test]
+    fn no_answer_and_a_bad_one_are_told_apart() {
+        assert!(read_reply(pipe_with(b"bash: haul: not found"), || false).expect("read").is_none());
+        assert!(read_reply(pipe_with(b""), || false).expect("read").is_none());
+        let bad = read_reply(pipe_with(b"haul-meet {]\n"), || false).err().map(|error| error.kind());
+        assert_eq!(bad, Some(io::ErrorKind::InvalidData));
+    }
+
+    #[test]
+    fn endless_noise_is_not_read_for_ever() {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        let writing = std::thread::spawn(move || {
+            while writer.write_all(&[b'x'; 99]).is_ok() && writer.write_all(b"\n").is_ok() {}
+        });
+        assert!(read_reply(&reader, || false).is_err());
+        drop(reader);
+        writing.join().expect("it ended");
+    }
+
+    #[test]
+    fn who_is_told_to_stop_does_not_wait_for_an_answer() {
+        let (reader, _writer) = std::io::pipe().expect("a pipe");
+        let kind = read_reply(&reader, || true).err().map(|error| error.kind());
+        assert_eq!(kind, Some(io::ErrorKind::Interrupted));
+    }
+
+    #[test]
+    fn paths_need_not_be_text() {
+        let paths: [&[u8]; 3] = [b"/data", b"a\xff\nb", b""];
+        assert_eq!(from_words(&to_words(&paths)).expect("the same"), paths);
+        assert!(from_words(&["*".to_owned()]).is_none());
+    }
+}

@@ -1,0 +1,149 @@
+//! The sessions of a server, each in threads of its own.
+
+use super::NAME;
+use super::meant::Share;
+use crate::console::say;
+use crate::interrupt::Interrupt;
+use crate::remote::ending::FAILED;
+use crate::remote::output::{Side, Told, sentence};
+use haul_engine::transfer::{self, Offer, Outcome, Tally, Watch};
+use haul_net::{Lane, Listener, Session, TicketBook, TicketId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Time between two looks at whether to end.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How long a session waits for its first lane, which is on its way.
+const LANE_WITHIN: Duration = Duration::from_secs(10);
+
+/// A share and its ticket.
+pub(super) struct Served {
+    pub(super) share: Share,
+    pub(super) id: TicketId,
+    pub(super) expires: Option<SystemTime>,
+}
+
+/// What the sessions share.
+pub(super) struct Hall {
+    pub(super) served: Vec<Served>,
+    pub(super) book: Arc<TicketBook>,
+    /// Bytes under way of each session.
+    pub(super) buffers: u64,
+    /// Lanes of a session at most.
+    pub(super) lanes: u32,
+    pub(super) quiet: bool,
+}
+
+/// How the sessions went.
+#[derive(Default)]
+struct Standing {
+    under_way: AtomicUsize,
+    ended: AtomicUsize,
+    /// A session did not bring or take all that it should.
+    incomplete: AtomicBool,
+}
+
+impl Hall {
+    /// Serves until it is asked to end; with `once`, until the first session is over; and until no ticket can open anything
+    /// any more. Gives the exit status.
+    pub(super) fn open(&self, listener: &Listener, once: bool, interrupt: &Interrupt) -> u8 {
+        let standing = Standing::default();
+        let stop = interrupt.flag();
+        thread::scope(|scope| {
+            while !stop.load(Ordering::Relaxed) {
+                if once && standing.ended.load(Ordering::Acquire) > 0 {
+                    break;
+                }
+                if standing.under_way.load(Ordering::Acquire) == 0 && self.is_expired() {
+                    say(NAME, &"every ticket has expired");
+                    break;
+                }
+                let Some(session) = listener.next_session_within(LOOK_EVERY) else { continue };
+                standing.under_way.fetch_add(1, Ordering::AcqRel);
+                let standing = &standing;
+                let started =
+                    thread::Builder::new().name("haul-session".into()).spawn_scoped(scope, move || {
+                        let is_complete = self.session(session, stop);
+                        standing.incomplete.fetch_or(!is_complete, Ordering::AcqRel);
+                        standing.ended.fetch_add(1, Ordering::AcqRel);
+                        standing.under_way.fetch_sub(1, Ordering::AcqRel);
+                    });
+                if let Err(error) = started {
+                    say(NAME, &format_args!("a session could not be started: {error}"));
+                    standing.incomplete.store(true, Ordering::Release);
+                    standing.ended.fetch_add(1, Ordering::AcqRel);
+                    standing.under_way.fetch_sub(1, Ordering::AcqRel);
+                }
+            }
+            listener.stop();
+        });
+        let ended = standing.ended.load(Ordering::Acquire);
+        match (once, ended) {
+            // To end is what a lasting server is asked for.
+            (false, _) => 0,
+            (true, 0) if stop.load(Ordering::Relaxed) => interrupt.status(),
+            (true, 0) => FAILED,
+            (true, _) => {
+                if standing.incomplete.load(Ordering::Acquire) {
+                    FAILED
+                } else {
+                    0
+                }
+            }
+        }
+    }
+
+    fn is_expired(&self) -> bool {
+        let now = SystemTime::now();
+        self.book.forget_expired(now);
+        self.served.iter().all(|served| served.expires.is_some_and(|end| now >= end))
+    }
+
+    /// Serves one session; whether all of it arrived.
+    fn session(&self, session: Session, stop: &AtomicBool) -> bool {
+        let name = session.id().to_string();
+        let found = self.served.iter().find(|served| served.id == session.ticket());
+        let (Some(served), Some((_, first))) = (found, session.next_lane(LANE_WITHIN)) else {
+            self.log(&format_args!("session {name}: its lane was lost before it began"));
+            return false;
+        };
+        let share = &served.share;
+        self.log(&format_args!("session {name}: {} is open to {}", share.name, session.peer()));
+        let offer = Offer {
+            root: share.root.clone(),
+            may_read: share.role.may_read() && session.role().may_read(),
+            may_write: share.role.may_write() && session.role().may_write(),
+            lanes: self.lanes,
+            buffers: self.buffers,
+            quota: share.quota,
+            keep: share.keep,
+        };
+        let (tally, begun) = (Tally::default(), Instant::now());
+        let report = Told { tool: NAME, session: &name, quiet: self.quiet };
+        let more = &mut || session.try_next_lane().map(|(_, lane): (u16, Lane)| lane);
+        let ended = transfer::answer(first, more, &offer, &Watch { stop, tally: &tally, report: &report });
+        match ended {
+            Ok(outcome) => {
+                self.log(&format_args!("session {name}: {}", told(&outcome, begun.elapsed())));
+                outcome.is_whole()
+            }
+            Err(error) => {
+                self.log(&format_args!("session {name}: {error}"));
+                false
+            }
+        }
+    }
+
+    fn log(&self, message: &dyn std::fmt::Display) {
+        if !self.quiet {
+            say(NAME, message);
+        }
+    }
+}
+
+fn told(outcome: &Outcome, took: Duration) -> String {
+    sentence(outcome, Side::Server, took, outcome.summary.would > 0)
+}

@@ -1,0 +1,122 @@
+//! What is to be served, whether arguments or a file said so.
+
+use haul_engine::copy::quote;
+use haul_net::address::Host;
+use haul_net::{Limits, Role, Uses};
+use haul_proto::Keep;
+use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub(super) struct Meant {
+    pub(super) shares: Vec<Share>,
+    /// Where to listen; the usual port of all addresses where nothing was said.
+    pub(super) listen: Vec<SocketAddr>,
+    /// What tickets say; found out where nothing was said.
+    pub(super) addresses: Vec<Named>,
+    /// Where the certificate and its key are kept.
+    pub(super) identity: Option<PathBuf>,
+    pub(super) plain: bool,
+    pub(super) rate: Option<u64>,
+    pub(super) congestion: Option<String>,
+    pub(super) multipath: bool,
+    pub(super) limits: Limits,
+    pub(super) buffers: u64,
+    /// The process ends with the first session.
+    pub(super) once: bool,
+}
+
+/// A host as tickets name it; without a port it is the one that is listened at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) host: Host,
+    pub(super) port: Option<u16>,
+}
+
+/// One directory that is opened to the holders of one ticket.
+#[derive(Clone, Debug)]
+pub(super) struct Share {
+    /// For messages.
+    pub(super) name: String,
+    pub(super) root: OsString,
+    pub(super) role: Role,
+    /// Bytes that one session may write.
+    pub(super) quota: Option<u64>,
+    pub(super) keep: Keep,
+    /// Of a ticket that is made.
+    pub(super) expires: Option<SystemTime>,
+    pub(super) uses: Uses,
+    pub(super) issue: Issue,
+}
+
+/// Where a ticket comes from and goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Issue {
+    /// Made, and printed.
+    Print,
+    /// Made, and written to this file.
+    New(PathBuf),
+    /// The one in this file, which is made if it is missing.
+    Kept(PathBuf),
+}
+
+/// What a client may ask to keep: what harms nobody, and owners and setuid bits where that was said.
+pub(super) fn keep(owner: bool, setuid: bool) -> Keep {
+    let gone = [(owner, Keep::OWNER.with(Keep::NUMERIC)), (setuid, Keep::SETUID)];
+    Keep(gone.iter().filter(|(kept, _)| !kept).fold(u32::MAX, |all, (_, part)| all & !part.0))
+}
+
+/// The usual limits with what was said instead. The error is a message.
+pub(super) fn limits(
+    sessions: Option<usize>,
+    per_peer: Option<usize>,
+    lanes: Option<u16>,
+    usual: Limits,
+) -> Result<Limits, String> {
+    if sessions == Some(0) || per_peer == Some(0) || lanes == Some(0) {
+        return Err("limits of sessions and streams begin at 1".to_owned());
+    }
+    let sessions = sessions.unwrap_or(usual.sessions);
+    let lanes = lanes.unwrap_or(usual.lanes);
+    Ok(Limits {
+        sessions,
+        sessions_per_peer: per_peer.unwrap_or(usual.sessions_per_peer).min(sessions),
+        lanes,
+        // All lanes of a session may come at once.
+        strangers_per_peer: usual.strangers_per_peer.max(usize::from(lanes)),
+        strangers: usual.strangers.max(usize::from(lanes)),
+        ..usual
+    })
+}
+
+/// A root must be there before anything is printed. The error is a message.
+pub(super) fn check_root(root: &OsStr) -> Result<(), String> {
+    match std::fs::metadata(root) {
+        Ok(facts) if facts.is_dir() => Ok(()),
+        Ok(_) => Err(format!("{} is not a directory", quote(root))),
+        Err(error) => Err(format!("{}: {error}", quote(root))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_and_setuid_bits_are_kept_only_where_that_was_said() {
+        assert!(!keep(false, false).has(Keep::OWNER) && !keep(false, false).has(Keep::SETUID));
+        assert!(keep(true, false).has(Keep::OWNER) && !keep(true, false).has(Keep::SETUID));
+        assert!(keep(false, true).has(Keep::SETUID) && keep(false, true).has(Keep::XATTRS));
+    }
+
+    #[test]
+    fn limits_hold_together() {
+        let limits = limits(Some(3), None, Some(200), Limits::default()).expect("fine");
+        assert_eq!((limits.sessions, limits.sessions_per_peer, limits.lanes), (3, 3, 200));
+        assert!(limits.strangers_per_peer >= 200);
+        assert!(super::limits(Some(0), None, None, Limits::default()).is_err());
+    }
+}

@@ -1,0 +1,163 @@
+//! `haul serve`: directories opened to the holders of tickets.
+
+mod addresses;
+mod args;
+mod config;
+mod hall;
+mod identity;
+mod meant;
+
+use crate::console::say;
+use crate::interrupt::Interrupt;
+use crate::remote::args::Link;
+use crate::remote::way::STALL;
+use crate::remote::{ticket, typed};
+use args::Args;
+use hall::{Hall, Served};
+use haul_engine::copy::quote;
+use haul_net::{
+    Address, DoorEvent, Grant, Identity, ListenError, ListenSettings, Listener, Pacer, Ticket, TicketBook,
+};
+use meant::{Issue, Meant, Share};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+pub(super) const NAME: &str = "haul serve";
+
+/// The port where nothing else was said.
+const PORT: u16 = 7433;
+
+/// Serves what `args` say; they come without the command's name.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    typed::run::<Args>(NAME, args, |args, _| start(args.resolve()?, args.quiet))
+}
+
+fn start(meant: Meant, quiet: bool) -> Result<u8, String> {
+    let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
+    let identity = match (&meant.identity, meant.plain) {
+        (_, true) => None,
+        (Some(file), false) => Some(identity::load(file)?),
+        (None, false) => Some(Identity::generate().map_err(|error| error.to_string())?),
+    };
+    let book = Arc::new(TicketBook::default());
+    let listener = listen(&meant, identity.as_ref(), &book, quiet).map_err(|error| error.to_string())?;
+    for note in listener.notes() {
+        say(NAME, note);
+    }
+    let addresses = addresses::of_tickets(&meant.addresses, listener.local_addresses());
+    let mut served = Vec::new();
+    for share in &meant.shares {
+        let ticket = issue(share, &addresses, identity.as_ref())?;
+        served.push(Served { share: share.clone(), id: ticket.id(), expires: ticket.grant().expires });
+        book.insert(ticket);
+    }
+    if !quiet {
+        tell(&meant, listener.local_addresses());
+    }
+    let hall = Hall { served, book, buffers: meant.buffers, lanes: u32::from(meant.limits.lanes), quiet };
+    Ok(hall.open(&listener, meant.once, &interrupt))
+}
+
+/// Listens where that was said, else at all addresses.
+fn listen(
+    meant: &Meant,
+    identity: Option<&Identity>,
+    book: &Arc<TicketBook>,
+    quiet: bool,
+) -> Result<Listener, ListenError> {
+    let link = Link { congestion: meant.congestion.clone(), multipath: meant.multipath, plain: meant.plain };
+    let settings = ListenSettings {
+        socket: link.socket(),
+        limits: meant.limits,
+        stall: Some(STALL),
+        pacer: meant.rate.map(|rate| Arc::new(Pacer::new(rate))),
+    };
+    let at = |addresses: &[SocketAddr]| {
+        let log = move |event: &DoorEvent| {
+            if !quiet {
+                say(NAME, event);
+            }
+        };
+        Listener::start(addresses, identity, Arc::clone(book), settings.clone(), log)
+    };
+    if !meant.listen.is_empty() {
+        return at(&meant.listen);
+    }
+    // Where the kernel has no IPv6 at all, IPv4 is all there is.
+    at(&[SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT)])
+        .or_else(|_| at(&[SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT)]))
+}
+
+/// The ticket of a share, made or kept. The error is a message.
+fn issue(share: &Share, addresses: &[Address], identity: Option<&Identity>) -> Result<Ticket, String> {
+    let made = || {
+        let grant = Grant { role: share.role, uses: share.uses, expires: share.expires };
+        Ticket::issue(grant, addresses.to_vec(), identity.map(Identity::fingerprint))
+            .map_err(|error| format!("{error}; say by --address how clients find this host"))
+    };
+    let keep = |file: &Path, ticket: &Ticket| {
+        ticket::write(file, ticket)
+            .map_err(|error| format!("cannot write the ticket to {}: {error}", quote(file.as_os_str())))
+    };
+    match &share.issue {
+        Issue::Print => {
+            let ticket = made()?;
+            let mut out = io::stdout().lock();
+            let printed = writeln!(out, "{}", *ticket.to_line()).and_then(|()| out.flush());
+            printed.map_err(|error| format!("cannot print the ticket: {error}"))?;
+            Ok(ticket)
+        }
+        Issue::New(file) => {
+            let ticket = made()?;
+            keep(file, &ticket)?;
+            Ok(ticket)
+        }
+        Issue::Kept(file) if file.exists() => kept(share, file, identity),
+        Issue::Kept(file) => {
+            let ticket = made()?;
+            keep(file, &ticket)?;
+            Ok(ticket)
+        }
+    }
+}
+
+/// A ticket of an earlier run, if it still says what the configuration does.
+fn kept(share: &Share, file: &Path, identity: Option<&Identity>) -> Result<Ticket, String> {
+    let ticket = ticket::read(file.as_os_str())?;
+    let anew =
+        format!("remove {} to have a new ticket made, and give that to its holder", quote(file.as_os_str()));
+    if ticket.fingerprint() != identity.map(Identity::fingerprint) {
+        return Err(format!("{}: its ticket is for another identity than this server's; {anew}", share.name));
+    }
+    if ticket.grant().role != share.role || ticket.grant().uses != share.uses {
+        return Err(format!(
+            "{}: its ticket allows something else than the configuration; {anew}",
+            share.name
+        ));
+    }
+    Ok(ticket)
+}
+
+fn tell(meant: &Meant, listening: &[SocketAddr]) {
+    let at: Vec<String> = listening.iter().map(ToString::to_string).collect();
+    say(NAME, &format_args!("listening at {}", at.join(", ")));
+    for share in &meant.shares {
+        let may = match (share.role.may_read(), share.role.may_write()) {
+            (true, true) => "fetch and send",
+            (true, false) => "fetch",
+            _ => "send",
+        };
+        let place = match &share.issue {
+            Issue::Print => "the ticket above".to_owned(),
+            Issue::New(file) | Issue::Kept(file) => format!("the ticket in {}", quote(file.as_os_str())),
+        };
+        say(NAME, &format_args!("{}: who has {place} may {may}; it is a secret", share.name));
+    }
+    if meant.plain {
+        say(NAME, &"nothing is encrypted: whoever is on the way can read and change it");
+    }
+}

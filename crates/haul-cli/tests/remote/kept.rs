@@ -1,0 +1,105 @@
+//! What arrives is what was sent: every kind of file, by every way.
+
+use super::{Bed, assert_ended, assert_no_strays};
+use crate::filesystems::everything::{self, Holds};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::random_tree::RandomTree;
+use haul_lab::snapshot::{Facets, Snapshot};
+use std::path::Path;
+
+/// Compares two trees in all that haul keeps.
+#[track_caller]
+fn assert_same(one: &Path, other: &Path) {
+    let (one, other) = (Snapshot::take(one).unwrap(), Snapshot::take(other).unwrap());
+    one.assert_same(&other, Facets::ALL);
+}
+
+#[test]
+fn one_of_everything_arrives_by_every_way() {
+    if !met_or_skip(&[Need::Root]) {
+        return;
+    }
+    let bed = Bed::new();
+    everything::build(&bed.path("data"), Holds { lists: true, attributes: true });
+    assert_ended(&bed.over_ssh("send", &["data", "localhost:ssh"]), 0);
+    assert_same(&bed.path("data"), &bed.path("there/ssh/data"));
+    assert_ended(&bed.over_ssh("send", &["--inside-ssh", "data", "localhost:inside"]), 0);
+    assert_same(&bed.path("data"), &bed.path("there/inside/data"));
+    assert_ended(&bed.over_ssh("fetch", &["--setuid", "localhost:ssh/data", "back"]), 0);
+    assert_same(&bed.path("data"), &bed.path("back/data"));
+    let there = bed.path("there");
+    let _server = bed.serve(&["--root", there.to_str().unwrap(), "--keep-owner", "--keep-setuid"]);
+    assert_ended(&bed.run(&["send", "--ticket-file", "ticket", "data", ":ticket"]), 0);
+    assert_same(&bed.path("data"), &bed.path("there/ticket/data"));
+    assert_no_strays(&bed.path("there"));
+}
+
+#[test]
+fn random_trees_arrive_whole() {
+    let bed = Bed::new();
+    for seed in 0..6 {
+        let name = format!("tree{seed}");
+        RandomTree::default().build(&bed.path(&name), seed).unwrap();
+        let verify =
+            ["none", "stream", "reread", "sequential", "file-pipeline", "block-pipeline"][seed as usize];
+        let verify = format!("--verify={verify}");
+        assert_ended(&bed.over_ssh("send", &[&verify, "--object-size=64K", &name, "localhost:"]), 0);
+        assert_same(&bed.path(&name), &bed.path("there").join(&name));
+    }
+    assert_no_strays(&bed.path("there"));
+}
+
+#[test]
+fn digests_and_granularities_all_agree() {
+    let bed = Bed::new();
+    bed.tree("data");
+    for (at, options) in [
+        &["-a", "md5"][..],
+        &["-a", "md5", "--granularity=file"],
+        &["-a", "sha256", "--granularity=file", "--streams=1"],
+        &["-a", "crc32c"],
+        &["-a", "blake3", "--granularity=file"],
+        &["-a", "xxh3-64", "--inplace"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let target = format!("localhost:to{at}");
+        assert_ended(&bed.over_ssh("send", &[options, &["--object-size=64K", "data", &target]].concat()), 0);
+        assert_same(&bed.path("data"), &bed.path(&format!("there/to{at}/data")));
+    }
+}
+
+#[test]
+fn switches_leave_out_what_they_name() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let bed = Bed::new();
+    bed.tree("data");
+    std::fs::set_permissions(bed.path("data/small"), PermissionsExt::from_mode(0o4711)).unwrap();
+    let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000);
+    std::fs::File::options().write(true).open(bed.path("data/small")).unwrap().set_modified(old).unwrap();
+    std::fs::hard_link(bed.path("data/small"), bed.path("data/again")).unwrap();
+    let nodes = std::process::Command::new("mkfifo").arg(bed.path("data/pipe")).status().unwrap();
+    assert!(nodes.success());
+    let small = |target: &str| std::fs::metadata(bed.path(&format!("there/{target}/data/small"))).unwrap();
+    assert_ended(&bed.over_ssh("send", &["data", "localhost:all"]), 0);
+    assert_eq!((small("all").mode() & 0o7777, small("all").mtime(), small("all").nlink()), (0o4711, 1000, 2));
+    let switches = [
+        "--no-mode",
+        "--no-times",
+        "--no-hard-links",
+        "--no-specials",
+        "--no-owner",
+        "--no-xattrs",
+        "--no-acls",
+    ];
+    assert_ended(&bed.over_ssh("send", &[&switches[..], &["data", "localhost:few"]].concat()), 0);
+    assert_eq!(small("few").mode() & 0o7000, 0);
+    assert!(small("few").mtime() > 1000 && small("few").nlink() == 1);
+    assert!(!bed.path("there/few/data/pipe").exists());
+    // A fetch takes setuid bits only when told to.
+    assert_ended(&bed.over_ssh("fetch", &["localhost:all/data/small", "plain"]), 0);
+    assert_eq!(std::fs::metadata(bed.path("plain/small")).unwrap().mode() & 0o7777, 0o711);
+    assert_ended(&bed.over_ssh("fetch", &["--setuid", "localhost:all/data/small", "trusting"]), 0);
+    assert_eq!(std::fs::metadata(bed.path("trusting/small")).unwrap().mode() & 0o7777, 0o4711);
+}

@@ -1,0 +1,197 @@
+//! `haul send`, `haul fetch` and `haul serve`: two processes on this host, that meet by a stand-in for ssh or by a ticket.
+
+mod kept;
+mod rules;
+mod serve;
+mod ssh;
+mod stopped;
+mod tickets;
+
+use haul_lab::random::Random;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// How long a server may take to say something.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A folder with a stand-in for ssh: it runs the command here, in the folder `there`, as ssh does in a home directory.
+struct Bed {
+    home: TempDir,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+struct Ended {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Bed {
+    fn new() -> Bed {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("there")).unwrap();
+        // The arguments it got are kept: no secret may be among them.
+        let script = "#!/bin/sh\nprintf '%s\\n' \"$@\" >> \"${0%/*}/argv\"\nshift\ncd \"${0%/*}/there\" || exit 255\nexec sh -c \"$*\"\n";
+        fs::write(home.path().join("fake-ssh"), script).unwrap();
+        Bed { home }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// A file with bytes of its own.
+    fn file(&self, name: &str, len: usize) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes(len, len as u64 + 1)).unwrap();
+    }
+
+    /// A tree of a few files: two larger than an object of 64 KiB.
+    fn tree(&self, name: &str) {
+        for (file, len) in
+            [("big", 700_000), ("one", 65_536), ("small", 100), ("empty", 0), ("sub/x y", 5000)]
+        {
+            self.file(&format!("{name}/{file}"), len);
+        }
+    }
+
+    /// `haul ARGS` in the folder, not yet started.
+    fn haul(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+        command
+            .current_dir(self.home.path())
+            .env("LC_ALL", "C.UTF-8")
+            .env_remove("SSH_CONNECTION")
+            .args(args);
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ended {
+        let ended = self.haul(args).stdin(Stdio::null()).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ended { status: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) }
+    }
+
+    /// A run that goes by the stand-in for ssh.
+    fn over_ssh(&self, command: &str, args: &[&str]) -> Ended {
+        let ssh = format!("sh {}", self.path("fake-ssh").display());
+        let all = [&[command, "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul")], args].concat();
+        self.run(&all)
+    }
+
+    /// A server, with its ticket in the file `ticket`.
+    fn serve(&self, args: &[&str]) -> Server {
+        self.serve_at("127.0.0.1:0", args)
+    }
+
+    fn serve_at(&self, address: &str, args: &[&str]) -> Server {
+        let all = [&["serve", "--listen", address], args].concat();
+        let mut child = self.haul(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        self.secret("ticket", &line);
+        Server::new(child)
+    }
+
+    /// A server by a configuration, which prints no ticket.
+    fn serve_config(&self, file: &str) -> Server {
+        Server::new(self.haul(&["serve", "--config", file]).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// A port that nobody listens at.
+    fn free_port(&self) -> u16 {
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    }
+
+    /// A file that only its owner reads.
+    fn secret(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+}
+
+/// A server that is ended with the test.
+struct Server {
+    child: Child,
+    log: Receiver<String>,
+}
+
+impl Server {
+    fn new(mut child: Child) -> Server {
+        let (sender, log) = channel();
+        let errors = child.stderr.take().unwrap();
+        std::thread::spawn(move || {
+            for line in BufReader::new(errors).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Server { child, log }
+    }
+
+    /// Waits for a line of its log that has `words` in it.
+    #[track_caller]
+    fn says(&self, words: &str) -> String {
+        let mut heard = Vec::new();
+        while let Ok(line) = self.log.recv_timeout(PATIENCE) {
+            if line.contains(words) {
+                return line;
+            }
+            heard.push(line);
+        }
+        panic!("'{words}' was not said: {heard:#?}");
+    }
+
+    /// Waits for its end.
+    fn status(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn bytes(len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Random::from_seed(seed).fill(&mut bytes);
+    bytes
+}
+
+/// Whether two trees are alike by diff(1), names and bytes.
+#[track_caller]
+fn assert_alike(one: &Path, other: &Path) {
+    let ended = Command::new("diff").arg("-r").arg("--no-dereference").args([one, other]).output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+}
+
+/// Nothing half done lies beneath `dir`.
+#[track_caller]
+fn assert_no_strays(dir: &Path) {
+    let found = Command::new("find").arg(dir).args(["-name", ".haul-*"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+}
+
+#[track_caller]
+fn assert_ended(ended: &Ended, status: i32) {
+    assert_eq!(ended.status, Some(status), "{ended:#?}");
+}

@@ -1,0 +1,230 @@
+//! What is sent, what is left alone, what is deleted, and what the exit status says.
+
+use super::{Bed, assert_alike, assert_ended};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::snapshot::{Facets, Snapshot};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn portrait(path: &Path) -> Snapshot {
+    Snapshot::take(path).unwrap()
+}
+
+#[test]
+fn a_source_that_cannot_be_read_fails_the_status_and_the_rest_arrives() {
+    let bed = Bed::new();
+    bed.tree("data");
+    bed.tree("there/in/data");
+    bed.file("there/in/data/extra", 10);
+    let sent = bed.over_ssh("send", &["--delete", "no/such", "data", "localhost:in"]);
+    assert_ended(&sent, 1);
+    assert!(sent.err.contains("no/such") && sent.err.contains("nothing is deleted"), "{sent:#?}");
+    fs::remove_file(bed.path("there/in/data/extra")).expect("it was not deleted");
+    assert_alike(&bed.path("data"), &bed.path("there/in/data"));
+    let sent = bed.over_ssh("send", &["no/such", "localhost:none"]);
+    assert_ended(&sent, 2);
+    assert!(!bed.path("there/none").exists());
+}
+
+#[test]
+fn what_the_walk_cannot_read_fails_the_status_and_nothing_is_deleted() {
+    if !met_or_skip(&[Need::Root]) {
+        return;
+    }
+    let bed = Bed::new();
+    bed.tree("data");
+    bed.file("there/in/data/extra", 10);
+    // A user without rights meets what root would read.
+    let home = bed.path("");
+    chown_all(&home, 65_534);
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(bed.path("data/sub"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(bed.path("data/one"), fs::Permissions::from_mode(0)).unwrap();
+    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+    let args =
+        ["send", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "--delete", "data", "localhost:in"];
+    let ended = bed.haul(&args).uid(65_534).gid(65_534).stdin(Stdio::null()).output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.contains("sub") && told.contains("one") && told.contains("nothing was deleted"), "{told}");
+    assert!(bed.path("there/in/data/extra").exists());
+    assert_eq!(fs::read(bed.path("there/in/data/big")).unwrap(), fs::read(bed.path("data/big")).unwrap());
+}
+
+fn chown_all(dir: &Path, id: u32) {
+    let done = Command::new("chown").arg("-R").arg(format!("{id}:{id}")).arg(dir).status().unwrap();
+    assert!(done.success());
+}
+
+#[test]
+fn delete_takes_what_the_source_lacks() {
+    let bed = Bed::new();
+    bed.tree("data");
+    assert_ended(&bed.over_ssh("send", &["data", "localhost:"]), 0);
+    bed.file("there/data/extra", 10);
+    bed.file("there/data/sub/deep/extra", 10);
+    bed.file("there/beside", 10);
+    let sent = bed.over_ssh("send", &["-v", "--delete", "data", "localhost:"]);
+    assert_ended(&sent, 0);
+    assert_alike(&bed.path("data"), &bed.path("there/data"));
+    assert!(bed.path("there/beside").exists(), "what lies outside the directories that were sent stays");
+    assert!(sent.err.contains("2 deleted"), "{sent:#?}");
+    // Where this side is the sink, it names them.
+    bed.file("back/data/extra", 10);
+    let fetched = bed.over_ssh("fetch", &["-v", "--delete", "localhost:data", "back"]);
+    assert_ended(&fetched, 0);
+    assert!(fetched.out.contains("data/extra': deleted"), "{fetched:#?}");
+    assert_alike(&bed.path("data"), &bed.path("back/data"));
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_says_what_it_would_do() {
+    let bed = Bed::new();
+    bed.tree("data");
+    assert_ended(&bed.over_ssh("send", &["data", "localhost:"]), 0);
+    bed.file("there/data/extra", 10);
+    bed.file("data/new", 10);
+    let before = portrait(&bed.path("there"));
+    let sent = bed.over_ssh("send", &["-n", "--delete", "--update", "data", "localhost:"]);
+    assert_ended(&sent, 0);
+    assert!(sent.out.contains("new'") && sent.out.contains("would be sent"), "{sent:#?}");
+    assert!(sent.err.contains("1 would be deleted"), "{sent:#?}");
+    before.assert_same(&portrait(&bed.path("there")), Facets::ALL);
+    let sent = bed.over_ssh("send", &["-n", "data", "localhost:missing"]);
+    assert!(!bed.path("there/missing").exists(), "{sent:#?}");
+    let fetched = bed.over_ssh("fetch", &["-n", "localhost:data", "missing"]);
+    assert!(!bed.path("missing").exists(), "{fetched:#?}");
+}
+
+#[test]
+fn update_rules_leave_what_is_there() {
+    let bed = Bed::new();
+    bed.tree("data");
+    assert_ended(&bed.over_ssh("send", &["data", "localhost:"]), 0);
+    let big = bed.path("there/data/big");
+    let ino = || fs::metadata(&big).unwrap().ino();
+    let first = ino();
+    for rule in ["--update", "--update=newer", "--update=missing", "--update=digest", "--checksum"] {
+        let sent = bed.over_ssh("send", &["--json", rule, "data", "localhost:"]);
+        assert_ended(&sent, 0);
+        assert_eq!(ino(), first, "{rule}: {sent:#?}");
+        assert!(summary(&sent.out)["same"].as_u64().unwrap() >= 5, "{rule}: {sent:#?}");
+    }
+    assert_ended(&bed.over_ssh("send", &["data", "localhost:"]), 0);
+    assert_ne!(ino(), first, "without a rule all is sent");
+}
+
+#[test]
+fn the_rule_by_object_sends_only_objects_that_differ() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let options = ["--object-size=64K", "--json", "--update=object", "--inplace", "data", "localhost:"];
+    assert_ended(&bed.over_ssh("send", &options), 0);
+    let mut changed = fs::read(bed.path("data/big")).unwrap();
+    changed[300_000] ^= 1;
+    fs::write(bed.path("data/big"), &changed).unwrap();
+    let sent = bed.over_ssh("send", &options);
+    assert_ended(&sent, 0);
+    assert_eq!(fs::read(bed.path("there/data/big")).unwrap(), changed);
+    assert_alike(&bed.path("data"), &bed.path("there/data"));
+}
+
+#[test]
+fn filters_hold_in_the_order_they_were_typed() {
+    let bed = Bed::new();
+    bed.tree("data");
+    bed.file("data/sub/keep.o", 7);
+    bed.file("data/a.o", 7);
+    let send = |target: &str, options: &[&str]| {
+        assert_ended(&bed.over_ssh("send", &[options, &["data", target]].concat()), 0);
+    };
+    send("localhost:one", &["--exclude=*.o", "--include=keep.o"]);
+    assert!(bed.path("there/one/data/sub/keep.o").exists() && !bed.path("there/one/data/a.o").exists());
+    send("localhost:two", &["--include=keep.o", "--exclude=*.o", "--exclude=sub/"]);
+    assert!(!bed.path("there/two/data/sub").exists() && !bed.path("there/two/data/a.o").exists());
+    assert!(bed.path("there/two/data/big").exists());
+}
+
+#[test]
+fn operands_may_come_from_a_list() {
+    let bed = Bed::new();
+    bed.tree("data");
+    fs::write(bed.path("list"), "data/big\0data/sub\0").unwrap();
+    assert_ended(&bed.over_ssh("send", &["--files-from=list", "-0", "localhost:in"]), 0);
+    assert_alike(&bed.path("data/sub"), &bed.path("there/in/sub"));
+    assert!(bed.path("there/in/big").exists() && !bed.path("there/in/small").exists());
+}
+
+#[test]
+fn what_stands_in_the_way_is_named_and_left() {
+    let bed = Bed::new();
+    bed.tree("data");
+    fs::create_dir_all(bed.path("there/data/small/full")).unwrap();
+    let sent = bed.over_ssh("send", &["data", "localhost:"]);
+    assert_ended(&sent, 1);
+    assert!(sent.err.contains("small") && sent.err.contains("1 failed"), "{sent:#?}");
+    assert!(bed.path("there/data/small/full").is_dir());
+    assert_eq!(fs::read(bed.path("there/data/big")).unwrap(), fs::read(bed.path("data/big")).unwrap());
+    bed.file("there/file", 3);
+    let sent = bed.over_ssh("send", &["data", "localhost:file"]);
+    assert_ended(&sent, 2);
+    assert!(sent.err.contains("is not a directory"), "{sent:#?}");
+}
+
+#[test]
+fn no_link_of_the_sink_leads_out_of_it() {
+    let bed = Bed::new();
+    bed.tree("data");
+    fs::create_dir_all(bed.path("there/in/data")).unwrap();
+    fs::create_dir(bed.path("outside")).unwrap();
+    std::os::unix::fs::symlink(bed.path("outside"), bed.path("there/in/data/sub")).unwrap();
+    let sent = bed.over_ssh("send", &["data", "localhost:in"]);
+    assert_eq!(fs::read_dir(bed.path("outside")).unwrap().count(), 0, "{sent:#?}");
+}
+
+#[test]
+fn events_and_the_summary_are_json() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let sent = bed.over_ssh("send", &["--json", "data", "localhost:"]);
+    assert_ended(&sent, 0);
+    let events: Vec<Value> = sent.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let entries: Vec<&str> = events.iter().filter_map(|event| event["path"].as_str()).collect();
+    assert!(entries.iter().any(|path| path.ends_with("sub/x y")), "{entries:?}");
+    let summary = summary(&sent.out);
+    assert_eq!((summary["whole"].as_bool(), summary["failed"].as_u64()), (Some(true), Some(0)), "{summary}");
+    assert_eq!(summary["bytes"].as_u64(), Some(700_000 + 65_536 + 100 + 5000), "{summary}");
+    assert!(summary["spent"]["hashing"].as_f64().is_some(), "{summary}");
+}
+
+#[test]
+fn command_lines_that_mean_nothing_are_refused_with_the_next_step() {
+    let bed = Bed::new();
+    bed.tree("data");
+    for (args, words) in [
+        (&["send", "data", "here"][..], "within one host use 'haul cp'"),
+        (&["send", "host:a", "host:b"], "is at another host"),
+        (&["send", "host:b"], "name a SOURCE"),
+        (&["send", "data", ":box"], "--ticket-file"),
+        (&["send", "data", "-oProxyCommand=x:"], "unexpected argument"),
+        (&["send", "--", "data", "-oProxyCommand=x:"], "is no host's name"),
+        (&["fetch", "host:a"], "say where to"),
+        (&["fetch", "host:a", "other:b", "."], "of one host"),
+        (&["fetch", "a", "."], "within one host"),
+        (&["send", "--update=never", "data", "h:"], "--update"),
+        (&["send", "--exclude=a[", "data", "h:"], "a["),
+        (&["send", "--verify=reread", "--granularity=file", "data", "h:"], "compares objects"),
+    ] {
+        let ended = bed.run(args);
+        assert_ended(&ended, 2);
+        assert!(ended.err.contains(words), "{words}: {ended:#?}");
+    }
+}
+
+fn summary(out: &str) -> Value {
+    serde_json::from_str(out.lines().last().unwrap()).unwrap()
+}

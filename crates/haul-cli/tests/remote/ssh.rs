@@ -1,0 +1,98 @@
+//! Meeting over ssh: beside it, inside it, and not at all.
+
+use super::{Bed, assert_alike, assert_ended, assert_no_strays};
+use std::fs;
+
+#[test]
+fn a_tree_is_sent_and_fetched_beside_ssh() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let sent = bed.over_ssh("send", &["--object-size=64K", "data", "localhost:in"]);
+    assert_ended(&sent, 0);
+    assert!(!sent.err.contains("inside ssh"), "{sent:#?}");
+    assert!(sent.err.contains("arrived"), "{sent:#?}");
+    assert_alike(&bed.path("data"), &bed.path("there/in/data"));
+    let fetched = bed.over_ssh("fetch", &["localhost:in/data/", "back"]);
+    assert_ended(&fetched, 0);
+    assert_alike(&bed.path("data"), &bed.path("back"));
+    assert_no_strays(&bed.path("there"));
+}
+
+#[test]
+fn where_no_port_can_be_reached_all_goes_inside_ssh() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let sent = bed.over_ssh("send", &["data", "nowhere.invalid:"]);
+    assert_ended(&sent, 0);
+    assert!(sent.err.contains("inside ssh, by one lane"), "the reason is told: {sent:#?}");
+    assert_alike(&bed.path("data"), &bed.path("there/data"));
+    let fetched = bed.over_ssh("fetch", &["--inside-ssh", "me@nowhere.invalid:data", "back"]);
+    assert_ended(&fetched, 0);
+    assert!(!fetched.err.contains("inside ssh"), "what was asked for is not told: {fetched:#?}");
+    assert_alike(&bed.path("data"), &bed.path("back/data"));
+    let argv = fs::read_to_string(bed.path("argv")).unwrap();
+    assert!(argv.starts_with("nowhere.invalid\n") && argv.contains("me@nowhere.invalid\n"), "{argv}");
+}
+
+#[test]
+fn ssh_is_given_no_secret_and_no_path() {
+    let bed = Bed::new();
+    bed.tree("data");
+    assert_ended(&bed.over_ssh("send", &["data", "localhost:box with 'quotes' $HOME `id`"]), 0);
+    assert_alike(&bed.path("data"), &bed.path("there/box with 'quotes' $HOME `id`/data"));
+    let argv = fs::read_to_string(bed.path("argv")).unwrap();
+    assert_eq!(argv, format!("localhost\n{} meet\n", env!("CARGO_BIN_EXE_haul")));
+}
+
+#[test]
+fn ports_and_plain_text_are_as_asked_for() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let sent = bed.over_ssh(
+        "send",
+        &["--plain", "--ports=47100-47199", "--streams=2", "--rate=1G", "data", "localhost:in"],
+    );
+    assert_ended(&sent, 0);
+    assert!(!sent.err.contains("inside ssh"), "{sent:#?}");
+    assert_alike(&bed.path("data"), &bed.path("there/in/data"));
+}
+
+#[test]
+fn what_the_login_prints_is_passed_over() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let script = fs::read_to_string(bed.path("fake-ssh")).unwrap();
+    fs::write(bed.path("fake-ssh"), script.replace("exec", "echo 'Welcome to this host'\nexec")).unwrap();
+    assert_ended(&bed.over_ssh("send", &["--inside-ssh", "data", "host:"]), 0);
+    assert_alike(&bed.path("data"), &bed.path("there/data"));
+}
+
+#[test]
+fn who_does_not_meet_says_why_and_what_next() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+    for (args, words) in [
+        (&["send", "-e", "no-such-command", "data", "host:"][..], "say by --ssh what logs in"),
+        (&["send", "-e", &ssh, "--remote-haul", "no-such-haul", "data", "host:"], "say by --remote-haul"),
+        (&["send", "-e", &ssh, "--remote-haul", "echo", "data", "host:"], "ended without an answer"),
+        (&["send", "-e", "sh -c 'exit 255'", "data", "host:"], "ssh could not log in to host"),
+        (&["send", "-e", "yes", "data", "host:"], "is not haul"),
+    ] {
+        let ended = bed.run(args);
+        assert_ended(&ended, 2);
+        assert!(ended.err.contains(words), "{words}: {ended:#?}");
+    }
+    let ended = bed.over_ssh("fetch", &["host:no/such", "back"]);
+    assert_ended(&ended, 2);
+    assert!(ended.err.contains("no/such") && ended.err.contains("host: "), "{ended:#?}");
+    assert!(!bed.path("back").exists(), "nothing was begun");
+}
+
+#[test]
+fn the_hidden_command_is_of_no_use_by_itself() {
+    let bed = Bed::new();
+    let ended = bed.run(&["meet"]);
+    assert_ended(&ended, 1);
+    assert!(!bed.run(&["--help"]).out.contains("meet"));
+}

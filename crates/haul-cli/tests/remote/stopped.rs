@@ -1,0 +1,106 @@
+//! Ctrl-C, and ends that die: nothing half done keeps a file's name, and no process stays behind.
+
+use super::{Bed, assert_alike, assert_ended, assert_no_strays};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Waits until `holds`.
+#[track_caller]
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The processes `haul meet` that run in `there`.
+fn far_sides(there: &Path) -> usize {
+    let is_one = |entry: &fs::DirEntry| {
+        let cwd = fs::read_link(entry.path().join("cwd"));
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        cwd.is_ok_and(|cwd| cwd == there) && line.ends_with(b"\0meet\0")
+    };
+    fs::read_dir("/proc").unwrap().flatten().filter(is_one).count()
+}
+
+/// A sending of 40 MiB at 4 MiB a second, which has begun.
+fn slow(bed: &Bed, way: &[&str]) -> Child {
+    bed.file("data/big", 40 << 20);
+    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+    let args = [
+        &["send", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "--rate=4M"],
+        way,
+        &["data", "localhost:in"],
+    ];
+    let child = bed.haul(&args.concat()).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let there = bed.path("there/in/data");
+    wait_until("the job", || fs::read_dir(&there).is_ok_and(|found| found.count() > 0));
+    child
+}
+
+fn interrupted(way: &[&str]) {
+    let bed = Bed::new();
+    let child = slow(&bed, way);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{told}");
+    assert!(told.contains("stopped") || told.contains("not finished"), "{told}");
+    let there = bed.path("there").canonicalize().unwrap();
+    wait_until("the end of the other side", || far_sides(&there) == 0);
+    assert_no_strays(&bed.path("there"));
+    assert!(!bed.path("there/in/data/big").exists());
+    // The same command again brings it to its end.
+    assert_ended(&bed.over_ssh("send", &[way, &["data", "localhost:in"]].concat()), 0);
+    assert_alike(&bed.path("data"), &bed.path("there/in/data"));
+}
+
+#[test]
+fn ctrl_c_ends_both_sides_beside_ssh() {
+    interrupted(&[]);
+}
+
+#[test]
+fn ctrl_c_ends_both_sides_inside_ssh() {
+    interrupted(&["--inside-ssh"]);
+}
+
+#[test]
+fn the_other_side_ends_when_this_one_is_killed() {
+    for way in [&[][..], &["--inside-ssh"]] {
+        let bed = Bed::new();
+        let mut child = slow(&bed, way);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let there = bed.path("there").canonicalize().unwrap();
+        wait_until("the end of the other side", || far_sides(&there) == 0);
+        assert_no_strays(&bed.path("there"));
+        assert!(!bed.path("there/in/data/big").exists());
+    }
+}
+
+#[test]
+fn a_server_that_is_told_to_end_ends_its_sessions() {
+    let bed = Bed::new();
+    bed.file("data/big", 40 << 20);
+    let server = bed.serve(&["--root", "there"]);
+    let client = bed
+        .haul(&["send", "--rate=4M", "--ticket-file", "ticket", "data", ":"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("the job", || bed.path("there/data").exists());
+    server.signal(Signal::TERM);
+    assert_eq!(server.status(), Some(0));
+    let ended = client.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_no_strays(&bed.path("there"));
+    assert!(!bed.path("there/data/big").exists());
+}

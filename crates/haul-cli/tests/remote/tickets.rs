@@ -1,0 +1,169 @@
+//! Tickets: what they open, and what opens nothing.
+
+use super::{Bed, assert_alike, assert_ended, assert_no_strays};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+#[test]
+fn a_ticket_sends_and_fetches() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let server = bed.serve(&["--root", "there"]);
+    let sent = bed.run(&["send", "--ticket-file", "ticket", "data", ":in"]);
+    assert_ended(&sent, 0);
+    assert_alike(&bed.path("data"), &bed.path("there/in/data"));
+    assert!(server.says("arrived").contains("session "));
+    let fetched = bed.run(&["fetch", "--ticket-file", "ticket", ":in/data/", "back"]);
+    assert_ended(&fetched, 0);
+    assert_alike(&bed.path("data"), &bed.path("back"));
+    let fetched = bed.run(&["fetch", "--ticket-file", "ticket", ":in/data/big", ":in/data/sub", "some"]);
+    assert_ended(&fetched, 0);
+    assert_alike(&bed.path("data/sub"), &bed.path("some/sub"));
+    assert_no_strays(&bed.path("there"));
+}
+
+#[test]
+fn a_ticket_comes_by_standard_input_and_never_by_an_argument() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let _server = bed.serve(&["--root", "there"]);
+    let line = fs::read_to_string(bed.path("ticket")).unwrap();
+    let mut child = bed
+        .haul(&["send", "--ticket-file", "-", "data", ":"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_alike(&bed.path("data"), &bed.path("there/data"));
+    for args in [&["send", "data", line.trim()], &["fetch", line.trim(), "back"]] {
+        let ended = bed.run(args);
+        assert_ended(&ended, 2);
+        assert!(ended.err.contains("--ticket-file") && !ended.err.contains(line.trim()), "{ended:#?}");
+    }
+}
+
+#[test]
+fn a_one_time_ticket_ends_its_server_and_opens_nothing_again() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let server = bed.serve(&["--root", "there", "--once"]);
+    assert_ended(&bed.run(&["send", "--ticket-file", "ticket", "data", ":"]), 0);
+    assert_eq!(server.status(), Some(0));
+    let again = bed.run(&["send", "--ticket-file", "ticket", "data", ":"]);
+    assert_ended(&again, 2);
+    assert!(again.err.contains("can be reached"), "{again:#?}");
+}
+
+#[test]
+fn a_ticket_of_another_server_is_refused_by_both_sides() {
+    let bed = Bed::new();
+    bed.tree("data");
+    // Two servers in turn at one port, and a third that shows the second's certificate.
+    let port = bed.free_port();
+    let at = format!("127.0.0.1:{port}");
+    for identity in ["id1", "id2"] {
+        let server = bed.serve_at(&at, &["--root", "there", "--identity", identity]);
+        bed.secret(&format!("ticket of {identity}"), &fs::read_to_string(bed.path("ticket")).unwrap());
+        drop(server);
+    }
+    let server = bed.serve_at(&at, &["--root", "there", "--identity", "id2"]);
+    let sent = bed.run(&["send", "--ticket-file", "ticket of id1", "data", ":"]);
+    assert_ended(&sent, 2);
+    assert!(sent.err.contains("fingerprint"), "{sent:#?}");
+    // The right certificate, and a secret that this process never gave out.
+    let sent = bed.run(&["send", "--ticket-file", "ticket of id2", "data", ":"]);
+    assert_ended(&sent, 2);
+    assert!(sent.err.contains("refuses"), "{sent:#?}");
+    server.says("refused");
+    assert_eq!(fs::read_dir(bed.path("there")).unwrap().count(), 0);
+}
+
+#[test]
+fn an_expired_ticket_opens_nothing() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let server = bed.serve(&["--root", "there", "--expires", "1s"]);
+    server.says("every ticket has expired");
+    assert_eq!(server.status(), Some(0));
+    let sent = bed.run(&["send", "--ticket-file", "ticket", "data", ":"]);
+    assert_ended(&sent, 2);
+    assert_eq!(fs::read_dir(bed.path("there")).unwrap().count(), 0);
+}
+
+#[test]
+fn tickets_of_one_way_go_one_way() {
+    let bed = Bed::new();
+    bed.tree("data");
+    bed.tree("there/old");
+    let reading = bed.serve(&["--root", "there", "--read-only"]);
+    let sent = bed.run(&["send", "--ticket-file", "ticket", "data", ":"]);
+    assert_ended(&sent, 2);
+    assert!(sent.err.contains("nothing may be sent here"), "{sent:#?}");
+    assert_ended(&bed.run(&["fetch", "--ticket-file", "ticket", ":old", "back"]), 0);
+    drop(reading);
+    let _writing = bed.serve(&["--root", "there", "--write-only"]);
+    let fetched = bed.run(&["fetch", "--ticket-file", "ticket", ":old", "stolen"]);
+    assert_ended(&fetched, 2);
+    assert!(fetched.err.contains("nothing may be fetched"), "{fetched:#?}");
+    assert_ended(&bed.run(&["send", "--ticket-file", "ticket", "data", ":"]), 0);
+}
+
+#[test]
+fn nothing_outside_the_root_is_opened() {
+    let bed = Bed::new();
+    bed.tree("data");
+    bed.file("secret", 100);
+    std::os::unix::fs::symlink(bed.path(""), bed.path("there/up")).unwrap();
+    let _server = bed.serve(&["--root", "there"]);
+    for path in [":../secret", ":up/secret", ":a/../../secret"] {
+        let fetched = bed.run(&["fetch", "--ticket-file", "ticket", path, "back"]);
+        assert_ended(&fetched, 2);
+        assert!(!bed.path("back/secret").exists(), "{path}: {fetched:#?}");
+    }
+    for path in [":..", ":up", ":../outside"] {
+        let sent = bed.run(&["send", "--ticket-file", "ticket", "data/small", path]);
+        assert_ended(&sent, 2);
+        assert!(!bed.path("small").exists() && !bed.path("outside").exists(), "{path}: {sent:#?}");
+    }
+}
+
+#[test]
+fn a_quota_is_kept() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let _server = bed.serve(&["--root", "there", "--quota", "600K"]);
+    let sent = bed.run(&["send", "--ticket-file", "ticket", "data", ":"]);
+    assert_ended(&sent, 1);
+    assert!(sent.err.contains("quota exceeded"), "{sent:#?}");
+    assert!(!bed.path("there/data/big").exists());
+}
+
+#[test]
+fn plain_text_is_asked_for_by_both_or_refused() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let plain = bed.serve(&["--root", "there", "--plain"]);
+    let sent = bed.run(&["send", "--ticket-file", "ticket", "data", ":"]);
+    assert_ended(&sent, 2);
+    assert!(sent.err.contains("without encryption"), "{sent:#?}");
+    assert_ended(&bed.run(&["send", "--plain", "--ticket-file", "ticket", "data", ":"]), 0);
+    assert_alike(&bed.path("data"), &bed.path("there/data"));
+    drop(plain);
+    let _server = bed.serve(&["--root", "there"]);
+    assert_ended(&bed.run(&["send", "--plain", "--ticket-file", "ticket", "data", ":"]), 2);
+}
+
+#[test]
+fn a_ticket_that_others_may_read_is_not_used() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let _server = bed.serve(&["--root", "there"]);
+    fs::set_permissions(bed.path("ticket"), fs::Permissions::from_mode(0o644)).unwrap();
+    let sent = bed.run(&["send", "--ticket-file", "ticket", "data", ":"]);
+    assert_ended(&sent, 2);
+    assert!(sent.err.contains("chmod 600"), "{sent:#?}");
+}
