@@ -5,13 +5,18 @@ mod bench;
 mod check;
 mod console;
 mod cp;
+mod fetch;
 mod getopt;
 mod install;
 mod interrupt;
+mod meet;
 mod mv;
 mod progress;
 mod receipt;
+mod remote;
 mod repair;
+mod send;
+mod serve;
 mod sum;
 mod tool;
 mod verify;
@@ -54,6 +59,10 @@ fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
         Tool::Verify => verify::run(args),
         Tool::Repair => repair::run(args),
         Tool::Waybill => waybill::run(args),
+        Tool::Send => send::run(args),
+        Tool::Fetch => fetch::run(args),
+        Tool::Serve => serve::run(args),
+        Tool::Meet => meet::run(args),
     }
 }
 

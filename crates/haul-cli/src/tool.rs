@@ -13,6 +13,9 @@ Commands:
   cp      copy files and trees by every core, with cp's options; --verify reads the copy back
   mv      move files and trees, with mv's options; across file systems nothing goes before its copy is proved
   install copy files with install's options
+  send    files and trees to another host, by ssh or a ticket; every object is compared there
+  fetch   files and trees of another host to this one
+  serve   let the holders of tickets send and fetch beneath a directory
   sum     checksums of files, several kinds from one read; -c checks a list
   check   files against lists of checksums in any form; says what each list was taken for
   verify  re-read data and hold it against a waybill: intact, modified, rotted, missing
@@ -45,6 +48,14 @@ pub(crate) enum Tool {
     Repair,
     /// `haul waybill`.
     Waybill,
+    /// `haul send`.
+    Send,
+    /// `haul fetch`.
+    Fetch,
+    /// `haul serve`.
+    Serve,
+    /// What ssh starts on the other host, for `haul send` and `haul fetch`. No command of a user's.
+    Meet,
 }
 
 /// Names of checksum tools the binary answers to.
@@ -90,6 +101,10 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
         "verify" => Some(Tool::Verify),
         "repair" => Some(Tool::Repair),
         "waybill" => Some(Tool::Waybill),
+        "send" => Some(Tool::Send),
+        "fetch" => Some(Tool::Fetch),
+        "serve" => Some(Tool::Serve),
+        "meet" => Some(Tool::Meet),
         _ => called_as(word).filter(|_| !word.as_encoded_bytes().contains(&b'/')),
     }
 }
@@ -97,7 +112,10 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
 /// ` (did you mean 'sum'?)` for a word one slip away from a command, else nothing.
 pub(crate) fn suggestion(word: &OsStr) -> String {
     let word = word.to_string_lossy();
-    let commands = ["cp", "mv", "install", "sum", "check", "verify", "repair", "waybill", "bench"];
+    let commands = [
+        "cp", "mv", "install", "send", "fetch", "serve", "sum", "check", "verify", "repair", "waybill",
+        "bench",
+    ];
     let near = commands.into_iter().find(|command| is_one_slip_away(command, &word));
     near.map(|command| format!(" (did you mean '{command}'?)")).unwrap_or_default()
 }

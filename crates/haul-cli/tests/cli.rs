@@ -9,6 +9,7 @@ mod faults;
 mod filesystems;
 mod install;
 mod mv;
+mod remote;
 mod repair;
 mod sum;
 mod traps;

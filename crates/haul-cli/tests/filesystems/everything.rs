@@ -12,15 +12,15 @@ use std::path::Path;
 
 /// What a tree holds beside files, directories, links, modes, owners and times.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Holds {
+pub(crate) struct Holds {
     /// Access control lists.
-    pub(super) lists: bool,
+    pub(crate) lists: bool,
     /// Extended attributes.
-    pub(super) attributes: bool,
+    pub(crate) attributes: bool,
 }
 
 /// Builds the tree at `root`, for root.
-pub(super) fn build(root: &Path, holds: Holds) {
+pub(crate) fn build(root: &Path, holds: Holds) {
     fs::create_dir(root).unwrap();
     let random = RandomTree { xattrs: holds.attributes, hard_modes: true, ..RandomTree::default() };
     random.build(&root.join("random"), 4_711).unwrap();

@@ -1,7 +1,7 @@
 //! Every kind of file system as a source and as a sink, held against the `cp` of GNU coreutils.
 
 mod bed;
-mod everything;
+pub(crate) mod everything;
 mod holes;
 mod matrix;
 mod network;

@@ -2,7 +2,7 @@
 
 use super::frames::{FrameError, Frames};
 use super::report::Watch;
-use super::sink::{self, Store};
+use super::sink::{self, Missing, Store};
 use super::source::{self, Filter, Operand, Tree};
 use super::{Joined, Outcome};
 use haul_model::{PathFault, RelPath};
@@ -146,12 +146,14 @@ pub fn send(dial: Dial<'_>, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome,
 /// # Errors
 /// As [`send`].
 pub fn fetch(dial: Dial<'_>, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcome, TransferError> {
-    make_if_missing(&job.into).map_err(|error| here("make", job.into.as_bytes(), error))?;
+    if !job.options.dry_run {
+        make_if_missing(&job.into).map_err(|error| here("make", job.into.as_bytes(), error))?;
+    }
     let operands = job.paths.iter().map(|path| path.as_slice().into()).collect();
     let asked = Asked { role: Role::Sink, options: &job.options, operands };
     let window = window(job.buffers);
     let (accept, joined) = connect(dial, &asked, window, job.lanes)?;
-    let store = Store::open(&job.into, b"", session_number(&accept.token), None)
+    let store = Store::open(&job.into, b"", Missing::Fails, session_number(&accept.token), None)
         .map_err(|error| here("open", job.into.as_bytes(), error))?;
     let settings = sink_settings(accept.options, window.least(accept.window));
     Ok(sink::run(settings, joined, None, store, watch))
@@ -182,7 +184,9 @@ pub fn answer(
         Role::Source => {
             let into = asked.operands.first().map_or(&b""[..], |operand| operand);
             let into = relative(into).map_err(|fault| Reason::new(Why::Name, &fault.to_string()))?;
-            let store = Store::open(&offer.root, &into, session_number(&token), offer.quota);
+            // A dry run makes nothing, not even the directory that all would go to.
+            let missing = if asked.options.dry_run { Missing::Fails } else { Missing::IsMade };
+            let store = Store::open(&offer.root, &into, missing, session_number(&token), offer.quota);
             let store = store.map_err(|error| super::reason::reason("cannot open the directory", &error))?;
             Ok((accept, Part::Sink(store)))
         }

@@ -210,6 +210,11 @@ impl Lane {
         self.writer.finish()
     }
 
+    /// Holds the rate of `pacer` in what this end writes from now on, or none.
+    pub fn set_pacer(&mut self, pacer: Option<Arc<Pacer>>) {
+        self.writer.set_pacer(pacer);
+    }
+
     /// How long either half waits for a byte to move before it gives [`LaneError::Stalled`]; `None` is for ever.
     pub fn set_stall(&mut self, stall: Option<Duration>) {
         self.reader.set_stall(stall);

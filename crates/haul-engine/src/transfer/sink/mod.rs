@@ -26,7 +26,8 @@ use haul_sys::dir::open_dir_at;
 use haul_sys::{Follow, Timespec};
 use incoming::Incoming;
 use metadata::Keeper;
-use places::{Missing, Places};
+pub(super) use places::Missing;
+use places::Places;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -44,14 +45,20 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// The directory `into` beneath the root `root`, made if it is not there.
+    /// The directory `into` beneath the root `root`; where it is not there, `missing` says what then.
     ///
     /// # Errors
     /// The root can't be opened, or the directory neither opened nor made.
-    pub(super) fn open(root: &OsStr, into: &[u8], session: u64, quota: Option<u64>) -> io::Result<Store> {
+    pub(super) fn open(
+        root: &OsStr,
+        into: &[u8],
+        missing: Missing,
+        session: u64,
+        quota: Option<u64>,
+    ) -> io::Result<Store> {
         let root = Places::new(open_dir_at(haul_sys::CWD, root, Follow::Yes)?);
         let root = match RelPath::clean(into) {
-            Ok(path) => Places::new(root.open(path.as_bytes(), Missing::IsMade)?.try_clone()?),
+            Ok(path) => Places::new(root.open(path.as_bytes(), missing)?.try_clone()?),
             Err(haul_model::PathFault::Empty) => root,
             Err(fault) => return Err(io::Error::new(io::ErrorKind::InvalidInput, fault)),
         };

@@ -38,7 +38,7 @@ struct Place {
 
 /// What is done about a directory that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(in crate::transfer) enum Missing {
     /// It is an error.
     Fails,
     /// It is made.
