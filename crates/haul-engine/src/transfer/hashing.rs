@@ -27,10 +27,8 @@ impl Recipe {
 
     /// A hash of one object of a file of `size` bytes, as it is wanted while the bytes pass.
     pub(super) fn object(&self, object: Object, size: u64) -> ObjectHash {
-        if !self.objects && !(self.root && self.algorithm.algebra() == Algebra::Combines) {
-            return ObjectHash::Nothing;
-        }
-        self.object_again(object, size)
+        let is_part_of_root = self.root && self.algorithm.algebra() == Algebra::Combines;
+        if self.objects || is_part_of_root { self.object_again(object, size) } else { ObjectHash::Nothing }
     }
 
     /// A hash of one object for a second look, whatever is hashed while bytes pass.

@@ -42,14 +42,16 @@ pub(super) enum Errand {
     Remove { batch: u32, directory: Box<[u8]>, names: Vec<Box<[u8]>> },
 }
 
+/// An object, the level it is to reach, and the digest that its bytes must have.
+type Unsettled = (Object, Level, Option<Digest>);
+
 impl Side<'_> {
     /// Does what comes until nothing more can.
     pub(super) fn run_errands(&self, errands: &crossbeam_channel::Receiver<Errand>) {
         let mut block = vec![0; BLOCK_BYTES];
         while let Some(first) = self.next_errand(errands) {
             // Syncs are grouped: all that wait for one file share it.
-            let mut settle: BTreeMap<(FileNumber, u16), Vec<(Object, Level, Option<Digest>)>> =
-                BTreeMap::new();
+            let mut settle: BTreeMap<(FileNumber, u16), Vec<Unsettled>> = BTreeMap::new();
             let waiting = std::iter::once(first).chain(errands.try_iter()).collect::<Vec<_>>();
             for errand in waiting {
                 match errand {
@@ -57,7 +59,7 @@ impl Side<'_> {
                         settle.entry((file, attempt)).or_default().push((object, to, digest));
                     }
                     Errand::Rehash { file, attempt, object } => {
-                        self.rehash(file, attempt, object, &mut block)
+                        self.rehash(file, attempt, object, &mut block);
                     }
                     Errand::HashStanding { file } => self.hash_standing(file, &mut block),
                     Errand::HashObjects { file } => self.hash_objects(file, &mut block),
@@ -82,13 +84,7 @@ impl Side<'_> {
         }
     }
 
-    fn settle(
-        &self,
-        file: FileNumber,
-        attempt: u16,
-        objects: Vec<(Object, Level, Option<Digest>)>,
-        block: &mut [u8],
-    ) {
+    fn settle(&self, file: FileNumber, attempt: u16, objects: Vec<Unsettled>, block: &mut [u8]) {
         let Some(incoming) = self.incoming(file) else { return };
         let fail = |object: Object, reason: Option<Reason>| {
             self.handle(Event::SettleFailed { file, attempt, object: object.index, reason });

@@ -149,7 +149,7 @@ impl Side<'_> {
                 self.errand(Errand::Settle { file, attempt, object, to, digest });
             }
             Command::Rehash { file, attempt, object } => {
-                self.errand(Errand::Rehash { file, attempt, object })
+                self.errand(Errand::Rehash { file, attempt, object });
             }
             Command::Restart { file, .. } => {
                 if let Some(incoming) = self.incoming(file) {

@@ -152,7 +152,7 @@ impl<'a> Sender<'a> {
         }
         match self.send_object(&held, &file, facts, attempt, object)? {
             Went::Whole => {
-                side.handle(Event::ObjectSent { lane, file: number, attempt, object: object.index })
+                side.handle(Event::ObjectSent { lane, file: number, attempt, object: object.index });
             }
             Went::Abandoned(reason) => failed(reason),
         }

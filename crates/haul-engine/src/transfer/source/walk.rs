@@ -83,8 +83,17 @@ pub(super) struct Offering<'a> {
     clerk: Clerk,
     /// The directories from the operand down.
     path: Vec<u64>,
-    /// By device and inode: the number, the path, and the names not met yet of files with several.
-    linked: HashMap<(u64, u64), (FileNumber, Vec<u8>, u64)>,
+    /// Files with several names, by device and inode.
+    linked: HashMap<(u64, u64), Linked>,
+}
+
+/// A file with several names that was offered under one of them.
+struct Linked {
+    identity: (u64, u64),
+    number: FileNumber,
+    path: Vec<u8>,
+    /// Names that were not met yet.
+    names_left: u64,
 }
 
 impl<'a> Offering<'a> {
@@ -188,9 +197,8 @@ impl<'a> Offering<'a> {
         match self.clerk.facts(&item, &self.side.options, path) {
             Ok(facts) => {
                 self.side.directories().add_to(within);
-                let number = self.offer(facts, item, within, first.map(|(number, _)| number));
-                if let Some((number, identity, path, names)) = number {
-                    self.linked.insert(identity, (number, path, names - 1));
+                if let Some(linked) = self.offer(facts, item, within, first.map(|(number, _)| number)) {
+                    self.linked.insert(linked.identity, linked);
                 }
             }
             Err(error) => {
@@ -206,10 +214,10 @@ impl<'a> Offering<'a> {
             return None;
         }
         let identity = item.facts.identity();
-        let (number, path, names_left) = self.linked.get_mut(&identity)?;
-        let first = (*number, path.clone());
-        *names_left -= 1;
-        if *names_left == 0 {
+        let linked = self.linked.get_mut(&identity)?;
+        let first = (linked.number, linked.path.clone());
+        linked.names_left -= 1;
+        if linked.names_left == 0 {
             self.linked.remove(&identity);
         }
         Some(first)
@@ -222,7 +230,7 @@ impl<'a> Offering<'a> {
         item: Item,
         within: Option<u64>,
         first: Option<FileNumber>,
-    ) -> Option<(FileNumber, (u64, u64), Vec<u8>, u64)> {
+    ) -> Option<Linked> {
         let side = self.side;
         let (size, shown) = (facts.size(), item.shown.clone());
         let remembered = (first.is_none() && item.facts.nlink > 1 && item.facts.kind != FileKind::Directory)
@@ -243,7 +251,12 @@ impl<'a> Offering<'a> {
                 if !is_directory {
                     side.session.tally.found(size);
                 }
-                remembered.map(|(identity, path, names)| (number, identity, path, names))
+                remembered.map(|(identity, path, names)| Linked {
+                    identity,
+                    number,
+                    path,
+                    names_left: names - 1,
+                })
             }
             Err(flaw) => {
                 side.session.report.failed(&Failure {

@@ -229,7 +229,6 @@ impl Pair {
             let started = start(&mut dial, &Watch { stop, tally: &tallies[0], report: &heard[0] });
             if started.is_err() {
                 // Nobody dialled, or the session never began: the other end is not left waiting.
-                drop(dial);
                 drop(give);
             }
             (started, answering.join())
