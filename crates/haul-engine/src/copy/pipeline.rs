@@ -335,6 +335,7 @@ impl Run<'_> {
         let (read, written) = (self.source_range(moved), self.sink_range(moved));
         self.delivery.behind(self.file, written)?;
         self.push(written);
+        self.forget(read);
         if self.job.settings.moving.fadvise_read {
             // Advice that is not taken costs nothing but cache: no reason to fail a copy.
             let _ = cache::advise(&self.file.source, read, Advice::DontNeed);
