@@ -59,14 +59,14 @@ fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
 
 /// What is no command: a question about haul itself, or a mistake.
 fn answer(word: &OsStr) -> ExitCode {
-    match word.to_str() {
-        Some("-h" | "--help" | "help") => print!("{}", tool::HELP),
-        Some("-V" | "--version" | "version") => println!("haul (Surehaul) {}", env!("CARGO_PKG_VERSION")),
+    let text = match word.to_str() {
+        Some("-h" | "--help" | "help") => tool::HELP.to_owned(),
+        Some("-V" | "--version" | "version") => format!("haul (Surehaul) {}\n", env!("CARGO_PKG_VERSION")),
         _ => {
             eprintln!("haul: {} is not a command{}", haul_engine::copy::quote(word), tool::suggestion(word));
             eprintln!("Try 'haul --help' for the list of commands.");
             return ExitCode::FAILURE;
         }
-    }
-    ExitCode::SUCCESS
+    };
+    cp::answer("haul", &text)
 }

@@ -98,7 +98,8 @@ fn tell_interrupted(console: &Console<'_>, outcome: &Outcome) {
     console.say(&"interrupted: run the same command with --update to copy what is missing");
 }
 
-fn answer(tool: &str, text: &str) -> ExitCode {
+/// Prints what was asked for instead of a copy.
+pub(crate) fn answer(tool: &str, text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
