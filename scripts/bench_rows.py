@@ -169,7 +169,7 @@ def start_rows(sizes, times):
     return [
         Row(f"start-{name}", f"{times} calls of {name}", sizes.tiny, ["sh", "-c", OFTEN, "{haul}", name, str(times)],
             [Peer(name, ["sh", "-c", OFTEN, name, name, str(times)], 1.50)])
-        for name in ["cp", "mv", "install", "md5sum", "cksum"]
+        for name in ["cp", "mv", "install", "md5sum", "sha1sum", "sha256sum", "b2sum", "cksum", "sum", "b3sum"]
     ]
 
 
