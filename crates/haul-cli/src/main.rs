@@ -45,16 +45,23 @@ fn command(args: &[OsString]) -> ExitCode {
 
 fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
     match tool {
-        Tool::Copy(name) => cp::run(name, args),
-        Tool::Install(name) => install::run(name, args),
-        Tool::Move(name) => mv::run(name, args),
-        Tool::Sum(name) => sum::run(name, args),
-        Tool::Bench => bench::run(args),
-        Tool::Check => check::run(args),
-        Tool::Verify => verify::run(args),
-        Tool::Repair => repair::run(args),
-        Tool::Waybill => waybill::run(args),
+        Tool::Copy(name) => apart(|| cp::run(name, args)),
+        Tool::Install(name) => apart(|| install::run(name, args)),
+        Tool::Move(name) => apart(|| mv::run(name, args)),
+        Tool::Sum(name) => apart(|| sum::run(name, args)),
+        Tool::Bench => apart(|| bench::run(args)),
+        Tool::Check => apart(|| check::run(args)),
+        Tool::Verify => apart(|| verify::run(args)),
+        Tool::Repair => apart(|| repair::run(args)),
+        Tool::Waybill => apart(|| waybill::run(args)),
     }
+}
+
+/// Runs a tool in a frame of its own. In one frame for all tools each call would touch the pages of the stack that the
+/// largest of them needs, before anything is done.
+#[inline(never)]
+fn apart(run: impl FnOnce() -> ExitCode) -> ExitCode {
+    run()
 }
 
 /// What is no command: a question about haul itself, or a mistake.

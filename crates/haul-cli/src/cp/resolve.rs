@@ -12,9 +12,9 @@ use crate::getopt::{ArgsError, Typed};
 use haul_digest::{Algorithm, UnknownAlgorithm};
 use haul_engine::copy::{
     Batch, CopyRules, CopySettings, Dereference, Existing, Make, Moving, Operands, Preserve, Print, Reflink,
-    SparseRule, Verify, quote,
+    SparseRule, Verify, Workers, quote,
 };
-use haul_sys::{process, selinux};
+use haul_sys::selinux;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -464,7 +464,7 @@ impl Reading {
     }
 
     fn moving(&self) -> Result<Moving, UsageError> {
-        let mut moving = Moving::for_processors(process::cpu_count());
+        let mut moving = Moving::with(Workers::granted());
         self.sizes.apply(&mut moving);
         moving.direct_read = self.flags.direct_read;
         moving.direct_write = self.flags.direct_write;

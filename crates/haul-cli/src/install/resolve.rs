@@ -6,8 +6,8 @@ use crate::getopt::backup::{BackupEnvironment, BackupTyped};
 use crate::getopt::choice::ChoiceError;
 use crate::getopt::sizes::{SizeOptionError, Sizes};
 use crate::getopt::{self, ArgsError};
-use haul_engine::copy::{Backup, Moving, Verify, quote, quote_word};
-use haul_sys::{process, users};
+use haul_engine::copy::{Backup, Moving, Verify, Workers, quote, quote_word};
+use haul_sys::users;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -242,7 +242,7 @@ impl Reading {
         // To chown(2) the largest number means that the owner stays.
         let is_one = |id: &u32| *id != u32::MAX;
         let (owner, group) = (owner.transpose()?.filter(is_one), group.transpose()?.filter(is_one));
-        let mut moving = Moving::for_processors(process::cpu_count());
+        let mut moving = Moving::with(Workers::granted());
         self.sizes.apply(&mut moving);
         moving.verify = if self.verify { Verify::ReadBack } else { Verify::No };
         let program = self.strip_program.unwrap_or_else(|| OsString::from("strip"));

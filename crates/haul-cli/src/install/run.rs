@@ -7,7 +7,9 @@ use super::resolve::{Properties, Resolved, Wish, Work, resolve, words};
 use crate::console::{Console, answer, refuse, say};
 use crate::getopt::backup::BackupEnvironment;
 use crate::interrupt::Interrupt;
-use haul_engine::copy::{self, CopyRules, CopySettings, Operands, Preserve, Print, Report, Tally, quote};
+use haul_engine::copy::{
+    self, CopyRules, CopySettings, Operands, Preserve, Print, Report, Tally, Workers, quote,
+};
 use haul_sys::{CWD, FileKind, Follow, Stat, open, process, stat, transfer};
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -179,7 +181,7 @@ impl Job<'_> {
         let resolved = self.resolved;
         let mut moving = resolved.moving.clone();
         if size < LARGE_BYTES {
-            moving.workers = 1;
+            moving.workers = Workers::exactly(1);
         }
         let preserve = Preserve { timestamps: resolved.keeps_times, ..Preserve::default() };
         let rules = CopyRules {

@@ -5,9 +5,8 @@ use crate::getopt::backup::{BackupEnvironment, BackupTyped};
 use crate::getopt::choice::{self, Choice, ChoiceError};
 use crate::getopt::sizes::{SizeOptionError, Sizes};
 use crate::getopt::{self, ArgsError, Typed};
-use haul_engine::copy::{Moving, quote};
+use haul_engine::copy::{Moving, Workers, quote};
 use haul_engine::moving::{MoveExisting, MoveOperands, MoveRules, MoveSettings};
-use haul_sys::process;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -168,7 +167,7 @@ impl Reading {
             }
         }
         self.rules.contradicts = contradiction.is_some();
-        let mut moving = Moving::for_processors(process::cpu_count());
+        let mut moving = Moving::with(Workers::granted());
         self.sizes.apply(&mut moving);
         Ok(Resolved {
             settings: MoveSettings { operands, rules: self.rules, moving },

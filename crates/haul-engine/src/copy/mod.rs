@@ -42,5 +42,5 @@ pub use receipt::Receipt;
 pub use report::{FileFigures, HashLine, Question, Report, Tally};
 pub use settings::{
     Backup, BackupMethod, Batch, BatchFailure, BatchItem, BatchSource, CopyRules, CopySettings, Dereference,
-    Existing, HashForm, Make, Moving, Operands, Preserve, Print, Reflink, SparseRule, Verify,
+    Existing, HashForm, Make, Moving, Operands, Preserve, Print, Reflink, SparseRule, Verify, Workers,
 };

@@ -59,7 +59,7 @@ pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
         delivery.reserve(&file, &plan);
     }
     match plan.route() {
-        Route::Objects if job.settings.moving.workers > 1 => share(job, lane, file, plan, delivery),
+        Route::Objects if job.settings.moving.workers.count() > 1 => share(job, lane, file, plan, delivery),
         Route::Stream => {
             let moved = stream(job, lane, &file, &plan, &delivery);
             prove_rest(job, lane, (file, plan, delivery), moved);

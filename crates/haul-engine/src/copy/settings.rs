@@ -3,9 +3,10 @@
 use super::receipt::Receipt;
 use haul_digest::Algorithm;
 use haul_model::{ByteLen, ByteOffset, ObjectSize, limits};
+use haul_sys::process;
 use std::ffi::OsString;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// One copy job.
 #[derive(Clone, Debug)]
@@ -247,7 +248,7 @@ pub enum BackupMethod {
 #[derive(Clone, Debug)]
 pub struct Moving {
     /// Worker threads.
-    pub workers: usize,
+    pub workers: Workers,
     /// Size of an object: larger files are split over workers.
     pub object: ObjectSize,
     /// Bytes per read and write; `None` lets the engine choose by the way it takes.
@@ -276,6 +277,31 @@ pub struct Moving {
     pub length: Option<ByteLen>,
     /// Where the first copied byte goes; `None` for the same offset.
     pub sink_offset: Option<ByteOffset>,
+}
+
+/// How many worker threads there are: a number, or as many as the process may run at once. That is asked of the system
+/// when it is first needed: for one small file it never is, and the answer, which control groups have a say in, takes a
+/// dozen system calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Workers(Option<usize>);
+
+impl Workers {
+    /// As many as this process may run at once.
+    pub fn granted() -> Workers {
+        Workers::default()
+    }
+
+    /// This many, as far as they are within 1 and [`limits::WORKERS_MAX`].
+    pub fn exactly(workers: usize) -> Workers {
+        Workers(Some(workers.clamp(1, limits::WORKERS_MAX)))
+    }
+
+    /// The number, from 1 to [`limits::WORKERS_MAX`].
+    pub fn count(self) -> usize {
+        static GRANTED: LazyLock<usize> =
+            LazyLock::new(|| process::cpu_count().clamp(1, limits::WORKERS_MAX));
+        self.0.unwrap_or_else(|| *GRANTED)
+    }
 }
 
 /// The form of a file's digest.
@@ -354,10 +380,10 @@ impl Default for CopyRules {
 }
 
 impl Moving {
-    /// The measured defaults for a machine with this many processors.
-    pub fn for_processors(processors: usize) -> Moving {
+    /// The measured defaults for so many workers.
+    pub fn with(workers: Workers) -> Moving {
         Moving {
-            workers: processors.clamp(1, limits::WORKERS_MAX),
+            workers,
             object: ObjectSize::DEFAULT,
             block: None,
             direct_read: false,

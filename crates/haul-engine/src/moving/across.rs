@@ -141,7 +141,7 @@ impl<'a> Crossing<'a> {
             stop: job.stop,
             demands,
             verbose: job.rules.verbose,
-            workers: self.settings.moving.workers,
+            workers: self.settings.moving.workers.count(),
         };
         let mut copied: Vec<Copied> = waiting.into_iter().map(|one| one.copied).collect();
         // What failed was told, but not which operand it belongs to: those stay whole.

@@ -270,7 +270,8 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
                 self.hash_alone(entry, opened, hands);
                 continue;
             }
-            if !entry.alone && hands.may_take(&entry.task.recipe) {
+            let takes_lane = !entry.alone && hands.may_take(&entry.task.recipe);
+            if takes_lane && !self.has_only_one_order() {
                 batch.push_front(entry);
                 self.side_by_side(&mut batch, hands);
                 continue;
@@ -286,6 +287,12 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
                 }
             }
         }
+    }
+
+    /// Whether the file at hand is all there is to hash. It has no others for company in the lanes, and making them
+    /// would take longer than hashing a small file.
+    fn has_only_one_order(&self) -> bool {
+        self.feed.try_lock().is_ok_and(|feed| feed.ended && feed.issued == 1)
     }
 
     /// Hashes one open file, with the help of others where that is possible.
