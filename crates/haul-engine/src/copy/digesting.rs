@@ -271,6 +271,32 @@ impl ObjectDigest {
     }
 }
 
+/// What looks at bytes between read and write.
+pub(crate) trait Watch {
+    /// Whether it needs to see them at all.
+    fn watches(&self) -> bool;
+    /// The next bytes.
+    fn see(&mut self, bytes: &[u8]);
+}
+
+impl Watch for InOrder {
+    fn watches(&self) -> bool {
+        self.is_asked_for()
+    }
+    fn see(&mut self, bytes: &[u8]) {
+        self.update(bytes);
+    }
+}
+
+impl Watch for ObjectDigest {
+    fn watches(&self) -> bool {
+        self.is_asked_for()
+    }
+    fn see(&mut self, bytes: &[u8]) {
+        self.update(bytes);
+    }
+}
+
 /// The digest to print, of one object.
 enum PrintedPart {
     /// None is asked for.
