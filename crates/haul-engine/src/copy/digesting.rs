@@ -23,6 +23,15 @@ pub(crate) struct FileHash {
 }
 
 impl FileHash {
+    /// The digest of the whole file by an algorithm's own rules.
+    pub(crate) fn whole(&self) -> Option<Digest> {
+        match (self.digests.as_slice(), &self.receipt) {
+            ([digest], _) if !self.tree => Some(*digest),
+            (_, Some(receipt)) => receipt.digests.first().copied(),
+            _ => None,
+        }
+    }
+
     fn printed(digests: Vec<Digest>, tree: bool) -> FileHash {
         FileHash { digests, tree, receipt: None }
     }
