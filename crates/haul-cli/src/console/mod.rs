@@ -3,6 +3,7 @@
 mod prompt;
 
 use crate::tool::without_controls;
+use haul_digest::Digest;
 use haul_engine::copy::{CopyError, FileFigures, HashLine, Print, Question, Report, Tally};
 use haul_engine::moving::{MoveError, MoveReport};
 use haul_model::{Level, format_size};
@@ -151,16 +152,21 @@ impl Report for Console<'_> {
                 bytes: figures.bytes,
                 seconds,
                 proof: figures.level.to_string(),
+                passed: figures.passed.map(|digest| Passed {
+                    algorithm: digest.algorithm().name(),
+                    digest: digest.to_string(),
+                }),
             });
         }
         let name = if self.source_name { figures.source } else { figures.sink };
         let rate = if seconds > 0.0 { figures.bytes as f64 / seconds } else { 0.0 };
         self.say(&format_args!(
-            "{}: {} bytes in {seconds:.3} s ({}/s){}",
+            "{}: {} bytes in {seconds:.3} s ({}/s){}{}",
             haul_engine::copy::quote(name),
             figures.bytes,
             format_size(rate as u64),
-            proved(figures.level)
+            proved(figures.level),
+            figures.passed.map(|digest| passed(&digest)).unwrap_or_default()
         ));
     }
 
@@ -207,6 +213,11 @@ fn proved(level: Level) -> String {
     if level > Level::Received { format!(", {level}") } else { String::new() }
 }
 
+/// What went by, as the end of a file's line.
+fn passed(digest: &Digest) -> String {
+    format!(", {} of what passed by: {digest}", digest.algorithm().name())
+}
+
 /// One message on standard error, in one write.
 pub(crate) fn say(tool: &str, message: &dyn std::fmt::Display) {
     let text = format!("{tool}: {message}\n");
@@ -249,7 +260,16 @@ fn hash_line(hash: &HashLine<'_>) -> Vec<u8> {
 #[serde(tag = "event", rename_all = "lowercase")]
 enum Event<'a> {
     /// A file is finished.
-    File { source: String, sink: String, bytes: u64, seconds: f64, proof: String },
+    File {
+        source: String,
+        sink: String,
+        bytes: u64,
+        seconds: f64,
+        proof: String,
+        /// Of what was read and handed to the sink, where no more was proved.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        passed: Option<Passed<'a>>,
+    },
     /// A file's digest is known.
     Hash {
         path: String,
@@ -277,6 +297,13 @@ enum Event<'a> {
         failures: u64,
         interrupted: bool,
     },
+}
+
+/// A digest that was compared with nothing yet.
+#[derive(Serialize)]
+struct Passed<'a> {
+    algorithm: &'a str,
+    digest: String,
 }
 
 #[cfg(test)]

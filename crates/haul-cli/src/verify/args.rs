@@ -99,16 +99,14 @@ impl Args {
 
     /// What is to be verified. The error is a message.
     pub(super) fn resolve(&self) -> Result<VerifySettings, String> {
-        let mut reading = Settings::new();
-        reading.direct = !self.cached;
-        reading.drop_before = !self.cached;
-        if let Some(threads) = self.threads {
-            if !(1..=limits::WORKERS_MAX).contains(&threads) {
-                return Err(format!("--threads: 1 to {} are possible", limits::WORKERS_MAX));
-            }
-            reading.workers = threads;
-            reading.block_bytes = Settings::block_bytes_for(threads);
+        if self.threads.is_some_and(|threads| !(1..=limits::WORKERS_MAX).contains(&threads)) {
+            return Err(format!("--threads: 1 to {} are possible", limits::WORKERS_MAX));
         }
+        let mut reading = match (self.cached, self.threads) {
+            (false, threads) => Settings::from_device(threads),
+            (true, None) => Settings::new(),
+            (true, Some(threads)) => Settings::for_workers(threads),
+        };
         if let Some(rate) = &self.bwlimit {
             let rate = parse_size(rate, 1).map_err(|error| format!("--bwlimit: {error}"))?;
             if rate == 0 {

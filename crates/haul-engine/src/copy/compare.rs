@@ -4,9 +4,10 @@
 //! Comparing bytes costs a fraction of what two digests of them do, and needs the bytes in memory only this long.
 
 use super::deliver::Holes;
+use super::digesting::Watch;
 use super::error::CopyError;
 use super::lane::Lane;
-use super::pipeline::{Run, Watch, interrupted};
+use super::pipeline::{Run, interrupted};
 use super::report::Tally;
 use super::reread::Method;
 use haul_model::{ByteOffset, ByteRange};

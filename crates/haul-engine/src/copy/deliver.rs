@@ -128,9 +128,14 @@ impl Delivery {
     /// The sink shares its source's blocks: nothing new was written that the device could be asked for.
     pub(crate) fn cloned(&mut self, job: &Job<'_>, file: &FileMove) {
         self.done_by_clone = true;
-        if self.method == Method::Device {
-            self.method = Method::Nothing;
-            reread::tell_cloned(job, file);
+        match self.method {
+            Method::Device => {
+                self.method = Method::Nothing;
+                reread::tell_cloned(job, file);
+            }
+            // No byte passed by.
+            Method::Journey => self.method = Method::Nothing,
+            Method::Nothing | Method::Cache => {}
         }
     }
 

@@ -23,6 +23,15 @@ pub(crate) struct FileHash {
 }
 
 impl FileHash {
+    /// The digest of the whole file by an algorithm's own rules.
+    pub(crate) fn whole(&self) -> Option<Digest> {
+        match (self.digests.as_slice(), &self.receipt) {
+            ([digest], _) if !self.tree => Some(*digest),
+            (_, Some(receipt)) => receipt.digests.first().copied(),
+            _ => None,
+        }
+    }
+
     fn printed(digests: Vec<Digest>, tree: bool) -> FileHash {
         FileHash { digests, tree, receipt: None }
     }
@@ -268,6 +277,32 @@ impl ObjectDigest {
     /// Whether there is anything to compute.
     pub(crate) fn is_asked_for(&self) -> bool {
         !matches!(self.printed, PrintedPart::None) || !self.receipt.is_empty()
+    }
+}
+
+/// What looks at bytes between read and write.
+pub(crate) trait Watch {
+    /// Whether it needs to see them at all.
+    fn watches(&self) -> bool;
+    /// The next bytes.
+    fn see(&mut self, bytes: &[u8]);
+}
+
+impl Watch for InOrder {
+    fn watches(&self) -> bool {
+        self.is_asked_for()
+    }
+    fn see(&mut self, bytes: &[u8]) {
+        self.update(bytes);
+    }
+}
+
+impl Watch for ObjectDigest {
+    fn watches(&self) -> bool {
+        self.is_asked_for()
+    }
+    fn see(&mut self, bytes: &[u8]) {
+        self.update(bytes);
     }
 }
 

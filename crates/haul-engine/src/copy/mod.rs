@@ -3,6 +3,7 @@
 //! The main path: an entry of the tree is met ([`entry`]), its fate decided, its bytes moved ([`pipeline`],
 //! [`deliver`]) and the result brought to its asked level and given its metadata ([`settle`]).
 
+mod ahead;
 mod backup;
 mod compare;
 mod counter;

@@ -320,8 +320,8 @@ pub enum HashForm {
 pub enum Verify {
     /// Not at all.
     No,
-    /// Every byte is hashed between read and write (BLAKE3 unless another digest is asked for). Proves what travelled,
-    /// not what the device keeps.
+    /// Every byte is hashed between read and write (CRC-64/NVME unless another digest is asked for), and the digest is told.
+    /// Nothing is compared: in a local copy the buffer that is written is the buffer that was read.
     Stream,
     /// Each object is read back through the page cache right after it was written, and compared.
     ReadBack,
