@@ -17,7 +17,7 @@ pub enum Recovered {
 /// was done, is removed.
 ///
 /// # Errors
-/// [`Why`]: file and journal are then as they were, or [`Why::Journal`] and all others leave what is undone for the next.
+/// [`Why`]: the journal stays, and with it all that the next call needs.
 pub(in crate::repair) fn recover<G: Ground>(ground: &G) -> Result<Option<Recovered>, Why> {
     let Some(input) = ground.journal().map_err(|error| Why::Journal(error.into()))? else {
         ground.remove_journal().map_err(Why::io("remove the beginnings of a journal"))?;
