@@ -120,6 +120,16 @@ pub fn reopen_source(fd: impl AsFd, direct: bool) -> io::Result<OwnedFd> {
     open_source_at(CWD, proc_path(fd.as_fd()), Follow::Yes, direct)
 }
 
+/// As [`reopen_source`], for reading and writing.
+///
+/// # Errors
+/// What openat(2) reports: `EACCES` where the file may not be written, `ETXTBSY` for a program that runs, `EROFS`, ...
+pub fn reopen_for_update(fd: impl AsFd) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let path = proc_path(fd.as_fd());
+    Ok(retry_on_intr(|| rustix::fs::openat(CWD, &path, flags, Mode::empty()))?)
+}
+
 /// Removes a name that is no directory.
 ///
 /// # Errors

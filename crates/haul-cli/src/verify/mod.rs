@@ -57,6 +57,10 @@ fn start(args: Args) -> Result<u8, String> {
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let counters = Counters::new();
     let mut output = Output::new(NAME, args.json, args.verbose, interrupt.flag());
+    output.set_root(match &against {
+        Against::Waybill(settings) => &settings.root,
+        Against::Stored(settings) => &settings.root,
+    });
     if let Some(proof) = &proof {
         output.signed(proof, !args.quiet);
     }

@@ -3,6 +3,7 @@
 mod copied;
 mod damage;
 mod device;
+mod each;
 mod export;
 mod resumed;
 mod signed;

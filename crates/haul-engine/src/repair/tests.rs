@@ -71,6 +71,7 @@ fn settings(dir: &Path) -> RepairSettings {
         replicas: vec![at("r0"), at("r1")],
         reading: Settings::new(),
         modified: false,
+        in_place: false,
         keep: None,
         dry_run: false,
     }
