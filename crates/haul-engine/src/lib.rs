@@ -1,5 +1,6 @@
 //! Floor 4: the jobs themselves: walk, plan, run, settle; copy, move and sum.
 
+mod descent;
 mod pool;
 
 pub mod copy;
@@ -8,5 +9,6 @@ pub mod repair;
 pub mod signature;
 pub mod stored;
 pub mod sum;
+pub mod transfer;
 pub mod verify;
 pub mod waybill;

@@ -18,6 +18,7 @@ pub mod open;
 pub mod process;
 pub mod selinux;
 pub mod signals;
+pub mod socket;
 pub mod sparse;
 pub mod stat;
 pub mod transfer;

@@ -124,6 +124,16 @@ pub fn stat_fd(fd: impl AsFd) -> io::Result<Stat> {
     statx_or_stat(fd.as_fd(), c"", AtFlags::EMPTY_PATH)
 }
 
+/// The major and minor numbers of a device, as people and other systems know it.
+pub fn device_numbers(device: u64) -> (u32, u32) {
+    (rustix::fs::major(device), rustix::fs::minor(device))
+}
+
+/// The device with these numbers.
+pub fn device_of(major: u32, minor: u32) -> u64 {
+    rustix::fs::makedev(major, minor)
+}
+
 fn statx_or_stat(fd: rustix::fd::BorrowedFd<'_>, name: &std::ffi::CStr, flags: AtFlags) -> io::Result<Stat> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     match retry_on_intr(|| rustix::fs::statx(fd, name, flags, wanted)) {

@@ -1,8 +1,8 @@
 //! Users and groups by name, from wherever the system keeps them.
 
-use std::ffi::{CString, OsStr, c_char, c_int};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// Bytes for the strings of one answer at first; a group with many members needs more.
 const FIRST_BYTES: usize = 4096;
@@ -47,13 +47,74 @@ pub fn group(name: &OsStr) -> io::Result<Option<u32>> {
     Ok(is_found.then_some(found.gr_gid))
 }
 
-/// Calls with more and more room until the answer fits. Returns whether there was one.
+/// The name of the user with this number; `None` where there is none.
+///
+/// # Errors
+/// What getpwuid_r(3) reports.
+pub fn user_name(user: u32) -> io::Result<Option<OsString>> {
+    // SAFETY: all fields of `struct passwd` are integers and pointers, for which zeros are values.
+    let mut found: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut name = OsString::new();
+    let is_found = grow(|buffer| {
+        let mut result = std::ptr::null_mut();
+        // SAFETY: the call writes one `struct passwd`, one pointer, and no more than the bytes of `buffer`; all of them
+        // outlive the call.
+        let status = unsafe {
+            libc::getpwuid_r(user, &raw mut found, buffer.as_mut_ptr().cast(), buffer.len(), &raw mut result)
+        };
+        if status == 0 && !result.is_null() {
+            name = text_of(found.pw_name);
+        }
+        (status, !result.is_null())
+    })?;
+    Ok(is_found.then_some(name))
+}
+
+/// The name of the group with this number; `None` where there is none.
+///
+/// # Errors
+/// What getgrgid_r(3) reports.
+pub fn group_name(group: u32) -> io::Result<Option<OsString>> {
+    // SAFETY: all fields of `struct group` are integers and pointers, for which zeros are values.
+    let mut found: libc::group = unsafe { std::mem::zeroed() };
+    let mut name = OsString::new();
+    let is_found = grow(|buffer| {
+        let mut result = std::ptr::null_mut();
+        // SAFETY: as in `user_name`, with a `struct group`.
+        let status = unsafe {
+            libc::getgrgid_r(group, &raw mut found, buffer.as_mut_ptr().cast(), buffer.len(), &raw mut result)
+        };
+        if status == 0 && !result.is_null() {
+            name = text_of(found.gr_name);
+        }
+        (status, !result.is_null())
+    })?;
+    Ok(is_found.then_some(name))
+}
+
+/// A name out of an answer, while the buffer it lies in is still there.
+fn text_of(name: *const c_char) -> OsString {
+    if name.is_null() {
+        return OsString::new();
+    }
+    // SAFETY: a successful answer's name is a NUL-terminated string within the buffer that was handed to the call, which
+    // the caller still holds.
+    let text = unsafe { CStr::from_ptr(name) };
+    OsString::from_vec(text.to_bytes().to_vec())
+}
+
+/// As [`grow`], for a question by name.
 fn ask(name: &OsStr, mut call: impl FnMut(*const c_char, &mut [u8]) -> (c_int, bool)) -> io::Result<bool> {
     // A name with a NUL in it is nobody's.
     let Ok(name) = CString::new(name.as_bytes()) else { return Ok(false) };
+    grow(|buffer| call(name.as_ptr(), buffer))
+}
+
+/// Calls with more and more room until the answer fits. Returns whether there was one.
+fn grow(mut call: impl FnMut(&mut [u8]) -> (c_int, bool)) -> io::Result<bool> {
     let mut buffer = vec![0_u8; FIRST_BYTES];
     loop {
-        match call(name.as_ptr(), &mut buffer) {
+        match call(&mut buffer) {
             (0, is_found) => return Ok(is_found),
             (libc::ERANGE, _) if buffer.len() < MOST_BYTES => buffer.resize(buffer.len() * 4, 0),
             (libc::EINTR, _) => {}
@@ -76,5 +137,10 @@ mod tests {
             assert_eq!(user(OsStr::new(name)).unwrap(), None);
             assert_eq!(group(OsStr::new(name)).unwrap(), None);
         }
+        assert_eq!(user_name(0).unwrap(), Some("root".into()));
+        assert_eq!(group_name(0).unwrap(), Some("root".into()));
+        // The last but one: all ones means "nobody at all" to the kernel.
+        assert_eq!(user_name(u32::MAX - 1).unwrap(), None);
+        assert_eq!(group_name(u32::MAX - 1).unwrap(), None);
     }
 }

@@ -471,7 +471,8 @@ fn no_data() -> io::Error {
 /// A failure that was told, after which the rest is left as it is.
 struct Told;
 
-fn is_copied(name: &CStr) -> bool {
+/// Whether an extended attribute is a file's own, to be kept by whoever keeps attributes.
+pub(crate) fn is_copied(name: &CStr) -> bool {
     let name = name.to_bytes();
     !NOT_COPIED.contains(&name) && !NOT_COPIED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }

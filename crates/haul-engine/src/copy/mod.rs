@@ -38,6 +38,7 @@ pub(crate) use error::cause;
 pub(crate) use job::copy_after;
 pub use job::{Outcome, copy};
 pub(crate) use links::Claims;
+pub(crate) use metadata::is_copied as is_attribute_copied;
 pub use quote::{Quoted, quote, quote_word};
 pub use receipt::Receipt;
 pub use report::{FileFigures, HashLine, Question, Report, Tally};

@@ -11,7 +11,6 @@
 mod beside;
 mod buffer;
 mod counters;
-mod descent;
 mod job;
 mod lanes;
 mod order;
@@ -19,7 +18,6 @@ mod plain;
 mod relay;
 mod serial;
 mod settings;
-mod sorted_dir;
 mod source;
 mod split;
 #[cfg(test)]

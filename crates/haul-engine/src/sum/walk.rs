@@ -1,11 +1,11 @@
 //! Operands, and the files below those that are directories, in the order of their names.
 
-use super::descent::{Descent, Step};
 use super::order::{Order, Orders, Source, SumError, Task, Work};
 use super::settings::Recipe;
+use crate::descent::{Descent, Step};
 use haul_model::{ByteLen, ByteOffset};
-use haul_sys::Follow;
 use haul_sys::dir::{CWD, open_dir_at};
+use haul_sys::{FileKind, Follow};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -88,9 +88,11 @@ impl<P: Operands> Walk<P> {
     /// One step in the innermost directory; an order only where it came upon a file or a failure.
     fn step(&mut self) -> Option<Order<Walked>> {
         match self.descent.step() {
-            Step::File(directory, name, path) => Some(self.order(Source::Beneath(directory, name), path)),
+            Step::Entry(directory, name, path, FileKind::Regular) => {
+                Some(self.order(Source::Beneath(directory, name), path))
+            }
             Step::Failed(path, error) => Some(failed(path, error)),
-            Step::Nothing => None,
+            Step::Entry(..) | Step::Entered(..) | Step::Left(_) | Step::Nothing => None,
         }
     }
 

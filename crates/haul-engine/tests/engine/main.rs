@@ -8,5 +8,6 @@ mod parts;
 mod sizes;
 mod sparse;
 mod streams;
+mod transfer;
 mod trees;
 mod variants;

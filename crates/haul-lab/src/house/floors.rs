@@ -3,12 +3,14 @@
 use serde_json::Value;
 
 /// Where the crates live. A crate on a pure floor has no clock, no files and no sockets.
-pub const FLOORS: [(&str, Floor); 8] = [
+pub const FLOORS: [(&str, Floor); 10] = [
     ("haul-model", Floor { height: 0, is_pure: true }),
     ("haul-digest", Floor { height: 1, is_pure: true }),
     ("haul-plan", Floor { height: 1, is_pure: true }),
     ("haul-log", Floor { height: 2, is_pure: true }),
+    ("haul-proto", Floor { height: 2, is_pure: true }),
     ("haul-sys", Floor { height: 2, is_pure: false }),
+    ("haul-net", Floor { height: 3, is_pure: false }),
     ("haul-engine", Floor { height: 4, is_pure: false }),
     ("haul-cli", Floor { height: 5, is_pure: false }),
     (LAB, Floor { height: 6, is_pure: false }),

@@ -5,12 +5,12 @@ use super::facts::{
 };
 use super::fields::{Fields, bytes, number, octal};
 use super::flaw::FlawKind;
-use super::path::{PATH_BYTES_MAX, PathFault, RelPath};
 use super::{LEAF_BYTES_MIN, LEAVES_PER_LINE, RUN_BYTES_MAX, time};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use haul_digest::{Algorithm, Digest};
 use haul_model::{ByteRange, Level, ObjectIndex, ObjectSize};
+use haul_model::{PATH_BYTES_MAX, PathFault, RelPath};
 
 /// Files are smaller than this everywhere.
 const SIZE_END: u64 = 1 << 63;

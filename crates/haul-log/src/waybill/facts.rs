@@ -1,17 +1,7 @@
 //! The facts a waybill holds.
 
-use super::path::RelPath;
 use haul_digest::{Algorithm, Digest};
-use haul_model::{ByteLen, ByteRange, Geometry, Level, ObjectIndex, ObjectSize};
-
-/// A moment: seconds since 1970 (negative before it) and nanoseconds within the second (0 to 999,999,999).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment {
-    /// Seconds since the epoch.
-    pub sec: i64,
-    /// Nanoseconds after that second, whatever its sign.
-    pub nsec: u32,
-}
+use haul_model::{ByteLen, ByteRange, Geometry, Level, Moment, ObjectIndex, ObjectSize, RelPath};
 
 /// What was run, when, and by which version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The words of a line: `tag key=value key=value ...`.
 
 use super::flaw::FlawKind;
-use super::percent;
+use haul_model::Percent;
 use std::fmt::{Display, Write};
 
 /// Most fields in a line: every digest, and four times what else there is. Bounds what a hostile line costs.
@@ -76,5 +76,5 @@ pub(super) fn octal(text: &str) -> Option<u32> {
 
 /// Percent-encoded bytes.
 pub(super) fn bytes(text: &str) -> Option<Vec<u8>> {
-    percent::decode(text)
+    Percent::decode(text)
 }

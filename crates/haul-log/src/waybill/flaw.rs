@@ -1,9 +1,9 @@
 //! What can be wrong with a waybill.
 
-use super::path::{PathFault, RelPath};
 use super::{LINE_BYTES_MAX, VERSION};
 use haul_digest::Algorithm;
 use haul_model::{ByteRange, ObjectIndex};
+use haul_model::{PathFault, RelPath};
 use std::io;
 use thiserror::Error;
 

@@ -4,8 +4,8 @@
 use super::LEAVES_PER_LINE;
 use super::facts::{Content, Entry, Kind, LeafRun, ObjectDigests, Objects, Proven};
 use super::flaw::FlawKind;
-use super::path::RelPath;
 use haul_digest::{Algorithm, Assembly, Digest, Joint, Part, PartPlace};
+use haul_model::RelPath;
 use haul_model::{ByteLen, Geometry, Object, ObjectIndex};
 
 /// What is expected below one file's line. Memory grows with the logarithm of the file's size.

@@ -25,20 +25,17 @@ mod fields;
 mod flaw;
 mod follow;
 mod line;
-mod path;
-mod percent;
 mod read;
 mod tail;
 mod time;
 mod write;
 
 pub use facts::{
-    Content, End, Entry, Job, Kind, LeafRun, Moment, ObjectDigests, Objects, Proven, Section, Special, Way,
+    Content, End, Entry, Job, Kind, LeafRun, ObjectDigests, Objects, Proven, Section, Special, Way,
 };
 pub use flaw::{Flaw, FlawKind, ReadError, Refusal};
+pub use haul_model::{Moment, PART_BYTES_MAX, PATH_BYTES_MAX, PathFault, Percent, RelPath};
 pub use line::{LEAF_BYTES_MIN, LEAVES_PER_LINE, LINE_BYTES_MAX, RUN_BYTES_MAX, VERSION};
-pub use path::{PART_BYTES_MAX, PATH_BYTES_MAX, PathFault, RelPath};
-pub use percent::Percent;
 pub use read::{Reader, Record};
 pub use tail::{TAIL_BYTES, Tail, TailError};
 pub use time::parse_date;

@@ -1,23 +1,13 @@
 //! Moments as text: decimal seconds for files, as `touch -d @SECONDS` takes them; a date for the job, for people.
 
-use super::facts::Moment;
+use haul_model::Moment;
 
 const DAY: i64 = 86_400;
 
 /// The first and the last second that have a date of four digits: 0000-01-01 to 9999-12-31.
 pub(super) const DATED: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
 
-/// `1763721805.000000001`, a true decimal number: half a second before 1970 is `-0.500000000`.
-pub(super) fn decimal(moment: Moment) -> String {
-    if moment.sec < 0 && moment.nsec > 0 {
-        // The seconds are counted up to the next whole one, which may be 0: its sign is written apart.
-        format!("-{}.{:09}", (moment.sec + 1).unsigned_abs(), 1_000_000_000 - moment.nsec)
-    } else {
-        format!("{}.{:09}", moment.sec, moment.nsec)
-    }
-}
-
-/// What [`decimal`] wrote.
+/// What [`Moment::to_decimal`] wrote.
 pub(super) fn parse_decimal(text: &str) -> Option<Moment> {
     let (whole, fraction) = text.split_once('.')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -113,7 +103,7 @@ mod tests {
         #[test]
         fn moments_come_back(sec in any::<i64>(), nsec in 0u32..1_000_000_000, dated in DATED) {
             let moment = Moment { sec, nsec };
-            prop_assert_eq!(parse_decimal(&decimal(moment)), Some(moment));
+            prop_assert_eq!(parse_decimal(&moment.to_decimal()), Some(moment));
             prop_assert_eq!(parse_date(&date(dated)), Some(dated));
         }
     }
@@ -132,8 +122,8 @@ mod tests {
             assert_eq!(parse_date(text), Some(seconds));
         }
         assert_eq!(date(i64::MAX), "9999-12-31T23:59:59Z");
-        assert_eq!(decimal(Moment { sec: -1, nsec: 500_000_000 }), "-0.500000000");
-        assert_eq!(decimal(Moment { sec: -2, nsec: 0 }), "-2.000000000");
+        assert_eq!(Moment { sec: -1, nsec: 500_000_000 }.to_decimal(), "-0.500000000");
+        assert_eq!(Moment { sec: -2, nsec: 0 }.to_decimal(), "-2.000000000");
         assert_eq!(parse_decimal("-0.000000001"), Some(Moment { sec: -1, nsec: 999_999_999 }));
     }
 

@@ -1,16 +1,16 @@
 //! Writing: one section, line by line.
 
 use super::facts::{
-    Content, End, Entry, Job, Kind, LeafRun, Moment, ObjectDigests, Objects, Proven, Section, Special,
+    Content, End, Entry, Job, Kind, LeafRun, ObjectDigests, Objects, Proven, Section, Special,
 };
 use super::fields::put;
 use super::line::{Chain, LINE_BYTES_MAX, MAGIC, VERSION};
-use super::percent::Percent;
 use super::tail::Tail;
 use super::time;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use haul_digest::{Algorithm, Digest, Hasher};
+use haul_model::Percent;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use thiserror::Error;
@@ -84,7 +84,7 @@ impl<W: Write> Writer<W> {
             Kind::Directory | Kind::Special(_) => {}
         }
         put(&mut self.line, "mode", format_args!("{:04o}", entry.mode & 0o7777));
-        put(&mut self.line, "mtime", time::decimal(entry.mtime));
+        put(&mut self.line, "mtime", entry.mtime.to_decimal());
         if let Kind::File(content) = &entry.kind {
             put_content(&mut self.line, content);
             self.end.files += 1;
@@ -211,13 +211,6 @@ impl Kind {
     /// The word for it in a waybill: `file`, `dir`, `link`, ...
     pub fn name(&self) -> &'static str {
         tag(self)
-    }
-}
-
-impl Moment {
-    /// Decimal seconds since 1970, as `touch -d @SECONDS` takes them.
-    pub fn to_decimal(self) -> String {
-        time::decimal(self)
     }
 }
 

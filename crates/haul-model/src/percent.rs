@@ -38,22 +38,24 @@ fn is_plain(character: char) -> bool {
     !(character.is_control() || character.is_whitespace() || has_no_shape || character == '%')
 }
 
-/// The bytes that a text encodes; `None` where it holds a raw character that had to be encoded, or a `%` without two
-/// digits.
-pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.chars();
-    while let Some(character) = rest.next() {
-        if character == '%' {
-            let (high, low) = (rest.next()?.to_digit(16)?, rest.next()?.to_digit(16)?);
-            bytes.push(u8::try_from(high << 4 | low).ok()?);
-        } else if is_plain(character) {
-            bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-        } else {
-            return None;
+impl Percent<'_> {
+    /// The bytes that a text encodes; `None` where it holds a raw character that had to be encoded, or a `%` without
+    /// two digits.
+    pub fn decode(text: &str) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(text.len());
+        let mut rest = text.chars();
+        while let Some(character) = rest.next() {
+            if character == '%' {
+                let (high, low) = (rest.next()?.to_digit(16)?, rest.next()?.to_digit(16)?);
+                bytes.push(u8::try_from(high << 4 | low).ok()?);
+            } else if is_plain(character) {
+                bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            } else {
+                return None;
+            }
         }
+        Some(bytes)
     }
-    Some(bytes)
 }
 
 #[cfg(test)]
@@ -66,7 +68,7 @@ mod tests {
         fn any_bytes_come_back_and_steer_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let text = Percent(&bytes).to_string();
             prop_assert!(!text.contains(|c: char| c.is_control() || c.is_whitespace()), "{text:?}");
-            prop_assert_eq!(decode(&text), Some(bytes));
+            prop_assert_eq!(Percent::decode(&text), Some(bytes));
         }
     }
 
@@ -80,8 +82,8 @@ mod tests {
     #[test]
     fn what_no_writer_wrote_is_refused() {
         for bad in ["%", "%4", "%zz", "a b", "\u{1b}", "\u{202e}", "%+1"] {
-            assert_eq!(decode(bad), None, "{bad:?}");
+            assert_eq!(Percent::decode(bad), None, "{bad:?}");
         }
-        assert_eq!(decode("%2f%2F"), Some(b"//".to_vec()));
+        assert_eq!(Percent::decode("%2f%2F"), Some(b"//".to_vec()));
     }
 }

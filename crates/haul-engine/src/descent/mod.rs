@@ -1,9 +1,11 @@
 //! The directories from an operand down to the one being read: as deep as they go, in few descriptors and with one path
 //! for all of them.
 
-use super::sorted_dir::{Name, SortedDir};
+mod sorted_dir;
+
 use haul_sys::dir::open_dir_at;
 use haul_sys::{FileKind, Follow, Stat, process, stat};
+use sorted_dir::{Name, SortedDir};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +18,7 @@ const OPEN_LEVELS_MOST: u64 = 64;
 /// The directories under way, outermost first. The first and the last few are open; those between are opened once more
 /// on the way back, by `..` from beneath or by their names from the first, and only if they are still the ones they were.
 #[derive(Debug)]
-pub(super) struct Descent {
+pub(crate) struct Descent {
     levels: Vec<Level>,
     /// The path of the last level, with a slash at its end.
     path: Vec<u8>,
@@ -36,10 +38,14 @@ struct Level {
 
 /// What one step came upon.
 #[derive(Debug)]
-pub(super) enum Step {
-    /// A regular file: its directory, its name there and its path.
-    File(Arc<OwnedFd>, CString, OsString),
-    /// Nothing that is listed.
+pub(crate) enum Step {
+    /// What is no directory: its directory, its name there, its path, and its kind.
+    Entry(Arc<OwnedFd>, CString, OsString, FileKind),
+    /// A directory, which the next steps go through: itself and its path, with a slash at its end. [`Descent::skip`] leaves it.
+    Entered(Arc<OwnedFd>, OsString),
+    /// Back out of a directory: its path, as it was entered.
+    Left(OsString),
+    /// Nothing yet.
     Nothing,
     /// Something that can't be read: its path and why.
     Failed(OsString, io::Error),
@@ -47,7 +53,7 @@ pub(super) enum Step {
 
 impl Descent {
     /// In no directory yet.
-    pub(super) fn new() -> Descent {
+    pub(crate) fn new() -> Descent {
         // Three quarters are left for files, and for directories that files yet to be opened lie in.
         let most_open = (process::open_file_limit() / 4).clamp(2, OPEN_LEVELS_MOST);
         Descent::with_open(most_open as usize)
@@ -58,7 +64,7 @@ impl Descent {
     }
 
     /// Whether all directories are through.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.levels.is_empty()
     }
 
@@ -66,7 +72,7 @@ impl Descent {
     ///
     /// # Errors
     /// It can't be read.
-    pub(super) fn begin(&mut self, fd: OwnedFd, path: &OsStr) -> io::Result<()> {
+    pub(crate) fn begin(&mut self, fd: OwnedFd, path: &OsStr) -> io::Result<()> {
         let facts = stat::stat_fd(&fd)?;
         let dir = SortedDir::read(fd, facts)?;
         self.path.clear();
@@ -80,22 +86,20 @@ impl Descent {
     }
 
     /// One step in the innermost directory.
-    pub(super) fn step(&mut self) -> Step {
+    pub(crate) fn step(&mut self) -> Step {
         let Some(level) = self.levels.last() else { return Step::Nothing };
         if level.dir.is_through() {
-            self.leave();
-            return Step::Nothing;
+            return self.left();
         }
         let (fd, entry) = match self.next_name() {
             Ok((fd, Some(entry))) => (fd, entry),
-            Ok((_, None)) => {
-                self.leave();
-                return Step::Nothing;
-            }
+            Ok((_, None)) => return self.left(),
             Err(error) => {
-                let path = OsString::from_vec(self.path.clone());
-                self.leave();
-                return Step::Failed(path, error);
+                // What was read of it so far stands; the step after this one leaves it.
+                if let Some(level) = self.levels.last_mut() {
+                    level.dir.end();
+                }
+                return Step::Failed(OsString::from_vec(self.path.clone()), error);
             }
         };
         let kind = match entry.kind_hint {
@@ -103,21 +107,20 @@ impl Descent {
             None => stat::stat_at(&fd, entry.name.as_c_str(), Follow::No).map(|facts| facts.kind),
         };
         match kind {
-            Ok(FileKind::Regular) => {
-                let path = self.path_of(&entry.name);
-                Step::File(fd, entry.name, path)
-            }
             Ok(FileKind::Directory) => {
                 let path_len = self.path.len();
                 match self.enter(&fd, &entry.name) {
-                    Ok(()) => Step::Nothing,
+                    Ok(entered) => Step::Entered(entered, OsString::from_vec(self.path.clone())),
                     Err(error) => {
                         self.path.truncate(path_len);
                         Step::Failed(self.path_of(&entry.name), error)
                     }
                 }
             }
-            Ok(_) => Step::Nothing,
+            Ok(kind) => {
+                let path = self.path_of(&entry.name);
+                Step::Entry(fd, entry.name, path, kind)
+            }
             Err(error) => Step::Failed(self.path_of(&entry.name), error),
         }
     }
@@ -131,7 +134,19 @@ impl Descent {
         Ok((fd, level.dir.next()?))
     }
 
-    fn enter(&mut self, above: &OwnedFd, name: &CString) -> io::Result<()> {
+    /// Leaves the directory just entered without going through it; no step tells that it was left.
+    pub(crate) fn skip(&mut self) {
+        self.leave();
+    }
+
+    /// Leaves the innermost directory, and tells so.
+    fn left(&mut self) -> Step {
+        let path = OsString::from_vec(self.path.clone());
+        self.leave();
+        Step::Left(path)
+    }
+
+    fn enter(&mut self, above: &OwnedFd, name: &CString) -> io::Result<Arc<OwnedFd>> {
         let fd = open_dir_at(above, name.as_c_str(), Follow::No)?;
         let facts = stat::stat_fd(&fd)?;
         // No link was followed: only a mount leads from a directory to itself.
@@ -139,11 +154,12 @@ impl Descent {
             return Err(io::Error::other("mount point of a directory that it lies in: not read again"));
         }
         let dir = SortedDir::read(fd, facts)?;
+        let entered = dir.fd().map(Arc::clone).ok_or(io::ErrorKind::NotFound)?;
         self.path.extend_from_slice(name.to_bytes());
         self.path.push(b'/');
         self.levels.push(Level { dir, name: name.clone(), path_len: self.path.len() });
         self.close_coldest();
-        Ok(())
+        Ok(entered)
     }
 
     fn is_within(&self, facts: &Stat) -> bool {
@@ -229,9 +245,9 @@ mod tests {
     /// One step; what failed is told as text.
     fn step(descent: &mut Descent) -> Option<Result<PathBuf, String>> {
         match descent.step() {
-            Step::File(_, _, path) => Some(Ok(path.into())),
+            Step::Entry(_, _, path, _) => Some(Ok(path.into())),
             Step::Failed(path, error) => Some(Err(format!("{}: {error}", Path::new(&path).display()))),
-            Step::Nothing => None,
+            Step::Entered(..) | Step::Left(_) | Step::Nothing => None,
         }
     }
 

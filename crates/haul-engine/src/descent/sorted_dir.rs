@@ -87,6 +87,12 @@ impl SortedDir {
         self.at == self.names.places.len() && !self.more
     }
 
+    /// Hands no more names out.
+    pub(super) fn end(&mut self) {
+        self.names.clear();
+        (self.at, self.more) = (0, false);
+    }
+
     /// The next name. The directory must be open.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
-//! The paths of a waybill: relative, without a way out.
+//! Paths beneath a root: relative, without a way out.
 
-use super::percent::Percent;
+use crate::Percent;
 use std::fmt;
 use thiserror::Error;
 
@@ -10,13 +10,13 @@ pub const PATH_BYTES_MAX: usize = 32 << 10;
 /// Most bytes in one part of a path: four times what Linux keeps itself, which is what FUSE lets through.
 pub const PART_BYTES_MAX: usize = 1024;
 
-/// A path beneath a waybill's root: any bytes but NUL, in parts that are neither empty nor `.` nor `..`.
+/// A path beneath a root (of a waybill, of a job, of a peer): any bytes but NUL, in parts that are neither empty nor `.` nor `..`.
 ///
 /// It prints percent-encoded, so that no name steers a terminal.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RelPath(Box<[u8]>);
 
-/// Why bytes are no path of a waybill.
+/// Why bytes are no path beneath a root.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum PathFault {
     /// No bytes, or nothing but `.`.

@@ -1,0 +1,391 @@
+//! The beginning of a session: CONNECT, its answer, and the lanes that join.
+
+use super::frames::{FrameError, Frames};
+use super::report::Watch;
+use super::sink::{self, Store};
+use super::source::{self, Filter, Operand, Tree};
+use super::{Joined, Outcome};
+use haul_model::{PathFault, RelPath};
+use haul_net::{Lane, LaneError};
+use haul_proto::{
+    Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, Message, NamePolicy, PeerText,
+    Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
+};
+use haul_sys::dir::{CWD, open_place_at};
+use haul_sys::open::mkdir_at;
+use haul_sys::{Follow, process};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+use thiserror::Error;
+
+/// How long the other side has to answer CONNECT, or to join with a lane.
+const HELLO_WITHIN: Duration = Duration::from_secs(30);
+
+/// What this program calls itself on the wire.
+const AGENT: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
+
+/// Something that the caller can't do.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Opens lane `number`: 0 first, further ones when the other side has accepted.
+pub type Dial<'a> = &'a mut dyn FnMut(u32) -> Result<Lane, BoxError>;
+
+/// Files to send.
+#[derive(Clone, Debug)]
+pub struct SendJob {
+    /// What is sent. A directory goes by its last component; with a slash at its end, what lies in it goes without it.
+    pub sources: Vec<OsString>,
+    /// Which names beneath them are left out.
+    pub filter: Filter,
+    /// Whether directories on other file systems stay empty.
+    pub one_file_system: bool,
+    /// The job's options.
+    pub options: JobOptions,
+    /// The directory beneath the other side's root that it all goes to; empty for the root itself.
+    pub to: Vec<u8>,
+    /// Lanes at most.
+    pub lanes: u32,
+    /// Bytes of objects under way at most.
+    pub buffers: u64,
+}
+
+/// Files to fetch.
+#[derive(Clone, Debug)]
+pub struct FetchJob {
+    /// What is wanted, beneath the other side's root. As with [`SendJob::sources`], a slash at the end means the contents.
+    pub paths: Vec<Vec<u8>>,
+    /// The directory that it all goes to. It is made if only its last component is missing.
+    pub into: OsString,
+    /// The job's options.
+    pub options: JobOptions,
+    /// Lanes at most.
+    pub lanes: u32,
+    /// Bytes of objects under way at most.
+    pub buffers: u64,
+}
+
+/// What a side that answers allows.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// The directory that nothing leads out of.
+    pub root: OsString,
+    /// Whether files may be fetched.
+    pub may_read: bool,
+    /// Whether files may be sent here.
+    pub may_write: bool,
+    /// Lanes at most.
+    pub lanes: u32,
+    /// Bytes of objects under way at most.
+    pub buffers: u64,
+    /// Bytes that may be sent here; `None` for any number.
+    pub quota: Option<u64>,
+    /// What a sender may ask to be kept. Without [`Keep::SETUID`] no program gets rights by it.
+    pub keep: Keep,
+}
+
+/// Why there was no session.
+#[derive(Debug, Error)]
+pub enum TransferError {
+    /// A lane could not be opened.
+    #[error("cannot reach the other side: {0}")]
+    Dial(#[source] BoxError),
+    /// The first lane failed.
+    #[error("the connection failed before the job began: {0}")]
+    Lane(#[from] LaneError),
+    /// What came was no answer.
+    #[error("the other side does not speak haul's protocol: {0}")]
+    NotUnderstood(String),
+    /// The other side said no.
+    #[error("the other side refuses: {0}")]
+    Refused(Reason),
+    /// This side said no.
+    #[error("refused: {0}")]
+    Denied(Reason),
+    /// Something of this side can't be had.
+    #[error("cannot {doing} '{}': {}", haul_model::Percent(path), crate::sum::reason(source))]
+    Here {
+        /// What was tried.
+        doing: &'static str,
+        /// With what.
+        path: Vec<u8>,
+        /// Why.
+        source: io::Error,
+    },
+    /// No randomness for the session's secret.
+    #[error("the system gives no random bytes")]
+    NoRandomness,
+}
+
+/// Sends files to the other side.
+///
+/// # Errors
+/// [`TransferError`] where there was no session. Failures of files, and a session that broke, are in the [`Outcome`].
+pub fn send(dial: Dial<'_>, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome, TransferError> {
+    let operands = job
+        .sources
+        .iter()
+        .map(|source| Operand::local(source).map_err(|error| here("open", source.as_bytes(), error)));
+    let operands = operands.collect::<Result<Vec<_>, _>>()?;
+    let asked = Asked { role: Role::Source, options: &job.options, operands: vec![job.to.as_slice().into()] };
+    let window = window(job.buffers);
+    let (accept, joined) = connect(dial, &asked, window, job.lanes)?;
+    let settings = haul_proto::source::Settings {
+        options: accept.options,
+        window: window.least(accept.window),
+        timing: Timing::default(),
+        tries: limits::TRIES_MAX,
+    };
+    let tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
+    Ok(source::run(settings, joined, None, tree, watch))
+}
+
+/// Fetches files from the other side.
+///
+/// # Errors
+/// As [`send`].
+pub fn fetch(dial: Dial<'_>, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcome, TransferError> {
+    make_if_missing(&job.into).map_err(|error| here("make", job.into.as_bytes(), error))?;
+    let operands = job.paths.iter().map(|path| path.as_slice().into()).collect();
+    let asked = Asked { role: Role::Sink, options: &job.options, operands };
+    let window = window(job.buffers);
+    let (accept, joined) = connect(dial, &asked, window, job.lanes)?;
+    let store = Store::open(&job.into, b"", session_number(&accept.token), None)
+        .map_err(|error| here("open", job.into.as_bytes(), error))?;
+    let settings = sink_settings(accept.options, window.least(accept.window));
+    Ok(sink::run(settings, joined, None, store, watch))
+}
+
+/// Answers one session: reads what it asks on `first`, and does its part as far as `offer` allows. `more` gives further lanes
+/// as they come, and does not wait for them.
+///
+/// # Errors
+/// As [`send`]; a refusal was told to the other side as well.
+pub fn answer(
+    first: Lane,
+    more: &mut dyn FnMut() -> Option<Lane>,
+    offer: &Offer,
+    watch: &Watch<'_>,
+) -> Result<Outcome, TransferError> {
+    let mut first = Joined::new(CONTROL, first);
+    first.frames.within(Some(HELLO_WITHIN));
+    let asked = match read(&mut first.frames)? {
+        Message::Connect(connect) => *connect,
+        other => return Err(TransferError::NotUnderstood(format!("{} came first", other.name()))),
+    };
+    first.frames.within(None);
+    let token = random_token()?;
+    let window = window(offer.buffers);
+    let agreed = agree(&asked, offer, window, token);
+    let prepared = agreed.and_then(|accept| match asked.role {
+        Role::Source => {
+            let into = asked.operands.first().map_or(&b""[..], |operand| operand);
+            let into = relative(into).map_err(|fault| Reason::new(Why::Name, &fault.to_string()))?;
+            let store = Store::open(&offer.root, &into, session_number(&token), offer.quota);
+            let store = store.map_err(|error| super::reason::reason("cannot open the directory", &error))?;
+            Ok((accept, Part::Sink(store)))
+        }
+        Role::Sink => Ok((accept, Part::Source(operands_beneath(offer, &asked.operands)?))),
+    });
+    let (accept, part) = match prepared {
+        Ok(prepared) => prepared,
+        Err(reason) => {
+            // Whether it hears that or not, it is refused.
+            let _ = first.outbox.push(&Message::Refuse(reason.clone())).and_then(|()| first.outbox.finish());
+            return Err(TransferError::Denied(reason));
+        }
+    };
+    first.outbox.push(&Message::Accept(Box::new(accept.clone())))?;
+    first.outbox.flush()?;
+    let window = window.least(asked.window);
+    let mut more = || loop {
+        // A lane that does not join as it should is dropped, and the next one is looked at.
+        if let Some(joined) = join(more()?, &token, accept.lanes) {
+            return Some(joined);
+        }
+    };
+    Ok(match part {
+        Part::Sink(store) => {
+            sink::run(sink_settings(accept.options, window), vec![first], Some(&mut more), store, watch)
+        }
+        Part::Source(operands) => {
+            let settings = haul_proto::source::Settings {
+                options: accept.options,
+                window,
+                timing: Timing::default(),
+                tries: limits::TRIES_MAX,
+            };
+            let tree = Tree::new(operands, Filter::default(), false);
+            source::run(settings, vec![first], Some(&mut more), tree, watch)
+        }
+    })
+}
+
+/// What the answering side will be.
+enum Part {
+    Sink(Store),
+    Source(Vec<Operand>),
+}
+
+/// What CONNECT asks for.
+struct Asked<'a> {
+    role: Role,
+    options: &'a JobOptions,
+    operands: Vec<Box<[u8]>>,
+}
+
+/// Connects, and joins with as many further lanes as both sides want.
+fn connect(
+    dial: Dial<'_>,
+    asked: &Asked<'_>,
+    window: Window,
+    lanes: u32,
+) -> Result<(Accept, Vec<Joined>), TransferError> {
+    let mut first = Joined::new(CONTROL, dial(0).map_err(TransferError::Dial)?);
+    let connect = Message::Connect(Box::new(Connect {
+        versions: (VERSION, VERSION),
+        offers: Features::default(),
+        needs: Features::default(),
+        role: asked.role,
+        job: [0; 16],
+        options: asked.options.clone(),
+        window,
+        operands: asked.operands.clone(),
+        agent: PeerText::new(AGENT),
+    }));
+    connect.check().map_err(|flaw| TransferError::Denied(Reason::new(Why::TooLarge, &flaw.to_string())))?;
+    first.outbox.push(&connect)?;
+    first.outbox.flush()?;
+    first.frames.within(Some(HELLO_WITHIN));
+    let accept = match read(&mut first.frames)? {
+        Message::Accept(accept) => *accept,
+        Message::Refuse(reason) => return Err(TransferError::Refused(reason)),
+        other => return Err(TransferError::NotUnderstood(format!("{} instead of an answer", other.name()))),
+    };
+    first.frames.within(None);
+    let mut joined = vec![first];
+    for number in 1..lanes.min(accept.lanes) {
+        // One lane does the job as well, only slower: what can't be opened is not waited for.
+        let Ok(lane) = dial(number) else { break };
+        let mut lane = Joined::new(LaneId(number), lane);
+        lane.outbox.push(&Message::Join(Join { token: accept.token, lane: lane.id }))?;
+        lane.outbox.flush()?;
+        joined.push(lane);
+    }
+    Ok((accept, joined))
+}
+
+/// A further lane, if its first message is a JOIN of this session.
+fn join(lane: Lane, token: &[u8; SESSION_TOKEN_BYTES], lanes: u32) -> Option<Joined> {
+    let mut joined = Joined::new(CONTROL, lane);
+    joined.frames.within(Some(HELLO_WITHIN));
+    let message = joined.frames.next().ok()??;
+    joined.frames.within(None);
+    let Message::Join(join) = message else { return None };
+    let is_ours = aws_lc_rs::constant_time::verify_slices_are_equal(&join.token, token).is_ok();
+    joined.id = join.lane;
+    (is_ours && join.lane != CONTROL && join.lane.0 < lanes).then_some(joined)
+}
+
+/// The terms on which a session goes on.
+fn agree(
+    asked: &Connect,
+    offer: &Offer,
+    window: Window,
+    token: [u8; SESSION_TOKEN_BYTES],
+) -> Result<Accept, Reason> {
+    match asked.role {
+        Role::Source if !offer.may_write => return Err(Reason::new(Why::Denied, "nothing may be sent here")),
+        Role::Sink if !offer.may_read => {
+            return Err(Reason::new(Why::Denied, "nothing may be fetched from here"));
+        }
+        Role::Source | Role::Sink => {}
+    }
+    let mut accept = asked.answer(Features::default(), window, offer.lanes, token, PeerText::new(AGENT))?;
+    accept.options.keep = Keep(accept.options.keep.0 & offer.keep.0);
+    if accept.options.compression != haul_proto::Compression::Off {
+        accept.options.compression = haul_proto::Compression::Off;
+    }
+    if let (Some(quota), Role::Source) = (offer.quota, asked.role)
+        && accept.options.budget > quota
+    {
+        return Err(Reason::new(Why::Quota, &format!("at most {quota} bytes may be sent here")));
+    }
+    Ok(accept)
+}
+
+fn operands_beneath(offer: &Offer, paths: &[Box<[u8]>]) -> Result<Vec<Operand>, Reason> {
+    let failed = |error: io::Error| super::reason::reason("cannot open", &error);
+    let root = open_place_at(CWD, offer.root.as_os_str(), Follow::Yes).map_err(failed)?;
+    if paths.is_empty() {
+        return Err(Reason::new(Why::Name, "no path was asked for"));
+    }
+    let operands = paths.iter().map(|path| {
+        let clean = relative(path).map_err(|fault| Reason::new(Why::Name, &fault.to_string()))?;
+        Operand::beneath(&root, &clean, path.ends_with(b"/")).map_err(failed)
+    });
+    operands.collect()
+}
+
+/// A peer's path without what means nothing in it; empty for the root.
+fn relative(path: &[u8]) -> Result<Vec<u8>, PathFault> {
+    match RelPath::clean(path) {
+        Ok(path) => Ok(path.as_bytes().to_vec()),
+        Err(PathFault::Empty) => Ok(Vec::new()),
+        Err(fault) => Err(fault),
+    }
+}
+
+fn read(frames: &mut Frames) -> Result<Message, TransferError> {
+    match frames.next() {
+        Ok(Some(message)) => Ok(message),
+        Ok(None) => Err(TransferError::Lane(LaneError::Ended)),
+        Err(FrameError::Lane(error)) => Err(TransferError::Lane(error)),
+        Err(FrameError::Flaw(flaw)) => Err(TransferError::NotUnderstood(flaw.to_string())),
+    }
+}
+
+fn sink_settings(options: JobOptions, window: Window) -> haul_proto::sink::Settings {
+    haul_proto::sink::Settings {
+        options,
+        window,
+        timing: Timing::default(),
+        tries: limits::TRIES_MAX,
+        names: NamePolicy::default(),
+    }
+}
+
+/// As many files under way as descriptors allow, and as many bytes as are asked for.
+fn window(buffers: u64) -> Window {
+    // Best effort: what can't be raised is kept to.
+    let limit = process::raise_open_file_limit().unwrap_or_else(|_| process::open_file_limit());
+    let most = u32::try_from(limit / 3).unwrap_or(u32::MAX);
+    let usual = Window::default();
+    Window { files: usual.files.min(most).max(1), facts: usual.facts, bytes: buffers.max(1) }
+}
+
+fn random_token() -> Result<[u8; SESSION_TOKEN_BYTES], TransferError> {
+    let mut token = [0; SESSION_TOKEN_BYTES];
+    aws_lc_rs::rand::fill(&mut token).map_err(|_| TransferError::NoRandomness)?;
+    Ok(token)
+}
+
+/// What tells a session's temporary names from others'. Nobody learns the token from it who may not see the directory.
+fn session_number(token: &[u8; SESSION_TOKEN_BYTES]) -> u64 {
+    let hash = haul_digest::digest(haul_digest::Algorithm::Blake3, token);
+    let mut number = [0; 8];
+    number.copy_from_slice(&hash.as_bytes()[..8]);
+    u64::from_le_bytes(number)
+}
+
+fn make_if_missing(path: &OsStr) -> io::Result<()> {
+    match mkdir_at(CWD, path, 0o777) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+fn here(doing: &'static str, path: &[u8], source: io::Error) -> TransferError {
+    TransferError::Here { doing, path: path.to_vec(), source }
+}

@@ -1,0 +1,76 @@
+//! Files from one host to another: sent, fetched, or served.
+//!
+//! One side starts the job ([`send`], [`fetch`]), the other answers ([`answer`]); either may be the source of the files or their
+//! sink. [`hello`] agrees on the terms, then the source walks and sends ([`source`]), the sink writes, compares and names
+//! ([`sink`]), each driven by its state machine of `haul-proto`: the machine decides, the threads here only read, write and hash.
+
+mod frames;
+mod hashing;
+mod hello;
+mod meeting;
+mod reason;
+mod report;
+mod session;
+mod sink;
+mod source;
+mod spent;
+
+pub use hello::{BoxError, Dial, FetchJob, Offer, SendJob, TransferError, answer, fetch, send};
+pub use report::{Failure, Report, Tally, Watch};
+pub use source::{Filter, FilterError, Rule};
+pub use spent::Spent;
+
+use frames::{Frames, Outbox};
+use haul_net::{Lane, LaneControl};
+use haul_proto::{End, LaneId, Reason, Summary, Why};
+
+/// How a session ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was done.
+    pub summary: Summary,
+    /// Why it ended before its work was done; `None` where every file was answered for.
+    pub broken: Option<Reason>,
+    /// Nothing was deleted though the job asked for it, because something at the source could not be read.
+    pub delete_withheld: bool,
+    /// Things that this side's walk could not list or read.
+    pub walk_errors: u64,
+    /// Where the time of this side's workers went.
+    pub spent: Spent,
+}
+
+impl Outcome {
+    /// Whether everything that was asked for is done.
+    pub fn is_whole(&self) -> bool {
+        let Summary { failed, undeleted, .. } = self.summary;
+        self.broken.is_none() && !self.delete_withheld && failed + undeleted + self.walk_errors == 0
+    }
+
+    fn of(end: Option<End>, walk_errors: u64, spent: Spent) -> Outcome {
+        let (summary, broken, delete_withheld) = match end {
+            Some(End::Finished { summary, delete_withheld }) => (summary, None, delete_withheld),
+            Some(End::Broken { reason, summary }) => (summary, Some(reason), false),
+            None => (Summary::default(), Some(Why::Internal.into()), false),
+        };
+        Outcome { summary, broken, delete_withheld, walk_errors, spent }
+    }
+}
+
+/// A lane that both sides agreed on.
+struct Joined {
+    id: LaneId,
+    frames: Frames,
+    outbox: Outbox,
+    control: LaneControl,
+}
+
+impl Joined {
+    fn new(id: LaneId, lane: Lane) -> Joined {
+        let control = lane.control();
+        let (reader, writer) = lane.split();
+        Joined { id, frames: Frames::new(reader), outbox: Outbox::new(writer), control }
+    }
+}
+
+/// Gives the next further lane, if one has come.
+type More<'a> = Option<&'a mut dyn FnMut() -> Option<Joined>>;

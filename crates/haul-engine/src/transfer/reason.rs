@@ -1,0 +1,28 @@
+//! What the system says, in the words of the wire.
+
+use haul_proto::{Reason, Why};
+use std::io;
+
+/// Why `doing` failed.
+pub(super) fn reason(doing: &str, error: &io::Error) -> Reason {
+    Reason::new(why(error), &format!("{doing}: {}", crate::sum::reason(error)))
+}
+
+/// The kind of a failure.
+fn why(error: &io::Error) -> Why {
+    match error.kind() {
+        io::ErrorKind::StorageFull => Why::NoSpace,
+        io::ErrorKind::QuotaExceeded => Why::Quota,
+        io::ErrorKind::ReadOnlyFilesystem => Why::ReadOnly,
+        io::ErrorKind::PermissionDenied => Why::Permission,
+        io::ErrorKind::NotFound => Why::NotFound,
+        io::ErrorKind::IsADirectory
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::AlreadyExists
+        | io::ErrorKind::DirectoryNotEmpty => Why::InTheWay,
+        io::ErrorKind::InvalidFilename => Why::Name,
+        io::ErrorKind::FileTooLarge => Why::TooLarge,
+        io::ErrorKind::Unsupported => Why::Unsupported,
+        _ => Why::Io,
+    }
+}

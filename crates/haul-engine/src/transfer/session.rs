@@ -1,0 +1,153 @@
+//! What both sides of a session do alike: they hold its lanes, let time pass, and part.
+
+use super::frames::FrameError;
+use super::meeting::{Asked, Meeting};
+use super::report::{Report, Tally, Watch};
+use super::spent::{Clocks, Spent};
+use super::{Joined, More};
+use haul_net::LaneControl;
+use haul_proto::{End, LaneId, Reason, Sink, Source, Why};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Time between two looks at the clock.
+const TICK: Duration = Duration::from_millis(250);
+
+/// How long the other side has to close its ends when the session is over.
+const PARTING: Duration = Duration::from_secs(5);
+
+/// A state machine that a session is over with.
+pub(super) trait Machine {
+    /// Whether it is.
+    fn is_over(&self) -> bool;
+}
+
+impl Machine for Source {
+    fn is_over(&self) -> bool {
+        Source::is_over(self)
+    }
+}
+
+impl Machine for Sink {
+    fn is_over(&self) -> bool {
+        Sink::is_over(self)
+    }
+}
+
+/// One side of a session, as far as it is the same for both.
+pub(super) struct Session<'a, M> {
+    pub(super) meeting: Meeting<M>,
+    /// How to give each lane up.
+    lanes: Mutex<HashMap<LaneId, LaneControl>>,
+    end: Mutex<Option<End>>,
+    /// Workers of lanes that have not ended.
+    workers: AtomicU64,
+    pub(super) spent: Clocks,
+    stop: &'a AtomicBool,
+    pub(super) tally: &'a Tally,
+    pub(super) report: &'a dyn Report,
+}
+
+impl<'a, M: Machine> Session<'a, M> {
+    /// A session without lanes.
+    pub(super) fn new(machine: M, watch: &Watch<'a>) -> Session<'a, M> {
+        Session {
+            meeting: Meeting::new(machine),
+            lanes: Mutex::default(),
+            end: Mutex::default(),
+            workers: AtomicU64::new(0),
+            spent: Clocks::default(),
+            stop: watch.stop,
+            tally: watch.tally,
+            report: watch.report,
+        }
+    }
+
+    /// A lane that two workers are about to serve.
+    pub(super) fn lane_begins(&self, lane: &Joined) {
+        self.lanes().insert(lane.id, lane.control.clone());
+        self.workers.fetch_add(2, Ordering::Relaxed);
+    }
+
+    /// A worker of a lane is through.
+    pub(super) fn worker_ended(&self) {
+        self.workers.fetch_sub(1, Ordering::Relaxed);
+        self.meeting.wake();
+    }
+
+    /// Gives a lane up.
+    pub(super) fn abort(&self, lane: LaneId) {
+        if let Some(control) = self.lanes().get(&lane) {
+            control.abort();
+        }
+    }
+
+    /// Tells of a lane that failed, unless all is over anyway.
+    pub(super) fn tell_lost(&self, lane: LaneId, error: &FrameError) {
+        if !self.is_ended() {
+            self.report.lane_lost(lane.0, &error.to_string());
+        }
+    }
+
+    /// The machine has said how it ended.
+    pub(super) fn ended(&self, end: End) {
+        *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+        self.meeting.wake();
+    }
+
+    /// Whether the machine has said how it ended.
+    pub(super) fn is_ended(&self) -> bool {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Whether the job is to stop.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Lets time pass, and takes further lanes, until the session is over. `tick` gets a reason once if the job is to stop.
+    pub(super) fn keep_time(
+        &self,
+        mut more: More<'_>,
+        begin: impl Fn(Joined),
+        tick: impl Fn(Option<Reason>),
+    ) {
+        let mut is_stopped = false;
+        while !self.wait(TICK, &|| self.is_ended()) {
+            while let Some(lane) = more.as_mut().and_then(|more| more()) {
+                begin(lane);
+            }
+            let stops = self.is_stopping() && !is_stopped;
+            is_stopped |= stops;
+            tick(stops.then(|| Reason::new(Why::Stopped, "the job was stopped")));
+        }
+        // The other side closes its ends as well; who does not is not waited for.
+        if !self.wait(PARTING, &|| self.workers.load(Ordering::Relaxed) == 0) {
+            self.lanes().values().for_each(LaneControl::abort);
+        }
+    }
+
+    /// Waits until the machine is over and something holds, or for so long; says whether it holds.
+    fn wait(&self, time: Duration, holds: &dyn Fn() -> bool) -> bool {
+        let mut until = None;
+        self.meeting.ask(move |machine, now| {
+            let until = *until.get_or_insert(now + time);
+            let holds = machine.is_over() && holds();
+            if holds || now >= until { Asked::Answer(holds) } else { Asked::Wait(until) }
+        })
+    }
+
+    /// How it ended, and where the time went.
+    pub(super) fn close(&self) -> (Option<End>, Spent) {
+        for control in self.lanes().values() {
+            self.spent.add_lane(&control.stats());
+        }
+        (self.end.lock().unwrap_or_else(PoisonError::into_inner).take(), self.spent.spent())
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, HashMap<LaneId, LaneControl>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,192 @@
+//! A regular file on its way in: under a temporary name beside its target until every byte is there and right.
+
+use super::places::Places;
+use haul_model::ByteRange;
+use haul_sys::open::{RenameMode, create_new_at, open_existing_at, rename_at, unlink_at};
+use haul_sys::sparse::{self, Support};
+use haul_sys::{FileKind, Follow, filesystem, stat, transfer};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Mode of a file before it is whole: nobody else may read half of it.
+const MODE_UNTIL_SETTLED: u32 = 0o600;
+
+/// Files of at least this length get their room before they are written, in bytes. Below, the calls cost more than they save.
+const RESERVE_FROM: u64 = 1 << 20;
+
+/// An open file that is being filled, by any number of workers.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    file: OwnedFd,
+    place: Arc<OwnedFd>,
+    name: CString,
+    /// `None`: it is written in place.
+    temporary: Option<CString>,
+}
+
+impl Arriving {
+    /// Makes the file `number` of the session `session`, `len` bytes long, to become `name` in `place`.
+    ///
+    /// # Errors
+    /// What the kernel says; a name that is a directory is refused before a byte is written.
+    pub(super) fn beside(place: Arc<OwnedFd>, name: CString, tag: &Tag, len: u64) -> io::Result<Arriving> {
+        if stat::stat_at(&place, name.as_c_str(), Follow::No).is_ok_and(|now| now.kind == FileKind::Directory)
+        {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        let temporary = tag.name();
+        let file = match create_new_at(&place, temporary.as_c_str(), MODE_UNTIL_SETTLED) {
+            // Left by a session of the same name that was killed.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                unlink_at(&place, temporary.as_c_str())?;
+                create_new_at(&place, temporary.as_c_str(), MODE_UNTIL_SETTLED)?
+            }
+            other => other?,
+        };
+        let arriving = Arriving { file, place, name, temporary: Some(temporary) };
+        match arriving.reserve(len) {
+            Ok(()) => Ok(arriving),
+            Err(error) => {
+                arriving.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens `name` in `place` to be written over, or makes it.
+    ///
+    /// # Errors
+    /// What the kernel says; anything but a regular file is refused.
+    pub(super) fn in_place(place: Arc<OwnedFd>, name: CString, len: u64) -> io::Result<Arriving> {
+        let file = match create_new_at(&place, name.as_c_str(), MODE_UNTIL_SETTLED) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                open_existing_at(&place, name.as_c_str(), false, Follow::No)?
+            }
+            other => other?,
+        };
+        let now = stat::stat_fd(&file)?;
+        if now.kind != FileKind::Regular {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        if now.size > len {
+            sparse::set_len(&file, len)?;
+        }
+        let arriving = Arriving { file, place, name, temporary: None };
+        arriving.reserve(len)?;
+        Ok(arriving)
+    }
+
+    /// Room is asked for first, so that a full disk is found before the bytes travel; the length stays what was written.
+    fn reserve(&self, len: u64) -> io::Result<()> {
+        if len < RESERVE_FROM || !filesystem::takes_room_ahead(&self.file) {
+            return Ok(());
+        }
+        match sparse::allocate(&self.file, ByteRange::between(0, len), true) {
+            Ok(Support::Done | Support::Unsupported) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes one block.
+    ///
+    /// # Errors
+    /// What pwrite(2) reports.
+    pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        transfer::write_all_at(&self.file, offset, bytes)
+    }
+
+    /// Makes a range read as zeros.
+    ///
+    /// # Errors
+    /// What fallocate(2) or pwrite(2) reports.
+    pub(super) fn clear(&self, range: ByteRange) -> io::Result<()> {
+        if sparse::punch_hole(&self.file, range)? == Support::Done {
+            return Ok(());
+        }
+        let zeros = vec![0_u8; 64 << 10];
+        let mut at = range.start.0;
+        while at < range.end.0 {
+            let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(zeros.len());
+            self.write(at, &zeros[..len])?;
+            at += len as u64;
+        }
+        Ok(())
+    }
+
+    /// The open file, to set its metadata and to sync it.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Makes the file at least so long, which must not be more than it will have: nobody writes behind that.
+    ///
+    /// # Errors
+    /// What ftruncate(2) reports.
+    pub(super) fn grow_to(&self, len: u64) -> io::Result<()> {
+        if stat::stat_fd(&self.file)?.size < len { sparse::set_len(&self.file, len) } else { Ok(()) }
+    }
+
+    /// Gives the file exactly its length: holes at its end have none of their own.
+    ///
+    /// # Errors
+    /// What ftruncate(2) reports.
+    pub(super) fn set_len(&self, len: u64) -> io::Result<()> {
+        if stat::stat_fd(&self.file)?.size == len { Ok(()) } else { sparse::set_len(&self.file, len) }
+    }
+
+    /// Gives the file its name, in place of whatever file has it.
+    ///
+    /// # Errors
+    /// What renameat(2) reports; the temporary name is removed then.
+    pub(super) fn take_name(&self) -> io::Result<()> {
+        let Some(temporary) = &self.temporary else { return Ok(()) };
+        let (from, to) = (temporary.as_c_str(), self.name.as_c_str());
+        let renamed = rename_at(&self.place, from, &self.place, to, RenameMode::Replace);
+        if renamed.is_err() {
+            self.abandon();
+        }
+        renamed
+    }
+
+    /// Removes what arrived so far. In place, what is there stays.
+    pub(super) fn abandon(&self) {
+        if let Some(temporary) = &self.temporary {
+            // Best effort: the failure that led here is the one that is told.
+            let _ = unlink_at(&self.place, temporary.as_c_str());
+        }
+    }
+}
+
+/// What tells the temporary names of one session from all others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tag {
+    /// Of the session, at random.
+    pub(super) session: u64,
+    /// Of the file, within the session.
+    pub(super) number: u64,
+}
+
+impl Tag {
+    /// Short whatever the file's own name is: those may already be as long as names can be.
+    pub(super) fn name(&self) -> CString {
+        CString::new(format!(".haul-{:016x}-{:x}", self.session, self.number)).unwrap_or_default()
+    }
+}
+
+/// Opens the directory of `path` and splits off its last part.
+///
+/// # Errors
+/// As [`Places::open`].
+pub(super) fn spot(
+    places: &Places,
+    path: &[u8],
+    missing: super::places::Missing,
+) -> io::Result<(Arc<OwnedFd>, CString)> {
+    let (dir, name) = match path.iter().rposition(|&byte| byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&path[..0], path),
+    };
+    Ok((places.open(dir, missing)?, CString::new(name)?))
+}

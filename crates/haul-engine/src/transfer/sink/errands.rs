@@ -1,0 +1,373 @@
+//! What a worker beside the lanes does: making objects durable, reading back, hashing what stands there already, deleting.
+
+use super::Side;
+use super::incoming::Incoming;
+use super::places::Missing;
+use crate::transfer::meeting::Asked;
+use crate::transfer::reason::reason;
+use haul_digest::{Digest, Hasher};
+use haul_model::{ByteLen, ByteRange, Geometry, Level, Object, ObjectIndex, RelPath};
+use haul_proto::sink::{Event, Verdict};
+use haul_proto::{FileNumber, Reason, Runs, Why, limits};
+use haul_sys::dir::{DirReader, open_dir_at};
+use haul_sys::open::{rmdir_at, unlink_at};
+use haul_sys::{FileKind, Follow, cache, open, stat, transfer};
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes read at a time.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// Names of a directory that are looked at together.
+const NAMES_AT_ONCE: usize = 256;
+
+/// One thing to do.
+#[derive(Debug)]
+pub(super) enum Errand {
+    /// Bring an object to a level.
+    Settle { file: FileNumber, attempt: u16, object: Object, to: Level, digest: Option<Digest> },
+    /// Read an object, or all of a file, and hash it.
+    Rehash { file: FileNumber, attempt: u16, object: Option<Object> },
+    /// Hash what stands under the name of a file.
+    HashStanding { file: FileNumber },
+    /// Hash it by objects.
+    HashObjects { file: FileNumber },
+    /// List all directories.
+    Sweep,
+    /// Delete names.
+    Remove { batch: u32, directory: Box<[u8]>, names: Vec<Box<[u8]>> },
+}
+
+/// An object, the level it is to reach, and the digest that its bytes must have.
+type Unsettled = (Object, Level, Option<Digest>);
+
+impl Side<'_> {
+    /// Does what comes until nothing more can.
+    pub(super) fn run_errands(&self, errands: &crossbeam_channel::Receiver<Errand>) {
+        let mut block = vec![0; BLOCK_BYTES];
+        while let Some(first) = self.next_errand(errands) {
+            // Syncs are grouped: all that wait for one file share it.
+            let mut settle: BTreeMap<(FileNumber, u16), Vec<Unsettled>> = BTreeMap::new();
+            let waiting = std::iter::once(first).chain(errands.try_iter()).collect::<Vec<_>>();
+            for errand in waiting {
+                match errand {
+                    Errand::Settle { file, attempt, object, to, digest } => {
+                        settle.entry((file, attempt)).or_default().push((object, to, digest));
+                    }
+                    Errand::Rehash { file, attempt, object } => {
+                        self.rehash(file, attempt, object, &mut block);
+                    }
+                    Errand::HashStanding { file } => self.hash_standing(file, &mut block),
+                    Errand::HashObjects { file } => self.hash_objects(file, &mut block),
+                    Errand::Sweep => self.sweep(),
+                    Errand::Remove { batch, directory, names } => self.remove(batch, &directory, &names),
+                }
+            }
+            for ((file, attempt), objects) in settle {
+                self.settle(file, attempt, objects, &mut block);
+            }
+        }
+    }
+
+    fn next_errand(&self, errands: &crossbeam_channel::Receiver<Errand>) -> Option<Errand> {
+        loop {
+            match errands.recv_timeout(Duration::from_millis(100)) {
+                Ok(errand) => return Some(errand),
+                Err(crossbeam_channel::RecvTimeoutError::Disconnected) => return None,
+                Err(crossbeam_channel::RecvTimeoutError::Timeout) if self.session.is_ended() => return None,
+                Err(crossbeam_channel::RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn settle(&self, file: FileNumber, attempt: u16, objects: Vec<Unsettled>, block: &mut [u8]) {
+        let Some(incoming) = self.incoming(file) else { return };
+        let fail = |object: Object, reason: Option<Reason>| {
+            self.handle(Event::SettleFailed { file, attempt, object: object.index, reason });
+        };
+        let begin = Instant::now();
+        let synced = incoming.arriving(&self.store.places).and_then(|arriving| {
+            cache::sync_data(arriving.fd()).map_err(|error| reason("cannot make durable", &error))?;
+            Ok(arriving)
+        });
+        self.session.spent.storage.add(begin.elapsed());
+        let arriving = match synced {
+            Ok(arriving) => arriving,
+            Err(reason) => {
+                return objects.into_iter().for_each(|(object, ..)| fail(object, Some(reason.clone())));
+            }
+        };
+        let mut settled: BTreeMap<Level, Runs> = BTreeMap::new();
+        for (object, to, digest) in objects {
+            if to == Level::Reread {
+                let read = self.read_back(arriving.fd(), object, incoming.facts.size(), block);
+                match (read, digest) {
+                    (Ok(found), Some(expected)) if found == expected => {}
+                    (Ok(_), Some(_)) => {
+                        fail(object, None);
+                        continue;
+                    }
+                    (Ok(_), None) => {
+                        fail(
+                            object,
+                            Some(Reason::new(
+                                Why::Internal,
+                                "an object without a digest was to be read back",
+                            )),
+                        );
+                        continue;
+                    }
+                    (Err(reason), _) => {
+                        fail(object, Some(reason));
+                        continue;
+                    }
+                }
+            }
+            settled.entry(to).or_default().insert(object.index.0);
+        }
+        for (level, objects) in settled {
+            self.handle(Event::Settled { file, attempt, level, objects });
+        }
+    }
+
+    /// Reads an object past the page cache, as far as the system lets go of it.
+    fn read_back(
+        &self,
+        file: impl AsFd,
+        object: Object,
+        size: u64,
+        block: &mut [u8],
+    ) -> Result<Digest, Reason> {
+        let file = open::reopen_source(&file, false).map_err(|error| reason("cannot read back", &error))?;
+        cache::drop_range(&file, object.range).map_err(|error| reason("cannot read back", &error))?;
+        self.hash_object(&file, object, size, block)
+    }
+
+    fn hash_object(
+        &self,
+        file: &OwnedFd,
+        object: Object,
+        size: u64,
+        block: &mut [u8],
+    ) -> Result<Digest, Reason> {
+        let mut hash = self.recipe.object_again(object, size);
+        self.each_block(file, object.range, block, |bytes| hash.update(bytes))?;
+        hash.finish().0.ok_or_else(|| Why::Internal.into())
+    }
+
+    fn each_block(
+        &self,
+        file: &OwnedFd,
+        range: ByteRange,
+        block: &mut [u8],
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<(), Reason> {
+        let mut at = range.start.0;
+        while at < range.end.0 {
+            let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
+            let begin = Instant::now();
+            let got = transfer::read_at(file, at, &mut block[..len]);
+            self.session.spent.storage.add(begin.elapsed());
+            if got.map_err(|error| reason(&format!("cannot read back at byte {at}"), &error))? < len {
+                return Err(Reason::new(Why::Changed, "shorter than what was written"));
+            }
+            let begin = Instant::now();
+            each(&block[..len]);
+            self.session.spent.hashing.add(begin.elapsed());
+            at += len as u64;
+        }
+        Ok(())
+    }
+
+    fn rehash(&self, file: FileNumber, attempt: u16, object: Option<Object>, block: &mut [u8]) {
+        let Some(incoming) = self.incoming(file) else { return };
+        let digest = incoming.arriving(&self.store.places).and_then(|arriving| {
+            // Objects that are holes never come.
+            arriving
+                .grow_to(incoming.facts.size())
+                .map_err(|error| reason("cannot set the length", &error))?;
+            let source = open::reopen_source(arriving.fd(), false)
+                .map_err(|error| reason("cannot read back", &error))?;
+            match object {
+                Some(object) => self.hash_object(&source, object, incoming.facts.size(), block),
+                None => self.hash_whole(&source, incoming.facts.size(), block),
+            }
+        });
+        self.handle(Event::Rehashed { file, attempt, object: object.map(|object| object.index), digest });
+    }
+
+    fn hash_whole(&self, file: &OwnedFd, size: u64, block: &mut [u8]) -> Result<Digest, Reason> {
+        let mut hasher = Hasher::new(self.recipe.algorithm());
+        self.each_block(file, ByteRange::between(0, size), block, |bytes| hasher.update(bytes))?;
+        Ok(hasher.finish())
+    }
+
+    fn hash_standing(&self, file: FileNumber, block: &mut [u8]) {
+        let Some(incoming) = self.incoming(file) else { return };
+        let found = standing(self, &incoming)
+            .and_then(|(standing, size)| self.hash_whole(&standing, size, block).ok());
+        // What can't be read is sent anew.
+        let verdict = found.map_or(Verdict::Take { have: Runs::default() }, Verdict::Unless);
+        self.handle(Event::Opened { file, verdict });
+    }
+
+    fn hash_objects(&self, file: FileNumber, block: &mut [u8]) {
+        let Some(incoming) = self.incoming(file) else { return };
+        let Some((standing, size)) = standing(self, &incoming) else {
+            return self.handle(Event::Opened { file, verdict: Verdict::Take { have: Runs::default() } });
+        };
+        self.handle(Event::Opened { file, verdict: Verdict::Differing });
+        let total = incoming.facts.size();
+        let geometry = Geometry::new(ByteLen(total), self.options.object);
+        let mut next = 0;
+        while next < geometry.count() {
+            let wanted = self.session.meeting.ask(|machine, now| match machine.digests_wanted(file) {
+                _ if machine.is_over() => Asked::Answer(0),
+                0 if self.incoming(file).is_none() => Asked::Answer(0),
+                0 => Asked::Wait(now + Duration::from_secs(1)),
+                wanted => Asked::Answer(wanted),
+            });
+            if wanted == 0 {
+                return;
+            }
+            let count = wanted.min(geometry.count() - next).min(limits::DIGESTS_PER_MESSAGE as u64).min(64);
+            let digests = (next..next + count).map(|index| {
+                let object = geometry.object(ObjectIndex(index))?;
+                let is_there = object.range.end.0 <= size;
+                is_there.then(|| self.hash_object(&standing, object, total, block).ok()).flatten()
+            });
+            let digests = digests.collect();
+            self.handle(Event::OwnDigests { file, digests });
+            next += count;
+        }
+    }
+
+    /// Lists every directory from the root down.
+    fn sweep(&self) {
+        let mut waiting: Vec<Vec<u8>> = vec![Vec::new()];
+        while let Some(directory) = waiting.pop() {
+            let Ok(place) = self.store.places.open(&directory, Missing::Fails) else { continue };
+            // A descriptor of its own: reading moves it.
+            let Ok(own) = open_dir_at(&place, c".", Follow::No) else { continue };
+            let mut reader = DirReader::new(own);
+            loop {
+                let mut entries = Vec::new();
+                let more = reader
+                    .read_batch(NAMES_AT_ONCE.min(limits::NAMES_PER_LIST), &mut entries)
+                    .unwrap_or(false);
+                let mut names: Vec<Box<[u8]>> = Vec::new();
+                for entry in entries {
+                    let kind = entry.kind_hint.or_else(|| {
+                        stat::stat_at(&place, entry.name.as_c_str(), Follow::No).ok().map(|facts| facts.kind)
+                    });
+                    let name = entry.name.as_bytes();
+                    if kind == Some(FileKind::Directory) {
+                        waiting.push(if directory.is_empty() {
+                            name.to_vec()
+                        } else {
+                            [&directory, &b"/"[..], name].concat()
+                        });
+                    }
+                    names.push(name.into());
+                }
+                if !names.is_empty() && !self.list(&directory, names) {
+                    return;
+                }
+                if !more {
+                    break;
+                }
+            }
+        }
+        self.handle(Event::Swept);
+    }
+
+    /// Tells of names when the machine takes them; false where the session is over.
+    fn list(&self, directory: &[u8], names: Vec<Box<[u8]>>) -> bool {
+        let may = self.session.meeting.ask(|machine, now| match machine.may_list() {
+            _ if machine.is_over() => Asked::Answer(false),
+            true => Asked::Answer(true),
+            false => Asked::Wait(now + Duration::from_secs(1)),
+        });
+        if may {
+            self.handle(Event::Listed { directory: directory.into(), names });
+        }
+        may
+    }
+
+    fn remove(&self, batch: u32, directory: &[u8], names: &[Box<[u8]>]) {
+        let (mut deleted, mut failed) = (0, 0);
+        for name in names {
+            let path = if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() };
+            let removed = RelPath::new(&path).map_err(io::Error::other).and_then(|_| {
+                let place = self.store.places.open(directory, Missing::Fails)?;
+                self.store.places.forget(&path);
+                if self.options.dry_run { Ok(()) } else { remove_all(&place, &CString::new(&**name)?) }
+            });
+            match removed {
+                Ok(()) => {
+                    deleted += 1;
+                    self.session.report.deleted(&path);
+                }
+                // What lay in a directory that went before is gone with it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    failed += 1;
+                    let reason = reason("cannot delete", &error);
+                    self.session.report.failed(&crate::transfer::report::Failure {
+                        path,
+                        here: true,
+                        reason,
+                    });
+                }
+            }
+        }
+        self.handle(Event::Removed { batch, deleted, failed });
+    }
+}
+
+/// What stands under a file's name, and its length.
+fn standing(side: &Side<'_>, incoming: &Incoming) -> Option<(Arc<OwnedFd>, u64)> {
+    incoming.standing(&side.store.places).ok().flatten().map(|(file, facts)| (file, facts.size))
+}
+
+/// Removes a name and all beneath it, through no link and past no mount.
+fn remove_all(place: &OwnedFd, name: &CString) -> io::Result<()> {
+    match unlink_at(place, name.as_c_str()) {
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {}
+        other => return other,
+    }
+    // Level by level with one open directory each: what was entered last is emptied first.
+    let mut levels: Vec<(OwnedFd, CString)> =
+        vec![(open_dir_at(place, name.as_c_str(), Follow::No)?, name.clone())];
+    while let Some((directory, _)) = levels.last() {
+        let mut entries = Vec::new();
+        let own = open_dir_at(directory, c".", Follow::No)?;
+        DirReader::new(own).read_batch(NAMES_AT_ONCE, &mut entries)?;
+        let mut deeper = None;
+        for entry in &entries {
+            match unlink_at(directory, entry.name.as_c_str()) {
+                Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                    deeper = Some((
+                        open_dir_at(directory, entry.name.as_c_str(), Follow::No)?,
+                        entry.name.clone(),
+                    ));
+                    break;
+                }
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        if let Some(deeper) = deeper {
+            levels.push(deeper);
+        } else if entries.is_empty() {
+            let (_, name) = levels.pop().expect("the loop holds the last one");
+            let above = levels.last().map_or(place, |(above, _)| above);
+            rmdir_at(above, name.as_c_str())?;
+        }
+    }
+    Ok(())
+}

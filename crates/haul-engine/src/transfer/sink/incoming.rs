@@ -1,0 +1,193 @@
+//! A file between its announcement and its end, at the sink.
+
+use super::arriving::{Arriving, Tag, spot};
+use super::metadata::Keeper;
+use super::places::{Missing, Places};
+use crate::transfer::hashing::RootHash;
+use crate::transfer::reason::reason;
+use haul_digest::Digest;
+use haul_model::{ByteRange, Level, RelPath};
+use haul_proto::{Close, NewFile, Outcome, Reason, Why, sink::Unfinished};
+use haul_sys::metadata::Place;
+use haul_sys::{FileKind, Stat, cache, open, stat, transfer};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A regular file that is taken.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) facts: Arc<NewFile>,
+    path: RelPath,
+    tag: Tag,
+    in_place: bool,
+    /// Made when the first bytes come, or at the end.
+    arriving: Mutex<Option<Arc<Arriving>>>,
+    /// What stood under the name, for bytes that are the same there.
+    base: Mutex<Option<Arc<OwnedFd>>>,
+    /// The digest of the whole, as far as the bytes came.
+    pub(super) root: Mutex<RootHash>,
+}
+
+impl Incoming {
+    pub(super) fn new(
+        facts: Arc<NewFile>,
+        path: RelPath,
+        tag: Tag,
+        in_place: bool,
+        root: RootHash,
+    ) -> Incoming {
+        Incoming {
+            facts,
+            path,
+            tag,
+            in_place,
+            arriving: Mutex::default(),
+            base: Mutex::default(),
+            root: Mutex::new(root),
+        }
+    }
+
+    /// What stands under the name: a regular file, open, and its facts.
+    ///
+    /// # Errors
+    /// What the system says, but for a name that is free.
+    pub(super) fn standing(&self, places: &Places) -> io::Result<Option<(Arc<OwnedFd>, Stat)>> {
+        let found = spot(places, self.path.as_bytes(), Missing::Fails)
+            .and_then(|(place, name)| open::open_entry_at(&place, name.as_c_str()));
+        let file = match found {
+            Ok(file) => Arc::new(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let facts = stat::stat_fd(&file)?;
+        if facts.kind != FileKind::Regular {
+            return Ok(None);
+        }
+        *lock(&self.base) = Some(Arc::clone(&file));
+        Ok(Some((file, facts)))
+    }
+
+    /// The file that the bytes go to.
+    ///
+    /// # Errors
+    /// It can't be made.
+    pub(super) fn arriving(&self, places: &Places) -> Result<Arc<Arriving>, Reason> {
+        let mut arriving = lock(&self.arriving);
+        if let Some(arriving) = &*arriving {
+            return Ok(Arc::clone(arriving));
+        }
+        let made = spot(places, self.path.as_bytes(), Missing::IsMade).and_then(|(place, name)| {
+            if self.in_place {
+                Arriving::in_place(place, name, self.facts.size())
+            } else {
+                Arriving::beside(place, name, &self.tag, self.facts.size())
+            }
+        });
+        let made = Arc::new(made.map_err(|error| reason("cannot make", &error))?);
+        *arriving = Some(Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// Takes over a range that is the same in what stands under the name.
+    ///
+    /// # Errors
+    /// What the system says; [`Why::Changed`] where it is no longer there.
+    pub(super) fn keep_same(
+        &self,
+        arriving: &Arriving,
+        range: ByteRange,
+        block: &mut [u8],
+        mut see: impl FnMut(&[u8]),
+    ) -> Result<(), Reason> {
+        let base = lock(&self.base).clone().ok_or_else(|| Reason::from(Why::Protocol))?;
+        let mut at = range.start.0;
+        while at < range.end.0 {
+            let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
+            let got = transfer::read_at(&base, at, &mut block[..len]);
+            if got.map_err(|error| reason("cannot read what is there", &error))? < len {
+                return Err(Why::Changed.into());
+            }
+            see(&block[..len]);
+            if !self.in_place {
+                arriving.write(at, &block[..len]).map_err(|error| reason("cannot write", &error))?;
+            }
+            at += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Forgets the bytes that came.
+    pub(super) fn restart(&self, root: RootHash) {
+        *lock(&self.root) = root;
+    }
+
+    /// Gives the file all it is to have, and its name.
+    ///
+    /// # Errors
+    /// [`Unfinished`]: the digest differs, or the system refuses something.
+    pub(super) fn finish(
+        &self,
+        places: &Places,
+        keeper: &Keeper,
+        close: &Close,
+        settle: Level,
+    ) -> Result<Outcome, Unfinished> {
+        let failed = |doing: &str| {
+            let doing = doing.to_owned();
+            move |error: io::Error| Unfinished::Failed(reason(&doing, &error))
+        };
+        let (size, stated) = match close {
+            Close::Read { size, root, .. } => (*size, *root),
+            Close::Same => {
+                let found = self.standing(places).map_err(failed("cannot open"))?;
+                let (file, _) = found.ok_or_else(|| Unfinished::Failed(Why::NotFound.into()))?;
+                keeper.apply(Place::file(&file), &self.facts).map_err(Unfinished::Failed)?;
+                return Ok(Outcome::Same);
+            }
+            Close::Failed(reason) => return Err(Unfinished::Failed(reason.clone())),
+        };
+        if size != self.facts.size() {
+            return Err(Unfinished::Failed(Why::Changed.into()));
+        }
+        if let Some(stated) = stated
+            && self.root(size).is_some_and(|found| found != stated)
+        {
+            return Err(Unfinished::Differs);
+        }
+        let arriving = self.arriving(places).map_err(Unfinished::Failed)?;
+        let done = arriving
+            .set_len(size)
+            .map_err(failed("cannot set the length"))
+            .and_then(|()| keeper.apply(Place::File(arriving.fd()), &self.facts).map_err(Unfinished::Failed))
+            .and_then(|()| match settle {
+                Level::Durable | Level::Reread => {
+                    cache::sync_all(arriving.fd()).map_err(failed("cannot make durable"))
+                }
+                Level::Received | Level::Verified => Ok(()),
+            })
+            .and_then(|()| arriving.take_name().map_err(failed("cannot name")));
+        match done {
+            Ok(()) => Ok(Outcome::Done(settle)),
+            Err(unfinished) => {
+                arriving.abandon();
+                Err(unfinished)
+            }
+        }
+    }
+
+    fn root(&self, size: u64) -> Option<Digest> {
+        lock(&self.root).clone().finish(size)
+    }
+
+    /// Lets go of what came.
+    pub(super) fn abandon(&self) {
+        if let Some(arriving) = lock(&self.arriving).take() {
+            arriving.abandon();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,154 @@
+//! What of its source a file gets beside its bytes: owner, attributes, permissions, and times last of all.
+
+use crate::transfer::reason::reason;
+use haul_proto::{Keep, NewFile, Reason};
+use haul_sys::metadata::{
+    ACL_ACCESS, Place, Times, drop_acl, set_mode_at, set_mode_fd, set_owner_at, set_owner_fd, set_times_at,
+    set_times_fd, set_xattr,
+};
+use haul_sys::{Timespec, process, users};
+use std::collections::HashMap;
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Mutex, PoisonError};
+
+/// Set-user-id and set-group-id: given only where both sides ask for it.
+const SET_ID_BITS: u32 = 0o6000;
+
+/// What grants rights to whoever runs the file, as set-user-id does.
+const CAPABILITIES: &[u8] = b"security.capability";
+
+/// Keeps what a job asks for.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    keep: Keep,
+    umask: u32,
+    is_root: bool,
+    users: Mutex<HashMap<Box<[u8]>, Option<u32>>>,
+    groups: Mutex<HashMap<Box<[u8]>, Option<u32>>>,
+}
+
+impl Keeper {
+    /// A keeper of these things.
+    pub(super) fn new(keep: Keep) -> Keeper {
+        Keeper {
+            keep,
+            umask: process::umask(),
+            is_root: process::effective_user() == 0,
+            users: Mutex::default(),
+            groups: Mutex::default(),
+        }
+    }
+
+    /// Gives what stands at `place` all that is to be kept of `facts`.
+    ///
+    /// # Errors
+    /// The first thing that can't be kept and that this user could expect to be: file systems without attributes, and users
+    /// who may not give files away, are no failures.
+    pub(super) fn apply(&self, place: Place<'_>, facts: &NewFile) -> Result<(), Reason> {
+        let is_link = matches!(facts.kind, haul_proto::FileKind::Symlink { .. });
+        let has_owner = self.owner(place, facts)?;
+        self.attributes(place, facts)?;
+        if !is_link {
+            self.permissions(place, facts, has_owner)?;
+        }
+        if self.keep.has(Keep::TIMES) {
+            let time = |moment: haul_model::Moment| Some(Timespec { sec: moment.sec, nsec: moment.nsec });
+            let times = Times { atime: time(facts.atime), mtime: time(facts.mtime) };
+            let set = match place {
+                Place::File(fd) => set_times_fd(fd, times),
+                Place::Name(dir, name) => set_times_at(dir, name, times),
+            };
+            set.map_err(|error| reason("cannot set the times", &error))?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether it has its source's owner now.
+    fn owner(&self, place: Place<'_>, facts: &NewFile) -> Result<bool, Reason> {
+        if !self.keep.has(Keep::OWNER) {
+            return Ok(false);
+        }
+        let uid = id_of(&self.users, &facts.user, facts.uid, users::user);
+        let gid = id_of(&self.groups, &facts.group, facts.gid, users::group);
+        let set = |uid, gid| match place {
+            Place::File(fd) => set_owner_fd(fd, uid, gid),
+            Place::Name(dir, name) => set_owner_at(dir, name, uid, gid),
+        };
+        match set(Some(uid), Some(gid)) {
+            Ok(()) => Ok(true),
+            Err(error) if self.is_root => Err(reason("cannot set the owner", &error)),
+            Err(_) => {
+                // The group alone may be this user's to give.
+                let _ = set(None, Some(gid));
+                Ok(false)
+            }
+        }
+    }
+
+    fn attributes(&self, place: Place<'_>, facts: &NewFile) -> Result<(), Reason> {
+        let mut has_acl = false;
+        for xattr in &facts.xattrs {
+            let is_acl = xattr.name.starts_with(b"system.posix_acl_");
+            let is_wanted = match &*xattr.name {
+                _ if is_acl => self.keep.has(Keep::ACLS),
+                CAPABILITIES => self.keep.has(Keep::XATTRS) && self.keep.has(Keep::SETUID),
+                _ => self.keep.has(Keep::XATTRS),
+            };
+            let Ok(name) = CString::new(&*xattr.name) else { continue };
+            if !is_wanted || !(is_acl || crate::copy::is_attribute_copied(&name)) {
+                continue;
+            }
+            has_acl |= name.as_c_str() == ACL_ACCESS;
+            if let Err(error) = set_xattr(place, &name, &xattr.value) {
+                let expected = error.kind() == io::ErrorKind::Unsupported
+                    || (error.kind() == io::ErrorKind::PermissionDenied && !self.is_root);
+                if !expected {
+                    let doing = format!("cannot set the attribute {}", haul_model::Percent(&xattr.name));
+                    return Err(reason(&doing, &error));
+                }
+            }
+        }
+        if self.keep.has(Keep::ACLS)
+            && !has_acl
+            && !matches!(facts.kind, haul_proto::FileKind::Symlink { .. })
+        {
+            // A new file may have got a list from its directory.
+            drop_acl(place)
+                .map_err(|error| reason("cannot remove an inherited access control list", &error))?;
+        }
+        Ok(())
+    }
+
+    fn permissions(&self, place: Place<'_>, facts: &NewFile, has_owner: bool) -> Result<(), Reason> {
+        let is_directory = facts.kind == haul_proto::FileKind::Directory;
+        let mode = if self.keep.has(Keep::MODE) {
+            let withheld =
+                if self.keep.has(Keep::SETUID) && has_owner || is_directory { 0 } else { SET_ID_BITS };
+            facts.mode & 0o7777 & !withheld
+        } else {
+            (if is_directory { 0o777 } else { facts.mode & 0o777 }) & !self.umask
+        };
+        let set = match place {
+            Place::File(fd) => set_mode_fd(fd, mode),
+            Place::Name(dir, name) => set_mode_at(dir, name, mode),
+        };
+        set.map_err(|error| reason("cannot set the permissions", &error))
+    }
+}
+
+/// The number that an owner has here: by name where that is known, else the number that came.
+fn id_of(
+    known: &Mutex<HashMap<Box<[u8]>, Option<u32>>>,
+    name: &[u8],
+    number: u32,
+    ask: impl FnOnce(&OsStr) -> io::Result<Option<u32>>,
+) -> u32 {
+    if name.is_empty() {
+        return number;
+    }
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    let asked = || ask(OsStr::from_bytes(name)).ok().flatten();
+    known.entry(name.into()).or_insert_with(asked).unwrap_or(number)
+}

@@ -1,0 +1,317 @@
+//! The side that wants the files: the worker of each lane writes what comes, and the machine says what becomes of it.
+
+mod arriving;
+mod errands;
+mod incoming;
+mod metadata;
+mod names;
+mod places;
+mod taking;
+
+use super::frames::{Frames, Outbox};
+use super::hashing::Recipe;
+use super::meeting::Asked;
+use super::reason::reason;
+use super::report::{Failure, Watch};
+use super::session::Session;
+use super::{Joined, More, Outcome};
+use arriving::Tag;
+use crossbeam_channel::Sender;
+use errands::Errand;
+use haul_model::RelPath;
+use haul_net::LaneError;
+use haul_proto::sink::{Command, Event, Settings, Unfinished, Verdict};
+use haul_proto::{FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Runs, Sink, Update, Why};
+use haul_sys::dir::open_dir_at;
+use haul_sys::{Follow, Timespec};
+use incoming::Incoming;
+use metadata::Keeper;
+use places::{Missing, Places};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use taking::Taker;
+
+/// Where a sink's files go.
+#[derive(Debug)]
+pub(super) struct Store {
+    places: Places,
+    session: u64,
+    /// Bytes that may be taken; `None` for any number.
+    quota: Option<u64>,
+}
+
+impl Store {
+    /// The directory `into` beneath the root `root`, made if it is not there.
+    ///
+    /// # Errors
+    /// The root can't be opened, or the directory neither opened nor made.
+    pub(super) fn open(root: &OsStr, into: &[u8], session: u64, quota: Option<u64>) -> io::Result<Store> {
+        let root = Places::new(open_dir_at(haul_sys::CWD, root, Follow::Yes)?);
+        let root = match RelPath::clean(into) {
+            Ok(path) => Places::new(root.open(path.as_bytes(), Missing::IsMade)?.try_clone()?),
+            Err(haul_model::PathFault::Empty) => root,
+            Err(fault) => return Err(io::Error::new(io::ErrorKind::InvalidInput, fault)),
+        };
+        Ok(Store { places: root, session, quota })
+    }
+}
+
+/// What all threads of the sink share.
+pub(super) struct Side<'a> {
+    session: Session<'a, Sink>,
+    store: Store,
+    taken: AtomicU64,
+    keeper: Keeper,
+    files: Mutex<HashMap<FileNumber, Arc<Incoming>>>,
+    errands: Sender<Errand>,
+    options: JobOptions,
+    recipe: Recipe,
+}
+
+/// Takes all that comes by these lanes into `store`, and tells how it ended.
+pub(super) fn run(
+    settings: Settings,
+    joined: Vec<Joined>,
+    more: More<'_>,
+    store: Store,
+    watch: &Watch<'_>,
+) -> Outcome {
+    let options = settings.options.clone();
+    let (errands, waiting) = crossbeam_channel::unbounded();
+    let side = &Side {
+        session: Session::new(Sink::new(settings), watch),
+        store,
+        taken: AtomicU64::new(0),
+        keeper: Keeper::new(options.keep),
+        files: Mutex::default(),
+        errands,
+        recipe: Recipe::of(&options),
+        options,
+    };
+    std::thread::scope(|scope| {
+        let begin = |lane: Joined| {
+            side.session.lane_begins(&lane);
+            side.handle(Event::LaneUp(lane.id));
+            let Joined { id, frames, outbox, .. } = lane;
+            scope.spawn(move || side.write(id, outbox));
+            scope.spawn(move || side.read(id, frames));
+        };
+        joined.into_iter().for_each(&begin);
+        scope.spawn(move || side.run_errands(&waiting));
+        side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
+    });
+    side.files().drain().for_each(|(_, file)| file.abandon());
+    let (end, spent) = side.session.close();
+    Outcome::of(end, 0, spent)
+}
+
+impl Side<'_> {
+    /// Tells the machine what happened; returns what it says.
+    fn tell(&self, event: Event) -> Vec<Command> {
+        let mut commands = Vec::new();
+        self.session.meeting.with(|machine, now| machine.handle(event, now, &mut commands));
+        commands
+    }
+
+    /// Tells the machine what happened, and does what it says.
+    fn handle(&self, event: Event) {
+        for command in self.tell(event) {
+            self.obey(command);
+        }
+    }
+
+    /// What any thread may do. What concerns the bytes on a lane, its own worker does.
+    fn obey(&self, command: Command) {
+        match command {
+            Command::Open { facts, path } => {
+                if let Some(event) = self.open(facts, path) {
+                    self.handle(event);
+                }
+            }
+            Command::Make { facts, path, first } => {
+                let result = self.make(&facts, &path, first.as_ref());
+                self.handle(Event::Finished { file: facts.number, result });
+            }
+            Command::Write { .. } | Command::Discard { .. } => {
+                unreachable!("the machine says so to the worker whose lane brought the bytes")
+            }
+            Command::Settle { file, attempt, object, to, digest } => {
+                self.errand(Errand::Settle { file, attempt, object, to, digest });
+            }
+            Command::Rehash { file, attempt, object } => {
+                self.errand(Errand::Rehash { file, attempt, object });
+            }
+            Command::Restart { file, .. } => {
+                if let Some(incoming) = self.incoming(file) {
+                    incoming.restart(self.recipe.root());
+                }
+            }
+            Command::Finish { file, close, settle } => {
+                let result = match self.incoming(file) {
+                    Some(incoming) => incoming.finish(&self.store.places, &self.keeper, &close, settle),
+                    None => Err(Unfinished::Failed(Why::Stopped.into())),
+                };
+                self.finished(file, &result);
+                self.handle(Event::Finished { file, result });
+            }
+            Command::Abandon { file } => {
+                if let Some(incoming) = self.files().remove(&file) {
+                    incoming.abandon();
+                }
+            }
+            Command::Sweep => self.errand(Errand::Sweep),
+            Command::Remove { batch, directory, names } => {
+                self.errand(Errand::Remove { batch, directory, names });
+            }
+            Command::DropLane { lane } => self.session.abort(lane),
+            Command::Ended(end) => self.session.ended(end),
+        }
+    }
+
+    fn errand(&self, errand: Errand) {
+        // The receiver goes last of all: where it is gone, so is the session.
+        let _ = self.errands.send(errand);
+    }
+
+    /// Decides about a file that was announced; `None` where someone else will.
+    fn open(&self, facts: Arc<NewFile>, path: RelPath) -> Option<Event> {
+        let number = facts.number;
+        let tag = Tag { session: self.store.session, number: number.0 };
+        let size = facts.size();
+        if let Some(quota) = self.store.quota
+            && self.taken.fetch_add(size, Ordering::Relaxed).saturating_add(size) > quota
+        {
+            self.taken.fetch_sub(size, Ordering::Relaxed);
+            return Some(Event::Opened { file: number, verdict: Verdict::Refused(Why::Quota.into()) });
+        }
+        self.session.tally.found(size);
+        let incoming = Arc::new(Incoming::new(facts, path, tag, self.options.in_place, self.recipe.root()));
+        self.files().insert(number, Arc::clone(&incoming));
+        let take = || Some(Verdict::Take { have: Runs::default() });
+        let verdict = match self.options.update {
+            Update::Always => take(),
+            rule => match incoming.standing(&self.store.places) {
+                Err(error) => Some(Verdict::Refused(reason("cannot look at what is there", &error))),
+                Ok(None) => take(),
+                Ok(Some((_, standing))) => {
+                    let mtime = |time: Timespec| (time.sec, time.nsec);
+                    let theirs = (incoming.facts.mtime.sec, incoming.facts.mtime.nsec);
+                    match rule {
+                        Update::Missing => Some(Verdict::Same),
+                        Update::Newer if mtime(standing.mtime) >= theirs => Some(Verdict::Same),
+                        Update::SizeTime if standing.size == size && mtime(standing.mtime) == theirs => {
+                            Some(Verdict::Same)
+                        }
+                        Update::Digest if standing.size == size => {
+                            self.errand(Errand::HashStanding { file: number });
+                            None
+                        }
+                        Update::Object => {
+                            self.errand(Errand::HashObjects { file: number });
+                            None
+                        }
+                        _ => take(),
+                    }
+                }
+            },
+        };
+        if matches!(verdict, Some(Verdict::Same | Verdict::Refused(_))) {
+            self.files().remove(&number);
+            self.session.tally.ended();
+        }
+        verdict.map(|verdict| Event::Opened { file: number, verdict })
+    }
+
+    fn make(&self, facts: &NewFile, path: &RelPath, first: Option<&RelPath>) -> Result<Ended, Unfinished> {
+        self.session.tally.found(0);
+        self.session.tally.ended();
+        if self.options.dry_run {
+            return Ok(Ended::Would);
+        }
+        let tag = Tag { session: self.store.session, number: facts.number.0 };
+        match names::make(&self.store.places, &self.keeper, &tag, facts, path, first) {
+            Ok(()) => {
+                let done = Ended::Done(self.options.settle);
+                self.session.report.ended(path.as_bytes(), &done);
+                Ok(done)
+            }
+            Err(reason) => {
+                self.session.report.failed(&Failure {
+                    path: path.as_bytes().to_vec(),
+                    here: true,
+                    reason: reason.clone(),
+                });
+                Err(Unfinished::Failed(reason))
+            }
+        }
+    }
+
+    fn finished(&self, number: FileNumber, result: &Result<Ended, Unfinished>) {
+        if matches!(result, Err(Unfinished::Differs)) {
+            return;
+        }
+        let Some(incoming) = self.files().remove(&number) else { return };
+        self.session.tally.ended();
+        let path = &incoming.facts.path;
+        match result {
+            Ok(outcome) => {
+                self.session.tally.settled(incoming.facts.size());
+                self.session.report.ended(path, outcome);
+            }
+            Err(Unfinished::Failed(reason)) => {
+                incoming.abandon();
+                self.session.report.failed(&Failure {
+                    path: path.to_vec(),
+                    here: true,
+                    reason: reason.clone(),
+                });
+            }
+            Err(Unfinished::Differs) => {}
+        }
+    }
+
+    fn incoming(&self, number: FileNumber) -> Option<Arc<Incoming>> {
+        self.files().get(&number).map(Arc::clone)
+    }
+
+    /// Writes what the machine says on a lane, until it has nothing more.
+    fn write(&self, lane: LaneId, outbox: Outbox) {
+        if self.write_all(lane, outbox).is_err() {
+            self.session.abort(lane);
+            self.handle(Event::LaneLost(lane));
+        }
+        self.session.worker_ended();
+    }
+
+    fn write_all(&self, lane: LaneId, mut outbox: Outbox) -> Result<(), LaneError> {
+        use haul_proto::sink::Outgoing;
+        loop {
+            let is_idle = outbox.is_empty();
+            let outgoing = self.session.meeting.ask(|machine, now| match machine.next(lane, now) {
+                Outgoing::Wait { until } if is_idle => Asked::Wait(until),
+                outgoing => Asked::Answer(outgoing),
+            });
+            match outgoing {
+                Outgoing::Send(message) => outbox.push(&message)?,
+                Outgoing::Wait { .. } => outbox.flush()?,
+                Outgoing::Done => return outbox.finish(),
+            }
+        }
+    }
+
+    fn read(&self, lane: LaneId, frames: Frames) {
+        if let Err(error) = Taker::new(self, lane, frames).run() {
+            self.session.tell_lost(lane, &error);
+            self.session.abort(lane);
+        }
+        self.handle(Event::LaneLost(lane));
+        self.session.worker_ended();
+    }
+
+    fn files(&self) -> MutexGuard<'_, HashMap<FileNumber, Arc<Incoming>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

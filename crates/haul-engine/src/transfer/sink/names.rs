@@ -1,0 +1,82 @@
+//! Names without bytes of their own: directories, links, further names, devices. Each stands under a temporary name until it
+//! is complete, but for directories, which were made when the first thing in them came.
+
+use super::arriving::{Tag, spot};
+use super::metadata::Keeper;
+use super::places::{Missing, Places};
+use crate::transfer::reason::reason;
+use haul_model::RelPath;
+use haul_proto::{FileKind as Kind, NewFile, Reason, Why};
+use haul_sys::metadata::Place;
+use haul_sys::open::{RenameMode, link_at, mknod_at, rename_at, symlink_at, unlink_at};
+use haul_sys::{FileKind, Follow, stat};
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+/// Makes what `facts` tells of, at `path`.
+///
+/// # Errors
+/// What stands in the way, or what the system refuses.
+pub(super) fn make(
+    places: &Places,
+    keeper: &Keeper,
+    tag: &Tag,
+    facts: &NewFile,
+    path: &RelPath,
+    first: Option<&RelPath>,
+) -> Result<(), Reason> {
+    if facts.kind == Kind::Directory {
+        let place =
+            places.open(path.as_bytes(), Missing::IsMade).map_err(|error| reason("cannot make", &error))?;
+        return keeper.apply(Place::file(&place), facts);
+    }
+    let (place, name) =
+        spot(places, path.as_bytes(), Missing::IsMade).map_err(|error| reason("cannot make", &error))?;
+    let standing = stat::stat_at(&place, name.as_c_str(), Follow::No).ok();
+    if standing.is_some_and(|standing| standing.kind == FileKind::Directory) {
+        return Err(Reason::new(Why::InTheWay, "a directory has its name"));
+    }
+    let temporary = tag.name();
+    // Left by a session of the same name that was killed.
+    let _ = unlink_at(&place, temporary.as_c_str());
+    let made = make_under(places, &place, &temporary, facts, first).and_then(|()| {
+        if first.is_none() {
+            keeper.apply(Place::name(&place, &temporary), facts)?;
+        }
+        let (from, to) = (temporary.as_c_str(), name.as_c_str());
+        rename_at(&place, from, &place, to, RenameMode::Replace)
+            .map_err(|error| reason("cannot name", &error))
+    });
+    if made.is_err() || first.is_some() {
+        // Two names of one file are not renamed onto each other: the temporary one may still be there.
+        let _ = unlink_at(&place, temporary.as_c_str());
+    }
+    made
+}
+
+fn make_under(
+    places: &Places,
+    place: &OwnedFd,
+    name: &CString,
+    facts: &NewFile,
+    first: Option<&RelPath>,
+) -> Result<(), Reason> {
+    let mode = facts.mode & 0o777;
+    let node = |kind, device| mknod_at(place.as_fd(), name.as_c_str(), kind, mode, device);
+    let made = match &facts.kind {
+        Kind::Symlink { target } => symlink_at(OsStr::from_bytes(target), place, name.as_c_str()),
+        Kind::HardLink { .. } => {
+            let first =
+                first.ok_or_else(|| Reason::new(Why::Protocol, "a hard link without a first name"))?;
+            spot(places, first.as_bytes(), Missing::Fails)
+                .and_then(|(dir, old)| link_at(&dir, old.as_c_str(), place, name.as_c_str(), Follow::No))
+        }
+        Kind::Fifo => node(FileKind::Fifo, 0),
+        Kind::Socket => node(FileKind::Socket, 0),
+        Kind::CharDevice { major, minor } => node(FileKind::CharDevice, stat::device_of(*major, *minor)),
+        Kind::BlockDevice { major, minor } => node(FileKind::BlockDevice, stat::device_of(*major, *minor)),
+        Kind::File { .. } | Kind::Directory => return Err(Why::Internal.into()),
+    };
+    made.map_err(|error| reason("cannot make", &error))
+}

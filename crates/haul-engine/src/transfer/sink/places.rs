@@ -1,0 +1,214 @@
+//! The sink's directories: each path that arrives is walked from the root, name by name and through no link, and the last
+//! directories used stay open.
+
+use haul_sys::Follow;
+use haul_sys::dir::{open_dir_at, open_place_at};
+use haul_sys::open::mkdir_at;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Directories that stay open at most. What is sent depth first needs as many as lanes and levels under way.
+const OPEN_MOST: usize = 128;
+
+/// A directory that is made because a file beneath it came first; its own facts are set when they come.
+const MODE_UNTIL_SETTLED: u32 = 0o700;
+
+/// The directories of a sink, by their paths beneath its root.
+#[derive(Debug)]
+pub(super) struct Places {
+    root: Arc<OwnedFd>,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    by_path: HashMap<Box<[u8]>, Place>,
+    /// Counts look-ups: the place whose last is oldest is closed first.
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Place {
+    dir: Arc<OwnedFd>,
+    used: u64,
+}
+
+/// What is done about a directory that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// It is an error.
+    Fails,
+    /// It is made.
+    IsMade,
+}
+
+impl Places {
+    /// Places beneath `root`.
+    pub(super) fn new(root: OwnedFd) -> Places {
+        Places { root: Arc::new(root), open: Mutex::default() }
+    }
+
+    /// The directory under `path` (empty: the root), open to resolve names in it and to read it.
+    ///
+    /// # Errors
+    /// What openat(2) and mkdirat(2) report; `ENOTDIR` or `ELOOP` where a link or a file stands in the way.
+    pub(super) fn open(&self, path: &[u8], missing: Missing) -> io::Result<Arc<OwnedFd>> {
+        if path.is_empty() {
+            return Ok(Arc::clone(&self.root));
+        }
+        if let Some(known) = self.known(path) {
+            return Ok(known);
+        }
+        // From the nearest directory above that is open. Paths are deep at times: no recursion.
+        let mut from = path.len();
+        let mut dir = loop {
+            match path[..from].iter().rposition(|&byte| byte == b'/') {
+                None => {
+                    from = 0;
+                    break Arc::clone(&self.root);
+                }
+                Some(slash) => from = slash,
+            }
+            if let Some(known) = self.known(&path[..from]) {
+                from += 1;
+                break known;
+            }
+        };
+        while from < path.len() {
+            let end = path[from..].iter().position(|&byte| byte == b'/').map_or(path.len(), |at| from + at);
+            let name = CString::new(&path[from..end])?;
+            dir = Arc::new(step(&dir, &name, missing)?);
+            self.keep(&path[..end], &dir);
+            from = end + 1;
+        }
+        Ok(dir)
+    }
+
+    /// Forgets what stood under a path, which is about to be removed or replaced.
+    pub(super) fn forget(&self, path: &[u8]) {
+        let beneath =
+            |known: &[u8]| known.starts_with(path) && matches!(known.get(path.len()), None | Some(b'/'));
+        self.state().by_path.retain(|known, _| !beneath(known));
+    }
+
+    fn known(&self, path: &[u8]) -> Option<Arc<OwnedFd>> {
+        let mut open = self.state();
+        open.clock += 1;
+        let now = open.clock;
+        let place = open.by_path.get_mut(path)?;
+        place.used = now;
+        Some(Arc::clone(&place.dir))
+    }
+
+    fn keep(&self, path: &[u8], dir: &Arc<OwnedFd>) {
+        let mut open = self.state();
+        if open.by_path.len() >= OPEN_MOST {
+            // Half at a time, so that each look at all of them serves many.
+            let mut ages: Vec<u64> = open.by_path.values().map(|place| place.used).collect();
+            let (_, &mut middle, _) = ages.select_nth_unstable(OPEN_MOST / 2);
+            open.by_path.retain(|_, place| place.used > middle);
+        }
+        open.clock += 1;
+        let used = open.clock;
+        open.by_path.insert(path.into(), Place { dir: Arc::clone(dir), used });
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn step(dir: &OwnedFd, name: &CString, missing: Missing) -> io::Result<OwnedFd> {
+    match open_one(dir, name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && missing == Missing::IsMade => {
+            match mkdir_at(dir, name.as_c_str(), MODE_UNTIL_SETTLED) {
+                // Another worker may have made it meanwhile.
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                _ => open_one(dir, name),
+            }
+        }
+        other => other,
+    }
+}
+
+/// A directory that may be entered and not read serves to resolve names.
+fn open_one(dir: &OwnedFd, name: &CString) -> io::Result<OwnedFd> {
+    match open_dir_at(dir, name.as_c_str(), Follow::No) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_place_at(dir, name.as_c_str(), Follow::No)
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_sys::{CWD, stat};
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    fn places(dir: &tempfile::TempDir) -> Places {
+        Places::new(open_dir_at(CWD, dir.path(), Follow::Yes).expect("opens"))
+    }
+
+    fn ino(fd: &OwnedFd) -> u64 {
+        stat::stat_fd(fd).expect("found").ino
+    }
+
+    #[test]
+    fn missing_directories_are_made_once_and_found_again() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let places = places(&dir);
+        assert!(places.open(b"a/b/c", Missing::Fails).is_err());
+        let made = places.open(b"a/b/c", Missing::IsMade).expect("made");
+        assert_eq!(ino(&made), std::fs::metadata(dir.path().join("a/b/c")).expect("found").ino());
+        let again = places.open(b"a/b/c", Missing::Fails).expect("known");
+        assert!(Arc::ptr_eq(&made, &again));
+        assert_eq!(ino(&places.open(b"", Missing::Fails).expect("root")), ino(&places.root));
+    }
+
+    #[test]
+    fn no_link_is_followed_not_even_one_that_stays_beneath() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(dir.path().join("real")).expect("made");
+        for (target, name) in [("/", "out"), ("real", "inside"), ("..", "up")] {
+            symlink(target, dir.path().join(name)).expect("made");
+        }
+        let places = places(&dir);
+        for path in ["out", "out/tmp", "inside", "inside/x", "up/x"] {
+            assert!(places.open(path.as_bytes(), Missing::IsMade).is_err(), "{path}");
+        }
+        assert!(!dir.path().join("real/x").exists());
+    }
+
+    #[test]
+    fn more_directories_than_stay_open_are_all_reached() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let places = places(&dir);
+        for number in 0..OPEN_MOST * 3 {
+            places.open(format!("d{number}/e").as_bytes(), Missing::IsMade).expect("made");
+        }
+        assert!(places.state().by_path.len() <= OPEN_MOST);
+        for number in 0..OPEN_MOST * 3 {
+            let path = format!("d{number}/e");
+            let found = places.open(path.as_bytes(), Missing::Fails).expect("there");
+            assert_eq!(ino(&found), std::fs::metadata(dir.path().join(path)).expect("found").ino());
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_is_looked_up_anew() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let places = places(&dir);
+        let before = places.open(b"a/b", Missing::IsMade).expect("made");
+        places.open(b"ab", Missing::IsMade).expect("made");
+        std::fs::remove_dir_all(dir.path().join("a")).expect("removed");
+        places.forget(b"a");
+        let after = places.open(b"a/b", Missing::IsMade).expect("made");
+        assert!(!Arc::ptr_eq(&before, &after) && dir.path().join("a/b").is_dir());
+        assert!(places.known(b"ab").is_some(), "only what lies beneath is forgotten");
+    }
+}

@@ -1,0 +1,214 @@
+//! The worker of a lane at the sink: it reads what comes, writes and hashes it, and does what the machine says of it.
+
+use super::Side;
+use super::incoming::Incoming;
+use crate::transfer::frames::{FrameError, Frames};
+use crate::transfer::hashing::ObjectHash;
+use crate::transfer::reason::reason;
+use haul_digest::{Digest, Part};
+use haul_model::{ByteRange, Object};
+use haul_proto::sink::{Command, Event};
+use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason};
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+/// Bytes that are taken from the lane, hashed and written at a time: they stay in the second-level cache meanwhile.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// The worker of one lane.
+pub(super) struct Taker<'a> {
+    side: &'a Side<'a>,
+    lane: LaneId,
+    frames: Frames,
+    block: Vec<u8>,
+    under_way: Option<UnderWay>,
+}
+
+/// The object that is arriving.
+struct UnderWay {
+    number: FileNumber,
+    attempt: u16,
+    object: Object,
+    hash: ObjectHash,
+    file: Option<Arc<Incoming>>,
+}
+
+impl<'a> Taker<'a> {
+    pub(super) fn new(side: &'a Side<'a>, lane: LaneId, frames: Frames) -> Taker<'a> {
+        Taker { side, lane, frames, block: vec![0; BLOCK_BYTES], under_way: None }
+    }
+
+    /// Takes what comes until the lane's end.
+    ///
+    /// # Errors
+    /// The lane's.
+    pub(super) fn run(&mut self) -> Result<(), FrameError> {
+        while let Some(message) = self.frames.next()? {
+            let event = match message {
+                Message::BlockDigest(end) => {
+                    let found = self.object_ended(&end);
+                    Event::ObjectEnd { lane: self.lane, end: *end, found }
+                }
+                message => Event::Message(self.lane, message),
+            };
+            for command in self.side.tell(event) {
+                self.obey(command)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, command: Command) -> Result<(), FrameError> {
+        match command {
+            Command::Write { file, attempt, object, range, encoding, payload } => {
+                self.write(file, attempt, object, range, encoding, payload)
+            }
+            Command::Discard { payload } => {
+                self.under_way = None;
+                self.frames.skip(u64::from(payload))
+            }
+            Command::Open { facts, path } => {
+                let verdict = self.side.open(facts, path);
+                if let Some(event) = verdict {
+                    for command in self.side.tell(event) {
+                        self.obey(command)?;
+                    }
+                }
+                Ok(())
+            }
+            other => {
+                self.side.obey(other);
+                Ok(())
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        number: FileNumber,
+        attempt: u16,
+        object: Object,
+        range: ByteRange,
+        encoding: Encoding,
+        payload: u32,
+    ) -> Result<(), FrameError> {
+        let is_same = |known: &UnderWay| {
+            known.number == number && known.attempt == attempt && known.object.index == object.index
+        };
+        if range.start == object.range.start || !self.under_way.as_ref().is_some_and(is_same) {
+            let file = self.side.incoming(number);
+            let size = file.as_ref().map_or(0, |file| file.facts.size());
+            if let Some(file) = &file
+                && object.range.start.0 == 0
+            {
+                let mut root = file.root.lock().unwrap_or_else(PoisonError::into_inner);
+                if root.is_serial() {
+                    *root = self.side.recipe.root();
+                }
+            }
+            let hash = self.side.recipe.object(object, size);
+            self.under_way = Some(UnderWay { number, attempt, object, hash, file });
+        }
+        let written = match encoding {
+            Encoding::Raw => self.raw(range)?,
+            Encoding::Zeros | Encoding::Hole => self.zeros(range),
+            Encoding::Same => self.same(range),
+            Encoding::Zstd => {
+                self.frames.skip(u64::from(payload))?;
+                Err(Reason::new(haul_proto::Why::Unsupported, "compressed blocks"))
+            }
+        };
+        if let Err(reason) = written {
+            self.under_way = None;
+            for command in self.side.tell(Event::WriteFailed { file: number, reason }) {
+                self.side.obey(command);
+            }
+        }
+        Ok(())
+    }
+
+    /// Payload as it is. What can't be written is taken all the same.
+    fn raw(&mut self, range: ByteRange) -> Result<Result<(), Reason>, FrameError> {
+        let side = self.side;
+        let Some(UnderWay { hash, file, .. }) = &mut self.under_way else {
+            self.frames.skip(range.len())?;
+            return Ok(Ok(()));
+        };
+        let begin = Instant::now();
+        let mut arriving = match file {
+            Some(file) => file.arriving(&side.store.places),
+            None => Err(haul_proto::Why::Stopped.into()),
+        };
+        side.session.spent.storage.add(begin.elapsed());
+        let mut at = range.start.0;
+        let mut reported = Instant::now();
+        while at < range.end.0 {
+            let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
+            let block = &mut self.block[..len];
+            self.frames.payload(block)?;
+            let begin = Instant::now();
+            hash.update(block);
+            if let Some(file) = file {
+                file.root.lock().unwrap_or_else(PoisonError::into_inner).update(block);
+            }
+            let hashed = Instant::now();
+            side.session.spent.hashing.add(hashed - begin);
+            if let Ok(open) = &arriving {
+                if let Err(error) = open.write(at, block) {
+                    open.abandon();
+                    arriving = Err(reason(&format!("cannot write at byte {at}"), &error));
+                }
+                side.session.spent.storage.add(hashed.elapsed());
+            }
+            at += len as u64;
+            if reported.elapsed() > REPORT_EVERY {
+                reported = Instant::now();
+                for command in side.tell(Event::Progress(self.lane)) {
+                    side.obey(command);
+                }
+            }
+        }
+        Ok(arriving.map(drop))
+    }
+
+    /// Bytes that are zeros: they need no writing in a new file.
+    fn zeros(&mut self, range: ByteRange) -> Result<(), Reason> {
+        let side = self.side;
+        let Some(UnderWay { hash, file: Some(file), .. }) = &mut self.under_way else { return Ok(()) };
+        hash.update_zeros(range.len());
+        file.root.lock().unwrap_or_else(PoisonError::into_inner).update_zeros(range.len());
+        let arriving = file.arriving(&side.store.places)?;
+        // A hole at the end has no byte that would make the file long enough to be read back.
+        let made = arriving.clear(range).and_then(|()| arriving.grow_to(file.facts.size()));
+        made.map_err(|error| reason("cannot make a hole", &error))
+    }
+
+    fn same(&mut self, range: ByteRange) -> Result<(), Reason> {
+        let side = self.side;
+        let Some(UnderWay { hash, file: Some(file), .. }) = &mut self.under_way else { return Ok(()) };
+        let arriving = file.arriving(&side.store.places)?;
+        let root = &file.root;
+        file.keep_same(&arriving, range, &mut self.block, |bytes| {
+            hash.update(bytes);
+            root.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
+        })
+    }
+
+    /// The digest of what arrived, if it is this object that ends.
+    fn object_ended(&mut self, end: &BlockDigest) -> Option<Digest> {
+        let is_it = |known: &UnderWay| {
+            known.number == end.number && known.attempt == end.attempt && known.object.index == end.object
+        };
+        let under_way = self.under_way.take().filter(is_it)?;
+        let begin = Instant::now();
+        let (digest, part): (Option<Digest>, Option<Part>) = under_way.hash.finish();
+        if let Some(file) = &under_way.file {
+            file.root.lock().unwrap_or_else(PoisonError::into_inner).add(under_way.object, part);
+        }
+        self.side.session.spent.hashing.add(begin.elapsed());
+        digest.filter(|_| self.side.recipe.states_objects())
+    }
+}
+
+/// How often a lane that brings a long object is told to be alive.
+const REPORT_EVERY: std::time::Duration = std::time::Duration::from_secs(2);

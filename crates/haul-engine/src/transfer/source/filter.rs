@@ -1,0 +1,109 @@
+//! Which names are left out: patterns in the form of gitignore, the last that fits decides.
+
+use haul_sys::FileKind;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use thiserror::Error;
+
+/// The patterns of one job.
+#[derive(Clone, Default)]
+pub struct Filter(Option<Gitignore>);
+
+/// One pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Names that fit are left out, and all beneath them.
+    Exclude(String),
+    /// Names that fit are taken, whatever an earlier pattern says.
+    Include(String),
+}
+
+/// A pattern that can't be understood.
+#[derive(Debug, Error)]
+#[error("pattern '{pattern}' can't be understood: {reason}")]
+pub struct FilterError {
+    /// As it was given.
+    pub pattern: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl Filter {
+    /// A filter of these rules, in their order.
+    ///
+    /// # Errors
+    /// The first pattern that can't be understood.
+    pub fn new(rules: &[Rule]) -> Result<Filter, FilterError> {
+        if rules.is_empty() {
+            return Ok(Filter(None));
+        }
+        let mut builder = GitignoreBuilder::new("");
+        for rule in rules {
+            let (line, pattern) = match rule {
+                Rule::Exclude(pattern) => (pattern.clone(), pattern),
+                Rule::Include(pattern) => (format!("!{pattern}"), pattern),
+            };
+            let failed =
+                |reason: ignore::Error| FilterError { pattern: pattern.clone(), reason: reason.to_string() };
+            builder.add_line(None, &line).map_err(failed)?;
+        }
+        let failed =
+            |reason: ignore::Error| FilterError { pattern: String::new(), reason: reason.to_string() };
+        Ok(Filter(Some(builder.build().map_err(failed)?)))
+    }
+
+    /// Whether a name would be left out as a file or as a directory, itself or by what it lies in.
+    pub(super) fn may_leave_out(&self, path: &[u8]) -> bool {
+        let Some(rules) = &self.0 else { return false };
+        let path = Path::new(OsStr::from_bytes(path));
+        [false, true].iter().any(|is_dir| rules.matched_path_or_any_parents(path, *is_dir).is_ignore())
+    }
+
+    /// Whether a name beneath the root of the job is left out.
+    pub(super) fn leaves_out(&self, path: &[u8], kind: FileKind) -> bool {
+        let Some(rules) = &self.0 else { return false };
+        rules.matched(Path::new(OsStr::from_bytes(path)), kind == FileKind::Directory).is_ignore()
+    }
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Filter(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left_out(rules: &[Rule], path: &str, kind: FileKind) -> bool {
+        Filter::new(rules).expect("understood").leaves_out(path.as_bytes(), kind)
+    }
+
+    #[test]
+    fn the_last_pattern_that_fits_decides() {
+        let rules =
+            [Rule::Exclude("*.o".into()), Rule::Include("keep.o".into()), Rule::Exclude("/build/".into())];
+        for (path, kind, expected) in [
+            ("a.o", FileKind::Regular, true),
+            ("src/deep/a.o", FileKind::Regular, true),
+            ("src/keep.o", FileKind::Regular, false),
+            ("a.c", FileKind::Regular, false),
+            ("build", FileKind::Directory, true),
+            ("build", FileKind::Regular, false),
+            ("src/build", FileKind::Directory, false),
+        ] {
+            assert_eq!(left_out(&rules, path, kind), expected, "{path}");
+        }
+        assert!(!left_out(&[], "anything", FileKind::Regular));
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_is_named() {
+        let error = Filter::new(&[Rule::Exclude("a[".into())]).expect_err("not closed");
+        assert!(error.to_string().contains("'a['"), "{error}");
+    }
+}

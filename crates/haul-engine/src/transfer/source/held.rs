@@ -1,0 +1,74 @@
+//! A file between its announcement and its end, at the source.
+
+use super::facts::moment;
+use super::tree::Item;
+use crate::transfer::hashing::RootHash;
+use crate::transfer::reason::reason;
+use haul_model::Level;
+use haul_proto::{Close, Reason, Why};
+use haul_sys::{FileKind, open, stat};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What is known of a file that was announced.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) item: Item,
+    /// The directory whose end waits for this file.
+    pub(super) within: Option<u64>,
+    file: Mutex<Option<Arc<OwnedFd>>>,
+    /// The digest of the whole, as far as the bytes went out.
+    pub(super) root: Mutex<RootHash>,
+    /// Bytes that progress has counted, and the level they were counted at.
+    pub(super) counted: Mutex<(u64, Option<Level>)>,
+}
+
+impl Held {
+    /// A file that nothing was read of.
+    pub(super) fn new(item: Item, within: Option<u64>, root: RootHash) -> Held {
+        Held { item, within, file: Mutex::default(), root: Mutex::new(root), counted: Mutex::default() }
+    }
+
+    /// The file, open; the same descriptor for all who ask until [`Held::close`].
+    ///
+    /// # Errors
+    /// It can't be opened, or is another file than was announced.
+    pub(super) fn open(&self) -> Result<Arc<OwnedFd>, Reason> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &*file {
+            return Ok(Arc::clone(file));
+        }
+        let opened = open::open_entry_at(&self.item.place, self.item.name.as_c_str())
+            .map_err(|error| reason("cannot open", &error))?;
+        let now = stat::stat_fd(&opened).map_err(|error| reason("cannot look at", &error))?;
+        if now.kind != FileKind::Regular || now.identity() != self.item.facts.identity() {
+            return Err(Reason::new(Why::Changed, "another file has its name by now"));
+        }
+        if !self.is_as_announced(&now) {
+            return Err(Why::Changed.into());
+        }
+        let opened = Arc::new(opened);
+        *file = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Lets go of the descriptor.
+    pub(super) fn close(&self) {
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Looks at the file for the last time.
+    pub(super) fn last_look(&self, file: &OwnedFd) -> Close {
+        match stat::stat_fd(file) {
+            Ok(now) if self.is_as_announced(&now) => {
+                Close::Read { size: now.size, mtime: moment(now.mtime), root: None }
+            }
+            Ok(_) => Close::Failed(Why::Changed.into()),
+            Err(error) => Close::Failed(reason("cannot look at", &error)),
+        }
+    }
+
+    fn is_as_announced(&self, now: &haul_sys::Stat) -> bool {
+        now.size == self.item.facts.size && now.mtime == self.item.facts.mtime
+    }
+}

@@ -1,0 +1,315 @@
+//! What the worker of a lane sends: whole small files, and objects, each with its digest behind it.
+
+use super::Side;
+use super::held::Held;
+use crate::transfer::frames::Outbox;
+use crate::transfer::hashing::ObjectHash;
+use crate::transfer::meeting::Asked;
+use crate::transfer::reason::reason;
+use haul_digest::Digest;
+use haul_model::{ByteRange, Object};
+use haul_net::LaneError;
+use haul_proto::source::{Event, Work};
+use haul_proto::{
+    BlockDigest, Close, Encoding, FileClose, FileNumber, LaneId, Message, NewBlock, NewFile, Reason, Stated,
+    Why,
+};
+use haul_sys::{sparse, transfer};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+/// Bytes that are read, hashed and handed to the lane at a time: they stay in the second-level cache meanwhile.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// Bytes that one NEW_BLOCK announces at most; what was announced must be sent, so not more than is soon through.
+const STRETCH_BYTES: u64 = 8 << 20;
+
+const _: () = assert!(STRETCH_BYTES <= haul_proto::limits::PAYLOAD_BYTES_MAX as u64);
+
+/// Runs of zeros at least this long go as a hole, where the file has holes.
+const HOLE_BYTES: usize = 64 << 10;
+
+/// The worker of one lane.
+pub(super) struct Sender<'a> {
+    side: &'a Side<'a>,
+    lane: LaneId,
+    outbox: Outbox,
+    block: Vec<u8>,
+}
+
+/// How an object went out.
+enum Went {
+    /// In full.
+    Whole,
+    /// It could not be read to its end.
+    Abandoned(Reason),
+}
+
+impl<'a> Sender<'a> {
+    pub(super) fn new(side: &'a Side<'a>, lane: LaneId, outbox: Outbox) -> Sender<'a> {
+        Sender { side, lane, outbox, block: vec![0; BLOCK_BYTES] }
+    }
+
+    /// Does what the machine says until nothing is left.
+    ///
+    /// # Errors
+    /// The lane's.
+    pub(super) fn run(mut self) -> Result<(), LaneError> {
+        loop {
+            // What was gathered goes before this worker waits.
+            let (lane, is_idle) = (self.lane, self.outbox.is_empty());
+            let work = self.side.session.meeting.ask(|machine, now| match machine.next(lane, now) {
+                Work::Wait { until } if is_idle => Asked::Wait(until),
+                work => Asked::Answer(work),
+            });
+            match work {
+                Work::Send(message) => self.outbox.push(&message)?,
+                Work::Whole { facts, object } => self.whole(&facts, object)?,
+                Work::Object { facts, attempt, object, theirs, again } => {
+                    self.object(&facts, attempt, object, theirs, again)?;
+                }
+                Work::Compare { facts, theirs } => self.compare(&facts, &theirs),
+                Work::Close { facts, attempt, root } => self.close(&facts, attempt, root),
+                Work::Wait { .. } => self.outbox.flush()?,
+                Work::Done => return self.outbox.finish(),
+            }
+        }
+    }
+
+    fn whole(&mut self, facts: &Arc<NewFile>, object: Option<Object>) -> Result<(), LaneError> {
+        let (side, number) = (self.side, facts.number);
+        if !facts.is_regular() {
+            self.outbox.push(&Message::NewFile(Box::new(NewFile::clone(facts))))?;
+            let close = Close::Read { size: 0, mtime: facts.mtime, root: None };
+            side.handle(Event::WholeSent { lane: self.lane, file: number, close });
+            return Ok(());
+        }
+        let opened = side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file)));
+        let (held, file) = match opened {
+            Ok(opened) => opened,
+            Err(reason) => {
+                side.handle(Event::WholeFailed { lane: self.lane, file: number, reason });
+                return Ok(());
+            }
+        };
+        self.outbox.push(&Message::NewFile(Box::new(NewFile::clone(facts))))?;
+        let went = match object {
+            Some(object) => self.send_object(&held, &file, facts, 0, object)?,
+            None => Went::Whole,
+        };
+        let close = match went {
+            Went::Whole => with_root(held.last_look(&file), &held, facts.size()),
+            Went::Abandoned(reason) => Close::Failed(reason),
+        };
+        let message = FileClose { number, attempt: 0, close: close.clone() };
+        self.outbox.push(&Message::FileClose(Box::new(message)))?;
+        held.close();
+        side.handle(Event::WholeSent { lane: self.lane, file: number, close });
+        Ok(())
+    }
+
+    fn object(
+        &mut self,
+        facts: &Arc<NewFile>,
+        attempt: u16,
+        object: Object,
+        theirs: Option<Digest>,
+        again: bool,
+    ) -> Result<(), LaneError> {
+        let (side, lane, number) = (self.side, self.lane, facts.number);
+        let failed = |reason| {
+            side.handle(Event::ObjectFailed { lane, file: number, attempt, object: object.index, reason });
+        };
+        let opened = side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file)));
+        let (held, file) = match opened {
+            Ok(opened) => opened,
+            Err(reason) => {
+                failed(reason);
+                return Ok(());
+            }
+        };
+        if again && let Close::Failed(reason) = held.last_look(&file) {
+            failed(reason);
+            return Ok(());
+        }
+        if let Some(theirs) = theirs {
+            match self.hash_object(&file, object, facts.size()) {
+                Err(reason) => {
+                    failed(reason);
+                    return Ok(());
+                }
+                Ok(ours) if ours == theirs => {
+                    self.block_of(number, attempt, object, object.range, Encoding::Same, 0)?;
+                    let stated = Stated::Digest(ours);
+                    let end = BlockDigest { number, attempt, object: object.index, stated };
+                    self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
+                    side.handle(Event::ObjectSent { lane, file: number, attempt, object: object.index });
+                    return Ok(());
+                }
+                Ok(_) => {}
+            }
+        }
+        match self.send_object(&held, &file, facts, attempt, object)? {
+            Went::Whole => {
+                side.handle(Event::ObjectSent { lane, file: number, attempt, object: object.index });
+            }
+            Went::Abandoned(reason) => failed(reason),
+        }
+        Ok(())
+    }
+
+    /// An object's blocks and its BLOCK_DIGEST.
+    fn send_object(
+        &mut self,
+        held: &Held,
+        file: &OwnedFd,
+        facts: &NewFile,
+        attempt: u16,
+        object: Object,
+    ) -> Result<Went, LaneError> {
+        let recipe = &self.side.recipe;
+        let mut hash = recipe.object(object, facts.size());
+        let mut root = held.root.lock().unwrap_or_else(PoisonError::into_inner);
+        if object.index.0 == 0 && root.is_serial() {
+            *root = recipe.root();
+        }
+        // Who needs no order lets go of it: objects of the file go by other lanes meanwhile.
+        let mut root = Some(root).filter(|root| root.is_serial());
+        let has_holes = held.item.facts.is_sparse();
+        let mut failed = None;
+        let mut at = object.range.start.0;
+        while at < object.range.end.0 {
+            if !has_holes && (at - object.range.start.0).is_multiple_of(STRETCH_BYTES) {
+                let end = object.range.end.0.min(at + STRETCH_BYTES);
+                let range = ByteRange::between(at, end);
+                self.block_of(facts.number, attempt, object, range, Encoding::Raw, range.len())?;
+            }
+            let len = usize::try_from(object.range.end.0 - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
+            let block = &mut self.block[..len];
+            if failed.is_none() {
+                failed = read(self.side, file, at, block).err();
+            }
+            if failed.is_some() {
+                if has_holes {
+                    break;
+                }
+                // What was promised is sent all the same; nobody takes it for the file's.
+                block.fill(0);
+            }
+            let begin = Instant::now();
+            let is_hole = has_holes && len >= HOLE_BYTES && sparse::is_zero(block);
+            hash.update(block);
+            if let Some(root) = &mut root {
+                root.update(block);
+            }
+            self.side.session.spent.hashing.add(begin.elapsed());
+            let range = ByteRange::between(at, at + len as u64);
+            if is_hole {
+                self.block_of(facts.number, attempt, object, range, Encoding::Hole, 0)?;
+            } else {
+                if has_holes {
+                    self.block_of(facts.number, attempt, object, range, Encoding::Raw, len as u64)?;
+                }
+                self.outbox.payload(&self.block[..len])?;
+            }
+            at += len as u64;
+        }
+        drop(root);
+        let stated = self.stated(held, object, hash, failed.is_some());
+        let end = BlockDigest { number: facts.number, attempt, object: object.index, stated };
+        self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
+        Ok(failed.map_or(Went::Whole, Went::Abandoned))
+    }
+
+    fn stated(&self, held: &Held, object: Object, hash: ObjectHash, is_abandoned: bool) -> Stated {
+        if is_abandoned {
+            return Stated::Abandoned;
+        }
+        let begin = Instant::now();
+        let (digest, part) = hash.finish();
+        held.root.lock().unwrap_or_else(PoisonError::into_inner).add(object, part);
+        self.side.session.spent.hashing.add(begin.elapsed());
+        match digest {
+            Some(digest) if self.side.recipe.states_objects() => Stated::Digest(digest),
+            _ if self.side.states_later => Stated::Later,
+            _ => Stated::Nothing,
+        }
+    }
+
+    fn block_of(
+        &mut self,
+        number: FileNumber,
+        attempt: u16,
+        object: Object,
+        range: ByteRange,
+        encoding: Encoding,
+        payload: u64,
+    ) -> Result<(), LaneError> {
+        let payload = u32::try_from(payload).expect("a stretch is no longer than a payload may be");
+        self.outbox.push(&Message::NewBlock(NewBlock {
+            number,
+            attempt,
+            object: object.index,
+            range,
+            encoding,
+            payload,
+        }))
+    }
+
+    fn hash_object(&mut self, file: &OwnedFd, object: Object, size: u64) -> Result<Digest, Reason> {
+        self.side.hash_object(file, object, size, &mut self.block)
+    }
+
+    fn compare(&mut self, facts: &Arc<NewFile>, theirs: &Digest) {
+        let (side, number) = (self.side, facts.number);
+        let opened = side.held(number).ok_or_else(gone).and_then(|held| held.open());
+        let same = opened.and_then(|file| {
+            side.hash_file(&file, facts.size(), &mut self.block).map(|ours| ours == *theirs)
+        });
+        side.handle(Event::Compared { lane: self.lane, file: number, same });
+    }
+
+    fn close(&mut self, facts: &Arc<NewFile>, attempt: u16, root: Option<Digest>) {
+        let (side, number) = (self.side, facts.number);
+        let close =
+            match side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file))) {
+                Ok((held, file)) => match (held.last_look(&file), root) {
+                    (Close::Read { size, mtime, .. }, Some(root)) => {
+                        Close::Read { size, mtime, root: Some(root) }
+                    }
+                    (close, _) => with_root(close, &held, facts.size()),
+                },
+                Err(reason) => Close::Failed(reason),
+            };
+        side.handle(Event::Closed { lane: self.lane, file: number, attempt, close });
+    }
+}
+
+/// Reads a block in full; a file that ends before it has changed.
+fn read(side: &Side<'_>, file: &OwnedFd, at: u64, block: &mut [u8]) -> Result<(), Reason> {
+    let begin = Instant::now();
+    let got = transfer::read_at(file, at, block);
+    side.session.spent.storage.add(begin.elapsed());
+    match got {
+        Ok(got) if got == block.len() => Ok(()),
+        Ok(_) => Err(Why::Changed.into()),
+        Err(error) => Err(reason(&format!("cannot read at byte {at}"), &error)),
+    }
+}
+
+/// Adds the digest of the whole, where it was taken on the way.
+fn with_root(close: Close, held: &Held, len: u64) -> Close {
+    match close {
+        Close::Read { size, mtime, root: None } => {
+            let root = held.root.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            Close::Read { size, mtime, root: root.finish(len) }
+        }
+        other => other,
+    }
+}
+
+/// The machine has let go of the file meanwhile: whatever is said of it is not heard.
+fn gone() -> Reason {
+    Why::Stopped.into()
+}

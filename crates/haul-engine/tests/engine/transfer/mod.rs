@@ -1,0 +1,224 @@
+//! Transfers between two ends of one process, through the engine's public face: what arrives is compared with what was there.
+
+mod pair;
+
+use haul_engine::transfer::{Filter, Rule};
+use haul_lab::random_tree::{RandomTree, every_byte_in_names};
+use haul_lab::snapshot::{Facets, Snapshot};
+use haul_model::{Level, ObjectSize};
+use haul_proto::{JobOptions, Keep, Unit, Update, Verify, Why};
+use pair::{Pair, keep_all};
+use proptest::prelude::*;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+fn small_objects() -> JobOptions {
+    JobOptions { object: ObjectSize::new(64 << 10).unwrap(), keep: keep_all(), ..JobOptions::default() }
+}
+
+fn any_options() -> impl Strategy<Value = JobOptions> {
+    use haul_digest::Algorithm::{Blake3, Crc32c, Md5, Sha256};
+    let ways = prop_oneof![
+        Just((Verify::None, Unit::Object, Level::Received)),
+        Just((Verify::Stream, Unit::Object, Level::Verified)),
+        Just((Verify::Stream, Unit::Object, Level::Durable)),
+        Just((Verify::Stream, Unit::File, Level::Verified)),
+        Just((Verify::Reread, Unit::Object, Level::Reread)),
+        Just((Verify::Sequential, Unit::File, Level::Verified)),
+        Just((Verify::FilePipeline, Unit::File, Level::Verified)),
+        Just((Verify::BlockPipeline, Unit::Object, Level::Verified)),
+    ];
+    let algorithms = prop_oneof![Just(Blake3), Just(Crc32c), Just(Md5), Just(Sha256)];
+    (ways, algorithms, any::<bool>()).prop_map(|((verify, unit, settle), algorithm, in_place)| JobOptions {
+        verify,
+        unit,
+        settle,
+        algorithm,
+        in_place,
+        in_order: unit == Unit::File && verify == Verify::Stream,
+        ..small_objects()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_tree_sent_or_fetched_in_any_way_is_the_same_tree(
+        seed in any::<u64>(),
+        options in any_options(),
+        lanes in 1u32..4,
+        fetched in any::<bool>(),
+    ) {
+        let pair = Pair::new();
+        let tree = RandomTree {
+            entries: 30,
+            file_bytes_max: 200 << 10,
+            edges: vec![0, 1, 4096, 64 << 10, 128 << 10],
+            ..RandomTree::default()
+        };
+        tree.build(&pair.source().join("tree"), seed).unwrap();
+        let told = if fetched { pair.fetch(&["tree"], &options, lanes) } else { pair.send(&["tree"], &options, lanes) };
+        told.is_fine();
+        let before = Snapshot::take(&pair.source().join("tree")).unwrap();
+        let after = Snapshot::take(&pair.sink().join("tree")).unwrap();
+        before.assert_same(&after, Facets::ARCHIVE);
+        pair.nothing_is_left_over();
+    }
+}
+
+#[test]
+fn every_kind_of_name_and_every_byte_in_names_arrive() {
+    let pair = Pair::new();
+    every_byte_in_names(&pair.source().join("names")).unwrap();
+    let told = pair.send(&["names"], &small_objects(), 2);
+    told.is_fine();
+    let before = Snapshot::take(&pair.source().join("names")).unwrap();
+    before.assert_same(&Snapshot::take(&pair.sink().join("names")).unwrap(), Facets::ARCHIVE);
+}
+
+#[test]
+fn holes_are_not_sent_and_stay_holes() {
+    let pair = Pair::new();
+    let file = fs::File::create(pair.source().join("sparse")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"begin", 0).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"end", 1 << 30).unwrap();
+    drop(file);
+    let told = pair.send(&["sparse"], &small_objects(), 2);
+    told.is_fine();
+    let [before, after] = [pair.source(), pair.sink()].map(|root| fs::metadata(root.join("sparse")).unwrap());
+    assert_eq!(before.len(), after.len());
+    assert!(after.blocks() <= before.blocks() + 256, "{} blocks became {}", before.blocks(), after.blocks());
+    assert!(told.bytes_out < 1 << 20, "{} bytes went over the lanes", told.bytes_out);
+    assert!(fs::read(pair.source().join("sparse")).unwrap() == fs::read(pair.sink().join("sparse")).unwrap());
+}
+
+#[test]
+fn an_unreadable_source_fails_alone_and_nothing_is_deleted_after_it() {
+    let pair = Pair::new();
+    fs::create_dir(pair.source().join("d")).unwrap();
+    fs::write(pair.source().join("d/good"), "good").unwrap();
+    symlink("loop", pair.source().join("d/loop")).unwrap();
+    pair.send(&["d"], &small_objects(), 1).is_fine();
+    fs::write(pair.sink().join("d/stranger"), "of the sink").unwrap();
+    let options = JobOptions { delete: true, ..small_objects() };
+    // Something that can't be looked at: an operand that is not there.
+    let told = pair.send(&["d", "missing"], &options, 1);
+    assert!(told.failed_to_begin() || told.failures() > 0);
+    assert!(pair.sink().join("d/stranger").exists(), "nothing is deleted when the source could not be read");
+    let told = pair.send(&["d"], &options, 1);
+    told.is_fine();
+    assert_eq!(told.summary().deleted, 1);
+    assert!(!pair.sink().join("d/stranger").exists() && pair.sink().join("d/good").exists());
+}
+
+#[test]
+fn what_is_left_out_is_neither_sent_nor_deleted() {
+    let pair = Pair::new();
+    fs::create_dir_all(pair.source().join("d/cache")).unwrap();
+    fs::create_dir_all(pair.sink().join("d/cache")).unwrap();
+    for name in ["d/a.c", "d/a.o", "d/cache/x"] {
+        fs::write(pair.source().join(name), name).unwrap();
+    }
+    fs::write(pair.sink().join("d/cache/own"), "").unwrap();
+    fs::write(pair.sink().join("d/old.o"), "").unwrap();
+    fs::write(pair.sink().join("d/old.c"), "").unwrap();
+    let filter = Filter::new(&[Rule::Exclude("*.o".into()), Rule::Exclude("cache/".into())]).unwrap();
+    let options = JobOptions { delete: true, ..small_objects() };
+    pair.send_filtered(&["d"], &options, filter).is_fine();
+    let there = |name: &str| pair.sink().join(name).exists();
+    assert!(there("d/a.c") && !there("d/a.o") && !there("d/cache/x"));
+    assert!(there("d/cache/own") && there("d/old.o") && !there("d/old.c"));
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let pair = Pair::new();
+    RandomTree::default().build(&pair.source().join("tree"), 7).unwrap();
+    fs::write(pair.sink().join("there"), "before").unwrap();
+    let before = Snapshot::take(&pair.sink()).unwrap();
+    let told = pair.send(&["tree"], &JobOptions { dry_run: true, delete: true, ..small_objects() }, 2);
+    told.is_fine();
+    assert!(told.summary().would > 0 && told.summary().done == 0);
+    before.assert_same(&Snapshot::take(&pair.sink()).unwrap(), Facets::ALL);
+}
+
+#[test]
+fn each_update_rule_leaves_and_sends_what_it_says() {
+    let pair = Pair::new();
+    let bytes = |fill: u8| vec![fill; 300 << 10];
+    fs::write(pair.source().join("f"), bytes(1)).unwrap();
+    pair.send(&["f"], &small_objects(), 1).is_fine();
+    for update in [Update::SizeTime, Update::Digest, Update::Newer, Update::Missing] {
+        let told = pair.send(&["f"], &JobOptions { update, ..small_objects() }, 1);
+        told.is_fine();
+        assert_eq!((told.summary().same, told.summary().done), (1, 0), "{update:?}");
+    }
+    // The same size and time, one other byte: only digests see it.
+    let stamp = fs::metadata(pair.source().join("f")).unwrap().modified().unwrap();
+    let mut changed = bytes(1);
+    changed[200 << 10] = 2;
+    fs::write(pair.source().join("f"), &changed).unwrap();
+    fs::File::options().write(true).open(pair.source().join("f")).unwrap().set_modified(stamp).unwrap();
+    let told = pair.send(&["f"], &JobOptions { update: Update::SizeTime, ..small_objects() }, 1);
+    assert_eq!(told.summary().same, 1);
+    let told = pair.send(&["f"], &JobOptions { update: Update::Object, ..small_objects() }, 1);
+    told.is_fine();
+    assert!(told.bytes_out < 150 << 10, "one object of 64 KiB differs, {} bytes went", told.bytes_out);
+    assert_eq!(fs::read(pair.sink().join("f")).unwrap(), changed);
+}
+
+#[test]
+fn a_receiver_gives_no_rights_that_were_not_offered() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let pair = Pair::new();
+    fs::write(pair.source().join("tool"), "#!").unwrap();
+    fs::set_permissions(pair.source().join("tool"), fs::Permissions::from_mode(0o6755)).unwrap();
+    pair.send(&["tool"], &JobOptions { keep: Keep(keep_all().0 & !Keep::SETUID.0), ..small_objects() }, 1)
+        .is_fine();
+    assert_eq!(fs::metadata(pair.sink().join("tool")).unwrap().mode() & 0o7777, 0o755);
+    pair.send(&["tool"], &small_objects(), 1).is_fine();
+    assert_eq!(fs::metadata(pair.sink().join("tool")).unwrap().mode() & 0o7777, 0o6755);
+}
+
+#[test]
+fn links_at_the_sink_lead_no_file_out_of_the_root() {
+    let pair = Pair::new();
+    let outside = tempfile::tempdir().unwrap();
+    symlink(outside.path(), pair.sink().join("d")).unwrap();
+    fs::create_dir(pair.source().join("d")).unwrap();
+    fs::write(pair.source().join("d/f"), "bytes").unwrap();
+    let told = pair.send(&["d"], &small_objects(), 1);
+    assert!(told.failures() > 0);
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    // And a path that leads out is not served.
+    symlink(outside.path(), pair.source().join("out")).unwrap();
+    fs::write(outside.path().join("secret"), "").unwrap();
+    for path in ["out/secret", "../secret", "/etc/passwd"] {
+        let told = pair.fetch(&[path], &small_objects(), 1);
+        assert!(told.refusal().is_some(), "{path}");
+    }
+}
+
+#[test]
+fn what_is_not_offered_is_refused() {
+    let pair = Pair::new();
+    fs::write(pair.source().join("f"), "bytes").unwrap();
+    let told = pair.send_to(&["f"], &small_objects(), |offer| offer.may_write = false);
+    assert_eq!(told.refusal().map(|reason| reason.why), Some(Why::Denied));
+    let told = pair.send_to(&["f"], &small_objects(), |offer| offer.quota = Some(3));
+    assert!(told.failures() > 0);
+    assert!(!pair.sink().join("f").exists());
+}
+
+#[test]
+fn a_job_that_is_stopped_says_so_and_leaves_no_half_of_a_file() {
+    let pair = Pair::new();
+    fs::File::create(pair.source().join("large")).unwrap().set_len(0).unwrap();
+    fs::write(pair.source().join("large"), vec![7; 64 << 20]).unwrap();
+    let told = pair.send_stopped(&["large"], &small_objects());
+    assert!(told.was_stopped() || pair.sink().join("large").exists());
+    pair.nothing_is_left_over();
+}

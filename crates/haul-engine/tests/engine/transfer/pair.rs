@@ -1,0 +1,240 @@
+//! Two ends of a transfer in one process, each with its folder.
+
+use haul_engine::transfer::{
+    BoxError, Failure, FetchJob, Filter, Offer, Outcome, Report, SendJob, Tally, TransferError, Watch,
+    answer, fetch, send,
+};
+use haul_net::Lane;
+use haul_proto::{JobOptions, Keep, Reason, Summary};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+/// Everything that can be kept.
+pub(super) fn keep_all() -> Keep {
+    [
+        Keep::TIMES,
+        Keep::OWNER,
+        Keep::XATTRS,
+        Keep::ACLS,
+        Keep::LINKS,
+        Keep::HARD_LINKS,
+        Keep::SPECIALS,
+        Keep::HOLES,
+        Keep::SETUID,
+    ]
+    .into_iter()
+    .fold(Keep::MODE, Keep::with)
+}
+
+/// A folder for each end.
+pub(super) struct Pair {
+    folder: tempfile::TempDir,
+}
+
+/// What one end told.
+#[derive(Default)]
+struct Heard {
+    failures: Mutex<Vec<String>>,
+    lost: AtomicU64,
+}
+
+impl Report for Heard {
+    fn failed(&self, failure: &Failure) {
+        self.failures.lock().unwrap().push(failure.to_string());
+    }
+
+    fn lane_lost(&self, _: u32, _: &str) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What both ends came to.
+pub(super) struct Told {
+    started: Result<Outcome, TransferError>,
+    answered: Result<Outcome, TransferError>,
+    heard: [Heard; 2],
+    /// Bytes that the starting end gave to its lanes.
+    pub(super) bytes_out: u64,
+}
+
+impl Told {
+    /// Both ends say that all is done.
+    pub(super) fn is_fine(&self) {
+        let heard: Vec<_> = self.heard.iter().map(|heard| heard.failures.lock().unwrap().clone()).collect();
+        for outcome in [&self.started, &self.answered] {
+            let outcome = outcome.as_ref().unwrap_or_else(|error| panic!("{error}, heard {heard:?}"));
+            assert!(outcome.is_whole(), "{outcome:?}, heard {heard:?}");
+        }
+        assert_eq!(self.started.as_ref().unwrap().summary, self.answered.as_ref().unwrap().summary);
+    }
+
+    pub(super) fn summary(&self) -> Summary {
+        self.started.as_ref().unwrap().summary
+    }
+
+    /// What was told as failed, by both ends together.
+    pub(super) fn failures(&self) -> usize {
+        assert!(!self.started.as_ref().is_ok_and(Outcome::is_whole), "a failure shows in the outcome");
+        self.heard.iter().map(|heard| heard.failures.lock().unwrap().len()).sum()
+    }
+
+    pub(super) fn failed_to_begin(&self) -> bool {
+        self.started.is_err()
+    }
+
+    pub(super) fn refusal(&self) -> Option<&Reason> {
+        match &self.started {
+            Err(TransferError::Refused(reason)) => Some(reason),
+            _ => None,
+        }
+    }
+
+    pub(super) fn was_stopped(&self) -> bool {
+        self.started.as_ref().is_ok_and(|outcome| outcome.broken.is_some() && !outcome.is_whole())
+    }
+}
+
+impl Pair {
+    pub(super) fn new() -> Pair {
+        let folder = tempfile::tempdir().unwrap();
+        for end in ["source", "sink"] {
+            std::fs::create_dir(folder.path().join(end)).unwrap();
+        }
+        Pair { folder }
+    }
+
+    pub(super) fn source(&self) -> PathBuf {
+        self.folder.path().join("source")
+    }
+
+    pub(super) fn sink(&self) -> PathBuf {
+        self.folder.path().join("sink")
+    }
+
+    /// No temporary name is left at the sink.
+    pub(super) fn nothing_is_left_over(&self) {
+        fn look(dir: &Path) {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let entry = entry.unwrap();
+                assert!(!entry.file_name().as_encoded_bytes().starts_with(b".haul-"), "{:?}", entry.path());
+                if entry.file_type().unwrap().is_dir() {
+                    look(&entry.path());
+                }
+            }
+        }
+        look(&self.sink());
+    }
+
+    pub(super) fn send(&self, names: &[&str], options: &JobOptions, lanes: u32) -> Told {
+        let job = SendJob { lanes, ..self.send_job(names, options) };
+        self.run(|_| {}, false, |dial, watch| send(dial, &job, watch))
+    }
+
+    pub(super) fn send_filtered(&self, names: &[&str], options: &JobOptions, filter: Filter) -> Told {
+        let job = SendJob { filter, ..self.send_job(names, options) };
+        self.run(|_| {}, false, |dial, watch| send(dial, &job, watch))
+    }
+
+    pub(super) fn send_to(
+        &self,
+        names: &[&str],
+        options: &JobOptions,
+        change: impl FnOnce(&mut Offer),
+    ) -> Told {
+        let job = self.send_job(names, options);
+        self.run(change, false, |dial, watch| send(dial, &job, watch))
+    }
+
+    pub(super) fn send_stopped(&self, names: &[&str], options: &JobOptions) -> Told {
+        let job = self.send_job(names, options);
+        self.run(|_| {}, true, |dial, watch| send(dial, &job, watch))
+    }
+
+    pub(super) fn fetch(&self, names: &[&str], options: &JobOptions, lanes: u32) -> Told {
+        let job = FetchJob {
+            paths: names.iter().map(|name| name.as_bytes().to_vec()).collect(),
+            into: self.sink().into(),
+            options: options.clone(),
+            lanes,
+            buffers: 64 << 20,
+        };
+        let source = self.source();
+        self.run(|offer| offer.root = source.into(), false, |dial, watch| fetch(dial, &job, watch))
+    }
+
+    fn send_job(&self, names: &[&str], options: &JobOptions) -> SendJob {
+        SendJob {
+            sources: names.iter().map(|name| OsString::from(self.source().join(name))).collect(),
+            filter: Filter::default(),
+            one_file_system: false,
+            options: options.clone(),
+            to: Vec::new(),
+            lanes: 1,
+            buffers: 64 << 20,
+        }
+    }
+
+    fn run(
+        &self,
+        change: impl FnOnce(&mut Offer),
+        is_stopped: bool,
+        start: impl FnOnce(
+            &mut dyn FnMut(u32) -> Result<Lane, BoxError>,
+            &Watch<'_>,
+        ) -> Result<Outcome, TransferError>,
+    ) -> Told {
+        let mut offer = Offer {
+            root: self.sink().into(),
+            may_read: true,
+            may_write: true,
+            lanes: 8,
+            buffers: 64 << 20,
+            quota: None,
+            keep: keep_all(),
+        };
+        change(&mut offer);
+        let (give, take): (Sender<Lane>, Receiver<Lane>) = channel();
+        let heard = [Heard::default(), Heard::default()];
+        let tallies = [Tally::default(), Tally::default()];
+        let stop = AtomicBool::new(false);
+        let never = AtomicBool::new(false);
+        let mut controls = Vec::new();
+        let (started, answered) = std::thread::scope(|scope| {
+            let (tallies, heard, never, stop) = (&tallies, &heard, &never, &stop);
+            let answering = scope.spawn(move || {
+                let first = take.recv_timeout(Duration::from_secs(20)).expect("a first lane");
+                let watch = Watch { stop: never, tally: &tallies[1], report: &heard[1] };
+                answer(first, &mut || take.try_recv().ok(), &offer, &watch)
+            });
+            if is_stopped {
+                scope.spawn(move || {
+                    while tallies[0].bytes_done.load(Ordering::Relaxed) < 4 << 20
+                        && !tallies[0].walked.load(Ordering::Relaxed)
+                    {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    stop.store(true, Ordering::Relaxed);
+                });
+            }
+            let mut dial = |_: u32| -> Result<Lane, BoxError> {
+                let (ours, theirs) = Lane::pair()?;
+                controls.push(ours.control());
+                give.send(theirs)?;
+                Ok(ours)
+            };
+            let started = start(&mut dial, &Watch { stop, tally: &tallies[0], report: &heard[0] });
+            if started.is_err() {
+                // Nobody dialled, or the session never began: the other end is not left waiting.
+                drop(give);
+            }
+            (started, answering.join())
+        });
+        let bytes_out = controls.iter().map(|control| control.stats().bytes_out).sum();
+        let answered = answered.unwrap_or(Err(TransferError::NoRandomness));
+        Told { started, answered, heard, bytes_out }
+    }
+}

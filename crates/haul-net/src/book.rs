@@ -1,0 +1,156 @@
+//! The tickets that a server honours.
+
+use crate::hello::{HELLO_BYTES, Hello, Verdict};
+use crate::secret::{Binding, SECRET_BYTES, Secret, SessionId, TicketId};
+use crate::ticket::{Role, Ticket, Uses};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+/// The tickets that a server honours, and which one-time ones are spent. Tickets come and go while it serves.
+#[derive(Debug, Default)]
+pub struct TicketBook(Mutex<HashMap<TicketId, Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    ticket: Ticket,
+    /// The session that a one-time ticket opened.
+    spent_by: Option<SessionId>,
+}
+
+impl TicketBook {
+    /// Honours `ticket` from now on.
+    pub fn insert(&self, ticket: Ticket) {
+        self.lock().insert(ticket.id(), Entry { ticket, spent_by: None });
+    }
+
+    /// Honours the ticket no longer; whether it did. Its sessions go on, and get no further lanes.
+    pub fn withdraw(&self, id: TicketId) -> bool {
+        self.lock().remove(&id).is_some()
+    }
+
+    /// Whether a one-time ticket has opened its session.
+    pub fn is_spent(&self, id: TicketId) -> bool {
+        self.lock().get(&id).is_some_and(|entry| entry.spent_by.is_some())
+    }
+
+    /// Forgets the tickets that can open nothing any more, and gives how many.
+    pub fn forget_expired(&self, now: SystemTime) -> usize {
+        let mut entries = self.lock();
+        let before = entries.len();
+        entries.retain(|_, entry| entry.ticket.grant.expires.is_none_or(|end| now < end));
+        before - entries.len()
+    }
+
+    /// The secret and the role behind a hello whose proof holds. Unknown tickets take as long as wrong secrets.
+    pub(crate) fn prove(
+        &self,
+        hello: &Hello,
+        bytes: &[u8; HELLO_BYTES],
+        binding: &Binding,
+    ) -> Option<(Secret, Role)> {
+        let known = self.lock().get(&hello.ticket).map(|e| (e.ticket.secret.clone(), e.ticket.grant.role));
+        let is_known = known.is_some();
+        let (secret, role) = known.unwrap_or((Secret::from_bytes([0; SECRET_BYTES]), Role::Both));
+        let is_proven = Hello::is_proven(bytes, &secret, binding);
+        (is_known && is_proven).then_some((secret, role))
+    }
+
+    /// Takes the right to open `session`.
+    pub(crate) fn claim(&self, id: TicketId, session: SessionId, now: SystemTime) -> Result<(), Verdict> {
+        let mut entries = self.lock();
+        // Withdrawn since it was proved.
+        let entry = entries.get_mut(&id).ok_or(Verdict::Unproven)?;
+        if entry.spent_by.is_some() {
+            return Err(Verdict::Spent);
+        }
+        if entry.ticket.grant.expires.is_some_and(|end| now >= end) {
+            return Err(Verdict::Expired);
+        }
+        if entry.ticket.grant.uses == Uses::Once {
+            entry.spent_by = Some(session);
+        }
+        Ok(())
+    }
+
+    /// Gives the right back: the session's connection was lost before the client knew that it was in.
+    pub(crate) fn give_back(&self, id: TicketId, session: SessionId) {
+        if let Some(entry) = self.lock().get_mut(&id)
+            && entry.spent_by == Some(session)
+        {
+            entry.spent_by = None;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<TicketId, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Encryption;
+    use crate::ticket::Grant;
+    use std::time::Duration;
+
+    const ONE: SessionId = SessionId([1; 16]);
+    const TWO: SessionId = SessionId([2; 16]);
+
+    fn ticket(uses: Uses, expires: Option<SystemTime>) -> Ticket {
+        let grant = Grant { role: Role::Both, uses, expires };
+        Ticket::issue(grant, vec!["host:1".parse().expect("an address")], None).expect("a ticket")
+    }
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000)
+    }
+
+    #[test]
+    fn a_one_time_ticket_opens_one_session() {
+        let (book, ticket) = (TicketBook::default(), ticket(Uses::Once, None));
+        book.insert(ticket.clone());
+        assert!(!book.is_spent(ticket.id()));
+        assert_eq!(book.claim(ticket.id(), ONE, now()), Ok(()));
+        assert!(book.is_spent(ticket.id()));
+        assert_eq!(book.claim(ticket.id(), TWO, now()), Err(Verdict::Spent));
+        book.give_back(ticket.id(), TWO);
+        assert_eq!(
+            book.claim(ticket.id(), TWO, now()),
+            Err(Verdict::Spent),
+            "only its own session gives it back"
+        );
+        book.give_back(ticket.id(), ONE);
+        assert_eq!(book.claim(ticket.id(), TWO, now()), Ok(()));
+    }
+
+    #[test]
+    fn a_lasting_ticket_opens_sessions_until_its_end() {
+        let end = now() + Duration::from_secs(10);
+        let (book, ticket) = (TicketBook::default(), ticket(Uses::Lasting, Some(end)));
+        book.insert(ticket.clone());
+        assert_eq!(book.claim(ticket.id(), ONE, now()), Ok(()));
+        assert_eq!(book.claim(ticket.id(), TWO, end - Duration::from_secs(1)), Ok(()));
+        assert_eq!(book.claim(ticket.id(), TWO, end), Err(Verdict::Expired));
+        assert_eq!(book.forget_expired(end - Duration::from_secs(1)), 0);
+        assert_eq!(book.forget_expired(end), 1);
+    }
+
+    #[test]
+    fn only_a_known_ticket_with_the_right_secret_is_proven() {
+        let (book, ticket) = (TicketBook::default(), ticket(Uses::Lasting, None));
+        book.insert(ticket.clone());
+        let binding = Binding([3; 32]);
+        let mut hello = Hello { encryption: Encryption::Tls, lane: 0, ticket: ticket.id(), session: ONE };
+        let right = hello.encode(&ticket.secret, &binding);
+        assert!(book.prove(&hello, &right, &binding).is_some());
+        let wrong = hello.encode(&Secret::from_bytes([0; SECRET_BYTES]), &binding);
+        assert!(book.prove(&hello, &wrong, &binding).is_none());
+        // What stands in for the secret of an unknown ticket opens nothing.
+        hello.ticket = TicketId([0; 8]);
+        let unknown = hello.encode(&Secret::from_bytes([0; SECRET_BYTES]), &binding);
+        assert!(book.prove(&hello, &unknown, &binding).is_none());
+        assert!(book.withdraw(ticket.id()) && !book.withdraw(ticket.id()));
+        assert!(book.prove(&hello, &right, &binding).is_none());
+    }
+}

@@ -1,0 +1,289 @@
+//! The client's side of meeting: from a ticket to lanes.
+
+use crate::Encryption;
+use crate::address::Address;
+use crate::hello::{ANSWER_BYTES, BadAnswer, GreetingError, Hello, Verdict, decode_answer, exchange_nonces};
+use crate::lane::{Lane, LaneError, Patience, Wire};
+use crate::pace::Pacer;
+use crate::secret::{Binding, NoRandomness, SessionId};
+use crate::socket::{self, SocketError, SocketFacts, SocketSettings};
+use crate::ticket::Ticket;
+use crate::tls::{self, Fingerprint, WrongFingerprint};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Opens the lanes of one session with the server of a ticket. Several threads may open lanes at once.
+#[derive(Debug)]
+pub struct Dialer {
+    ticket: Ticket,
+    session: SessionId,
+    settings: DialSettings,
+    tls: Option<Arc<ClientConfig>>,
+    /// The address that worked last.
+    known: Mutex<Option<SocketAddr>>,
+}
+
+/// How lanes are opened.
+#[derive(Clone, Debug)]
+pub struct DialSettings {
+    /// What this end asks for; the ticket must say the same.
+    pub encryption: Encryption,
+    /// What is asked of the sockets.
+    pub socket: SocketSettings,
+    /// How long one address is tried.
+    pub connect: Duration,
+    /// How long the server may take to say welcome, from the connection on.
+    pub handshake: Duration,
+    /// How long an open lane waits for a byte to move; `None` is for ever.
+    pub stall: Option<Duration>,
+    /// The rate that all lanes keep together.
+    pub pacer: Option<Arc<Pacer>>,
+}
+
+impl Default for DialSettings {
+    fn default() -> Self {
+        Self {
+            encryption: Encryption::Tls,
+            socket: SocketSettings::default(),
+            connect: Duration::from_secs(5),
+            handshake: Duration::from_secs(15),
+            stall: Some(Duration::from_secs(60)),
+            pacer: None,
+        }
+    }
+}
+
+impl Dialer {
+    /// A new session with the server of `ticket`; nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`DialError`]: the two ends ask for different encryption, or no random numbers.
+    pub fn new(ticket: Ticket, settings: DialSettings) -> Result<Self, DialError> {
+        match (settings.encryption, ticket.encryption()) {
+            (Encryption::Tls, Encryption::Plain) => return Err(DialError::TicketIsPlain),
+            (Encryption::Plain, Encryption::Tls) => return Err(DialError::TicketIsTls),
+            _ => {}
+        }
+        let tls = ticket.fingerprint.map(tls::client_config).transpose();
+        let tls = tls.map_err(|error| DialError::Handshake(LaneError::Tls(error)))?;
+        let session = SessionId::generate()?;
+        Ok(Self { ticket, session, settings, tls, known: Mutex::new(None) })
+    }
+
+    /// The session's name.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// The ticket.
+    pub fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+
+    /// Opens lane number `index` of the session.
+    ///
+    /// # Errors
+    /// [`DialError`]. [`DialError::Unreachable`] leaves other ways to try, all others say why there is no use in that.
+    pub fn lane(&self, index: u16) -> Result<Lane, DialError> {
+        let (socket, facts, peer) = self.reach()?;
+        let deadline = Instant::now() + self.settings.handshake;
+        let (mut lane, binding) = self.begin(Wire::socket(socket), facts, peer, deadline)?;
+        let hello = Hello {
+            encryption: self.settings.encryption,
+            lane: index,
+            ticket: self.ticket.id,
+            session: self.session,
+        };
+        let hello = hello.encode(&self.ticket.secret, &binding);
+        lane.write_all(&hello).map_err(DialError::Handshake)?;
+        let mut answer = [0; ANSWER_BYTES];
+        lane.read_exact(&mut answer).map_err(DialError::Handshake)?;
+        match decode_answer(&answer, &hello, &self.ticket.secret, &binding)? {
+            (Verdict::Welcome, _) => Ok(lane.proven(self.settings.stall, self.settings.pacer.clone(), None)),
+            (verdict, lanes_max) => Err(DialError::Refused { verdict, lanes_max }),
+        }
+    }
+
+    /// The connection as far as the hello, and what its proof is bound to.
+    fn begin(
+        &self,
+        wire: Wire,
+        facts: SocketFacts,
+        peer: SocketAddr,
+        deadline: Instant,
+    ) -> Result<(Lane, Binding), DialError> {
+        let Some(config) = &self.tls else {
+            let mut lane = Lane::unproven(wire, None, peer, facts, deadline);
+            let binding = exchange_nonces(&mut lane, true)?;
+            return Ok((lane, binding));
+        };
+        let name = ServerName::try_from("haul.invalid").expect("a well-formed name");
+        let connection = ClientConnection::new(config.clone(), name)
+            .map_err(|error| DialError::Handshake(LaneError::Tls(error)))?;
+        let (channel, inlet) = tls::handshake(connection.into(), &wire, Patience::until(deadline))
+            .map_err(|error| DialError::in_handshake(error, peer))?;
+        if !channel.is_haul() {
+            return Err(DialError::NotHaul { peer });
+        }
+        let binding = channel.binding().map_err(DialError::Handshake)?;
+        Ok((Lane::unproven(wire, Some((channel, inlet)), peer, facts, deadline), binding))
+    }
+
+    /// A connection to the first address that takes one; the one that worked last is tried first.
+    fn reach(&self) -> Result<(OwnedFd, SocketFacts, SocketAddr), DialError> {
+        let mut tried = Vec::new();
+        let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(address) = known
+            && let Some(reached) = self.try_one(address, &mut tried)?
+        {
+            return Ok(reached);
+        }
+        for address in &self.ticket.addresses {
+            let resolved = match address.resolve() {
+                Ok(resolved) => resolved,
+                Err(error) => {
+                    tried.push((address.clone(), error));
+                    continue;
+                }
+            };
+            for resolved in resolved.into_iter().filter(|resolved| Some(*resolved) != known) {
+                if let Some(reached) = self.try_one(resolved, &mut tried)? {
+                    *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(resolved);
+                    return Ok(reached);
+                }
+            }
+        }
+        Err(DialError::Unreachable { tried: Tried(tried) })
+    }
+
+    fn try_one(
+        &self,
+        address: SocketAddr,
+        tried: &mut Vec<(Address, io::Error)>,
+    ) -> Result<Option<(OwnedFd, SocketFacts, SocketAddr)>, DialError> {
+        match socket::connect(address, &self.settings.socket, Instant::now() + self.settings.connect) {
+            Ok((socket, facts)) => Ok(Some((socket, facts, address))),
+            Err(SocketError::Io { source, .. }) => {
+                tried.push((address.into(), source));
+                Ok(None)
+            }
+            Err(error @ SocketError::Congestion { .. }) => Err(DialError::Socket(error)),
+        }
+    }
+}
+
+/// Why there is no lane.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The ticket's server does not encrypt.
+    #[error("this ticket is for a server without encryption; ask for that here too, if both of you mean it")]
+    TicketIsPlain,
+    /// The ticket's server encrypts.
+    #[error(
+        "this ticket is for a server with encryption, and this end asks for none; both must ask for the same"
+    )]
+    TicketIsTls,
+    /// No address took a connection.
+    #[error("no address of the ticket can be reached: {tried}")]
+    Unreachable {
+        /// Each address with its reason.
+        tried: Tried,
+    },
+    /// A socket cannot be had as asked.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// Another server, or someone between.
+    #[error(
+        "{peer} is not the server of this ticket: its certificate's fingerprint is {found}, not {expected}; ask for a \
+         new ticket, and wonder who answered"
+    )]
+    WrongFingerprint {
+        /// Who answered.
+        peer: SocketAddr,
+        /// The ticket's.
+        expected: Fingerprint,
+        /// The one shown.
+        found: Fingerprint,
+    },
+    /// TLS, and not haul inside.
+    #[error("what answers at {peer} is not haul")]
+    NotHaul {
+        /// Who answered.
+        peer: SocketAddr,
+    },
+    /// Not TLS.
+    #[error(
+        "what answers at {peer} does not speak TLS; a haul without encryption must be asked for at both ends"
+    )]
+    NotTls {
+        /// Who answered.
+        peer: SocketAddr,
+    },
+    /// Not haul without encryption.
+    #[error(
+        "what answers does not speak haul without encryption; one with encryption must be asked for at both ends"
+    )]
+    NotPlain,
+    /// The server says no.
+    #[error("the server refuses: {verdict}")]
+    Refused {
+        /// Why.
+        verdict: Verdict,
+        /// Lanes that one session may have there; 0 where it does not tell.
+        lanes_max: u16,
+    },
+    /// What came is no answer.
+    #[error(transparent)]
+    Answer(#[from] BadAnswer),
+    /// The connection failed before the server said welcome.
+    #[error("the connection failed before the server said welcome: {0}")]
+    Handshake(#[source] LaneError),
+    /// The generator failed.
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
+}
+
+impl DialError {
+    fn in_handshake(error: LaneError, peer: SocketAddr) -> Self {
+        let LaneError::Tls(tls) = &error else { return Self::Handshake(error) };
+        if let Some(WrongFingerprint { expected, found }) = WrongFingerprint::in_error(tls) {
+            return Self::WrongFingerprint { peer, expected, found };
+        }
+        match tls {
+            rustls::Error::InvalidMessage(_) => Self::NotTls { peer },
+            _ => Self::Handshake(error),
+        }
+    }
+}
+
+impl From<GreetingError> for DialError {
+    fn from(error: GreetingError) -> Self {
+        match error {
+            // A server that waits for TLS answers with an alert, which is shorter than a greeting.
+            GreetingError::NotPlain
+            | GreetingError::Lane(LaneError::Ended | LaneError::EndedInside { .. }) => Self::NotPlain,
+            GreetingError::Lane(error) => Self::Handshake(error),
+            GreetingError::NoRandomness(error) => Self::NoRandomness(error),
+        }
+    }
+}
+
+/// Addresses that were tried, each with what became of it.
+#[derive(Debug)]
+pub struct Tried(pub Vec<(Address, io::Error)>);
+
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (address, error)) in self.0.iter().enumerate() {
+            let comma = if at > 0 { "; " } else { "" };
+            write!(f, "{comma}{address}: {error}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,354 @@
+//! What is said on a lane before it carries anything: who the client is, and what the server makes of that.
+//!
+//! ```text
+//! without encryption only, client then server:      hello, client:
+//!  at  bytes                                         at  bytes
+//!   0      8   "HAULPLN1"                             0      4   "HAUL"
+//!   8     32   a nonce                                4      1   version, 1
+//!                                                     5      1   1 without encryption, else 0
+//! answer, server:                                     6      2   the lane's number in its session
+//!  at  bytes                                          8      8   the ticket's public name
+//!   0      4   "HAUL"                                16     16   the session's name
+//!   4      1   version, 1                            32     32   proof
+//!   5      1   verdict
+//!   6      2   lanes that this session may have
+//!   8     32   proof
+//! ```
+//!
+//! Numbers are little-endian. Every length is fixed: nothing an unknown peer says has a length of its own. The client's
+//! proof is HMAC-SHA-256 under the ticket's secret over the connection's binding and the hello up to the proof; the
+//! server's is over the binding, the hello and the answer up to the proof. The binding is an exporter's value of TLS, else
+//! SHA-256 over both nonces. A refusal before the client's proof held carries zeros for the server's.
+
+use crate::Encryption;
+use crate::lane::{Lane, LaneError};
+use crate::secret::{
+    BINDING_BYTES, Binding, NoRandomness, PROOF_BYTES, Prover, Secret, SessionId, TicketId, random,
+};
+use aws_lc_rs::digest;
+use std::fmt;
+
+/// The version of this exchange.
+const VERSION: u8 = 1;
+const MAGIC: [u8; 4] = *b"HAUL";
+const PLAIN_MAGIC: [u8; 8] = *b"HAULPLN1";
+
+/// Bytes of a hello up to its proof, and with it.
+const SAID_BYTES: usize = 32;
+pub(crate) const HELLO_BYTES: usize = SAID_BYTES + PROOF_BYTES;
+
+/// Bytes of an answer up to its proof, and with it.
+const JUDGED_BYTES: usize = 8;
+pub(crate) const ANSWER_BYTES: usize = JUDGED_BYTES + PROOF_BYTES;
+
+const NONCE_BYTES: usize = 32;
+const GREETING_BYTES: usize = PLAIN_MAGIC.len() + NONCE_BYTES;
+
+/// What a client says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) encryption: Encryption,
+    pub(crate) lane: u16,
+    pub(crate) ticket: TicketId,
+    pub(crate) session: SessionId,
+}
+
+/// What a server makes of a hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The lane is in.
+    Welcome,
+    /// The ticket is not known here, or its secret is wrong; which of the two is not told.
+    Unproven,
+    /// The ticket's time is over.
+    Expired,
+    /// The ticket was for one session, and another had it.
+    Spent,
+    /// The server has as many sessions as it takes.
+    Full,
+    /// The session has as many lanes as it may have.
+    TooManyLanes,
+    /// The server is about to end.
+    Closing,
+    /// The two ends are of versions that don't understand each other.
+    OtherVersion,
+    /// One end asks for encryption and the other for none.
+    OtherEncryption,
+}
+
+const VERDICTS: [Verdict; 9] = [
+    Verdict::Welcome,
+    Verdict::Unproven,
+    Verdict::Expired,
+    Verdict::Spent,
+    Verdict::Full,
+    Verdict::TooManyLanes,
+    Verdict::Closing,
+    Verdict::OtherVersion,
+    Verdict::OtherEncryption,
+];
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Welcome => "welcome",
+            Self::Unproven => "the ticket is not valid here: withdrawn, of another server, or wrong",
+            Self::Expired => "the ticket has expired; ask for a new one",
+            Self::Spent => "the ticket was for one session and has been used; ask for a new one",
+            Self::Full => "the server has as many sessions as it takes; try again later",
+            Self::TooManyLanes => "the session has as many streams as the server allows; ask for fewer",
+            Self::Closing => "the server is about to end",
+            Self::OtherVersion => {
+                "the two ends are of versions that don't understand each other; bring both up to date"
+            }
+            Self::OtherEncryption => {
+                "one end asks for encryption and the other for none; both must ask for the same"
+            }
+        })
+    }
+}
+
+/// A hello that cannot be taken, told before anything is proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadHello {
+    #[error("it does not begin as haul does")]
+    NotHaul,
+    #[error("it is of version {0}")]
+    Version(u8),
+    #[error("its encryption is {0}")]
+    Encryption(u8),
+}
+
+impl Hello {
+    /// The bytes, with the proof of `secret` for the connection of `binding`.
+    pub(crate) fn encode(&self, secret: &Secret, binding: &Binding) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[5] = u8::from(self.encryption == Encryption::Plain);
+        bytes[6..8].copy_from_slice(&self.lane.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.ticket.0);
+        bytes[16..32].copy_from_slice(&self.session.0);
+        let proof = secret.prove(Prover::Client, binding, &[&bytes[..SAID_BYTES]]);
+        bytes[SAID_BYTES..].copy_from_slice(&proof);
+        bytes
+    }
+
+    /// What the bytes say; whether their proof holds is another question.
+    pub(crate) fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, BadHello> {
+        let array = |from: usize| bytes[from..].first_chunk().copied();
+        let array16 = |from: usize| bytes[from..].first_chunk().copied();
+        if bytes[..4] != MAGIC {
+            return Err(BadHello::NotHaul);
+        }
+        if bytes[4] != VERSION {
+            return Err(BadHello::Version(bytes[4]));
+        }
+        let encryption = match bytes[5] {
+            0 => Encryption::Tls,
+            1 => Encryption::Plain,
+            other => return Err(BadHello::Encryption(other)),
+        };
+        Ok(Self {
+            encryption,
+            lane: u16::from_le_bytes([bytes[6], bytes[7]]),
+            ticket: TicketId(array(8).unwrap_or_default()),
+            session: SessionId(array16(16).unwrap_or_default()),
+        })
+    }
+
+    /// Whether the proof in `bytes` is `secret`'s for this connection.
+    pub(crate) fn is_proven(bytes: &[u8; HELLO_BYTES], secret: &Secret, binding: &Binding) -> bool {
+        let (said, proof) = bytes.split_at(SAID_BYTES);
+        secret.verify(Prover::Client, binding, &[said], proof)
+    }
+}
+
+/// An answer to the hello `hello`. With a secret it is proved.
+pub(crate) fn encode_answer(
+    verdict: Verdict,
+    lanes_max: u16,
+    hello: &[u8; HELLO_BYTES],
+    proof: Option<(&Secret, &Binding)>,
+) -> [u8; ANSWER_BYTES] {
+    let mut bytes = [0; ANSWER_BYTES];
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[4] = VERSION;
+    bytes[5] = verdict as u8;
+    bytes[6..8].copy_from_slice(&lanes_max.to_le_bytes());
+    if let Some((secret, binding)) = proof {
+        let proof = secret.prove(Prover::Server, binding, &[hello, &bytes[..JUDGED_BYTES]]);
+        bytes[JUDGED_BYTES..].copy_from_slice(&proof);
+    }
+    bytes
+}
+
+/// What an answer says: the verdict, and how many lanes there may be.
+pub(crate) fn decode_answer(
+    bytes: &[u8; ANSWER_BYTES],
+    hello: &[u8; HELLO_BYTES],
+    secret: &Secret,
+    binding: &Binding,
+) -> Result<(Verdict, u16), BadAnswer> {
+    if bytes[..4] != MAGIC {
+        return Err(BadAnswer::NotHaul);
+    }
+    if bytes[4] != VERSION {
+        return Ok((Verdict::OtherVersion, 0));
+    }
+    let verdict = VERDICTS.get(usize::from(bytes[5])).copied().ok_or(BadAnswer::Unknown(bytes[5]))?;
+    let (judged, proof) = bytes.split_at(JUDGED_BYTES);
+    // A refusal needs no proof: at worst a stranger keeps the client out, which he can do anyway.
+    if verdict == Verdict::Welcome && !secret.verify(Prover::Server, binding, &[hello, judged], proof) {
+        return Err(BadAnswer::Unproven);
+    }
+    Ok((verdict, u16::from_le_bytes([bytes[6], bytes[7]])))
+}
+
+/// An answer that cannot be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadAnswer {
+    /// It begins otherwise.
+    #[error("what answers there is not haul")]
+    NotHaul,
+    /// A verdict of another version.
+    #[error("it gives a verdict ({0}) that this version does not know; bring this end up to date")]
+    Unknown(u8),
+    /// It says welcome and does not know the secret.
+    #[error("it says welcome but does not know the ticket's secret: this is not the server that issued it")]
+    Unproven,
+}
+
+/// Exchanges nonces on a lane without encryption, and gives what the two bring about. The client speaks first, so that
+/// a server that waits for TLS sees at once that this is none.
+pub(crate) fn exchange_nonces(lane: &mut Lane, as_client: bool) -> Result<Binding, GreetingError> {
+    let mine: [u8; NONCE_BYTES] = random()?;
+    let mut greeting = [0; GREETING_BYTES];
+    greeting[..PLAIN_MAGIC.len()].copy_from_slice(&PLAIN_MAGIC);
+    greeting[PLAIN_MAGIC.len()..].copy_from_slice(&mine);
+    let mut theirs = [0; GREETING_BYTES];
+    if as_client {
+        lane.write_all(&greeting)?;
+        read_greeting(lane, &mut theirs)?;
+        Ok(nonces_binding(&mine, &theirs[PLAIN_MAGIC.len()..]))
+    } else {
+        read_greeting(lane, &mut theirs)?;
+        lane.write_all(&greeting)?;
+        Ok(nonces_binding(&theirs[PLAIN_MAGIC.len()..], &mine))
+    }
+}
+
+/// Reads the magic by itself first: who speaks TLS may send less than a whole greeting, and then wait.
+fn read_greeting(lane: &mut Lane, greeting: &mut [u8; GREETING_BYTES]) -> Result<(), GreetingError> {
+    let (magic, nonce) = greeting.split_at_mut(PLAIN_MAGIC.len());
+    lane.read_exact(magic)?;
+    if *magic != PLAIN_MAGIC {
+        return Err(GreetingError::NotPlain);
+    }
+    Ok(lane.read_exact(nonce)?)
+}
+
+fn nonces_binding(client: &[u8], server: &[u8]) -> Binding {
+    let mut context = digest::Context::new(&digest::SHA256);
+    context.update(b"haul plain lane 1\0");
+    context.update(client);
+    context.update(server);
+    let mut binding = [0; BINDING_BYTES];
+    binding.copy_from_slice(context.finish().as_ref());
+    Binding(binding)
+}
+
+/// Why two ends without encryption don't come together.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GreetingError {
+    #[error("the other end does not begin as haul without encryption does")]
+    NotPlain,
+    #[error(transparent)]
+    Lane(#[from] LaneError),
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn secret() -> Secret {
+        Secret::from_bytes([9; 16])
+    }
+
+    fn hellos() -> impl Strategy<Value = Hello> {
+        (any::<bool>(), any::<u16>(), any::<[u8; 8]>(), any::<[u8; 16]>()).prop_map(
+            |(plain, lane, ticket, session)| Hello {
+                encryption: if plain { Encryption::Plain } else { Encryption::Tls },
+                lane,
+                ticket: TicketId(ticket),
+                session: SessionId(session),
+            },
+        )
+    }
+
+    #[test]
+    fn every_verdict_has_its_number() {
+        for (number, verdict) in VERDICTS.iter().enumerate() {
+            assert_eq!(*verdict as usize, number);
+        }
+    }
+
+    #[test]
+    fn both_nonces_and_their_order_make_the_binding() {
+        let binding = |client: u8, server: u8| nonces_binding(&[client; 32], &[server; 32]).0;
+        assert_ne!(binding(1, 2), binding(2, 1));
+        assert_ne!(binding(1, 2), binding(1, 3));
+    }
+
+    proptest! {
+        #[test]
+        fn hellos_come_back_and_hold_on_their_connection_only(hello in hellos(), binding: [u8; 32], other: [u8; 32]) {
+            let bytes = hello.encode(&secret(), &Binding(binding));
+            prop_assert_eq!(Hello::decode(&bytes), Ok(hello));
+            prop_assert!(Hello::is_proven(&bytes, &secret(), &Binding(binding)));
+            prop_assert_eq!(Hello::is_proven(&bytes, &secret(), &Binding(other)), binding == other);
+        }
+
+        #[test]
+        fn a_flipped_bit_breaks_the_proof(hello in hellos(), at in 0..HELLO_BYTES * 8) {
+            let binding = Binding([4; 32]);
+            let mut bytes = hello.encode(&secret(), &binding);
+            bytes[at / 8] ^= 1 << (at % 8);
+            prop_assert!(!Hello::is_proven(&bytes, &secret(), &binding));
+        }
+
+        #[test]
+        fn any_bytes_are_a_hello_or_an_error(bytes in prop::collection::vec(any::<u8>(), HELLO_BYTES)) {
+            let mut bytes: [u8; HELLO_BYTES] = bytes.try_into().expect("of that length");
+            prop_assert!(!Hello::is_proven(&bytes, &secret(), &Binding([0; 32])));
+            let _ = Hello::decode(&bytes);
+            bytes[..5].copy_from_slice(b"HAUL\x01");
+            bytes[5] &= 1;
+            prop_assert!(Hello::decode(&bytes).is_ok());
+        }
+
+        #[test]
+        fn welcomes_are_proved_and_refusals_are_taken(hello in hellos(), at in 0..VERDICTS.len(), lanes: u16) {
+            let (binding, verdict) = (Binding([4; 32]), VERDICTS[at]);
+            let said = hello.encode(&secret(), &binding);
+            let proved = encode_answer(verdict, lanes, &said, Some((&secret(), &binding)));
+            prop_assert_eq!(decode_answer(&proved, &said, &secret(), &binding), Ok((verdict, lanes)));
+            let bare = encode_answer(verdict, lanes, &said, None);
+            let expected = if verdict == Verdict::Welcome { Err(BadAnswer::Unproven) } else { Ok((verdict, lanes)) };
+            prop_assert_eq!(decode_answer(&bare, &said, &secret(), &binding), expected);
+        }
+
+        #[test]
+        fn no_stranger_says_welcome(bytes in prop::collection::vec(any::<u8>(), ANSWER_BYTES), hello in hellos()) {
+            let binding = Binding([4; 32]);
+            let said = hello.encode(&secret(), &binding);
+            let mut bytes: [u8; ANSWER_BYTES] = bytes.try_into().expect("of that length");
+            bytes[..6].copy_from_slice(b"HAUL\x01\x00");
+            let answer = decode_answer(&bytes, &said, &secret(), &binding);
+            prop_assert_eq!(answer, Err(BadAnswer::Unproven));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What a lane counts: bytes, and where its time went.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a lane has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneStats {
+    /// Bytes that came, as the caller sees them.
+    pub bytes_in: u64,
+    /// Bytes that were given to the kernel, as the caller sees them.
+    pub bytes_out: u64,
+    /// Time spent encrypting and decrypting, copying within TLS included.
+    pub crypto: Duration,
+    /// Time in and before calls that brought bytes: the kernel's copying, and waiting for the other end.
+    pub waiting_in: Duration,
+    /// Time in and before calls that took bytes.
+    pub waiting_out: Duration,
+    /// Time spent holding the rate.
+    pub paced: Duration,
+}
+
+impl LaneStats {
+    /// Adds what another lane did.
+    pub fn add(&mut self, other: &Self) {
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.crypto += other.crypto;
+        self.waiting_in += other.waiting_in;
+        self.waiting_out += other.waiting_out;
+        self.paced += other.paced;
+    }
+}
+
+/// The counters behind [`LaneStats`], each written by one thread at a time and read by any.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    /// Nanoseconds by [`Part`].
+    parts: [AtomicU64; 4],
+}
+
+/// Where time goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    Crypto,
+    WaitingIn,
+    WaitingOut,
+    Paced,
+}
+
+impl Meter {
+    pub(crate) fn came(&self, bytes: usize) {
+        self.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn left(&self, bytes: usize) {
+        self.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn spent(&self, part: Part, time: Duration) {
+        self.parts[part as usize].fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Does `work` and counts its time.
+    pub(crate) fn time<T>(&self, part: Part, work: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let done = work();
+        self.spent(part, begin.elapsed());
+        done
+    }
+
+    /// Begins again: what was said to become acquainted is nobody's payload.
+    pub(crate) fn reset(&self) {
+        for counter in [&self.bytes_in, &self.bytes_out].into_iter().chain(&self.parts) {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn stats(&self) -> LaneStats {
+        let part = |part: Part| Duration::from_nanos(self.parts[part as usize].load(Ordering::Relaxed));
+        LaneStats {
+            bytes_in: self.bytes_in.load(Ordering::Relaxed),
+            bytes_out: self.bytes_out.load(Ordering::Relaxed),
+            crypto: part(Part::Crypto),
+            waiting_in: part(Part::WaitingIn),
+            waiting_out: part(Part::WaitingOut),
+            paced: part(Part::Paced),
+        }
+    }
+}

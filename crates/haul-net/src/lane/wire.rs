@@ -1,0 +1,244 @@
+//! The bytes beneath a lane: a socket, or two pipes. No call waits without an end to its patience, and every wait can
+//! be ended from another thread.
+
+use super::error::{Doing, LaneError};
+use haul_sys::wait::LOOK_EVERY;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a pipe that poll(2) calls writable takes without waiting: `PIPE_BUF` of Linux.
+const PIPE_PIECE_BYTES: usize = 4096;
+
+/// Two directions of bytes. One thread may read while another writes.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    ends: Ends,
+    aborted: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Ends {
+    Socket(OwnedFd),
+    Pipes(Pipes),
+}
+
+#[derive(Debug)]
+struct Pipes {
+    input: OwnedFd,
+    /// `None` once finished: the end of a pipe is told by closing it. Locked by the one writer only.
+    output: Mutex<Option<OwnedFd>>,
+    /// Becomes readable when the lane is given up: nothing else would wake a thread that waits for a pipe.
+    stop: OwnedFd,
+    /// The kernel does not write to pipes without waiting (before 6.4): small pieces are written instead.
+    always_waits: AtomicBool,
+}
+
+/// How long to wait for a byte to move.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patience {
+    /// At each wait.
+    pub(crate) stall: Option<Duration>,
+    /// In all: for handshakes, which a peer could stretch byte by byte.
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Patience {
+    pub(crate) fn until(deadline: Instant) -> Self {
+        Self { stall: None, deadline: Some(deadline) }
+    }
+
+    /// For the next wait; `None` is without end.
+    fn left(&self) -> Option<Duration> {
+        let to_deadline = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
+        [self.stall, to_deadline].into_iter().flatten().min()
+    }
+}
+
+impl Wire {
+    pub(crate) fn socket(socket: OwnedFd) -> Self {
+        Self { ends: Ends::Socket(socket), aborted: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn pipes(input: OwnedFd, output: OwnedFd) -> io::Result<Self> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let output = Mutex::new(Some(output));
+        let pipes = Pipes { input, output, stop, always_waits: AtomicBool::new(false) };
+        Ok(Self { ends: Ends::Pipes(pipes), aborted: AtomicBool::new(false) })
+    }
+
+    /// The socket, if it is one.
+    pub(crate) fn as_socket(&self) -> Option<BorrowedFd<'_>> {
+        match &self.ends {
+            Ends::Socket(socket) => Some(socket.as_fd()),
+            Ends::Pipes(_) => None,
+        }
+    }
+
+    /// Reads what is there, waiting for the first byte; 0 is the end.
+    pub(crate) fn read(&self, buffer: &mut [u8], patience: Patience) -> Result<usize, LaneError> {
+        loop {
+            let read = match &self.ends {
+                Ends::Socket(socket) => {
+                    recv(socket, &mut *buffer, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes)
+                }
+                Ends::Pipes(pipes) => {
+                    self.wait(pipes.input.as_fd(), Doing::Reading, patience)?;
+                    rustix::io::read(&pipes.input, &mut *buffer)
+                }
+            };
+            self.unless_aborted()?;
+            match read {
+                Ok(bytes) => return Ok(bytes),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.until_ready(Doing::Reading, patience)?,
+                Err(errno) => return Err(Doing::Reading.failed(errno.into())),
+            }
+        }
+    }
+
+    /// Writes some of `slices`, waiting until any is taken.
+    pub(crate) fn write(&self, slices: &[IoSlice<'_>], patience: Patience) -> Result<usize, LaneError> {
+        loop {
+            let written = self.try_write(slices);
+            self.unless_aborted()?;
+            match written {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.until_ready(Doing::Writing, patience)?;
+                }
+                Err(error) => return Err(Doing::Writing.failed(error)),
+            }
+        }
+    }
+
+    /// Writes what is taken without waiting.
+    ///
+    /// # Errors
+    /// `WouldBlock` if that is nothing; else the system's answer, never `Interrupted`.
+    pub(crate) fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        loop {
+            let written = match &self.ends {
+                Ends::Socket(socket) => {
+                    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                    sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags)
+                }
+                Ends::Pipes(pipes) => pipes.try_write(slices),
+            };
+            match written {
+                Err(Errno::INTR) => {}
+                other => return other.map_err(io::Error::from),
+            }
+        }
+    }
+
+    /// Waits until a read or write would not have to.
+    pub(crate) fn until_ready(&self, doing: Doing, patience: Patience) -> Result<(), LaneError> {
+        match &self.ends {
+            Ends::Socket(socket) => self.wait(socket.as_fd(), doing, patience),
+            Ends::Pipes(pipes) if doing == Doing::Reading => self.wait(pipes.input.as_fd(), doing, patience),
+            Ends::Pipes(pipes) => match pipes.output().as_ref() {
+                Some(output) => self.wait(output.as_fd(), doing, patience),
+                None => Err(doing.failed(Errno::PIPE.into())),
+            },
+        }
+    }
+
+    /// Waits until `fd` is ready. A lane that is given up meanwhile is an error.
+    fn wait(&self, fd: BorrowedFd<'_>, doing: Doing, patience: Patience) -> Result<(), LaneError> {
+        let event = if doing == Doing::Reading { PollFlags::IN } else { PollFlags::OUT };
+        let begin = Instant::now();
+        loop {
+            self.unless_aborted()?;
+            let left = patience.left();
+            let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+            let mut fds = [PollFd::from_borrowed_fd(fd, event), PollFd::from_borrowed_fd(fd, event)];
+            let watched = match &self.ends {
+                // A socket that is shut down becomes ready by itself.
+                Ends::Socket(_) => 1,
+                Ends::Pipes(pipes) => {
+                    fds[1] = PollFd::new(&pipes.stop, PollFlags::IN);
+                    2
+                }
+            };
+            match poll(&mut fds[..watched], timeout.as_ref()) {
+                Ok(0) => return Err(LaneError::Stalled { doing, after: begin.elapsed() }),
+                Ok(_) => return self.unless_aborted(),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(doing.failed(errno.into())),
+            }
+        }
+    }
+
+    /// Tells the other end that nothing more will come.
+    pub(crate) fn finish(&self) -> Result<(), LaneError> {
+        match &self.ends {
+            Ends::Socket(socket) => {
+                shutdown(socket, Shutdown::Write).map_err(|errno| Doing::Writing.failed(errno.into()))
+            }
+            Ends::Pipes(pipes) => {
+                drop(pipes.output().take());
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives the lane up: every wait of now and later ends.
+    pub(crate) fn abort(&self) {
+        self.aborted.store(true, Ordering::SeqCst);
+        match &self.ends {
+            // What has no connection any more needs no end.
+            Ends::Socket(socket) => drop(shutdown(socket, Shutdown::Both)),
+            // Fails only where 2^64 - 1 wakes are waiting to be seen already.
+            Ends::Pipes(pipes) => drop(rustix::io::write(&pipes.stop, &1_u64.to_ne_bytes())),
+        }
+    }
+
+    /// Lets `time` pass, unless the lane is given up.
+    pub(crate) fn rest(&self, time: Duration) -> Result<(), LaneError> {
+        let end = Instant::now() + time;
+        loop {
+            self.unless_aborted()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(LOOK_EVERY));
+        }
+    }
+
+    fn unless_aborted(&self) -> Result<(), LaneError> {
+        if self.aborted.load(Ordering::SeqCst) { Err(LaneError::Aborted) } else { Ok(()) }
+    }
+}
+
+impl Pipes {
+    fn output(&self) -> std::sync::MutexGuard<'_, Option<OwnedFd>> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_write(&self, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        let guard = self.output();
+        let output = guard.as_ref().ok_or(Errno::PIPE)?;
+        if !self.always_waits.load(Ordering::Relaxed) {
+            // The greatest offset, -1, stands for the file's own position: a pipe has no other.
+            match pwritev2(output, slices, u64::MAX, ReadWriteFlags::NOWAIT) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    self.always_waits.store(true, Ordering::Relaxed);
+                }
+                other => return other,
+            }
+        }
+        let mut fds = [PollFd::new(output, PollFlags::OUT)];
+        if poll(&mut fds, Some(&Timespec::default()))? == 0 {
+            return Err(Errno::AGAIN);
+        }
+        let first = slices.iter().find(|slice| !slice.is_empty());
+        first.map_or(Ok(0), |slice| rustix::io::write(output, &slice[..slice.len().min(PIPE_PIECE_BYTES)]))
+    }
+}

@@ -1,0 +1,178 @@
+//! One stranger, from the connection to the lane or the refusal.
+
+use super::gate::Gate;
+use super::hall::{Admitted, Hall, Refusal};
+use super::{Crowd, DoorEvent, ListenSettings};
+use crate::Encryption;
+use crate::hello::{BadHello, GreetingError, HELLO_BYTES, Hello, Verdict, encode_answer, exchange_nonces};
+use crate::lane::{Lane, LaneError, Patience, Wire};
+use crate::secret::Binding;
+use crate::socket::accepted_facts;
+use crate::tls;
+use rustls::{ServerConfig, ServerConnection};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long and how far a refused peer is still listened to, so that he gets the refusal: closing a socket with bytes
+/// unread resets the connection and may take the last words back.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 64 << 10;
+
+/// What every stranger meets.
+pub(super) struct Door {
+    pub(super) hall: Arc<Hall>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) tls: Option<Arc<ServerConfig>>,
+    pub(super) settings: ListenSettings,
+    pub(super) on_event: Box<dyn Fn(&DoorEvent) + Send + Sync>,
+}
+
+/// Why a stranger stays outside.
+#[derive(Debug, thiserror::Error)]
+enum Outside {
+    #[error("{0}")]
+    Lane(#[from] LaneError),
+    #[error("{0}")]
+    Greeting(#[from] GreetingError),
+    #[error("the hello cannot be taken: {0}")]
+    Hello(BadHello),
+    #[error("it speaks TLS, but not haul inside")]
+    NotHaul,
+    #[error("{0}")]
+    Refused(Verdict),
+}
+
+impl Door {
+    /// Receives one stranger: a lane of a session, or an event that says why not.
+    pub(super) fn receive(&self, stream: TcpStream, peer: SocketAddr) {
+        let deadline = Instant::now() + self.settings.limits.handshake;
+        match self.admit(stream, peer, deadline) {
+            Ok(()) => {}
+            Err(Outside::Refused(verdict)) => self.tell(&DoorEvent::Refused { peer, verdict }),
+            Err(why) => self.tell(&DoorEvent::Failed { peer, why: why.to_string() }),
+        }
+    }
+
+    pub(super) fn tell(&self, event: &DoorEvent) {
+        (self.on_event)(event);
+    }
+
+    /// Counts a connection that is closed unheard.
+    pub(super) fn crowded(&self, peer: SocketAddr, why: Crowd, now: Instant) {
+        if let Some(count) = self.gate.unheard(now) {
+            self.tell(&DoorEvent::Crowded { peer: peer.ip(), count, why });
+        }
+    }
+
+    fn admit(&self, stream: TcpStream, peer: SocketAddr, deadline: Instant) -> Result<(), Outside> {
+        let (mut lane, binding) = self.begin(stream, peer, deadline)?;
+        let mut bytes = [0; HELLO_BYTES];
+        lane.read_exact(&mut bytes)?;
+        let hello = match Hello::decode(&bytes) {
+            Ok(hello) => hello,
+            Err(BadHello::Version(_)) => return Err(refuse(lane, Verdict::OtherVersion, &bytes)),
+            Err(error) => return Err(Outside::Hello(error)),
+        };
+        let encryption = if self.tls.is_some() { Encryption::Tls } else { Encryption::Plain };
+        if hello.encryption != encryption {
+            return Err(refuse(lane, Verdict::OtherEncryption, &bytes));
+        }
+        match self.hall.judge(&hello, &bytes, &binding, peer.ip(), SystemTime::now()) {
+            Ok(admitted) => self.welcome(lane, &hello, &bytes, &binding, peer, admitted),
+            Err(Refusal { verdict, secret: Some(secret) }) => {
+                let lanes_max = self.hall.lanes_max();
+                let answer = encode_answer(verdict, lanes_max, &bytes, Some((&secret, &binding)));
+                lane.write_all(&answer)?;
+                linger(lane);
+                Err(Outside::Refused(verdict))
+            }
+            Err(Refusal { verdict, secret: None }) => {
+                self.gate.failed(peer.ip(), Instant::now());
+                let left = deadline.saturating_duration_since(Instant::now());
+                // His place stays taken: guessing is slow even from many connections.
+                thread::sleep(self.settings.limits.wrong_delay.min(left / 2));
+                Err(refuse(lane, verdict, &bytes))
+            }
+        }
+    }
+
+    /// The connection as far as the hello, and what its proof is bound to.
+    fn begin(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        deadline: Instant,
+    ) -> Result<(Lane, Binding), Outside> {
+        let facts = accepted_facts(stream.as_fd(), &self.settings.socket);
+        let wire = Wire::socket(stream.into());
+        let Some(config) = &self.tls else {
+            let mut lane = Lane::unproven(wire, None, peer, facts, deadline);
+            return match exchange_nonces(&mut lane, false) {
+                Ok(binding) => Ok((lane, binding)),
+                Err(error @ GreetingError::NotPlain) => {
+                    refuse(lane, Verdict::OtherEncryption, &[0; HELLO_BYTES]);
+                    Err(error.into())
+                }
+                Err(error) => Err(error.into()),
+            };
+        };
+        let connection = ServerConnection::new(config.clone()).map_err(LaneError::Tls)?;
+        let (channel, inlet) = tls::handshake(connection.into(), &wire, Patience::until(deadline))?;
+        if !channel.is_haul() {
+            return Err(Outside::NotHaul);
+        }
+        let binding = channel.binding()?;
+        Ok((Lane::unproven(wire, Some((channel, inlet)), peer, facts, deadline), binding))
+    }
+
+    fn welcome(
+        &self,
+        mut lane: Lane,
+        hello: &Hello,
+        bytes: &[u8; HELLO_BYTES],
+        binding: &Binding,
+        peer: SocketAddr,
+        admitted: Admitted,
+    ) -> Result<(), Outside> {
+        let Admitted { seat, secret, role } = admitted;
+        let proof = Some((&secret, binding));
+        lane.write_all(&encode_answer(Verdict::Welcome, self.hall.lanes_max(), bytes, proof))?;
+        let (key, session) = (seat.key(), seat.session());
+        let lane = lane.proven(self.settings.stall, self.settings.pacer.clone(), Some(Box::new(seat)));
+        if self.hall.bring(key, hello.lane, lane, role, peer) {
+            self.tell(&DoorEvent::Arrived { session, ticket: hello.ticket, peer });
+        }
+        Ok(())
+    }
+}
+
+/// Tells a peer who has proved nothing why he stays outside.
+fn refuse(mut lane: Lane, verdict: Verdict, hello: &[u8; HELLO_BYTES]) -> Outside {
+    // He may be gone already; the refusal stands.
+    if lane.write_all(&encode_answer(verdict, 0, hello, None)).is_ok() {
+        linger(lane);
+    }
+    Outside::Refused(verdict)
+}
+
+/// Ends a lane so that its last bytes arrive.
+fn linger(lane: Lane) {
+    let (mut reader, mut writer) = lane.split();
+    let deadline = Instant::now() + LINGER;
+    reader.set_deadline(deadline);
+    writer.set_deadline(deadline);
+    if writer.finish().is_err() {
+        return;
+    }
+    let mut heard = 0;
+    let mut buffer = [0; 4096];
+    while heard < LINGER_BYTES {
+        match reader.read_some(&mut buffer) {
+            Ok(0) | Err(_) => return,
+            Ok(read) => heard += read,
+        }
+    }
+}

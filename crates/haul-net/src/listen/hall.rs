@@ -1,0 +1,260 @@
+//! The sessions of a server: which lanes belong together, and how many of each there may be.
+
+use super::Limits;
+use crate::address::peer_group;
+use crate::book::TicketBook;
+use crate::hello::{HELLO_BYTES, Hello, Verdict};
+use crate::lane::Lane;
+use crate::secret::{Binding, Secret, SessionId, TicketId};
+use crate::ticket::Role;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// Lanes of one client that carry one session's name. Dropping it ends the session: its name takes no further lanes, and
+/// its one-time ticket is spent for good.
+#[derive(Debug)]
+pub struct Session {
+    hall: Arc<Hall>,
+    key: Key,
+    ticket: TicketId,
+    role: Role,
+    peer: SocketAddr,
+    lanes: Receiver<(u16, Lane)>,
+}
+
+/// A session's name, and which of those that ever had it: a client may come again with the name it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    id: SessionId,
+    serial: u64,
+}
+
+/// Where sessions meet their lanes.
+#[derive(Debug)]
+pub(super) struct Hall {
+    book: Arc<TicketBook>,
+    limits: Limits,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    sessions: HashMap<SessionId, Entry>,
+    /// `None` once the door is closed.
+    arrivals: Option<Sender<Session>>,
+    serial: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    serial: u64,
+    ticket: TicketId,
+    group: IpAddr,
+    /// Lanes admitted and still alive.
+    lanes: usize,
+    sender: Sender<(u16, Lane)>,
+    /// Kept until the first lane is in: then the session is told about.
+    waiting: Option<Receiver<(u16, Lane)>>,
+}
+
+/// What a proof opened.
+pub(super) struct Admitted {
+    pub(super) seat: Seat,
+    pub(super) secret: Secret,
+    pub(super) role: Role,
+}
+
+/// A refusal, and whether its client has proved the ticket's secret.
+pub(super) struct Refusal {
+    pub(super) verdict: Verdict,
+    pub(super) secret: Option<Secret>,
+}
+
+/// A lane's place in its session, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    hall: Arc<Hall>,
+    key: Key,
+}
+
+impl Hall {
+    pub(super) fn new(book: Arc<TicketBook>, limits: Limits) -> (Arc<Self>, Receiver<Session>) {
+        let (arrivals, sessions) = unbounded();
+        let state = State { sessions: HashMap::new(), arrivals: Some(arrivals), serial: 0 };
+        (Arc::new(Self { book, limits, state: Mutex::new(state) }), sessions)
+    }
+
+    /// Judges a hello. Nothing is changed before its proof has held.
+    pub(super) fn judge(
+        self: &Arc<Self>,
+        hello: &Hello,
+        bytes: &[u8; HELLO_BYTES],
+        binding: &Binding,
+        peer: IpAddr,
+        now: SystemTime,
+    ) -> Result<Admitted, Refusal> {
+        let Some((secret, role)) = self.book.prove(hello, bytes, binding) else {
+            return Err(Refusal { verdict: Verdict::Unproven, secret: None });
+        };
+        match self.seat(hello, peer_group(peer), now) {
+            Ok(seat) => Ok(Admitted { seat, secret, role }),
+            Err(verdict) => Err(Refusal { verdict, secret: Some(secret) }),
+        }
+    }
+
+    fn seat(self: &Arc<Self>, hello: &Hello, group: IpAddr, now: SystemTime) -> Result<Seat, Verdict> {
+        let mut state = self.lock();
+        if state.arrivals.is_none() {
+            return Err(Verdict::Closing);
+        }
+        if let Some(entry) = state.sessions.get_mut(&hello.session) {
+            if entry.ticket != hello.ticket {
+                return Err(Verdict::Unproven);
+            }
+            if entry.lanes >= usize::from(self.limits.lanes) {
+                return Err(Verdict::TooManyLanes);
+            }
+            entry.lanes += 1;
+            return Ok(Seat { hall: self.clone(), key: Key { id: hello.session, serial: entry.serial } });
+        }
+        let of_peer = state.sessions.values().filter(|entry| entry.group == group).count();
+        if state.sessions.len() >= self.limits.sessions || of_peer >= self.limits.sessions_per_peer {
+            return Err(Verdict::Full);
+        }
+        self.book.claim(hello.ticket, hello.session, now)?;
+        state.serial += 1;
+        let serial = state.serial;
+        let (sender, lanes) = bounded(self.limits.lanes.into());
+        let entry = Entry { serial, ticket: hello.ticket, group, lanes: 1, sender, waiting: Some(lanes) };
+        state.sessions.insert(hello.session, entry);
+        Ok(Seat { hall: self.clone(), key: Key { id: hello.session, serial } })
+    }
+
+    /// Gives a lane that was told welcome to its session; `true` if it is the session's first.
+    pub(super) fn bring(
+        self: &Arc<Self>,
+        key: SeatKey,
+        index: u16,
+        lane: Lane,
+        role: Role,
+        peer: SocketAddr,
+    ) -> bool {
+        let SeatKey(key) = key;
+        let mut state = self.lock();
+        let Some(entry) = state.sessions.get_mut(&key.id).filter(|entry| entry.serial == key.serial) else {
+            // The session ended meanwhile. The lane goes after the lock: it gives its seat back.
+            drop(state);
+            drop(lane);
+            return false;
+        };
+        let (sender, waiting, ticket) = (entry.sender.clone(), entry.waiting.take(), entry.ticket);
+        let arrivals = state.arrivals.clone();
+        drop(state);
+        // There is room: a lane that is queued has its seat, and seats are counted.
+        let kept = sender.try_send((index, lane));
+        debug_assert!(!matches!(kept, Err(crossbeam_channel::TrySendError::Full(_))));
+        let (Some(lanes), Some(arrivals)) = (waiting, arrivals) else { return false };
+        let session = Session { hall: self.clone(), key, ticket, role, peer, lanes };
+        arrivals.send(session).is_ok()
+    }
+
+    /// No session or lane is let in any more.
+    pub(super) fn close(&self) {
+        let arrivals = self.lock().arrivals.take();
+        drop(arrivals);
+    }
+
+    pub(super) fn lanes_max(&self) -> u16 {
+        self.limits.lanes
+    }
+
+    fn end(&self, key: Key) {
+        let mut state = self.lock();
+        let ended = match state.sessions.get(&key.id) {
+            Some(entry) if entry.serial == key.serial => state.sessions.remove(&key.id),
+            _ => None,
+        };
+        drop(state);
+        drop(ended);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which seat a lane has, for who no longer holds the seat itself: the lane does.
+pub(super) struct SeatKey(Key);
+
+impl Seat {
+    pub(super) fn key(&self) -> SeatKey {
+        SeatKey(self.key)
+    }
+
+    pub(super) fn session(&self) -> SessionId {
+        self.key.id
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let Key { id, serial } = self.key;
+        let mut state = self.hall.lock();
+        let Some(entry) = state.sessions.get_mut(&id).filter(|entry| entry.serial == serial) else { return };
+        entry.lanes -= 1;
+        if entry.lanes > 0 || entry.waiting.is_none() {
+            return;
+        }
+        // The client never learned that it was in: it may come again with the same ticket.
+        let lost = state.sessions.remove(&id);
+        drop(state);
+        if let Some(entry) = &lost {
+            self.hall.book.give_back(entry.ticket, id);
+        }
+    }
+}
+
+impl Session {
+    /// Its name, which the client drew.
+    pub fn id(&self) -> SessionId {
+        self.key.id
+    }
+
+    /// The ticket that opened it.
+    pub fn ticket(&self) -> TicketId {
+        self.ticket
+    }
+
+    /// Which way files may go.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Where its first lane came from.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The next lane with the number that the client gave it, waiting for it at most `timeout`. Lanes may come at any time,
+    /// such as for one that was lost, and in any order; two may carry one number.
+    pub fn next_lane(&self, timeout: Duration) -> Option<(u16, Lane)> {
+        self.lanes.recv_timeout(timeout).ok()
+    }
+
+    /// The next lane if one is there.
+    pub fn try_next_lane(&self) -> Option<(u16, Lane)> {
+        self.lanes.try_recv().ok()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.hall.end(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests;

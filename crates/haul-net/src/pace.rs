@@ -1,0 +1,107 @@
+//! Holding a rate: what the lanes of a job send together.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes that may leave at once after a rest, in time at the rate.
+const BURST: Duration = Duration::from_millis(10);
+
+/// The least that is asked for at once: smaller pieces would cost more in waiting than they smooth.
+pub(crate) const PIECE_BYTES_MIN: usize = 4096;
+
+/// A token bucket that any number of lanes share. Who takes bytes waits until the rate allows them. The rate can be
+/// changed at any time.
+#[derive(Debug)]
+pub struct Pacer {
+    /// Bytes a second.
+    rate: AtomicU64,
+    /// When all that was taken so far has left at the rate.
+    drained: Mutex<Instant>,
+}
+
+impl Pacer {
+    /// A pacer for `bytes_per_second`, at least 1.
+    pub fn new(bytes_per_second: u64) -> Self {
+        Self { rate: AtomicU64::new(bytes_per_second.max(1)), drained: Mutex::new(Instant::now()) }
+    }
+
+    /// Bytes a second.
+    pub fn rate(&self) -> u64 {
+        self.rate.load(Ordering::Relaxed)
+    }
+
+    /// Another rate, from the next piece on.
+    pub fn set_rate(&self, bytes_per_second: u64) {
+        self.rate.store(bytes_per_second.max(1), Ordering::Relaxed);
+    }
+
+    /// How many bytes to take at once: what the rate sends in a burst, at most `wanted`.
+    pub(crate) fn piece(&self, wanted: usize) -> usize {
+        let burst = u128::from(self.rate()) * BURST.as_micros() / 1_000_000;
+        wanted.min(usize::try_from(burst).unwrap_or(usize::MAX).max(PIECE_BYTES_MIN))
+    }
+
+    /// Books `bytes`, and gives how long to wait before they may leave.
+    pub(crate) fn take(&self, bytes: usize) -> Duration {
+        self.reserve(bytes, Instant::now())
+    }
+
+    /// Books `bytes` at the time `now`, and gives how long to wait before they may leave.
+    fn reserve(&self, bytes: usize, now: Instant) -> Duration {
+        let takes = Duration::from_secs_f64(bytes as f64 / self.rate() as f64);
+        let mut drained = self.drained.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // What was not used in the past is lost but for one burst.
+        let start = (*drained).max(now.checked_sub(BURST).unwrap_or(now));
+        *drained = start + takes;
+        start.saturating_duration_since(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_holds_after_one_burst() {
+        let pacer = Pacer::new(1_000_000);
+        let begin = Instant::now() + Duration::from_secs(1);
+        let mut now = begin;
+        for _ in 0..1000 {
+            now += pacer.reserve(10_000, now);
+        }
+        // 10 MB at 1 MB/s, less what may leave at once in the beginning and the last piece, which has just left.
+        let took = now - begin;
+        assert!(took <= Duration::from_secs(10) && took >= Duration::from_millis(9_970), "{took:?}");
+    }
+
+    #[test]
+    fn rest_is_not_saved_up() {
+        let pacer = Pacer::new(1_000_000);
+        let later = Instant::now() + Duration::from_secs(100);
+        assert_eq!(pacer.reserve(10_000, later), Duration::ZERO);
+        assert_eq!(pacer.reserve(10_000, later), Duration::ZERO);
+        assert_eq!(pacer.reserve(10_000, later), Duration::from_millis(10));
+    }
+
+    #[test]
+    fn pieces_follow_the_rate() {
+        let pacer = Pacer::new(1);
+        assert_eq!(pacer.piece(1 << 20), PIECE_BYTES_MIN);
+        assert_eq!(pacer.piece(7), 7);
+        pacer.set_rate(u64::MAX);
+        assert_eq!(pacer.piece(1 << 20), 1 << 20);
+        pacer.set_rate(1_000_000);
+        assert_eq!(pacer.piece(1 << 20), 10_000);
+    }
+
+    #[test]
+    fn lanes_share_one_rate() {
+        let pacer = Pacer::new(1_000_000);
+        let now = Instant::now() + Duration::from_secs(1);
+        for _ in 0..3 {
+            pacer.reserve(10_000, now);
+        }
+        assert_eq!(pacer.reserve(1, now), Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,259 @@
+//! Peers that mean harm, and networks that do it.
+
+use crate::world::{LONG, Numbers, Proxy, World, dialer, refusal};
+use haul_net::{DialError, Encryption, Grant, LaneError, Limits, Role, Ticket, Uses, Verdict};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+/// Limits that a test can reach.
+fn tight() -> Limits {
+    Limits { strangers: 8, strangers_per_peer: 8, handshake: Duration::from_millis(400), ..Limits::default() }
+}
+
+/// The client's first flight of TLS, as the machine's own client sends it.
+fn client_hello() -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let world = World::new(Encryption::Tls);
+    let ticket = world.ticket(Uses::Lasting).with_addresses(vec![address.into()]).expect("one");
+    let dialing = thread::spawn(move || drop(dialer(&ticket).lane(0)));
+    let (mut stream, _) = listener.accept().expect("a client");
+    let mut bytes = vec![0; 4096];
+    let read = stream.read(&mut bytes).expect("a hello");
+    bytes.truncate(read);
+    drop(stream);
+    dialing.join().expect("no panic");
+    assert!(bytes.len() > 100 && bytes[0] == 22, "a handshake record");
+    bytes
+}
+
+/// Reads until the server closes; fails if it does not.
+#[track_caller]
+fn assert_closed(mut stream: TcpStream) {
+    stream.set_read_timeout(Some(LONG)).expect("sets");
+    let mut rest = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut rest) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+    }
+}
+
+#[test]
+fn handshakes_cut_anywhere_end_only_themselves() {
+    let hello = client_hello();
+    let world = World::new(Encryption::Tls);
+    for cut in [0, 1, 4, 5, 6, 50, hello.len() - 1] {
+        let mut stream = TcpStream::connect(world.address()).expect("connects");
+        stream.write_all(&hello[..cut]).expect("writes");
+        stream.shutdown(Shutdown::Write).expect("finishes");
+        assert_closed(stream);
+        world.said("no session");
+    }
+    world.meet(&world.ticket(Uses::Once));
+}
+
+#[test]
+fn garbage_ends_only_itself() {
+    for encryption in [Encryption::Tls, Encryption::Plain] {
+        let world = World::new(encryption);
+        let mut numbers = Numbers(5);
+        for round in 0..20 {
+            let mut stream = TcpStream::connect(world.address()).expect("connects");
+            let mut bytes = vec![0; numbers.length() % 3000 + 1];
+            numbers.fill(&mut bytes);
+            if round % 2 == 0 {
+                // Begins as each kind of connection does.
+                let begin: &[u8] =
+                    if encryption == Encryption::Tls { &[22, 3, 1, 255, 255, 1] } else { b"HAULPLN1" };
+                bytes.splice(0..0, begin.iter().copied());
+            }
+            // The server may have closed in the middle of it.
+            let _ = stream.write_all(&bytes);
+            let _ = stream.shutdown(Shutdown::Write);
+            assert_closed(stream);
+            world.said("no session");
+        }
+        world.meet(&world.ticket(Uses::Once));
+    }
+}
+
+#[test]
+fn a_slow_handshake_is_ended_in_time_and_its_place_is_free() {
+    for encryption in [Encryption::Tls, Encryption::Plain] {
+        let world = World::with(encryption, Limits { strangers: 1, strangers_per_peer: 1, ..tight() });
+        let hello = if encryption == Encryption::Tls { client_hello() } else { b"HAULPLN1".repeat(30) };
+        let mut stream = TcpStream::connect(world.address()).expect("connects");
+        // A byte at a time never lets the connection fall silent; the deadline is for all of it.
+        let mut sent = 0;
+        for byte in &hello {
+            if stream.write_all(&[*byte]).is_err() {
+                break;
+            }
+            sent += 1;
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(sent < hello.len(), "the server waited for all of it");
+        assert_closed(stream);
+        world.said("nothing moved");
+        world.meet(&world.ticket(Uses::Once));
+    }
+}
+
+#[test]
+fn a_silent_client_after_the_handshake_is_ended_too() {
+    let world = World::with(Encryption::Plain, tight());
+    let mut stream = TcpStream::connect(world.address()).expect("connects");
+    stream.write_all(b"HAULPLN1").expect("writes");
+    stream.write_all(&[9; 32]).expect("writes");
+    assert_closed(stream);
+    world.said("nothing moved");
+}
+
+#[test]
+fn a_flood_of_strangers_is_bounded_and_passes() {
+    let world = World::with(Encryption::Tls, tight());
+    let (_dialer, _session, mut near, mut far) = world.meet(&world.ticket(Uses::Lasting));
+    let threads_before = threads();
+    let flood: Vec<_> =
+        (0..100).map(|_| TcpStream::connect(world.address()).expect("the kernel takes it")).collect();
+    world.said("closed 1 connections unheard");
+    assert!(threads() <= threads_before + 8 + OTHERS, "{} threads, {threads_before} before", threads());
+    // A session under way does not notice.
+    near.write_all(b"x").expect("writes");
+    far.read_exact(&mut [0]).expect("reads");
+    for stream in flood {
+        assert_closed(stream);
+    }
+    world.meet(&world.ticket(Uses::Once));
+}
+
+/// Threads that other tests of this process may start meanwhile.
+const OTHERS: usize = 60;
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").expect("Linux").count()
+}
+
+#[test]
+fn a_flipped_bit_on_the_way_is_found() {
+    for at in [0, 3, 17, 1000, 70_000] {
+        let world = World::new(Encryption::Tls);
+        let proxy = Proxy::new(world.address());
+        let ticket = world.ticket(Uses::Once).with_addresses(vec![proxy.address.into()]).expect("one");
+        let (_dialer, _session, mut near, mut far) = world.meet(&ticket);
+        far.write_all(&[1; 10]).expect("writes");
+        near.read_exact(&mut [0; 10]).expect("reads");
+        proxy.flip_ahead(at);
+        let sent: Vec<u8> = (0..200_000_u32).map(|n| n as u8).collect();
+        let bytes = sent.clone();
+        let sending = thread::spawn(move || drop(far.write_all(&bytes)));
+        let mut got = Vec::new();
+        let error = loop {
+            let mut piece = [0; 1000];
+            match near.read_exact(&mut piece) {
+                Ok(()) => got.extend_from_slice(&piece),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, LaneError::Tls(_)), "{error:?}");
+        assert!(got.len() < sent.len() && sent.starts_with(&got), "nothing false was handed on");
+        drop(near);
+        sending.join().expect("no panic");
+    }
+}
+
+#[test]
+fn a_connection_cut_on_the_way_is_no_clean_end() {
+    for at in [0, 1, 5000] {
+        let world = World::new(Encryption::Tls);
+        let proxy = Proxy::new(world.address());
+        let ticket = world.ticket(Uses::Once).with_addresses(vec![proxy.address.into()]).expect("one");
+        let (_dialer, _session, mut near, mut far) = world.meet(&ticket);
+        far.write_all(&[1; 10]).expect("writes");
+        near.read_exact(&mut [0; 10]).expect("reads");
+        proxy.cut_ahead(at);
+        far.write_all(&[2; 100]).expect("writes");
+        far.write_all(&[2; 10_000]).expect("writes");
+        let mut got = 0;
+        let error = loop {
+            match near.read_exact_or_end(&mut [0]) {
+                Ok(true) => got += 1,
+                Ok(false) => panic!("it looks like a clean end"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, LaneError::Truncated), "{error:?}");
+        assert!(got <= 10_100);
+    }
+}
+
+#[test]
+fn a_recorded_hello_is_of_no_use() {
+    let world = World::new(Encryption::Plain);
+    let proxy = Proxy::new(world.address());
+    let ticket = world.ticket(Uses::Lasting).with_addresses(vec![proxy.address.into()]).expect("one");
+    drop(world.meet(&ticket));
+    let recorded = proxy.heard();
+    assert_eq!(recorded.len(), 40 + 64, "a greeting and a hello");
+    let mut stream = TcpStream::connect(world.address()).expect("connects");
+    stream.write_all(&recorded).expect("writes");
+    world.said("not valid here");
+    let mut said = Vec::new();
+    stream.shutdown(Shutdown::Write).expect("finishes");
+    stream.read_to_end(&mut said).expect("reads");
+    // The server's greeting, then its answer: version 1, unproven, no proof.
+    assert_eq!(said.len(), 40 + 40);
+    assert_eq!(said[40..46], *b"HAUL\x01\x01");
+    assert!(said[46..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_server_that_does_not_know_the_secret_is_not_believed() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let grant = Grant { role: Role::Both, uses: Uses::Lasting, expires: None };
+    let address = listener.local_addr().expect("an address");
+    let ticket = Ticket::issue(grant, vec![address.into()], None).expect("a ticket");
+    let impostor = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        stream.read_exact(&mut [0; 40]).expect("a greeting");
+        stream.write_all(b"HAULPLN1").expect("writes");
+        stream.write_all(&[1; 32]).expect("writes");
+        stream.read_exact(&mut [0; 64]).expect("a hello");
+        stream.write_all(b"HAUL\x01\x00\x40\x00").expect("welcome");
+        stream.write_all(&[2; 32]).expect("with any proof");
+        let _ = stream.read(&mut [0]);
+    });
+    let error = refusal(&ticket);
+    assert!(matches!(error, DialError::Answer(_)), "{error:?}");
+    impostor.join().expect("no panic");
+}
+
+#[test]
+fn other_versions_and_unknown_fields_are_told() {
+    let world = World::new(Encryption::Plain);
+    let hear = |hello: &[u8]| {
+        let mut stream = TcpStream::connect(world.address()).expect("connects");
+        stream.write_all(b"HAULPLN1").expect("writes");
+        stream.write_all(&[9; 32]).expect("writes");
+        stream.read_exact(&mut [0; 40]).expect("a greeting");
+        stream.write_all(hello).expect("writes");
+        stream.shutdown(Shutdown::Write).expect("finishes");
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said).expect("reads");
+        said
+    };
+    let mut hello = [0; 64];
+    hello[..6].copy_from_slice(b"HAUL\x07\x01");
+    let said = hear(&hello);
+    assert_eq!((said.len(), said[5]), (40, Verdict::OtherVersion as u8));
+    hello[..6].copy_from_slice(b"HAUL\x01\x00");
+    let said = hear(&hello);
+    assert_eq!((said.len(), said[5]), (40, Verdict::OtherEncryption as u8));
+    hello[..6].copy_from_slice(b"HAUL\x01\x09");
+    assert_eq!(hear(&hello), []);
+    world.said("its encryption is 9");
+    hello[..4].copy_from_slice(b"HTTP");
+    assert_eq!(hear(&hello), []);
+    world.said("does not begin as haul does");
+}

@@ -1,0 +1,237 @@
+//! What lanes do with bytes.
+
+use crate::world::{KINDS, LONG, Numbers, lane};
+use haul_net::{Kind, Lane, LaneError, LaneReader, LaneWriter, Pacer};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// Bytes each way of a soak.
+const SOAK_BYTES: usize = 12 << 20;
+
+fn send(writer: &mut LaneWriter, seed: u64) {
+    let (mut lengths, mut bytes) = (Numbers(seed), Numbers(!seed));
+    let mut sent = 0;
+    while sent < SOAK_BYTES {
+        let mut message = vec![0; lengths.length()];
+        bytes.fill(&mut message);
+        let (header, payload) = message.split_at(lengths.draw() as usize % (message.len() + 1));
+        writer.write_all_vectored(&[header, &[], payload]).expect("writes");
+        sent += message.len();
+    }
+    writer.finish().expect("finishes");
+}
+
+fn receive(reader: &mut LaneReader, seed: u64) {
+    let (mut lengths, mut bytes) = (Numbers(seed), Numbers(!seed));
+    let (mut received, mut expected, mut got) = (0, Vec::new(), Vec::new());
+    while received < SOAK_BYTES {
+        expected.resize(lengths.length(), 0);
+        bytes.fill(&mut expected);
+        got.resize(expected.len(), 0xee);
+        // The same bytes in two reads, cut elsewhere than they were sent.
+        let cut = lengths.draw() as usize % (expected.len() + 1);
+        let (head, tail) = got.split_at_mut(expected.len() - cut);
+        reader.read_exact(head).expect("reads");
+        reader.read_exact(tail).expect("reads");
+        assert!(got == expected, "at byte {received}");
+        received += expected.len();
+    }
+    reader.expect_end().expect("the end");
+}
+
+#[test]
+fn both_directions_run_at_full_speed_at_once() {
+    for kind in KINDS {
+        let (near, far, _world) = lane(kind);
+        assert_eq!(near.kind(), kind);
+        let controls = [near.control(), far.control()];
+        let ((mut near_in, mut near_out), (mut far_in, mut far_out)) = (near.split(), far.split());
+        thread::scope(|scope| {
+            scope.spawn(|| send(&mut near_out, 1));
+            scope.spawn(|| send(&mut far_out, 2));
+            scope.spawn(|| receive(&mut near_in, 2));
+            scope.spawn(|| receive(&mut far_in, 1));
+        });
+        let [near, far] = controls.map(|control| control.stats());
+        assert_eq!((near.bytes_out, near.bytes_in), (far.bytes_in, far.bytes_out));
+        assert!(near.bytes_out >= SOAK_BYTES as u64);
+        assert_eq!(near.crypto > Duration::ZERO, kind == Kind::Tls);
+    }
+}
+
+#[test]
+fn a_full_direction_does_not_stop_the_other() {
+    for kind in KINDS {
+        let (near, far, _world) = lane(kind);
+        let (mut near_in, mut near_out) = near.split();
+        let (mut far_in, mut far_out) = far.split();
+        let bulk = vec![7; 32 << 20];
+        thread::scope(|scope| {
+            // Nobody reads this yet: the writer comes to stand with full buffers.
+            let full = scope.spawn(move || {
+                near_out.write_all(&bulk).expect("writes");
+                near_out.finish().expect("finishes");
+            });
+            for round in 0..200_u32 {
+                far_out.write_all(&round.to_le_bytes()).expect("writes");
+                let mut bytes = [0; 4];
+                near_in.read_exact(&mut bytes).expect("reads");
+                assert_eq!(u32::from_le_bytes(bytes), round);
+            }
+            assert!(!full.is_finished());
+            let mut bytes = vec![0; 32 << 20];
+            far_in.read_exact(&mut bytes).expect("reads");
+            assert!(bytes.iter().all(|byte| *byte == 7));
+            full.join().expect("no panic");
+        });
+    }
+}
+
+#[test]
+fn the_end_is_told_from_the_middle() {
+    for kind in KINDS {
+        let (mut near, mut far, _world) = lane(kind);
+        near.write_all(b"12345").expect("writes");
+        near.finish().expect("finishes");
+        far.read_exact(&mut [0; 2]).expect("reads");
+        assert!(matches!(far.read_exact(&mut [0; 5]), Err(LaneError::EndedInside { missing: 2 })));
+        assert!(!far.read_exact_or_end(&mut [0; 5]).expect("the end"));
+        assert!(matches!(far.read_exact(&mut [0; 5]), Err(LaneError::Ended)));
+        // The other direction is open still.
+        far.write_all(b"6").expect("writes");
+        near.read_exact(&mut [0]).expect("reads");
+        far.write_all(b"7").expect("writes");
+        far.finish().expect("finishes");
+        let error = near.close(LONG).expect_err("more came");
+        assert!(matches!(error, LaneError::Unexpected), "{error}");
+    }
+}
+
+/// Regression: a sender that never reads must not lose its last bytes to a reset when it closes.
+#[test]
+fn the_last_bytes_of_a_one_way_lane_arrive() {
+    for kind in KINDS {
+        for _ in 0..5 {
+            let (mut near, mut far, _world) = lane(kind);
+            thread::scope(|scope| {
+                let sender = scope.spawn(move || {
+                    near.write_all(&vec![3; 1 << 20]).expect("writes");
+                    near.close(LONG).expect("closes")
+                });
+                let mut bytes = vec![0; 1 << 20];
+                // Late, with small reads: everything is in buffers when the sender closes.
+                thread::sleep(Duration::from_millis(20));
+                for chunk in bytes.chunks_mut(1000) {
+                    far.read_exact(chunk).expect("reads");
+                }
+                assert_eq!(far.close(LONG).expect("closes").bytes_in, 1 << 20);
+                assert_eq!(sender.join().expect("no panic").bytes_out, 1 << 20);
+            });
+        }
+    }
+}
+
+#[test]
+fn giving_up_wakes_whoever_waits() {
+    for kind in KINDS {
+        let (near, far, _world) = lane(kind);
+        let control = near.control();
+        let (mut reader, mut writer) = near.split();
+        thread::scope(|scope| {
+            let reading = scope.spawn(move || reader.read_exact(&mut [0]));
+            let writing = scope.spawn(move || {
+                loop {
+                    writer.write_all(&[0; 1 << 16])?;
+                }
+            });
+            // Both wait by now, or will in vain.
+            thread::sleep(Duration::from_millis(50));
+            control.abort();
+            let read: Result<(), LaneError> = reading.join().expect("no panic");
+            let written: Result<(), LaneError> = writing.join().expect("no panic");
+            assert!(matches!(read, Err(LaneError::Aborted)), "{kind:?} {read:?}");
+            assert!(matches!(written, Err(LaneError::Aborted)), "{kind:?} {written:?}");
+        });
+        drop(far);
+    }
+}
+
+#[test]
+fn a_silent_peer_is_a_stall() {
+    for kind in KINDS {
+        let (mut near, _far, _world) = lane(kind);
+        near.set_stall(Some(Duration::from_millis(30)));
+        let error = near.read_exact(&mut [0]).expect_err("nobody writes");
+        assert!(matches!(error, LaneError::Stalled { .. }), "{error}");
+        let error = loop {
+            if let Err(error) = near.write_all(&[0; 1 << 16]) {
+                break error;
+            }
+        };
+        assert!(matches!(error, LaneError::Stalled { .. }), "{error}");
+    }
+}
+
+/// A lane that is dropped is seen by the other end, though someone still looks at its numbers.
+#[test]
+fn a_dropped_lane_is_cut_off() {
+    for kind in KINDS {
+        let (mut near, mut far, _world) = lane(kind);
+        near.write_all(b"x").expect("writes");
+        let control = near.control();
+        drop(near);
+        far.read_exact(&mut [0]).expect("what was sent before");
+        let end = far.read_exact(&mut [0]);
+        match kind {
+            Kind::Tls => assert!(matches!(end, Err(LaneError::Truncated)), "{end:?}"),
+            _ => assert!(matches!(end, Err(LaneError::Ended)), "{end:?}"),
+        }
+        assert_eq!(control.stats().bytes_out, 1);
+    }
+}
+
+#[test]
+fn a_rate_is_held_by_waiting() {
+    let (near, mut far, _world) = lane(Kind::Tls);
+    let (_reader, mut writer) = near.split();
+    writer.set_pacer(Some(Arc::new(Pacer::new(10_000_000))));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            writer.write_all(&vec![0; 2_000_000]).expect("writes");
+            writer.finish().expect("finishes");
+        });
+        far.read_exact(&mut vec![0; 2_000_000]).expect("reads");
+    });
+    // 0.2 s at the rate, but for the first burst and the last piece.
+    assert!(writer.control().stats().paced >= Duration::from_millis(150));
+}
+
+#[test]
+fn a_lane_that_waits_for_its_rate_can_be_given_up() {
+    let (near, _far) = Lane::pair().expect("a pair");
+    let control = near.control();
+    let (_reader, mut writer) = near.split();
+    writer.set_pacer(Some(Arc::new(Pacer::new(1))));
+    thread::scope(|scope| {
+        let writing = scope.spawn(move || writer.write_all(&[0; 100_000]));
+        thread::sleep(Duration::from_millis(20));
+        control.abort();
+        let written = writing.join().expect("no panic");
+        assert!(matches!(written, Err(LaneError::Aborted)), "{written:?}");
+    });
+}
+
+#[test]
+fn a_lane_over_tcp_tells_its_state() {
+    let (mut near, mut far, _world) = lane(Kind::Plain);
+    near.write_all(&[1; 1000]).expect("writes");
+    far.read_exact(&mut [0; 1000]).expect("reads");
+    let control = near.control();
+    assert!(control.tcp().expect("TCP").congestion_window > 0);
+    assert!(control.unacknowledged().is_some());
+    assert!(control.facts().send_buffer > 0 && control.facts().congestion.is_some());
+    assert!(far.control().facts().congestion.is_some());
+    let (local, _other) = Lane::pair().expect("a pair");
+    assert!(local.control().tcp().is_none());
+}

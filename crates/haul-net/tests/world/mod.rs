@@ -1,0 +1,170 @@
+//! A server and its clients within this process, with a proxy between them where a test wants one.
+
+mod proxy;
+
+pub(crate) use proxy::Proxy;
+
+use haul_net::{
+    DialError, DialSettings, Dialer, DoorEvent, Encryption, Grant, Identity, Kind, Lane, Limits,
+    ListenSettings, Listener, Role, Session, Ticket, TicketBook, Uses,
+};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+/// Longer than anything here takes, even on a loaded machine.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// A server, and what it said.
+pub(crate) struct World {
+    pub(crate) listener: Listener,
+    pub(crate) book: Arc<TicketBook>,
+    pub(crate) identity: Option<Identity>,
+    events: Mutex<Receiver<String>>,
+}
+
+impl World {
+    pub(crate) fn new(encryption: Encryption) -> Self {
+        // Wrong proofs are answered soon here; that they wait at all is the gate's own test.
+        Self::with(encryption, Limits { wrong_delay: Duration::from_millis(1), ..Limits::default() })
+    }
+
+    pub(crate) fn with(encryption: Encryption, limits: Limits) -> Self {
+        let identity = match encryption {
+            Encryption::Tls => Some(Identity::generate().expect("a certificate")),
+            Encryption::Plain => None,
+        };
+        let book = Arc::new(TicketBook::default());
+        let (tell, events) = channel();
+        let settings = ListenSettings { limits, stall: Some(LONG), ..ListenSettings::default() };
+        let anywhere: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        let on_event = move |event: &DoorEvent| drop(tell.send(event.to_string()));
+        let listener = Listener::start(&[anywhere], identity.as_ref(), book.clone(), settings, on_event);
+        let listener = listener.expect("listens");
+        Self { listener, book, identity, events: Mutex::new(events) }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.local_addresses()[0]
+    }
+
+    /// A ticket that the server honours.
+    pub(crate) fn ticket(&self, uses: Uses) -> Ticket {
+        self.ticket_until(uses, None)
+    }
+
+    pub(crate) fn ticket_until(&self, uses: Uses, expires: Option<SystemTime>) -> Ticket {
+        let ticket = self.strange_ticket(uses, expires);
+        self.book.insert(ticket.clone());
+        ticket
+    }
+
+    /// A ticket for this server that it knows nothing of.
+    pub(crate) fn strange_ticket(&self, uses: Uses, expires: Option<SystemTime>) -> Ticket {
+        let grant = Grant { role: Role::Both, uses, expires };
+        let fingerprint = self.identity.as_ref().map(Identity::fingerprint);
+        Ticket::issue(grant, vec![self.address().into()], fingerprint).expect("a ticket")
+    }
+
+    /// A session's both ends.
+    pub(crate) fn meet(&self, ticket: &Ticket) -> (Dialer, Session, Lane, Lane) {
+        let dialer = dialer(ticket);
+        let near = dialer.lane(0).expect("welcome");
+        let session = self.session();
+        let (index, far) = session.next_lane(LONG).expect("the lane");
+        assert_eq!(index, 0);
+        (dialer, session, near, far)
+    }
+
+    pub(crate) fn session(&self) -> Session {
+        self.listener.next_session_within(LONG).expect("a session")
+    }
+
+    /// Waits until the server has said something with `text` in it.
+    #[track_caller]
+    pub(crate) fn said(&self, text: &str) -> String {
+        let events = self.events.lock().expect("no test panicked with it");
+        let mut heard = Vec::new();
+        while let Ok(event) = events.recv_timeout(LONG) {
+            if event.contains(text) {
+                return event;
+            }
+            heard.push(event);
+        }
+        panic!("nothing said of '{text}', but {heard:?}");
+    }
+}
+
+pub(crate) fn dialer(ticket: &Ticket) -> Dialer {
+    let settings =
+        DialSettings { encryption: ticket.encryption(), handshake: LONG, ..DialSettings::default() };
+    Dialer::new(ticket.clone(), settings).expect("they ask for the same")
+}
+
+/// Why a lane is not had.
+#[track_caller]
+pub(crate) fn refusal(ticket: &Ticket) -> DialError {
+    dialer(ticket).lane(0).expect_err("no lane")
+}
+
+/// Two ends of a lane of a kind, and what must live as long.
+pub(crate) fn lane(kind: Kind) -> (Lane, Lane, Option<(World, Dialer, Session)>) {
+    match kind {
+        Kind::Local => {
+            let (near, far) = Lane::pair().expect("a pair");
+            (near, far, None)
+        }
+        Kind::Pipes => {
+            let (here, there) = (pipe(), pipe());
+            let near = Lane::over_pipes(there.0, here.1, None).expect("a lane");
+            let far = Lane::over_pipes(here.0, there.1, None).expect("a lane");
+            (near, far, None)
+        }
+        Kind::Tls | Kind::Plain => {
+            let world = World::new(if kind == Kind::Tls { Encryption::Tls } else { Encryption::Plain });
+            let (dialer, session, near, far) = world.meet(&world.ticket(Uses::Lasting));
+            (near, far, Some((world, dialer, session)))
+        }
+    }
+}
+
+fn pipe() -> (OwnedFd, OwnedFd) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    (reader.into(), writer.into())
+}
+
+pub(crate) const KINDS: [Kind; 4] = [Kind::Tls, Kind::Plain, Kind::Pipes, Kind::Local];
+
+/// Numbers from a seed (SplitMix64): the two ends of a lane draw the same.
+pub(crate) struct Numbers(pub(crate) u64);
+
+impl Numbers {
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.draw().to_le_bytes()[..chunk.len()]);
+        }
+    }
+
+    /// A length: most are small, some are large, some are the ones at which something changes.
+    pub(crate) fn length(&mut self) -> usize {
+        let r = self.draw();
+        let r16 = (r >> 8) as usize & 0xffff;
+        match r % 8 {
+            0 => 0,
+            1..=3 => r16 % 200,
+            4 | 5 => r16,
+            6 => [16383, 16384, 16385, 65535, 65536, 65537, 262_144][r16 % 7],
+            _ => r16 * 6,
+        }
+    }
+}

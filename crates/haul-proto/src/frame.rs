@@ -1,0 +1,178 @@
+//! Frames: a header that is checked before its lengths are believed, a body, and for NEW_BLOCK a payload.
+//!
+//! ```text
+//!   0      1      2        4          8            12         16
+//!   | kind | flags | check | body len | payload len | body CRC | body ...  | payload ... |
+//!     u8     u8      u16     u32        u32           u32        <= 1 MiB    <= 16 MiB
+//! ```
+//!
+//! Whoever reads a lane takes [`HEADER_LEN`] bytes, asks [`Header::decode`], takes the body, asks [`Message::decode`], and
+//! moves the payload itself: payload never passes through this crate.
+
+use crate::Message;
+use crate::limits::{BODY_BYTES_MAX, HEADER_LEN, PAYLOAD_BYTES_MAX};
+use thiserror::Error;
+
+/// A frame's flag: a receiver that does not know the kind passes the frame over, payload and all.
+pub(crate) const OPTIONAL: u8 = 1;
+
+/// What is wrong with bytes that should be a frame. The lane they came by is of no use any more.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Flaw {
+    /// The header's own check differs.
+    #[error("the header of a frame is damaged, or this is no haul session")]
+    HeaderDamaged,
+    /// The body's checksum differs.
+    #[error("the body of a frame is damaged")]
+    BodyDamaged,
+    /// A length is above its limit.
+    #[error("{what}: {len} is more than {most}")]
+    TooLong {
+        /// Of what.
+        what: &'static str,
+        /// The length as it was stated.
+        len: u64,
+        /// The most that it may be.
+        most: u64,
+    },
+    /// The body ends within a field.
+    #[error("the body of a frame ends within its {0}")]
+    Short(&'static str),
+    /// A field has a value that it can't have.
+    #[error("the {0} of a frame has no valid value")]
+    Value(&'static str),
+    /// A kind of frame that is not known and may not be passed over.
+    #[error("frames of kind {0} are not known here: a newer haul is needed")]
+    UnknownKind(u8),
+    /// A field that is not known and may not be passed over.
+    #[error("the field {0:#06x} of a frame is not known here: a newer haul is needed")]
+    MustUnderstand(u16),
+    /// A payload where there may be none, or none where there must be one.
+    #[error("a frame of kind {0} has the wrong payload")]
+    Payload(u8),
+}
+
+/// The first [`HEADER_LEN`] bytes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub(crate) kind: u8,
+    flags: u8,
+    body_len: u32,
+    payload_len: u32,
+    body_crc: u32,
+}
+
+impl Header {
+    /// The header that these bytes are. Its lengths are within the limits.
+    ///
+    /// # Errors
+    /// [`Flaw::HeaderDamaged`] or [`Flaw::TooLong`].
+    pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Header, Flaw> {
+        let u32_at = |at: usize| {
+            let mut array = [0; 4];
+            array.copy_from_slice(&bytes[at..at + 4]);
+            u32::from_le_bytes(array)
+        };
+        let header = Header {
+            kind: bytes[0],
+            flags: bytes[1],
+            body_len: u32_at(4),
+            payload_len: u32_at(8),
+            body_crc: u32_at(12),
+        };
+        if header.check() != u16::from_le_bytes([bytes[2], bytes[3]]) {
+            return Err(Flaw::HeaderDamaged);
+        }
+        bounded("body", header.body_len, BODY_BYTES_MAX as u64)?;
+        bounded("payload", header.payload_len, u64::from(PAYLOAD_BYTES_MAX))?;
+        Ok(header)
+    }
+
+    /// Bytes of the body, at most [`BODY_BYTES_MAX`].
+    pub fn body_len(&self) -> usize {
+        self.body_len as usize
+    }
+
+    /// Bytes of the payload behind the body, at most [`PAYLOAD_BYTES_MAX`].
+    pub fn payload_len(&self) -> u32 {
+        self.payload_len
+    }
+
+    /// Whether a receiver that does not know the kind may pass the frame over.
+    pub fn is_optional(&self) -> bool {
+        self.flags & OPTIONAL != 0
+    }
+
+    /// Both halves of the CRC-32 of the other fields, folded into 16 bits: no length is believed before it is checked.
+    fn check(&self) -> u16 {
+        let mut bytes = [0; 14];
+        bytes[0] = self.kind;
+        bytes[1] = self.flags;
+        bytes[2..6].copy_from_slice(&self.body_len.to_le_bytes());
+        bytes[6..10].copy_from_slice(&self.payload_len.to_le_bytes());
+        bytes[10..14].copy_from_slice(&self.body_crc.to_le_bytes());
+        let crc = crc32fast::hash(&bytes);
+        ((crc >> 16) ^ (crc & 0xffff)) as u16
+    }
+
+    fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[0] = self.kind;
+        bytes[1] = self.flags;
+        bytes[2..4].copy_from_slice(&self.check().to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.body_len.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.payload_len.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.body_crc.to_le_bytes());
+        bytes
+    }
+}
+
+fn bounded(what: &'static str, len: u32, most: u64) -> Result<(), Flaw> {
+    let len = u64::from(len);
+    if len > most { Err(Flaw::TooLong { what, len, most }) } else { Ok(()) }
+}
+
+impl Message {
+    /// Appends the frame: header and body. The payload of a NEW_BLOCK, as many bytes as it states, goes right behind.
+    ///
+    /// # Panics
+    /// If a part is above the limits, which [`Message::check`] tells before: a mistake of the caller.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let at = out.len();
+        out.extend_from_slice(&[0; HEADER_LEN]);
+        self.encode_body(out);
+        let body = &out[at + HEADER_LEN..];
+        assert!(body.len() <= BODY_BYTES_MAX, "a message is held against the limits before it is sent");
+        let header = Header {
+            kind: self.kind(),
+            flags: if self.may_be_passed_over() { OPTIONAL } else { 0 },
+            body_len: u32::try_from(body.len()).expect("at most 1 MiB"),
+            payload_len: self.payload_len(),
+            body_crc: crc32fast::hash(body),
+        };
+        out[at..at + HEADER_LEN].copy_from_slice(&header.encode());
+    }
+
+    /// The message of a frame; `None` if its kind is not known and it may be passed over.
+    ///
+    /// # Errors
+    /// [`Flaw`]. Nothing is allocated beyond a few times the body's own length.
+    ///
+    /// # Panics
+    /// If `body` is not as long as the header says: a mistake of the caller.
+    pub fn decode(header: &Header, body: &[u8]) -> Result<Option<Message>, Flaw> {
+        assert_eq!(body.len(), header.body_len(), "the caller reads the body that the header tells of");
+        if crc32fast::hash(body) != header.body_crc {
+            return Err(Flaw::BodyDamaged);
+        }
+        let message = match Message::decode_body(header.kind, body, header.payload_len) {
+            Err(Flaw::UnknownKind(_)) if header.is_optional() => return Ok(None),
+            decoded => decoded?,
+        };
+        if message.payload_len() == header.payload_len {
+            Ok(Some(message))
+        } else {
+            Err(Flaw::Payload(header.kind))
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Floor 2, pure: the wire between two hosts.
+//!
+//! - [`Header`] and [`Message`] are frames: bytes to facts and back, every length bounded before anything is allocated.
+//!   `docs/formats/wire.md` draws every byte.
+//! - [`Source`] and [`Sink`] are the two ends of a session as state machines: events go in, commands and work come out, time is
+//!   passed in, counted from any fixed moment. Payload never passes through them, only descriptors.
+//! - [`NamePolicy`] judges the names that a peer asks for.
+//!
+//! Nothing here touches a clock, a file, a socket or a thread.
+
+mod fields;
+mod frame;
+pub mod limits;
+mod message;
+mod names;
+mod reason;
+mod runs;
+pub mod sink;
+pub mod source;
+mod timing;
+
+pub use frame::{Flaw, Header};
+pub use limits::{HEADER_LEN, VERSION};
+pub use message::{
+    Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, CONTROL, Close, Compression, Connect, Delete,
+    Encoding, Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId,
+    List, Message, NewBlock, NewFile, ObjectDigests, Outcome, Role, SESSION_TOKEN_BYTES, Stated, Summary,
+    Unit, Update, Verify, WalkEnd, Window, Xattr,
+};
+pub use names::{NameFault, NamePolicy};
+pub use reason::{PeerText, Reason, Why};
+pub use runs::Runs;
+pub use sink::Sink;
+pub use source::Source;
+pub use timing::{End, Timing};

@@ -1,0 +1,244 @@
+//! The life of an object: NEW_BLOCK, BLOCK_DIGEST, BLOCK_SYNC, BLOCK_REJECT, and OBJECT_DIGESTS before it.
+
+use super::FileNumber;
+use super::options::one_of;
+use crate::fields::{Body, Fields};
+use crate::limits::{DIGESTS_PER_MESSAGE, PAYLOAD_BYTES_MAX};
+use crate::runs::Runs;
+use crate::{Flaw, Reason};
+use haul_digest::Digest;
+use haul_model::{ByteRange, Level, ObjectIndex};
+
+/// NEW_BLOCK: bytes of an object. An object is one block or several, in order, on one lane, without gaps; BLOCK_DIGEST
+/// ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewBlock {
+    /// The file.
+    pub number: FileNumber,
+    /// Which try of it.
+    pub attempt: u16,
+    /// The object that the bytes are part of.
+    pub object: ObjectIndex,
+    /// The file's bytes that it stands for.
+    pub range: ByteRange,
+    /// How they are given.
+    pub encoding: Encoding,
+    /// Bytes of payload behind this message: the header's field.
+    pub payload: u32,
+}
+
+/// How the bytes of a block are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// As they are.
+    Raw,
+    /// As one zstd frame that holds exactly these bytes.
+    Zstd,
+    /// Zeros, without payload.
+    Zeros,
+    /// A hole, without payload: it reads as zeros and takes no room.
+    Hole,
+    /// The bytes of the sink's own copy, without payload: their digests were compared ([`super::Answer::Differing`]).
+    Same,
+}
+
+const ENCODINGS: [Encoding; 5] =
+    [Encoding::Raw, Encoding::Zstd, Encoding::Zeros, Encoding::Hole, Encoding::Same];
+
+/// BLOCK_DIGEST: the end of an object, or the digest of one that ended before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockDigest {
+    /// The file.
+    pub number: FileNumber,
+    /// Which try of it.
+    pub attempt: u16,
+    /// The object.
+    pub object: ObjectIndex,
+    /// What the source says of its bytes.
+    pub stated: Stated,
+}
+
+/// What the source says of an object's bytes when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stated {
+    /// Nothing: the job does not verify, or compares whole files.
+    Nothing,
+    /// This is their digest.
+    Digest(Digest),
+    /// Their digest follows, when the source has read them again (block-pipeline).
+    Later,
+    /// The object can't be read to its end: forget what came of it.
+    Abandoned,
+}
+
+/// BLOCK_SYNC: the sink's truth about objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockSync {
+    /// The file.
+    pub number: FileNumber,
+    /// Which try of it.
+    pub attempt: u16,
+    /// The level.
+    pub level: Level,
+    /// The objects that reached it.
+    pub objects: Runs,
+}
+
+/// BLOCK_REJECT: send an object, or the file, again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockReject {
+    /// The file.
+    pub number: FileNumber,
+    /// Which try of it is rejected. If the whole file is, the next try has the next number.
+    pub attempt: u16,
+    /// The object; `None` for all of them.
+    pub object: Option<ObjectIndex>,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// OBJECT_DIGESTS: what the sink's own copy holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectDigests {
+    /// The file.
+    pub number: FileNumber,
+    /// The first object that the digests are of.
+    pub first: ObjectIndex,
+    /// One digest for each object, all of one algorithm; an object that the sink does not have, or not in full, has none.
+    pub digests: Vec<Option<Digest>>,
+}
+
+impl NewBlock {
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        let code = ENCODINGS.iter().position(|encoding| *encoding == self.encoding).unwrap_or(0);
+        body.u64(self.number.0);
+        body.u64(self.object.0);
+        body.u64(self.range.start.0);
+        body.u64(self.range.len());
+        body.u16(self.attempt);
+        body.u8(u8::try_from(code).unwrap_or(0));
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>, payload: u32) -> Result<NewBlock, Flaw> {
+        let number = FileNumber(fields.u64("file number")?);
+        let object = ObjectIndex(fields.u64("object")?);
+        let (start, len) = (fields.u64("offset")?, fields.u64("length")?);
+        let attempt = fields.u16("attempt")?;
+        let encoding = one_of(&ENCODINGS, fields.u8("encoding")?, "encoding")?;
+        let end =
+            start.checked_add(len).filter(|end| *end < 1 << 63 && len > 0).ok_or(Flaw::Value("length"))?;
+        let fits = match encoding {
+            Encoding::Raw => len == u64::from(payload),
+            // What does not get smaller goes as it is.
+            Encoding::Zstd => len <= u64::from(PAYLOAD_BYTES_MAX) && payload > 0 && u64::from(payload) <= len,
+            Encoding::Zeros | Encoding::Hole | Encoding::Same => payload == 0,
+        };
+        if !fits {
+            return Err(Flaw::Payload(3));
+        }
+        Ok(NewBlock { number, attempt, object, range: ByteRange::between(start, end), encoding, payload })
+    }
+}
+
+impl BlockDigest {
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        body.u64(self.number.0);
+        body.u64(self.object.0);
+        body.u16(self.attempt);
+        match &self.stated {
+            Stated::Nothing => body.u8(0),
+            Stated::Digest(digest) => {
+                body.u8(1);
+                body.digest(digest);
+            }
+            Stated::Later => body.u8(2),
+            Stated::Abandoned => body.u8(3),
+        }
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<BlockDigest, Flaw> {
+        let number = FileNumber(fields.u64("file number")?);
+        let object = ObjectIndex(fields.u64("object")?);
+        let attempt = fields.u16("attempt")?;
+        let stated = match fields.u8("statement")? {
+            0 => Stated::Nothing,
+            1 => Stated::Digest(fields.digest("digest")?),
+            2 => Stated::Later,
+            3 => Stated::Abandoned,
+            _ => return Err(Flaw::Value("statement")),
+        };
+        Ok(BlockDigest { number, attempt, object, stated })
+    }
+}
+
+impl BlockSync {
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        body.u64(self.number.0);
+        body.u16(self.attempt);
+        body.level(self.level);
+        body.runs(&self.objects);
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<BlockSync, Flaw> {
+        let number = FileNumber(fields.u64("file number")?);
+        let attempt = fields.u16("attempt")?;
+        let level = fields.level("level")?;
+        Ok(BlockSync { number, attempt, level, objects: fields.runs("objects")? })
+    }
+}
+
+impl BlockReject {
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        body.u64(self.number.0);
+        body.u16(self.attempt);
+        body.u64(self.object.map_or(u64::MAX, |object| object.0));
+        self.reason.encode(body);
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<BlockReject, Flaw> {
+        let number = FileNumber(fields.u64("file number")?);
+        let attempt = fields.u16("attempt")?;
+        let object = fields.u64("object")?;
+        let object = (object != u64::MAX).then_some(ObjectIndex(object));
+        Ok(BlockReject { number, attempt, object, reason: Reason::decode(fields)? })
+    }
+}
+
+impl ObjectDigests {
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        let algorithm = self.digests.iter().flatten().next().map(Digest::algorithm);
+        body.u64(self.number.0);
+        body.u64(self.first.0);
+        body.count(self.digests.len());
+        match algorithm {
+            None => body.u16(0),
+            Some(algorithm) => {
+                body.algorithm(algorithm);
+                for digest in &self.digests {
+                    body.u8(u8::from(digest.is_some()));
+                    if let Some(digest) = digest {
+                        body.id(digest.as_bytes());
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<ObjectDigests, Flaw> {
+        let number = FileNumber(fields.u64("file number")?);
+        let first = ObjectIndex(fields.u64("object")?);
+        let count = fields.count(DIGESTS_PER_MESSAGE, "digests")?;
+        let Some(algorithm) = fields.algorithm_if_any("digest algorithm")? else {
+            return Ok(ObjectDigests { number, first, digests: vec![None; count] });
+        };
+        let mut digests = Vec::with_capacity(count);
+        for _ in 0..count {
+            digests.push(match fields.u8("digest")? {
+                0 => None,
+                1 => Some(fields.digest_by(algorithm, "digest")?),
+                _ => return Err(Flaw::Value("digest")),
+            });
+        }
+        Ok(ObjectDigests { number, first, digests })
+    }
+}

@@ -1,0 +1,407 @@
+//! The life of one file: NEW_FILE, FILE_ID, FILE_CLOSE, FILE_DONE.
+
+use super::FileNumber;
+use super::connect::at_most;
+use crate::fields::{Body, Fields};
+use crate::limits::{
+    OWNER_BYTES_MAX, RUNS_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX, XATTRS_MAX,
+};
+use crate::runs::Runs;
+use crate::{Flaw, Reason};
+use haul_digest::Digest;
+use haul_model::{Level, Moment, PATH_BYTES_MAX};
+
+/// NEW_FILE: one name of the tree and all that is known of it. Paths are as the peer wrote them, not yet judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewFile {
+    /// Its number.
+    pub number: FileNumber,
+    /// Whether everything follows on this lane at once, without waiting for an answer: its objects and its FILE_CLOSE.
+    /// Set for small files and for what has no bytes.
+    pub whole: bool,
+    /// Whether it was announced before, on a lane that was lost.
+    pub again: bool,
+    /// Where it stands beneath the job's root.
+    pub path: Box<[u8]>,
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits with setuid, setgid and sticky.
+    pub mode: u32,
+    /// When its bytes were last changed.
+    pub mtime: Moment,
+    /// When they were last read.
+    pub atime: Moment,
+    /// The owner's number.
+    pub uid: u32,
+    /// The group's number.
+    pub gid: u32,
+    /// The owner's name; empty if it has none or names are not asked for.
+    pub user: Box<[u8]>,
+    /// The group's name.
+    pub group: Box<[u8]>,
+    /// Extended attributes, access control lists among them.
+    pub xattrs: Vec<Xattr>,
+}
+
+/// What sort of thing a name leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    File {
+        /// Its bytes.
+        size: u64,
+        /// Objects that are nothing but holes, and are not sent.
+        holes: Runs,
+    },
+    /// A directory. It comes after everything in it; until then the sink makes it as it is needed.
+    Directory,
+    /// A symbolic link.
+    Symlink {
+        /// What it holds.
+        target: Box<[u8]>,
+    },
+    /// A further name of a file that has arrived.
+    HardLink {
+        /// The file's first name in the job.
+        first: Box<[u8]>,
+    },
+    /// A named pipe.
+    Fifo,
+    /// A socket's name.
+    Socket,
+    /// A character device.
+    CharDevice {
+        /// Its major number.
+        major: u32,
+        /// Its minor number.
+        minor: u32,
+    },
+    /// A block device.
+    BlockDevice {
+        /// Its major number.
+        major: u32,
+        /// Its minor number.
+        minor: u32,
+    },
+}
+
+/// An extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Xattr {
+    /// Its name with its namespace: `user.colour`.
+    pub name: Box<[u8]>,
+    /// Its value.
+    pub value: Box<[u8]>,
+}
+
+/// FILE_ID: the sink's answer to a file that it wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileId {
+    /// The file.
+    pub number: FileNumber,
+    /// Which try of it: 0 until the file as a whole is sent again. Blocks say it, and those of an earlier try are dropped.
+    pub attempt: u16,
+    /// What to send.
+    pub answer: Answer,
+}
+
+/// What the sink wants of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// All objects but those that it has.
+    Take {
+        /// Objects that an earlier run, or an earlier lane, left there.
+        have: Runs,
+    },
+    /// The objects whose digests differ from its own, which follow in OBJECT_DIGESTS.
+    Differing,
+    /// Everything, unless the source's digest of the whole is this one.
+    Unless(Digest),
+}
+
+/// FILE_CLOSE: the source is through with a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileClose {
+    /// The file.
+    pub number: FileNumber,
+    /// Which try of it.
+    pub attempt: u16,
+    /// How it went.
+    pub close: Close,
+}
+
+/// What became of a file at the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// All was read, and the file was the same before and after.
+    Read {
+        /// The size that was read.
+        size: u64,
+        /// The time of last change, before and after.
+        mtime: Moment,
+        /// The digest of the whole, where the source knows it.
+        root: Option<Digest>,
+    },
+    /// Its digest is the one that [`Answer::Unless`] named.
+    Same,
+    /// It can't be had: unreadable, vanished, or changed while it was read.
+    Failed(Reason),
+}
+
+/// FILE_DONE: the end of a file at the sink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileDone {
+    /// The file.
+    pub number: FileNumber,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// How a file ended. The sink says it, of its own truth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It stands under its name with its metadata, and every byte reached this level.
+    Done(Level),
+    /// What stands there is the same by the job's rule, and was left.
+    Same,
+    /// It would be sent; nothing was done ([`super::JobOptions::dry_run`]).
+    Would,
+    /// It failed; what stood there before is as it was, unless the job writes in place.
+    Failed(Reason),
+}
+
+impl NewFile {
+    /// Bytes that its facts take while the file is open: paths, names, attributes, runs.
+    pub fn facts_len(&self) -> u64 {
+        let link = match &self.kind {
+            FileKind::Symlink { target } => target.len(),
+            FileKind::HardLink { first } => first.len(),
+            FileKind::File { holes, .. } => holes.pieces() * 16,
+            _ => 0,
+        };
+        let names = self.path.len() + self.user.len() + self.group.len() + link;
+        (names + xattr_bytes(&self.xattrs) + 64) as u64
+    }
+
+    /// Its size; 0 for all but regular files.
+    pub fn size(&self) -> u64 {
+        if let FileKind::File { size, .. } = self.kind { size } else { 0 }
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_regular(&self) -> bool {
+        matches!(self.kind, FileKind::File { .. })
+    }
+
+    pub(super) fn check(&self) -> Result<(), Flaw> {
+        at_most("path", self.path.len(), PATH_BYTES_MAX)?;
+        at_most("owner's name", self.user.len().max(self.group.len()), OWNER_BYTES_MAX)?;
+        at_most("extended attributes", self.xattrs.len(), XATTRS_MAX)?;
+        at_most("extended attributes' bytes", xattr_bytes(&self.xattrs), XATTRS_BYTES_MAX)?;
+        for xattr in &self.xattrs {
+            at_most("extended attribute's name", xattr.name.len(), XATTR_NAME_BYTES_MAX)?;
+            at_most("extended attribute's value", xattr.value.len(), XATTR_VALUE_BYTES_MAX)?;
+        }
+        match &self.kind {
+            FileKind::File { holes, .. } => at_most("holes", holes.pieces(), RUNS_MAX),
+            FileKind::Symlink { target } => at_most("link's target", target.len(), PATH_BYTES_MAX),
+            FileKind::HardLink { first } => at_most("first name", first.len(), PATH_BYTES_MAX),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        body.u64(self.number.0);
+        body.u8(u8::from(self.whole) | u8::from(self.again) << 1);
+        body.u8(self.kind.code());
+        body.u32(self.mode);
+        body.moment(self.mtime);
+        body.moment(self.atime);
+        body.u32(self.uid);
+        body.u32(self.gid);
+        self.kind.encode(body);
+        body.bytes(&self.path);
+        body.bytes(&self.user);
+        body.bytes(&self.group);
+        body.count(self.xattrs.len());
+        for xattr in &self.xattrs {
+            body.bytes(&xattr.name);
+            body.bytes(&xattr.value);
+        }
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<NewFile, Flaw> {
+        let number = FileNumber(fields.u64("file number")?);
+        let flags = fields.u8("flags")?;
+        let code = fields.u8("kind of file")?;
+        let mode = fields.u32("mode")?;
+        let (mtime, atime) = (fields.moment("mtime")?, fields.moment("atime")?);
+        let (uid, gid) = (fields.u32("owner")?, fields.u32("group")?);
+        let kind = FileKind::decode(code, fields)?;
+        let path = fields.bytes(PATH_BYTES_MAX, "path")?;
+        let user = fields.bytes(OWNER_BYTES_MAX, "owner's name")?;
+        let group = fields.bytes(OWNER_BYTES_MAX, "group's name")?;
+        let count = fields.count(XATTRS_MAX, "extended attributes")?;
+        let mut xattrs = Vec::new();
+        for _ in 0..count {
+            let name = fields.bytes(XATTR_NAME_BYTES_MAX, "extended attribute's name")?;
+            xattrs.push(Xattr {
+                name,
+                value: fields.bytes(XATTR_VALUE_BYTES_MAX, "extended attribute's value")?,
+            });
+        }
+        at_most("extended attributes' bytes", xattr_bytes(&xattrs), XATTRS_BYTES_MAX)?;
+        let (whole, again) = (flags & 1 != 0, flags & 2 != 0);
+        Ok(NewFile { number, whole, again, path, kind, mode, mtime, atime, uid, gid, user, group, xattrs })
+    }
+}
+
+fn xattr_bytes(xattrs: &[Xattr]) -> usize {
+    xattrs.iter().map(|xattr| xattr.name.len() + xattr.value.len()).sum()
+}
+
+impl FileKind {
+    fn code(&self) -> u8 {
+        match self {
+            FileKind::File { .. } => 0,
+            FileKind::Directory => 1,
+            FileKind::Symlink { .. } => 2,
+            FileKind::HardLink { .. } => 3,
+            FileKind::Fifo => 4,
+            FileKind::Socket => 5,
+            FileKind::CharDevice { .. } => 6,
+            FileKind::BlockDevice { .. } => 7,
+        }
+    }
+
+    fn encode(&self, body: &mut Body<'_>) {
+        match self {
+            FileKind::File { size, holes } => {
+                body.u64(*size);
+                body.runs(holes);
+            }
+            FileKind::Symlink { target: path } | FileKind::HardLink { first: path } => body.bytes(path),
+            FileKind::CharDevice { major, minor } | FileKind::BlockDevice { major, minor } => {
+                body.u32(*major);
+                body.u32(*minor);
+            }
+            FileKind::Directory | FileKind::Fifo | FileKind::Socket => {}
+        }
+    }
+
+    fn decode(code: u8, fields: &mut Fields<'_>) -> Result<FileKind, Flaw> {
+        Ok(match code {
+            0 => {
+                let size = fields.u64("size")?;
+                if size >= 1 << 63 {
+                    return Err(Flaw::TooLong { what: "size", len: size, most: (1 << 63) - 1 });
+                }
+                FileKind::File { size, holes: fields.runs("holes")? }
+            }
+            1 => FileKind::Directory,
+            2 => FileKind::Symlink { target: fields.bytes(PATH_BYTES_MAX, "link's target")? },
+            3 => FileKind::HardLink { first: fields.bytes(PATH_BYTES_MAX, "first name")? },
+            4 => FileKind::Fifo,
+            5 => FileKind::Socket,
+            6 => FileKind::CharDevice { major: fields.u32("device")?, minor: fields.u32("device")? },
+            7 => FileKind::BlockDevice { major: fields.u32("device")?, minor: fields.u32("device")? },
+            _ => return Err(Flaw::Value("kind of file")),
+        })
+    }
+}
+
+impl FileId {
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        body.u64(self.number.0);
+        body.u16(self.attempt);
+        match &self.answer {
+            Answer::Take { have } => {
+                body.u8(0);
+                body.runs(have);
+            }
+            Answer::Differing => body.u8(1),
+            Answer::Unless(digest) => {
+                body.u8(2);
+                body.digest(digest);
+            }
+        }
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<FileId, Flaw> {
+        let number = FileNumber(fields.u64("file number")?);
+        let attempt = fields.u16("attempt")?;
+        let answer = match fields.u8("answer")? {
+            0 => Answer::Take { have: fields.runs("objects")? },
+            1 => Answer::Differing,
+            2 => Answer::Unless(fields.digest("digest")?),
+            _ => return Err(Flaw::Value("answer")),
+        };
+        Ok(FileId { number, attempt, answer })
+    }
+}
+
+impl FileClose {
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        body.u64(self.number.0);
+        body.u16(self.attempt);
+        match &self.close {
+            Close::Read { size, mtime, root } => {
+                body.u8(0);
+                body.u64(*size);
+                body.moment(*mtime);
+                body.digest_if_any(root.as_ref());
+            }
+            Close::Same => body.u8(1),
+            Close::Failed(reason) => {
+                body.u8(2);
+                reason.encode(body);
+            }
+        }
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<FileClose, Flaw> {
+        let number = FileNumber(fields.u64("file number")?);
+        let attempt = fields.u16("attempt")?;
+        let close = match fields.u8("outcome")? {
+            0 => Close::Read {
+                size: fields.u64("size")?,
+                mtime: fields.moment("mtime")?,
+                root: fields.digest_if_any("root digest")?,
+            },
+            1 => Close::Same,
+            2 => Close::Failed(Reason::decode(fields)?),
+            _ => return Err(Flaw::Value("outcome")),
+        };
+        Ok(FileClose { number, attempt, close })
+    }
+}
+
+impl FileDone {
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        body.u64(self.number.0);
+        match &self.outcome {
+            Outcome::Done(level) => {
+                body.u8(0);
+                body.level(*level);
+            }
+            Outcome::Same => body.u8(1),
+            Outcome::Would => body.u8(2),
+            Outcome::Failed(reason) => {
+                body.u8(3);
+                reason.encode(body);
+            }
+        }
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<FileDone, Flaw> {
+        let number = FileNumber(fields.u64("file number")?);
+        let outcome = match fields.u8("outcome")? {
+            0 => Outcome::Done(fields.level("level")?),
+            1 => Outcome::Same,
+            2 => Outcome::Would,
+            3 => Outcome::Failed(Reason::decode(fields)?),
+            _ => return Err(Flaw::Value("outcome")),
+        };
+        Ok(FileDone { number, outcome })
+    }
+}

@@ -1,0 +1,194 @@
+//! The messages of a session. Their names are those of FT-LADS (its Listing 1), with what a verified, resumable job needs beside them.
+
+mod block;
+mod connect;
+mod file;
+mod options;
+mod session;
+
+pub use block::{BlockDigest, BlockReject, BlockSync, Encoding, NewBlock, ObjectDigests, Stated};
+pub use connect::{Accept, Connect, Features, Join, Role, SESSION_TOKEN_BYTES, Window};
+pub use file::{Answer, Close, FileClose, FileDone, FileId, FileKind, NewFile, Outcome, Xattr};
+pub use options::{Compression, JobOptions, Keep, Unit, Update, Verify};
+pub use session::{Bye, Delete, List, Summary, WalkEnd};
+
+use crate::fields::{Body, Fields};
+use crate::{Flaw, Reason};
+
+/// A number that the source gives a file, ascending, never used twice in a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileNumber(pub u64);
+
+/// A lane of a session: 0 is the one that carried CONNECT. A lane that was lost leaves its number unused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneId(pub u32);
+
+/// Lane 0, which the session can't do without.
+pub const CONTROL: LaneId = LaneId(0);
+
+/// One message. What is long stands in a box, so that a queue of them stays small.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// The first message of a session, by the side that started the job.
+    Connect(Box<Connect>),
+    /// Source: here is a file.
+    NewFile(Box<NewFile>),
+    /// Sink: send it, all but what is there.
+    FileId(Box<FileId>),
+    /// Source: bytes of an object. Their payload follows.
+    NewBlock(NewBlock),
+    /// Sink: objects reached a level.
+    BlockSync(Box<BlockSync>),
+    /// Either: nothing more follows.
+    Bye(Box<Bye>),
+    /// Source: all of the file was sent, or it can't be.
+    FileClose(Box<FileClose>),
+    /// The answer to CONNECT: go on.
+    Accept(Box<Accept>),
+    /// The answer to CONNECT or JOIN: no.
+    Refuse(Reason),
+    /// The first message of a further lane.
+    Join(Join),
+    /// Source: the object ends here, and this is its digest.
+    BlockDigest(Box<BlockDigest>),
+    /// Sink: an object, or a whole file, arrived damaged. Send it again.
+    BlockReject(BlockReject),
+    /// Sink: digests of its own copy, so that only what differs is sent.
+    ObjectDigests(Box<ObjectDigests>),
+    /// Source: every file has been sent and answered.
+    WalkEnd(WalkEnd),
+    /// Sink: names in a directory of its own.
+    List(Box<List>),
+    /// Source: which of those are not in the source.
+    Delete(Box<Delete>),
+    /// Either: still here.
+    KeepAlive,
+    /// Sink: the end of a file.
+    FileDone(Box<FileDone>),
+}
+
+impl Message {
+    /// Its kind on the wire. 0 to 6 are FT-LADS's own numbers.
+    pub(crate) fn kind(&self) -> u8 {
+        match self {
+            Message::Connect(_) => 0,
+            Message::NewFile(_) => 1,
+            Message::FileId(_) => 2,
+            Message::NewBlock(_) => 3,
+            Message::BlockSync(_) => 4,
+            Message::Bye(_) => 5,
+            Message::FileClose(_) => 6,
+            Message::Accept(_) => 7,
+            Message::Refuse(_) => 8,
+            Message::Join(_) => 9,
+            Message::BlockDigest(_) => 10,
+            Message::BlockReject(_) => 11,
+            Message::ObjectDigests(_) => 12,
+            Message::WalkEnd(_) => 13,
+            Message::List(_) => 14,
+            Message::Delete(_) => 15,
+            Message::KeepAlive => 16,
+            Message::FileDone(_) => 17,
+        }
+    }
+
+    /// Its name, as docs/formats/wire.md has it.
+    pub fn name(&self) -> &'static str {
+        const NAMES: [&str; 18] = [
+            "CONNECT",
+            "NEW_FILE",
+            "FILE_ID",
+            "NEW_BLOCK",
+            "BLOCK_SYNC",
+            "BYE",
+            "FILE_CLOSE",
+            "ACCEPT",
+            "REFUSE",
+            "JOIN",
+            "BLOCK_DIGEST",
+            "BLOCK_REJECT",
+            "OBJECT_DIGESTS",
+            "WALK_END",
+            "LIST",
+            "DELETE",
+            "KEEPALIVE",
+            "FILE_DONE",
+        ];
+        NAMES[usize::from(self.kind())]
+    }
+
+    pub(crate) fn may_be_passed_over(&self) -> bool {
+        matches!(self, Message::KeepAlive)
+    }
+
+    /// Bytes of payload behind it: none but for a NEW_BLOCK.
+    pub fn payload_len(&self) -> u32 {
+        if let Message::NewBlock(block) = self { block.payload } else { 0 }
+    }
+
+    /// Holds what the caller put together against the limits of the wire: a file's attributes or names may be too long
+    /// for it.
+    ///
+    /// # Errors
+    /// [`Flaw::TooLong`] names the part.
+    pub fn check(&self) -> Result<(), Flaw> {
+        match self {
+            Message::Connect(connect) => connect.check(),
+            Message::NewFile(file) => file.check(),
+            Message::List(list) => list.check(),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn encode_body(&self, out: &mut Vec<u8>) {
+        let mut body = Body(out);
+        match self {
+            Message::Connect(connect) => connect.encode(&mut body),
+            Message::NewFile(file) => file.encode(&mut body),
+            Message::FileId(id) => id.encode(&mut body),
+            Message::NewBlock(block) => block.encode(&mut body),
+            Message::BlockSync(sync) => sync.encode(&mut body),
+            Message::Bye(bye) => bye.encode(&mut body),
+            Message::FileClose(close) => close.encode(&mut body),
+            Message::Accept(accept) => accept.encode(&mut body),
+            Message::Refuse(reason) => reason.encode(&mut body),
+            Message::Join(join) => join.encode(&mut body),
+            Message::BlockDigest(digest) => digest.encode(&mut body),
+            Message::BlockReject(reject) => reject.encode(&mut body),
+            Message::ObjectDigests(digests) => digests.encode(&mut body),
+            Message::WalkEnd(end) => end.encode(&mut body),
+            Message::List(list) => list.encode(&mut body),
+            Message::Delete(delete) => delete.encode(&mut body),
+            Message::KeepAlive => {}
+            Message::FileDone(done) => done.encode(&mut body),
+        }
+    }
+
+    pub(crate) fn decode_body(kind: u8, body: &[u8], payload: u32) -> Result<Message, Flaw> {
+        let mut fields = Fields::new(body);
+        let from = &mut fields;
+        let message = match kind {
+            0 => Message::Connect(Box::new(Connect::decode(from)?)),
+            1 => Message::NewFile(Box::new(NewFile::decode(from)?)),
+            2 => Message::FileId(Box::new(FileId::decode(from)?)),
+            3 => Message::NewBlock(NewBlock::decode(from, payload)?),
+            4 => Message::BlockSync(Box::new(BlockSync::decode(from)?)),
+            5 => Message::Bye(Box::new(Bye::decode(from)?)),
+            6 => Message::FileClose(Box::new(FileClose::decode(from)?)),
+            7 => Message::Accept(Box::new(Accept::decode(from)?)),
+            8 => Message::Refuse(Reason::decode(from)?),
+            9 => Message::Join(Join::decode(from)?),
+            10 => Message::BlockDigest(Box::new(BlockDigest::decode(from)?)),
+            11 => Message::BlockReject(BlockReject::decode(from)?),
+            12 => Message::ObjectDigests(Box::new(ObjectDigests::decode(from)?)),
+            13 => Message::WalkEnd(WalkEnd::decode(from)?),
+            14 => Message::List(Box::new(List::decode(from)?)),
+            15 => Message::Delete(Box::new(Delete::decode(from)?)),
+            16 => Message::KeepAlive,
+            17 => Message::FileDone(Box::new(FileDone::decode(from)?)),
+            unknown => return Err(Flaw::UnknownKind(unknown)),
+        };
+        fields.end()?;
+        Ok(message)
+    }
+}

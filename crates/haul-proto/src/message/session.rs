@@ -1,0 +1,160 @@
+//! The end of a session: WALK_END, LIST and DELETE for `--delete`, BYE.
+
+use super::connect::at_most;
+use crate::fields::{Body, Fields};
+use crate::limits::NAMES_PER_LIST;
+use crate::{Flaw, Reason};
+use haul_model::{PART_BYTES_MAX, PATH_BYTES_MAX};
+
+/// WALK_END: the source has found every file there is, and the sink has answered for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalkEnd {
+    /// Files, directories and all else that were announced.
+    pub files: u64,
+    /// Things that the source could not list or read. With any, nothing is deleted.
+    pub errors: u64,
+    /// Whether the sink may ask what to delete.
+    pub delete: bool,
+}
+
+/// LIST: names that stand in a directory of the sink. The source says which of them it does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List {
+    /// Its number, ascending.
+    pub batch: u32,
+    /// The directory beneath the job's root; empty for the root itself.
+    pub directory: Box<[u8]>,
+    /// At most [`NAMES_PER_LIST`] names in it.
+    pub names: Vec<Box<[u8]>>,
+}
+
+/// DELETE: which names of a LIST the source does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delete {
+    /// The LIST that it answers.
+    pub batch: u32,
+    /// For each name in turn: whether it is not in the source, and goes.
+    pub gone: Vec<bool>,
+}
+
+/// What a side did in a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Files that arrived.
+    pub done: u64,
+    /// Files that were the same and left.
+    pub same: u64,
+    /// Files that would be sent (dry run).
+    pub would: u64,
+    /// Files that failed.
+    pub failed: u64,
+    /// Names that were deleted.
+    pub deleted: u64,
+    /// Names that could not be deleted.
+    pub undeleted: u64,
+    /// Bytes of files that arrived.
+    pub bytes: u64,
+    /// Objects that were sent again because they arrived damaged.
+    pub again: u64,
+}
+
+/// BYE: the last message of a side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bye {
+    /// Why the session ends before its work is done; `None` where it is done.
+    pub reason: Option<Reason>,
+    /// What this side did.
+    pub summary: Summary,
+}
+
+impl WalkEnd {
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        body.u64(self.files);
+        body.u64(self.errors);
+        body.u8(u8::from(self.delete));
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<WalkEnd, Flaw> {
+        let (files, errors) = (fields.u64("files")?, fields.u64("errors")?);
+        Ok(WalkEnd { files, errors, delete: flag(fields.u8("flag")?)? })
+    }
+}
+
+impl List {
+    pub(super) fn check(&self) -> Result<(), Flaw> {
+        at_most("directory", self.directory.len(), PATH_BYTES_MAX)?;
+        at_most("names", self.names.len(), NAMES_PER_LIST)?;
+        self.names.iter().try_for_each(|name| at_most("name", name.len(), PART_BYTES_MAX))
+    }
+
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        body.u32(self.batch);
+        body.bytes(&self.directory);
+        body.count(self.names.len());
+        for name in &self.names {
+            body.bytes(name);
+        }
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<List, Flaw> {
+        let batch = fields.u32("batch")?;
+        let directory = fields.bytes(PATH_BYTES_MAX, "directory")?;
+        let count = fields.count(NAMES_PER_LIST, "names")?;
+        let names = (0..count).map(|_| fields.bytes(PART_BYTES_MAX, "name")).collect::<Result<_, _>>()?;
+        Ok(List { batch, directory, names })
+    }
+}
+
+impl Delete {
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        body.u32(self.batch);
+        body.count(self.gone.len());
+        for gone in &self.gone {
+            body.u8(u8::from(*gone));
+        }
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Delete, Flaw> {
+        let batch = fields.u32("batch")?;
+        let count = fields.count(NAMES_PER_LIST, "names")?;
+        let gone = (0..count).map(|_| flag(fields.u8("flag")?)).collect::<Result<_, _>>()?;
+        Ok(Delete { batch, gone })
+    }
+}
+
+impl Bye {
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        let Summary { done, same, would, failed, deleted, undeleted, bytes, again } = self.summary;
+        for number in [done, same, would, failed, deleted, undeleted, bytes, again] {
+            body.u64(number);
+        }
+        body.u8(u8::from(self.reason.is_some()));
+        if let Some(reason) = &self.reason {
+            reason.encode(body);
+        }
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Bye, Flaw> {
+        let mut number = || fields.u64("summary");
+        let summary = Summary {
+            done: number()?,
+            same: number()?,
+            would: number()?,
+            failed: number()?,
+            deleted: number()?,
+            undeleted: number()?,
+            bytes: number()?,
+            again: number()?,
+        };
+        let reason = if flag(fields.u8("flag")?)? { Some(Reason::decode(fields)?) } else { None };
+        Ok(Bye { reason, summary })
+    }
+}
+
+fn flag(byte: u8) -> Result<bool, Flaw> {
+    match byte {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Flaw::Value("flag")),
+    }
+}

@@ -1,0 +1,324 @@
+//! Objects as they arrive at the sink.
+
+use super::file::{Stage, Writing};
+use super::{Breach, Command, Receiving, Sink};
+use crate::{
+    BlockDigest, BlockReject, Encoding, FileNumber, LaneId, Message, NewBlock, Reason, Runs, Stated, Unit,
+    Verify, Why,
+};
+use haul_digest::Digest;
+use haul_model::ObjectIndex;
+
+impl Sink {
+    /// Bytes of an object: written, or dropped if nobody wants them.
+    pub(super) fn new_block(
+        &mut self,
+        lane: LaneId,
+        block: &NewBlock,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Breach> {
+        let receiving = self.lanes.get(&lane).and_then(|state| state.receiving);
+        let receiving = match receiving {
+            Some(going) if going.file == block.number && going.object == block.object => {
+                if going.at != block.range.start.0 || going.attempt != block.attempt {
+                    return Err("a block that does not follow the one before");
+                }
+                going
+            }
+            Some(_) => return Err("a block within another object"),
+            None => self.begin_object(block, out)?,
+        };
+        // A file that ended, or began anew, wants nothing more of this object.
+        let file = self.files.get(&block.number).filter(|file| file.attempt == block.attempt);
+        let file = file.filter(|file| file.stage == Stage::Open);
+        let object = file.and_then(|file| file.object(block.object));
+        if object.is_some_and(|object| block.range.end > object.range.end) {
+            return Err("a block past the end of its object");
+        }
+        let is_wanted = receiving.is_wanted && object.is_some();
+        if let Some(state) = self.lanes.get_mut(&lane) {
+            state.receiving = Some(Receiving { at: block.range.end.0, is_wanted, ..receiving });
+        }
+        out.push(match object.filter(|_| is_wanted) {
+            Some(object) => Command::Write {
+                file: block.number,
+                attempt: block.attempt,
+                object,
+                range: block.range,
+                encoding: block.encoding,
+                payload: block.payload,
+            },
+            None => Command::Discard { payload: block.payload },
+        });
+        Ok(())
+    }
+
+    /// The first block of an object: is it wanted?
+    fn begin_object(&mut self, block: &NewBlock, out: &mut Vec<Command>) -> Result<Receiving, Breach> {
+        let unwanted = Receiving {
+            file: block.number,
+            attempt: block.attempt,
+            object: block.object,
+            at: block.range.start.0,
+            is_wanted: false,
+        };
+        if block.number.0 >= self.announced {
+            return Err("a block of a file that was never announced");
+        }
+        let in_order = self.hashes_in_order();
+        let Some(file) = self.files.get_mut(&block.number).filter(|file| file.attempt == block.attempt)
+        else {
+            return Ok(unwanted);
+        };
+        let Some(object) = file.object(block.object) else {
+            return Err("an object past the end of its file");
+        };
+        if object.range.start != block.range.start {
+            return Err("an object that does not begin at its beginning");
+        }
+        if block.encoding == Encoding::Same && file.digests_told <= block.object.0 {
+            return Err("an object called the same whose digest was not told");
+        }
+        match file.stage {
+            Stage::Opening => return Err("a block of a file that was not answered yet"),
+            Stage::Finishing => return Ok(unwanted),
+            Stage::Open => {}
+        }
+        let index = block.object.0;
+        if file.done.contains(index) {
+            return Ok(unwanted);
+        }
+        if let Some(writing) = file.writing.get_mut(&index) {
+            writing.again = true;
+            return Ok(unwanted);
+        }
+        if in_order && (file.done.first_gap(0) != index || !file.writing.is_empty()) {
+            // A lane was lost and what it carried comes by another, while the running hash stands elsewhere.
+            self.restart(block.number, Reason::new(Why::LanesLost, "its objects came out of order"), out);
+            return Ok(unwanted);
+        }
+        file.writing.insert(index, Writing { again: false });
+        Ok(Receiving { is_wanted: true, ..unwanted })
+    }
+
+    /// BLOCK_DIGEST: the end of the object that the lane is bringing, or the digest of one that ended before.
+    pub(super) fn object_end(
+        &mut self,
+        lane: LaneId,
+        end: &BlockDigest,
+        found: Option<Digest>,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Breach> {
+        if self.is_over() {
+            return Ok(());
+        }
+        if end.number.0 >= self.announced {
+            return Err("a digest of a file that was never announced");
+        }
+        let Some(state) = self.lanes.get_mut(&lane) else { return Ok(()) };
+        let Some(receiving) = state.receiving.take() else {
+            return self.digest_came_later(end, out);
+        };
+        if receiving.file != end.number || receiving.object != end.object || receiving.attempt != end.attempt
+        {
+            return Err("the end of another object");
+        }
+        let file = self.files.get_mut(&end.number).filter(|file| file.attempt == end.attempt);
+        let Some(file) = file.filter(|file| file.stage == Stage::Open) else { return Ok(()) };
+        let whole = file.object(end.object).is_some_and(|object| object.range.end.0 == receiving.at);
+        if !receiving.is_wanted {
+            let index = end.object.0;
+            if file.done.contains(index) {
+                // It was there before: the source may not know.
+                let level = self.flight_level();
+                self.tell(end.number, level, index);
+            }
+            return Ok(());
+        }
+        let writing = file.writing.remove(&end.object.0);
+        if end.stated == Stated::Abandoned {
+            if writing.is_some_and(|writing| writing.again) {
+                self.reject(end.number, end.object, Why::Io.into(), out);
+            }
+            return Ok(());
+        }
+        if !whole {
+            return Err("an object that ends before its end");
+        }
+        self.arrived(end, found, out)
+    }
+
+    /// All bytes of an object are written.
+    fn arrived(
+        &mut self,
+        end: &BlockDigest,
+        found: Option<Digest>,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Breach> {
+        let options = &self.settings.options;
+        let (verify, algorithm) = (options.verify, options.algorithm);
+        match (end.stated, verify) {
+            (Stated::Later, Verify::BlockPipeline) => {
+                let Some(file) = self.files.get_mut(&end.number) else { return Ok(()) };
+                file.pairs.insert(end.object.0, super::file::Pair::default());
+                let object = file.object(end.object);
+                out.push(Command::Rehash { file: end.number, attempt: end.attempt, object });
+            }
+            (Stated::Digest(stated), Verify::Stream | Verify::Reread | Verify::Hybrid)
+                if self.settings.options.unit == Unit::Object =>
+            {
+                if stated.algorithm() != algorithm {
+                    return Err("a digest of another algorithm");
+                }
+                if found == Some(stated) {
+                    self.proved(end.number, end.object, Some(stated), out);
+                } else {
+                    self.reject(end.number, end.object, Why::Differs.into(), out);
+                }
+            }
+            (_, _) if !self.compares_objects() => self.proved(end.number, end.object, None, out),
+            _ => return Err("an object without its digest"),
+        }
+        Ok(())
+    }
+
+    /// An object is what the source sent, as far as the job compares objects.
+    fn proved(
+        &mut self,
+        number: FileNumber,
+        object: ObjectIndex,
+        digest: Option<Digest>,
+        out: &mut Vec<Command>,
+    ) {
+        let level = self.flight_level();
+        let settle = self.settings.options.settle;
+        let Some(file) = self.files.get_mut(&number) else { return };
+        file.done.insert(object.0);
+        file.tries.remove(&object.0);
+        if file.is_scattered() {
+            return self.fail(number, Reason::new(Why::Protocol, "its objects came too scattered"), out);
+        }
+        if file.geometry.count() > 1
+            && settle > level
+            && let Some(object) = file.object(object)
+        {
+            out.push(Command::Settle { file: number, attempt: file.attempt, object, to: settle, digest });
+        }
+        if !(file.whole && file.geometry.count() == 1) {
+            self.tell(number, level, object.0);
+        }
+        self.look_at(number, out);
+    }
+
+    fn tell(&mut self, number: FileNumber, level: haul_model::Level, index: u64) {
+        if let Some(file) = self.files.get_mut(&number) {
+            file.tell(level, &Runs::of(index, index + 1));
+            let lane = file.home;
+            self.syncs.insert((lane, number));
+        }
+    }
+
+    /// Asks for an object again.
+    fn reject(&mut self, number: FileNumber, object: ObjectIndex, reason: Reason, out: &mut Vec<Command>) {
+        let tries_most = self.settings.tries;
+        let Some(file) = self.files.get_mut(&number) else { return };
+        file.pairs.remove(&object.0);
+        let tries = file.tries.entry(object.0).or_insert(0);
+        *tries += 1;
+        if *tries > tries_most {
+            return self.fail(number, Why::Differs.into(), out);
+        }
+        self.summary.again += 1;
+        let (lane, attempt) = (file.home, file.attempt);
+        self.post(lane, Message::BlockReject(BlockReject { number, attempt, object: Some(object), reason }));
+    }
+
+    /// The lane that was bringing an object is lost.
+    pub(super) fn object_lost(&mut self, receiving: &Receiving, out: &mut Vec<Command>) {
+        let in_order = self.hashes_in_order();
+        let file = self.files.get_mut(&receiving.file).filter(|file| file.attempt == receiving.attempt);
+        let Some(file) = file.filter(|_| receiving.is_wanted) else { return };
+        let Some(writing) = file.writing.remove(&receiving.object.0) else { return };
+        if in_order {
+            self.restart(receiving.file, Why::LanesLost.into(), out);
+        } else if writing.again {
+            self.reject(receiving.file, receiving.object, Why::LanesLost.into(), out);
+        }
+    }
+
+    /// The digest of a second read, of the source (block-pipeline).
+    fn digest_came_later(&mut self, end: &BlockDigest, out: &mut Vec<Command>) -> Result<(), Breach> {
+        let file = self.files.get_mut(&end.number).filter(|file| file.attempt == end.attempt);
+        let Some(file) = file else { return Ok(()) };
+        let Stated::Digest(stated) = end.stated else {
+            return Err("the end of an object that did not begin");
+        };
+        let Some(pair) = file.pairs.get_mut(&end.object.0).filter(|pair| pair.stated.is_none()) else {
+            return Ok(());
+        };
+        pair.stated = Some(stated);
+        self.compare_pair(end.number, end.object, out);
+        Ok(())
+    }
+
+    pub(super) fn rehashed(
+        &mut self,
+        number: FileNumber,
+        attempt: u16,
+        object: Option<ObjectIndex>,
+        digest: Result<Digest, Reason>,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(file) = self.files.get_mut(&number).filter(|file| file.attempt == attempt) else { return };
+        let digest = match digest {
+            Ok(digest) => digest,
+            Err(reason) => return self.fail(number, reason, out),
+        };
+        match object {
+            None => {
+                file.whole_pair.found = Some(digest);
+                self.look_at(number, out);
+            }
+            Some(object) => {
+                if let Some(pair) = file.pairs.get_mut(&object.0) {
+                    pair.found = Some(digest);
+                    self.compare_pair(number, object, out);
+                }
+            }
+        }
+    }
+
+    fn compare_pair(&mut self, number: FileNumber, object: ObjectIndex, out: &mut Vec<Command>) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        let Some(pair) = file.pairs.get(&object.0).copied() else { return };
+        let Some(agree) = pair.agree() else { return };
+        file.pairs.remove(&object.0);
+        if agree {
+            self.proved(number, object, pair.stated, out);
+        } else {
+            self.reject(number, object, Why::Differs.into(), out);
+        }
+    }
+
+    pub(super) fn settle_failed(
+        &mut self,
+        number: FileNumber,
+        attempt: u16,
+        object: ObjectIndex,
+        reason: Option<Reason>,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(file) = self.files.get_mut(&number).filter(|file| file.attempt == attempt) else { return };
+        match reason {
+            Some(reason) => self.fail(number, reason, out),
+            None => {
+                file.done.remove(object.0);
+                file.settled.remove(object.0);
+                for runs in file.syncs.values_mut() {
+                    runs.remove(object.0);
+                }
+                self.reject(number, object, Reason::new(Why::Differs, "read back from the device"), out);
+            }
+        }
+    }
+}

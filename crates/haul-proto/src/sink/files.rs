@@ -1,0 +1,288 @@
+//! Beginnings and ends of files at the sink.
+
+use super::file::{File, Stage};
+use super::{Breach, Command, Phase, Sink, Unfinished, Verdict};
+use crate::limits::DIGESTS_PER_MESSAGE;
+use crate::{
+    Answer, BlockReject, Close, FileClose, FileId, FileKind, FileNumber, LaneId, Message, NewFile,
+    ObjectDigests, Outcome, Reason, Runs, Why,
+};
+use haul_digest::Digest;
+use haul_model::{Level, ObjectIndex};
+use std::sync::Arc;
+
+impl Sink {
+    pub(super) fn new_file(
+        &mut self,
+        lane: LaneId,
+        facts: NewFile,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Breach> {
+        if self.phase != Phase::Running {
+            return Err("a file after the walk's end");
+        }
+        let number = facts.number;
+        if self.files.contains_key(&number) {
+            return if facts.again {
+                self.announced_again(lane, number)
+            } else {
+                Err("a file's number used twice")
+            };
+        }
+        let known = self.ends.iter().find(|(ended, _)| *ended == number);
+        if let Some((_, outcome)) = known.filter(|_| facts.again) {
+            let done = crate::FileDone { number, outcome: outcome.clone() };
+            self.post(lane, Message::FileDone(Box::new(done)));
+            return Ok(());
+        }
+        let window = self.settings.window;
+        if self.files.len() >= window.files as usize || self.facts >= window.facts {
+            return Err("more files than the window holds");
+        }
+        if number.0 == u64::MAX {
+            return Err("a file's number out of range");
+        }
+        self.announced = self.announced.max(number.0 + 1);
+        let file = File::new(&facts, lane, self.settings.options.object);
+        if file.done.end() > file.geometry.count() {
+            return Err("holes past the end of a file");
+        }
+        self.facts += file.facts_len;
+        self.files.insert(number, file);
+        self.open(facts, out);
+        Ok(())
+    }
+
+    /// Hands a new file to the engine, if its names are taken.
+    fn open(&mut self, facts: NewFile, out: &mut Vec<Command>) {
+        let names = self.settings.names;
+        let first = match &facts.kind {
+            FileKind::HardLink { first } => Some(names.judge(first)).transpose(),
+            _ => Ok(None),
+        };
+        match names.judge(&facts.path).and_then(|path| Ok((path, first?))) {
+            Err(fault) => {
+                let reason = Reason::new(Why::Name, &fault.to_string());
+                self.finish(facts.number, Outcome::Failed(reason));
+            }
+            Ok((path, first)) => {
+                let facts = Arc::new(facts);
+                out.push(if facts.is_regular() {
+                    Command::Open { facts, path }
+                } else {
+                    Command::Make { facts, path, first }
+                });
+            }
+        }
+    }
+
+    /// The lane on which the source would have heard of this file is lost: it is told again what stands.
+    fn announced_again(&mut self, lane: LaneId, number: FileNumber) -> Result<(), Breach> {
+        let flight_level = self.flight_level();
+        let settle = self.settings.options.settle;
+        let Some(file) = self.files.get_mut(&number) else { return Ok(()) };
+        self.syncs.remove(&(file.home, number));
+        file.home = lane;
+        file.whole = false;
+        let (done, settled) = (file.done.clone(), file.settled.clone());
+        if !done.is_empty() {
+            file.tell(flight_level, &done);
+        }
+        if !settled.is_empty() && settle > flight_level {
+            file.tell(settle, &settled);
+        }
+        self.syncs.insert((lane, number));
+        if file.stage == Stage::Open {
+            self.send_file_id(number);
+        }
+        Ok(())
+    }
+
+    pub(super) fn opened(&mut self, number: FileNumber, verdict: Verdict, out: &mut Vec<Command>) {
+        let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Opening) else {
+            // It ended while the engine was opening it.
+            out.push(Command::Abandon { file: number });
+            return;
+        };
+        let count = file.geometry.count();
+        match verdict {
+            Verdict::Same => return self.finish(number, Outcome::Same),
+            Verdict::Refused(reason) => return self.finish(number, Outcome::Failed(reason)),
+            _ if self.settings.options.dry_run => {
+                out.push(Command::Abandon { file: number });
+                return self.finish(number, Outcome::Would);
+            }
+            Verdict::Take { ref have } if have.end() <= count => {
+                file.done.unite(have);
+                file.settled.unite(have);
+            }
+            Verdict::Take { .. } | Verdict::Differing | Verdict::Unless(_) => {}
+        }
+        file.stage = Stage::Open;
+        file.verdict = Some(verdict);
+        if !file.whole {
+            self.send_file_id(number);
+        }
+        self.look_at(number, out);
+    }
+
+    fn send_file_id(&mut self, number: FileNumber) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        let answer = match &file.verdict {
+            // Told once: after a lane was lost the rest goes in full.
+            Some(Verdict::Differing) => {
+                file.verdict = None;
+                Answer::Differing
+            }
+            Some(Verdict::Unless(digest)) if file.done.is_empty() => Answer::Unless(*digest),
+            _ => {
+                let mut have = file.done.clone();
+                have.truncate(crate::limits::RUNS_MAX);
+                Answer::Take { have }
+            }
+        };
+        let (lane, attempt) = (file.home, file.attempt);
+        self.post(lane, Message::FileId(Box::new(FileId { number, attempt, answer })));
+    }
+
+    /// How many more digests of its own copy the source can take of this file: the engine reads no further ahead.
+    pub fn digests_wanted(&self, number: FileNumber) -> u64 {
+        let Some(file) = self.files.get(&number) else { return 0 };
+        let ahead = file.digests_told.saturating_sub(file.done.first_gap(0));
+        (DIGESTS_PER_MESSAGE as u64).saturating_sub(ahead).min(file.geometry.count() - file.digests_told)
+    }
+
+    pub(super) fn own_digests(&mut self, number: FileNumber, digests: Vec<Option<Digest>>) {
+        let wanted = self.digests_wanted(number);
+        let Some(file) = self.files.get_mut(&number) else { return };
+        assert!(digests.len() as u64 <= wanted, "the engine tells as many digests as are wanted");
+        let first = ObjectIndex(file.digests_told);
+        file.digests_told += digests.len() as u64;
+        let lane = file.home;
+        self.post(lane, Message::ObjectDigests(Box::new(ObjectDigests { number, first, digests })));
+    }
+
+    pub(super) fn file_close(&mut self, close: FileClose, out: &mut Vec<Command>) -> Result<(), Breach> {
+        let number = close.number;
+        if number.0 >= self.announced {
+            return Err("the end of a file that was never announced");
+        }
+        let Some(file) = self.files.get_mut(&number).filter(|file| file.attempt == close.attempt) else {
+            return Ok(());
+        };
+        if !file.is_regular {
+            return Err("the end of a file that has no bytes");
+        }
+        match close.close {
+            Close::Failed(reason) => {
+                self.fail(number, reason, out);
+                return Ok(());
+            }
+            Close::Read { size, .. } if size != file.geometry.len() => {
+                let reason = Reason::new(Why::Changed, "its size is not the one that was announced");
+                self.fail(number, reason, out);
+                return Ok(());
+            }
+            Close::Same if !matches!(file.verdict, Some(Verdict::Unless(_))) => {
+                return Err("a file called the same that was not asked for so");
+            }
+            close => {
+                if let Close::Read { root, .. } = &close {
+                    file.whole_pair.stated = *root;
+                }
+                file.close = Some(close);
+            }
+        }
+        self.look_at(number, out);
+        Ok(())
+    }
+
+    /// Goes on with a file when all of it is there.
+    pub(super) fn look_at(&mut self, number: FileNumber, out: &mut Vec<Command>) {
+        let (rehashes, settle) = (self.rehashes_files(), self.settings.options.settle);
+        let settles_objects = settle > self.flight_level();
+        let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Open) else { return };
+        if file.close == Some(Close::Same) {
+            file.stage = Stage::Finishing;
+            out.push(Command::Finish { file: number, close: Close::Same, settle });
+            return;
+        }
+        let is_one = file.geometry.count() <= 1;
+        if !file.covers(&file.done) || (settles_objects && !is_one && !file.covers(&file.settled)) {
+            return;
+        }
+        if rehashes && !file.is_rehashing {
+            file.is_rehashing = true;
+            out.push(Command::Rehash { file: number, attempt: file.attempt, object: None });
+        }
+        let Some(close) = file.close.clone() else { return };
+        if rehashes {
+            match file.whole_pair.agree() {
+                Some(true) => {}
+                Some(false) => return self.restart(number, Why::Differs.into(), out),
+                None if file.whole_pair.stated.is_some() => return,
+                None => {
+                    let reason = Reason::new(Why::Protocol, "the source told no digest of the whole file");
+                    return self.fail(number, reason, out);
+                }
+            }
+        }
+        file.stage = Stage::Finishing;
+        out.push(Command::Finish { file: number, close, settle });
+    }
+
+    /// Asks for the whole file again.
+    pub(super) fn restart(&mut self, number: FileNumber, reason: Reason, out: &mut Vec<Command>) {
+        let tries = self.settings.tries;
+        let Some(file) = self.files.get_mut(&number) else { return };
+        let (attempt, lane) = (file.attempt, file.home);
+        file.restart();
+        if attempt >= u16::from(tries) {
+            return self.fail(number, Why::Differs.into(), out);
+        }
+        self.summary.again += 1;
+        self.post(lane, Message::BlockReject(BlockReject { number, attempt, object: None, reason }));
+        out.push(Command::Restart { file: number, attempt: attempt + 1 });
+    }
+
+    pub(super) fn finished(
+        &mut self,
+        number: FileNumber,
+        result: Result<Outcome, Unfinished>,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(file) = self.files.get(&number) else { return };
+        let may = file.stage == Stage::Finishing || !file.is_regular;
+        assert!(may, "the engine finishes what it was told to finish");
+        match result {
+            Ok(outcome) => self.finish(number, outcome),
+            Err(Unfinished::Failed(reason)) => self.fail(number, reason, out),
+            Err(Unfinished::Differs) => self.restart(number, Why::Differs.into(), out),
+        }
+    }
+
+    pub(super) fn settled(
+        &mut self,
+        number: FileNumber,
+        attempt: u16,
+        level: Level,
+        objects: &Runs,
+        out: &mut Vec<Command>,
+    ) {
+        let settle = self.settings.options.settle;
+        let Some(file) = self.files.get_mut(&number).filter(|file| file.attempt == attempt) else { return };
+        for index in objects.numbers() {
+            // One that was asked for again meanwhile is not what was settled.
+            if file.done.contains(index) {
+                file.tell(level, &Runs::of(index, index + 1));
+                if level >= settle {
+                    file.settled.insert(index);
+                    file.pairs.remove(&index);
+                }
+            }
+        }
+        let lane = file.home;
+        self.syncs.insert((lane, number));
+        self.look_at(number, out);
+    }
+}

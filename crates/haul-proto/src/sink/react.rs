@@ -1,0 +1,133 @@
+//! What the sink makes of events.
+
+use super::{Breach, Command, Event, Lane, Phase, Sink};
+use crate::limits::RUNS_HELD_MAX;
+use crate::{Bye, CONTROL, End, LaneId, Message, Reason, Why};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+impl Sink {
+    /// Takes an event at the moment `now`, and pushes what the engine is to do.
+    pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Command>) {
+        match event {
+            Event::LaneUp(lane) => {
+                let state = Lane { heard: now, sent: now, outbox: VecDeque::new(), receiving: None };
+                self.lanes.insert(lane, state);
+            }
+            Event::LaneLost(lane) => self.lose(lane, Why::LanesLost.into(), out),
+            Event::Message(lane, message) => self.hear(lane, message, now, out),
+            Event::ObjectEnd { lane, end, found } => {
+                if let Some(state) = self.lanes.get_mut(&lane) {
+                    state.heard = now;
+                    let heard = self.object_end(lane, &end, found, out);
+                    self.judge(heard, out);
+                }
+            }
+            Event::Progress(lane) => {
+                if let Some(state) = self.lanes.get_mut(&lane) {
+                    state.heard = now;
+                }
+            }
+            Event::WriteFailed { file, reason } => self.fail(file, reason, out),
+            Event::Opened { file, verdict } => self.opened(file, verdict, out),
+            Event::OwnDigests { file, digests } => self.own_digests(file, digests),
+            Event::Settled { file, attempt, level, objects } => {
+                self.settled(file, attempt, level, &objects, out);
+            }
+            Event::SettleFailed { file, attempt, object, reason } => {
+                self.settle_failed(file, attempt, object, reason, out);
+            }
+            Event::Rehashed { file, attempt, object, digest } => {
+                self.rehashed(file, attempt, object, digest, out);
+            }
+            Event::Finished { file, result } => self.finished(file, result, out),
+            Event::Listed { directory, names } => self.listed(directory, names),
+            Event::Removed { batch, deleted, failed } => self.removed(batch, deleted, failed),
+            Event::Swept => self.swept(),
+            Event::Stop(reason) => self.break_off(reason, true, out),
+            Event::Tick => self.tick(now, out),
+        }
+        self.bound_outboxes(out);
+    }
+
+    fn tick(&mut self, now: Duration, out: &mut Vec<Command>) {
+        let silence = self.settings.timing.silence;
+        let is_silent = |lane: &Lane| now.saturating_sub(lane.heard) >= silence;
+        let silent: Vec<LaneId> =
+            self.lanes.iter().filter(|(_, l)| is_silent(l)).map(|(id, _)| *id).collect();
+        for lane in silent {
+            out.push(Command::DropLane { lane });
+            self.lose(lane, Why::Silent.into(), out);
+        }
+    }
+
+    /// What a lane was bringing is forgotten; the source sends it again by another. Without the first lane the session
+    /// ends, unless its work is done.
+    fn lose(&mut self, lane: LaneId, reason: Reason, out: &mut Vec<Command>) {
+        let Some(lost) = self.lanes.remove(&lane) else { return };
+        if let Some(receiving) = lost.receiving {
+            self.object_lost(&receiving, out);
+        }
+        if lane != CONTROL || self.phase == Phase::Over {
+            return;
+        }
+        if self.phase == Phase::Leaving {
+            self.leave(out);
+        } else {
+            self.break_off(reason, false, out);
+        }
+    }
+
+    fn hear(&mut self, lane: LaneId, message: Message, now: Duration, out: &mut Vec<Command>) {
+        let Some(state) = self.lanes.get_mut(&lane) else { return };
+        state.heard = now;
+        if self.phase == Phase::Over {
+            // The worker still has to pass over what the source sent before it knew.
+            if message.payload_len() > 0 {
+                out.push(Command::Discard { payload: message.payload_len() });
+            }
+            return;
+        }
+        let heard = match message {
+            Message::KeepAlive => Ok(()),
+            Message::NewFile(facts) => self.new_file(lane, *facts, out),
+            Message::NewBlock(block) => self.new_block(lane, &block, out),
+            Message::FileClose(close) => self.file_close(*close, out),
+            Message::WalkEnd(end) => self.walk_end(end, out),
+            Message::Delete(delete) => self.delete(*delete, out),
+            Message::Bye(bye) => self.bye(*bye, out),
+            _ => Err("a message that only a sink sends, or in no place for it"),
+        };
+        self.judge(heard, out);
+    }
+
+    fn judge(&mut self, heard: Result<(), Breach>, out: &mut Vec<Command>) {
+        if let Err(breach) = heard {
+            self.break_off(Reason::new(Why::Protocol, breach), true, out);
+        }
+    }
+
+    fn bye(&mut self, bye: Bye, out: &mut Vec<Command>) -> Result<(), Breach> {
+        match (bye.reason, self.phase) {
+            (Some(reason), _) => self.break_off(reason, false, out),
+            (None, Phase::Leaving) => self.leave(out),
+            (None, _) => return Err("BYE before the end"),
+        }
+        Ok(())
+    }
+
+    /// Everything was answered for and told: the session is over well.
+    fn leave(&mut self, out: &mut Vec<Command>) {
+        self.over();
+        let delete_withheld = self.sweep.is_withheld;
+        out.push(Command::Ended(End::Finished { summary: self.summary, delete_withheld }));
+    }
+
+    /// A source that asks and never listens does not fill the memory.
+    fn bound_outboxes(&mut self, out: &mut Vec<Command>) {
+        let most = 4 * self.settings.window.files as usize + RUNS_HELD_MAX;
+        if self.lanes.values().any(|lane| lane.outbox.len() > most) {
+            self.break_off(Reason::new(Why::Protocol, "it does not listen"), false, out);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The side that has the files.
+//!
+//! ```text
+//!  walk --offer--> [window] --next(lane)--> worker of the lane --frames--> sink
+//!                     ^                        | WholeSent, ObjectSent, ...
+//!                     +------- handle ---------+------- Message(lane, ...) from the lane's reader
+//! ```
+//!
+//! The engine keeps one [`Source`] behind a lock. Whoever walks the tree [`offers`](Source::offer) files while there is
+//! [`room`](Source::room). Each lane has a worker that asks [`Source::next`] what to do, does it, and reports by
+//! [`Source::handle`]; and a reader that hands over what the sink says. After each call whoever waits may have something to do.
+
+mod file;
+mod pick;
+mod react;
+mod words;
+
+pub use words::{Check, Command, Event, Settings, Work};
+
+use crate::{
+    CONTROL, Close, End, FileKind, FileNumber, Flaw, LaneId, Message, NewFile, Outcome, Reason, Summary,
+    Update, WalkEnd, Why,
+};
+use file::{Closing, File, Stage};
+use haul_model::Level;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// The source's machine. Its memory follows the window, not the number of files.
+#[derive(Debug)]
+pub struct Source {
+    settings: Settings,
+    lanes: BTreeMap<LaneId, Lane>,
+    files: BTreeMap<FileNumber, File>,
+    next_number: u64,
+    /// Bytes of the facts of `files`.
+    facts: u64,
+    /// Bytes of objects given out and not settled.
+    flying: u64,
+    queues: Queues,
+    phase: Phase,
+    walk: Walk,
+    /// LISTs that the engine is judging.
+    judging: u32,
+    summary: Summary,
+}
+
+/// Files by what they wait for. A file that left the state meanwhile is passed over when its turn comes.
+#[derive(Debug, Default)]
+struct Queues {
+    /// To be announced.
+    fresh: VecDeque<FileNumber>,
+    /// With objects to be sent again.
+    again: BTreeSet<FileNumber>,
+    /// To be compared.
+    compare: VecDeque<FileNumber>,
+    /// Whose objects go now, in turn.
+    active: VecDeque<FileNumber>,
+    /// Whose objects may go when there is a free lane.
+    ready: VecDeque<FileNumber>,
+    /// To be closed.
+    close: BTreeSet<FileNumber>,
+    /// To be read again.
+    checks: VecDeque<Check>,
+}
+
+#[derive(Debug)]
+struct Lane {
+    heard: Duration,
+    sent: Duration,
+    outbox: VecDeque<Message>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Files are sent.
+    Running,
+    /// WALK_END was sent; the sink deletes, perhaps, and says BYE.
+    Ending,
+    /// BYE.
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Walk {
+    is_ended: bool,
+    errors: u64,
+    offered: u64,
+}
+
+impl Source {
+    /// A source without lanes and files.
+    pub fn new(settings: Settings) -> Source {
+        Source {
+            settings,
+            lanes: BTreeMap::new(),
+            files: BTreeMap::new(),
+            next_number: 0,
+            facts: 0,
+            flying: 0,
+            queues: Queues::default(),
+            phase: Phase::Running,
+            walk: Walk::default(),
+            judging: 0,
+            summary: Summary::default(),
+        }
+    }
+
+    /// How many files may be offered now. 0 while the window is full; whoever walks waits then.
+    pub fn room(&self) -> usize {
+        if self.phase != Phase::Running || self.facts >= self.settings.window.facts {
+            return 0;
+        }
+        (self.settings.window.files as usize).saturating_sub(self.files.len())
+    }
+
+    /// Offers a file; the machine gives it its number and its flags. Directories come after everything in them is done
+    /// ([`Command::FileDone`]), so that their times stay. A hard link names by `first` the file it is a further name
+    /// of: it goes when that one has arrived, and fails if that one fails. A number that has ended is taken for arrived.
+    ///
+    /// # Errors
+    /// [`Flaw::TooLong`] if the file's names or attributes are above the wire's limits: it is not sent, and counts as failed here.
+    ///
+    /// # Panics
+    /// Without [`Source::room`], or after [`Event::WalkEnded`]: mistakes of the caller.
+    pub fn offer(&mut self, mut facts: NewFile, first: Option<FileNumber>) -> Result<FileNumber, Flaw> {
+        assert!(!self.walk.is_ended, "nothing is offered after the walk's end");
+        let number = FileNumber(self.next_number);
+        facts.number = number;
+        facts.again = false;
+        facts.whole = self.goes_whole(&facts);
+        let message = Message::NewFile(Box::new(facts));
+        if let Err(flaw) = message.check() {
+            self.walk.errors += 1;
+            self.summary.failed += 1;
+            return Err(flaw);
+        }
+        let Message::NewFile(facts) = message else { unreachable!("it was made so above") };
+        assert!(self.room() > 0 || self.phase == Phase::Over, "files are offered while there is room");
+        self.next_number += 1;
+        self.walk.offered += 1;
+        self.facts += facts.facts_len();
+        let mut file = File::new(*facts, self.settings.options.object);
+        match first.and_then(|first| self.files.get_mut(&first)) {
+            Some(first) => {
+                first.links.push(number);
+                file.stage = Stage::Linked;
+            }
+            None => self.queues.fresh.push_back(number),
+        }
+        self.files.insert(number, file);
+        Ok(number)
+    }
+
+    /// Whether a file goes at once without waiting for an answer: it has no bytes, or one object that is wanted anyway.
+    fn goes_whole(&self, facts: &NewFile) -> bool {
+        let options = &self.settings.options;
+        let geometry = haul_model::Geometry::new(haul_model::ByteLen(facts.size()), options.object);
+        let has_holes = matches!(&facts.kind, FileKind::File { holes, .. } if !holes.is_empty());
+        let is_wanted = options.update == Update::Always && !options.dry_run;
+        let is_small = geometry.count() <= 1 && facts.size() <= self.settings.window.bytes;
+        !facts.is_regular() || (is_wanted && is_small && !has_holes && !options.verify.reads_twice())
+    }
+
+    /// What was done so far, by the sink's word.
+    pub fn summary(&self) -> Summary {
+        self.summary
+    }
+
+    /// Bytes that are at the sink by its own word: of files that are done, and of objects that need not be sent again. Goes
+    /// down when something is asked for again.
+    pub fn settled_bytes(&self) -> u64 {
+        self.summary.bytes + self.files.values().map(|file| file.bytes_of(&file.settled)).sum::<u64>()
+    }
+
+    /// Files under way: offered and not done. At most the window's.
+    pub fn open_files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Whether the session is over.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// The level at which an object needs not be sent again.
+    fn flight_level(&self) -> Level {
+        let options = &self.settings.options;
+        let by_object = options.unit == crate::Unit::Object && options.verify != crate::Verify::None;
+        if by_object { Level::Verified } else { Level::Received }
+    }
+
+    /// Puts a message on the lane, if it stands.
+    fn post(&mut self, lane: LaneId, message: Message) {
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.outbox.push_back(message);
+        }
+    }
+
+    /// Takes a file off and tells of it. Links that waited for it go, or fail with it.
+    fn finish(&mut self, number: FileNumber, outcome: Outcome, here: bool, out: &mut Vec<Command>) {
+        let Some(file) = self.files.remove(&number) else { return };
+        self.facts -= file.facts.facts_len();
+        self.flying -= file.flying();
+        self.queues.again.remove(&number);
+        self.queues.close.remove(&number);
+        match &outcome {
+            Outcome::Done(_) => {
+                self.summary.done += 1;
+                self.summary.bytes += file.geometry.len();
+            }
+            Outcome::Same => self.summary.same += 1,
+            Outcome::Would => self.summary.would += 1,
+            Outcome::Failed(_) => self.summary.failed += 1,
+        }
+        self.walk.errors += u64::from(here);
+        let is_lost = matches!(outcome, Outcome::Failed(_));
+        out.push(Command::FileDone { file: number, outcome, here });
+        for link in file.links {
+            if is_lost {
+                self.finish(link, Outcome::Failed(Why::FirstNameFailed.into()), false, out);
+            } else if let Some(waiting) = self.files.get_mut(&link) {
+                waiting.stage = Stage::Fresh;
+                self.queues.fresh.push_back(link);
+            }
+        }
+    }
+
+    /// A file fails at the source: nothing more of it is sent but a FILE_CLOSE that says so.
+    fn fail(&mut self, number: FileNumber, reason: Reason) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        if file.failure.is_none() {
+            file.failure = Some(reason);
+            file.again.clear();
+        }
+        self.queues.again.remove(&number);
+        self.look_at(number);
+    }
+
+    /// Puts a file where it belongs after something changed.
+    fn look_at(&mut self, number: FileNumber) {
+        let by_file_twice = self.reads_files_twice();
+        let Some(file) = self.files.get_mut(&number) else { return };
+        if file.next_again().is_some() {
+            self.queues.again.insert(number);
+        }
+        if !file.is_all_sent() {
+            return;
+        }
+        if let Some(reason) = &file.failure {
+            let said =
+                matches!(&file.closing, Closing::Sent(Close::Failed(_)) | Closing::Ready(Close::Failed(_)));
+            if !said {
+                file.closing = Closing::Ready(Close::Failed(reason.clone()));
+            }
+        }
+        match &file.closing {
+            Closing::Open if by_file_twice && file.root.is_none() => {
+                file.closing = Closing::Checking;
+                let check = Check { facts: file.facts.clone(), attempt: file.attempt, object: None };
+                self.queues.checks.push_back(check);
+            }
+            Closing::Open | Closing::Ready(_) => {
+                self.queues.close.insert(number);
+            }
+            Closing::Checking | Closing::Taken(_) | Closing::Sent(_) => {}
+        }
+    }
+
+    fn reads_files_twice(&self) -> bool {
+        let options = &self.settings.options;
+        options.verify.reads_twice() && options.unit == crate::Unit::File
+    }
+
+    /// Says WALK_END when everything was found and answered.
+    fn look_for_the_end(&mut self) {
+        if self.phase != Phase::Running || !self.walk.is_ended || !self.files.is_empty() {
+            return;
+        }
+        self.phase = Phase::Ending;
+        let Walk { errors, offered, .. } = self.walk;
+        let delete = self.settings.options.delete && errors == 0;
+        self.post(CONTROL, Message::WalkEnd(WalkEnd { files: offered, errors, delete }));
+    }
+
+    /// Ends the session before its work is done; the sink is told if it can be.
+    fn break_off(&mut self, reason: Reason, tell: bool, out: &mut Vec<Command>) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.over();
+        if tell {
+            let bye = crate::Bye { reason: Some(reason.clone()), summary: self.summary };
+            self.post(CONTROL, Message::Bye(Box::new(bye)));
+        }
+        out.push(Command::Ended(End::Broken { reason, summary: self.summary }));
+    }
+
+    fn over(&mut self) {
+        self.phase = Phase::Over;
+        self.files.clear();
+        self.queues = Queues::default();
+        self.facts = 0;
+        self.flying = 0;
+        self.lanes.values_mut().for_each(|lane| lane.outbox.clear());
+    }
+}

@@ -1,0 +1,397 @@
+//! What the source makes of events.
+
+use super::file::{Closing, Stage};
+use super::{Check, Command, Event, Lane, Phase, Source};
+use crate::limits::{DIGESTS_PER_MESSAGE, LISTS_AHEAD};
+use crate::{
+    Answer, BlockDigest, BlockReject, BlockSync, Bye, CONTROL, Close, Delete, End, FileId, FileNumber,
+    LaneId, List, Message, ObjectDigests, Outcome, Reason, Stated, Why,
+};
+use haul_digest::Digest;
+use haul_model::{Object, ObjectIndex};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What the sink may not do.
+type Breach = &'static str;
+
+impl Source {
+    /// Takes an event at the moment `now`, and pushes what the engine is to do.
+    pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Command>) {
+        match event {
+            Event::LaneUp(lane) => {
+                let state = Lane { heard: now, sent: now, outbox: VecDeque::new() };
+                self.lanes.insert(lane, state);
+            }
+            Event::LaneLost(lane) => self.lose(lane, Why::LanesLost.into(), out),
+            Event::Message(lane, message) => self.hear(lane, message, now, out),
+            Event::WholeSent { lane, file, close } => self.whole_sent(lane, file, close),
+            Event::WholeFailed { lane, file, reason } => {
+                if self.files.get(&file).is_some_and(|f| f.closing == Closing::Taken(lane)) {
+                    self.finish(file, Outcome::Failed(reason), true, out);
+                }
+            }
+            Event::ObjectSent { lane, file, attempt, object } => {
+                self.object_sent(lane, file, attempt, object);
+            }
+            Event::ObjectFailed { lane, file, attempt, object, reason } => {
+                if self.land(lane, file, attempt, object) {
+                    self.fail(file, reason);
+                }
+            }
+            Event::Compared { lane, file, same } => self.compared(lane, file, same),
+            Event::Closed { lane, file, attempt, close } => self.closed(lane, file, attempt, close),
+            Event::Checked { check, digest } => self.checked(&check, digest),
+            Event::Judged { batch, gone } => {
+                self.judging = self.judging.saturating_sub(1);
+                self.post(CONTROL, Message::Delete(Box::new(Delete { batch, gone })));
+            }
+            Event::WalkError => self.walk.errors += 1,
+            Event::WalkEnded => self.walk.is_ended = true,
+            Event::Stop(reason) => self.break_off(reason, true, out),
+            Event::Tick => self.tick(now, out),
+        }
+        self.look_for_the_end();
+    }
+
+    fn tick(&mut self, now: Duration, out: &mut Vec<Command>) {
+        let silence = self.settings.timing.silence;
+        let is_silent = |lane: &Lane| now.saturating_sub(lane.heard) >= silence;
+        let silent: Vec<LaneId> =
+            self.lanes.iter().filter(|(_, l)| is_silent(l)).map(|(id, _)| *id).collect();
+        for lane in silent {
+            out.push(Command::DropLane { lane });
+            self.lose(lane, Why::Silent.into(), out);
+        }
+    }
+
+    /// What a lost lane carried goes by another. Without the first lane the session ends.
+    fn lose(&mut self, lane: LaneId, reason: Reason, out: &mut Vec<Command>) {
+        if self.lanes.remove(&lane).is_none() || self.phase == Phase::Over {
+            return;
+        }
+        if lane == CONTROL {
+            self.break_off(reason, false, out);
+            return;
+        }
+        let numbers: Vec<FileNumber> = self.files.keys().copied().collect();
+        for number in numbers {
+            let Some(file) = self.files.get_mut(&number) else { continue };
+            self.flying -= file.lose(lane);
+            if file.home == Some(lane) {
+                file.lose_home();
+                self.queues.fresh.push_front(number);
+            } else if let Stage::Comparing(_) = file.stage {
+                self.queues.compare.push_back(number);
+            }
+            self.look_at(number);
+        }
+    }
+
+    fn whole_sent(&mut self, lane: LaneId, number: FileNumber, close: Close) {
+        let Some(file) = self.files.get_mut(&number).filter(|file| file.closing == Closing::Taken(lane))
+        else {
+            return;
+        };
+        if let Close::Failed(reason) = &close {
+            file.failure = Some(reason.clone());
+        }
+        file.closing = Closing::Sent(close);
+        if let Some(flight) = file.flight.get_mut(&0) {
+            flight.sent = true;
+        }
+    }
+
+    fn object_sent(&mut self, lane: LaneId, number: FileNumber, attempt: u16, object: ObjectIndex) {
+        let by_object_twice = self.settings.options.verify == crate::Verify::BlockPipeline;
+        let Some(file) = self.files.get_mut(&number).filter(|file| file.attempt == attempt) else { return };
+        let Some(flight) = file.flight.get_mut(&object.0).filter(|flight| flight.lane == lane) else {
+            // The sink's BLOCK_SYNC was quicker than the worker's report.
+            self.look_at(number);
+            return;
+        };
+        flight.sent = true;
+        if by_object_twice {
+            let object = file.geometry.object(object);
+            self.queues.checks.push_back(Check { facts: file.facts.clone(), attempt, object });
+        }
+        self.look_at(number);
+    }
+
+    /// An object flies no more; whether it was this worker's to report.
+    fn land(&mut self, lane: LaneId, number: FileNumber, attempt: u16, object: ObjectIndex) -> bool {
+        let file = self.files.get_mut(&number).filter(|file| file.attempt == attempt);
+        let Some(file) = file.filter(|f| f.flight.get(&object.0).is_some_and(|flight| flight.lane == lane))
+        else {
+            return false;
+        };
+        self.flying -= file.land(object.0);
+        true
+    }
+
+    fn compared(&mut self, lane: LaneId, number: FileNumber, same: Result<bool, Reason>) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        match file.stage {
+            Stage::ComparedBy(by, _) if by == lane => file.stage = Stage::Sending,
+            _ => return,
+        }
+        match same {
+            Ok(true) => {
+                file.cursor = file.geometry.count();
+                file.closing = Closing::Ready(Close::Same);
+            }
+            Ok(false) => self.queues.ready.push_back(number),
+            Err(reason) => return self.fail(number, reason),
+        }
+        self.look_at(number);
+    }
+
+    fn closed(&mut self, lane: LaneId, number: FileNumber, attempt: u16, close: Close) {
+        let file = self.files.get_mut(&number).filter(|file| file.attempt == attempt);
+        let Some(file) = file.filter(|file| file.closing == Closing::Taken(lane)) else { return };
+        file.closing = Closing::Open;
+        if let Close::Failed(reason) = close {
+            return self.fail(number, reason);
+        }
+        file.closing = Closing::Ready(close);
+        self.look_at(number);
+    }
+
+    fn checked(&mut self, check: &Check, digest: Result<Digest, Reason>) {
+        let number = check.facts.number;
+        let Some(file) = self.files.get_mut(&number).filter(|file| file.attempt == check.attempt) else {
+            return;
+        };
+        let digest = match digest {
+            Ok(digest) => digest,
+            Err(reason) => {
+                file.closing = Closing::Open;
+                return self.fail(number, reason);
+            }
+        };
+        match check.object {
+            None if file.closing == Closing::Checking => {
+                file.root = Some(digest);
+                file.closing = Closing::Open;
+                self.look_at(number);
+            }
+            None => {}
+            Some(Object { index, .. }) => {
+                let Some(lane) =
+                    file.flight.get(&index.0).filter(|flight| flight.sent).map(|flight| flight.lane)
+                else {
+                    return;
+                };
+                let stated = Stated::Digest(digest);
+                let end = BlockDigest { number, attempt: check.attempt, object: index, stated };
+                self.post(lane, Message::BlockDigest(Box::new(end)));
+            }
+        }
+    }
+
+    fn hear(&mut self, lane: LaneId, message: Message, now: Duration, out: &mut Vec<Command>) {
+        let Some(state) = self.lanes.get_mut(&lane) else { return };
+        state.heard = now;
+        if self.phase == Phase::Over {
+            return;
+        }
+        let heard = match message {
+            Message::KeepAlive => Ok(()),
+            Message::FileId(id) => self.file_id(*id, out),
+            Message::BlockSync(sync) => self.block_sync(*sync, out),
+            Message::BlockReject(reject) => self.block_reject(reject),
+            Message::ObjectDigests(digests) => self.object_digests(*digests),
+            Message::FileDone(done) => self.file_done(done.number, done.outcome, out),
+            Message::List(list) => self.list(*list, out),
+            Message::Bye(bye) => self.bye(*bye, out),
+            _ => Err("a message that only a source sends"),
+        };
+        if let Err(breach) = heard {
+            self.break_off(Reason::new(Why::Protocol, breach), true, out);
+        }
+    }
+
+    fn is_known(&self, number: FileNumber) -> Result<(), Breach> {
+        if number.0 < self.next_number { Ok(()) } else { Err("a file that was never announced") }
+    }
+
+    fn file_id(&mut self, id: FileId, out: &mut Vec<Command>) -> Result<(), Breach> {
+        self.is_known(id.number)?;
+        let number = id.number;
+        let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Asked) else {
+            return Ok(());
+        };
+        if id.attempt < file.attempt {
+            return Err("an earlier try of a file");
+        }
+        if id.attempt > file.attempt {
+            self.flying -= file.restart(id.attempt);
+        }
+        match id.answer {
+            Answer::Take { have } => {
+                if have.end() > file.geometry.count() {
+                    return Err("objects past the end of a file");
+                }
+                file.stage = Stage::Sending;
+                file.settled.unite(&have);
+                file.again.retain(|index| !have.contains(*index));
+                self.queues.ready.push_back(number);
+                if !have.is_empty() {
+                    out.push(Command::Had { file: number, objects: have });
+                }
+            }
+            Answer::Differing => {
+                file.stage = Stage::Sending;
+                file.differing = true;
+                file.theirs_first = 0;
+                self.queues.ready.push_back(number);
+            }
+            Answer::Unless(digest) => {
+                file.stage = Stage::Comparing(digest);
+                self.queues.compare.push_back(number);
+            }
+        }
+        self.look_at(number);
+        Ok(())
+    }
+
+    fn block_sync(&mut self, sync: BlockSync, out: &mut Vec<Command>) -> Result<(), Breach> {
+        self.is_known(sync.number)?;
+        let flight_level = self.flight_level();
+        let number = sync.number;
+        let Some(file) = self.files.get_mut(&number).filter(|file| file.attempt == sync.attempt) else {
+            return Ok(());
+        };
+        if sync.objects.end() > file.cursor.max(file.settled.end()) {
+            return Err("objects that were never sent");
+        }
+        if sync.level >= flight_level {
+            let landed: Vec<u64> =
+                file.flight.keys().copied().filter(|i| sync.objects.contains(*i)).collect();
+            for index in landed {
+                self.flying -= file.land(index);
+            }
+            file.again.retain(|index| !sync.objects.contains(*index));
+            file.tries.retain(|index, _| !sync.objects.contains(*index));
+            file.settled.unite(&sync.objects);
+        }
+        out.push(Command::Synced { file: number, level: sync.level, objects: sync.objects });
+        self.look_at(number);
+        Ok(())
+    }
+
+    fn block_reject(&mut self, reject: BlockReject) -> Result<(), Breach> {
+        self.is_known(reject.number)?;
+        let tries_most = self.settings.tries;
+        let number = reject.number;
+        let Some(file) = self.files.get_mut(&number).filter(|file| file.attempt == reject.attempt) else {
+            return Ok(());
+        };
+        self.summary.again += 1;
+        let Some(ObjectIndex(index)) = reject.object else {
+            if file.attempt >= u16::from(tries_most) {
+                self.fail(number, Reason { why: Why::Differs, text: reject.reason.text });
+                return Ok(());
+            }
+            let attempt = file.attempt + 1;
+            self.flying -= file.restart(attempt);
+            if file.stage == Stage::Sending {
+                self.queues.ready.push_back(number);
+            }
+            self.look_at(number);
+            return Ok(());
+        };
+        if index >= file.cursor {
+            return Err("an object that was never sent");
+        }
+        let tries = file.tries.entry(index).or_insert(0);
+        *tries += 1;
+        let is_hopeless = *tries > tries_most;
+        self.flying -= file.land(index);
+        file.settled.remove(index);
+        if is_hopeless {
+            self.fail(number, Reason { why: Why::Differs, text: reject.reason.text });
+        } else if file.failure.is_none() {
+            file.again.insert(index);
+            self.look_at(number);
+        }
+        Ok(())
+    }
+
+    fn object_digests(&mut self, digests: ObjectDigests) -> Result<(), Breach> {
+        self.is_known(digests.number)?;
+        let Some(file) = self.files.get_mut(&digests.number).filter(|file| file.differing) else {
+            return Ok(());
+        };
+        if digests.first.0 != file.theirs_first + file.theirs.len() as u64 {
+            return Err("digests out of order");
+        }
+        if file.theirs.len() + digests.digests.len() > 2 * DIGESTS_PER_MESSAGE {
+            return Err("more digests than are waited for");
+        }
+        file.theirs.extend(digests.digests);
+        self.queues.ready.push_back(digests.number);
+        Ok(())
+    }
+
+    fn file_done(
+        &mut self,
+        number: FileNumber,
+        outcome: Outcome,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Breach> {
+        self.is_known(number)?;
+        let Some(file) = self.files.get(&number) else { return Ok(()) };
+        let is_told = !matches!(file.stage, Stage::Fresh | Stage::Linked);
+        if !is_told && !matches!(outcome, Outcome::Failed(_)) && !file.facts.again {
+            return Err("the end of a file that was not announced");
+        }
+        let is_closed = match (&outcome, &file.closing) {
+            (Outcome::Done(_), Closing::Sent(Close::Read { .. }) | Closing::Taken(_)) => true,
+            (Outcome::Done(_), _) => !file.facts.is_regular() || file.facts.again,
+            _ => true,
+        };
+        if !is_closed {
+            return Err("the end of a file that was not sent");
+        }
+        match (&file.failure, outcome) {
+            // The sink repeats what it was told; the source knows it better.
+            (Some(reason), Outcome::Failed(_)) => {
+                let reason = reason.clone();
+                self.finish(number, Outcome::Failed(reason), true, out);
+            }
+            (_, outcome) => self.finish(number, outcome, false, out),
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, list: List, out: &mut Vec<Command>) -> Result<(), Breach> {
+        let may = self.phase == Phase::Ending && self.settings.options.delete && self.walk.errors == 0;
+        if !may {
+            return Err("a LIST without leave to delete");
+        }
+        if self.judging as usize >= LISTS_AHEAD {
+            return Err("more LISTs than are waited for");
+        }
+        self.judging += 1;
+        out.push(Command::Judge { batch: list.batch, directory: list.directory, names: list.names });
+        Ok(())
+    }
+
+    fn bye(&mut self, bye: Bye, out: &mut Vec<Command>) -> Result<(), Breach> {
+        if let Some(reason) = bye.reason {
+            self.break_off(reason, false, out);
+            return Ok(());
+        }
+        if self.phase != Phase::Ending {
+            return Err("BYE before the end");
+        }
+        self.summary.deleted = bye.summary.deleted;
+        self.summary.undeleted = bye.summary.undeleted;
+        let delete_withheld = self.settings.options.delete && self.walk.errors > 0;
+        self.over();
+        self.post(CONTROL, Message::Bye(Box::new(Bye { reason: None, summary: self.summary })));
+        out.push(Command::Ended(End::Finished { summary: self.summary, delete_withheld }));
+        Ok(())
+    }
+}
