@@ -26,7 +26,7 @@ pub(super) fn objects_ahead(job: &Job<'_>, file: &FileMove, plan: &Plan, deliver
     let is_read = delivery.direct_read.is_none() && !delivery.kernel_copies;
     let is_dense = delivery.holes == Holes::Dense && !file.source_stat.is_sparse();
     let is_local = file.source_stat.kind == FileKind::Regular && filesystem::is_local(&file.source);
-    if is_read && is_dense && is_local { most_ahead(job.settings.moving.workers, plan) } else { 0 }
+    if is_read && is_dense && is_local { most_ahead(job.settings.moving.workers.count(), plan) } else { 0 }
 }
 
 fn most_ahead(workers: usize, plan: &Plan) -> u64 {
