@@ -128,7 +128,8 @@ impl Sink {
         self.summary
     }
 
-    /// Files under way: announced and not done. At most the window's.
+    /// Files under way: announced and not done. At most twice the window's: some may have come late by lanes that the
+    /// source has given up.
     pub fn open_files(&self) -> usize {
         self.files.len()
     }
@@ -152,6 +153,12 @@ impl Sink {
     fn compares_objects(&self) -> bool {
         let options = &self.settings.options;
         options.unit == Unit::Object && options.verify != Verify::None
+    }
+
+    /// Whether objects are brought to the job's level one by one. Where only whole files are compared, nothing is known of
+    /// an object before its file is whole, and no higher level may be claimed.
+    fn settles_objects(&self) -> bool {
+        self.settings.options.unit == Unit::Object && self.settings.options.settle > self.flight_level()
     }
 
     /// Whether the whole file is hashed by a second read.
