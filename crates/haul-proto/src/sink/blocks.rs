@@ -85,7 +85,8 @@ impl Sink {
             Stage::Open => {}
         }
         let index = block.object.0;
-        if file.done.contains(index) {
+        // One that waits for its second read must not be written meanwhile: the read would prove what is gone.
+        if file.done.contains(index) || file.pairs.contains_key(&index) {
             return Ok(unwanted);
         }
         if let Some(writing) = file.writing.get_mut(&index) {

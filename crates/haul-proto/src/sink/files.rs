@@ -39,6 +39,9 @@ impl Sink {
             }
             return Ok(());
         }
+        if !facts.again && self.ended.contains(number.0) {
+            return Ok(());
+        }
         let Window { files, facts: facts_most, .. } = self.settings.window;
         if self.files.len() >= 2 * files as usize || self.facts >= facts_most.saturating_mul(2) {
             return Err("more files than the window holds");

@@ -58,3 +58,9 @@ fn an_engine_that_lies_is_caught() {
         assert!((0..200).any(|seed| is_caught(&seed)), "{lies:?} went unnoticed in 200 worlds");
     }
 }
+
+/// The world of this seed wrote an object again while its second read was under way: the read proved bytes that were gone.
+#[test]
+fn an_object_that_is_read_again_is_not_written_meanwhile() {
+    play(38863, Lies::default());
+}
