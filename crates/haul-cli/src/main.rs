@@ -5,6 +5,8 @@ mod bench;
 mod check;
 mod console;
 mod cp;
+#[cfg(test)]
+mod documented;
 mod getopt;
 mod install;
 mod interrupt;
