@@ -1,5 +1,6 @@
 //! What every tool's options are held to: a row in `docs/options` that says what an option does and names its tests.
 
+use crate::getopt::Opt;
 use clap::CommandFactory;
 use haul_lab::house::options;
 
@@ -14,6 +15,14 @@ pub(crate) fn in_document(document: &str, typed: impl IntoIterator<Item = String
 pub(crate) fn in_sections(document: &str, sections: &[&str], typed: impl IntoIterator<Item = String>) {
     let found = options::breaches_in(document, sections, typed).unwrap();
     assert!(found.is_empty(), "{document}:\n  {}", found.join("\n  "));
+}
+
+/// Every way to type an option of a table, with its dashes.
+pub(crate) fn typed_of(table: &'static [Opt]) -> impl Iterator<Item = String> {
+    table.iter().flat_map(|option| {
+        let long = option.long.then(|| format!("--{}", option.name));
+        option.shorts.chars().map(|short| format!("-{short}")).chain(long)
+    })
 }
 
 /// Every way to type an option of a parser, but for those that help leaves out.

@@ -77,5 +77,5 @@ fn answer(word: &OsStr) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    cp::answer("haul", &text)
+    console::answer("haul", &text)
 }

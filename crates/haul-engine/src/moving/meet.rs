@@ -20,7 +20,9 @@ impl Job<'_> {
         standing: &Stat,
     ) -> Result<bool, MoveError> {
         let (path, sink) = (operand.source.to_owned(), operand.sink.to_owned());
-        if self.is_same_file(operand, source, standing) {
+        // What is left alone anyway is not worth the words.
+        let is_kept = matches!(self.rules.existing, MoveExisting::Keep | MoveExisting::KeepAndFail);
+        if !is_kept && self.is_same_file(operand, source, standing) {
             return Err(MoveError::SameFile { path, sink });
         }
         let from_directory = source.kind == FileKind::Directory;
