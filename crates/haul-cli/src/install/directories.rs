@@ -7,8 +7,10 @@ use haul_sys::metadata::{set_mode_at, set_owner_at};
 use haul_sys::open::mkdir_at;
 use haul_sys::{CWD, FileKind, Follow, stat};
 use std::ffi::{OsStr, OsString};
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use thiserror::Error;
 
 /// Permissions of directories that nobody named.
@@ -107,7 +109,13 @@ pub(super) fn install(
         set_owner_at(CWD, &*place, owner, group).map_err(failed)?;
     }
     if has_owner || found.mode != wanted {
-        set_mode_at(CWD, &*place, wanted).map_err(failed)?;
+        // What a link leads to may be closed to a search, and so to all that goes by a name in it.
+        let set = if is_link {
+            fs::set_permissions(path, Permissions::from_mode(wanted))
+        } else {
+            set_mode_at(CWD, path, wanted)
+        };
+        set.map_err(failed)?;
     }
     Ok(())
 }

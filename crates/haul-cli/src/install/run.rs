@@ -160,10 +160,10 @@ impl Job<'_> {
             self.fail(&format_args!("omitting directory {}", quote(source)));
             return false;
         }
-        if self.was_just_created(created, (source, &found), sink) {
+        let stands_already = self.resolved.compare && self.is_installed((source, &found), sink);
+        if !stands_already && self.was_just_created(created, (source, &found), sink) {
             return false;
         }
-        let stands_already = self.resolved.compare && self.is_installed((source, &found), sink);
         let stands = stands_already || self.copy(source, sink, found.size);
         if stands {
             self.finish(&found, sink);

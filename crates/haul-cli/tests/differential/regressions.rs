@@ -199,3 +199,23 @@ fn a_name_put_together_by_parents_may_lead_back_through_a_link() {
         .runs("--parents --archive --remove-destination b/a b")
         .ends_alike();
 }
+
+#[test]
+fn a_link_to_a_closed_directory_lets_its_mode_be_set() {
+    let world = || Case::new(Tool::Install).has(dir("b").mode(0o0666)).has(dir("a")).has(link("a/b", "../b"));
+    world().user().runs("--directory a/b").ends_alike();
+}
+
+#[test]
+fn what_stands_installed_already_is_not_overwritten() {
+    Case::new(Tool::Install).has(file("d", b's')).has(dir("a")).runs("-C d d a").ends_alike();
+}
+
+#[test]
+fn a_whole_second_is_older_than_a_part_of_it_on_exact_file_systems() {
+    Case::new(Tool::Mv)
+        .has(file("far/b", b'p'))
+        .has(file("a", b'r').time(981_173_106, 0))
+        .runs("-u far/b a")
+        .ends_alike();
+}

@@ -1,6 +1,5 @@
 //! What stands at an operand's sink: whether it may be replaced, and how it makes way.
 
-use super::compare::is_same_time;
 use super::error::MoveError;
 use super::job::{Job, Operand, cannot};
 use super::settings::MoveExisting;
@@ -146,8 +145,7 @@ impl Job<'_> {
 
 /// Whether the source is newer; a file system that rounds times down does not make it so.
 fn is_newer(source: &Stat, standing: &Stat) -> bool {
-    source.mtime > standing.mtime
-        && !(source.dev != standing.dev && is_same_time(source.mtime, standing.mtime))
+    !copy::is_as_new(standing, source, source.dev != standing.dev)
 }
 
 /// The name `name` in the directory of `path`.
