@@ -5,6 +5,8 @@ mod bench;
 mod check;
 mod console;
 mod cp;
+#[cfg(test)]
+mod documented;
 mod getopt;
 mod install;
 mod interrupt;
@@ -75,5 +77,5 @@ fn answer(word: &OsStr) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    cp::answer("haul", &text)
+    console::answer("haul", &text)
 }

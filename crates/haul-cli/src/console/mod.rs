@@ -4,7 +4,7 @@ mod prompt;
 
 use crate::tool::without_controls;
 use haul_digest::Digest;
-use haul_engine::copy::{CopyError, FileFigures, HashLine, Print, Question, Report, Tally};
+use haul_engine::copy::{CopyError, FileFigures, HashLine, Print, Question, Report, Tally, cause};
 use haul_engine::moving::{MoveError, MoveReport};
 use haul_model::{Level, format_size};
 use prompt::Answers;
@@ -70,9 +70,14 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// Why standard output could not be written, where it could not.
-    pub(crate) fn into_failure(self) -> Option<io::Error> {
-        self.broken.into_inner().unwrap_or_else(PoisonError::into_inner)
+    /// The exit status of a job that came to its end, and `failed` in part or did not. Output that could not be written
+    /// is told now, and fails it.
+    pub(crate) fn close(self, failed: bool) -> ExitCode {
+        match self.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => tell_unwritten(self.tool, &error),
+            None if failed => ExitCode::FAILURE,
+            None => ExitCode::SUCCESS,
+        }
     }
 
     /// Something failed, which no event of a copy says.
@@ -189,11 +194,13 @@ impl MoveReport for Console<'_> {
 pub(crate) fn answer(tool: &str, text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(tool, &format_args!("write error: {error}"));
-            ExitCode::FAILURE
-        }
+        Err(error) => tell_unwritten(tool, &error),
     }
+}
+
+fn tell_unwritten(tool: &str, error: &io::Error) -> ExitCode {
+    say(tool, &format_args!("write error: {}", cause(error)));
+    ExitCode::FAILURE
 }
 
 /// Says why a command line can't be carried out, and with `has_hint` where to read what can.

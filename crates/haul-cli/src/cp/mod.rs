@@ -7,4 +7,4 @@ mod resolve;
 mod run;
 mod waybill;
 
-pub(crate) use run::{answer, run};
+pub(crate) use run::run;

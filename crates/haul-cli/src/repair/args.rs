@@ -80,3 +80,14 @@ impl Args {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documented;
+
+    #[test]
+    fn every_option_is_documented_and_tested() {
+        documented::in_document("docs/options/repair.md", documented::typed_by::<Args>());
+    }
+}

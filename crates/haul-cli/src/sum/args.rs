@@ -209,3 +209,14 @@ fn unknown(option: &str, args: &[OsString], command: &clap::Command) -> String {
     let whole = typed.filter(|arg| arg.starts_with(option)).map(|arg| arg.into_owned()).next();
     format!("unrecognized option '{}'", whole.as_deref().unwrap_or(option))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documented;
+
+    #[test]
+    fn every_option_is_documented_and_tested() {
+        documented::in_sections("docs/options/sums.md", &["haul sum"], documented::typed_by::<Args>());
+    }
+}

@@ -153,6 +153,12 @@ fn share(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::documented;
+
+    #[test]
+    fn every_option_is_documented_and_tested() {
+        documented::in_document("docs/options/verify.md", documented::typed_by::<Args>());
+    }
 
     #[test]
     fn shares_are_percentages() {
