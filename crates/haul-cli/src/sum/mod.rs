@@ -229,6 +229,10 @@ fn print_all(
         well = false;
         out.complain(&error.to_string());
     }
+    if let Some(Err(error)) = store.map(|(_, store)| store.close()) {
+        well = false;
+        out.complain(&error.to_string());
+    }
     well
 }
 
