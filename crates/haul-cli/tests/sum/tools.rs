@@ -245,7 +245,7 @@ fn the_tables_of_the_documentation_name_tests_that_exist() {
     let mut named = 0;
     for quoted in text.split('`').skip(1).step_by(2) {
         let Some((file, test)) = quoted.split_once("::").filter(|_| !quoted.contains(' ')) else { continue };
-        let places = ["tests/sum", "src/sum", "../haul-digest/tests/digests"];
+        let places = ["tests/sum", "src/sum", "../haul-digest/tests/digests", "tests/waybill", "tests"];
         let sources = places.map(|place| fs::read_to_string(root.join(place).join(format!("{file}.rs"))));
         let wanted = format!("fn {test}(");
         assert!(sources.iter().flatten().any(|source| source.contains(&wanted)), "{quoted} is not there");
