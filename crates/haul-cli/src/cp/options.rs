@@ -79,6 +79,11 @@ pub(super) const OPTIONS: &[Opt] = &[
         Required("FILE"),
         "write a receipt with the digests of all that was copied, for 'haul verify'",
     ),
+    own(
+        "leaf",
+        Optional("SIZE"),
+        "keep digests of leaves of SIZE (1K; a power of two) in the waybill as well, for 'haul verify --locate'",
+    ),
     own("waybill-digests", Required("LIST"), "further digests for the waybill, which always has blake3"),
     shared::PROGRESS,
     shared::JSON,

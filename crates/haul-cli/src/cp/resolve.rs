@@ -4,11 +4,11 @@
 mod tests;
 
 use super::batch;
-use super::waybill::WaybillOrder;
+use super::waybill::{Asked, WaybillOrder};
 use crate::getopt::backup::{BackupEnvironment, BackupTyped};
 use crate::getopt::choice::{self, Choice, ChoiceError};
 use crate::getopt::destination::{Destination, OperandError, split_last};
-use crate::getopt::sizes::{SizeOptionError, Sizes};
+use crate::getopt::sizes::{self, SizeOptionError, Sizes};
 use crate::getopt::update::Which;
 use crate::getopt::{ArgsError, Typed};
 use haul_digest::{Algorithm, UnknownAlgorithm};
@@ -16,6 +16,7 @@ use haul_engine::copy::{
     Batch, CopyRules, CopySettings, Dereference, Existing, Make, Moving, Operands, Preserve, Print, Reflink,
     SparseRule, Verify, Workers, cause, quote,
 };
+use haul_model::{LeafSizeError, limits};
 use haul_sys::selinux;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -79,6 +80,10 @@ pub(super) enum UsageError {
     PartAndWaybill,
     #[error("--waybill-digests needs --waybill")]
     DigestsAlone,
+    #[error("--leaf needs --waybill, which keeps the leaves")]
+    LeavesAlone,
+    #[error("--leaf: {0}")]
+    Leaf(#[from] LeafSizeError),
     #[error(
         "cannot combine --read-stdin with --interactive (-i): standard input holds the list, not answers"
     )]
@@ -140,6 +145,8 @@ struct Reading {
     read_stdin: bool,
     waybill: Option<OsString>,
     waybill_digests: Vec<Algorithm>,
+    /// `--leaf`, in bytes.
+    leaf: Option<u64>,
     progress: bool,
     json: bool,
 }
@@ -271,6 +278,10 @@ impl Reading {
                 self.flags.verify = Some(way);
             }
             "waybill" => self.waybill = value.map(OsStr::to_owned),
+            "leaf" => {
+                let size = value.map(|value| sizes::parse("leaf", value, 1)).transpose()?;
+                self.leaf = Some(size.unwrap_or(limits::LEAF_BYTES_MIN));
+            }
             "waybill-digests" => {
                 for name in value.unwrap_or_default().to_string_lossy().split(',') {
                     self.waybill_digests.push(Algorithm::parse(name.trim())?);
@@ -351,7 +362,7 @@ impl Reading {
         };
         let operands = if self.read_stdin { self.batch(&operands)? } else { self.operands(operands)? };
         let moving = self.moving()?;
-        let asked = (self.waybill, self.waybill_digests);
+        let asked = Asked { path: self.waybill, digests: self.waybill_digests, leaf: self.leaf };
         let waybill = WaybillOrder::resolve(asked, self.rules.attributes_only, &operands, &moving)?;
         let settings = CopySettings { operands, rules: self.rules, moving, print: self.print };
         Ok(Resolved { settings, progress: self.progress, json: self.json, waybill })

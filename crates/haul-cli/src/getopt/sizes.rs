@@ -89,7 +89,8 @@ impl Sizes {
     }
 }
 
-fn parse(option: &str, value: &OsStr, unit: u64) -> Result<u64, SizeOptionError> {
+/// A size as an option has it; a plain number counts `unit` bytes.
+pub(crate) fn parse(option: &str, value: &OsStr, unit: u64) -> Result<u64, SizeOptionError> {
     let option = || option.to_owned();
     let text = value
         .to_str()

@@ -37,6 +37,9 @@ pub(super) struct Args {
     /// Read at most so many bytes a second: 50M, 1GB, ...
     #[arg(long, value_name = "RATE")]
     pub(super) bwlimit: Option<String>,
+    /// Read damaged objects once more and tell the leaves that differ, where the waybill keeps leaves (`--leaf`).
+    #[arg(long)]
+    pub(super) locate: bool,
     /// Keep in FILE how far the verification came; one that was ended goes on from there. Removed when all is done.
     #[arg(long, value_name = "FILE")]
     pub(super) resume: Option<OsString>,
@@ -89,6 +92,11 @@ impl Args {
                 "--extra needs a waybill; files without stored digests are told as unproven".to_owned()
             );
         }
+        if self.locate {
+            return Err(
+                "--locate needs a waybill with leaves: stored digests are those of whole objects".to_owned()
+            );
+        }
         if self.signer.signer.is_some() || self.resume.is_some() {
             return Err("--signer and --resume need a waybill: what is stored with each file is not signed as a whole"
                 .to_owned());
@@ -131,6 +139,7 @@ impl Args {
             reading,
             sample,
             extra: self.extra,
+            locate: self.locate,
             resume: self.resume.clone(),
         })
     }

@@ -5,9 +5,9 @@ use base64::Engine;
 use haul_engine::copy::quote;
 use haul_engine::repair::was_cut_off;
 use haul_engine::signature::Proof;
-use haul_engine::verify::{Resumption, Tallied, Verdict, VerdictKind, VerifyReport};
+use haul_engine::verify::{Located, Resumption, Tallied, Verdict, VerdictKind, VerifyReport};
 use haul_log::waybill::ReadError;
-use haul_model::format_size;
+use haul_model::{LeafSize, format_size};
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -52,6 +52,12 @@ enum Event<'a> {
         /// A repair in place was cut off.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         half_repaired: bool,
+        /// The size of the leaves to which damage was narrowed down.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        leaf: Option<u64>,
+        /// Why ranges of it are whole objects all the same.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        whole_objects: Option<String>,
     },
     /// The waybill's signature is good.
     Signature {
@@ -184,13 +190,19 @@ impl VerifyReport for Output<'_> {
             let encode = || base64::engine::general_purpose::STANDARD.encode(name);
             let path_base64 = path.is_none().then(encode);
             let damage = verdict.damage.iter().map(|range| [range.start.0, range.end.0]).collect();
+            let located = verdict.located.as_ref();
+            let leaf = located.and_then(|located| located.leaf).map(LeafSize::bytes);
+            let whole_objects = located.and_then(|located| located.whole.as_ref()).map(ToString::to_string);
+            let verdict = word;
             return self.event(&Event::Entry {
                 path,
                 path_base64,
-                verdict: word,
+                verdict,
                 detail,
                 damage,
                 half_repaired,
+                leaf,
+                whole_objects,
             });
         }
         let mut line = format!("{}: {word}", quote(OsStr::from_bytes(name)));
@@ -202,6 +214,10 @@ impl VerifyReport for Output<'_> {
             let ranges: Vec<String> = verdict.damage.iter().map(ToString::to_string).collect();
             line.push_str(": bytes ");
             line.push_str(&ranges.join(", "));
+        }
+        if let Some(Located { leaf, whole: Some(why) }) = &verdict.located {
+            let which = if leaf.is_some() { "partly whole objects" } else { "whole objects" };
+            line.push_str(&format!(" ({which}: {why})"));
         }
         if half_repaired {
             line.push_str("; a repair in place of it was cut off: haul repair finishes or undoes that");

@@ -5,6 +5,7 @@ mod damage;
 mod device;
 mod each;
 mod export;
+mod located;
 mod resumed;
 mod signed;
 mod stored;

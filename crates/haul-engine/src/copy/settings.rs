@@ -380,6 +380,11 @@ impl Default for CopyRules {
 }
 
 impl Moving {
+    /// The size of the objects that a receipt keeps: never smaller than a leaf of a tree that is printed beside it.
+    pub fn receipt_object(&self) -> ObjectSize {
+        super::digesting::object_size(self)
+    }
+
     /// The measured defaults for so many workers.
     pub fn with(workers: Workers) -> Moving {
         Moving {

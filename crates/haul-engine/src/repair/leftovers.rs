@@ -85,6 +85,6 @@ impl Repair<'_> {
         } else {
             VerdictKind::Rotted
         };
-        Ok(Judged::Anew(Verdict { path: path.clone(), kind, damage: Vec::new() }))
+        Ok(Judged::Anew(Verdict { path: path.clone(), kind, damage: Vec::new(), located: None }))
     }
 }

@@ -150,6 +150,7 @@ pub fn repair(
         reading: settings.reading.clone(),
         sample: None,
         extra: false,
+        locate: false,
     };
     verify(&how, &mut finding, counters, stop)?;
     if finding.flaws > 0 {

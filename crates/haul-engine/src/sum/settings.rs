@@ -1,5 +1,6 @@
 //! What a checksum job is asked to do, with nothing left open.
 
+use crate::waybill::LeafStore;
 use haul_digest::{Algebra, Algorithm};
 use haul_model::{ByteLen, ObjectIndex, ObjectSize, limits};
 use haul_plan::Pace;
@@ -22,6 +23,8 @@ pub struct Settings {
     pub drop_before: bool,
     /// The most bytes a second that all workers read together.
     pub pace: Option<Arc<Mutex<Pace>>>,
+    /// Where the leaves of files wait of which objects are kept; `None` where leaves are not.
+    pub leaves: Option<Arc<LeafStore>>,
 }
 
 /// What is computed of a file.
@@ -106,6 +109,7 @@ impl Settings {
             drop_behind: false,
             drop_before: false,
             pace: None,
+            leaves: None,
         }
     }
 
