@@ -139,6 +139,11 @@ impl Proving {
         self.from_device.load(Ordering::Relaxed) && !self.from_cache.load(Ordering::Relaxed)
     }
 
+    /// Whether something came from the page cache, however often that was asked to let go of it.
+    pub(crate) fn has_met_the_cache(&self) -> bool {
+        self.from_cache.load(Ordering::Relaxed)
+    }
+
     fn with<T>(&self, work: impl FnOnce(&mut Waiting) -> T) -> T {
         work(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
