@@ -9,7 +9,7 @@ use haul_engine::moving::{MoveError, MoveReport};
 use haul_model::{Level, format_size};
 use prompt::Answers;
 use serde::Serialize;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -196,6 +196,24 @@ pub(crate) fn answer(tool: &str, text: &str) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => tell_unwritten(tool, &error),
     }
+}
+
+/// What was typed behind the name of a command that clap parses; else the status that the command ends with: `trouble` for
+/// what can't be understood, and that of printing for help and the like.
+pub(crate) fn typed<Args: clap::Parser>(
+    tool: &str,
+    args: &[OsString],
+    trouble: u8,
+) -> Result<Args, ExitCode> {
+    let words = std::iter::once(OsString::from(tool)).chain(args.iter().cloned());
+    Args::try_parse_from(words).map_err(|answer| {
+        if !answer.use_stderr() {
+            return self::answer(tool, &answer.to_string());
+        }
+        // Best effort: where nothing can be said, the status says it.
+        let _ = io::stderr().write_all(without_controls(&answer.to_string()).as_bytes());
+        ExitCode::from(trouble)
+    })
 }
 
 fn tell_unwritten(tool: &str, error: &io::Error) -> ExitCode {

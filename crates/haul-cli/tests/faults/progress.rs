@@ -188,4 +188,11 @@ fn an_answer_that_cannot_be_written_is_a_failure_and_no_panic() {
         assert_eq!(output.status.code(), Some(1), "{question}");
         assert_eq!(output.stderr, b"haul: write error: No space left on device\n", "{question}");
     }
+    for command in ["verify", "repair", "waybill"] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = Command::new(HAUL).args([command, "--help"]).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        let told = format!("haul {command}: write error: No space left on device\n");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), told);
+    }
 }
