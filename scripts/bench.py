@@ -16,6 +16,8 @@ How it is measured:
 - Time is that of the whole process by the wall clock; CPU time (user + system) and peak memory are what the
   kernel says of it (wait4). Peak memory can't show less than this script's own, about 15 MiB, because a process
   begins as a copy of it.
+- The bound of a job is `haul-lab bound`: the same reads and writes, computing nothing, in several shapes of which the
+  fastest counts. Where a copy is read back by hand, it is made durable and dropped from the page cache before that.
 - A move begins with a source made anew, which the page cache holds, and ends on another file system; `mv` neither
   compares the copy nor waits until it is on the device, so that it is measured by itself and with `sync -f` behind it.
 - What a tool makes is looked at: a copy must have all files and bytes, in a row's first round compared byte by
@@ -73,7 +75,7 @@ def main():
         for line in bench.run_row(row, missing):
             print(format_line(line), flush=True)
             lines.append(line)
-            missed = missed or line["verdict"] != "reached"
+            missed = missed or line["verdict"] not in ["reached", "told"]
     bench.write(lines, missing)
     return 1 if options.strict and missed else 0
 
@@ -122,7 +124,9 @@ class Bench:
         self.removed = options.dir / "copies.removed"
         peers = Path("bench-out/peers/bin").resolve()
         self.path = f"{peers}:{os.environ.get('PATH', '')}"
-        self.haul = str(options.haul.resolve())
+        options.dir = options.dir.resolve()
+        self.words = {"{haul}": str(options.haul.resolve()), "{lab}": str(options.lab.resolve()),
+                      "{keep}": str(options.dir / "keep.tmp"), "{new}": str(options.dir / "new.tmp")}
 
     def prepare(self):
         for tool in [self.options.haul, self.options.lab]:
@@ -138,16 +142,19 @@ class Bench:
             return []
         peers = []
         for peer in row.peers:
-            if shutil.which(peer.command[0], path=self.path):
+            if peer.program in self.words or shutil.which(peer.program, path=self.path):
                 peers.append(peer)
             else:
-                missing.append(f"{row.id}: {peer.name} is not installed")
+                missing.append(f"{row.id}: {peer.program}, for {peer.name}, is not installed")
         source = self.make(row.data)
         if row.across and not self.memory_suits(row.data):
             missing.append(f"{row.id}: --memory-dir lacks the space, or is no file system of its own")
             return []
         if row.keep_copies:
             self.wait_for_freed_inodes()
+        if row.prepare:
+            self.forget("{keep}")
+            self.measure(self.fill_in(row.prepare, source, None))
         tools = [("ours", row.ours)] + [(peer.name, peer.command) for peer in peers]
         runs = {name: [] for name, _ in tools}
         problems = {}
@@ -162,7 +169,23 @@ class Bench:
                     problems[name] = str(error)
                     missing.append(f"{row.id}: {name}: {error}")
         self.clear_copies()
-        return list(lines_of(row, peers, runs, problems))
+        lines = list(lines_of(row, peers, runs, problems, self.share_of(row)))
+        self.forget("{keep}")
+        self.forget("{new}")
+        return lines
+
+    def forget(self, word):
+        """Nothing is there any more under one of the names that commands are given."""
+        Path(self.words[word]).unlink(missing_ok=True)
+
+    def share_of(self, row):
+        """How large {new} is beside the data, without the paths in it."""
+        made = Path(self.words["{new}"])
+        if not row.share_max or not made.exists():
+            return None
+        text = made.read_bytes()
+        paths = sum(len(path) for path in re.findall(rb" path=(\S+)", text))
+        return (len(text) - paths) / row.data.bytes
 
     def make(self, data):
         """The path of a data set, made if it is not there: the file itself if it is one."""
@@ -193,7 +216,7 @@ class Bench:
             moved, sink = places[0] / "source", places[1] / "sink"
             subprocess.run(["cp", "-r", str(source), str(moved)], check=True)
             self.settle()
-            run = self.measure(fill_in(command, self.haul, moved, sink))
+            run = self.measure(self.fill_in(command, moved, sink))
             if moved.exists():
                 raise Failed("left its source")
             verify_copy(source, sink, bytewise=check)
@@ -203,6 +226,7 @@ class Bench:
         if row.across:
             return self.run_across(row, source, command, check)
         copy = self.new_copy(row) if row.is_copy else None
+        self.forget("{new}")
         self.settle()
         if row.is_cold:
             Path("/proc/sys/vm/drop_caches").write_text("3\n")
@@ -210,10 +234,23 @@ class Bench:
             warm(source)
         if not self.options.quick:
             touch_free_memory(pages_taken(row))
-        run = self.measure(fill_in(command, self.haul, source, copy))
+        run = self.measure(self.fill_in(command, source, copy))
         if copy:
             verify_copy(source, copy, bytewise=check)
         return run
+
+    def fill_in(self, command, source, copy):
+        """The words of a command; `{src}` of a folder stands for all its files where a tool takes files only."""
+        words = []
+        places = {**self.words, "{src}": str(source), "{dst}": str(copy), "{home}": str(source.parent)}
+        for word in command:
+            if word == "{src}" and copy is None and source.is_dir():
+                words += sorted(str(path) for path in source.iterdir())
+                continue
+            for name, meant in places.items():
+                word = word.replace(name, meant)
+            words.append(word)
+        return words
 
     def new_copy(self, row):
         """A destination that was never there before; the one before it goes first, but for very many files."""
@@ -278,17 +315,6 @@ class Bench:
         print(f"\n{text}\nbench: written to {self.options.out}/bench-{stamp}.md", flush=True)
 
 
-def fill_in(command, haul, source, copy):
-    """The words of a command; `{src}` of a folder stands for all its files where a tool takes files only."""
-    words = []
-    for word in command:
-        if word == "{src}" and copy is None and source.is_dir():
-            words += sorted(str(path) for path in source.iterdir())
-        else:
-            words.append(word.replace("{haul}", haul).replace("{src}", str(source)).replace("{dst}", str(copy)))
-    return words
-
-
 def pages_taken(row):
     """Bytes of page cache that a run takes anew, half as much again, and a little more."""
     times = int(row.is_cold) + int(row.is_copy)
@@ -347,11 +373,14 @@ def first_line(said):
     return lines[0] if lines else "no message"
 
 
-def lines_of(row, peers, runs, problems):
+def lines_of(row, peers, runs, problems, share):
     """The lines of the table for one row."""
     ours = runs["ours"]
     if "ours" in problems:
         yield line_of(row, "-", None, ours, [], f"WRONG: {problems['ours']}")
+        return
+    if row.share_max:
+        yield share_line(row, ours, share)
         return
     if not peers:
         yield memory_line(row, ours)
@@ -362,12 +391,19 @@ def lines_of(row, peers, runs, problems):
     for peer in peers:
         theirs = runs[peer.name]
         ratio = statistics.median(a.seconds / b.seconds for a, b in zip(ours, theirs))
-        verdict = "reached" if ratio <= peer.goal else "missed"
+        verdict = "told" if peer.goal is None else "reached" if ratio <= peer.goal else "missed"
         if row.rss_max and max(run.rss for run in ours) > row.rss_max:
             verdict = f"missed: memory above {row.rss_max // MIB} MiB"
         if peer.agree and not same_digests(ours[0].output, theirs[0].output):
             verdict = "WRONG: other digests than the peer's"
         yield line_of(row, peer.name, peer.goal, ours, theirs, verdict)
+
+
+def share_line(row, ours, share):
+    verdict = "reached" if share is not None and share <= row.share_max else "missed"
+    said = f"1/{1 / share:.0f} of the data" if share else "nothing"
+    line = line_of(row, said, None, ours, [], verdict)
+    return {**line, "share": share, "share_max": row.share_max}
 
 
 def memory_line(row, ours):
@@ -429,6 +465,7 @@ def format_line(line):
     ratio = f"**{line['ratio']:.2f}** ({min(ratios):.2f} .. {max(ratios):.2f})" if ratios else "-"
     goals = [f"<= {line['goal']:.2f}"] if line["goal"] else []
     goals += [f"< {line['rss_max'] // MIB} MiB"] if line["rss_max"] else []
+    goals += [f"<= 1/{1 / line['share_max']:.0f}"] if line.get("share_max") else []
     seconds, mib = "{:.3f}".format, lambda value: f"{value / MIB:.0f}"
     work = f"{line['work']} ({line['files']} x {human(line['bytes'] // max(line['files'], 1))})"
     cells = [work, line["peer"], middle(line["ours"], "seconds", seconds),

@@ -1,8 +1,9 @@
 """The rows of the table: what is done, by whom, on which data, and the goal.
 
-A row's commands are lists of words in which {src}, {dst} and {haul} are filled in. `goal` is the most that
-ours / peer may be. A row with `across` moves: {src} is then made anew for each command, on another file system than
-{dst}.
+A row's commands are lists of words in which are filled in: {src} and {dst}, {home} (where {src} lies), {haul} and {lab} (the
+binaries), {keep} (a file that the row's `prepare` makes once, before anything is measured) and {new} (a name where nothing is yet).
+`goal` is the most that ours / peer may be; `None` where the ratio is only told. A row with `across` moves: {src} is
+then made anew for each command, on another file system than {dst}.
 """
 
 from dataclasses import dataclass, field
@@ -30,13 +31,20 @@ class Peer:
 
     name: str
     command: list
-    goal: float = 1.0
+    goal: float | None = 1.0
     agree: bool = False
+    needs: str = ""
+
+    @property
+    def program(self):
+        """What must be installed for it."""
+        return self.needs or self.command[0]
 
 
 @dataclass
 class Row:
-    """One line or more of the table. `peers`: each gives a line of its own; `fastest`: only the faster one."""
+    """One line or more of the table. `peers`: each gives a line of its own; `fastest`: only the fastest one.
+    `share_max`: the most that {new} may be of the data, without the paths in it."""
 
     id: str
     title: str
@@ -50,7 +58,8 @@ class Row:
     fastest: bool = False
     rss_max: int = 0
     rounds: int = 0
-    notes: str = ""
+    prepare: list = field(default_factory=list)
+    share_max: float = 0
 
 
 def uniform(name, files, size):
@@ -77,10 +86,12 @@ class Sizes:
     one: Data = field(init=False)
     million: Data = field(init=False)
     little: Data = field(init=False)
+    huge: Data = field(init=False)
 
     def __post_init__(self):
         q = self.quick
         self.large = uniform("quick-large", 1, 96 * MIB) if q else uniform("large-4G", 1, 4 * GIB)
+        self.huge = uniform("quick-huge", 1, 512 * MIB) if q else uniform("large-8G", 1, 8 * GIB)
         self.medium = uniform("quick-64x1M", 64, MIB) if q else uniform("64x64M", 64, 64 * MIB)
         self.many = small("quick-2000x4K", 2000, 20, 4 * KIB) if q else small("100000x4K", 100_000, 1000, 4 * KIB)
         self.streams = uniform("quick-64x256K", 64, 256 * KIB) if q else uniform("64x16M", 64, 16 * MIB)
@@ -102,6 +113,10 @@ def all_rows(quick, workers):
     rows += serial_digest_rows(sizes)
     rows += combining_digest_rows(sizes, workers)
     rows += memory_rows(sizes)
+    rows += reread_rows(sizes, workers)
+    rows += stream_rows(sizes)
+    rows += verify_rows(sizes, workers)
+    rows += waybill_rows(sizes)
     return rows
 
 
@@ -169,7 +184,7 @@ def start_rows(sizes, times):
     return [
         Row(f"start-{name}", f"{times} calls of {name}", sizes.tiny, ["sh", "-c", OFTEN, "{haul}", name, str(times)],
             [Peer(name, ["sh", "-c", OFTEN, name, name, str(times)], 1.50)])
-        for name in ["cp", "mv", "install", "md5sum", "cksum"]
+        for name in ["cp", "mv", "install", "md5sum", "sha1sum", "sha256sum", "b2sum", "cksum", "sum", "b3sum"]
     ]
 
 
@@ -246,3 +261,94 @@ def memory_rows(sizes):
         Row("memory-little", "peak memory, little file", sizes.little, copy_file, [], **limit),
         Row("memory-large", "peak memory, large file", sizes.large, copy_file, [], **limit),
     ]
+
+
+# Makes a file durable and drops it from the page cache, so that what reads it next asks the device.
+DROP = "dd of=\"$1\" oflag=nocache conv=notrunc,fdatasync count=0 status=none"
+
+
+def reread_rows(sizes, workers):
+    """Copies that are read back from the device: beside the same reads and writes without a digest, and beside what
+    one does by hand."""
+    ours = ["{haul}", "cp", "--verify=reread", "{src}", "{dst}"]
+    bounds = [
+        Peer("the bound: " + title, ["{lab}", "bound", *way, "reread", "{src}", "{dst}"], 1.10)
+        for title, way in [
+            ("page cache", ["--threads", str(workers), "--ahead", str(2 * workers)]),
+            ("direct, 4 threads", ["--direct", "--threads", "4", "--block", "4M"]),
+            ("direct, 8 threads", ["--direct", "--threads", "8", "--block", "1M"]),
+        ]
+    ]
+
+    def by_hand(name, words, goal, needs="sh"):
+        return Peer(name, ["sh", "-ec", words, "{src}", "{dst}"], goal, needs=needs)
+
+    cold = {"is_cold": True, "is_copy": True}
+    title = "copy and read back from the device, cold"
+    return [
+        Row("reread-bound", title, sizes.huge, ours, bounds, fastest=True, **cold),
+        Row("reread-cmp", title, sizes.huge, ours,
+            [by_hand("cp; sync; cmp uncached", f"cp \"$0\" \"$1\"; sync \"$1\"; {DROP}; cmp \"$0\" \"$1\"", 0.75)],
+            **cold),
+        Row("reread-b3sum", title, sizes.huge, ours,
+            [by_hand("cp; b3sum; b3sum uncached",
+                     f"cp \"$0\" \"$1\"; b3sum --no-names \"$0\" > \"$1.sum\"; {DROP}; "
+                     "b3sum --no-names \"$1\" | cmp - \"$1.sum\"; rm \"$1.sum\"", 1.00, "b3sum")],
+            **cold),
+        Row("reread-rsync", title, sizes.huge, ours,
+            [by_hand("rsync -a; rsync -ac", "rsync -a \"$0\" \"$1\"; rsync -ac \"$0\" \"$1\"", 1.00, "rsync")],
+            **cold),
+    ]
+
+
+def stream_rows(sizes):
+    """Hashing what is copied, on its way."""
+    plain = Peer("haul cp", ["{haul}", "cp", "{src}", "{dst}"], 1.03)
+    return [
+        Row(f"stream-{state}", f"copy with --verify=stream, {state}", sizes.large,
+            ["{haul}", "cp", "--verify=stream", "{src}", "{dst}"], [plain], is_cold=is_cold, is_copy=True)
+        for is_cold, state in [(False, "warm"), (True, "cold")]
+    ]
+
+
+def verify_rows(sizes, workers):
+    """Reading everything again, beside reading it in turn past the page cache: 0.95 of that speed at least."""
+    goal = 1 / 0.95
+    reading = [
+        Peer(f"dd direct, {block}", ["dd", "if={src}", "of=/dev/null", "iflag=direct", f"bs={block}", "status=none"], goal)
+        for block in ["1M", "4M", "16M"]
+    ]
+    reading += [
+        Peer(f"reading, {threads} threads",
+             ["{lab}", "bound", "--direct", "--threads", str(threads), "--block", "4M", "read", "{src}"], goal)
+        for threads in [1, workers, 2 * workers]
+    ]
+    return [
+        Row("verify-cold", "verify by a waybill, cold", sizes.huge, ["{haul}", "verify", "-q", "{keep}", "{home}"], reading,
+            is_cold=True, fastest=True, prepare=["{haul}", "sum", "-a", "blake3", "--waybill", "{keep}", "{src}"]),
+    ]
+
+
+def waybill_rows(sizes):
+    """Waybills of three digests beside those of one, and how large one is."""
+
+    def sum_by(digests):
+        return ["{haul}", "sum", "-a", digests, "--waybill", "{new}", "{src}"]
+
+    def copy_by(*more):
+        return ["{haul}", "cp", "--waybill", "{new}", *more, "{src}", "{dst}"]
+
+    three, one = "blake3,crc64nvme,adler32", "with blake3 alone"
+    rows = [
+        Row(f"waybill-sum-{state}", f"waybill of three digests, {state}", sizes.large, sum_by(three),
+            [Peer(one, sum_by("blake3"), goal)], is_cold=is_cold)
+        for is_cold, state, goal in [(True, "cold", 1.05), (False, "warm", None)]
+    ]
+    rows += [
+        Row(f"waybill-copy-{state}", f"copy with a waybill of three digests, {state}", sizes.large,
+            copy_by("--waybill-digests=crc64nvme,adler32"), [Peer(one, copy_by(), goal)], is_cold=is_cold, is_copy=True)
+        for is_cold, state, goal in [(True, "cold", 1.05), (False, "warm", None)]
+    ]
+    rows.append(Row("waybill-size", "size of a waybill without the paths", sizes.huge, sum_by("blake3"), [],
+                    rounds=1, share_max=1 / 65536))
+    return rows

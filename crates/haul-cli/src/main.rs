@@ -5,6 +5,8 @@ mod bench;
 mod check;
 mod console;
 mod cp;
+#[cfg(test)]
+mod documented;
 mod fetch;
 mod getopt;
 mod install;
@@ -50,32 +52,39 @@ fn command(args: &[OsString]) -> ExitCode {
 
 fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
     match tool {
-        Tool::Copy(name) => cp::run(name, args),
-        Tool::Install(name) => install::run(name, args),
-        Tool::Move(name) => mv::run(name, args),
-        Tool::Sum(name) => sum::run(name, args),
-        Tool::Bench => bench::run(args),
-        Tool::Check => check::run(args),
-        Tool::Verify => verify::run(args),
-        Tool::Repair => repair::run(args),
-        Tool::Waybill => waybill::run(args),
-        Tool::Send => send::run(args),
-        Tool::Fetch => fetch::run(args),
-        Tool::Serve => serve::run(args),
-        Tool::Meet => meet::run(args),
+        Tool::Copy(name) => apart(|| cp::run(name, args)),
+        Tool::Install(name) => apart(|| install::run(name, args)),
+        Tool::Move(name) => apart(|| mv::run(name, args)),
+        Tool::Sum(name) => apart(|| sum::run(name, args)),
+        Tool::Bench => apart(|| bench::run(args)),
+        Tool::Check => apart(|| check::run(args)),
+        Tool::Verify => apart(|| verify::run(args)),
+        Tool::Repair => apart(|| repair::run(args)),
+        Tool::Waybill => apart(|| waybill::run(args)),
+        Tool::Send => apart(|| send::run(args)),
+        Tool::Fetch => apart(|| fetch::run(args)),
+        Tool::Serve => apart(|| serve::run(args)),
+        Tool::Meet => apart(|| meet::run(args)),
     }
+}
+
+/// Runs a tool in a frame of its own. In one frame for all tools each call would touch the pages of the stack that the
+/// largest of them needs, before anything is done.
+#[inline(never)]
+fn apart(run: impl FnOnce() -> ExitCode) -> ExitCode {
+    run()
 }
 
 /// What is no command: a question about haul itself, or a mistake.
 fn answer(word: &OsStr) -> ExitCode {
-    match word.to_str() {
-        Some("-h" | "--help" | "help") => print!("{}", tool::HELP),
-        Some("-V" | "--version" | "version") => println!("haul (Surehaul) {}", env!("CARGO_PKG_VERSION")),
+    let text = match word.to_str() {
+        Some("-h" | "--help" | "help") => tool::HELP.to_owned(),
+        Some("-V" | "--version" | "version") => format!("haul (Surehaul) {}\n", env!("CARGO_PKG_VERSION")),
         _ => {
             eprintln!("haul: {} is not a command{}", haul_engine::copy::quote(word), tool::suggestion(word));
             eprintln!("Try 'haul --help' for the list of commands.");
             return ExitCode::FAILURE;
         }
-    }
-    ExitCode::SUCCESS
+    };
+    console::answer("haul", &text)
 }

@@ -6,8 +6,10 @@
 //! node made of two children keeps both until it gets a parent itself (then it is not the topmost) or the file
 //! is complete (then it is).
 
+use crate::lanes::chunks::{CHUNK_BYTES, chunk_values};
 use crate::part::PartPlace;
 use blake3::hazmat::{self, ChainingValue, HasherExt, Mode};
+use haul_model::LeafSize;
 
 /// The running hash of one object.
 #[derive(Clone)]
@@ -52,6 +54,21 @@ impl Blake3Stream {
         } else {
             Blake3Part::Inner(self.inner.finalize_non_root())
         }
+    }
+}
+
+/// The chaining values of neighbouring leaves, all of them whole, the first one at `offset`.
+pub(crate) fn leaf_values(bytes: &[u8], offset: u64, leaf: LeafSize, mut found: impl FnMut(&ChainingValue)) {
+    let size = leaf.bytes() as usize;
+    // Larger leaves fill the crate's own lanes with chunks of each.
+    let taken =
+        if size == CHUNK_BYTES { chunk_values(bytes, offset / CHUNK_BYTES as u64, &mut found) } else { 0 };
+    for (number, leaf) in bytes[taken..].chunks_exact(size).enumerate() {
+        // A new one each time: resetting keeps the old offset.
+        let mut hasher = blake3::Hasher::new();
+        hasher.set_input_offset(offset + (taken + number * size) as u64);
+        hasher.update(leaf);
+        found(&hasher.finalize_non_root());
     }
 }
 

@@ -70,12 +70,18 @@ impl Joint {
 
     /// The part's value; `None` without leaves.
     pub fn finish(self) -> Option<Digest> {
+        let whole = self.whole;
+        self.finish_as(whole)
+    }
+
+    /// The same, where it shows only at the end whether the part is the whole file.
+    pub(crate) fn finish_as(self, whole: bool) -> Option<Digest> {
         match self.state {
             State::Sum(sum) => sum.map(|(digest, _)| digest),
             State::Blake3(Some(only), _) => Some(only),
             State::Blake3(None, forest) => {
                 let top = forest.top(self.count, Blake3Node::parent).ok()??;
-                let value = if self.whole { top.root()? } else { top.chaining_value() };
+                let value = if whole { top.root()? } else { top.chaining_value() };
                 Some(Digest::from_exact(self.algorithm, &value))
             }
         }

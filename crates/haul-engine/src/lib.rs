@@ -1,4 +1,4 @@
-//! Floor 4: the jobs themselves: walk, plan, run, settle; copy, move and sum.
+//! Floor 4: the jobs themselves: walk, plan, run, settle; copy, move, sum, verify, repair, and files to another host.
 
 mod descent;
 mod pool;

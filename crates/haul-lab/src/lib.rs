@@ -1,5 +1,6 @@
 //! For developers: data sets from seeds, fault injectors and the rules of the house as tests.
 
+pub mod bound;
 pub mod dataset;
 pub mod faults;
 pub mod house;

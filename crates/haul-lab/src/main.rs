@@ -1,11 +1,12 @@
 //! `haul-lab`: makes data sets, compares trees, and mounts storage that fails, from the command line.
 
 use clap::{Parser, Subcommand};
+use haul_lab::bound::{self, Way};
 use haul_lab::dataset::{Built, DataSet};
 use haul_lab::faults::FaultFs;
 use haul_lab::random_tree::{RandomTree, every_byte_in_names};
 use haul_lab::snapshot::{Facets, Snapshot};
-use haul_model::parse_size;
+use haul_model::{ObjectSize, parse_size};
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -54,6 +55,26 @@ enum Command {
         /// Differences printed at most.
         #[arg(long, default_value_t = 20)]
         limit: usize,
+    },
+    /// Do what a job does to its files and compute nothing: the least time it can take on this machine.
+    Bound {
+        /// Past the page cache.
+        #[arg(long, global = true)]
+        direct: bool,
+        /// Threads that take objects.
+        #[arg(long, default_value_t = default_workers(), global = true)]
+        threads: usize,
+        /// Bytes of one read or write.
+        #[arg(long, value_parser = block, default_value = "256K", global = true)]
+        block: usize,
+        /// The pieces in which threads share the file.
+        #[arg(long, value_parser = object, default_value = "4M", global = true)]
+        object: ObjectSize,
+        /// Through the page cache: ask for an object so many objects before its turn.
+        #[arg(long, default_value_t = 0, global = true)]
+        ahead: u64,
+        #[command(subcommand)]
+        job: Job,
     },
     /// Show the directory SOURCE at MOUNTPOINT with the faults of RULES, until it is unmounted.
     Faultfs {
@@ -141,6 +162,34 @@ enum Set {
     },
 }
 
+#[derive(Subcommand)]
+enum Job {
+    /// Read a file.
+    Read {
+        /// The file.
+        source: PathBuf,
+    },
+    /// Copy a file, make it durable, and read it back from the device.
+    Reread {
+        /// The file.
+        source: PathBuf,
+        /// Its copy, which is not there yet.
+        sink: PathBuf,
+    },
+}
+
+/// A multiple of a page, as direct transfers need it.
+fn block(text: &str) -> Result<usize, String> {
+    let bytes = size(text).map_err(|error| error.to_string())?;
+    let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes > 0 && bytes.is_multiple_of(4096));
+    bytes.ok_or_else(|| "not a multiple of 4K".to_owned())
+}
+
+fn object(text: &str) -> Result<ObjectSize, String> {
+    let bytes = size(text).map_err(|error| error.to_string())?;
+    ObjectSize::new(bytes).map_err(|error| error.to_string())
+}
+
 fn size(text: &str) -> Result<u64, haul_model::SizeError> {
     parse_size(text, 1)
 }
@@ -183,6 +232,14 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
                 writeln!(out, "{difference}")?;
             }
             return Ok(ExitCode::from(u8::from(!found.is_empty())));
+        }
+        Command::Bound { direct, threads, block, object, ahead, job } => {
+            let way = Way { direct, threads, block, object, ahead };
+            let bytes = match job {
+                Job::Read { source } => bound::read(&source, &way)?,
+                Job::Reread { source, sink } => bound::reread(&source, &sink, &way)?,
+            };
+            writeln!(out, "{bytes} bytes")?;
         }
         Command::Faultfs { source, mountpoint, rules } => {
             FaultFs::mount_with_file(&source, &mountpoint, &rules)?.wait()?;

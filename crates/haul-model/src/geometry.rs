@@ -59,6 +59,48 @@ impl ObjectSize {
     }
 }
 
+/// The size of every leaf of an object but its last, in bytes: a power of two from BLAKE3's chunk of 1,024 up to the
+/// object's size. Leaves are what damage is located to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeafSize(u64);
+
+/// Why a number of bytes can't be a leaf size.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum LeafSizeError {
+    /// Leaves are powers of two so that their digests fit a binary tree.
+    #[error("leaf size {0} is not a power of two")]
+    NotAPowerOfTwo(u64),
+    /// Outside [`limits::LEAF_BYTES_MIN`] and the size of the objects.
+    #[error("leaf size {leaf} is outside {min} to {object} bytes, the size of an object", min = limits::LEAF_BYTES_MIN)]
+    OutOfRange {
+        /// The size that was asked for.
+        leaf: u64,
+        /// The size of an object.
+        object: u64,
+    },
+}
+
+impl LeafSize {
+    /// A leaf size of exactly `bytes`, for objects of this size.
+    ///
+    /// # Errors
+    /// [`LeafSizeError`] if `bytes` is no power of two or out of range.
+    pub const fn new(bytes: u64, object: ObjectSize) -> Result<LeafSize, LeafSizeError> {
+        if !bytes.is_power_of_two() {
+            return Err(LeafSizeError::NotAPowerOfTwo(bytes));
+        }
+        if bytes < limits::LEAF_BYTES_MIN || bytes > object.0 {
+            return Err(LeafSizeError::OutOfRange { leaf: bytes, object: object.0 });
+        }
+        Ok(LeafSize(bytes))
+    }
+
+    /// The size in bytes.
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
 /// One object: which one it is and which bytes of the file it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {

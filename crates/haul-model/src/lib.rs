@@ -13,7 +13,7 @@ mod percent;
 mod range;
 mod size;
 
-pub use geometry::{Geometry, Object, ObjectIndex, ObjectSize, ObjectSizeError};
+pub use geometry::{Geometry, LeafSize, LeafSizeError, Object, ObjectIndex, ObjectSize, ObjectSizeError};
 pub use level::Level;
 pub use moment::Moment;
 pub use path::{PART_BYTES_MAX, PATH_BYTES_MAX, PathFault, RelPath};

@@ -10,6 +10,9 @@ pub const OBJECT_BYTES_MIN: u64 = 64 << 10;
 /// Largest object, in bytes; bounds what one damaged object costs to send again.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 40;
 
+/// Smallest leaf of an object, in bytes: BLAKE3's chunk, below which its tree has no nodes.
+pub const LEAF_BYTES_MIN: u64 = 1 << 10;
+
 /// Bytes moved by one read and one write unless the user chose otherwise: a block this size is still in
 /// the second-level cache when it is hashed and written.
 pub const BLOCK_BYTES_DEFAULT: usize = 256 << 10;
@@ -39,6 +42,7 @@ pub const OPEN_FILES_OF_THE_PROCESS: u64 = 32;
 pub const LIST_LINE_BYTES_MAX: usize = 64 << 10;
 
 const _: () = assert!(OBJECT_BYTES_DEFAULT.is_power_of_two() && OBJECT_BYTES_MIN.is_power_of_two());
+const _: () = assert!(LEAF_BYTES_MIN.is_power_of_two() && LEAF_BYTES_MIN <= OBJECT_BYTES_MIN);
 const _: () = assert!(OBJECT_BYTES_MIN <= OBJECT_BYTES_DEFAULT && OBJECT_BYTES_DEFAULT <= OBJECT_BYTES_MAX);
 const _: () = assert!(2 * OPEN_DIRECTORIES_MOST + OPEN_FILES_OF_THE_PROCESS as usize <= 1024);
 const _: () = assert!(BLOCK_BYTES_DEFAULT <= BLOCK_BYTES_MAX);

@@ -19,6 +19,11 @@ impl Pace {
         Pace { bytes_per_second: bytes_per_second.max(1), paid: Duration::ZERO }
     }
 
+    /// The limit, in bytes a second.
+    pub fn bytes_per_second(&self) -> u64 {
+        self.bytes_per_second
+    }
+
     /// Takes bytes at the moment `now`, and says how long to wait before taking more.
     pub fn take(&mut self, now: Duration, bytes: u64) -> Duration {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);

@@ -99,6 +99,21 @@ impl Runs {
         }
     }
 
+    /// Takes all of `other` out.
+    pub fn subtract(&mut self, other: &Runs) {
+        let mut left = Runs::default();
+        for (start, end) in self.iter() {
+            let mut at = start;
+            let from = other.runs.partition_point(|run| run.1 <= start);
+            for &(hole, hole_end) in other.runs[from..].iter().take_while(|run| run.0 < end) {
+                left.push(at, hole);
+                at = hole_end;
+            }
+            left.push(at, end);
+        }
+        *self = left;
+    }
+
     /// The lowest number from `from` on that is not in it.
     pub fn first_gap(&self, from: u64) -> u64 {
         let at = self.runs.partition_point(|run| run.1 <= from);
@@ -133,11 +148,16 @@ mod tests {
     proptest! {
         /// Against a plain set of numbers.
         #[test]
-        fn runs_are_a_set(steps in proptest::collection::vec((0u8..4, 0u64..40, 0u64..8), 0..120)) {
+        fn runs_are_a_set(steps in proptest::collection::vec((0u8..6, 0u64..40, 0u64..8), 0..120)) {
             let mut runs = Runs::default();
             let mut twin = BTreeSet::new();
             for (what, number, more) in steps {
                 match what {
+                    3 => {
+                        let other = Runs { runs: vec![(number, number + 1), (number + 3, number + 4 + more)] };
+                        runs.subtract(&other);
+                        twin.retain(|n| !other.contains(*n));
+                    }
                     0 => prop_assert_eq!(runs.remove(number), twin.remove(&number)),
                     1 => {
                         runs.unite(&Runs::of(number, number + more));

@@ -38,10 +38,15 @@ pub fn is_fuse(fd: impl AsFd) -> bool {
 /// `f_type` of local file systems on block devices, from statfs(2): ext2 to ext4, XFS, btrfs, F2FS.
 const LOCAL: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
+/// Whether a file lies on a block device of this machine, in a file system known to.
+pub fn is_local(fd: impl AsFd) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|found| LOCAL.contains(&(found.f_type as u32)))
+}
+
 /// Whether syncfs(2) does for a file what fsync(2) does. Others may only push pages to a server or a daemon, and not ask it
 /// to keep them (plain FUSE file systems never hear of syncfs).
 pub fn syncs_as_a_whole(fd: impl AsFd) -> bool {
-    rustix::fs::fstatfs(fd).is_ok_and(|found| LOCAL.contains(&(found.f_type as u32)))
+    is_local(fd)
 }
 
 /// What lies under the page cache of a file.

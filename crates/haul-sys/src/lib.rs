@@ -15,6 +15,7 @@ pub mod direct;
 pub mod filesystem;
 pub mod metadata;
 pub mod open;
+pub mod place;
 pub mod process;
 pub mod selinux;
 pub mod signals;

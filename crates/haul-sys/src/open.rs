@@ -9,6 +9,8 @@ use rustix::path::Arg;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a rename does with a name that exists at its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,6 +83,30 @@ pub fn create_new_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Result<Ow
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, permissions(mode)))?)
 }
 
+/// Makes a regular file in `dir` that never has a name, to write and to read back; it goes with its last descriptor.
+/// Where the file system has no such files (NFS, FUSE), its name is taken away at once: a process killed between those
+/// two calls leaves it there, as `.haul-PID-NUMBER`.
+///
+/// # Errors
+/// What openat(2) and unlinkat(2) report.
+pub fn create_nameless(dir: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match retry_on_intr(|| rustix::fs::open(dir, flags, permissions(0o600))) {
+        // EISDIR: so answers a kernel that knows only the part of the flag that means a directory.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => create_and_unlink(dir),
+        made => Ok(made?),
+    }
+}
+
+fn create_and_unlink(dir: &Path) -> io::Result<OwnedFd> {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let path = dir.join(format!(".haul-{}-{number}", std::process::id()));
+    let file = create_new_at(CWD, &path, 0o600)?;
+    unlink_at(CWD, &path)?;
+    Ok(file)
+}
+
 /// As [`create_new_at`], but through a symbolic link that leads to nothing yet: the file is made where it leads. For
 /// those who ask for that (POSIX); whoever may write where the link lies says where the file comes to stand.
 ///
@@ -118,6 +144,16 @@ pub fn open_existing_at(
 /// What openat(2) reports: `EACCES` where the file's mode forbids reading, `ENOENT` without /proc.
 pub fn reopen_source(fd: impl AsFd, direct: bool) -> io::Result<OwnedFd> {
     open_source_at(CWD, proc_path(fd.as_fd()), Follow::Yes, direct)
+}
+
+/// As [`reopen_source`], for reading and writing.
+///
+/// # Errors
+/// What openat(2) reports: `EACCES` where the file may not be written, `ETXTBSY` for a program that runs, `EROFS`, ...
+pub fn reopen_for_update(fd: impl AsFd) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let path = proc_path(fd.as_fd());
+    Ok(retry_on_intr(|| rustix::fs::openat(CWD, &path, flags, Mode::empty()))?)
 }
 
 /// Removes a name that is no directory.
@@ -241,4 +277,27 @@ pub(crate) fn no_follow(follow: Follow) -> OFlags {
 
 fn permissions(mode: u32) -> Mode {
     Mode::from_raw_mode(mode & 0o7777)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transfer::{read_at, write_all_at};
+
+    #[test]
+    fn a_file_without_a_name_is_written_and_read_and_leaves_none() {
+        let dir = tempfile::tempdir().unwrap();
+        for make in [create_nameless, create_and_unlink] {
+            let files = [make(dir.path()).unwrap(), make(dir.path()).unwrap()];
+            for (file, byte) in files.iter().zip([3, 4]) {
+                write_all_at(file, 5, &[byte]).unwrap();
+            }
+            for (file, byte) in files.iter().zip([3, 4]) {
+                let mut found = [9; 6];
+                assert_eq!(read_at(file, 0, &mut found).unwrap(), 6);
+                assert_eq!(found, [0, 0, 0, 0, 0, byte]);
+            }
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
+    }
 }

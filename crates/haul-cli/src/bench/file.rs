@@ -6,16 +6,13 @@ use haul_model::ByteRange;
 use haul_sys::CWD;
 use haul_sys::buffer::AlignedBuffer;
 use haul_sys::cache::{drop_range, page_bytes, residency, sync_data};
-use haul_sys::open::{create_new_at, open_source_at, unlink_at};
+use haul_sys::open::{create_nameless, open_source_at};
 use haul_sys::sparse::allocate;
 use haul_sys::stat::{FileKind, Follow, stat_fd};
 use haul_sys::transfer::{read_at, write_all_at};
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes written at a time to the temporary file.
 const WRITE_BYTES: usize = 1 << 20;
@@ -116,26 +113,6 @@ impl TestFile {
     }
 }
 
-/// Makes a file in `dir` that never has a name. Where the file system can't (NFS, FUSE), its name is taken away at
-/// once: a process killed between those two calls leaves it there.
-fn create_nameless(dir: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR) {
-        // EISDIR: so answers a kernel that knows only the part of the flag that means a folder.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => create_and_unlink(dir),
-        made => Ok(made?),
-    }
-}
-
-fn create_and_unlink(dir: &Path) -> io::Result<OwnedFd> {
-    static MADE: AtomicU32 = AtomicU32::new(0);
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
-    let path = dir.join(format!(".haul-bench-{}-{number}", std::process::id()));
-    let fd = create_new_at(CWD, &path, 0o600)?;
-    unlink_at(CWD, &path)?;
-    Ok(fd)
-}
-
 /// Bytes that the file system of an open file has left for this user; `None` where it does not say.
 fn free_bytes(fd: &OwnedFd) -> Option<u64> {
     let found = rustix::fs::fstatvfs(fd).ok()?;
@@ -193,17 +170,6 @@ mod tests {
             let mut last = [0];
             file.read(ByteRange::between(size - 1, size), &mut last).unwrap();
         }
-    }
-
-    #[test]
-    fn a_file_made_with_a_name_loses_it_at_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let files = [create_and_unlink(folder.path()).unwrap(), create_and_unlink(folder.path()).unwrap()];
-        for fd in &files {
-            write_from_seed(fd, 10).unwrap();
-            assert_eq!(stat_fd(fd).unwrap().size, 10);
-        }
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

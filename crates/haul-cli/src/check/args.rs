@@ -53,3 +53,14 @@ pub(super) struct Args {
     #[arg(long)]
     pub(super) progress: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documented;
+
+    #[test]
+    fn every_option_is_documented_and_tested() {
+        documented::in_document("docs/options/check.md", documented::typed_by::<Args>());
+    }
+}

@@ -191,6 +191,7 @@ mod tests {
             leaves: 1,
             subtrees: Vec::new(),
             objects: None,
+            leaf_sums: None,
             facts: None,
         }
     }

@@ -3,12 +3,13 @@
 mod prompt;
 
 use crate::tool::without_controls;
-use haul_engine::copy::{CopyError, FileFigures, HashLine, Print, Question, Report, Tally};
+use haul_digest::Digest;
+use haul_engine::copy::{CopyError, FileFigures, HashLine, Print, Question, Report, Tally, cause};
 use haul_engine::moving::{MoveError, MoveReport};
 use haul_model::{Level, format_size};
 use prompt::Answers;
 use serde::Serialize;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -69,9 +70,14 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// Why standard output could not be written, where it could not.
-    pub(crate) fn into_failure(self) -> Option<io::Error> {
-        self.broken.into_inner().unwrap_or_else(PoisonError::into_inner)
+    /// The exit status of a job that came to its end, and `failed` in part or did not. Output that could not be written
+    /// is told now, and fails it.
+    pub(crate) fn close(self, failed: bool) -> ExitCode {
+        match self.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => tell_unwritten(self.tool, &error),
+            None if failed => ExitCode::FAILURE,
+            None => ExitCode::SUCCESS,
+        }
     }
 
     /// Something failed, which no event of a copy says.
@@ -151,16 +157,21 @@ impl Report for Console<'_> {
                 bytes: figures.bytes,
                 seconds,
                 proof: figures.level.to_string(),
+                passed: figures.passed.map(|digest| Passed {
+                    algorithm: digest.algorithm().name(),
+                    digest: digest.to_string(),
+                }),
             });
         }
         let name = if self.source_name { figures.source } else { figures.sink };
         let rate = if seconds > 0.0 { figures.bytes as f64 / seconds } else { 0.0 };
         self.say(&format_args!(
-            "{}: {} bytes in {seconds:.3} s ({}/s){}",
+            "{}: {} bytes in {seconds:.3} s ({}/s){}{}",
             haul_engine::copy::quote(name),
             figures.bytes,
             format_size(rate as u64),
-            proved(figures.level)
+            proved(figures.level),
+            figures.passed.map(|digest| passed(&digest)).unwrap_or_default()
         ));
     }
 
@@ -183,11 +194,31 @@ impl MoveReport for Console<'_> {
 pub(crate) fn answer(tool: &str, text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(tool, &format_args!("write error: {error}"));
-            ExitCode::FAILURE
-        }
+        Err(error) => tell_unwritten(tool, &error),
     }
+}
+
+/// What was typed behind the name of a command that clap parses; else the status that the command ends with: `trouble` for
+/// what can't be understood, and that of printing for help and the like.
+pub(crate) fn typed<Args: clap::Parser>(
+    tool: &str,
+    args: &[OsString],
+    trouble: u8,
+) -> Result<Args, ExitCode> {
+    let words = std::iter::once(OsString::from(tool)).chain(args.iter().cloned());
+    Args::try_parse_from(words).map_err(|answer| {
+        if !answer.use_stderr() {
+            return self::answer(tool, &answer.to_string());
+        }
+        // Best effort: where nothing can be said, the status says it.
+        let _ = io::stderr().write_all(without_controls(&answer.to_string()).as_bytes());
+        ExitCode::from(trouble)
+    })
+}
+
+fn tell_unwritten(tool: &str, error: &io::Error) -> ExitCode {
+    say(tool, &format_args!("write error: {}", cause(error)));
+    ExitCode::FAILURE
 }
 
 /// Says why a command line can't be carried out, and with `has_hint` where to read what can.
@@ -205,6 +236,11 @@ pub(crate) fn refuse(tool: &str, message: &dyn std::fmt::Display, has_hint: bool
 /// What was proved of a file, as the end of its line; nothing where nothing was.
 fn proved(level: Level) -> String {
     if level > Level::Received { format!(", {level}") } else { String::new() }
+}
+
+/// What went by, as the end of a file's line.
+fn passed(digest: &Digest) -> String {
+    format!(", {} of what passed by: {digest}", digest.algorithm().name())
 }
 
 /// One message on standard error, in one write.
@@ -249,7 +285,16 @@ fn hash_line(hash: &HashLine<'_>) -> Vec<u8> {
 #[serde(tag = "event", rename_all = "lowercase")]
 enum Event<'a> {
     /// A file is finished.
-    File { source: String, sink: String, bytes: u64, seconds: f64, proof: String },
+    File {
+        source: String,
+        sink: String,
+        bytes: u64,
+        seconds: f64,
+        proof: String,
+        /// Of what was read and handed to the sink, where no more was proved.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        passed: Option<Passed<'a>>,
+    },
     /// A file's digest is known.
     Hash {
         path: String,
@@ -277,6 +322,13 @@ enum Event<'a> {
         failures: u64,
         interrupted: bool,
     },
+}
+
+/// A digest that was compared with nothing yet.
+#[derive(Serialize)]
+struct Passed<'a> {
+    algorithm: &'a str,
+    digest: String,
 }
 
 #[cfg(test)]

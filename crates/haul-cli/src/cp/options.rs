@@ -1,20 +1,15 @@
 //! The options of `cp` and `mcp`, as one table: parsing, abbreviations and help all read it.
 
 use crate::getopt::Value::{No, Optional, Required};
-use crate::getopt::{Opt, gnu, help_lines, later, letter, older, own};
+use crate::getopt::{Opt, gnu, help_lines, later, letter, older, own, shared};
 
 /// All options; cp's in the order in which it lists the possibilities of an abbreviation. Help leaves out those that
 /// have no words.
 pub(super) const OPTIONS: &[Opt] = &[
     gnu("archive", "a", No, "same as -dR --preserve=all"),
     gnu("attributes-only", "", No, "copy attributes, not data"),
-    gnu(
-        "backup",
-        "",
-        Optional("CONTROL"),
-        "back up each existing destination; CONTROL: none, simple, existing, numbered",
-    ),
-    letter("b", "like --backup without CONTROL"),
+    shared::BACKUP,
+    shared::B,
     gnu("copy-contents", "", No, "read special files like regular ones when recursive"),
     letter("d", "same as --no-dereference --preserve=links"),
     gnu("dereference", "L", No, "follow symbolic links in SOURCE"),
@@ -26,7 +21,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     gnu("no-dereference", "P", No, "copy symbolic links as links"),
     letter("p", "same as --preserve=mode,ownership,timestamps"),
     gnu("no-preserve", "", Required("LIST"), "don't keep the attributes in LIST"),
-    gnu("no-target-directory", "T", No, "treat DEST as a file"),
+    shared::NO_TARGET_DIRECTORY,
     gnu("one-file-system", "x", No, "stay on this file system"),
     gnu("parents", "", No, "rebuild the source's whole path under DIRECTORY"),
     older("path", "parents"),
@@ -40,28 +35,19 @@ pub(super) const OPTIONS: &[Opt] = &[
     gnu("remove-destination", "", No, "remove each existing destination before opening it"),
     gnu("sparse", "", Required("WHEN"), "make holes: auto, always, never"),
     gnu("reflink", "", Optional("WHEN"), "share blocks with the source: auto (default), always, never"),
-    gnu("strip-trailing-slashes", "", No, "remove slashes behind each SOURCE"),
-    gnu("suffix", "S", Required("SUFFIX"), "the suffix of backups"),
+    shared::STRIP_TRAILING_SLASHES,
+    shared::SUFFIX,
     gnu("symbolic-link", "s", No, "make symbolic links instead of copying"),
     gnu("target-directory", "t", Required("DIRECTORY"), "copy all SOURCEs into DIRECTORY"),
-    gnu(
-        "update",
-        "u",
-        Optional("WHICH"),
-        "which existing files are replaced: older (default), all, none, none-fail",
-    ),
-    gnu("verbose", "v", No, "say what is done"),
+    shared::UPDATE,
+    shared::VERBOSE,
     gnu("context", "", Optional("CTX"), "give new files the SELinux context CTX; without CTX as -Z"),
     letter("Z", "leave the SELinux context of new files to the policy"),
     later("debug", No, "say how each file is copied; implies -v"),
     later("keep-directory-symlink", No, "copy into directories that links at the destination lead to"),
     own("threads", Required("N"), "use N worker threads (default: one a processor)"),
-    own(
-        "split-size",
-        Required("MIB"),
-        "split files over workers in pieces of this size, a power of two (default 4)",
-    ),
-    own("buffer-size", Required("MIB"), "read and write this much at a time"),
+    shared::SPLIT_SIZE,
+    shared::BUFFER_SIZE,
     own("direct-read", No, "read past the page cache"),
     own("direct-write", No, "write past the page cache"),
     own("fadvise-read", No, "drop the source from the page cache once read"),
@@ -93,11 +79,16 @@ pub(super) const OPTIONS: &[Opt] = &[
         Required("FILE"),
         "write a receipt with the digests of all that was copied, for 'haul verify'",
     ),
+    own(
+        "leaf",
+        Optional("SIZE"),
+        "keep digests of leaves of SIZE (1K; a power of two) in the waybill as well, for 'haul verify --locate'",
+    ),
     own("waybill-digests", Required("LIST"), "further digests for the waybill, which always has blake3"),
-    own("progress", No, "draw a progress bar if standard error is a terminal"),
-    own("json", No, "print one JSON event a line on standard output"),
-    gnu("help", "", No, "print this and exit"),
-    gnu("version", "", No, "print the version and exit"),
+    shared::PROGRESS,
+    shared::JSON,
+    shared::HELP,
+    shared::VERSION,
 ];
 
 /// What `--help` prints.
@@ -119,38 +110,18 @@ pub(super) fn help(tool: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::getopt::{Typed, parse};
-    use std::collections::HashSet;
+    use crate::documented;
+    use crate::getopt::{Typed, parse, rules};
     use std::ffi::OsString;
 
     #[test]
-    fn no_two_options_are_typed_alike() {
-        let mut letters = HashSet::new();
-        let mut names = HashSet::new();
-        for option in OPTIONS {
-            assert!(option.shorts.chars().all(|short| letters.insert(short)), "{}", option.name);
-            assert!(names.insert(option.name), "{}", option.name);
-            assert!(option.long || !option.shorts.is_empty());
-        }
-    }
-
-    #[test]
-    fn help_names_every_option() {
-        let text = help("cp");
-        for option in OPTIONS.iter().filter(|option| option.long && option.name == option.means) {
-            assert!(text.contains(&format!("--{}", option.name)), "{}", option.name);
-        }
-        assert!(!text.contains("--path"), "an old name of --parents");
+    fn options_are_apart_and_told_by_help() {
+        rules::hold(OPTIONS, &help("cp"));
     }
 
     #[test]
     fn every_option_is_documented_and_tested() {
-        let typed = OPTIONS.iter().flat_map(|option| {
-            let long = option.long.then(|| format!("--{}", option.name));
-            option.shorts.chars().map(|short| format!("-{short}")).chain(long)
-        });
-        let found = haul_lab::house::options::breaches("docs/options/cp.md", typed).unwrap();
-        assert!(found.is_empty(), "docs/options/cp.md:\n  {}", found.join("\n  "));
+        documented::in_document("docs/options/cp.md", documented::typed_of(OPTIONS));
     }
 
     fn typed(line: &str) -> Typed {

@@ -4,17 +4,20 @@
 mod tests;
 
 use super::batch;
-use super::waybill::WaybillOrder;
+use super::waybill::{Asked, WaybillOrder};
 use crate::getopt::backup::{BackupEnvironment, BackupTyped};
 use crate::getopt::choice::{self, Choice, ChoiceError};
-use crate::getopt::sizes::{SizeOptionError, Sizes};
+use crate::getopt::destination::{Destination, OperandError, split_last};
+use crate::getopt::sizes::{self, SizeOptionError, Sizes};
+use crate::getopt::update::Which;
 use crate::getopt::{ArgsError, Typed};
 use haul_digest::{Algorithm, UnknownAlgorithm};
 use haul_engine::copy::{
     Batch, CopyRules, CopySettings, Dereference, Existing, Make, Moving, Operands, Preserve, Print, Reflink,
-    SparseRule, Verify, quote,
+    SparseRule, Verify, Workers, cause, quote,
 };
-use haul_sys::{process, selinux};
+use haul_model::{LeafSizeError, limits};
+use haul_sys::selinux;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -51,12 +54,8 @@ pub(super) enum UsageError {
     Size(#[from] SizeOptionError),
     #[error(transparent)]
     Algorithm(#[from] UnknownAlgorithm),
-    #[error("missing file operand")]
-    NoOperand,
-    #[error("missing destination file operand after {}", quote(.0))]
-    NoDestination(OsString),
-    #[error("extra operand {}", quote(.0))]
-    ExtraOperand(OsString),
+    #[error(transparent)]
+    Operands(#[from] OperandError),
     #[error("cannot make both hard and symbolic links")]
     BothLinks,
     #[error("options --backup and --no-clobber are mutually exclusive")]
@@ -67,15 +66,11 @@ pub(super) enum UsageError {
     ReflinkAndSparse,
     #[error("with --parents, the destination must be a directory")]
     ParentsNeedDirectory,
-    #[error("cannot combine --target-directory (-t) and --no-target-directory (-T)")]
-    TargetAndNone,
-    #[error("multiple target directories specified")]
-    SeveralTargets,
     #[error("cannot preserve security context without an SELinux-enabled kernel")]
     NoSelinux,
     #[error("cannot set target context and preserve it")]
     ContextTwice,
-    #[error("failed to set default file creation context to {}: {}", quote(context), words(source))]
+    #[error("failed to set default file creation context to {}: {}", quote(context), cause(source))]
     Context { context: OsString, source: io::Error },
     #[error("cannot combine --attributes-only with {0}, which needs the data")]
     NoData(&'static str),
@@ -85,32 +80,29 @@ pub(super) enum UsageError {
     PartAndWaybill,
     #[error("--waybill-digests needs --waybill")]
     DigestsAlone,
+    #[error("--leaf needs --waybill, which keeps the leaves")]
+    LeavesAlone,
+    #[error("--leaf: {0}")]
+    Leaf(#[from] LeafSizeError),
     #[error(
         "cannot combine --read-stdin with --interactive (-i): standard input holds the list, not answers"
     )]
     AskAndBatch,
-    #[error("standard input: {}", words(.0))]
+    #[error("standard input: {}", cause(.0))]
     StandardInput(io::Error),
-    #[error("target {}: {}", quote(path), words(source))]
+    #[error("target {}: {}", quote(path), cause(source))]
     Target { path: OsString, source: io::Error },
 }
 
 impl UsageError {
     /// Whether the message is followed by a hint at `--help`.
     pub(super) fn has_hint(&self) -> bool {
-        use UsageError::{
-            Context, ContextTwice, NoSelinux, SeveralTargets, StandardInput, Target, TargetAndNone,
-        };
-        !matches!(
-            self,
-            NoSelinux
-                | ContextTwice
-                | Context { .. }
-                | SeveralTargets
-                | StandardInput(_)
-                | Target { .. }
-                | TargetAndNone
-        )
+        use UsageError::{Context, ContextTwice, NoSelinux, Operands, StandardInput, Target};
+        match self {
+            Operands(error) => error.has_hint(),
+            NoSelinux | ContextTwice | Context { .. } | StandardInput(_) | Target { .. } => false,
+            _ => true,
+        }
     }
 }
 
@@ -144,9 +136,7 @@ struct Reading {
     hard_link: bool,
     symbolic_link: bool,
     parents: bool,
-    strip_slashes: bool,
-    target: Option<OsString>,
-    no_target: bool,
+    destination: Destination,
     sizes: Sizes,
     algorithm: Option<Algorithm>,
     check_tree: bool,
@@ -155,6 +145,8 @@ struct Reading {
     read_stdin: bool,
     waybill: Option<OsString>,
     waybill_digests: Vec<Algorithm>,
+    /// `--leaf`, in bytes.
+    leaf: Option<u64>,
     progress: bool,
     json: bool,
 }
@@ -197,12 +189,13 @@ pub(super) fn resolve(
 
 impl Reading {
     fn option(&mut self, name: &str, value: Option<&OsStr>) -> Result<(), UsageError> {
+        if self.backup.option(name, value) || self.destination.option(name, value)? {
+            return Ok(());
+        }
         let rules = &mut self.rules;
         match name {
             "archive" => self.archive(),
             "attributes-only" => rules.attributes_only = true,
-            "b" => self.backup.ask(None),
-            "backup" => self.backup.ask(value),
             "copy-contents" => rules.copy_contents = true,
             "d" => {
                 rules.preserve.links = true;
@@ -222,7 +215,6 @@ impl Reading {
             "no-dereference" => self.dereference = Some(Dereference::Never),
             "p" => keep_basics(&mut rules.preserve),
             "no-preserve" => self.preserve("--no-preserve", value.unwrap_or_default(), false)?,
-            "no-target-directory" => self.no_target = true,
             "one-file-system" => rules.one_file_system = true,
             "parents" => self.parents = true,
             "preserve" => match value {
@@ -236,20 +228,8 @@ impl Reading {
                 rules.reflink = value
                     .map_or(Ok(Reflink::Always), |value| choice::choose("--reflink", value, &REFLINK))?;
             }
-            "strip-trailing-slashes" => self.strip_slashes = true,
-            "suffix" => self.backup.suffix(value.unwrap_or_default()),
             "symbolic-link" => self.symbolic_link = true,
-            "target-directory" => {
-                if self.target.is_some() {
-                    return Err(UsageError::SeveralTargets);
-                }
-                self.target = value.map(OsStr::to_owned);
-            }
-            "update" => {
-                let which =
-                    value.map_or(Ok(Which::Older), |word| choice::choose("--update", word, &UPDATE))?;
-                self.which = Some(which);
-            }
+            "update" => self.which = Some(Which::typed(value)?),
             "verbose" => rules.verbose = true,
             _ => return self.own_option(name, value),
         }
@@ -298,6 +278,10 @@ impl Reading {
                 self.flags.verify = Some(way);
             }
             "waybill" => self.waybill = value.map(OsStr::to_owned),
+            "leaf" => {
+                let size = value.map(|value| sizes::parse("leaf", value, 1)).transpose()?;
+                self.leaf = Some(size.unwrap_or(limits::LEAF_BYTES_MIN));
+            }
             "waybill-digests" => {
                 for name in value.unwrap_or_default().to_string_lossy().split(',') {
                     self.waybill_digests.push(Algorithm::parse(name.trim())?);
@@ -378,7 +362,7 @@ impl Reading {
         };
         let operands = if self.read_stdin { self.batch(&operands)? } else { self.operands(operands)? };
         let moving = self.moving()?;
-        let asked = (self.waybill, self.waybill_digests);
+        let asked = Asked { path: self.waybill, digests: self.waybill_digests, leaf: self.leaf };
         let waybill = WaybillOrder::resolve(asked, self.rules.attributes_only, &operands, &moving)?;
         let settings = CopySettings { operands, rules: self.rules, moving, print: self.print };
         Ok(Resolved { settings, progress: self.progress, json: self.json, waybill })
@@ -419,7 +403,7 @@ impl Reading {
 
     fn batch(&self, operands: &[OsString]) -> Result<Operands, UsageError> {
         if let Some(extra) = operands.first() {
-            return Err(UsageError::ExtraOperand(extra.clone()));
+            return Err(OperandError::ExtraOperand(extra.clone()).into());
         }
         if self.clobber == Some(Existing::Ask) {
             return Err(UsageError::AskAndBatch);
@@ -429,42 +413,28 @@ impl Reading {
     }
 
     /// Which operand is the target.
-    fn operands(&mut self, mut operands: Vec<OsString>) -> Result<Operands, UsageError> {
-        if operands.len() < if self.target.is_some() { 1 } else { 2 } {
-            return Err(operands.pop().map_or(UsageError::NoOperand, UsageError::NoDestination));
-        }
-        if self.no_target {
-            if self.target.is_some() {
-                return Err(UsageError::TargetAndNone);
-            }
-            if operands.len() > 2 {
-                return Err(UsageError::ExtraOperand(operands.swap_remove(2)));
-            }
-        }
-        let directory = match self.target.take() {
-            Some(directory) => Some(directory),
-            None if self.no_target => None,
+    fn operands(&self, mut operands: Vec<OsString>) -> Result<Operands, UsageError> {
+        let to = &self.destination;
+        to.check(&operands, true)?;
+        let directory = match to.directory() {
+            Some(directory) => Some(directory.to_owned()),
+            None if to.is_file() => None,
             None => target_among(&mut operands)?,
         };
         if let Some(directory) = directory {
-            let sources =
-                operands.into_iter().map(|source| if self.strip_slashes { strip(source) } else { source });
-            return Ok(Operands::IntoDirectory {
-                sources: sources.collect(),
-                directory,
-                parents: self.parents,
-            });
+            let sources = operands.into_iter().map(|source| to.stripped(source)).collect();
+            return Ok(Operands::IntoDirectory { sources, directory, parents: self.parents });
         }
         if self.parents {
             return Err(UsageError::ParentsNeedDirectory);
         }
-        let sink = operands.pop().ok_or(UsageError::NoOperand)?;
-        let source = operands.pop().ok_or(UsageError::NoOperand)?;
+        let (sources, sink) = split_last(operands)?;
+        let (_, source) = split_last(sources)?;
         Ok(Operands::Onto { source, sink })
     }
 
     fn moving(&self) -> Result<Moving, UsageError> {
-        let mut moving = Moving::for_processors(process::cpu_count());
+        let mut moving = Moving::with(Workers::granted());
         self.sizes.apply(&mut moving);
         moving.direct_read = self.flags.direct_read;
         moving.direct_write = self.flags.direct_write;
@@ -509,35 +479,6 @@ fn target_among(operands: &mut Vec<OsString>) -> Result<Option<OsString>, UsageE
     }
     Ok(None)
 }
-
-/// `--strip-trailing-slashes`.
-fn strip(source: OsString) -> OsString {
-    let bytes = source.as_bytes();
-    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(bytes.len().min(1), |at| at + 1);
-    OsStr::from_bytes(&bytes[..end]).to_owned()
-}
-
-/// An error's text as the C library words it.
-pub(super) fn words(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error ").next().unwrap_or_default().to_owned()
-}
-
-/// Which existing files `--update` replaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Which {
-    All,
-    None,
-    NoneFail,
-    Older,
-}
-
-const UPDATE: [Choice<Which>; 4] = [
-    (&["all"], Which::All),
-    (&["none"], Which::None),
-    (&["none-fail"], Which::NoneFail),
-    (&["older"], Which::Older),
-];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {

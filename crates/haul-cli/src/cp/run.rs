@@ -1,16 +1,14 @@
 //! One copy from the command line to its exit status.
 
 use super::options::{self, OPTIONS};
-use super::resolve::{Environment, Resolved, UsageError, Wish, resolve, words};
-use crate::console::{Console, say};
+use super::resolve::{Environment, Resolved, Wish, resolve};
+use crate::console::{Console, answer, refuse, say};
 use crate::getopt::{self, backup::BackupEnvironment};
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
-use crate::tool::without_controls;
 use haul_engine::copy::{self, Existing, Outcome, Tally};
 use haul_sys::selinux;
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Copies what `args` say. `tool` is the name that messages begin with: `cp`, `mcp` or `haul cp`.
@@ -27,7 +25,7 @@ pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
         Ok(Wish::Copy(resolved)) => copy(tool, &resolved),
         Ok(Wish::Help) => answer(tool, &options::help(tool)),
         Ok(Wish::Version) => answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION"))),
-        Err(error) => refuse(tool, &error),
+        Err(error) => refuse(tool, &error, error.has_hint()),
     }
 }
 
@@ -64,15 +62,7 @@ fn copy(tool: &str, resolved: &Resolved) -> ExitCode {
         tell_interrupted(&console, &outcome);
         return ExitCode::from(interrupt.status());
     }
-    let failed = outcome.failures > 0 || closed.is_err();
-    match console.into_failure() {
-        Some(error) => {
-            say(tool, &format_args!("write error: {}", words(&error)));
-            ExitCode::FAILURE
-        }
-        None if failed => ExitCode::FAILURE,
-        None => ExitCode::SUCCESS,
-    }
+    console.close(outcome.failures > 0 || closed.is_err())
 }
 
 /// Draws progress where it is wanted: under a name of our own unasked, as `cp` only when asked.
@@ -96,25 +86,4 @@ fn tell_interrupted(console: &Console<'_>, outcome: &Outcome) {
         console.say(&format_args!("interrupted: {} is not complete", copy::quote(sink)));
     }
     console.say(&"interrupted: run the same command with --update to copy what is missing");
-}
-
-fn answer(tool: &str, text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(tool, &format_args!("write error: {}", words(&error)));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn refuse(tool: &str, error: &UsageError) -> ExitCode {
-    // What was typed is shown, but steers no terminal.
-    let shown = without_controls(&error.to_string());
-    if error.has_hint() {
-        say(tool, &format_args!("{shown}\nTry '{tool} --help' for more information."));
-    } else {
-        say(tool, &shown);
-    }
-    ExitCode::FAILURE
 }

@@ -5,6 +5,7 @@ use crate::receipt;
 use haul_digest::Algorithm;
 use haul_engine::copy::{Moving, Operands, Receipt};
 use haul_engine::waybill::{Bill, BillError, Root};
+use haul_model::{LeafSize, ObjectSize};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -16,28 +17,47 @@ pub(super) struct WaybillOrder {
     root: Root,
     /// Digests besides BLAKE3.
     digests: Vec<Algorithm>,
+    /// The sizes of leaves and of their objects, if leaves are kept.
+    leaves: Option<(LeafSize, ObjectSize)>,
+}
+
+/// What was typed about receipts.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// `--waybill`.
+    pub(super) path: Option<OsString>,
+    /// `--waybill-digests`.
+    pub(super) digests: Vec<Algorithm>,
+    /// `--leaf`, in bytes.
+    pub(super) leaf: Option<u64>,
 }
 
 impl WaybillOrder {
-    /// What `--waybill` and `--waybill-digests` ask for.
+    /// What `--waybill`, `--waybill-digests` and `--leaf` ask for.
     ///
     /// # Errors
     /// [`UsageError`]: beside the job's other options that makes no receipt.
     pub(super) fn resolve(
-        (path, digests): (Option<OsString>, Vec<Algorithm>),
+        Asked { path, digests, leaf }: Asked,
         attributes_only: bool,
         operands: &Operands,
         moving: &Moving,
     ) -> Result<Option<WaybillOrder>, UsageError> {
         let Some(path) = path else {
-            return if digests.is_empty() { Ok(None) } else { Err(UsageError::DigestsAlone) };
+            return match (digests.is_empty(), leaf) {
+                (false, _) => Err(UsageError::DigestsAlone),
+                (true, Some(_)) => Err(UsageError::LeavesAlone),
+                (true, None) => Ok(None),
+            };
         };
         if attributes_only {
             return Err(UsageError::NoData("--waybill"));
         }
         let is_part = moving.offset.0 > 0 || moving.length.is_some() || moving.sink_offset.is_some();
         let root = WaybillOrder::root(operands).filter(|_| !is_part).ok_or(UsageError::PartAndWaybill)?;
-        Ok(Some(WaybillOrder { path, root, digests }))
+        let object = moving.receipt_object();
+        let leaf = leaf.map(|bytes| LeafSize::new(bytes, object)).transpose()?;
+        Ok(Some(WaybillOrder { path, root, digests, leaves: leaf.map(|leaf| (leaf, object)) }))
     }
 
     /// The directory that all sinks stand in; `None` for batches, which have no such place.
@@ -52,7 +72,8 @@ impl WaybillOrder {
     /// Begins the waybill.
     pub(super) fn begin(&self, tool: &str) -> Result<Arc<Receipt>, BillError> {
         let bill = Bill::begin(&self.path, &receipt::job(tool, &self.root))?;
-        Ok(Arc::new(Receipt::new(bill, self.root.clone(), &self.digests)))
+        let leaves = self.leaves.map(|(leaf, object)| bill.leaf_store(leaf, object)).transpose()?;
+        Ok(Arc::new(Receipt::new(bill, self.root.clone(), &self.digests, leaves)))
     }
 }
 

@@ -33,14 +33,25 @@ impl BackupEnvironment {
 }
 
 impl BackupTyped {
+    /// Takes an option that is about backups; false for any other.
+    pub(crate) fn option(&mut self, name: &str, value: Option<&OsStr>) -> bool {
+        match name {
+            "b" => self.ask(None),
+            "backup" => self.ask(value),
+            "suffix" => self.suffix(value.unwrap_or_default()),
+            _ => return false,
+        }
+        true
+    }
+
     /// `-b` and `--backup[=CONTROL]`.
-    pub(crate) fn ask(&mut self, control: Option<&OsStr>) {
+    fn ask(&mut self, control: Option<&OsStr>) {
         self.is_asked_for = true;
         self.control = control.map(OsStr::to_owned).or(self.control.take());
     }
 
     /// `-S`, which asks for backups as well.
-    pub(crate) fn suffix(&mut self, suffix: &OsStr) {
+    fn suffix(&mut self, suffix: &OsStr) {
         self.is_asked_for = true;
         self.suffix = Some(suffix.to_owned());
     }

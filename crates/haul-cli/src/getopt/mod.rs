@@ -8,9 +8,14 @@
 
 pub(crate) mod backup;
 pub(crate) mod choice;
+pub(crate) mod destination;
+pub(crate) mod shared;
 pub(crate) mod sizes;
 mod table;
+pub(crate) mod update;
 
+#[cfg(test)]
+pub(crate) use table::rules;
 pub(crate) use table::{Opt, Value, gnu, help_lines, later, letter, older, own};
 
 use std::ffi::{OsStr, OsString};

@@ -1,7 +1,7 @@
 //! mcp's numbers, which the other tools take as well: threads, sizes, and which part of each file is copied.
 
 use haul_digest::{Algebra, Algorithm};
-use haul_engine::copy::{HashForm, Moving};
+use haul_engine::copy::{HashForm, Moving, Workers};
 use haul_model::{ByteLen, ByteOffset, ObjectSize, SizeError, limits, parse_size};
 use std::ffi::{OsStr, OsString};
 use thiserror::Error;
@@ -63,7 +63,9 @@ impl Sizes {
 
     /// Puts the numbers in the place of the measured defaults.
     pub(crate) fn apply(&self, moving: &mut Moving) {
-        moving.workers = self.threads.unwrap_or(moving.workers);
+        if let Some(threads) = self.threads {
+            moving.workers = Workers::exactly(threads);
+        }
         moving.object = self.split.unwrap_or(moving.object);
         moving.block = self.buffer.or(moving.block);
         moving.offset = self.offset.map_or(moving.offset, ByteOffset);
@@ -87,7 +89,8 @@ impl Sizes {
     }
 }
 
-fn parse(option: &str, value: &OsStr, unit: u64) -> Result<u64, SizeOptionError> {
+/// A size as an option has it; a plain number counts `unit` bytes.
+pub(crate) fn parse(option: &str, value: &OsStr, unit: u64) -> Result<u64, SizeOptionError> {
     let option = || option.to_owned();
     let text = value
         .to_str()
@@ -120,10 +123,10 @@ mod tests {
         {
             sizes.set(option, OsStr::new(value)).unwrap();
         }
-        let mut moving = Moving::for_processors(2);
+        let mut moving = Moving::with(Workers::exactly(2));
         sizes.apply(&mut moving);
         assert_eq!(moving.object.bytes(), 4 << 20);
-        assert_eq!((moving.block, moving.workers), (Some(2 << 20), 7));
+        assert_eq!((moving.block, moving.workers.count()), (Some(2 << 20), 7));
         assert_eq!((moving.offset, moving.length), (ByteOffset(1024), Some(ByteLen(9))));
     }
 

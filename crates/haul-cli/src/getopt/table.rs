@@ -80,3 +80,28 @@ fn help_line(option: &Opt) -> String {
         format!("{left:HELP_COLUMN$}{}\n", option.help)
     }
 }
+
+/// What must be true of every tool's table.
+#[cfg(test)]
+pub(crate) mod rules {
+    use super::Opt;
+    use std::collections::HashSet;
+
+    /// No two options are typed alike, and help names all but old names.
+    #[track_caller]
+    pub(crate) fn hold(table: &'static [Opt], help: &str) {
+        let (mut letters, mut names) = (HashSet::new(), HashSet::new());
+        for option in table {
+            assert!(option.shorts.chars().all(|short| letters.insert(short)), "{}", option.name);
+            assert!(names.insert(option.name), "{}", option.name);
+            assert!(option.long || !option.shorts.is_empty(), "{}", option.name);
+            assert!(help.contains(option.help), "{}", option.name);
+            let is_old = option.name != option.means;
+            assert!(
+                !option.long || is_old != help.contains(&format!("--{}", option.name)),
+                "{}",
+                option.name
+            );
+        }
+    }
+}

@@ -1,33 +1,39 @@
 //! Directories made with all that lie above them.
 
-use super::resolve::{Properties, words};
-use haul_engine::copy::{quote, quote_word};
+use super::mode::{SETGID, SETUID, STICKY};
+use super::resolve::Properties;
+use haul_engine::copy::{cause, quote, quote_word};
 use haul_sys::metadata::{set_mode_at, set_owner_at};
 use haul_sys::open::mkdir_at;
 use haul_sys::{CWD, FileKind, Follow, stat};
 use std::ffi::{OsStr, OsString};
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use thiserror::Error;
 
 /// Permissions of directories that nobody named.
 const ABOVE: u32 = 0o755;
 
-/// A directory is made closed, and opened when it has its owner.
-const CLOSED: u32 = 0o700;
+/// What a directory is made without, and gets when it has its owner.
+const FOR_OTHERS: u32 = 0o077;
+
+/// What a directory is made without, and gets when it has its special bits.
+const WRITING_BY_OTHERS: u32 = 0o022;
 
 /// Why a directory could not be made or given its properties.
 #[derive(Debug, Error)]
 pub(super) enum DirectoryError {
     /// One above a file.
-    #[error("cannot create directory {}: {}", quote(path), words(source))]
+    #[error("cannot create directory {}: {}", quote(path), cause(source))]
     Above { path: OsString, source: io::Error },
     /// One that was named, or lies above such a one.
-    #[error("cannot create directory {}: {}", quote_word(path), words(source))]
+    #[error("cannot create directory {}: {}", quote_word(path), cause(source))]
     Create { path: OsString, source: io::Error },
-    #[error("cannot change permissions of {}: {}", quote_word(path), words(source))]
+    #[error("cannot change permissions of {}: {}", quote_word(path), cause(source))]
     Mode { path: OsString, source: io::Error },
-    #[error("cannot change owner and permissions of {}: {}", quote_word(path), words(source))]
+    #[error("cannot change owner and permissions of {}: {}", quote_word(path), cause(source))]
     Owner { path: OsString, source: io::Error },
 }
 
@@ -61,7 +67,14 @@ pub(super) fn install(
     above(path, tell).map_err(|(path, source)| DirectoryError::Create { path, source })?;
     let Properties { owner, group, mode } = *properties;
     let has_owner = owner.is_some() || group.is_some();
-    let first = if has_owner { mode.directory & CLOSED } else { mode.directory & 0o777 };
+    let withheld = if has_owner {
+        FOR_OTHERS
+    } else if mode.named & (SETUID | SETGID) | mode.directory & STICKY != 0 {
+        WRITING_BY_OTHERS
+    } else {
+        0
+    };
+    let first = mode.directory & !withheld;
     let made = mkdir_at(CWD, path, first);
     let name = || path.to_owned();
     let failed = |source| {
@@ -96,7 +109,13 @@ pub(super) fn install(
         set_owner_at(CWD, &*place, owner, group).map_err(failed)?;
     }
     if has_owner || found.mode != wanted {
-        set_mode_at(CWD, &*place, wanted).map_err(failed)?;
+        // What a link leads to may be closed to a search, and so to all that goes by a name in it.
+        let set = if is_link {
+            fs::set_permissions(path, Permissions::from_mode(wanted))
+        } else {
+            set_mode_at(CWD, path, wanted)
+        };
+        set.map_err(failed)?;
     }
     Ok(())
 }

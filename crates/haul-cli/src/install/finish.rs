@@ -1,7 +1,7 @@
 //! What becomes of a file that was copied: symbols stripped, owner, permissions.
 
-use super::resolve::{Properties, words};
-use haul_engine::copy::quote;
+use super::resolve::Properties;
+use haul_engine::copy::{cause, quote};
 use haul_sys::metadata::{Times, set_mode_at, set_owner_at, set_times_at};
 use haul_sys::open::unlink_at;
 use haul_sys::{CWD, Stat};
@@ -14,17 +14,17 @@ use thiserror::Error;
 /// What could not be set.
 #[derive(Debug, Error)]
 pub(super) enum FinishError {
-    #[error("cannot change ownership of {}: {}", quote(path), words(source))]
+    #[error("cannot change ownership of {}: {}", quote(path), cause(source))]
     Owner { path: OsString, source: io::Error },
-    #[error("cannot change permissions of {}: {}", quote(path), words(source))]
+    #[error("cannot change permissions of {}: {}", quote(path), cause(source))]
     Mode { path: OsString, source: io::Error },
-    #[error("cannot set timestamps for {}: {}", quote(path), words(source))]
+    #[error("cannot set timestamps for {}: {}", quote(path), cause(source))]
     Times { path: OsString, source: io::Error },
-    #[error("cannot run {}: {}", quote(program), words(source))]
+    #[error("cannot run {}: {}", quote(program), cause(source))]
     Strip { program: OsString, source: io::Error },
     #[error("strip process terminated abnormally")]
     StripFailed,
-    #[error("cannot unlink {}: {}", quote(path), words(source))]
+    #[error("cannot unlink {}: {}", quote(path), cause(source))]
     Unlink { path: OsString, source: io::Error },
 }
 

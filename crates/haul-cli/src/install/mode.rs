@@ -5,9 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use thiserror::Error;
 
-const SETUID: u32 = 0o4000;
-const SETGID: u32 = 0o2000;
-const STICKY: u32 = 0o1000;
+/// Set-user-id.
+pub(super) const SETUID: u32 = 0o4000;
+/// Set-group-id.
+pub(super) const SETGID: u32 = 0o2000;
+/// In a directory, files are removed by their owners alone.
+pub(super) const STICKY: u32 = 0o1000;
 
 /// All that chmod(2) sets.
 pub(super) const ALL: u32 = 0o7777;
@@ -50,8 +53,8 @@ impl Mode {
 fn octal(text: &[u8]) -> Option<Mode> {
     let digits = std::str::from_utf8(text).ok()?;
     let bits = u32::from_str_radix(digits, 8).ok().filter(|bits| *bits <= ALL)?;
-    // Fewer than five digits leave a directory the special bits that they don't name.
-    let named = if text.len() < 5 { bits & (SETUID | SETGID | STICKY) | 0o777 } else { ALL };
+    // Fewer than five digits leave a directory the set-id bits that they don't name.
+    let named = if text.len() < 5 { bits | STICKY | 0o777 } else { ALL };
     Some(Mode { file: bits, directory: bits, named })
 }
 
@@ -92,8 +95,8 @@ fn apply(mode: &mut Mode, who: u32, operator: u8, permissions: &[u8]) -> Option<
         b'-' => old & !bits,
         _ => old & !who | bits,
     };
-    // A directory's special bits stay unless they are named.
-    let spoken = if operator == b'=' { who & 0o777 | of_directory } else { of_directory };
+    // A directory's set-id bits stay unless they are named.
+    let spoken = if operator == b'=' { who & !(SETUID | SETGID) | of_directory } else { of_directory };
     mode.file = set(mode.file, of_file);
     mode.directory = set(mode.directory, of_directory);
     mode.named |= spoken;
@@ -165,8 +168,12 @@ mod tests {
     #[test]
     fn directories_keep_what_is_not_named() {
         let named = |word: &str| Mode::parse(OsStr::new(word)).unwrap().named;
-        assert_eq!(named("755"), 0o777);
-        assert_eq!(named("2755"), 0o2777);
+        assert_eq!(named("755"), 0o1777);
+        assert_eq!(named("2755"), 0o3777);
+        assert_eq!(
+            ["=", "u=", "o=", "g=s", "go-r", "+t"].map(named),
+            [0o1777, 0o700, 0o1007, 0o2070, 0o044, 0o1000]
+        );
         assert_eq!(named("00755"), ALL);
         assert_eq!(Mode::parse(OsStr::new("a+X")).unwrap().directory, 0o111);
     }

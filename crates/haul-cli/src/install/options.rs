@@ -1,17 +1,12 @@
 //! The options of `install`, as one table.
 
 use crate::getopt::Value::{No, Optional, Required};
-use crate::getopt::{Opt, gnu, help_lines, later, letter, own};
+use crate::getopt::{Opt, gnu, help_lines, later, letter, own, shared};
 
 /// All options; install's in the order in which it lists the possibilities of an abbreviation.
 pub(super) const OPTIONS: &[Opt] = &[
-    gnu(
-        "backup",
-        "",
-        Optional("CONTROL"),
-        "back up each existing destination; CONTROL: none, simple, existing, numbered",
-    ),
-    letter("b", "like --backup without CONTROL"),
+    shared::BACKUP,
+    shared::B,
     letter("c", "accepted and ignored"),
     gnu(
         "compare",
@@ -30,21 +25,21 @@ pub(super) const OPTIONS: &[Opt] = &[
         Required("MODE"),
         "the permissions of what is installed, as chmod takes them (default rwxr-xr-x)",
     ),
-    gnu("no-target-directory", "T", No, "treat DEST as a file"),
+    shared::NO_TARGET_DIRECTORY,
     gnu("owner", "o", Required("OWNER"), "the owner of what is installed"),
     gnu("preserve-timestamps", "p", No, "keep the times of each SOURCE"),
     gnu("preserve-context", "", No, "accepted for SELinux; without effect here"),
     gnu("strip", "s", No, "strip symbol tables"),
     gnu("strip-program", "", Required("PROGRAM"), "what strips them (default strip)"),
-    gnu("suffix", "S", Required("SUFFIX"), "the suffix of backups"),
+    shared::SUFFIX,
     gnu("target-directory", "t", Required("DIRECTORY"), "install all SOURCEs into DIRECTORY"),
-    gnu("verbose", "v", No, "say what is done"),
+    shared::VERBOSE,
     later("debug", No, "same as -v"),
     own("threads", Required("N"), "copy large files by N worker threads (default: one a processor)"),
     own("verify", No, "read each piece of the copy back and compare it"),
-    own("json", No, "print one JSON event a line on standard output"),
-    gnu("help", "", No, "print this and exit"),
-    gnu("version", "", No, "print the version and exit"),
+    shared::JSON,
+    shared::HELP,
+    shared::VERSION,
 ];
 
 /// What `--help` prints.
@@ -63,15 +58,16 @@ pub(super) fn help(tool: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashSet;
+    use crate::documented;
+    use crate::getopt::rules;
 
     #[test]
-    fn no_two_options_are_typed_alike() {
-        let (mut letters, mut names) = (HashSet::new(), HashSet::new());
-        for option in OPTIONS {
-            assert!(option.shorts.chars().all(|short| letters.insert(short)), "{}", option.name);
-            assert!(names.insert(option.name), "{}", option.name);
-            assert!(help("install").contains(option.help), "{}", option.name);
-        }
+    fn options_are_apart_and_told_by_help() {
+        rules::hold(OPTIONS, &help("install"));
+    }
+
+    #[test]
+    fn every_option_is_documented_and_tested() {
+        documented::in_document("docs/options/install.md", documented::typed_of(OPTIONS));
     }
 }

@@ -4,10 +4,11 @@ use super::mode::{ALL, Mode, ModeError};
 use super::options::OPTIONS;
 use crate::getopt::backup::{BackupEnvironment, BackupTyped};
 use crate::getopt::choice::ChoiceError;
+use crate::getopt::destination::{Destination, OperandError, split_last};
 use crate::getopt::sizes::{SizeOptionError, Sizes};
 use crate::getopt::{self, ArgsError};
-use haul_engine::copy::{Backup, Moving, Verify, quote, quote_word};
-use haul_sys::{process, users};
+use haul_engine::copy::{Backup, Moving, Verify, Workers, cause, quote, quote_word};
+use haul_sys::users;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -70,12 +71,8 @@ pub(super) enum UsageError {
     Size(#[from] SizeOptionError),
     #[error(transparent)]
     Mode(#[from] ModeError),
-    #[error("missing file operand")]
-    NoOperand,
-    #[error("missing destination file operand after {}", quote(.0))]
-    NoDestination(OsString),
-    #[error("extra operand {}", quote(.0))]
-    ExtraOperand(OsString),
+    #[error(transparent)]
+    Operands(#[from] OperandError),
     #[error("options --compare (-C) and --preserve-timestamps are mutually exclusive")]
     CompareAndTimes,
     #[error("options --compare (-C) and --strip are mutually exclusive")]
@@ -84,11 +81,7 @@ pub(super) enum UsageError {
     StripDirectory,
     #[error("target directory not allowed when installing a directory")]
     TargetOfDirectories,
-    #[error("cannot combine --target-directory (-t) and --no-target-directory (-T)")]
-    TargetAndNone,
-    #[error("multiple target directories specified")]
-    SeveralTargets,
-    #[error("{what} {}: {}", quote(path), words(source))]
+    #[error("{what} {}: {}", quote(path), cause(source))]
     Target { what: &'static str, path: OsString, source: io::Error },
     #[error("invalid user {}", quote_word(.0))]
     User(OsString),
@@ -99,19 +92,14 @@ pub(super) enum UsageError {
 impl UsageError {
     /// Whether the message is followed by a hint at `--help`.
     pub(super) fn has_hint(&self) -> bool {
-        use UsageError::{
-            Args, Choice, CompareAndStrip, CompareAndTimes, ExtraOperand, NoDestination, NoOperand,
-        };
-        matches!(
-            self,
-            Args(_)
-                | Choice(_)
-                | CompareAndStrip
-                | CompareAndTimes
-                | ExtraOperand(_)
-                | NoDestination(_)
-                | NoOperand
-        )
+        match self {
+            UsageError::Operands(error) => error.has_hint(),
+            UsageError::Args(_)
+            | UsageError::Choice(_)
+            | UsageError::CompareAndStrip
+            | UsageError::CompareAndTimes => true,
+            _ => false,
+        }
     }
 }
 
@@ -131,8 +119,7 @@ struct Reading {
     keeps_times: bool,
     strips: bool,
     strip_program: Option<OsString>,
-    target: Option<OsString>,
-    no_target: bool,
+    destination: Destination,
     verbose: bool,
     json: bool,
     verify: bool,
@@ -167,10 +154,11 @@ pub(super) fn resolve(
 
 impl Reading {
     fn option(&mut self, name: &str, value: Option<&OsStr>, warn: Warn<'_>) -> Result<(), UsageError> {
+        if self.backup.option(name, value) || self.destination.option(name, value)? {
+            return Ok(());
+        }
         let owned = || value.map(OsStr::to_owned);
         match name {
-            "b" => self.backup.ask(None),
-            "backup" => self.backup.ask(value),
             "c" | "Z" => {}
             "compare" => self.compare = true,
             "context" if value.is_some() => {
@@ -182,7 +170,6 @@ impl Reading {
             "debug" | "verbose" => self.verbose = true,
             "group" => self.group = owned(),
             "mode" => self.mode = owned(),
-            "no-target-directory" => self.no_target = true,
             "owner" => self.owner = owned(),
             "preserve-timestamps" => self.keeps_times = true,
             "preserve-context" => {
@@ -190,15 +177,6 @@ impl Reading {
             }
             "strip" => self.strips = true,
             "strip-program" => self.strip_program = owned(),
-            "suffix" => self.backup.suffix(value.unwrap_or_default()),
-            "target-directory" => {
-                if self.target.is_some() {
-                    return Err(UsageError::SeveralTargets);
-                }
-                let path = value.unwrap_or_default();
-                // Looked at when it is typed, unless it may still be made.
-                self.target = Some(path.to_owned());
-            }
             "json" => self.json = true,
             "verify" => self.verify = true,
             _ => self.sizes.set(name, value.unwrap_or_default())?,
@@ -207,7 +185,7 @@ impl Reading {
     }
 
     fn finish(
-        mut self,
+        self,
         operands: Vec<OsString>,
         environment: &BackupEnvironment,
         warn: Warn<'_>,
@@ -215,7 +193,7 @@ impl Reading {
         if self.directories && self.strips {
             return Err(UsageError::StripDirectory);
         }
-        if self.directories && self.target.is_some() {
+        if self.directories && self.destination.directory().is_some() {
             return Err(UsageError::TargetOfDirectories);
         }
         let backup = self.backup.rule(environment)?;
@@ -242,7 +220,7 @@ impl Reading {
         // To chown(2) the largest number means that the owner stays.
         let is_one = |id: &u32| *id != u32::MAX;
         let (owner, group) = (owner.transpose()?.filter(is_one), group.transpose()?.filter(is_one));
-        let mut moving = Moving::for_processors(process::cpu_count());
+        let mut moving = Moving::with(Workers::granted());
         self.sizes.apply(&mut moving);
         moving.verify = if self.verify { Verify::ReadBack } else { Verify::No };
         let program = self.strip_program.unwrap_or_else(|| OsString::from("strip"));
@@ -260,36 +238,26 @@ impl Reading {
         })
     }
 
-    fn work(&mut self, mut operands: Vec<OsString>) -> Result<Work, UsageError> {
-        let target = self.target.take();
-        if operands.len() < if self.directories || target.is_some() { 1 } else { 2 } {
-            return Err(operands.pop().map_or(UsageError::NoOperand, UsageError::NoDestination));
-        }
-        if self.no_target {
-            if target.is_some() {
-                return Err(UsageError::TargetAndNone);
-            }
-            if operands.len() > 2 {
-                return Err(UsageError::ExtraOperand(operands.swap_remove(2)));
-            }
-        }
+    fn work(&self, operands: Vec<OsString>) -> Result<Work, UsageError> {
+        let to = &self.destination;
+        to.check(&operands, !self.directories)?;
         if self.directories {
             return Ok(Work::Directories(operands));
         }
-        if let Some(directory) = target {
-            return self.given_target(operands, directory);
+        if let Some(directory) = to.directory() {
+            return self.given_target(operands, directory.to_owned());
         }
-        let sink = operands.pop().ok_or(UsageError::NoOperand)?;
-        if !self.no_target {
+        let (sources, sink) = split_last(operands)?;
+        if !to.is_file() {
             match is_directory(&sink) {
-                Ok(()) => return Ok(Work::Into { sources: operands, directory: sink }),
-                Err(source) if operands.len() > 1 => {
+                Ok(()) => return Ok(Work::Into { sources, directory: sink }),
+                Err(source) if sources.len() > 1 => {
                     return Err(UsageError::Target { what: "target", path: sink, source });
                 }
                 Err(_) => {}
             }
         }
-        let source = operands.pop().ok_or(UsageError::NoOperand)?;
+        let (_, source) = split_last(sources)?;
         Ok(Work::Onto { source, sink })
     }
 
@@ -323,12 +291,6 @@ fn id(name: &OsStr, look_up: fn(&OsStr) -> io::Result<Option<u32>>) -> Option<u3
     };
     let is_number = digits.chars().all(|digit| digit.is_digit(base));
     u32::from_str_radix(digits, base).ok().filter(|_| is_number)
-}
-
-/// An error's text as the C library words it.
-pub(super) fn words(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error ").next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

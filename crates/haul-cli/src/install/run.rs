@@ -3,11 +3,13 @@
 use super::directories;
 use super::finish::{set_properties, set_times, strip};
 use super::options;
-use super::resolve::{Properties, Resolved, Wish, Work, resolve, words};
+use super::resolve::{Properties, Resolved, Wish, Work, resolve};
 use crate::console::{Console, answer, refuse, say};
 use crate::getopt::backup::BackupEnvironment;
 use crate::interrupt::Interrupt;
-use haul_engine::copy::{self, CopyRules, CopySettings, Operands, Preserve, Print, Report, Tally, quote};
+use haul_engine::copy::{
+    self, CopyRules, CopySettings, Operands, Preserve, Print, Report, Tally, Workers, cause, quote,
+};
 use haul_sys::{CWD, FileKind, Follow, Stat, open, process, stat, transfer};
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -67,14 +69,7 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
         console.say(&"interrupted: run the same command again");
         return ExitCode::from(interrupt.status());
     }
-    match console.into_failure() {
-        Some(error) => {
-            say(tool, &format_args!("write error: {error}"));
-            ExitCode::FAILURE
-        }
-        None if failures > 0 => ExitCode::FAILURE,
-        None => ExitCode::SUCCESS,
-    }
+    console.close(failures > 0)
 }
 
 struct Job<'a> {
@@ -111,7 +106,9 @@ impl Job<'_> {
 
     fn gather(&self, sources: &[OsString], directory: &OsStr) {
         let mut tell = |path: &OsStr| self.tell_directory(path);
+        // One that stands may be closed to a look at what is above it or in it: that is the copy's to tell.
         if self.resolved.makes_directories
+            && stat::stat_at(CWD, directory, Follow::Yes).is_err()
             && let Err(error) = directories::make_all(directory, &mut tell)
         {
             return self.fail(&error);
@@ -155,7 +152,7 @@ impl Job<'_> {
         let found = match stat::stat_at(CWD, source, Follow::Yes) {
             Ok(found) => found,
             Err(error) => {
-                self.fail(&format_args!("cannot stat {}: {}", quote(source), words(&error)));
+                self.fail(&format_args!("cannot stat {}: {}", quote(source), cause(&error)));
                 return false;
             }
         };
@@ -163,10 +160,10 @@ impl Job<'_> {
             self.fail(&format_args!("omitting directory {}", quote(source)));
             return false;
         }
-        if self.was_just_created(created, (source, &found), sink) {
+        let stands_already = self.resolved.compare && self.is_installed((source, &found), sink);
+        if !stands_already && self.was_just_created(created, (source, &found), sink) {
             return false;
         }
-        let stands_already = self.resolved.compare && self.is_installed((source, &found), sink);
         let stands = stands_already || self.copy(source, sink, found.size);
         if stands {
             self.finish(&found, sink);
@@ -179,7 +176,7 @@ impl Job<'_> {
         let resolved = self.resolved;
         let mut moving = resolved.moving.clone();
         if size < LARGE_BYTES {
-            moving.workers = 1;
+            moving.workers = Workers::exactly(1);
         }
         let preserve = Preserve { timestamps: resolved.keeps_times, ..Preserve::default() };
         let rules = CopyRules {

@@ -2,15 +2,15 @@
 
 use super::options::OPTIONS;
 use crate::getopt::backup::{BackupEnvironment, BackupTyped};
-use crate::getopt::choice::{self, Choice, ChoiceError};
+use crate::getopt::choice::ChoiceError;
+use crate::getopt::destination::{Destination, OperandError, split_last};
 use crate::getopt::sizes::{SizeOptionError, Sizes};
+use crate::getopt::update::Which;
 use crate::getopt::{self, ArgsError, Typed};
-use haul_engine::copy::{Moving, quote};
+use haul_engine::copy::{Moving, Workers};
 use haul_engine::moving::{MoveExisting, MoveOperands, MoveRules, MoveSettings};
-use haul_sys::process;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use thiserror::Error;
 
 /// A job, and how it is told about.
@@ -41,44 +41,23 @@ pub(super) enum UsageError {
     Choice(#[from] ChoiceError),
     #[error(transparent)]
     Size(#[from] SizeOptionError),
-    #[error("missing file operand")]
-    NoOperand,
-    #[error("missing destination file operand after {}", quote(.0))]
-    NoDestination(OsString),
-    #[error("extra operand {}", quote(.0))]
-    ExtraOperand(OsString),
+    #[error(transparent)]
+    Operands(#[from] OperandError),
     #[error("options --backup and --no-clobber are mutually exclusive")]
     BackupAndKeep,
     #[error("cannot combine --backup with --exchange, -n, or --update=none-fail")]
     BackupAndNone,
-    #[error("cannot combine --target-directory (-t) and --no-target-directory (-T)")]
-    TargetAndNone,
-    #[error("multiple target directories specified")]
-    SeveralTargets,
 }
 
 impl UsageError {
     /// Whether the message is followed by a hint at `--help`.
     pub(super) fn has_hint(&self) -> bool {
-        !matches!(self, UsageError::SeveralTargets | UsageError::TargetAndNone)
+        match self {
+            UsageError::Operands(error) => error.has_hint(),
+            _ => true,
+        }
     }
 }
-
-/// Which existing files `--update` replaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Which {
-    All,
-    None,
-    NoneFail,
-    Older,
-}
-
-const UPDATE: [Choice<Which>; 4] = [
-    (&["all"], Which::All),
-    (&["none"], Which::None),
-    (&["none-fail"], Which::NoneFail),
-    (&["older"], Which::Older),
-];
 
 /// Options as far as they were read.
 #[derive(Debug, Default)]
@@ -87,9 +66,7 @@ struct Reading {
     clobber: Option<MoveExisting>,
     which: Option<Which>,
     backup: BackupTyped,
-    strip_slashes: bool,
-    target: Option<OsString>,
-    no_target: bool,
+    destination: Destination,
     sizes: Sizes,
     stats: bool,
     progress: bool,
@@ -122,9 +99,10 @@ pub(super) fn resolve(
 
 impl Reading {
     fn option(&mut self, name: &str, value: Option<&OsStr>) -> Result<(), UsageError> {
+        if self.backup.option(name, value) || self.destination.option(name, value)? {
+            return Ok(());
+        }
         match name {
-            "b" => self.backup.ask(None),
-            "backup" => self.backup.ask(value),
             "context" => {}
             "debug" | "verbose" => self.rules.verbose = true,
             "exchange" => self.rules.exchange = true,
@@ -132,20 +110,7 @@ impl Reading {
             "interactive" => self.clobber = Some(MoveExisting::Ask),
             "no-clobber" => self.clobber = Some(MoveExisting::Keep),
             "no-copy" => self.rules.no_copy = true,
-            "no-target-directory" => self.no_target = true,
-            "strip-trailing-slashes" => self.strip_slashes = true,
-            "suffix" => self.backup.suffix(value.unwrap_or_default()),
-            "target-directory" => {
-                if self.target.is_some() {
-                    return Err(UsageError::SeveralTargets);
-                }
-                self.target = value.map(OsStr::to_owned);
-            }
-            "update" => {
-                let which =
-                    value.map_or(Ok(Which::Older), |word| choice::choose("--update", word, &UPDATE))?;
-                self.which = Some(which);
-            }
+            "update" => self.which = Some(Which::typed(value)?),
             "print-stats" => self.stats = true,
             "progress" => self.progress = true,
             "json" => self.json = true,
@@ -168,7 +133,7 @@ impl Reading {
             }
         }
         self.rules.contradicts = contradiction.is_some();
-        let mut moving = Moving::for_processors(process::cpu_count());
+        let mut moving = Moving::with(Workers::granted());
         self.sizes.apply(&mut moving);
         Ok(Resolved {
             settings: MoveSettings { operands, rules: self.rules, moving },
@@ -201,38 +166,21 @@ impl Reading {
     }
 
     /// Which operand is the target, as far as the words tell.
-    fn operands(&mut self, mut operands: Vec<OsString>) -> Result<MoveOperands, UsageError> {
-        if operands.len() < if self.target.is_some() { 1 } else { 2 } {
-            return Err(operands.pop().map_or(UsageError::NoOperand, UsageError::NoDestination));
+    fn operands(&self, operands: Vec<OsString>) -> Result<MoveOperands, UsageError> {
+        let to = &self.destination;
+        to.check(&operands, true)?;
+        let last = operands.last().cloned().unwrap_or_default();
+        let sources: Vec<OsString> = operands.into_iter().map(|name| to.stripped(name)).collect();
+        if let Some(directory) = to.directory() {
+            return Ok(MoveOperands::IntoDirectory { sources, directory: directory.to_owned() });
         }
-        if self.no_target {
-            if self.target.is_some() {
-                return Err(UsageError::TargetAndNone);
-            }
-            if operands.len() > 2 {
-                return Err(UsageError::ExtraOperand(operands.swap_remove(2)));
-            }
+        let (sources, name) = split_last(sources)?;
+        if !to.is_file() {
+            return Ok(MoveOperands::Among { sources, last, name });
         }
-        if self.strip_slashes {
-            operands.iter_mut().for_each(strip);
-        }
-        if let Some(directory) = self.target.take() {
-            return Ok(MoveOperands::IntoDirectory { sources: operands, directory });
-        }
-        if !self.no_target {
-            return Ok(MoveOperands::Among(operands));
-        }
-        let sink = operands.pop().ok_or(UsageError::NoOperand)?;
-        let source = operands.pop().ok_or(UsageError::NoOperand)?;
-        Ok(MoveOperands::Onto { source, sink })
+        let (_, source) = split_last(sources)?;
+        Ok(MoveOperands::Onto { source, sink: name })
     }
-}
-
-/// `--strip-trailing-slashes`.
-fn strip(name: &mut OsString) {
-    let bytes = name.as_bytes();
-    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(bytes.len().min(1), |at| at + 1);
-    *name = OsString::from_vec(bytes[..end].to_vec());
 }
 
 #[cfg(test)]

@@ -48,14 +48,7 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
         tell_interrupted(&console, &outcome);
         return ExitCode::from(interrupt.status());
     }
-    match console.into_failure() {
-        Some(error) => {
-            say(tool, &format_args!("write error: {error}"));
-            ExitCode::FAILURE
-        }
-        None if outcome.failures > 0 => ExitCode::FAILURE,
-        None => ExitCode::SUCCESS,
-    }
+    console.close(outcome.failures > 0)
 }
 
 /// An interrupted job says what it left and how to go on.

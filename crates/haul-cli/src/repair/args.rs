@@ -9,7 +9,9 @@ use std::ffi::OsString;
 /// Replace damaged bytes, and make missing files, from replicas that verify against a waybill.
 ///
 /// Only what is damaged is replaced, object by object, each from a replica whose own bytes of it are what the waybill says.
-/// A file is repaired beside the damaged one, read back, and renamed over it: it is whole then, or as it was.
+/// A file is repaired beside the damaged one, read back, and renamed over it: it is whole then, or as it was. One that has
+/// several names, and every one with --in-place, is written into under a journal; if that is cut off, the next repair
+/// finishes or undoes it.
 /// Exit status: 0 all repaired or nothing to do, 1 something could not be repaired, 2 trouble.
 #[derive(Debug, Parser)]
 #[command(name = "haul repair", disable_version_flag = true)]
@@ -26,6 +28,10 @@ pub(super) struct Args {
     /// Put back files, too, whose size or time says that they were changed; needs --keep-damaged.
     #[arg(long, requires = "keep_damaged")]
     modified: bool,
+    /// Write into the damaged files instead of making repaired ones beside them: they stay the same files, and only the
+    /// damaged bytes need room, for the journal beside the file.
+    #[arg(long)]
+    in_place: bool,
     /// Keep what is replaced in this directory, as PATH.START-END; nothing there is overwritten.
     #[arg(long, value_name = "DIR")]
     keep_damaged: Option<OsString>,
@@ -68,8 +74,20 @@ impl Args {
             replicas: self.from.clone(),
             reading,
             modified: self.modified,
+            in_place: self.in_place,
             keep: self.keep_damaged.clone(),
             dry_run: self.dry_run,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documented;
+
+    #[test]
+    fn every_option_is_documented_and_tested() {
+        documented::in_document("docs/options/repair.md", documented::typed_by::<Args>());
     }
 }

@@ -3,11 +3,10 @@
 mod args;
 mod output;
 
+use crate::console;
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
-use crate::tool::without_controls;
 use args::Args;
-use clap::Parser;
 use haul_engine::repair::repair;
 use haul_engine::sum::Counters;
 use output::Output;
@@ -25,17 +24,9 @@ const NAME: &str = "haul repair";
 
 /// Repairs what `args` say; they come without the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let words = std::iter::once(OsString::from(NAME)).chain(args.iter().cloned());
-    let args = match Args::try_parse_from(words) {
+    let args = match console::typed::<Args>(NAME, args, TROUBLE) {
         Ok(args) => args,
-        Err(error) if error.use_stderr() => {
-            eprint!("{}", without_controls(&error.to_string()));
-            return ExitCode::from(TROUBLE);
-        }
-        Err(answer) => {
-            print!("{answer}");
-            return ExitCode::SUCCESS;
-        }
+        Err(status) => return status,
     };
     match start(&args) {
         Ok(status) => ExitCode::from(status),

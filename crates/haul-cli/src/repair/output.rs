@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use haul_engine::copy::quote;
-use haul_engine::repair::{Done, Outcome, RepairReport, RepairTally, Why};
-use haul_log::waybill::ReadError;
+use haul_engine::repair::{Done, Outcome, Recovered, RepairReport, RepairTally, Why};
+use haul_log::waybill::{ReadError, RelPath};
 use haul_model::format_size;
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
@@ -54,7 +54,6 @@ impl Output<'_> {
     }
 
     fn event(&mut self, outcome: &Outcome, word: &str) {
-        let name = outcome.path.as_bytes();
         let mended = outcome.mended.iter().map(|mended| {
             json!({
                 "range": [mended.range.start.0, mended.range.end.0],
@@ -62,11 +61,9 @@ impl Output<'_> {
             })
         });
         let mut event = json!({ "event": "entry", "result": word, "mended": mended.collect::<Vec<_>>() });
-        match std::str::from_utf8(name) {
-            Ok(path) => event["path"] = path.into(),
-            Err(_) => {
-                event["path_base64"] = base64::engine::general_purpose::STANDARD.encode(name).into();
-            }
+        name_in(&mut event, &outcome.path);
+        if matches!(outcome.done, Done::RepairedInPlace) {
+            event["in_place"] = true.into();
         }
         if let Done::Left(why) = &outcome.done {
             event["reason"] = why.to_string().into();
@@ -81,7 +78,8 @@ impl Output<'_> {
 impl RepairReport for Output<'_> {
     fn settled(&mut self, outcome: &Outcome) {
         let word = match outcome.done {
-            Done::Repaired => "repaired",
+            Done::Repaired | Done::RepairedInPlace => "repaired",
+            Done::Finished => "finished",
             Done::Made => "made",
             Done::Right => "intact",
             Done::Left(_) => "left",
@@ -89,12 +87,17 @@ impl RepairReport for Output<'_> {
         if self.json {
             return self.event(outcome, word);
         }
-        let name = quote(OsStr::from_bytes(outcome.path.as_bytes()));
+        let name = quoted(&outcome.path);
         let would = if self.dry_run { "would be " } else { "" };
         let mut line = match &outcome.done {
-            Done::Right => return,
+            // What is finished was told when it was.
+            Done::Right | Done::Finished => return,
+            Done::Left(why @ (Why::HalfDone(..) | Why::Foreign | Why::Journal(_))) => {
+                format!("{name}: half repaired: {why}")
+            }
             Done::Left(why) => format!("{name}: left as it was: {why}"),
             Done::Repaired | Done::Made => format!("{name}: {would}{word}"),
+            Done::RepairedInPlace => format!("{name}: {would}{word} in place"),
         };
         for (number, mended) in outcome.mended.iter().enumerate() {
             let lead = if number == 0 { ": bytes" } else { "," };
@@ -109,6 +112,35 @@ impl RepairReport for Output<'_> {
             self.line(&json!({ "event": "flaw", "message": flaw.to_string() }).to_string());
         } else {
             eprintln!("{}: the waybill: {flaw}", self.name);
+        }
+    }
+
+    fn recovered(&mut self, path: &RelPath, became: Recovered) {
+        let word = match became {
+            Recovered::Finished => "finished",
+            Recovered::Undone => "undone",
+        };
+        if self.json {
+            let mut event = json!({ "event": "recovered", "result": word });
+            name_in(&mut event, path);
+            self.line(&event.to_string());
+        } else {
+            self.line(&format!("{}: a repair that was cut off is {word}", quoted(path)));
+        }
+    }
+}
+
+fn quoted(path: &RelPath) -> String {
+    quote(OsStr::from_bytes(path.as_bytes())).to_string()
+}
+
+/// Puts a path into an event, in base64 where it is no UTF-8.
+fn name_in(event: &mut serde_json::Value, path: &RelPath) {
+    match std::str::from_utf8(path.as_bytes()) {
+        Ok(path) => event["path"] = path.into(),
+        Err(_) => {
+            let encoded = base64::engine::general_purpose::STANDARD.encode(path.as_bytes());
+            event["path_base64"] = encoded.into();
         }
     }
 }

@@ -54,6 +54,10 @@ pub(crate) struct Args {
     /// Write a waybill: digests, and BLAKE3 of each object, to verify the files by later.
     #[arg(long, value_name = "FILE")]
     pub(crate) waybill: Option<OsString>,
+    /// Keep digests of leaves of SIZE (1K unless given; a power of two up to the object's) in the waybill as well, for
+    /// `haul verify --locate`.
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "1K")]
+    pub(crate) leaf: Option<String>,
     /// Keep the digests, and BLAKE3 of each object, with the files: in extended attributes (xattr), in files of the same
     /// names in .haul (tree), in attributes as XRootD or EOS keep theirs (xrootd, eos), or with --waybill (waybill). `haul
     /// verify DIR` finds them.
@@ -208,4 +212,15 @@ fn unknown(option: &str, args: &[OsString], command: &clap::Command) -> String {
     let typed = args.iter().map(|arg| arg.to_string_lossy());
     let whole = typed.filter(|arg| arg.starts_with(option)).map(|arg| arg.into_owned()).next();
     format!("unrecognized option '{}'", whole.as_deref().unwrap_or(option))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documented;
+
+    #[test]
+    fn every_option_is_documented_and_tested() {
+        documented::in_sections("docs/options/sums.md", &["haul sum"], documented::typed_by::<Args>());
+    }
 }

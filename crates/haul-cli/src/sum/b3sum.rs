@@ -217,3 +217,18 @@ impl Typed {
 fn said(text: &str) -> Stop {
     Stop::Words { text: format!("{text}\n"), well: false }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documented;
+
+    #[test]
+    fn every_option_is_documented_and_tested() {
+        let ways = |row: &Row<Opt>| {
+            let short = row.short.map(|letter| format!("-{}", char::from(letter)));
+            short.into_iter().chain(row.long.map(|long| format!("--{long}"))).collect::<Vec<_>>()
+        };
+        documented::in_sections("docs/options/sums.md", &["b3sum"], TABLE.iter().flat_map(ways));
+    }
+}

@@ -179,9 +179,11 @@ fn print_all(
         }
     };
     let walk = Walk::new(operands, Arc::clone(&job.recipe), job.recurse);
+    let mut settings = job.settings.clone();
+    settings.leaves = receipt.as_ref().and_then(Receipt::leaves);
     let mut well = true;
     let mut line = Vec::new();
-    hash(&job.settings, walk, counters, stop, |ticket, outcome| match (ticket, outcome) {
+    hash(&settings, walk, counters, stop, |ticket, outcome| match (ticket, outcome) {
         (Walked::File(path), Outcome::Done(_))
             if job.store.as_ref().is_some_and(|order| order.is_own(&path)) => {}
         (Walked::File(path), Outcome::Done(mut sums)) => {
@@ -226,6 +228,10 @@ fn print_all(
         }
     });
     if let Some(Err(error)) = receipt.map(Receipt::close) {
+        well = false;
+        out.complain(&error.to_string());
+    }
+    if let Some(Err(error)) = store.map(|(_, store)| store.close()) {
         well = false;
         out.complain(&error.to_string());
     }

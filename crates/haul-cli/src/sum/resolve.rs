@@ -12,7 +12,7 @@ use super::store::StoreOrder;
 use super::waybill::WaybillOrder;
 use haul_digest::Algorithm;
 use haul_engine::sum::{Form, Recipe, Settings};
-use haul_model::{ByteLen, ByteOffset, ObjectSize, limits, parse_size};
+use haul_model::{ByteLen, ByteOffset, LeafSize, ObjectSize, limits, parse_size};
 use std::ffi::OsString;
 use std::sync::Arc;
 
@@ -111,9 +111,13 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> 
     if args.store.as_deref() == Some("waybill") && args.waybill.is_none() {
         return Err("--store=waybill: name the waybill with --waybill FILE".to_owned());
     }
+    let leaf = args.leaf.as_deref().map(|text| leaf(text, settings.object)).transpose()?;
+    if leaf.is_some() && args.waybill.is_none() {
+        return Err("--leaf needs --waybill FILE, which keeps the leaves".to_owned());
+    }
     let waybill = args
         .waybill
-        .map(|path| WaybillOrder::resolve(path, &files, is_part, settings.object, &mut recipe))
+        .map(|path| WaybillOrder::resolve((path, leaf), &files, is_part, settings.object, &mut recipe))
         .transpose()?;
     let store = args.store.filter(|form| form != "waybill");
     let store = store
@@ -148,6 +152,7 @@ fn complain_of_contradictions(args: &Args) -> Result<(), String> {
         given(args.binary || args.text, mode)?;
         given(args.read_stdin, "the --read-stdin option is meaningless when verifying checksums")?;
         given(args.store.is_some(), "--store and --check exclude each other; see 'haul verify'")?;
+        given(args.leaf.is_some(), "--leaf and --check exclude each other; see 'haul verify --locate'")?;
         given(args.waybill.is_some(), "--waybill and --check exclude each other; see 'haul verify'")?;
         return given(
             args.files_from.is_some(),
@@ -178,6 +183,11 @@ fn algorithms(tool: Personality, args: &Args) -> Result<Vec<Algorithm>, String> 
 
 fn size(text: &str, unit: u64) -> Result<u64, String> {
     parse_size(text, unit).map_err(|error| error.to_string())
+}
+
+fn leaf(text: &str, object: ObjectSize) -> Result<LeafSize, String> {
+    let bytes = size(text, 1).map_err(|error| format!("--leaf: {error}"))?;
+    LeafSize::new(bytes, object).map_err(|error| format!("--leaf: {error}"))
 }
 
 pub(super) fn settings_of(args: &Args) -> Result<Settings, String> {

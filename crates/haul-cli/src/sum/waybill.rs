@@ -5,10 +5,11 @@ use super::resolve::Files;
 use crate::receipt;
 use haul_digest::Algorithm;
 use haul_engine::sum::{Form, Recipe, Sums};
-use haul_engine::waybill::{Bill, BillError, FileFacts, Root, file_entry};
+use haul_engine::waybill::{Bill, BillError, FileFacts, LeafStore, Root, file_entry};
 use haul_log::waybill::PathFault;
-use haul_model::ObjectSize;
+use haul_model::{LeafSize, ObjectSize};
 use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Where the receipt goes, and what is printed beside it.
@@ -18,12 +19,15 @@ pub(crate) struct WaybillOrder {
     root: Root,
     /// The digests that were asked for; the receipt may need one more.
     shown: Vec<Algorithm>,
+    object: ObjectSize,
+    /// The size of the leaves, if they are kept.
+    leaf: Option<LeafSize>,
 }
 
 impl WaybillOrder {
     /// Finds out what paths are relative to, and makes the recipe keep objects, which are BLAKE3's.
     pub(super) fn resolve(
-        path: OsString,
+        (path, leaf): (OsString, Option<LeafSize>),
         files: &Files,
         is_part: bool,
         object: ObjectSize,
@@ -50,7 +54,7 @@ impl WaybillOrder {
         recipe.algorithms.retain(|&algorithm| algorithm != Algorithm::Blake3);
         recipe.algorithms.insert(0, Algorithm::Blake3);
         recipe.form = Form::Objects { size: object, sample: None };
-        Ok(WaybillOrder { path, root, shown })
+        Ok(WaybillOrder { path, root, shown, object, leaf })
     }
 }
 
@@ -58,6 +62,7 @@ impl WaybillOrder {
 pub(super) struct Receipt<'a> {
     order: &'a WaybillOrder,
     bill: Bill,
+    leaves: Option<Arc<LeafStore>>,
 }
 
 /// What became of a file in the receipt.
@@ -81,7 +86,13 @@ pub(super) enum NoEntry {
 impl<'a> Receipt<'a> {
     pub(super) fn begin(tool: Personality, order: &'a WaybillOrder) -> Result<Receipt<'a>, BillError> {
         let bill = Bill::begin(&order.path, &receipt::job(tool.name, &order.root))?;
-        Ok(Receipt { order, bill })
+        let leaves = order.leaf.map(|leaf| bill.leaf_store(leaf, order.object)).transpose()?;
+        Ok(Receipt { order, bill, leaves })
+    }
+
+    /// Where the leaves of files wait, if they are kept.
+    pub(super) fn leaves(&self) -> Option<Arc<LeafStore>> {
+        self.leaves.clone()
     }
 
     /// Writes a file's entry, and leaves in `sums` the digests that were asked for.
@@ -96,10 +107,11 @@ impl<'a> Receipt<'a> {
             return Ok(Noted::TheWaybillItself);
         }
         let size = sums.range.len();
-        let objects = sums.objects.as_ref();
-        let file = FileFacts { size, digests: &all, objects, way: None, level: None };
+        let (objects, leaves) = (sums.objects.as_ref(), sums.leaf_sums.take());
+        let leaves = leaves.as_deref();
+        let file = FileFacts { size, digests: &all, objects, leaves, way: None, level: None };
         let entry = file_entry(self.order.root.path_of(path)?, &facts, &file);
-        self.bill.add(&entry, objects);
+        self.bill.add(&entry, objects, leaves);
         Ok(Noted::Written)
     }
 

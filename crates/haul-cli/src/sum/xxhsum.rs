@@ -217,3 +217,51 @@ fn benchmark() -> End {
     let text = "this xxhsum does not measure; 'haul bench -a xxh32,xxh64,xxh3-64,xxh3-128' does";
     End::Stop(Stop::Failure(text.to_owned()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documented;
+
+    /// Every option that the reading above knows.
+    const KNOWN: [&str; 28] = [
+        "-H0",
+        "-H1",
+        "-H2",
+        "-H3",
+        "-H32",
+        "-H64",
+        "-H128",
+        "--tag",
+        "--little-endian",
+        "-c",
+        "--check",
+        "-q",
+        "--quiet",
+        "--status",
+        "--strict",
+        "-w",
+        "--warn",
+        "--files-from",
+        "--filelist",
+        "-b",
+        "--bench-all",
+        "--benchmark-all",
+        "-i",
+        "-B",
+        "-h",
+        "--help",
+        "-V",
+        "--version",
+    ];
+
+    #[test]
+    fn every_option_is_documented_and_tested() {
+        let tool = Personality::of("xxhsum");
+        for option in KNOWN {
+            let read = Typed::read(tool, &[option.into()]);
+            assert!(!matches!(read, Err(End::Wrong)), "{option}");
+        }
+        documented::in_sections("docs/options/sums.md", &["xxhsum"], KNOWN.map(str::to_owned));
+    }
+}

@@ -37,6 +37,9 @@ pub(super) struct Args {
     /// Read at most so many bytes a second: 50M, 1GB, ...
     #[arg(long, value_name = "RATE")]
     pub(super) bwlimit: Option<String>,
+    /// Read damaged objects once more and tell the leaves that differ, where the waybill keeps leaves (`--leaf`).
+    #[arg(long)]
+    pub(super) locate: bool,
     /// Keep in FILE how far the verification came; one that was ended goes on from there. Removed when all is done.
     #[arg(long, value_name = "FILE")]
     pub(super) resume: Option<OsString>,
@@ -89,6 +92,11 @@ impl Args {
                 "--extra needs a waybill; files without stored digests are told as unproven".to_owned()
             );
         }
+        if self.locate {
+            return Err(
+                "--locate needs a waybill with leaves: stored digests are those of whole objects".to_owned()
+            );
+        }
         if self.signer.signer.is_some() || self.resume.is_some() {
             return Err("--signer and --resume need a waybill: what is stored with each file is not signed as a whole"
                 .to_owned());
@@ -99,16 +107,14 @@ impl Args {
 
     /// What is to be verified. The error is a message.
     pub(super) fn resolve(&self) -> Result<VerifySettings, String> {
-        let mut reading = Settings::new();
-        reading.direct = !self.cached;
-        reading.drop_before = !self.cached;
-        if let Some(threads) = self.threads {
-            if !(1..=limits::WORKERS_MAX).contains(&threads) {
-                return Err(format!("--threads: 1 to {} are possible", limits::WORKERS_MAX));
-            }
-            reading.workers = threads;
-            reading.block_bytes = Settings::block_bytes_for(threads);
+        if self.threads.is_some_and(|threads| !(1..=limits::WORKERS_MAX).contains(&threads)) {
+            return Err(format!("--threads: 1 to {} are possible", limits::WORKERS_MAX));
         }
+        let mut reading = match (self.cached, self.threads) {
+            (false, threads) => Settings::from_device(threads),
+            (true, None) => Settings::new(),
+            (true, Some(threads)) => Settings::for_workers(threads),
+        };
         if let Some(rate) = &self.bwlimit {
             let rate = parse_size(rate, 1).map_err(|error| format!("--bwlimit: {error}"))?;
             if rate == 0 {
@@ -133,6 +139,7 @@ impl Args {
             reading,
             sample,
             extra: self.extra,
+            locate: self.locate,
             resume: self.resume.clone(),
         })
     }
@@ -155,6 +162,12 @@ fn share(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::documented;
+
+    #[test]
+    fn every_option_is_documented_and_tested() {
+        documented::in_document("docs/options/verify.md", documented::typed_by::<Args>());
+    }
 
     #[test]
     fn shares_are_percentages() {

@@ -4,11 +4,10 @@ mod args;
 mod output;
 mod signer;
 
+use crate::console;
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
-use crate::tool::without_controls;
 use args::{Against, Args};
-use clap::Parser;
 use haul_engine::sum::Counters;
 use haul_engine::verify::{Tallied, VerifyError, verify, verify_stored};
 pub(crate) use output::Output;
@@ -27,17 +26,9 @@ const NAME: &str = "haul verify";
 
 /// Verifies what `args` say; they come without the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let words = std::iter::once(OsString::from(NAME)).chain(args.iter().cloned());
-    let args = match Args::try_parse_from(words) {
+    let args = match console::typed::<Args>(NAME, args, TROUBLE) {
         Ok(args) => args,
-        Err(error) if error.use_stderr() => {
-            eprint!("{}", without_controls(&error.to_string()));
-            return ExitCode::from(TROUBLE);
-        }
-        Err(answer) => {
-            print!("{answer}");
-            return ExitCode::SUCCESS;
-        }
+        Err(status) => return status,
     };
     match start(args) {
         Ok(status) => ExitCode::from(status),
@@ -57,6 +48,10 @@ fn start(args: Args) -> Result<u8, String> {
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let counters = Counters::new();
     let mut output = Output::new(NAME, args.json, args.verbose, interrupt.flag());
+    output.set_root(match &against {
+        Against::Waybill(settings) => &settings.root,
+        Against::Stored(settings) => &settings.root,
+    });
     if let Some(proof) = &proof {
         output.signed(proof, !args.quiet);
     }

@@ -3,12 +3,13 @@
 use super::signer;
 use base64::Engine;
 use haul_engine::copy::quote;
+use haul_engine::repair::was_cut_off;
 use haul_engine::signature::Proof;
-use haul_engine::verify::{Resumption, Tallied, Verdict, VerdictKind, VerifyReport};
+use haul_engine::verify::{Located, Resumption, Tallied, Verdict, VerdictKind, VerifyReport};
 use haul_log::waybill::ReadError;
-use haul_model::format_size;
+use haul_model::{LeafSize, format_size};
 use serde::Serialize;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +26,8 @@ pub(crate) struct Output<'a> {
     /// Someone watches: lines go out one by one.
     watched: bool,
     flaws: u64,
+    /// The directory that the names lie beneath.
+    root: Option<OsString>,
     broken: Option<io::Error>,
     /// Ends the work when nobody takes its results any more.
     stop: &'a AtomicBool,
@@ -46,6 +49,15 @@ enum Event<'a> {
         /// Ranges of bytes that differ, their ends exclusive.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         damage: Vec<[u64; 2]>,
+        /// A repair in place was cut off.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        half_repaired: bool,
+        /// The size of the leaves to which damage was narrowed down.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        leaf: Option<u64>,
+        /// Why ranges of it are whole objects all the same.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        whole_objects: Option<String>,
     },
     /// The waybill's signature is good.
     Signature {
@@ -78,7 +90,12 @@ impl<'a> Output<'a> {
     pub(crate) fn new(name: &'static str, json: bool, verbose: bool, stop: &'a AtomicBool) -> Output<'a> {
         let watched = io::stdout().is_terminal();
         let out = BufWriter::with_capacity(64 << 10, io::stdout());
-        Output { name, json, verbose, out, watched, flaws: 0, broken: None, stop }
+        Output { name, json, verbose, out, watched, flaws: 0, root: None, broken: None, stop }
+    }
+
+    /// Says where the names lie, so that of damaged files more can be told.
+    pub(super) fn set_root(&mut self, root: &OsStr) {
+        self.root = Some(root.to_owned());
     }
 
     /// Writes one line.
@@ -165,12 +182,28 @@ impl VerifyReport for Output<'_> {
         }
         let (word, detail) = words(&verdict.kind);
         let name = verdict.path.as_bytes();
+        let may_be_half = matches!(verdict.kind, VerdictKind::Modified(_) | VerdictKind::Rotted);
+        let root = self.root.as_ref().filter(|_| may_be_half);
+        let half_repaired = root.is_some_and(|root| was_cut_off(root, &verdict.path));
         if self.json {
             let path = std::str::from_utf8(name).ok();
             let encode = || base64::engine::general_purpose::STANDARD.encode(name);
             let path_base64 = path.is_none().then(encode);
             let damage = verdict.damage.iter().map(|range| [range.start.0, range.end.0]).collect();
-            return self.event(&Event::Entry { path, path_base64, verdict: word, detail, damage });
+            let located = verdict.located.as_ref();
+            let leaf = located.and_then(|located| located.leaf).map(LeafSize::bytes);
+            let whole_objects = located.and_then(|located| located.whole.as_ref()).map(ToString::to_string);
+            let verdict = word;
+            return self.event(&Event::Entry {
+                path,
+                path_base64,
+                verdict,
+                detail,
+                damage,
+                half_repaired,
+                leaf,
+                whole_objects,
+            });
         }
         let mut line = format!("{}: {word}", quote(OsStr::from_bytes(name)));
         if let Some(detail) = detail {
@@ -181,6 +214,13 @@ impl VerifyReport for Output<'_> {
             let ranges: Vec<String> = verdict.damage.iter().map(ToString::to_string).collect();
             line.push_str(": bytes ");
             line.push_str(&ranges.join(", "));
+        }
+        if let Some(Located { leaf, whole: Some(why) }) = &verdict.located {
+            let which = if leaf.is_some() { "partly whole objects" } else { "whole objects" };
+            line.push_str(&format!(" ({which}: {why})"));
+        }
+        if half_repaired {
+            line.push_str("; a repair in place of it was cut off: haul repair finishes or undoes that");
         }
         self.line(line.as_bytes());
     }

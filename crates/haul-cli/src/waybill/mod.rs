@@ -3,7 +3,7 @@
 mod export;
 mod show;
 
-use crate::tool::without_controls;
+use crate::console;
 use crate::verify::{Output, SignerArgs, told};
 use clap::{Parser, Subcommand};
 use export::Form;
@@ -75,17 +75,9 @@ enum Command {
 
 /// Runs what `args` say; they come without the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let words = std::iter::once(OsString::from(NAME)).chain(args.iter().cloned());
-    let args = match Args::try_parse_from(words) {
+    let args = match console::typed::<Args>(NAME, args, TROUBLE) {
         Ok(args) => args,
-        Err(error) if error.use_stderr() => {
-            eprint!("{}", without_controls(&error.to_string()));
-            return ExitCode::from(TROUBLE);
-        }
-        Err(answer) => {
-            print!("{answer}");
-            return ExitCode::SUCCESS;
-        }
+        Err(status) => return status,
     };
     let never = AtomicBool::new(false);
     let mut output = Output::new(NAME, false, false, &never);

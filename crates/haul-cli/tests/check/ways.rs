@@ -173,6 +173,16 @@ fn failed_writes_are_told_and_fail() {
     assert!(!err.contains("interrupted"), "{err}");
 }
 
+#[test]
+fn workers_and_a_bar_change_no_answer() {
+    let dir = folder();
+    md5_list(dir.path());
+    let plain = check(dir.path(), &["list"]);
+    for args in [&["--threads=1", "list"][..], &["--threads", "7", "list"], &["--progress", "list"]] {
+        assert_eq!(check(dir.path(), args), plain, "{args:?}");
+    }
+}
+
 /// Lists are read as they are needed: what waits is bounded, whatever their length.
 #[test]
 fn a_long_list_takes_little_memory() {

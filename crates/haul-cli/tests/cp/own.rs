@@ -90,6 +90,35 @@ fn json_tells_every_event_in_a_line() {
 }
 
 #[test]
+fn what_passed_by_is_told_with_its_digest_and_no_proof_is_claimed() {
+    // Over objects of several workers, one block and in order: always the digest of the whole.
+    for options in ["--split-size=1", "--split-size=1 --threads=1", "--split-size=64", "--double-buffer"] {
+        let run = ours(&format!(
+            "head -c 9000001 /dev/urandom > big; for f in big empty a; do
+                cp --json --verify=stream {options} $f z.$f; haul sum -a crc64nvme $f; done"
+        ));
+        let lines: Vec<&str> = run.out.lines().collect();
+        assert_eq!(lines.len(), 9, "{options}: {} {}", run.out, run.err);
+        for told in lines.chunks(3) {
+            let file: serde_json::Value = serde_json::from_str(told[0]).unwrap();
+            assert_eq!((&file["event"], &file["proof"]), (&"file".into(), &"received".into()), "{options}");
+            assert_eq!(file["passed"]["algorithm"], "crc64nvme");
+            let digest = file["passed"]["digest"].as_str().unwrap();
+            assert!(told[2].starts_with(&format!("{digest}  ")), "{options}: {told:?}");
+        }
+    }
+    let run = ours("cp --print-stats --verify=stream a z; b3sum a");
+    assert!(run.err.contains(", crc64nvme of what passed by: "), "{}", run.err);
+    let run = ours("cp --json --verify=stream --waybill w a z; b3sum a");
+    let lines: Vec<&str> = run.out.lines().collect();
+    assert!(lines[0].contains(&format!("\"digest\":\"{}\"", &lines[2][..64])), "the waybill's: {}", run.out);
+    for verify in ["none", "cached", "reread"] {
+        let run = ours(&format!("cp --json --verify={verify} a z"));
+        assert!(!run.out.contains("passed"), "{verify}: {}", run.out);
+    }
+}
+
+#[test]
 fn mistakes_in_numbers_are_named() {
     for (options, message) in [
         ("--threads=0", "cp: --threads: 0 is outside 1 to 1024"),

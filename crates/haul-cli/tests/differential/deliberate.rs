@@ -1,6 +1,6 @@
 //! Where the tools differ on purpose. Each place says why, and is matched as narrowly as it can be.
 
-use super::case::Case;
+use super::case::{Case, Tool};
 use super::plant::{BOX, Kind};
 use super::twins::{Ending, Status};
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ enum Verdict {
     Settled,
 }
 
-const ALL: [Deliberate; 10] = [
+const ALL: [Deliberate; 11] = [
     Deliberate { applies: waiting },
     Deliberate { applies: unmade_parents },
     Deliberate { applies: into_itself },
@@ -33,6 +33,7 @@ const ALL: [Deliberate; 10] = [
     Deliberate { applies: broken_quotes },
     Deliberate { applies: old_special_bits },
     Deliberate { applies: same_through_link },
+    Deliberate { applies: stripped_too_late },
 ];
 
 /// Applies all of them. True: the case is settled.
@@ -75,6 +76,14 @@ fn too_deep(_: &Case, system: &mut Ending, _: &mut Ending) -> Verdict {
 /// status and messages must still agree.
 fn backup_elsewhere(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let backs_up = case.has_option(b'b', "backup") || case.has_option(b'S', "suffix");
+    // The backup may have no way to the working directory, or none back from there.
+    let is_astray = |line: &[u8]| {
+        contains(line, b": cannot un-backup ")
+            || (contains(line, b": cannot backup ") && line.ends_with(b": Invalid cross-device link"))
+    };
+    if backs_up && system.err.split(|&byte| byte == b'\n').any(is_astray) {
+        return Verdict::Settled;
+    }
     if !backs_up || system.tree == ours.tree {
         return Verdict::Absent;
     }
@@ -102,17 +111,18 @@ fn backup_elsewhere(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
 }
 
 /// The C library repeats a mistyped option as it is, line ends and what steers a terminal with it. Ours quotes it.
+/// Warnings that came before must still agree.
 fn raw_options(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
-    let begins = |ending: &Ending, start: &str| ending.err.starts_with(start.as_bytes());
-    let is_about_option = |start: &String| begins(system, start) && begins(ours, start);
     let starts = ["unrecognized option '", "option '"].map(|start| format!("{}: {start}", case.tool.name()));
+    let begin = |ending: &Ending| starts.iter().find_map(|start| find(&ending.err, start.as_bytes()));
+    let (Some(theirs), Some(own)) = (begin(system), begin(ours)) else { return Verdict::Absent };
     let is_raw = |bytes: &[u8]| bytes.iter().any(|byte| !(0x20..0x7f).contains(byte) && *byte != b'\n');
     let lines = |ending: &Ending| ending.err.iter().filter(|&&byte| byte == b'\n').count();
-    if !starts.iter().any(is_about_option) || !(is_raw(&system.err) || lines(system) > lines(ours)) {
+    if !is_raw(&system.err[theirs..]) && lines(system) <= lines(ours) {
         return Verdict::Absent;
     }
-    system.err.clear();
-    ours.err.clear();
+    system.err.truncate(theirs);
+    ours.err.truncate(own);
     Verdict::Compare
 }
 
@@ -201,9 +211,11 @@ fn same_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Ver
         name == b"far"
             || case.plants.iter().any(|plant| plant.path == name && matches!(plant.kind, Kind::Link(_)))
     };
-    let passes_link = case.words.iter().any(|word| {
-        let ends = word.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
-        ends.map(|(end, _)| &word[..end]).any(is_dir_link)
+    // As typed, or as put together from target and source.
+    let names = case.words.iter().map(Vec::as_slice).chain(ours.err.split(|&byte| byte == b'\''));
+    let passes_link = names.into_iter().any(|name| {
+        let ends = name.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
+        ends.map(|(end, _)| &name[..end]).any(is_dir_link)
     });
     let backs_up = case.has_option(b'b', "backup") || case.has_option(b'S', "suffix");
     if !passes_link || !(backs_up || system.tree == ours.tree) {
@@ -214,6 +226,10 @@ fn same_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Ver
     let others = ours.err.split(|&byte| byte == b'\n').filter(|line| !is_more(line));
     let others = others.collect::<Vec<_>>().join(&b'\n');
     if others.is_empty() && others != ours.err {
+        if system.tree == ours.tree && [system.status, ours.status] == [Status::Exit(1); 2] {
+            // GNU refuses the same for the next reason that it comes to.
+            return Verdict::Settled;
+        }
         ours.status = Status::Exit(0);
     }
     if backs_up && others != ours.err {
@@ -256,6 +272,25 @@ fn unmade_parents(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdic
     Verdict::Compare
 }
 
+/// GNU's mv 9.1 tries to rename one of two names to the other before it strips the slashes behind the first, and takes
+/// that for the answer: it refuses a link to a directory, which the option is for.
+fn stripped_too_late(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let strips = case.tool == Tool::Mv && case.has_option(0, "strip-trailing-slashes");
+    let has_slashes = case.words.iter().any(|word| word.ends_with(b"/"));
+    let is_refused = |ending: &Ending| {
+        ending.err.starts_with(b"mv: cannot move ") && ending.err.ends_with(b": Not a directory\n")
+    };
+    if strips && has_slashes && is_refused(system) && !is_refused(ours) {
+        Verdict::Settled
+    } else {
+        Verdict::Absent
+    }
+}
+
 fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
+    find(text, part).is_some()
+}
+
+fn find(text: &[u8], part: &[u8]) -> Option<usize> {
+    text.windows(part.len()).position(|window| window == part)
 }

@@ -8,6 +8,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const MIB: u64 = 1 << 20;
 
@@ -17,7 +18,9 @@ struct MemoryGroup(PathBuf);
 impl MemoryGroup {
     /// A group of at most `limit` bytes, page cache and all; `None`, said aloud, where none can be made.
     fn new(limit: u64) -> Option<MemoryGroup> {
-        let name = format!("haul-test-{}", std::process::id());
+        // Tests run side by side.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!("haul-test-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let root = Path::new("/sys/fs/cgroup");
         let places = [(root.join("memory"), "memory.limit_in_bytes"), (root.to_owned(), "memory.max")];
         let made = places.iter().find_map(|(place, file)| {
@@ -58,9 +61,14 @@ impl Limited {
 
 /// `haul cp` in the group, to its end.
 fn copy(group: &MemoryGroup, verify: &str, source: &Path, sink: &Path) -> Limited {
+    haul(group, &["cp".as_ref(), "-rT".as_ref(), "--json".as_ref(), verify.as_ref(), source, sink])
+}
+
+/// `haul` in the group, to its end.
+fn haul(group: &MemoryGroup, args: &[&Path]) -> Limited {
     let line = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";
     let mut command = Command::new("sh");
-    command.args(["-c", line]).arg(&group.0).args([HAUL, "cp", "-rT", "--json", verify]).args([source, sink]);
+    command.args(["-c", line]).arg(&group.0).arg(HAUL).args(args);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // What it tells fits a pipe, so its end can be waited for first, and looked at while the kernel still knows it.
     waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
@@ -108,6 +116,31 @@ fn a_file_larger_than_memory_is_read_back_from_the_device_and_hybrid_knows_it_fo
     assert!(hybrid.from_devices >= large, "{} bytes came from devices", hybrid.from_devices);
     for name in ["large", "little"] {
         assert!(fs::read(home.path().join(name)).unwrap() == fs::read(sink.join(name)).unwrap(), "{name}");
+    }
+    drop(group);
+    small.close().unwrap();
+}
+
+/// Twice in a row: whatever of it the page cache could keep from the first time is asked for again.
+#[test]
+fn verifying_reads_every_byte_from_the_device_each_time() {
+    if !met_or_skip(&[Need::Root, Need::Loop, Need::Program("mkfs.ext4")]) {
+        return;
+    }
+    let Some(group) = MemoryGroup::new(48 * MIB) else { return };
+    let small = SmallFs::new(256).unwrap();
+    let (large, little) = (96 * MIB + 5, 3 * MIB);
+    let data = small.path().join("data");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("large"), noise(large)).unwrap();
+    fs::write(data.join("little"), noise(little)).unwrap();
+    let waybill = small.path().join("w");
+    super::bed::haul(["sum".as_ref(), "-r".as_ref(), "--waybill".as_ref(), &*waybill, &*data]).is_fine();
+    for _ in 0..2 {
+        let verified = haul(&group, &["verify".as_ref(), "--json".as_ref(), &waybill, &data]);
+        assert_eq!(verified.told.last().unwrap()["intact"], 2);
+        let came = verified.from_devices;
+        assert!(came >= large + little, "{came} bytes came from devices");
     }
     drop(group);
     small.close().unwrap();

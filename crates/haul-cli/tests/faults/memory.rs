@@ -5,6 +5,7 @@ use super::bed::{Ended, haul};
 use haul_lab::dataset::DataSet;
 use rustix::fs::statvfs;
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -91,4 +92,29 @@ fn hundreds_of_files_larger_than_an_object_take_little_memory() {
         assert!(ended.peak_kib < 64 * MIB_IN_KIB, "{options:?} took {} KiB", ended.peak_kib);
         fs::remove_dir_all(&sink).unwrap();
     }
+}
+
+/// Leaves of 1 KiB of this file have 96 MiB of digests, and its waybill 128 MiB.
+#[test]
+fn leaves_of_long_files_take_little_memory() {
+    let home = tempfile::tempdir().unwrap();
+    let (root, sink) = (home.path().join("root"), home.path().join("sink"));
+    let (summed, copied) = (home.path().join("summed"), home.path().join("copied"));
+    fs::create_dir(&root).unwrap();
+    fs::create_dir(&sink).unwrap();
+    let file = root.join("file");
+    File::create(&file).unwrap().set_len(3 << 30).unwrap();
+    let word = |word: &'static str| Path::new(word);
+    let sum = [word("sum"), word("--waybill"), &summed, word("--leaf"), &file];
+    assert_small("sum --leaf", &haul(sum));
+    let serial = [word("cp"), word("--leaf"), word("--waybill"), &copied, &file, &sink];
+    assert_small("cp --leaf", &haul(serial));
+    let damaged = sink.join("file");
+    let mtime = fs::metadata(&damaged).unwrap().modified().unwrap();
+    let open = File::options().write(true).open(&damaged).unwrap();
+    open.write_all_at(b"x", (2 << 30) + 5).unwrap();
+    open.set_modified(mtime).unwrap();
+    let told = haul([word("verify"), word("--locate"), word("--cached"), &copied, &sink]);
+    assert_eq!((told.code, told.stdout.as_str()), (Some(1), "'file': rotted: bytes 2147483648-2147484672\n"));
+    assert!(told.peak_kib > 0 && told.peak_kib < 64 * MIB_IN_KIB, "verify took {} KiB", told.peak_kib);
 }

@@ -176,3 +176,23 @@ fn output_that_cannot_be_written_fails_the_job() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("No space left on device"), "{output:?}");
     assert_eq!(fs::read(&sink).unwrap(), b"bytes", "the copy itself is whole");
 }
+
+#[test]
+fn an_answer_that_cannot_be_written_is_a_failure_and_no_panic() {
+    if !met_or_skip(&[Need::Path("/dev/full")]) {
+        return;
+    }
+    for question in ["--help", "--version"] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = Command::new(HAUL).arg(question).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{question}");
+        assert_eq!(output.stderr, b"haul: write error: No space left on device\n", "{question}");
+    }
+    for command in ["verify", "repair", "waybill"] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = Command::new(HAUL).args([command, "--help"]).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        let told = format!("haul {command}: write error: No space left on device\n");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), told);
+    }
+}

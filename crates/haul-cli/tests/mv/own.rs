@@ -22,8 +22,19 @@ fn update_says_which_files_are_replaced() {
 /// what it is for.
 #[test]
 fn slashes_are_stripped_before_the_first_try() {
-    let run = ours("mv --strip-trailing-slashes ld/ z; readlink z; mv --strip-trailing-slashes a y/; cat y");
+    let run = ours("mv --strip-trailing-slashes ld/ z; readlink z; mv --strip-trailing-slashes a/ y; cat y");
     assert_eq!((run.status, run.out.as_str(), run.err.as_str()), (Some(0), "d\nalpha", ""));
+}
+
+/// GNU replaces the second of the newer files by a link to the first, and says nothing of it.
+#[test]
+fn newer_files_stay_where_two_names_of_one_file_meet_them() {
+    let run = ours(
+        "mkdir n; ln a a2; touch -d 2001-01-01 a; echo x > n/a; echo y > n/a2; mv -u a a2 n; cat n/a n/a2; ls a a2
+         echo; mv -v -f a a2 n; cat n/a n/a2",
+    );
+    let expected = "x\ny\na\na2\n\nrenamed 'a' -> 'n/a'\nrenamed 'a2' -> 'n/a2'\nalphaalpha";
+    assert_eq!((run.status, run.out.as_str(), run.err.as_str()), (Some(0), expected, ""));
 }
 
 #[test]

@@ -53,35 +53,6 @@ fn bad_arguments_and_bad_waybills_repair_nothing() {
 }
 
 #[test]
-fn paths_that_climb_out_are_refused_by_their_line() {
-    let home = bed();
-    let dir = home.path();
-    fs::write(dir.join("outside"), "precious").unwrap();
-    for path in ["../outside", "/etc/passwd", "data/../../outside"] {
-        let mut text = String::new();
-        let mut crc = 0;
-        let head = "surehaul-waybill version=1 section=1 at=2026-01-01T00:00:00Z program=x root=. run=x ";
-        let digest = "a".repeat(64);
-        let entry = format!("file path={path} size=8 mode=0644 mtime=0.000000000 blake3={digest} ");
-        for line in [head, &entry] {
-            crc = crc32(crc, line.as_bytes());
-            text.push_str(&format!("{line}{crc:08x}\n"));
-        }
-        fs::write(dir.join("w3"), text).unwrap();
-        let ended = run(dir, &["repair", "w3", "data", "--from", "a"]);
-        assert_eq!((ended.0, &*ended.1), (Some(2), ""), "{path}: {ended:?}");
-        assert!(ended.2.contains("line 2: ") && ended.2.contains("nothing was repaired"), "{}", ended.2);
-        assert_eq!(fs::read(dir.join("outside")).unwrap(), b"precious");
-    }
-}
-
-/// zlib's CRC-32 of `bytes` that goes on from `before`, bit by bit.
-fn crc32(before: u32, bytes: &[u8]) -> u32 {
-    let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
-    !bytes.iter().fold(!before, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| step(crc)))
-}
-
-#[test]
 fn links_out_of_root_and_replica_are_not_followed() {
     let home = bed();
     let dir = home.path();
@@ -100,19 +71,6 @@ fn links_out_of_root_and_replica_are_not_followed() {
     symlink(dir.join("right"), dir.join("a/data/sub")).unwrap();
     let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
     assert_eq!(ended.1, "'data/sub/x y': left as it was: no replica has the right bytes 0-5000\n");
-}
-
-#[test]
-fn hard_links_are_not_parted() {
-    let home = bed();
-    let dir = home.path();
-    fs::hard_link(dir.join("data/big"), dir.join("second")).unwrap();
-    rot(&dir.join("data/big"), |bytes| bytes[0] ^= 1);
-    let before = fs::read(dir.join("second")).unwrap();
-    let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
-    assert_eq!(ended.0, Some(1));
-    assert!(ended.1.contains("it has 2 names"), "{ended:?}");
-    assert!(fs::read(dir.join("second")).unwrap() == before);
 }
 
 #[test]

@@ -99,6 +99,23 @@ fn damaged_replicas_complement_each_other() {
 }
 
 #[test]
+fn ways_of_looking_change_no_repair() {
+    for (args, is_silent) in [
+        (&["--cached", "--threads=1"][..], false),
+        (&["--threads", "5", "--progress"], false),
+        (&["-q"], true),
+    ] {
+        let home = bed();
+        let dir = home.path();
+        rot(&dir.join("data/big"), |bytes| bytes[70_000] ^= 1);
+        let (status, out, err) = run(dir, &[&["repair", "w", ".", "--from", "a"], args].concat());
+        let line = "'data/big': repaired: bytes 65536-131072 from 'a'\n";
+        assert_eq!((status, &*out, err.is_empty()), (Some(0), line, is_silent), "{args:?}: {err}");
+        assert_whole(dir);
+    }
+}
+
+#[test]
 fn missing_files_are_made_with_mode_and_time() {
     let home = bed();
     let dir = home.path();

@@ -1,7 +1,11 @@
 //! `haul repair`: every kind of damage mended, and nothing made worse.
 
 mod bad;
+mod cut_off;
+mod in_place;
 mod mended;
+mod refused;
+mod shared;
 
 use haul_lab::random::Random;
 use std::fs;

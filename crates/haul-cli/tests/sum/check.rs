@@ -73,6 +73,21 @@ fn damage_is_found_and_placed() {
 }
 
 #[test]
+fn files_that_are_missing_may_be_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    write(dir, "f", "123456789");
+    let list = good("haul sum", dir, &["f"], b"");
+    write(dir, "list", [list.clone(), list.replace("  f", "  gone")].concat());
+    for tool in ["haul sum", "msum"] {
+        let check = ["-c", "-a", "blake3", "--ignore-missing", "list"];
+        assert_eq!(good(tool, dir, &check, b""), "f: OK\n", "{tool}");
+        let told = run(ours(tool, dir), &words(&["-c", "-a", "blake3", "list"]), b"");
+        assert_eq!((told.0, told.1.as_str()), (Some(1), "f: OK\ngone: FAILED open or read\n"), "{tool}");
+    }
+}
+
+#[test]
 fn ranges_of_a_list_are_checked_alone() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

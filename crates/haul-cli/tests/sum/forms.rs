@@ -21,6 +21,24 @@ fn several_digests_come_from_one_read() {
 }
 
 #[test]
+fn marks_ends_of_lines_and_names_are_as_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("new\nline"), "123456789").unwrap();
+    for tool in ["haul sum", "msum"] {
+        let print = |options: &[&str]| {
+            good(tool, dir.path(), &[&["-a", "crc32"], options, &["new\nline"]].concat(), b"")
+        };
+        assert_eq!(print(&[]), "\\cbf43926  new\\nline\n");
+        assert_eq!(print(&["-b"]), "\\cbf43926 *new\\nline\n");
+        assert_eq!(print(&["--binary", "-t"]), print(&["--text"]));
+        assert_eq!(print(&["--text"]), print(&[]));
+        assert_eq!(print(&["-z"]), "cbf43926  new\nline\0");
+        assert_eq!(print(&["--tag", "--zero"]), "CRC32 (new\nline) = cbf43926\0");
+        assert_eq!(print(&["--no-names"]), "cbf43926\n");
+    }
+}
+
+#[test]
 fn json_tells_path_size_and_digests() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "123456789").unwrap();

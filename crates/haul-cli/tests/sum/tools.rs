@@ -237,19 +237,20 @@ fn of_quiet_status_and_warn_the_last_holds_for_msum_too() {
     }
 }
 
-/// Each test that the tables name is there.
 #[test]
-fn the_tables_of_the_documentation_name_tests_that_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = fs::read_to_string(root.join("../../docs/options/sums.md")).unwrap();
-    let mut named = 0;
-    for quoted in text.split('`').skip(1).step_by(2) {
-        let Some((file, test)) = quoted.split_once("::").filter(|_| !quoted.contains(' ')) else { continue };
-        let places = ["tests/sum", "src/sum", "../haul-digest/tests/digests"];
-        let sources = places.map(|place| fs::read_to_string(root.join(place).join(format!("{file}.rs"))));
-        let wanted = format!("fn {test}(");
-        assert!(sources.iter().flatten().any(|source| source.contains(&wanted)), "{quoted} is not there");
-        named += 1;
+fn ways_of_reading_change_no_digest() {
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    for tool in ["haul sum", "msum"] {
+        let plain = good(tool, dir.path(), &["large", "a", "e"], b"");
+        for options in [
+            &["--threads=1"][..],
+            &["--num-threads=3", "--buffer-size=64K"],
+            &["--fadvise-read"],
+            &["--direct-read", "--threads", "2"],
+        ] {
+            let all = [options, &["large", "a", "e"]].concat();
+            assert_eq!(good(tool, dir.path(), &all, b""), plain, "{tool} {options:?}");
+        }
     }
-    assert!(named > 30, "only {named} tests are named");
 }

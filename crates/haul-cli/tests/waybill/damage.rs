@@ -235,6 +235,26 @@ fn a_sample_reads_less_and_its_seed_repeats_it() {
 }
 
 #[test]
+fn a_bar_and_no_summary_change_no_verdict() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    good(dir.path(), &["sum", "-r", "--waybill", "w", "data"]);
+    rot(&dir.path().join("data/small"), |bytes| bytes[0] ^= 1);
+    let plain = run(dir.path(), &["verify", "w"]);
+    assert_eq!(plain.status, Some(1));
+    for (args, is_silent) in
+        [(&["--progress"][..], false), (&["-q"], true), (&["--quiet", "--progress"], true)]
+    {
+        let ran = run(dir.path(), &[&["verify", "w"], args].concat());
+        assert_eq!(
+            (ran.status, &ran.out, ran.err.is_empty()),
+            (plain.status, &plain.out, is_silent),
+            "{args:?}"
+        );
+    }
+}
+
+#[test]
 fn json_says_the_same() {
     let (status, out) =
         after(|dir| rot(&dir.join("data/big"), |bytes| bytes[0] ^= 1), &["--json", "--verbose"]);

@@ -3,7 +3,9 @@
 mod copied;
 mod damage;
 mod device;
+mod each;
 mod export;
+mod located;
 mod resumed;
 mod signed;
 mod stored;

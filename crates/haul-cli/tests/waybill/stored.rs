@@ -2,7 +2,8 @@
 
 use super::{good, haul, pattern, run, tree};
 use haul_digest::{Algorithm, digest};
-use haul_lab::mounts::{FsKind, shared_room};
+use haul_lab::mounts::{Format, FsKind, SmallFs, shared_room};
+use haul_lab::needs::met_or_skip;
 use haul_sys::CWD;
 use haul_sys::metadata::{Place, get_xattr, list_xattrs, set_xattr};
 use std::ffi::CString;
@@ -40,6 +41,12 @@ fn set_attribute(path: &Path, name: &str, value: &[u8]) {
     set_xattr(Place::name(&CWD, &path), &CString::new(name).unwrap(), value).unwrap();
 }
 
+/// Whether a file there takes an attribute of a user.
+fn keeps_attributes(dir: &Path) -> bool {
+    let file = File::create(dir.join("probe")).unwrap();
+    set_xattr(Place::file(&file), c"user.probe", b"x").is_ok()
+}
+
 /// The lines of a verification and its status, the data read from the cache.
 fn verify(dir: &Path) -> (Option<i32>, Vec<String>) {
     let ran = run(dir, &["verify", "--cached", "-q", "data"]);
@@ -51,12 +58,20 @@ fn verify(dir: &Path) -> (Option<i32>, Vec<String>) {
 
 #[test]
 fn damage_of_every_kind_is_told_by_attributes_and_by_files_on_every_file_system() {
-    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs, FsKind::Tmpfs] {
         let Some(room) = shared_room(kind) else { continue };
         for form in ["xattr", "tree"] {
             let dir = tempfile::tempdir_in(&room).unwrap();
             let dir = dir.path();
             tree(dir);
+            if form == "xattr" && !keeps_attributes(dir) {
+                // tmpfs before Linux 6.6.
+                assert_eq!(kind, FsKind::Tmpfs);
+                let ran = run(dir, &["sum", "--store=xattr", "data/small"]);
+                assert_eq!(ran.status, Some(1));
+                assert!(ran.err.contains("this file system keeps no extended attributes"), "{}", ran.err);
+                continue;
+            }
             let plain = good(dir, &["sum", "-r", "-a", "md5", "data"]);
             assert_eq!(store(dir, form), plain, "{form} on {kind:?}");
             assert_eq!(store(dir, form), plain, "again, with what is stored lying there");
@@ -79,6 +94,24 @@ fn damage_of_every_kind_is_told_by_attributes_and_by_files_on_every_file_system(
             expected.sort();
             assert_eq!((status, lines), (Some(2), expected), "{form} on {kind:?}");
         }
+    }
+}
+
+/// The command has ended well: after that a loss of power takes nothing away.
+#[test]
+fn what_was_stored_outlasts_a_loss_of_power() {
+    if !met_or_skip(&Format::Ext4.needs()) {
+        return;
+    }
+    for form in ["xattr", "tree"] {
+        let small = SmallFs::new(48).unwrap();
+        tree(&small.path());
+        small.sync().unwrap();
+        store(&small.path(), form);
+        let after = small.after_power_loss().unwrap();
+        assert_eq!(verify(&after.path()), (Some(0), vec![]), "{form}");
+        after.close().unwrap();
+        small.close().unwrap();
     }
 }
 

@@ -16,6 +16,7 @@
 //! ```
 
 mod backend;
+pub(crate) mod chunks;
 mod compression;
 mod digest;
 mod md5;

@@ -2,10 +2,10 @@
 
 use crate::{combining, joinable, pattern};
 use haul_digest::{
-    Algorithm, Assembly, AssemblyError, CombineError, Digest, Joint, ObjectStream, Part, PartHasher,
-    PartPlace, combine, digest,
+    Algorithm, Assembly, AssemblyError, CombineError, Digest, Found, Joint, LeafHasher, ObjectStream, Part,
+    PartHasher, PartPlace, combine, digest,
 };
-use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, Object, ObjectIndex, ObjectSize};
+use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, LeafSize, Object, ObjectIndex, ObjectSize};
 use proptest::prelude::*;
 
 /// The smallest object size of the house, so that many objects stay quick.
@@ -313,13 +313,69 @@ proptest! {
         let bytes = pattern(len);
         let geometry = cut(&bytes);
         for algorithm in combining() {
-            let mut stream = ObjectStream::new(algorithm, small());
+            let mut stream = ObjectStream::new(algorithm, small(), None);
             let mut found = Vec::new();
-            bytes.chunks(piece).for_each(|piece| stream.update(piece, |index, digest| found.push((index, digest))));
-            let whole = stream.finish(|index, digest| found.push((index, digest)));
+            bytes.chunks(piece).for_each(|piece| stream.update(piece, |event| found.push(event)));
+            let whole = stream.finish(|event| found.push(event));
             let expected: Vec<_> = geometry.objects().filter(|_| geometry.count() > 1)
-                .map(|object| (object.index, hash_part(algorithm, object, false, &bytes).digest())).collect();
+                .map(|object| Found::Object(object.index, hash_part(algorithm, object, false, &bytes).digest())).collect();
             prop_assert_eq!((whole, found), (digest(algorithm, &bytes), expected), "{}", algorithm);
+        }
+    }
+
+    /// With leaves it makes, besides, each leaf as if it were hashed alone, in order, each before its object.
+    #[test]
+    fn a_stream_cut_into_leaves_is_its_parts(
+        len in prop_oneof![0usize..200_000, proptest::sample::select(vec![0, 1, 1023, 1024, 1025, 2048, 65_535, 65_536, 65_537, 66_560, 131_072])],
+        piece in 1usize..100_000,
+        leaf in proptest::sample::select(vec![1024u64, 2048, 16_384, 65_536]),
+    ) {
+        let bytes = pattern(len);
+        let geometry = cut(&bytes);
+        let leaf = LeafSize::new(leaf, small()).unwrap();
+        for algorithm in combining().filter(|algorithm| algorithm.digests_join()) {
+            let mut stream = ObjectStream::new(algorithm, small(), Some(leaf));
+            let mut found = Vec::new();
+            bytes.chunks(piece).for_each(|piece| stream.update(piece, |event| found.push(event)));
+            let whole = stream.finish(|event| found.push(event));
+            let mut expected = Vec::new();
+            for object in geometry.objects() {
+                // A file of one leaf has no other digest than its own.
+                let mut start = if len as u64 > leaf.bytes() { object.range.start.0 } else { object.range.end.0 };
+                while start < object.range.end.0 {
+                    let range = ByteRange::between(start, (start + leaf.bytes()).min(object.range.end.0));
+                    let alone = Object { index: object.index, range };
+                    expected.push(Found::Leaf(object.index, hash_part(algorithm, alone, false, &bytes).digest()));
+                    start = range.end.0;
+                }
+                if geometry.count() > 1 {
+                    expected.push(Found::Object(object.index, hash_part(algorithm, object, false, &bytes).digest()));
+                }
+            }
+            prop_assert_eq!((whole, found), (digest(algorithm, &bytes), expected), "{}", algorithm);
+        }
+    }
+
+    /// Objects hashed apart, leaf by leaf, join to the file.
+    #[test]
+    fn parts_hashed_by_leaves_join_to_the_whole(len in 0usize..300_000, leaf in proptest::sample::select(vec![1024u64, 4096, 65_536])) {
+        let bytes = pattern(len);
+        let geometry = cut(&bytes);
+        let leaf = LeafSize::new(leaf, small()).unwrap();
+        for algorithm in combining().filter(|algorithm| algorithm.digests_join()) {
+            let mut assembly = Assembly::new(algorithm, small());
+            for object in geometry.objects() {
+                let mut hasher = LeafHasher::new(algorithm, object.range.start, leaf);
+                let mut count = 0;
+                hasher.update(content(&bytes, object.range), |_| count += 1);
+                let whole = geometry.count() == 1;
+                let part = hasher.finish(whole, |_| count += 1);
+                prop_assert_eq!(part.digest(), hash_part(algorithm, object, whole, &bytes).digest(), "{}", algorithm);
+                let expected = if whole && len as u64 <= leaf.bytes() { 0 } else { object.range.len().div_ceil(leaf.bytes()) };
+                prop_assert_eq!(count, expected);
+                assembly.add(object.index, part);
+            }
+            prop_assert_eq!(assembly.finish(ByteLen(len as u64)), Ok(digest(algorithm, &bytes)));
         }
     }
 }

@@ -69,8 +69,7 @@ pub(crate) fn last_component(path: &OsStr) -> &OsStr {
 
 /// What stands before the last component (`.` where nothing does, `/` at the root), and that component.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    let end = path.iter().rposition(|&byte| byte != b'/').map_or(path.len().min(1), |at| at + 1);
-    let path = &path[..end];
+    let path = without_slashes(OsStr::from_bytes(path)).as_bytes();
     match path.iter().rposition(|&byte| byte == b'/') {
         None => (b".", path),
         Some(_) if path == b"/" => (b"/", b"/"),
@@ -79,14 +78,21 @@ pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// A path without slashes behind it; the root stays what it is.
+pub(crate) fn without_slashes(path: &OsStr) -> &OsStr {
+    let bytes = path.as_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(bytes.len().min(1), |at| at + 1);
+    OsStr::from_bytes(&bytes[..end])
+}
+
 fn simple(name: &OsStr, suffix: &OsStr) -> OsString {
-    let mut kept = name.to_owned();
+    let mut kept = without_slashes(name).to_owned();
     kept.push(suffix);
     kept
 }
 
 fn numbered(name: &OsStr, number: u64) -> OsString {
-    let mut kept = name.to_owned();
+    let mut kept = without_slashes(name).to_owned();
     kept.push(format!(".~{number}~"));
     kept
 }
@@ -97,9 +103,16 @@ fn number_for(dir: BorrowedFd<'_>, name: &OsStr, method: BackupMethod) -> io::Re
         return Ok(None);
     }
     let (place, last) = split(name.as_bytes());
-    let mut reader = DirReader::new(open_dir_at(dir, OsStr::from_bytes(place), Follow::Yes)?);
     let mut highest = 0;
     let mut entries = Vec::new();
+    let mut reader = match open_dir_at(dir, OsStr::from_bytes(place), Follow::Yes) {
+        Ok(opened) => DirReader::new(opened),
+        // Whoever may not read a directory may still write there: as with GNU's tools, no number is known then.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Ok((method == BackupMethod::Numbered).then_some(1));
+        }
+        Err(error) => return Err(error),
+    };
     loop {
         let more = reader.read_batch(NAMES_PER_READ, &mut entries)?;
         for entry in entries.drain(..) {

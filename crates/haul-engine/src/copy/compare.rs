@@ -4,12 +4,15 @@
 //! Comparing bytes costs a fraction of what two digests of them do, and needs the bytes in memory only this long.
 
 use super::deliver::Holes;
+use super::digesting::Watch;
 use super::error::CopyError;
 use super::lane::Lane;
-use super::pipeline::{Run, Watch, interrupted};
+use super::pipeline::{Run, interrupted};
 use super::report::Tally;
+use super::reread::Method;
 use haul_model::{ByteOffset, ByteRange};
-use haul_sys::{cache, transfer};
+use haul_sys::cache::{self, Advice};
+use haul_sys::{FileKind, transfer};
 
 impl Run<'_> {
     /// Moves a range block by block and compares each block with what the sink then has. Returns the bytes moved, as
@@ -64,6 +67,22 @@ impl Run<'_> {
             back[got..].fill(0);
         }
         Ok((got == back.len() || may_be_short) && *back == *written)
+    }
+
+    /// Lets go of what the page cache holds of a large source that is to be removed. The removal would do that at last, by
+    /// one thread, while nothing else happens: a tenth of the time of a move from a disk into memory. What the device lacks
+    /// stays, for dropping it would first write what may never have to be written.
+    pub(super) fn forget(&self, read: ByteRange) {
+        let source = &self.file.source_stat;
+        let goes = self.job.settings.rules.moves && source.kind == FileKind::Regular && source.nlink == 1;
+        if !goes || self.delivery.method != Method::Cache || self.plan.geometry().count() < 2 {
+            return;
+        }
+        // Where it can't be told or done, the removal takes longer.
+        let held = cache::residency(&self.file.source, read).ok().flatten();
+        if held.is_some_and(|held| held.dirty == 0 && held.writeback == 0) {
+            let _ = cache::advise(&self.file.source, read, Advice::DontNeed);
+        }
     }
 
     /// Lets a range of the sink go to the device while the next is moved, where the copy will be made durable in any

@@ -10,7 +10,8 @@ use haul_model::{ByteLen, ByteOffset, ByteRange, Level};
 use haul_plan::{Plan, Route};
 use haul_sys::buffer::BUFFER_ALIGN;
 use haul_sys::direct::Alignment;
-use haul_sys::{cache, direct, filesystem, open, sparse, stat, transfer};
+use haul_sys::filesystem::{self, Medium};
+use haul_sys::{cache, direct, open, sparse, stat, transfer};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -127,9 +128,14 @@ impl Delivery {
     /// The sink shares its source's blocks: nothing new was written that the device could be asked for.
     pub(crate) fn cloned(&mut self, job: &Job<'_>, file: &FileMove) {
         self.done_by_clone = true;
-        if self.method == Method::Device {
-            self.method = Method::Nothing;
-            reread::tell_cloned(job, file);
+        match self.method {
+            Method::Device => {
+                self.method = Method::Nothing;
+                reread::tell_cloned(job, file);
+            }
+            // No byte passed by.
+            Method::Journey => self.method = Method::Nothing,
+            Method::Nothing | Method::Cache => {}
         }
     }
 
@@ -147,10 +153,12 @@ impl Delivery {
 
     /// Asks for the room a large file takes before its bytes come. Blocks that are there already are written faster
     /// than blocks reserved one by one (measured on ext4: two workers take 0.7 of the time). The file's length stays:
-    /// a file that is not complete must not look as long as its source.
+    /// a file that is not complete must not look as long as its source. In memory there are no blocks to find, and what
+    /// is reserved is made one page after the other, by one worker.
     pub(crate) fn reserve(&self, file: &FileMove, plan: &Plan) {
         let large = plan.geometry().count() > 1 && !self.kernel_copies;
-        if large && self.holes == Holes::Dense && file.sink_is_regular && file.sink_state != SinkState::Kept {
+        let is_new = file.sink_is_regular && file.sink_state != SinkState::Kept;
+        if large && is_new && self.holes == Holes::Dense && filesystem::medium(&file.sink) != Medium::Memory {
             let end = plan.in_sink(ByteOffset(plan.geometry().len()));
             // A file system that can't, or hasn't the room, says so again when the bytes are written.
             let _ = sparse::allocate(&file.sink, ByteRange::between(0, end.0), true);

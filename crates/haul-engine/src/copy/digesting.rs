@@ -3,7 +3,7 @@
 //! A file that one worker takes in order feeds one [`InOrder`]. A file whose objects several workers take
 //! has one [`FileDigest`], and each object brings its [`ObjectDigest`].
 
-use super::receipt::{ReceiptParts, ReceiptStream, ReceiptSums};
+use super::receipt::{ReceiptPart, ReceiptParts, ReceiptStream, ReceiptSums};
 use super::settings::{HashForm, Moving};
 use haul_digest::tree::{TreeAssembly, TreeShape};
 use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, PartHasher, PartPlace};
@@ -23,6 +23,15 @@ pub(crate) struct FileHash {
 }
 
 impl FileHash {
+    /// The digest of the whole file by an algorithm's own rules.
+    pub(crate) fn whole(&self) -> Option<Digest> {
+        match (self.digests.as_slice(), &self.receipt) {
+            ([digest], _) if !self.tree => Some(*digest),
+            (_, Some(receipt)) => receipt.digests.first().copied(),
+            _ => None,
+        }
+    }
+
     fn printed(digests: Vec<Digest>, tree: bool) -> FileHash {
         FileHash { digests, tree, receipt: None }
     }
@@ -158,14 +167,14 @@ impl FileDigest {
     /// Begins one object.
     pub(crate) fn object(&self, object: Object) -> ObjectDigest {
         let receipt = self.receipt.as_ref().map(|receipt| receipt.object(object));
-        ObjectDigest { printed: self.printed.object(object), receipt: receipt.unwrap_or_default() }
+        ObjectDigest { printed: self.printed.object(object), receipt }
     }
 
     /// Takes a finished object.
     pub(crate) fn add(&self, object: Object, digest: ObjectDigest) {
         self.printed.add(object, digest.printed);
-        if let Some(receipt) = &self.receipt {
-            receipt.add(object, digest.receipt);
+        if let Some((receipt, part)) = self.receipt.as_ref().zip(digest.receipt) {
+            receipt.add(object, part);
         }
     }
 
@@ -254,20 +263,48 @@ impl PrintedParts {
 /// What is computed of one object.
 pub(crate) struct ObjectDigest {
     printed: PrintedPart,
-    /// One for each digest of the waybill.
-    receipt: Vec<PartHasher>,
+    /// What the waybill is told.
+    receipt: Option<ReceiptPart>,
 }
 
 impl ObjectDigest {
     /// Takes the object's next bytes.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.printed.update(bytes);
-        self.receipt.iter_mut().for_each(|part| part.update(bytes));
+        if let Some(receipt) = &mut self.receipt {
+            receipt.update(bytes);
+        }
     }
 
     /// Whether there is anything to compute.
     pub(crate) fn is_asked_for(&self) -> bool {
-        !matches!(self.printed, PrintedPart::None) || !self.receipt.is_empty()
+        !matches!(self.printed, PrintedPart::None) || self.receipt.is_some()
+    }
+}
+
+/// What looks at bytes between read and write.
+pub(crate) trait Watch {
+    /// Whether it needs to see them at all.
+    fn watches(&self) -> bool;
+    /// The next bytes.
+    fn see(&mut self, bytes: &[u8]);
+}
+
+impl Watch for InOrder {
+    fn watches(&self) -> bool {
+        self.is_asked_for()
+    }
+    fn see(&mut self, bytes: &[u8]) {
+        self.update(bytes);
+    }
+}
+
+impl Watch for ObjectDigest {
+    fn watches(&self) -> bool {
+        self.is_asked_for()
+    }
+    fn see(&mut self, bytes: &[u8]) {
+        self.update(bytes);
     }
 }
 

@@ -360,7 +360,7 @@ pub enum Refusal {
 }
 
 /// An error's text as the C library words it, without Rust's `(os error N)`.
-pub(crate) fn cause(error: &io::Error) -> String {
+pub fn cause(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {
         Some(end) => text[..end].to_owned(),

@@ -73,6 +73,8 @@ pub(crate) struct SharedFile {
     pub(crate) plan: Plan,
     pub(crate) digest: FileDigest,
     pub(crate) delivery: Delivery,
+    /// How many objects before its turn the source is asked for one.
+    pub(crate) ahead: u64,
     /// Bytes that reached the sink.
     pub(crate) moved: AtomicU64,
     next: AtomicU64,
@@ -83,11 +85,18 @@ pub(crate) struct SharedFile {
 
 impl SharedFile {
     /// A file of which no object was taken yet.
-    pub(crate) fn new(file: FileMove, plan: Plan, digest: FileDigest, delivery: Delivery) -> SharedFile {
+    pub(crate) fn new(
+        file: FileMove,
+        plan: Plan,
+        digest: FileDigest,
+        delivery: Delivery,
+        ahead: u64,
+    ) -> SharedFile {
         SharedFile {
             file,
             digest,
             delivery,
+            ahead,
             moved: AtomicU64::new(0),
             next: AtomicU64::new(0),
             left: AtomicU64::new(plan.geometry().count()),

@@ -235,7 +235,8 @@ fn new_mode_of_directory(facts: &DirectoryFacts) -> Option<u32> {
 
 fn keeps_anything(rules: &CopyRules) -> bool {
     let keep = &rules.preserve;
-    keep.mode || keep.explicit_no_mode || keep.ownership || keep.timestamps || keep.xattr || keep.context
+    let permissions = keep.mode || keep.explicit_no_mode || rules.new_mode.is_some();
+    permissions || keep.ownership || keep.timestamps || keep.xattr || keep.context
 }
 
 fn name_of(name: &OsStr) -> CString {
@@ -367,18 +368,25 @@ impl Keeper<'_, '_> {
             }
             return;
         }
+        let reset = match self.before {
+            Some(_) => None,
+            // What is set later is all that the file is to have, whatever its directory's default list says.
+            None if rules.new_mode.is_some() => Some(sys::drop_acl(self.sink.0)),
+            None => keep.explicit_no_mode.then(|| self.set_default_permissions()),
+        };
         let path = || (self.sink.1)();
-        if keep.explicit_no_mode && self.before.is_none() {
-            if let Err(source) = self.set_default_permissions() {
+        match (reset, mode) {
+            (Some(Err(source)), _) => {
                 let doing = "setting permissions for";
                 self.job.not_kept(&CopyError::PermissionsFailed { doing, path: path(), source });
             }
-        } else if let Some(Err(source)) = mode.map(|mode| set_mode(self.sink.0, mode)) {
-            self.job.not_kept(&CopyError::Failed {
-                doing: "preserving permissions for",
-                path: path(),
-                source,
-            });
+            (None, Some(mode)) => {
+                if let Err(source) = set_mode(self.sink.0, mode) {
+                    let doing = "preserving permissions for";
+                    self.job.not_kept(&CopyError::Failed { doing, path: path(), source });
+                }
+            }
+            (Some(Ok(())), _) | (None, None) => {}
         }
     }
 

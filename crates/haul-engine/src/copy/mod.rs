@@ -3,6 +3,7 @@
 //! The main path: an entry of the tree is met ([`entry`]), its fate decided, its bytes moved ([`pipeline`],
 //! [`deliver`]) and the result brought to its asked level and given its metadata ([`settle`]).
 
+mod ahead;
 mod backup;
 mod compare;
 mod counter;
@@ -28,12 +29,14 @@ mod reread;
 mod settings;
 mod settle;
 
-pub(crate) use backup::{last_component, rename as rename_to_backup, split, would_take_source};
+pub(crate) use backup::{
+    last_component, rename as rename_to_backup, split, without_slashes, would_take_source,
+};
 pub use counter::Counter;
 pub(crate) use descriptors::files_left;
-pub(crate) use entry::{is_one_name, is_writable, mode_letters};
-pub use error::CopyError;
-pub(crate) use error::cause;
+pub(crate) use entry::{is_as_new, is_one_name, is_writable, mode_letters};
+pub(crate) use error::Refusal;
+pub use error::{CopyError, cause};
 pub(crate) use job::copy_after;
 pub use job::{Outcome, copy};
 pub(crate) use links::Claims;
@@ -43,5 +46,5 @@ pub use receipt::Receipt;
 pub use report::{FileFigures, HashLine, Question, Report, Tally};
 pub use settings::{
     Backup, BackupMethod, Batch, BatchFailure, BatchItem, BatchSource, CopyRules, CopySettings, Dereference,
-    Existing, HashForm, Make, Moving, Operands, Preserve, Print, Reflink, SparseRule, Verify,
+    Existing, HashForm, Make, Moving, Operands, Preserve, Print, Reflink, SparseRule, Verify, Workers,
 };

@@ -81,11 +81,9 @@ pub(crate) fn begin(job: &Job<'_>) -> Option<OperandWalk> {
 }
 
 /// How many workers the job can have, of `most`. Questions are asked one at a time, in order; where copies become
-/// sources in their turn, none is to be read while it is written; and a single small file is copied sooner than threads
-/// start.
+/// sources in their turn, none is to be read while it is written.
 pub(crate) fn workers(job: &Job<'_>, most: usize) -> usize {
-    let one = job.memory.one_worker.load(Ordering::Relaxed) || is_one_small_file(job.settings);
-    if one { 1 } else { most }
+    if job.memory.one_worker.load(Ordering::Relaxed) { 1 } else { most }
 }
 
 /// Whether all there is to do is one file of one object.
@@ -99,11 +97,15 @@ fn is_one_small_file(settings: &CopySettings) -> bool {
         .is_ok_and(|found| found.kind == FileKind::Regular && found.size <= settings.moving.object.bytes())
 }
 
-/// As many workers as are asked for, or as can have the files they need open at once in half of what the process may.
+/// As many workers as are asked for, or as can have the files they need open at once in half of what the process may. A
+/// single small file is copied sooner than threads start, or than it is known how many there could be.
 pub(crate) fn most_workers(settings: &CopySettings, open_files: u64) -> usize {
+    if is_one_small_file(settings) {
+        return 1;
+    }
     let for_workers = open_files.saturating_sub(limits::OPEN_FILES_OF_THE_PROCESS) / 2;
     let most = usize::try_from(for_workers / limits::OPEN_FILES_OF_A_WORKER).unwrap_or(usize::MAX);
-    settings.moving.workers.min(most.max(1))
+    settings.moving.workers.count().min(most.max(1))
 }
 
 /// Takes the next operand or part.

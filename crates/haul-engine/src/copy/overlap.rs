@@ -19,7 +19,7 @@ const BLOCKS_BETWEEN: usize = 8;
 pub(crate) fn is_wanted(job: &Job<'_>, method: Method) -> bool {
     let moving = &job.settings.moving;
     matches!(method, Method::Nothing | Method::Journey)
-        && moving.double_buffer.unwrap_or(moving.workers > 1 && job.pool.someone_is_idle())
+        && moving.double_buffer.unwrap_or_else(|| job.pool.someone_is_idle() && moving.workers.count() > 1)
 }
 
 /// Moves a whole file in order and hashes it in a thread of its own, or in this one where no other can be had.

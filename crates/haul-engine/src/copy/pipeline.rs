@@ -1,7 +1,7 @@
 //! One file's bytes on their way: read, digest, deliver; block by block, in the worker that took the object.
 
 use super::deliver::{self, Delivery, Holes};
-use super::digesting::{self, FileDigest, FileHash, InOrder, ObjectDigest};
+use super::digesting::{self, FileDigest, FileHash, InOrder, Watch};
 use super::error::CopyError;
 use super::file::{FileMove, SharedFile};
 use super::job::Job;
@@ -9,7 +9,7 @@ use super::lane::Lane;
 use super::report::Tally;
 use super::reread::{Method, Pace, Stretch, prove_objects, prove_rest};
 use super::settings::Moving;
-use super::{overlap, receipt, settle};
+use super::{ahead, overlap, receipt, settle};
 use haul_digest::{Algorithm, Digest, Hasher};
 use haul_model::{ByteLen, ByteOffset, ByteRange, Level, Object};
 use haul_plan::{FileFacts, Plan, Route, Wanted};
@@ -59,7 +59,7 @@ pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
         delivery.reserve(&file, &plan);
     }
     match plan.route() {
-        Route::Objects if job.settings.moving.workers > 1 => share(job, lane, file, plan, delivery),
+        Route::Objects if job.settings.moving.workers.count() > 1 => share(job, lane, file, plan, delivery),
         Route::Stream => {
             let moved = stream(job, lane, &file, &plan, &delivery);
             prove_rest(job, lane, (file, plan, delivery), moved);
@@ -111,7 +111,8 @@ fn plan(job: &Job<'_>, file: &FileMove) -> Plan {
 fn share(job: &Job<'_>, lane: &mut Lane, file: FileMove, plan: Plan, delivery: Delivery) {
     let parent = Arc::clone(&file.parent);
     let digest = FileDigest::new(job.proof.moving(&job.settings.moving, delivery.method), &plan);
-    let shared = Arc::new(SharedFile::new(file, plan, digest, delivery));
+    let ahead = ahead::objects_ahead(job, &file, &plan, &delivery);
+    let shared = Arc::new(SharedFile::new(file, plan, digest, delivery, ahead));
     job.share_entries(lane, &parent);
     job.pool.offer_file(Arc::clone(&shared));
     take_objects(job, lane, &shared);
@@ -139,6 +140,7 @@ pub(crate) fn take_objects(job: &Job<'_>, lane: &mut Lane, shared: &Arc<SharedFi
 
 /// Moves one object of a shared file; returns whether it waits for its proof and is not through before.
 fn move_object(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile, object: Object) -> bool {
+    ahead::ask(shared, object);
     let mut digest = shared.digest.object(object);
     match run.object(lane, object.range, &mut digest) {
         Ok(written) if written.bytes < object.range.len() => shared.broke(changed(&shared.file)),
@@ -262,32 +264,6 @@ fn stream(
     Ok(Moved { bytes, hash, level: delivery.level(true) })
 }
 
-/// What looks at bytes between read and write.
-pub(crate) trait Watch {
-    /// Whether it needs to see them at all.
-    fn watches(&self) -> bool;
-    /// The next bytes.
-    fn see(&mut self, bytes: &[u8]);
-}
-
-impl Watch for InOrder {
-    fn watches(&self) -> bool {
-        self.is_asked_for()
-    }
-    fn see(&mut self, bytes: &[u8]) {
-        self.update(bytes);
-    }
-}
-
-impl Watch for ObjectDigest {
-    fn watches(&self) -> bool {
-        self.is_asked_for()
-    }
-    fn see(&mut self, bytes: &[u8]) {
-        self.update(bytes);
-    }
-}
-
 /// One file under way, as the functions that move its bytes need it.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
@@ -335,6 +311,7 @@ impl Run<'_> {
         let (read, written) = (self.source_range(moved), self.sink_range(moved));
         self.delivery.behind(self.file, written)?;
         self.push(written);
+        self.forget(read);
         if self.job.settings.moving.fadvise_read {
             // Advice that is not taken costs nothing but cache: no reason to fail a copy.
             let _ = cache::advise(&self.file.source, read, Advice::DontNeed);
@@ -555,6 +532,9 @@ impl Run<'_> {
         let mut hasher = Hasher::new(Algorithm::Blake3);
         let mut at = written.start.0;
         while at < written.end.0 {
+            if self.job.pool.stopping() {
+                return Err(interrupted(self.file));
+            }
             let wanted = usize::try_from(written.end.0 - at).unwrap_or(usize::MAX).min(block.len());
             let mut got = transfer::read_at(reader, at, &mut block[..wanted]).map_err(unreadable)?;
             if self.delivery.holes == Holes::Zeros {

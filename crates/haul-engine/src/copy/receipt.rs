@@ -8,14 +8,16 @@ use super::entry::{DirectorySettle, Entry as CopyEntry};
 use super::error::CopyError;
 use super::file::FileMove;
 use super::job::Job;
-use crate::waybill::{Bill, FileFacts, ObjectSums, Root, file_entry, name_entry};
-use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, ObjectStream, PartHasher, PartPlace};
+use crate::waybill::{
+    Bill, FileFacts, LeafStore, LeafSums, ObjectHasher, ObjectSums, Root, StreamSums, file_entry, name_entry,
+};
+use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, PartHasher, PartPlace};
 use haul_log::waybill::{Entry, Kind, PathFault, RelPath, Way};
 use haul_model::{ByteLen, Level, Object, ObjectSize};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{Follow, Stat, open};
 use std::ffi::OsStr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is written down of a copy, and where.
 #[derive(Debug)]
@@ -25,18 +27,21 @@ pub struct Receipt {
     bill: Bill,
     /// What the sinks' paths are relative to.
     root: Root,
+    /// Where leaves wait for their file's entry, if they are kept.
+    leaves: Option<Arc<LeafStore>>,
 }
 
 impl Receipt {
-    /// A receipt with these digests besides BLAKE3, for sinks beneath `root`.
-    pub fn new(bill: Bill, root: Root, others: &[Algorithm]) -> Receipt {
+    /// A receipt with these digests besides BLAKE3, for sinks beneath `root`, and with the leaves that go to the store, if
+    /// there is one.
+    pub fn new(bill: Bill, root: Root, others: &[Algorithm], leaves: Option<Arc<LeafStore>>) -> Receipt {
         let mut algorithms = vec![Algorithm::Blake3];
         for &other in others {
             if !algorithms.contains(&other) {
                 algorithms.push(other);
             }
         }
-        Receipt { algorithms, bill, root }
+        Receipt { algorithms, bill, root, leaves }
     }
 
     /// The waybill on disk.
@@ -59,12 +64,13 @@ impl Receipt {
 pub(crate) struct ReceiptSums {
     pub(crate) digests: Vec<Digest>,
     objects: ObjectSums,
+    leaves: Option<LeafSums>,
     way: Way,
 }
 
 impl ReceiptSums {
-    fn new(digests: Vec<Digest>, objects: ObjectSums) -> ReceiptSums {
-        ReceiptSums { digests, objects, way: Way::ReadWrite }
+    fn new(digests: Vec<Digest>, objects: ObjectSums, leaves: Option<LeafSums>) -> ReceiptSums {
+        ReceiptSums { digests, objects, leaves, way: Way::ReadWrite }
     }
 
     fn delivered(&mut self, delivery: &Delivery) {
@@ -74,69 +80,102 @@ impl ReceiptSums {
 
 /// The digests of a file that is fed in order.
 pub(crate) struct ReceiptStream {
-    stream: ObjectStream,
-    objects: ObjectSums,
+    blake3: StreamSums,
     others: Vec<Hasher>,
 }
 
 impl ReceiptStream {
     pub(crate) fn new(receipt: &Receipt, size: ObjectSize) -> ReceiptStream {
         ReceiptStream {
-            stream: ObjectStream::new(Algorithm::Blake3, size),
-            objects: ObjectSums::new(size),
+            blake3: StreamSums::new(size, receipt.leaves.as_ref()),
             others: receipt.algorithms[1..].iter().map(|&algorithm| Hasher::new(algorithm)).collect(),
         }
     }
 
     pub(crate) fn update(&mut self, bytes: &[u8]) {
-        self.stream.update(bytes, |index, digest| self.objects.set(index, digest));
+        self.blake3.update(bytes);
         self.others.iter_mut().for_each(|hasher| hasher.update(bytes));
     }
 
-    pub(crate) fn finish(mut self) -> ReceiptSums {
-        let root = self.stream.finish(|index, digest| self.objects.set(index, digest));
+    pub(crate) fn finish(self) -> ReceiptSums {
+        let (root, objects, leaves) = self.blake3.finish();
         let others = self.others.into_iter().map(Hasher::finish);
-        ReceiptSums::new(std::iter::once(root).chain(others).collect(), self.objects)
+        ReceiptSums::new(std::iter::once(root).chain(others).collect(), objects, leaves)
     }
 }
 
 /// The digests of a file of several objects, which come in any order.
 #[derive(Debug)]
 pub(crate) struct ReceiptParts {
-    /// In the order of the receipt's algorithms, and the objects of the first.
-    state: Mutex<(Vec<Assembly>, ObjectSums)>,
+    leaves: Option<Arc<LeafStore>>,
+    state: Mutex<PartsState>,
+}
+
+#[derive(Debug)]
+struct PartsState {
+    /// In the order of the receipt's algorithms.
+    assemblies: Vec<Assembly>,
+    /// The objects of the first, and their leaves.
+    objects: ObjectSums,
+    leaves: Option<LeafSums>,
+}
+
+/// The digests of one object in the making.
+#[derive(Debug)]
+pub(crate) struct ReceiptPart {
+    blake3: ObjectHasher,
+    others: Vec<PartHasher>,
+}
+
+impl ReceiptPart {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.blake3.update(bytes);
+        self.others.iter_mut().for_each(|part| part.update(bytes));
+    }
 }
 
 impl ReceiptParts {
     pub(crate) fn new(receipt: &Receipt, size: ObjectSize) -> ReceiptParts {
         let assemblies = receipt.algorithms.iter().map(|&algorithm| Assembly::new(algorithm, size)).collect();
-        ReceiptParts { state: Mutex::new((assemblies, ObjectSums::new(size))) }
+        let leaves = receipt.leaves.clone();
+        let leaf_sums = leaves.as_ref().map(LeafSums::new);
+        let state = PartsState { assemblies, objects: ObjectSums::new(size), leaves: leaf_sums };
+        ReceiptParts { leaves, state: Mutex::new(state) }
     }
 
     /// Begins one object.
-    pub(crate) fn object(&self, object: Object) -> Vec<PartHasher> {
+    pub(crate) fn object(&self, object: Object) -> ReceiptPart {
         let place = PartPlace { offset: object.range.start, whole: false };
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0.iter().map(|assembly| PartHasher::new(assembly.algorithm(), place)).collect()
+        let others = state.assemblies.iter().skip(1);
+        let others = others.map(|assembly| PartHasher::new(assembly.algorithm(), place)).collect();
+        ReceiptPart { blake3: ObjectHasher::new(place, self.leaves.as_ref()), others }
     }
 
     /// Takes a finished object.
-    pub(crate) fn add(&self, object: Object, parts: Vec<PartHasher>) {
-        let parts: Vec<_> = parts.into_iter().map(PartHasher::finish).collect();
+    pub(crate) fn add(&self, object: Object, part: ReceiptPart) {
+        let (first, leaves) = part.blake3.finish();
+        let others: Vec<_> = part.others.into_iter().map(PartHasher::finish).collect();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(first) = parts.first() {
-            state.1.set(object.index, first.digest());
+        state.objects.set(object.index, first.digest());
+        if let Some((sums, leaves)) = state.leaves.as_mut().zip(leaves) {
+            sums.set(object.index, leaves);
         }
-        state.0.iter_mut().zip(parts).for_each(|(assembly, part)| assembly.add(object.index, part));
+        let parts = std::iter::once(first).chain(others);
+        state.assemblies.iter_mut().zip(parts).for_each(|(assembly, part)| assembly.add(object.index, part));
     }
 
-    /// The digests of all `len` bytes.
+    /// The digests of all `len` bytes; asked for once.
     pub(crate) fn finish(&self, len: u64) -> ReceiptSums {
-        let (assemblies, objects) = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let size = state.objects.size();
+        let objects = std::mem::replace(&mut state.objects, ObjectSums::new(size));
+        let (assemblies, leaves) = (std::mem::take(&mut state.assemblies), state.leaves.take());
+        drop(state);
         let finish = |assembly: Assembly| {
             assembly.finish(ByteLen(len)).expect("every object of the file was hashed once")
         };
-        ReceiptSums::new(assemblies.into_iter().map(finish).collect(), objects)
+        ReceiptSums::new(assemblies.into_iter().map(finish).collect(), objects, leaves)
     }
 }
 
@@ -151,8 +190,10 @@ pub(crate) fn delivered(mut hash: Option<FileHash>, delivery: &Delivery) -> Opti
 /// Writes the entry of a file that is settled, with all that is set on it.
 pub(crate) fn file(job: &Job<'_>, file: &FileMove, (size, level): (u64, Level), sums: &ReceiptSums) {
     let objects = Some(&sums.objects).filter(|objects| !objects.is_empty());
-    let facts = FileFacts { size, digests: &sums.digests, objects, way: Some(sums.way), level: Some(level) };
-    write(job, &file.sink_path(), objects, |path| {
+    let leaves = sums.leaves.as_ref();
+    let (way, level) = (Some(sums.way), Some(level));
+    let facts = FileFacts { size, digests: &sums.digests, objects, leaves, way, level };
+    write(job, &file.sink_path(), (objects, leaves), |path| {
         stat_fd(&file.sink).ok().map(|stat| file_entry(path, &stat, &facts))
     });
 }
@@ -161,7 +202,7 @@ pub(crate) fn file(job: &Job<'_>, file: &FileMove, (size, level): (u64, Level), 
 pub(crate) fn directory(job: &Job<'_>, directory: &Directory, opened: Option<&Opened>) {
     let is_copied = matches!(directory.settle, DirectorySettle::Copied(_));
     if let Some(opened) = opened.filter(|_| is_copied) {
-        write(job, &directory.sink_path(), None, |path| {
+        write(job, &directory.sink_path(), (None, None), |path| {
             stat_fd(opened.sink()).ok().and_then(|stat| name_entry(path, &stat, None))
         });
     }
@@ -170,7 +211,7 @@ pub(crate) fn directory(job: &Job<'_>, directory: &Directory, opened: Option<&Op
 /// Writes the entry of a link or a special file that was made.
 pub(crate) fn name(job: &Job<'_>, entry: &CopyEntry) {
     if job.settings.moving.receipt.is_some() {
-        write(job, &entry.sink_path(), None, |path| {
+        write(job, &entry.sink_path(), (None, None), |path| {
             let sink = (entry.parent.sink(), &*entry.sink_name);
             let target = open::read_link_at(sink.0, sink.1).ok();
             stat_at(sink.0, sink.1, Follow::No).ok().and_then(|stat| name_entry(path, &stat, target))
@@ -182,7 +223,7 @@ pub(crate) fn name(job: &Job<'_>, entry: &CopyEntry) {
 pub(crate) fn same(job: &Job<'_>, entry: &CopyEntry, first: &OsStr) {
     let Some(receipt) = &job.settings.moving.receipt else { return };
     match receipt.root.path_of(first) {
-        Ok(first) => write(job, &entry.sink_path(), None, |path| {
+        Ok(first) => write(job, &entry.sink_path(), (None, None), |path| {
             let stat = stat_at(entry.parent.sink(), &*entry.sink_name, Follow::No).ok()?;
             Some(same_entry(path, first, &stat))
         }),
@@ -199,14 +240,14 @@ fn same_entry(path: RelPath, first: RelPath, stat: &Stat) -> Entry {
 fn write(
     job: &Job<'_>,
     sink: &OsStr,
-    objects: Option<&ObjectSums>,
+    (objects, leaves): (Option<&ObjectSums>, Option<&LeafSums>),
     entry: impl FnOnce(RelPath) -> Option<Entry>,
 ) {
     let Some(receipt) = &job.settings.moving.receipt else { return };
     match receipt.root.path_of(sink) {
         Ok(path) => {
             if let Some(entry) = entry(path) {
-                receipt.bill.add(&entry, objects);
+                receipt.bill.add(&entry, objects, leaves);
             }
         }
         // The root itself has no name beneath it.

@@ -51,6 +51,9 @@ pub struct FileFigures<'a> {
     pub took: Duration,
     /// What was proved of its bytes.
     pub level: Level,
+    /// [`Verify::Stream`](super::Verify): the digest of the bytes that were read and handed to the sink, over all of them.
+    /// It proves nothing yet; who reads the copy later can compare.
+    pub passed: Option<Digest>,
 }
 
 /// A question of `-i`, answered by yes or no.

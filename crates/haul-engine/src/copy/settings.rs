@@ -3,9 +3,10 @@
 use super::receipt::Receipt;
 use haul_digest::Algorithm;
 use haul_model::{ByteLen, ByteOffset, ObjectSize, limits};
+use haul_sys::process;
 use std::ffi::OsString;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// One copy job.
 #[derive(Clone, Debug)]
@@ -247,7 +248,7 @@ pub enum BackupMethod {
 #[derive(Clone, Debug)]
 pub struct Moving {
     /// Worker threads.
-    pub workers: usize,
+    pub workers: Workers,
     /// Size of an object: larger files are split over workers.
     pub object: ObjectSize,
     /// Bytes per read and write; `None` lets the engine choose by the way it takes.
@@ -278,6 +279,31 @@ pub struct Moving {
     pub sink_offset: Option<ByteOffset>,
 }
 
+/// How many worker threads there are: a number, or as many as the process may run at once. That is asked of the system
+/// when it is first needed: for one small file it never is, and the answer, which control groups have a say in, takes a
+/// dozen system calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Workers(Option<usize>);
+
+impl Workers {
+    /// As many as this process may run at once.
+    pub fn granted() -> Workers {
+        Workers::default()
+    }
+
+    /// This many, as far as they are within 1 and [`limits::WORKERS_MAX`].
+    pub fn exactly(workers: usize) -> Workers {
+        Workers(Some(workers.clamp(1, limits::WORKERS_MAX)))
+    }
+
+    /// The number, from 1 to [`limits::WORKERS_MAX`].
+    pub fn count(self) -> usize {
+        static GRANTED: LazyLock<usize> =
+            LazyLock::new(|| process::cpu_count().clamp(1, limits::WORKERS_MAX));
+        self.0.unwrap_or_else(|| *GRANTED)
+    }
+}
+
 /// The form of a file's digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashForm {
@@ -294,8 +320,8 @@ pub enum HashForm {
 pub enum Verify {
     /// Not at all.
     No,
-    /// Every byte is hashed between read and write (BLAKE3 unless another digest is asked for). Proves what travelled,
-    /// not what the device keeps.
+    /// Every byte is hashed between read and write (CRC-64/NVME unless another digest is asked for), and the digest is told.
+    /// Nothing is compared: in a local copy the buffer that is written is the buffer that was read.
     Stream,
     /// Each object is read back through the page cache right after it was written, and compared.
     ReadBack,
@@ -354,10 +380,15 @@ impl Default for CopyRules {
 }
 
 impl Moving {
-    /// The measured defaults for a machine with this many processors.
-    pub fn for_processors(processors: usize) -> Moving {
+    /// The size of the objects that a receipt keeps: never smaller than a leaf of a tree that is printed beside it.
+    pub fn receipt_object(&self) -> ObjectSize {
+        super::digesting::object_size(self)
+    }
+
+    /// The measured defaults for so many workers.
+    pub fn with(workers: Workers) -> Moving {
         Moving {
-            workers: processors.clamp(1, limits::WORKERS_MAX),
+            workers,
             object: ObjectSize::DEFAULT,
             block: None,
             direct_read: false,

@@ -1,5 +1,6 @@
 //! The end of a file and of a directory: the source is looked at again, metadata is set, and who waits is told.
 
+use super::digesting::FileHash;
 use super::directory::Directory;
 use super::error::CopyError;
 use super::file::{FileMove, SinkState};
@@ -8,7 +9,8 @@ use super::metadata;
 use super::pipeline::{Moved, changed};
 use super::receipt;
 use super::report::{FileFigures, HashLine, Tally};
-use haul_model::{ByteOffset, ByteRange};
+use haul_digest::Digest;
+use haul_model::{ByteOffset, ByteRange, Level};
 use haul_sys::metadata::{Times, set_times_fd};
 use haul_sys::sparse::set_len;
 use haul_sys::stat::stat_fd;
@@ -126,8 +128,15 @@ fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
             bytes: moved.bytes,
             took: file.begun.elapsed(),
             level: moved.level,
+            passed: passed(job, moved),
         });
     }
+}
+
+/// The digest of what was hashed on its way and not compared, where that was asked for.
+fn passed(job: &Job<'_>, moved: &Moved) -> Option<Digest> {
+    let only_passed = job.settings.moving.verify.needs_bytes() && moved.level == Level::Received;
+    moved.hash.as_ref().filter(|_| only_passed).and_then(FileHash::whole)
 }
 
 /// `--debug`: the file's line, and how its bytes went.

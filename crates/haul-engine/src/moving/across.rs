@@ -52,6 +52,8 @@ struct Waiting {
     copied: Copied,
     name: OsString,
     backup: Option<OsString>,
+    /// The source's.
+    identity: Identity,
     is_remembered: bool,
 }
 
@@ -105,6 +107,7 @@ impl<'a> Crossing<'a> {
             copied: Copied { source: operand.source.to_owned(), sink: operand.sink.to_owned() },
             name: operand.name.to_owned(),
             backup,
+            identity: source.identity(),
             is_remembered: operand.is_remembered,
         });
     }
@@ -127,6 +130,9 @@ impl<'a> Crossing<'a> {
         job.outcome.cut_off.extend(outcome.cut_off);
         for one in waiting.iter().filter(|one| one.is_remembered) {
             if let Ok(standing) = stat::stat_at(CWD, &*one.copied.sink, Follow::No) {
+                if standing.kind == FileKind::Directory {
+                    job.stayed.insert(one.identity, one.name.clone());
+                }
                 job.created.insert((one.name.clone(), standing.identity()));
             }
         }
@@ -141,7 +147,7 @@ impl<'a> Crossing<'a> {
             stop: job.stop,
             demands,
             verbose: job.rules.verbose,
-            workers: self.settings.moving.workers,
+            workers: self.settings.moving.workers.count(),
         };
         let mut copied: Vec<Copied> = waiting.into_iter().map(|one| one.copied).collect();
         // What failed was told, but not which operand it belongs to: those stay whole.

@@ -82,7 +82,7 @@ pub(super) fn doubt(source: &Side<'_>, sink: &Side<'_>, demands: Demands) -> Opt
 }
 
 /// Whether a file system that rounds times down would keep `source` as `sink`.
-pub(super) fn is_same_time(source: Timespec, sink: Timespec) -> bool {
+fn is_same_time(source: Timespec, sink: Timespec) -> bool {
     let nanos = |time: Timespec| i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec);
     let lost = nanos(source) - nanos(sink);
     let is_rounded = sink.nsec.is_multiple_of(FINEST_ROUNDED);

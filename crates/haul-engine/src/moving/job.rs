@@ -3,11 +3,11 @@
 use super::across::Crossing;
 use super::error::MoveError;
 use super::settings::{MoveExisting, MoveOperands, MoveReport, MoveRules, MoveSettings};
-use crate::copy::{Tally, last_component, quote};
+use crate::copy::{Refusal, Tally, last_component, quote, without_slashes};
 use haul_sys::dir::open_place_at;
 use haul_sys::open::{RenameMode, rename_at};
 use haul_sys::{CWD, FileKind, Follow, Stat, stat};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,6 +36,8 @@ pub(super) struct Job<'a> {
     pub(super) tally: &'a Tally,
     /// What operands of this command became, by name and inode.
     pub(super) created: HashSet<(OsString, (u64, u64))>,
+    /// Directories that stayed where they are, by inode, and the names that they were to get.
+    pub(super) stayed: HashMap<(u64, u64), OsString>,
     pub(super) outcome: Outcome,
 }
 
@@ -78,6 +80,7 @@ pub fn move_all(
         stop,
         tally,
         created: HashSet::new(),
+        stayed: HashMap::new(),
         outcome: Outcome::default(),
     };
     job.run();
@@ -97,13 +100,12 @@ impl Job<'_> {
                     self.fail(&MoveError::Target { path: directory.clone(), is_given: true, source });
                 }
             },
-            MoveOperands::Among(names) => self.among(names),
+            MoveOperands::Among { sources, last, name } => self.among(sources, last, name),
         }
     }
 
     /// The last name is the target, as far as it is a directory. Of two, a rename that works is what was meant.
-    fn among(&mut self, names: &[OsString]) {
-        let Some((last, sources)) = names.split_last() else { return };
+    fn among(&mut self, sources: &[OsString], last: &OsStr, name: &OsStr) {
         let mut tried = None;
         if let [source] = sources
             && !self.rules.exchange
@@ -113,18 +115,18 @@ impl Job<'_> {
                     self.outcome.is_refused = true;
                     return;
                 }
-                Renamed::Done => return self.renamed(source, last, None),
+                Renamed::Done => return self.renamed(source, name, None),
                 Renamed::Meets => tried = Some(Renamed::Meets),
                 failed @ Renamed::Failed(_) => tried = Some(failed),
             }
         }
         match open_target(last) {
             Err(source) if sources.len() > 1 => {
-                self.fail(&MoveError::Target { path: last.clone(), is_given: false, source });
+                self.fail(&MoveError::Target { path: last.to_owned(), is_given: false, source });
             }
             _ if self.rules.contradicts => self.outcome.is_refused = true,
             Ok(place) => self.gather(sources, last, &place),
-            Err(_) => sources.iter().for_each(|source| self.onto(source, last, tried.take())),
+            Err(_) => sources.iter().for_each(|source| self.onto(source, name, tried.take())),
         }
     }
 
@@ -179,13 +181,16 @@ impl Job<'_> {
         }
         let source = stat::stat_at(CWD, operand.source, Follow::No)
             .map_err(|source| cannot("stat", operand.source, source))?;
-        let standing = look_at_sink(&operand)?;
+        let standing = look_at_sink(&operand, &renamed)?;
         let mut backup = None;
         if let Some(standing) = standing {
             if !self.may_replace(&operand, &source, &standing)? {
                 return Ok(());
             }
             backup = self.move_aside(&operand, &source)?;
+        }
+        if self.was_tried_before(&operand, &source) {
+            return Ok(());
         }
         let way_is_clear = standing.is_none() || backup.is_some();
         self.carry_out(crossing, &operand, (&source, way_is_clear), (renamed, backup))
@@ -210,6 +215,7 @@ impl Job<'_> {
         };
         let (path, sink) = (operand.source.to_owned(), operand.sink.to_owned());
         let failed = if error.kind() == io::ErrorKind::InvalidInput {
+            self.stayed.insert(source.identity(), operand.name.to_owned());
             MoveError::IntoItself { path, sink }
         } else if !is_across(&error) || self.rules.no_copy {
             MoveError::Rename { path, sink, source: error }
@@ -233,6 +239,16 @@ impl Job<'_> {
         }
         crossing.add(operand, source, backup);
         Ok(())
+    }
+
+    /// Whether this directory was an operand before, and stayed; that is worth a warning, and no second try.
+    fn was_tried_before(&self, operand: &Operand<'_>, source: &Stat) -> bool {
+        let is_same = |name: &OsString| last_component(name) == last_component(operand.name);
+        let was_tried = self.stayed.get(&source.identity()).is_some_and(is_same);
+        if was_tried {
+            self.report.warned(&Refusal::DirectoryTwice(operand.source.to_owned()).into());
+        }
+        was_tried
     }
 
     fn exchange(&mut self, operand: Operand<'_>) -> Result<(), MoveError> {
@@ -271,9 +287,13 @@ impl Job<'_> {
 }
 
 /// What stands at the sink.
-fn look_at_sink(operand: &Operand<'_>) -> Result<Option<Stat>, MoveError> {
+fn look_at_sink(operand: &Operand<'_>, tried: &Renamed) -> Result<Option<Stat>, MoveError> {
     match stat::stat_at(operand.place, operand.name, Follow::No) {
         Ok(standing) => Ok(Some(standing)),
+        // A slash behind the name of a link has it followed, to nothing; a rename meets the link all the same.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && matches!(tried, Renamed::Meets) => {
+            Ok(stat::stat_at(operand.place, without_slashes(operand.name), Follow::No).ok())
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(cannot("stat", operand.sink, error)),
     }

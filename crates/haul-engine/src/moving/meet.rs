@@ -1,6 +1,5 @@
 //! What stands at an operand's sink: whether it may be replaced, and how it makes way.
 
-use super::compare::is_same_time;
 use super::error::MoveError;
 use super::job::{Job, Operand, cannot};
 use super::settings::MoveExisting;
@@ -20,7 +19,9 @@ impl Job<'_> {
         standing: &Stat,
     ) -> Result<bool, MoveError> {
         let (path, sink) = (operand.source.to_owned(), operand.sink.to_owned());
-        if self.is_same_file(operand, source, standing) {
+        // What is left alone anyway is not worth the words.
+        let is_kept = matches!(self.rules.existing, MoveExisting::Keep | MoveExisting::KeepAndFail);
+        if !is_kept && self.is_same_file(operand, source, standing) {
             return Err(MoveError::SameFile { path, sink });
         }
         let from_directory = source.kind == FileKind::Directory;
@@ -144,8 +145,7 @@ impl Job<'_> {
 
 /// Whether the source is newer; a file system that rounds times down does not make it so.
 fn is_newer(source: &Stat, standing: &Stat) -> bool {
-    source.mtime > standing.mtime
-        && !(source.dev != standing.dev && is_same_time(source.mtime, standing.mtime))
+    !copy::is_as_new(standing, source, source.dev != standing.dev)
 }
 
 /// The name `name` in the directory of `path`.

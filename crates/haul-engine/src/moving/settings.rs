@@ -19,7 +19,14 @@ pub struct MoveSettings {
 #[derive(Clone, Debug)]
 pub enum MoveOperands {
     /// Two or more names: the last is the directory that takes the others, or, of two, the name that the first gets.
-    Among(Vec<OsString>),
+    Among {
+        /// All but the last.
+        sources: Vec<OsString>,
+        /// The last, as typed.
+        last: OsString,
+        /// The last where it is no directory: without the slashes behind it, if those are to be left out.
+        name: OsString,
+    },
     /// `-t`: each source goes into this directory under its own last component.
     IntoDirectory {
         /// What is moved.

@@ -2,10 +2,15 @@
 
 use crate::verify::Verdict;
 use haul_digest::{Algorithm, Digest, Hasher, PartHasher, PartPlace};
-use haul_log::waybill::{Content, Entry, Kind, LeafRun, ObjectDigests, ReadError, Reader, Record};
+use haul_log::waybill::{
+    Content, Entry, Kind, LEAVES_PER_LINE, LeafRun, ObjectDigests, ReadError, Reader, Record,
+};
 use haul_model::{ByteRange, ObjectIndex};
 use std::collections::HashMap;
 use std::io::BufRead;
+
+/// Lines of leaves that are kept of one file: 2^18 digests of 66 bytes are 17 MiB.
+const LEAF_RUNS_MAX: u64 = (1 << 18) / LEAVES_PER_LINE;
 
 /// A file that is to be repaired, with all that the waybill says of it.
 #[derive(Debug)]
@@ -65,6 +70,11 @@ impl Claim {
         let leaves: Vec<Piece> = numbered.filter_map(leaf).collect();
         let covered: u64 = leaves.iter().map(|leaf| leaf.range.len()).sum();
         if covered == piece.range.len() && leaves.len() > 1 { leaves } else { vec![piece] }
+    }
+
+    /// Whether more leaves are kept: of what lies behind them whole objects are replaced.
+    fn has_room(&self) -> bool {
+        (self.leaves.len() as u64) < LEAF_RUNS_MAX
     }
 
     /// The digests of all bytes of the file.
@@ -157,7 +167,9 @@ pub(super) fn each<R: BufRead>(
                 }
             }
             (Record::Object(object), Some(claim)) => claim.objects.push(object),
-            (Record::Leaves(run), Some(claim)) if is_met(claim, &run, wanted) => claim.leaves.push(run),
+            (Record::Leaves(run), Some(claim)) if claim.has_room() && is_met(claim, &run, wanted) => {
+                claim.leaves.push(run);
+            }
             _ => {}
         }
     }

@@ -2,11 +2,14 @@
 //!
 //! A replica gives every piece (an object, or a leaf where the waybill keeps those) whose bytes there are what the
 //! waybill says, however damaged the replica is elsewhere ([`survey`]). The repaired file is made beside the damaged one,
-//! read back past the page cache, and renamed over it ([`rebuild`]); if anything fails the damaged file stays as it was.
-//! All names are resolved beneath the root and the replicas ([`places`]).
+//! read back past the page cache, and renamed over it ([`rebuild`]); or, where it has to stay the same file, it is written
+//! into under a journal of what stood there ([`inplace`]). If anything fails the damaged file stays as it was. All names are
+//! resolved beneath the root and the replicas ([`places`]).
 
 mod claim;
+mod inplace;
 mod keep;
+mod leftovers;
 mod names;
 mod places;
 mod rebuild;
@@ -15,6 +18,8 @@ mod survey;
 mod tests;
 mod why;
 
+pub use inplace::Recovered;
+pub use leftovers::was_cut_off;
 pub use why::{RepairError, Why};
 
 use crate::sum::{Counters, Settings};
@@ -22,8 +27,11 @@ use crate::verify::{Change, Verdict, VerdictKind, VerifyReport, VerifySettings, 
 use claim::Claim;
 use haul_log::waybill::{Kind, ReadError, Reader, RelPath};
 use haul_model::ByteRange;
+use haul_sys::Stat;
 use haul_sys::beneath::open_root;
+use inplace::{Disk, Replicas};
 use keep::Keeper;
+use leftovers::{Judged, Leftovers};
 use places::{Replica, Spot, spot_made};
 use rebuild::Rebuild;
 use std::collections::{HashMap, HashSet};
@@ -47,6 +55,8 @@ pub struct RepairSettings {
     pub reading: Settings,
     /// Files that do not hide that they were changed are put back as well.
     pub modified: bool,
+    /// Files are written into, and none is made beside them. Damaged files of several names always are.
+    pub in_place: bool,
     /// Where what is replaced is kept.
     pub keep: Option<OsString>,
     /// Nothing is written.
@@ -76,8 +86,12 @@ pub struct Outcome {
 /// What a repair did with a name.
 #[derive(Debug)]
 pub enum Done {
-    /// Damaged bytes were replaced.
+    /// Damaged bytes were replaced: the name leads to another file now.
     Repaired,
+    /// Damaged bytes were replaced in the file.
+    RepairedInPlace,
+    /// A repair in place that was cut off is finished.
+    Finished,
     /// The name was missing and was made.
     Made,
     /// A second look found every byte right.
@@ -92,6 +106,8 @@ pub trait RepairReport: Send {
     fn settled(&mut self, outcome: &Outcome);
     /// The waybill has a flaw.
     fn flawed(&mut self, flaw: &ReadError);
+    /// What became of a repair in place that was cut off. The name is told of once more if it is not intact.
+    fn recovered(&mut self, _path: &RelPath, _became: Recovered) {}
 }
 
 /// What a repair came to.
@@ -123,7 +139,10 @@ pub fn repair(
     let replica =
         |name: &OsString| Replica::open(name).map_err(|source| RepairError::Replica(name.clone(), source));
     let replicas = settings.replicas.iter().map(replica).collect::<Result<Vec<_>, _>>()?;
-    let mut finding = Finding { wanted: HashMap::new(), intact: 0, flaws: 0, report };
+    let root =
+        open_root(&settings.root).map_err(|source| RepairError::Root(settings.root.clone(), source))?;
+    let mut finding =
+        Finding { wanted: HashMap::new(), intact: 0, flaws: 0, leftovers: Leftovers::of(&root), report };
     let how = VerifySettings {
         resume: None,
         waybill: settings.waybill.clone(),
@@ -131,6 +150,7 @@ pub fn repair(
         reading: settings.reading.clone(),
         sample: None,
         extra: false,
+        locate: false,
     };
     verify(&how, &mut finding, counters, stop)?;
     if finding.flaws > 0 {
@@ -146,7 +166,7 @@ pub fn repair(
     let Finding { wanted, report, .. } = finding;
     let mut job = Repair {
         settings,
-        root: open_root(&settings.root).map_err(|source| RepairError::Root(settings.root.clone(), source))?,
+        root: &root,
         replicas,
         keeper: keeper.map(opened).transpose()?,
         made: HashSet::new(),
@@ -160,7 +180,7 @@ pub fn repair(
             return;
         }
         let Some(verdict) = wanted.get(claim.entry.path.as_bytes()) else { return };
-        let outcome = job.settle(&claim, verdict);
+        let outcome = job.settle(&claim, verdict, report);
         if !matches!(outcome.done, Done::Left(Why::Stopped)) {
             tally.count(&outcome);
             report.settled(&outcome);
@@ -175,12 +195,14 @@ struct Finding<'r> {
     wanted: HashMap<Vec<u8>, Verdict>,
     intact: u64,
     flaws: u64,
+    leftovers: Leftovers<'r>,
     report: &'r mut dyn RepairReport,
 }
 
 impl VerifyReport for Finding<'_> {
     fn judged(&mut self, verdict: &Verdict) {
-        if matches!(verdict.kind, VerdictKind::Intact { .. }) {
+        let is_intact = matches!(verdict.kind, VerdictKind::Intact { .. });
+        if is_intact && !self.leftovers.stand_beside(&verdict.path) {
             self.intact += 1;
         } else {
             self.wanted.insert(verdict.path.as_bytes().to_vec(), verdict.clone());
@@ -196,7 +218,7 @@ impl VerifyReport for Finding<'_> {
 /// A repair under way.
 struct Repair<'a> {
     settings: &'a RepairSettings,
-    root: OwnedFd,
+    root: &'a OwnedFd,
     replicas: Vec<Replica>,
     keeper: Option<Keeper>,
     /// Directories made on the way to what was missing.
@@ -206,9 +228,14 @@ struct Repair<'a> {
 }
 
 impl Repair<'_> {
-    fn settle(&mut self, claim: &Claim, verdict: &Verdict) -> Outcome {
+    fn settle(&mut self, claim: &Claim, verdict: &Verdict, report: &mut dyn RepairReport) -> Outcome {
         let mut mended = Vec::new();
-        let done = self.mend(claim, verdict, &mut mended).unwrap_or_else(Done::Left);
+        let done = match self.recover(claim, verdict, report) {
+            Ok(Judged::Done(done)) => Ok(done),
+            Ok(Judged::Anew(verdict)) => self.mend(claim, &verdict, &mut mended),
+            Err(why) => Err(why),
+        };
+        let done = done.unwrap_or_else(Done::Left);
         if matches!(done, Done::Left(_)) {
             mended.clear();
         }
@@ -228,7 +255,7 @@ impl Repair<'_> {
             VerdictKind::Unreadable(reason) => return Err(Why::Unreadable(reason.clone())),
             _ => return Ok(Done::Right),
         }
-        let spot = Spot::of(&self.root, &claim.entry.path).map_err(Why::place)?;
+        let spot = Spot::of(self.root, &claim.entry.path).map_err(Why::place)?;
         let old = spot.open().map_err(Why::io("open it"))?;
         let (file, facts) = &old;
         let mut sources = Sources::of(claim, &self.replicas);
@@ -237,22 +264,31 @@ impl Repair<'_> {
         if mended.is_empty() && facts.size == claim.size() {
             return Ok(Done::Right);
         }
-        if facts.nlink > 1 {
+        let was_modified = matches!(verdict.kind, VerdictKind::Modified(_));
+        // Nobody meant damage, under none of its names.
+        let in_place = self.settings.in_place || (facts.nlink > 1 && !was_modified);
+        if facts.nlink > 1 && !in_place {
             return Err(Why::Names(facts.nlink));
         }
+        let done = if in_place { Done::RepairedInPlace } else { Done::Repaired };
         if self.settings.dry_run {
-            return Ok(Done::Repaired);
+            return Ok(done);
         }
         if let Some(keeper) = &self.keeper {
-            let ranges = match verdict.kind {
+            let ranges = if was_modified {
                 // Somebody's work, perhaps: all of it.
-                VerdictKind::Modified(_) => vec![ByteRange::between(0, facts.size)],
-                _ => mended.iter().map(|mended| mended.range).collect(),
+                vec![ByteRange::between(0, facts.size)]
+            } else {
+                mended.iter().map(|mended| mended.range).collect()
             };
             keeper.keep(&claim.entry.path, file, &ranges)?;
         }
-        self.rebuild(claim, &spot, Some(&old), &found, &sources)?;
-        Ok(Done::Repaired)
+        if in_place {
+            self.write_into(claim, &spot, &old, &found, &sources)?;
+        } else {
+            self.rebuild(claim, &spot, Some(&old), &found, &sources)?;
+        }
+        Ok(done)
     }
 
     /// Makes a missing file of what replicas have.
@@ -261,7 +297,7 @@ impl Repair<'_> {
         let found = self.survey(claim, None, &[], &mut sources)?;
         *mended = found.mended();
         if !self.settings.dry_run {
-            let spot = spot_made(&self.root, &claim.entry.path, &self.replicas, &mut self.made)?;
+            let spot = spot_made(self.root, &claim.entry.path, &self.replicas, &mut self.made)?;
             self.rebuild(claim, &spot, None, &found, &sources)?;
         }
         Ok(Done::Made)
@@ -271,7 +307,7 @@ impl Repair<'_> {
     fn survey(
         &self,
         claim: &Claim,
-        old: Option<&(OwnedFd, haul_sys::Stat)>,
+        old: Option<&(OwnedFd, Stat)>,
         suspect: &[ByteRange],
         sources: &mut Sources,
     ) -> Result<survey::Survey, Why> {
@@ -283,25 +319,42 @@ impl Repair<'_> {
         if found.lost.is_empty() { Ok(found) } else { Err(Why::NoSource(found.lost)) }
     }
 
+    fn write_into(
+        &self,
+        claim: &Claim,
+        spot: &Spot,
+        (file, then): &(OwnedFd, Stat),
+        survey: &survey::Survey,
+        sources: &Sources,
+    ) -> Result<(), Why> {
+        self.count(survey);
+        let disk = Disk::hold(spot, file, claim, self.stop)?;
+        let head = disk.head(then)?;
+        inplace::mend(&disk, &head, &Replicas { survey, sources, counters: self.counters, stop: self.stop })
+    }
+
     fn rebuild(
         &self,
         claim: &Claim,
         spot: &Spot,
-        old: Option<&(OwnedFd, haul_sys::Stat)>,
+        old: Option<&(OwnedFd, Stat)>,
         survey: &survey::Survey,
         sources: &Sources,
     ) -> Result<(), Why> {
-        let bytes = survey.mended.iter().map(|(piece, _)| piece.range.len()).sum();
-        self.counters.found_bytes(bytes);
+        self.count(survey);
         let (counters, stop) = (self.counters, self.stop);
         Rebuild { claim, spot, old, survey, sources, counters, stop }.run()
+    }
+
+    fn count(&self, survey: &survey::Survey) {
+        self.counters.found_bytes(survey.mended.iter().map(|(piece, _)| piece.range.len()).sum());
     }
 }
 
 impl RepairTally {
     fn count(&mut self, outcome: &Outcome) {
         match outcome.done {
-            Done::Repaired => self.repaired += 1,
+            Done::Repaired | Done::RepairedInPlace | Done::Finished => self.repaired += 1,
             Done::Made => self.made += 1,
             Done::Right => self.intact += 1,
             Done::Left(_) => self.left += 1,

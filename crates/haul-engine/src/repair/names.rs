@@ -24,7 +24,7 @@ impl Repair<'_> {
             return Ok(Done::Made);
         }
         let was_made = self.made.contains(entry.path.as_bytes());
-        let spot = spot_made(&self.root, &entry.path, &self.replicas, &mut self.made)?;
+        let spot = spot_made(self.root, &entry.path, &self.replicas, &mut self.made)?;
         let (place, name) = (&spot.place, spot.name.as_c_str());
         let Moment { sec, nsec } = entry.mtime;
         let times = Times { atime: None, mtime: Some(Timespec { sec, nsec }) };
@@ -41,7 +41,7 @@ impl Repair<'_> {
                 metadata::set_times_at(place, name, times).map_err(Why::io("set the times"))?;
             }
             Kind::Same { first } => {
-                let first = Spot::of(&self.root, first).map_err(Why::place)?;
+                let first = Spot::of(self.root, first).map_err(Why::place)?;
                 let facts = stat_at(&first.place, first.name.as_c_str(), Follow::No);
                 let facts = facts.map_err(Why::io("look at the file it is a further name of"))?;
                 if facts.kind != FileKind::Regular {

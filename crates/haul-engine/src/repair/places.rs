@@ -65,9 +65,19 @@ impl Spot {
 
     /// Makes the directory's names durable.
     pub(super) fn sync(&self) -> Result<(), Why> {
-        let synced = dir::open_dir_at(&self.place, c".", Follow::No).and_then(cache::sync_all);
-        synced.map_err(Why::io("make the new name durable"))
+        self.sync_names().map_err(Why::io("make the new name durable"))
     }
+
+    /// As [`Spot::sync`], where that is not yet a reason.
+    pub(super) fn sync_names(&self) -> io::Result<()> {
+        dir::open_dir_at(&self.place, c".", Follow::No).and_then(cache::sync_all)
+    }
+}
+
+/// Whether a file is the one that `then` was, and nobody wrote to it or moved what belongs to it since.
+pub(super) fn is_unchanged(now: &Stat, then: &Stat) -> bool {
+    now.is_still(then)
+        && (now.size, now.mtime, now.ctime, now.nlink) == (then.size, then.mtime, then.ctime, then.nlink)
 }
 
 /// As [`Spot::of`], and makes the directories on the way that are missing, with the modes they have in a replica (0700

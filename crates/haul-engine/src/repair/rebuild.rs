@@ -3,7 +3,7 @@
 
 use super::Why;
 use super::claim::Claim;
-use super::places::Spot;
+use super::places::{Spot, is_unchanged};
 use super::survey::{BLOCK_BYTES, Sources, Survey, holds};
 use crate::sum::Counters;
 use haul_digest::Hasher;
@@ -48,7 +48,7 @@ impl Rebuild<'_> {
     /// # Errors
     /// [`Why`]: the name then leads to what it led to before.
     pub(super) fn run(&self) -> Result<(), Why> {
-        let beside = Beside::create(self.spot)?;
+        let beside = Beside::create(self.spot).map_err(|why| why.or_no_room(self.claim.size()))?;
         let done = self.fill(&beside.file).and_then(|()| {
             cache::sync_all(&beside.file).map_err(Why::io("write the repaired file"))?;
             prove(&beside.file, self.claim, self.stop)?;
@@ -58,7 +58,7 @@ impl Rebuild<'_> {
         });
         match done {
             Ok(()) => self.spot.sync(),
-            Err(why) => Err(beside.discard(why)),
+            Err(why) => Err(beside.discard(why.or_no_room(self.claim.size()))),
         }
     }
 
@@ -158,10 +158,7 @@ impl Rebuild<'_> {
         let now = stat_at(place, name, Follow::No);
         let mode = match (self.old, now) {
             (Some((_, then)), Ok(now)) => {
-                let unchanged = now.is_still(then)
-                    && (now.size, now.mtime, now.ctime, now.nlink)
-                        == (then.size, then.mtime, then.ctime, then.nlink);
-                if !unchanged {
+                if !is_unchanged(&now, then) {
                     return Err(Why::ChangedMeanwhile);
                 }
                 RenameMode::Replace
@@ -239,8 +236,8 @@ fn remove_stale(spot: &Spot, name: &CString) -> Result<(), Why> {
     unlink_at(&spot.place, name.as_c_str()).map_err(Why::io("remove what a repair before this one left"))
 }
 
-/// Reads the new file once more, past the page cache, and holds it against everything the waybill says of its bytes.
-fn prove(new: &File, claim: &Claim, stop: &AtomicBool) -> Result<(), Why> {
+/// Reads the repaired file once more, past the page cache, and holds it against everything the waybill says of its bytes.
+pub(super) fn prove(new: &File, claim: &Claim, stop: &AtomicBool) -> Result<(), Why> {
     let failed = || Why::io("read the repaired file back");
     let size = claim.size();
     cache::drop_range(new, ByteRange::between(0, size)).map_err(failed())?;

@@ -5,7 +5,7 @@ use haul_digest::Algorithm;
 use haul_log::waybill::{
     Content, Entry, Job, LEAVES_PER_LINE, LeafRun, Moment, ObjectDigests, Objects, Writer,
 };
-use haul_model::{ByteLen, ByteOffset, Geometry, ObjectSize};
+use haul_model::{ByteLen, ByteOffset, Geometry, LeafSize, ObjectSize};
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn value(bytes: &[u8], range: ByteRange) -> haul_digest::Digest {
 }
 
 /// A waybill of one file `f`, with leaves of 1 KiB if asked.
-fn waybill(bytes: &[u8], object: ObjectSize, leaf: Option<u64>, stat: Moment) -> Vec<u8> {
+fn waybill(bytes: &[u8], object: ObjectSize, leaf: Option<LeafSize>, stat: Moment) -> Vec<u8> {
     let objects = Objects { size: object, algorithms: vec![Algorithm::Blake3], leaf };
     let digests = vec![haul_digest::digest(Algorithm::Blake3, bytes)];
     let size = bytes.len() as u64;
@@ -71,6 +71,7 @@ fn settings(dir: &Path) -> RepairSettings {
         replicas: vec![at("r0"), at("r1")],
         reading: Settings::new(),
         modified: false,
+        in_place: false,
         keep: None,
         dry_run: false,
     }
@@ -112,7 +113,7 @@ proptest! {
         let mut bytes = vec![0; len as usize];
         random.fill(&mut bytes);
         let object = ObjectSize::round_up(65_536);
-        let leaf = leaves.then_some(1024);
+        let leaf = leaves.then(|| LeafSize::new(1024, object).unwrap());
         let moment = Moment { sec: 1_700_000_000, nsec: 5 };
         fs::write(dir.path().join("w"), waybill(&bytes, object, leaf, moment)).unwrap();
         for name in ["root", "r0", "r1"] {
@@ -123,7 +124,7 @@ proptest! {
         hurt.iter().for_each(|&at| damaged[at as usize] = !bytes[at as usize]);
         // The first replica lacks what the second has: every other leaf is damaged.
         for (number, name) in ["r0", "r1"].iter().enumerate() {
-            let unit = leaf.unwrap_or(object.bytes()) as usize;
+            let unit = leaf.map_or(object.bytes(), LeafSize::bytes) as usize;
             let mut replica = bytes.clone();
             for (_, chunk) in replica.chunks_mut(unit).enumerate().filter(|(at, _)| at % 2 == number) {
                 chunk[0] ^= 0x40;
@@ -140,7 +141,7 @@ proptest! {
         prop_assert!(fs::read(&path).unwrap() == bytes);
         let mut joined = Vec::new();
         ear.0[0].2.iter().for_each(|range| survey::join(&mut joined, *range));
-        let unit = leaf.unwrap_or(object.bytes());
+        let unit = leaf.map_or(object.bytes(), LeafSize::bytes);
         prop_assert_eq!(joined, expected(len, unit, &hurt));
         let again = repair(&settings(dir.path()), &mut ear, &Counters::new(), &stop).unwrap();
         prop_assert_eq!(again, RepairTally { intact: 1, ..RepairTally::default() });

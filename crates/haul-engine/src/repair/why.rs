@@ -3,8 +3,9 @@
 use crate::copy::quote;
 use crate::sum::reason;
 use crate::verify::{Change, VerifyError};
+use haul_log::journal::JournalFlaw;
 use haul_log::waybill::ReadError;
-use haul_model::ByteRange;
+use haul_model::{ByteRange, format_size};
 use std::ffi::OsString;
 use std::io;
 use thiserror::Error;
@@ -21,11 +22,42 @@ pub enum Why {
     /// The waybill has no digest that this program can compute.
     #[error("the waybill has no digest of it")]
     NoDigest,
-    /// Several names lead to the file, and a new one in the place of one of them would part them.
-    #[error(
-        "it has {0} names, which a repaired file in the place of one would part; remove the others and repair again"
-    )]
+    /// Several names lead to a file that was modified: by another of them somebody may have meant it.
+    #[error("it has {0} names, and would change under all of them; --in-place does that")]
     Names(u64),
+    /// There is no room for a second file of so many bytes beside it.
+    #[error(
+        "no room for a repaired copy of {} beside it: {}; free some, or repair it --in-place, which needs \
+         room for the damaged bytes alone", format_size(*.0), reason(.1)
+    )]
+    NoRoom(u64, #[source] io::Error),
+    /// A repair in place was cut off, and this is a dry run.
+    #[error("a repair in place of it was cut off; without --dry-run that is finished or undone first")]
+    CutOff,
+    /// A repair in place failed, and what it had written could not be undone.
+    #[error(
+        "{0}; and what stood there could not be put back: {1}. The journal beside it keeps that, and the next \
+         repair puts it back"
+    )]
+    HalfDone(Box<Why>, Box<Why>),
+    /// The bytes that were put back did not come back when they were read.
+    #[error("bytes {0} are other ones when they are read back: the storage does not keep what it is given")]
+    NotPutBack(ByteRange),
+    /// The journal of a repair in place can't be used.
+    #[error("the journal of a repair in place that was cut off: {0}")]
+    Journal(#[source] JournalFlaw),
+    /// The journal is about a file that had this name before.
+    #[error(
+        "the journal of a repair in place that was cut off is about another file, which had this name; remove \
+         the journal if that file is of no use any more"
+    )]
+    OthersJournal,
+    /// In the damaged ranges stand bytes that no repair left there.
+    #[error(
+        "a repair in place of it was cut off, and some of the bytes there are neither those from before nor the \
+         repaired ones: somebody wrote to it since. Remove the journal if it is to stay as it is"
+    )]
+    Foreign,
     /// It is neither a file, a directory, a link nor a further name.
     #[error("devices, pipes and sockets are not made anew")]
     Special,
@@ -95,6 +127,18 @@ impl Why {
     /// A step that failed.
     pub(super) fn io(action: &'static str) -> impl FnOnce(io::Error) -> Why {
         move |source| Why::Io { action, source }
+    }
+
+    /// Where a file of `size` bytes was to be written and there was no room, that and what can be done.
+    pub(super) fn or_no_room(self, size: u64) -> Why {
+        const ENOSPC: i32 = 28;
+        const EDQUOT: i32 = 122;
+        match self {
+            Why::Io { source, .. } if matches!(source.raw_os_error(), Some(ENOSPC | EDQUOT)) => {
+                Why::NoRoom(size, source)
+            }
+            why => why,
+        }
     }
 
     /// The way to a name can't be gone.

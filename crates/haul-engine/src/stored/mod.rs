@@ -13,12 +13,14 @@ use attributes::SetError;
 use haul_digest::{Algorithm, Digest};
 use haul_log::stored::{Stored, StoredObjects, eos, xrootd};
 use haul_log::waybill::RelPath;
+use haul_sys::filesystem::syncs_as_a_whole;
 use haul_sys::open::open_source_at;
 use haul_sys::stat::stat_fd;
-use haul_sys::{CWD, Follow, Stat};
+use haul_sys::{CWD, Follow, Stat, cache};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
 use thiserror::Error;
 use tree::Tree;
 
@@ -40,6 +42,8 @@ pub enum Form {
 pub struct Store {
     form: Form,
     tree: Option<Tree>,
+    /// A file of each file system whose attributes were set, by device: those that are synced as a whole, at the end.
+    unsynced: Mutex<Vec<(u64, OwnedFd)>>,
 }
 
 /// What is known of one file when its digests are to be kept.
@@ -84,6 +88,9 @@ pub enum StoreError {
     /// A file of the hidden directory can't be written.
     #[error("no digests were stored in {HIDDEN}: {}", reason(.0))]
     Tree(#[source] io::Error),
+    /// They were stored, and the device may not have them.
+    #[error("stored digests may not outlast a crash: {}; run the command again", reason(.0))]
+    Sync(#[source] io::Error),
     /// The hidden directory can't be made.
     #[error("cannot make {HIDDEN} in {}: {}; use --store=xattr or --waybill", quote(.0), reason(.1))]
     Hidden(OsString, #[source] io::Error),
@@ -117,10 +124,12 @@ impl Store {
     pub fn open(form: Form, root: &Root) -> Result<Store, StoreError> {
         let failed = |source| StoreError::Hidden(root.as_os_str().to_owned(), source);
         let tree = (form == Form::Tree).then(|| Tree::make(root.as_os_str()).map_err(failed)).transpose()?;
-        Ok(Store { form, tree })
+        Ok(Store { form, tree, unsynced: Mutex::default() })
     }
 
     /// Keeps the digests of a file; `found` is how it was opened, `path` its place beneath the root.
+    ///
+    /// What was kept is durable once [`Store::close`] returned.
     ///
     /// # Errors
     /// [`StoreError`]: then the file has no stored digests, neither new nor old ones that would pass for new.
@@ -137,11 +146,40 @@ impl Store {
             SetError::Other(source) => StoreError::Attribute(source),
         };
         match (self.form, &self.tree) {
-            (Form::Tree, Some(tree)) => tree.put(path, &known.stored().encode()).map_err(StoreError::Tree),
-            (Form::Xattr | Form::Tree, _) => attributes::set(&file, &known.stored().encode()).map_err(whole),
-            (Form::Xrootd, _) => attributes::set_xrootd(&file, known).map_err(whole),
-            (Form::Eos, _) => attributes::set_eos(&file, known).map_err(whole),
+            (Form::Tree, Some(tree)) => {
+                return tree.put(path, &known.stored().encode()).map_err(StoreError::Tree);
+            }
+            (Form::Xattr | Form::Tree, _) => attributes::set(&file, &known.stored().encode()),
+            (Form::Xrootd, _) => attributes::set_xrootd(&file, known),
+            (Form::Eos, _) => attributes::set_eos(&file, known),
         }
+        .map_err(whole)?;
+        self.note(file, now.dev)
+    }
+
+    /// Remembers the file system of a file whose attributes were set, or syncs the file where that can't be done for all
+    /// files together.
+    fn note(&self, file: OwnedFd, device: u64) -> Result<(), StoreError> {
+        if !syncs_as_a_whole(&file) {
+            return cache::sync_all(&file).map_err(StoreError::Sync);
+        }
+        let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+        if !unsynced.iter().any(|(known, _)| *known == device) {
+            unsynced.push((device, file));
+        }
+        Ok(())
+    }
+
+    /// Makes durable all that was stored: by one call for each file system, not one for each file.
+    ///
+    /// # Errors
+    /// [`StoreError::Sync`].
+    pub fn close(self) -> Result<(), StoreError> {
+        if let Some(tree) = &self.tree {
+            tree.sync().map_err(StoreError::Sync)?;
+        }
+        let unsynced = self.unsynced.into_inner().unwrap_or_else(PoisonError::into_inner);
+        unsynced.iter().try_for_each(|(_, file)| cache::sync_filesystem(file)).map_err(StoreError::Sync)
     }
 }
 

@@ -6,10 +6,11 @@
 use haul_log::stored::STORED_BYTES_MAX;
 use haul_log::waybill::RelPath;
 use haul_sys::beneath::{open_place_beneath, open_root};
-use haul_sys::dir::open_place_at;
+use haul_sys::dir::{open_dir_at, open_place_at};
+use haul_sys::filesystem::syncs_as_a_whole;
 use haul_sys::open::{RenameMode, create_new_at, mkdir_at, open_source_at, rename_at, unlink_at};
 use haul_sys::stat::stat_fd;
-use haul_sys::{FileKind, Follow};
+use haul_sys::{FileKind, Follow, cache};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -29,6 +30,8 @@ const SUMS: &str = "sums";
 pub(super) struct Tree {
     hidden: OwnedFd,
     sums: OwnedFd,
+    /// Whether one call at the end makes all durable; else each file and each directory is synced.
+    syncs_at_end: bool,
     /// Numbers the files that are being written.
     next: AtomicU64,
 }
@@ -36,9 +39,11 @@ pub(super) struct Tree {
 impl Tree {
     /// The hierarchy of this root, made if it is not there.
     pub(super) fn make(root: &OsStr) -> io::Result<Tree> {
-        let hidden = enter(&open_root(root)?, OsStr::new(HIDDEN), Stale::Stays)?;
-        let sums = enter(&hidden, OsStr::new(SUMS), Stale::Stays)?;
-        Ok(Tree { hidden, sums, next: AtomicU64::new(0) })
+        let root = open_root(root)?;
+        let syncs_at_end = syncs_as_a_whole(&root);
+        let hidden = enter(&root, OsStr::new(HIDDEN), Stale::Stays, !syncs_at_end)?;
+        let sums = enter(&hidden, OsStr::new(SUMS), Stale::Stays, !syncs_at_end)?;
+        Ok(Tree { hidden, sums, syncs_at_end, next: AtomicU64::new(0) })
     }
 
     /// The hierarchy of this root, if there is one. A link in its place is none.
@@ -50,7 +55,12 @@ impl Tree {
         };
         let Some(hidden) = open(&open_root(root)?, HIDDEN)? else { return Ok(None) };
         let sums = open(&hidden, SUMS)?;
-        Ok(sums.map(|sums| Tree { hidden, sums, next: AtomicU64::new(0) }))
+        Ok(sums.map(|sums| Tree { hidden, sums, syncs_at_end: true, next: AtomicU64::new(0) }))
+    }
+
+    /// Makes durable what was put.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        if self.syncs_at_end { cache::sync_filesystem(readable(&self.sums)?) } else { Ok(()) }
     }
 
     /// Keeps the bytes for a file, in one step: there are never half of them. What stands in the way is left from a file
@@ -59,12 +69,13 @@ impl Tree {
         let (dirs, name) = parts(path);
         let mut place = open_place_at(&self.sums, ".", Follow::No)?;
         for dir in dirs {
-            place = enter(&place, dir, Stale::Goes)?;
+            place = enter(&place, dir, Stale::Goes, !self.syncs_at_end)?;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let new = format!("new-{}-{number}", std::process::id());
         let mut file = File::from(create_new_at(&self.hidden, new.as_str(), 0o644)?);
-        let written = file.write_all(bytes).and_then(|()| {
+        let synced = |file: &File| if self.syncs_at_end { Ok(()) } else { cache::sync_all(file) };
+        let written = file.write_all(bytes).and_then(|()| synced(&file)).and_then(|()| {
             match rename_at(&self.hidden, new.as_str(), &place, name, RenameMode::Replace) {
                 Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
                     // std removes without following links; the way to it is a descriptor of ours.
@@ -79,7 +90,7 @@ impl Tree {
             // The reason is told; a file that is left has a name that says what it is.
             let _ = unlink_at(&self.hidden, new.as_str());
         }
-        written
+        written.and_then(|()| if self.syncs_at_end { Ok(()) } else { sync_names(&place) })
     }
 
     /// The bytes kept for a file; `None` if there are none.
@@ -112,8 +123,21 @@ enum Stale {
     Goes,
 }
 
-/// Opens a directory, made if it is not there.
-fn enter(dir: &OwnedFd, name: &OsStr, stale: Stale) -> io::Result<OwnedFd> {
+/// Makes the names in a directory durable; some file systems on networks know no such thing for directories.
+fn sync_names(dir: &OwnedFd) -> io::Result<()> {
+    cache::sync_all(readable(dir)?).or_else(|error| match error.kind() {
+        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => Ok(()),
+        _ => Err(error),
+    })
+}
+
+/// A directory that names were only resolved in, open in a way that syncs.
+fn readable(dir: &OwnedFd) -> io::Result<OwnedFd> {
+    open_dir_at(dir, ".", Follow::No)
+}
+
+/// Opens a directory, made if it is not there, and then with `syncs` made durable.
+fn enter(dir: &OwnedFd, name: &OsStr, stale: Stale, syncs: bool) -> io::Result<OwnedFd> {
     match open_place_at(dir, name, Follow::No) {
         Err(error) if is_no_directory(&error) => {
             if error.kind() != io::ErrorKind::NotFound {
@@ -123,9 +147,11 @@ fn enter(dir: &OwnedFd, name: &OsStr, stale: Stale) -> io::Result<OwnedFd> {
                 unlink_at(dir, name)?;
             }
             match mkdir_at(dir, name, 0o755) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-                _ => open_place_at(dir, name, Follow::No),
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                Ok(()) if syncs => sync_names(dir)?,
+                _ => {}
             }
+            open_place_at(dir, name, Follow::No)
         }
         found => found,
     }

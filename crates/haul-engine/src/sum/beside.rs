@@ -214,6 +214,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
                     leaves: 1,
                     subtrees: Vec::new(),
                     objects: None,
+                    leaf_sums: None,
                     facts: opened.facts(),
                 });
                 self.finish(entry, result);

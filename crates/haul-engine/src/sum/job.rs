@@ -4,7 +4,7 @@ use super::counters::Counters;
 use super::lanes::LaneHands;
 use super::order::{Order, Orders, Outcome, SumError, Task, Work};
 use super::relay::{Relay, Team};
-use super::serial::{check_parts, hash_in_order};
+use super::serial::{Course, check_parts, hash_in_order};
 use super::settings::{ENTRIES_PER_TURN, Settings, WINDOW};
 use super::source::Opened;
 use super::split::{Progress, Split};
@@ -270,7 +270,8 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
                 self.hash_alone(entry, opened, hands);
                 continue;
             }
-            if !entry.alone && hands.may_take(&entry.task.recipe) {
+            let takes_lane = !entry.alone && hands.may_take(&entry.task.recipe);
+            if takes_lane && !self.has_only_one_order() {
                 batch.push_front(entry);
                 self.side_by_side(&mut batch, hands);
                 continue;
@@ -288,10 +289,17 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         }
     }
 
+    /// Whether the file at hand is all there is to hash. It has no others for company in the lanes, and making them
+    /// would take longer than hashing a small file.
+    fn has_only_one_order(&self) -> bool {
+        self.feed.try_lock().is_ok_and(|feed| feed.ended && feed.issued == 1)
+    }
+
     /// Hashes one open file, with the help of others where that is possible.
     pub(super) fn hash_alone(&self, entry: Entry<O::Ticket>, opened: Opened, hands: &mut LaneHands) {
         let Settings { object, workers, block_bytes, .. } = *self.settings;
         let recipe = Arc::clone(&entry.task.recipe);
+        let leaves = self.settings.leaves.as_ref();
         let share = |entry: Entry<O::Ticket>, way: Way| {
             let Entry { number, ticket, .. } = entry;
             Shared(Arc::new(SharedFile { way, number, ticket: Mutex::new(Some(ticket)) }))
@@ -299,19 +307,23 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         if let Err(error) = check_parts(recipe.form, opened.len()) {
             self.finish(entry, Err(error));
         } else if let Some(plan) = Split::plan(&opened, &recipe, object, hands, workers) {
-            let shared = share(entry, Way::Split(Split::new(opened, &recipe, plan)));
+            let shared = share(entry, Way::Split(Split::new(opened, &recipe, plan, leaves)));
             self.pool.offer_file(shared.clone());
             if let Way::Split(split) = &shared.0.way {
                 self.help(&shared, split, hands);
             }
         } else if Relay::pays(&opened, block_bytes, workers) {
-            let shared = share(entry, Way::Relay(Relay::new(opened, &recipe, block_bytes)));
+            let course = Course::new(&recipe, leaves);
+            let shared = share(entry, Way::Relay(Relay::new(opened, course, block_bytes)));
             if let Way::Relay(relay) = &shared.0.way {
                 self.run_relay(&shared, relay, false, hands);
             }
         } else {
             let result = match hands.block() {
-                Ok(buffer) => hash_in_order(&opened, &recipe, buffer, self.counters, self.stop),
+                Ok(buffer) => {
+                    let course = Course::new(&recipe, leaves);
+                    hash_in_order(&opened, &recipe, course, buffer, self.counters, self.stop)
+                }
                 Err(error) => Err(error),
             };
             self.finish(entry, result);

@@ -1,7 +1,7 @@
 //! What goes into a checksum job and what comes out of it.
 
 use super::settings::Recipe;
-use crate::waybill::ObjectSums;
+use crate::waybill::{LeafSums, ObjectSums};
 use haul_digest::Digest;
 use haul_model::{ByteLen, ByteOffset, ByteRange};
 use haul_sys::Stat;
@@ -86,6 +86,8 @@ pub struct Sums {
     pub subtrees: Vec<Vec<Digest>>,
     /// The digests of the objects, where the recipe asked for them and there is more than one.
     pub objects: Option<ObjectSums>,
+    /// Those of their leaves, where the job keeps them.
+    pub leaf_sums: Option<Arc<LeafSums>>,
     /// What the file system said of a regular file before its first byte was read.
     pub facts: Option<Box<Stat>>,
 }

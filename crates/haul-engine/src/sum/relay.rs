@@ -7,7 +7,6 @@
 use super::counters::Counters;
 use super::order::{SumError, Sums};
 use super::serial::{Course, conclude};
-use super::settings::Recipe;
 use super::source::{Opened, Reach};
 use haul_model::ByteRange;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -87,10 +86,10 @@ impl Relay {
     ///
     /// # Panics
     /// If the file is no range of bytes, or an empty one.
-    pub(super) fn new(opened: Opened, recipe: &Recipe, block: usize) -> Relay {
+    pub(super) fn new(opened: Opened, course: Course, block: usize) -> Relay {
         let Reach::Range(range) = opened.reach() else { panic!("only a range of a file is cut into blocks") };
         assert!(!range.is_empty() && block > 0, "a relay has at least one block");
-        let baton = Baton { turn: 0, course: Some(Course::new(recipe)), waiting: 0, over: false };
+        let baton = Baton { turn: 0, course: Some(course), waiting: 0, over: false };
         Relay {
             opened,
             range,

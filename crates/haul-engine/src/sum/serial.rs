@@ -4,21 +4,22 @@ use super::counters::Counters;
 use super::order::{SumError, Sums};
 use super::settings::{Form, PARTS_MAX, Recipe};
 use super::source::{Opened, Reach};
-use crate::waybill::ObjectSums;
-use haul_digest::{Algorithm, Digest, Hasher, ObjectStream, tree};
+use crate::waybill::{LeafStore, StreamSums};
+use haul_digest::{Algorithm, Digest, Hasher, tree};
 use haul_model::{ByteLen, ByteRange};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Hashes an open source in order. `buffer` takes one read after the other.
 pub(super) fn hash_in_order(
     opened: &Opened,
     recipe: &Recipe,
+    mut course: Course,
     buffer: &mut [u8],
     counters: &Counters,
     stop: &AtomicBool,
 ) -> Result<Sums, SumError> {
     check_parts(recipe.form, opened.len())?;
-    let mut course = Course::new(recipe);
     let mut taken: u64 = 0;
     let mut take = |bytes: &[u8]| {
         taken += bytes.len() as u64;
@@ -113,15 +114,16 @@ enum Runner {
     Plain(Hasher),
     Tree(Box<tree::TreeHasher>),
     Subtrees(Box<Subtrees>),
-    Objects(Box<ObjectStream>, ObjectSums),
+    Objects(Box<StreamSums>),
 }
 
 impl Course {
-    pub(super) fn new(recipe: &Recipe) -> Course {
+    /// Nothing yet; leaves go to the store, if there is one.
+    pub(super) fn new(recipe: &Recipe, leaves: Option<&Arc<LeafStore>>) -> Course {
         let first = recipe.algorithms.first();
         let runner = |algorithm: &Algorithm| match (recipe.form, *algorithm) {
             (Form::Objects { size, .. }, algorithm) if Some(&algorithm) == first => {
-                Runner::Objects(Box::new(ObjectStream::new(algorithm, size)), ObjectSums::new(size))
+                Runner::Objects(Box::new(StreamSums::new(size, leaves)))
             }
             (_, algorithm) => Runner::of(algorithm, recipe.form),
         };
@@ -134,15 +136,13 @@ impl Course {
                 Runner::Plain(hasher) => hasher.update(bytes),
                 Runner::Tree(hasher) => hasher.update(bytes),
                 Runner::Subtrees(subtrees) => subtrees.update(bytes),
-                Runner::Objects(stream, sums) => {
-                    stream.update(bytes, |index, digest| sums.set(index, digest));
-                }
+                Runner::Objects(sums) => sums.update(bytes),
             }
         }
     }
 
     pub(super) fn finish(self, range: ByteRange, partial: bool) -> Sums {
-        let (mut subtrees, mut objects) = (Vec::new(), None);
+        let (mut subtrees, mut objects, mut leaf_sums) = (Vec::new(), None, None);
         let mut digests = Vec::with_capacity(self.runners.len());
         for runner in self.runners {
             digests.push(match runner {
@@ -153,15 +153,16 @@ impl Course {
                     subtrees.push(roots);
                     root
                 }
-                Runner::Objects(stream, mut sums) => {
-                    let root = stream.finish(|index, digest| sums.set(index, digest));
+                Runner::Objects(sums) => {
+                    let (root, sums, leaves) = sums.finish();
                     objects = (!sums.is_empty()).then_some(sums);
+                    leaf_sums = leaves.map(Arc::new);
                     root
                 }
             });
         }
         let leaves = leaves_of(self.form, range);
-        Sums { range, partial, digests, leaves, subtrees, objects, facts: None }
+        Sums { range, partial, digests, leaves, subtrees, objects, leaf_sums, facts: None }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a checksum job is asked to do, with nothing left open.
 
+use crate::waybill::LeafStore;
 use haul_digest::{Algebra, Algorithm};
 use haul_model::{ByteLen, ObjectIndex, ObjectSize, limits};
 use haul_plan::Pace;
@@ -22,6 +23,8 @@ pub struct Settings {
     pub drop_before: bool,
     /// The most bytes a second that all workers read together.
     pub pace: Option<Arc<Mutex<Pace>>>,
+    /// Where the leaves of files wait of which objects are kept; `None` where leaves are not.
+    pub leaves: Option<Arc<LeafStore>>,
 }
 
 /// What is computed of a file.
@@ -106,7 +109,19 @@ impl Settings {
             drop_behind: false,
             drop_before: false,
             pace: None,
+            leaves: None,
         }
+    }
+
+    /// Whole files past the page cache, where every read waits for the device: for each processor
+    /// [`DIRECT_READERS`] workers unless so many are asked for, at least 1, so that it has work while some of them hash; and
+    /// long reads.
+    pub fn from_device(workers: Option<usize>) -> Settings {
+        let suits = haul_sys::process::cpu_count().saturating_mul(DIRECT_READERS);
+        let workers = workers.unwrap_or(suits).clamp(1, limits::WORKERS_MAX);
+        let share = BLOCKS_BYTES_MAX / workers / 4096 * 4096;
+        let block_bytes = share.clamp(BLOCK_BYTES_MIN, DIRECT_BLOCK_BYTES);
+        Settings { direct: true, drop_before: true, block_bytes, ..Settings::for_workers(workers) }
     }
 
     /// Bytes of one read that suit so many workers: [`BLOCK_BYTES`], or less where the blocks of all of them would
@@ -128,6 +143,12 @@ impl Default for Settings {
 /// cache take, with blocks of 128 KiB, 256 KiB, 512 KiB, 1 MiB and 2 MiB: CRC-32 0.30, 0.27, 0.25, 0.23 and 0.22 s,
 /// BLAKE3 0.56, 0.55, 0.54, 0.52 and 0.52 s.
 pub const BLOCK_BYTES: usize = 1 << 20;
+
+/// Workers for each processor where reads go past the page cache.
+const DIRECT_READERS: usize = 2;
+
+/// Bytes of one read past the page cache: nothing reads ahead there, so a request is what the device has to work on.
+const DIRECT_BLOCK_BYTES: usize = 4 << 20;
 
 /// Bytes that the blocks of all workers may take together before each gets a smaller one.
 pub const BLOCKS_BYTES_MAX: usize = 16 << 20;
@@ -153,4 +174,23 @@ pub const WINDOW: u64 = 4096;
 pub const ENTRIES_PER_TURN: usize = 16;
 
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(4096) && LANE_BLOCK_BYTES.is_multiple_of(4096));
+const _: () = assert!(DIRECT_BLOCK_BYTES.is_multiple_of(4096));
 const _: () = assert!(BLOCK_BYTES_MIN.is_multiple_of(4096) && BLOCK_BYTES_MIN <= BLOCK_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_of_the_device_take_long_reads_and_little_memory() {
+        for workers in [1, 2, 3, 4, 16, 128] {
+            let settings = Settings::from_device(Some(workers));
+            assert!(settings.direct && settings.drop_before && settings.workers == workers);
+            assert!(settings.block_bytes.is_multiple_of(4096) && settings.block_bytes <= DIRECT_BLOCK_BYTES);
+            assert!(workers * settings.block_bytes <= BLOCKS_BYTES_MAX, "{workers}");
+        }
+        assert_eq!(Settings::from_device(Some(4)).block_bytes, 4 << 20);
+        assert_eq!(Settings::from_device(Some(limits::WORKERS_MAX)).block_bytes, 128 << 10, "never less");
+        assert!(Settings::from_device(None).workers > 1, "one hashes while another reads");
+    }
+}

@@ -6,7 +6,7 @@ use super::order::{SumError, Sums};
 use super::serial::{Course, leaves_of};
 use super::settings::{Form, LEAVES_PER_PIECE_MAX, Recipe, Sample};
 use super::source::{Opened, Reach};
-use crate::waybill::ObjectSums;
+use crate::waybill::{LeafStore, LeafSums, ObjectHasher, ObjectLeaves, ObjectSums};
 use haul_digest::tree::{TreeAssembly, TreeShape, root_of};
 use haul_digest::{Algorithm, Assembly, Digest, Hasher, Part, PartHasher, PartPlace};
 use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, ObjectIndex, ObjectSize};
@@ -20,6 +20,8 @@ pub(super) struct Split {
     recipe: Arc<Recipe>,
     range: ByteRange,
     cut: Cut,
+    /// Where leaves of objects go.
+    leaves: Option<Arc<LeafStore>>,
     /// The next piece nobody has taken.
     next: AtomicU64,
     joint: Mutex<Joint>,
@@ -49,6 +51,8 @@ struct Joint {
     sums: Vec<Joined>,
     /// The digests of the objects by the first algorithm, where they are kept.
     objects: Option<ObjectSums>,
+    /// Those of their leaves.
+    leaf_sums: Option<LeafSums>,
 }
 
 #[derive(Debug)]
@@ -59,10 +63,10 @@ enum Joined {
     Subtrees(Vec<Option<Digest>>),
 }
 
-/// What a worker brings back from one piece: for each algorithm a part, leaves with the number of the first, or
+/// What a worker brings back from one piece: for each algorithm a part (and leaves of the first), leaves with the number of the first, or
 /// the root of a subtree.
 enum Brought {
-    Parts(Vec<Part>),
+    Parts(Vec<Part>, Option<ObjectLeaves>),
     Leaves(u64, Vec<Vec<Digest>>),
     Roots(Vec<Digest>),
     /// Nothing: the object is not in the sample.
@@ -112,16 +116,23 @@ impl Split {
         (!alone).then_some(Plan { range, cut })
     }
 
-    /// The file, cut as planned.
-    pub(super) fn new(opened: Opened, recipe: &Arc<Recipe>, Plan { range, cut }: Plan) -> Split {
+    /// The file, cut as planned; where objects are kept, their leaves go to the store, if there is one.
+    pub(super) fn new(
+        opened: Opened,
+        recipe: &Arc<Recipe>,
+        Plan { range, cut }: Plan,
+        leaves: Option<&Arc<LeafStore>>,
+    ) -> Split {
         let sums = recipe.algorithms.iter().map(|&algorithm| cut.joined(algorithm, recipe.form)).collect();
         let objects = match recipe.form {
             Form::Objects { size, .. } => Some(ObjectSums::new(size)),
             _ => None,
         };
-        let joint = Joint { pieces_left: cut.pieces(), failure: None, sums, objects };
+        let leaves = leaves.filter(|_| objects.is_some()).cloned();
+        let leaf_sums = leaves.as_ref().map(LeafSums::new);
+        let joint = Joint { pieces_left: cut.pieces(), failure: None, sums, objects, leaf_sums };
         let recipe = Arc::clone(recipe);
-        Split { opened, recipe, range, cut, next: AtomicU64::new(0), joint: Mutex::new(joint) }
+        Split { opened, recipe, range, cut, leaves, next: AtomicU64::new(0), joint: Mutex::new(joint) }
     }
 
     /// The next piece for a worker; `None` once all are taken.
@@ -161,9 +172,10 @@ impl Split {
 
     /// The digests, once the last piece is there.
     pub(super) fn finish(&self) -> Result<Sums, SumError> {
-        let (failure, mut sums, objects) = {
+        let (failure, mut sums, objects, leaf_sums) = {
             let mut joint = self.lock();
-            (joint.failure.take(), std::mem::take(&mut joint.sums), joint.objects.take())
+            let sums = std::mem::take(&mut joint.sums);
+            (joint.failure.take(), sums, joint.objects.take(), joint.leaf_sums.take().map(Arc::new))
         };
         if self.sample().is_some() {
             // Objects that were passed over leave no digest of the whole.
@@ -195,7 +207,7 @@ impl Split {
         let partial = self.range != ByteRange::between(0, self.opened.size());
         let leaves = leaves_of(self.recipe.form, self.range);
         let facts = self.opened.facts();
-        Ok(Sums { range: self.range, partial, digests, leaves, subtrees, objects, facts })
+        Ok(Sums { range: self.range, partial, digests, leaves, subtrees, objects, leaf_sums, facts })
     }
 
     fn sample(&self) -> Option<Sample> {
@@ -223,13 +235,20 @@ impl Split {
     ) -> Result<Brought, SumError> {
         let Some(object) = geometry.object(index) else { unreachable!("only objects of the file are taken") };
         let place = PartPlace { offset: object.range.start, whole: geometry.count() == 1 };
-        let algorithms = self.recipe.algorithms.iter();
-        let mut hashers: Vec<_> = algorithms.map(|&algorithm| PartHasher::new(algorithm, place)).collect();
+        // The first of a recipe with objects is BLAKE3.
+        let mut first = self.leaves.as_ref().map(|store| ObjectHasher::new(place, Some(store)));
+        let others = self.recipe.algorithms.iter().skip(usize::from(first.is_some()));
+        let mut hashers: Vec<_> = others.map(|&algorithm| PartHasher::new(algorithm, place)).collect();
         self.read(object.range, hands.block()?, |bytes| {
+            if let Some(first) = &mut first {
+                first.update(bytes);
+            }
             hashers.iter_mut().for_each(|hasher| hasher.update(bytes));
             counters.done_bytes(bytes.len() as u64);
         })?;
-        Ok(Brought::Parts(hashers.into_iter().map(PartHasher::finish).collect()))
+        let (first, leaves) = first.map(ObjectHasher::finish).unzip();
+        let parts = first.into_iter().chain(hashers.into_iter().map(PartHasher::finish)).collect();
+        Ok(Brought::Parts(parts, leaves.flatten()))
     }
 
     fn hash_leaves(
@@ -251,7 +270,7 @@ impl Split {
             let (Some(head), Some(tail)) = ranges else { unreachable!("the leaves are the file's") };
             let whole = Form::Tree { leaf: shape.leaf_size(), subtree: None };
             let recipe = Recipe { algorithms: self.recipe.algorithms.clone(), form: whole };
-            let mut course = Course::new(&recipe);
+            let mut course = Course::new(&recipe, None);
             self.read(ByteRange { start: head.start, end: tail.end }, hands.block()?, |bytes| {
                 course.update(bytes);
                 counters.done_bytes(bytes.len() as u64);
@@ -349,7 +368,10 @@ impl Joint {
     fn add(&mut self, piece: u64, brought: Brought) {
         match brought {
             Brought::Passed => {}
-            Brought::Parts(parts) => {
+            Brought::Parts(parts, leaves) => {
+                if let Some((sums, leaves)) = self.leaf_sums.as_mut().zip(leaves) {
+                    sums.set(ObjectIndex(piece), leaves);
+                }
                 if let (Some(objects), Some(first)) = (&mut self.objects, parts.first()) {
                     objects.set(ObjectIndex(piece), first.digest());
                 }

@@ -1,7 +1,7 @@
 //! The whole job against the naive way: each file read at once and hashed by one call.
 
 use super::*;
-use haul_digest::{Algorithm, Digest, digest};
+use haul_digest::{Algorithm, Digest, Found, digest};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_model::{ByteLen, ByteOffset, ByteRange, ObjectSize};
 use proptest::prelude::*;
@@ -70,7 +70,16 @@ fn naive(recipe: &Recipe, bytes: &[u8], size: usize, start: usize) -> Sums {
     };
     let range = ByteRange::between(start as u64, (start + bytes.len()) as u64);
     let digests = recipe.algorithms.iter().map(|algorithm| root(algorithm, bytes)).collect();
-    Sums { range, partial: bytes.len() != size, digests, leaves, subtrees, objects: None, facts: None }
+    Sums {
+        range,
+        partial: bytes.len() != size,
+        digests,
+        leaves,
+        subtrees,
+        objects: None,
+        leaf_sums: None,
+        facts: None,
+    }
 }
 
 fn bytes_of(len: usize, seed: u64) -> Vec<u8> {
@@ -392,10 +401,14 @@ fn objects_are_kept_whatever_else_is_computed() {
             let (sums, bytes) = (sums.unwrap(), bytes_of(len, 5));
             let plain: Vec<_> = algorithms.iter().map(|&algorithm| digest(algorithm, &bytes)).collect();
             assert_eq!(sums.digests, plain);
-            let (mut stream, mut expected) =
-                (haul_digest::ObjectStream::new(Algorithm::Blake3, size), Vec::new());
-            stream.update(&bytes, |index, digest| expected.push((index, digest)));
-            stream.finish(|index, digest| expected.push((index, digest)));
+            let mut stream = haul_digest::ObjectStream::new(Algorithm::Blake3, size, None);
+            let mut expected = Vec::new();
+            let mut note = |found| match found {
+                Found::Object(index, digest) => expected.push((index, digest)),
+                Found::Leaf(..) => panic!("no leaves were asked for"),
+            };
+            stream.update(&bytes, &mut note);
+            stream.finish(&mut note);
             let objects: Vec<_> = sums.objects.iter().flat_map(|objects| objects.iter()).collect();
             assert_eq!(objects, expected, "{len} bytes, {algorithms:?}");
         }

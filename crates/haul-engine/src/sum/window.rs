@@ -4,19 +4,19 @@ use std::collections::VecDeque;
 
 /// A queue of results that keeps those which came before their turn.
 #[derive(Debug)]
-pub(super) struct Window<R> {
+pub(crate) struct Window<R> {
     /// The number of the result at the front of `waiting`.
     next: u64,
     waiting: VecDeque<Option<R>>,
 }
 
 impl<R> Window<R> {
-    pub(super) fn new() -> Window<R> {
+    pub(crate) fn new() -> Window<R> {
         Window { next: 0, waiting: VecDeque::new() }
     }
 
     /// Takes the result with this number, each exactly once.
-    pub(super) fn put(&mut self, number: u64, result: R) {
+    pub(crate) fn put(&mut self, number: u64, result: R) {
         assert!(number >= self.next, "result {number} was already handed on");
         let place = (number - self.next) as usize;
         if self.waiting.len() <= place {
@@ -27,7 +27,7 @@ impl<R> Window<R> {
     }
 
     /// The next result in order, if it is there.
-    pub(super) fn pop(&mut self) -> Option<R> {
+    pub(crate) fn pop(&mut self) -> Option<R> {
         let ready = self.waiting.front_mut()?.take()?;
         self.waiting.pop_front();
         self.next += 1;
@@ -35,7 +35,7 @@ impl<R> Window<R> {
     }
 
     /// How many results have been handed on: the number of the one that comes next.
-    pub(super) fn handed_on(&self) -> u64 {
+    pub(crate) fn handed_on(&self) -> u64 {
         self.next
     }
 }

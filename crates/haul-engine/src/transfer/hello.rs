@@ -9,7 +9,7 @@ use haul_model::{PathFault, RelPath};
 use haul_net::{Lane, LaneError};
 use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, Message, NamePolicy, PeerText,
-    Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
+    Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Verify, Why, Window, limits,
 };
 use haul_sys::dir::{CWD, open_place_at};
 use haul_sys::open::mkdir_at;
@@ -131,12 +131,7 @@ pub fn send(dial: Dial<'_>, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome,
     let asked = Asked { role: Role::Source, options: &job.options, operands: vec![job.to.as_slice().into()] };
     let window = window(job.buffers);
     let (accept, joined) = connect(dial, &asked, window, job.lanes)?;
-    let settings = haul_proto::source::Settings {
-        options: accept.options,
-        window: window.least(accept.window),
-        timing: Timing::default(),
-        tries: limits::TRIES_MAX,
-    };
+    let settings = source_settings(accept.options, window.least(accept.window));
     let tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
     Ok(source::run(settings, joined, None, tree, watch))
 }
@@ -214,12 +209,7 @@ pub fn answer(
             sink::run(sink_settings(accept.options, window), vec![first], Some(&mut more), store, watch)
         }
         Part::Source(operands) => {
-            let settings = haul_proto::source::Settings {
-                options: accept.options,
-                window,
-                timing: Timing::default(),
-                tries: limits::TRIES_MAX,
-            };
+            let settings = source_settings(accept.options, window);
             let tree = Tree::new(operands, Filter::default(), false);
             source::run(settings, vec![first], Some(&mut more), tree, watch)
         }
@@ -306,11 +296,14 @@ fn agree(
         }
         Role::Source | Role::Sink => {}
     }
+    if asked.options.verify == Verify::Hybrid {
+        // Nobody here picks by file: it would be told as what it is not.
+        return Err(Reason::new(Why::Unsupported, "hybrid verification; ask for stream or reread"));
+    }
     let mut accept = asked.answer(Features::default(), window, offer.lanes, token, PeerText::new(AGENT))?;
     accept.options.keep = Keep(accept.options.keep.0 & offer.keep.0);
-    if accept.options.compression != haul_proto::Compression::Off {
-        accept.options.compression = haul_proto::Compression::Off;
-    }
+    // Not done yet: blocks go as they are.
+    accept.options.compression = haul_proto::Compression::Off;
     if let (Some(quota), Role::Source) = (offer.quota, asked.role)
         && accept.options.budget > quota
     {
@@ -348,6 +341,10 @@ fn read(frames: &mut Frames) -> Result<Message, TransferError> {
         Err(FrameError::Lane(error)) => Err(TransferError::Lane(error)),
         Err(FrameError::Flaw(flaw)) => Err(TransferError::NotUnderstood(flaw.to_string())),
     }
+}
+
+fn source_settings(options: JobOptions, window: Window) -> haul_proto::source::Settings {
+    haul_proto::source::Settings { options, window, timing: Timing::default(), tries: limits::TRIES_MAX }
 }
 
 fn sink_settings(options: JobOptions, window: Window) -> haul_proto::sink::Settings {

@@ -1,8 +1,9 @@
 //! What was found, held against what was written down.
 
+use super::locate::Located;
 use crate::sum::{Outcome, SumError, Sums};
 use crate::waybill::{ObjectSums, moment};
-use haul_log::waybill::{Content, Entry, Kind, RelPath};
+use haul_log::waybill::{Content, Entry, Kind, Mark, RelPath};
 use haul_model::{ByteRange, ObjectIndex};
 use std::fmt;
 use std::io;
@@ -14,8 +15,10 @@ pub struct Verdict {
     pub path: RelPath,
     /// What it is.
     pub kind: VerdictKind,
-    /// The bytes that differ, as far as the digests tell: whole objects, neighbours joined.
+    /// The bytes that differ, as far as the digests tell, neighbours joined: whole objects, or leaves of them.
     pub damage: Vec<ByteRange>,
+    /// How far the damage was narrowed down, where that was asked for and there is any.
+    pub located: Option<Located>,
 }
 
 /// What a verdict says.
@@ -87,6 +90,8 @@ impl fmt::Display for Change {
 pub(super) struct Expected {
     /// Of the entry, counted over the whole waybill from 0.
     pub(super) number: u64,
+    /// Where the entry stands in the waybill.
+    pub(super) mark: Mark,
     pub(super) entry: Entry,
     /// The digests of the objects that are to be compared; `None` where the file's own is.
     pub(super) objects: Option<ObjectSums>,
@@ -94,6 +99,8 @@ pub(super) struct Expected {
     pub(super) sampled: bool,
     /// What was found out without reading.
     pub(super) early: Option<VerdictKind>,
+    /// Device and inode of what stands under the name.
+    pub(super) inode: Option<(u64, u64)>,
 }
 
 /// The verdict over a name; `None` where a stop came first.
@@ -113,7 +120,7 @@ pub(super) fn judge(expected: Expected, outcome: Outcome) -> Option<Verdict> {
             (VerdictKind::Unreadable(format!("{error}{at}")), Vec::new())
         }
     };
-    Some(Verdict { path: expected.entry.path, kind, damage })
+    Some(Verdict { path: expected.entry.path, kind, damage, located: None })
 }
 
 /// What it means that a name can't be opened.
@@ -166,7 +173,7 @@ fn whole_differs(content: &Content, sums: &Sums) -> bool {
 }
 
 /// Adds a range behind those before it, joined with the last if they touch.
-fn join(ranges: &mut Vec<ByteRange>, range: ByteRange) {
+pub(super) fn join(ranges: &mut Vec<ByteRange>, range: ByteRange) {
     match ranges.last_mut() {
         Some(last) if last.end == range.start => last.end = range.end,
         _ => ranges.push(range),

@@ -4,20 +4,27 @@
 //! orders ([`orders`]), and its results verdicts ([`judge`]). A waybill of any length is read as a stream; what has to be
 //! known of all its paths at once (a later section that speaks of the same name, names that no section speaks of) is
 //! kept by hashes, for a bounded share of the paths at a time ([`index`]). Digests that are kept with the files themselves
-//! take a waybill's place in [`stored`].
+//! take a waybill's place in [`stored`]. Small files are read in the order of their places on the disk ([`disk`]); where
+//! the waybill keeps leaves, damage is narrowed down to those ([`locate`]).
 
+mod disk;
 mod index;
 mod judge;
+mod locate;
 mod orders;
 mod resume;
 mod stored;
 mod strays;
+#[cfg(test)]
+mod tests;
 
 pub use judge::{Change, Verdict, VerdictKind};
+pub use locate::{Located, WhyWhole};
 pub use resume::Resumption;
 pub use stored::{StoredSettings, verify_stored};
 
 use crate::sum::{self, Counters, Settings};
+use disk::{ByPlace, InOrder};
 use haul_digest::Digest;
 use haul_log::waybill::{Entry, ReadError, Reader, Record};
 use haul_sys::beneath;
@@ -43,6 +50,8 @@ pub struct VerifySettings {
     pub sample: Option<(f64, u64)>,
     /// Names beneath the root that the waybill does not speak of are told as well.
     pub extra: bool,
+    /// Damaged objects are read once more, and told down to the leaves that differ where the waybill keeps leaves.
+    pub locate: bool,
     /// A file that keeps how far the verification came, and from which one that was ended goes on.
     pub resume: Option<OsString>,
 }
@@ -136,7 +145,7 @@ pub fn verify(
             .transpose()
             .map_err(refused)?
             .map(Arc::new);
-        let waybill = Waybill::new(
+        let orders = Waybill::new(
             read(&settings.waybill).map_err(refused)?,
             Arc::clone(&root),
             settings.sample,
@@ -144,17 +153,28 @@ pub fn verify(
             share,
             log.as_ref().map(resume::Log::place),
         );
-        sum::run(&settings.reading, waybill, counters, stop, |ticket, outcome| {
-            let entry = ticket.number;
-            let verdict = judge::judge(ticket, outcome);
-            if let Some(verdict) = &verdict {
-                tallied.count(verdict);
-                report.judged(verdict);
-            }
-            if let Some(log) = &mut log {
-                log.note(share, entry, verdict.as_ref().map(|verdict| &verdict.kind));
-                log.save(counters.bytes_done(), false, report);
-            }
+        let locator = settings.locate.then(|| locate::Locator::new(settings, Arc::clone(&root), stop));
+        let mut in_order = InOrder::new();
+        let orders = ByPlace::new(orders, &settings.reading);
+        sum::run(&settings.reading, orders, counters, stop, |ticket, outcome| {
+            let verdict = |expected: judge::Expected| {
+                let place = (expected.number, expected.mark);
+                let content = locator.as_ref().map(|_| expected.entry.clone());
+                (place, content, judge::judge(expected, outcome))
+            };
+            in_order.take(ticket, verdict, |((entry, mark), content, mut verdict)| {
+                if let Some(verdict) = &mut verdict {
+                    if let Some((locator, content)) = locator.as_ref().zip(content) {
+                        locator.narrow(mark, &content, verdict);
+                    }
+                    tallied.count(verdict);
+                    report.judged(verdict);
+                }
+                if let Some(log) = &mut log {
+                    log.note(share, entry, verdict.as_ref().map(|verdict| &verdict.kind));
+                    log.save(counters.bytes_done(), false, report);
+                }
+            });
         });
         if let Some(index) = index.filter(|_| settings.extra && !stop.load(Ordering::Relaxed)) {
             strays::find(&root, &index, stop, &mut |verdict| {

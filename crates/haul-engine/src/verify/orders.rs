@@ -7,7 +7,7 @@ use super::resume::Place;
 use crate::sum::{Form, Order, Orders, Recipe, Sample, Source, Task, Work};
 use crate::waybill::ObjectSums;
 use haul_digest::Algorithm;
-use haul_log::waybill::{Content, Entry, Kind, Reader, Record, RelPath, Special};
+use haul_log::waybill::{Content, Entry, Kind, Mark, Reader, Record, RelPath, Special};
 use haul_model::{ByteOffset, ObjectIndex};
 use haul_sys::beneath::open_place_beneath;
 use haul_sys::open::read_link_at;
@@ -35,8 +35,8 @@ pub(super) struct Waybill<R> {
     share: u64,
     /// What an earlier run verified.
     before: Option<Place>,
-    /// A record that was read behind an entry and belongs to the next.
-    ahead: Option<Record>,
+    /// A record that was read behind an entry and belongs to the next, with the place of its line.
+    ahead: Option<(Record, Mark)>,
     /// Lately used directories by their paths, the latest last.
     places: VecDeque<(Vec<u8>, Arc<OwnedFd>)>,
 }
@@ -57,8 +57,12 @@ impl<R: BufRead + Send> Waybill<R> {
     }
 
     /// The next record; flaws were told when the waybill was looked through.
-    fn record(&mut self) -> Option<Record> {
-        self.ahead.take().or_else(|| self.reader.by_ref().find_map(Result::ok))
+    fn record(&mut self) -> Option<(Record, Mark)> {
+        if let Some(ahead) = self.ahead.take() {
+            return Some(ahead);
+        }
+        let record = self.reader.by_ref().find_map(Result::ok)?;
+        Some((record, self.reader.mark()))
     }
 
     /// The digests of the objects of an entry that was just read.
@@ -67,7 +71,7 @@ impl<R: BufRead + Send> Waybill<R> {
             Kind::File(Content { objects: Some(objects), .. }) => Some(ObjectSums::new(objects.size)),
             _ => None,
         };
-        while let Some(record) = self.record() {
+        while let Some((record, mark)) = self.record() {
             match record {
                 Record::Object(object) => {
                     let blake3 = object.digests.iter().find(|found| found.algorithm() == Algorithm::Blake3);
@@ -77,7 +81,7 @@ impl<R: BufRead + Send> Waybill<R> {
                 }
                 Record::Leaves(_) | Record::Proven(_) => {}
                 other => {
-                    self.ahead = Some(other);
+                    self.ahead = Some((other, mark));
                     break;
                 }
             }
@@ -85,8 +89,7 @@ impl<R: BufRead + Send> Waybill<R> {
         sums.filter(|sums| !sums.is_empty())
     }
 
-    fn order(&mut self, number: u64, entry: Entry, objects: Option<ObjectSums>) -> Order<Expected> {
-        let mut expected = Expected { number, entry, objects, sampled: false, early: None };
+    fn order(&mut self, mut expected: Expected) -> Order<Expected> {
         match self.work(&mut expected) {
             Ok(task) => Order { ticket: expected, work: Work::Hash(task) },
             Err(early) => {
@@ -99,6 +102,7 @@ impl<R: BufRead + Send> Waybill<R> {
     /// What is to be read, or what is known without reading.
     fn work(&mut self, expected: &mut Expected) -> Result<Task, VerdictKind> {
         let (place, name, stat) = self.look(&expected.entry.path)?;
+        expected.inode = Some(stat.identity());
         let kind_differs = VerdictKind::Modified(Change::Kind);
         let intact = Err(VerdictKind::Intact { touched: false });
         let is = |kind| if stat.kind == kind { Ok(()) } else { Err(kind_differs.clone()) };
@@ -196,8 +200,8 @@ impl<R: BufRead + Send> Orders for Waybill<R> {
     fn next(&mut self) -> Option<Order<Expected>> {
         loop {
             match self.record()? {
-                Record::Section(_) => self.section += 1,
-                Record::Entry(entry) => {
+                (Record::Section(_), _) => self.section += 1,
+                (Record::Entry(entry), mark) => {
                     let objects = self.objects(&entry);
                     let (section, number) = (self.section, self.entries);
                     self.entries += 1;
@@ -205,7 +209,16 @@ impl<R: BufRead + Send> Orders for Waybill<R> {
                         continue;
                     }
                     if self.index.as_ref().is_none_or(|index| index.is_current(&entry.path, section)) {
-                        return Some(self.order(number, entry, objects));
+                        let expected = Expected {
+                            number,
+                            mark,
+                            entry,
+                            objects,
+                            sampled: false,
+                            early: None,
+                            inode: None,
+                        };
+                        return Some(self.order(expected));
                     }
                 }
                 _ => {}

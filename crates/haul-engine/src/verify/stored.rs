@@ -8,7 +8,7 @@ use crate::sum::{self, Counters, Listed, Order, Orders, Settings, Source, SumErr
 use crate::waybill::{ObjectSums, Root};
 use haul_digest::Algorithm;
 use haul_log::stored::Stored;
-use haul_log::waybill::{Content, Entry, Kind, Moment, Objects, RelPath};
+use haul_log::waybill::{Content, Entry, Kind, Mark, Moment, Objects, RelPath};
 use haul_model::{ByteOffset, ObjectIndex};
 use haul_sys::open::open_source_at;
 use haul_sys::stat::stat_fd;
@@ -100,8 +100,15 @@ impl StoredFiles {
             // A path too long for any record: its last name tells it.
             Err(fault) => (last_name(found), Some(format!("its path is refused: {fault}"))),
         };
-        let mut expected =
-            Expected { number: 0, entry: nothing_known(path), objects: None, sampled: false, early: None };
+        let mut expected = Expected {
+            number: 0,
+            mark: Mark::default(),
+            entry: nothing_known(path),
+            objects: None,
+            sampled: false,
+            early: None,
+            inode: None,
+        };
         let done = match (fault, work) {
             (Some(fault), _) => Err(VerdictKind::Unreadable(fault)),
             (None, Work::Hash(task)) => self
@@ -207,10 +214,15 @@ fn missing(
         let data = Path::new(root.as_os_str()).join(OsStr::from_bytes(path.as_bytes()));
         match std::fs::symlink_metadata(&data) {
             Ok(facts) if facts.is_file() => {}
-            Ok(_) => tell(Verdict { path, kind: VerdictKind::Modified(Change::Kind), damage: Vec::new() }),
+            Ok(_) => tell(Verdict {
+                path,
+                kind: VerdictKind::Modified(Change::Kind),
+                damage: Vec::new(),
+                located: None,
+            }),
             Err(error) => {
                 let kind = super::judge::unopened(&error);
-                tell(Verdict { path, kind, damage: Vec::new() });
+                tell(Verdict { path, kind, damage: Vec::new(), located: None });
             }
         }
     }

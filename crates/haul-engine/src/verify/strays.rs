@@ -50,7 +50,12 @@ pub(super) fn find(
                     FileKind::Directory => open.push(path),
                     FileKind::Regular if index.is_stray(&path) => {
                         if let Ok(path) = RelPath::new(&path) {
-                            tell(Verdict { path, kind: VerdictKind::Extra, damage: Vec::new() });
+                            tell(Verdict {
+                                path,
+                                kind: VerdictKind::Extra,
+                                damage: Vec::new(),
+                                located: None,
+                            });
                         }
                     }
                     _ => {}

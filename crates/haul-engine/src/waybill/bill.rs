@@ -1,16 +1,18 @@
 //! A waybill on disk that a job writes.
 
-use super::ObjectSums;
+use super::{LeafStore, LeafSums, ObjectSums};
 use haul_log::waybill::{
-    End, Entry, Job, Kind, ObjectDigests, TAIL_BYTES, Tail, TailError, WriteError, Writer,
+    Content, End, Entry, Job, Kind, ObjectDigests, TAIL_BYTES, Tail, TailError, WriteError, Writer,
 };
+use haul_model::{LeafSize, ObjectIndex, ObjectSize};
 use haul_sys::FileKind;
 use haul_sys::stat::stat_fd;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
 /// A waybill being written, by any number of workers.
@@ -107,12 +109,26 @@ impl Bill {
         self.identity
     }
 
-    /// Writes an entry with the digests of its objects. A failure is kept, and told by [`Bill::close`]; what comes
-    /// after it is not written.
-    pub fn add(&self, entry: &Entry, objects: Option<&ObjectSums>) {
+    /// A place where the leaves of files wait for their entries: in the waybill's own directory, whose file system needs
+    /// room for them anyway, or where nothing can be made there, in the one for temporary files.
+    ///
+    /// # Errors
+    /// [`BillError::File`].
+    pub fn leaf_store(&self, leaf: LeafSize, object: ObjectSize) -> Result<Arc<LeafStore>, BillError> {
+        let dir = Path::new(&self.path).parent().filter(|dir| !dir.as_os_str().is_empty());
+        let failed =
+            |source| BillError::File { action: "keep leaves beside", path: self.path.clone(), source };
+        LeafStore::new(dir.unwrap_or(Path::new(".")), leaf, object)
+            .or_else(|_| LeafStore::new(&std::env::temp_dir(), leaf, object))
+            .map_err(failed)
+    }
+
+    /// Writes an entry with the digests of its objects and leaves. A failure is kept, and told by [`Bill::close`]; what
+    /// comes after it is not written.
+    pub fn add(&self, entry: &Entry, objects: Option<&ObjectSums>, leaves: Option<&LeafSums>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(writer) = &mut state.writer else { return };
-        if let Err(failure) = put(writer, entry, objects) {
+        if let Err(failure) = put(writer, entry, objects, leaves) {
             *state = State { writer: None, failure: Some(failure) };
         }
     }
@@ -154,11 +170,23 @@ fn put(
     writer: &mut Writer<BufWriter<File>>,
     entry: &Entry,
     objects: Option<&ObjectSums>,
+    leaves: Option<&LeafSums>,
 ) -> Result<(), WriteError> {
     writer.entry(entry)?;
-    let has_objects = matches!(&entry.kind, Kind::File(content) if content.object_lines() > 0);
-    for (index, digest) in objects.filter(|_| has_objects).into_iter().flat_map(ObjectSums::iter) {
+    let Kind::File(content) = &entry.kind else { return Ok(()) };
+    let has_leaves =
+        |content: &Content| content.objects.as_ref().is_some_and(|objects| objects.leaf.is_some());
+    let leaves = leaves.filter(|_| has_leaves(content));
+    let put_leaves = |writer: &mut Writer<_>, index| match leaves {
+        Some(leaves) => leaves.each_run(index, |run| writer.leaves(run)),
+        None => Ok(()),
+    };
+    if content.object_lines() == 0 {
+        return put_leaves(writer, ObjectIndex(0));
+    }
+    for (index, digest) in objects.into_iter().flat_map(ObjectSums::iter) {
         writer.object(&ObjectDigests { index, digests: vec![digest] })?;
+        put_leaves(writer, index)?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Entries of a waybill from what the file system says.
 
-use super::ObjectSums;
+use super::{LeafSums, ObjectSums};
 use haul_digest::{Algorithm, Digest};
 use haul_log::waybill::{Content, Entry, Kind, Moment, Objects, PathFault, RelPath, Special, Way};
 use haul_model::Level;
@@ -17,6 +17,8 @@ pub struct FileFacts<'a> {
     pub digests: &'a [Digest],
     /// Those of its objects, where it has more than one.
     pub objects: Option<&'a ObjectSums>,
+    /// Those of its leaves, where they are kept.
+    pub leaves: Option<&'a LeafSums>,
     /// How they came here; `None` where they were hashed in place.
     pub way: Option<Way>,
     /// What is proven about all of them.
@@ -25,10 +27,13 @@ pub struct FileFacts<'a> {
 
 /// The entry of a regular file.
 pub fn file_entry(path: RelPath, stat: &Stat, file: &FileFacts<'_>) -> Entry {
-    let objects = file.objects.map(|objects| Objects {
-        size: objects.size(),
+    // A file of one leaf has no other digest than its own.
+    let leaves = file.leaves.map(|leaves| leaves.store()).filter(|store| file.size > store.leaf().bytes());
+    let size = file.objects.map(ObjectSums::size).or(leaves.map(|store| store.object()));
+    let objects = size.map(|size| Objects {
+        size,
         algorithms: vec![Algorithm::Blake3],
-        leaf: None,
+        leaf: leaves.map(|store| store.leaf()),
     });
     let content = Content {
         size: file.size,

@@ -2,7 +2,7 @@
 
 use super::bed::{Place, noise, onto, run};
 use super::variants::{any_moving, expected, plain};
-use haul_engine::copy::{Batch, BatchItem, CopyRules, CopySettings, Moving, Operands};
+use haul_engine::copy::{Batch, BatchItem, CopyRules, CopySettings, Moving, Operands, Workers};
 use haul_model::{ByteLen, ByteOffset, ByteRange};
 use proptest::option;
 use proptest::prelude::*;
@@ -108,7 +108,7 @@ proptest! {
             operands: Operands::Batch(Batch::new(
                 vec![BatchItem { source: source.into(), sink: sink.clone().into(), ranges, backup: None }].into_iter(),
             )),
-            ..onto("".as_ref(), "".as_ref(), CopyRules::default(), &Moving { workers, ..plain() })
+            ..onto("".as_ref(), "".as_ref(), CopyRules::default(), &Moving { workers: Workers::exactly(workers), ..plain() })
         };
         run(&settings).is_fine();
         prop_assert!(fs::read(&sink).unwrap() == bytes);

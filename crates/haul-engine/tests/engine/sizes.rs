@@ -2,7 +2,7 @@
 
 use super::bed::{Place, archive, copy_file, noise, onto, run};
 use super::variants::{K, each, expected, plain};
-use haul_engine::copy::{CopyRules, SparseRule};
+use haul_engine::copy::{CopyRules, SparseRule, Workers};
 use haul_lab::snapshot::{Facets, Snapshot};
 use std::fs;
 
@@ -72,7 +72,7 @@ fn zeros_that_are_left_out_do_not_show_the_sinks_old_bytes() {
 fn a_file_of_the_usual_object_size_and_its_neighbours_arrive_whole() {
     let place = Place::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
-    let usual = haul_engine::copy::Moving::for_processors(2);
+    let usual = haul_engine::copy::Moving::with(Workers::exactly(2));
     for size in [usual.object.bytes() - 1, usual.object.bytes(), usual.object.bytes() + 1] {
         let bytes = place.noise("source", size);
         copy_file(&source, &sink, &usual);

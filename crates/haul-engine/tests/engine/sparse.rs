@@ -3,7 +3,7 @@
 use super::bed::{Place, copy_file, onto, run};
 use super::variants::{K, each, plain};
 use haul_digest::Algorithm;
-use haul_engine::copy::{CopyRules, HashForm, Moving, SparseRule, Verify};
+use haul_engine::copy::{CopyRules, HashForm, Moving, SparseRule, Verify, Workers};
 use haul_lab::needs::shown_or_skip;
 use haul_lab::random::Random;
 use haul_model::ObjectSize;
@@ -69,7 +69,7 @@ fn a_sparse_tebibyte_is_copied_in_its_holes_stead() {
     let places = [0, 4 * MIB - 4096, 4 * MIB, TIB / 2 + 8192, TIB - 4096];
     sparse_file(&source, TIB, &places);
     for workers in [1, 2] {
-        let moving = Moving { workers, ..Moving::for_processors(2) };
+        let moving = Moving::with(Workers::exactly(workers));
         copy_file(&source, &sink, &moving);
         check_places(&sink, TIB, &places);
         assert!(allocated(&sink) < 4 * MIB, "{} bytes on disk", allocated(&sink));

@@ -2,7 +2,7 @@
 
 use super::bed::{Place, Told, archive, files_of, onto, run};
 use super::variants::{any_moving, any_sparse_rule, expected, plain};
-use haul_engine::copy::{CopyRules, Moving};
+use haul_engine::copy::{CopyRules, Moving, Workers};
 use haul_lab::dataset::DataSet;
 use haul_lab::random_tree::{RandomTree, every_byte_in_names};
 use haul_lab::snapshot::{Facets, Kind, Snapshot};
@@ -130,7 +130,7 @@ fn a_directory_of_thousands_of_files_is_shared_by_workers_without_loss() {
     let (source, sink) = (place.path("source"), place.path("sink"));
     // More than one reading of a directory, more than one batch, and a last one that is not full.
     DataSet::Small { dirs: 1, files: 2345, bytes: 10 }.build(&source, 4, 1).unwrap();
-    run(&onto(&source, &sink, archive(), &Moving { workers: 5, ..plain() })).is_fine();
+    run(&onto(&source, &sink, archive(), &Moving { workers: Workers::exactly(5), ..plain() })).is_fine();
     let [before, after] = [&source, &sink].map(|root| Snapshot::take(root).unwrap());
     before.assert_same(&after, Facets::ARCHIVE);
 }
@@ -145,7 +145,8 @@ fn large_files_among_small_ones_keep_no_worker_from_the_small_ones() {
     }
     for workers in [1, 2, 5] {
         let sink = sink.with_extension(format!("{workers}"));
-        run(&onto(&source, &sink, archive(), &Moving { workers, ..plain() })).is_fine();
+        run(&onto(&source, &sink, archive(), &Moving { workers: Workers::exactly(workers), ..plain() }))
+            .is_fine();
         let [before, after] = [&source, &sink].map(|root| Snapshot::take(root).unwrap());
         before.assert_same(&after, Facets::ARCHIVE);
     }

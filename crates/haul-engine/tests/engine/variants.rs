@@ -1,7 +1,7 @@
 //! The ways in which bytes can be moved: all that a user can ask for, to be drawn from and to be gone through.
 
 use haul_digest::{Algorithm, Digest, digest, tree};
-use haul_engine::copy::{HashForm, Moving, SparseRule, Verify};
+use haul_engine::copy::{HashForm, Moving, SparseRule, Verify, Workers};
 use haul_model::ObjectSize;
 use proptest::prelude::*;
 use proptest::{option, sample};
@@ -14,15 +14,15 @@ pub(crate) fn object(bytes: u64) -> ObjectSize {
 
 /// Two workers and objects of 64 KiB, nothing else.
 pub(crate) fn plain() -> Moving {
-    Moving { object: object(64 * K), ..Moving::for_processors(2) }
+    Moving { object: object(64 * K), ..Moving::with(Workers::exactly(2)) }
 }
 
 /// Each way once, and those together that share a path in the engine; objects of 64 KiB.
 pub(crate) fn each() -> Vec<(String, Moving)> {
     let base = [
         ("plain", plain()),
-        ("one worker", Moving { workers: 1, ..plain() }),
-        ("five workers", Moving { workers: 5, ..plain() }),
+        ("one worker", Moving { workers: Workers::exactly(1), ..plain() }),
+        ("five workers", Moving { workers: Workers::exactly(5), ..plain() }),
         ("small blocks", Moving { block: Some(4096), ..plain() }),
         ("odd blocks", Moving { block: Some(5000), ..plain() }),
         ("blocks larger than objects", Moving { block: Some(1 << 20), ..plain() }),
@@ -81,7 +81,7 @@ pub(crate) fn any_moving() -> impl Strategy<Value = Moving> {
         |((workers, shift, block), (flags, syncs, double_buffer), digest, verify)| {
             let [direct_read, direct_write, fadvise_read] = flags;
             Moving {
-                workers,
+                workers: Workers::exactly(workers),
                 object: object(1 << shift),
                 block,
                 direct_read,
@@ -91,7 +91,7 @@ pub(crate) fn any_moving() -> impl Strategy<Value = Moving> {
                 double_buffer,
                 digest,
                 verify,
-                ..Moving::for_processors(1)
+                ..Moving::with(Workers::exactly(1))
             }
         },
     )

@@ -1,8 +1,9 @@
 //! The tables in `docs/options`: every option of a tool has a row that says what it does, which tests hold it to that,
 //! and where it differs from the tool that people know; and the tests are there.
 //!
-//! A row has four columns: the option in the ways it can be typed, what it does in one line, its tests as
-//! `folder/file.rs::name`, and the difference with its reason, or `none`. Options and tests stand in backticks.
+//! A row has the columns of its table's head: the option in the ways it can be typed, what it does in one line, its
+//! tests as `folder/file.rs::name`, and, where there is another tool to differ from, the difference with its reason, or
+//! `none`. Options and tests stand in backticks.
 
 use super::text;
 use std::collections::BTreeSet;
@@ -16,6 +17,18 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// What can't be read.
 pub fn breaches(document: &str, options: impl IntoIterator<Item = String>) -> io::Result<Vec<String>> {
+    breaches_in(document, &[], options)
+}
+
+/// As [`breaches`], of a document about several tools: only the sections whose headings begin so are about this one.
+///
+/// # Errors
+/// What can't be read.
+pub fn breaches_in(
+    document: &str,
+    sections: &[&str],
+    options: impl IntoIterator<Item = String>,
+) -> io::Result<Vec<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join(document))?;
     let is_rust = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
@@ -25,33 +38,35 @@ pub fn breaches(document: &str, options: impl IntoIterator<Item = String>) -> io
         let mut files = sources.iter().filter(|path| path.ends_with(file));
         files.any(|path| fs::read_to_string(root.join(path)).is_ok_and(|source| has_test(&source, name)))
     };
-    Ok(check(&text, &options.into_iter().collect(), is_there))
+    Ok(check(rows(&text, sections), &options.into_iter().collect(), is_there))
 }
 
 /// One line of a table.
 struct Row<'a> {
     number: usize,
+    /// How many columns the table's head has.
+    width: usize,
     columns: Vec<&'a str>,
 }
 
-fn check(text: &str, options: &BTreeSet<String>, is_there: impl Fn(&str) -> bool) -> Vec<String> {
+fn check(rows: Vec<Row<'_>>, options: &BTreeSet<String>, is_there: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     let mut named = BTreeSet::new();
-    for row in rows(text) {
-        let line = row.number;
-        let &[typed, does, tests, difference] = &row.columns[..] else {
-            found.push(format!("line {line} has {} columns instead of 4", row.columns.len()));
+    for Row { number: line, width, columns } in rows {
+        let (&[typed, does, tests, ref difference @ ..], true) = (&columns[..], columns.len() == width)
+        else {
+            found.push(format!("line {line} has {} columns instead of {width}", columns.len()));
             continue;
         };
         for option in quoted(typed) {
             // A value that the option takes is not part of its name.
-            let name = option.split(['=', '[']).next().unwrap_or(option);
+            let name = option.split(['=', '[', ' ']).next().unwrap_or(option);
             if !options.contains(name) {
                 found.push(format!("line {line}: {name} is no option of this tool"));
             }
             named.insert(name.to_owned());
         }
-        if does.is_empty() || difference.is_empty() {
+        if does.is_empty() || difference.contains(&"") {
             found.push(format!("line {line} leaves a column empty"));
         }
         let mut tests = quoted(tests).peekable();
@@ -64,20 +79,37 @@ fn check(text: &str, options: &BTreeSet<String>, is_there: impl Fn(&str) -> bool
     found
 }
 
-/// The rows that begin with an option. A bar with a backslash before it parts no columns.
-fn rows(text: &str) -> impl Iterator<Item = Row<'_>> {
-    text.lines().enumerate().filter(|(_, line)| line.starts_with("| `-")).map(|(index, line)| {
-        let line = line.trim().trim_start_matches('|');
-        let line = line.strip_suffix('|').unwrap_or(line);
-        let mut columns = Vec::new();
-        let mut start = 0;
-        for (at, _) in line.match_indices('|').filter(|&(at, _)| !line[..at].ends_with('\\')) {
-            columns.push(line[start..at].trim());
-            start = at + 1;
+/// The rows that begin with an option, of all sections or of those whose headings begin with one of `sections`.
+fn rows<'a>(text: &'a str, sections: &[&str]) -> Vec<Row<'a>> {
+    let (mut found, mut width, mut is_meant) = (Vec::new(), 0, sections.is_empty());
+    let mut above = "";
+    for (index, line) in text.lines().enumerate() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            is_meant = sections.is_empty() || sections.iter().any(|section| heading.starts_with(section));
         }
-        columns.push(line[start..].trim());
-        Row { number: index + 1, columns }
-    })
+        if line.starts_with("|-") {
+            width = columns(above).len();
+        }
+        if is_meant && line.starts_with("| `-") {
+            found.push(Row { number: index + 1, width, columns: columns(line) });
+        }
+        above = line;
+    }
+    found
+}
+
+/// What stands between a row's bars. A bar with a backslash before it parts no columns.
+fn columns(line: &str) -> Vec<&str> {
+    let line = line.trim().trim_start_matches('|');
+    let line = line.strip_suffix('|').unwrap_or(line);
+    let mut columns = Vec::new();
+    let mut start = 0;
+    for (at, _) in line.match_indices('|').filter(|&(at, _)| !line[..at].ends_with('\\')) {
+        columns.push(line[start..at].trim());
+        start = at + 1;
+    }
+    columns.push(line[start..].trim());
+    columns
 }
 
 /// What stands in backticks.
@@ -101,37 +133,55 @@ fn has_test(source: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
+    const HEAD: &str = "| option | does | tests | difference |\n|---|---|---|---|\n";
+
     fn checked(text: &str, options: &[&str]) -> Vec<String> {
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        check(text, &options, |test| test == "cp/table.rs::links")
+        check(rows(text, &[]), &options, |test| test == "cp/table.rs::links")
     }
 
     #[test]
     fn a_whole_table_has_no_breach() {
-        let text = "| option | does | tests | difference |\n|---|---|---|---|\n\
-                    | `-l`, `--link` | links | `cp/table.rs::links` | none |\n\
-                    | `--sparse=WHEN`, `--sparse[=X]` | a \\| b | see `cp/table.rs::links` | none |\n";
-        assert_eq!(checked(text, &["-l", "--link", "--sparse"]), [""; 0]);
+        let text = format!(
+            "{HEAD}| `-l`, `--link` | links | `cp/table.rs::links` | none |\n\
+             | `--sparse=WHEN`, `--sparse[=X]`, `--sparse WHEN` | a \\| b | see `cp/table.rs::links` | none |\n"
+        );
+        assert_eq!(checked(&text, &["-l", "--link", "--sparse"]), [""; 0]);
+        let own = "| option | does | tests |\n|---|---|---|\n| `-l` | links | `cp/table.rs::links` |\n";
+        assert_eq!(checked(own, &["-l"]), [""; 0], "a tool of our own differs from none");
     }
 
     #[test]
     fn each_rule_can_be_broken() {
         assert_eq!(checked("", &["-l"]), ["-l has no row"]);
-        let row = |row: &str| checked(row, &["-l"]);
+        let row = |row: &str| checked(&format!("{HEAD}{row}"), &["-l"]);
         assert_eq!(
             row("| `-l` | links | `cp/table.rs::links` |"),
-            ["line 1 has 3 columns instead of 4", "-l has no row"]
+            ["line 3 has 3 columns instead of 4", "-l has no row"]
         );
         assert_eq!(
             row("| `-l` | links | `cp/table.rs::gone` | none |"),
-            ["line 1: no test cp/table.rs::gone"]
+            ["line 3: no test cp/table.rs::gone"]
         );
-        assert_eq!(row("| `-l` | links | | none |"), ["line 1 names no test"]);
-        assert_eq!(row("| `-l` | links | `cp/table.rs::links` | |"), ["line 1 leaves a column empty"]);
+        assert_eq!(row("| `-l` | links | | none |"), ["line 3 names no test"]);
+        assert_eq!(row("| `-l` | links | `cp/table.rs::links` | |"), ["line 3 leaves a column empty"]);
         assert_eq!(
             row("| `-l` `-k` | links | `cp/table.rs::links` | none |"),
-            ["line 1: -k is no option of this tool"]
+            ["line 3: -k is no option of this tool"]
         );
+    }
+
+    #[test]
+    fn a_section_is_about_its_tool_alone() {
+        let section =
+            |name: &str, option: &str| format!("## {name}\n\n{HEAD}| `{option}` | x | `t` | none |\n");
+        let text = [section("sum", "-r"), section("cksum, old and new", "-a")].concat();
+        let typed = |sections: &[&str]| -> Vec<String> {
+            rows(&text, sections).iter().map(|row| row.columns[0].to_owned()).collect()
+        };
+        assert_eq!(typed(&[]), ["`-r`", "`-a`"]);
+        assert_eq!(typed(&["cksum"]), ["`-a`"]);
+        assert_eq!(typed(&["b3sum"]), [""; 0]);
     }
 
     #[test]

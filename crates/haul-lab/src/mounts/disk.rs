@@ -101,6 +101,21 @@ impl SmallFs {
         run("sync", &["-f".as_ref(), &self.path()])
     }
 
+    /// A file system with what the device holds by now, as it would be found after a loss of power: what is only in the
+    /// page cache is not there.
+    ///
+    /// # Errors
+    /// As [`SmallFs::of`].
+    pub fn after_power_loss(&self) -> Result<Self, MountError> {
+        let from = self.mounted.home.path().join("image");
+        let mounted = Mounted::new(|home, dir| {
+            let image = home.join("image");
+            run("cp", &["--sparse=always".as_ref(), &from, &image])?;
+            run("mount", &["-o".as_ref(), "loop".as_ref(), &image, dir])
+        })?;
+        Ok(Self { mounted })
+    }
+
     /// The mount alone.
     pub(super) fn into_mounted(self) -> Mounted {
         self.mounted

@@ -5,11 +5,11 @@ use super::facts::{
 };
 use super::fields::{Fields, bytes, number, octal};
 use super::flaw::FlawKind;
-use super::{LEAF_BYTES_MIN, LEAVES_PER_LINE, RUN_BYTES_MAX, time};
+use super::{LEAVES_PER_LINE, RUN_BYTES_MAX, time};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use haul_digest::{Algorithm, Digest};
-use haul_model::{ByteRange, Level, ObjectIndex, ObjectSize};
+use haul_model::{ByteRange, LeafSize, Level, ObjectIndex, ObjectSize};
 use haul_model::{PATH_BYTES_MAX, PathFault, RelPath};
 
 /// Files are smaller than this everywhere.
@@ -105,8 +105,7 @@ fn objects(fields: &Fields<'_>) -> Result<Option<Objects>, FlawKind> {
         }
         Some(algorithms)
     })?;
-    let fits = |leaf: &u64| leaf.is_power_of_two() && (LEAF_BYTES_MIN..=size.bytes()).contains(leaf);
-    let leaf = fields.maybe("leaf", |text| number(text).filter(fits))?;
+    let leaf = fields.maybe("leaf", |text| number(text).and_then(|bytes| LeafSize::new(bytes, size).ok()))?;
     Ok(Some(Objects { size, algorithms, leaf }))
 }
 

@@ -1,7 +1,7 @@
 //! The facts a waybill holds.
 
 use haul_digest::{Algorithm, Digest};
-use haul_model::{ByteLen, ByteRange, Geometry, Level, Moment, ObjectIndex, ObjectSize, RelPath};
+use haul_model::{ByteLen, ByteRange, Geometry, LeafSize, Level, Moment, ObjectIndex, ObjectSize, RelPath};
 
 /// What was run, when, and by which version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,9 +108,8 @@ pub struct Objects {
     pub size: ObjectSize,
     /// Which digests each object has; at least one.
     pub algorithms: Vec<Algorithm>,
-    /// The size of an object's leaves, of which digests by the first of the algorithms are kept: a power of two from
-    /// [`super::LEAF_BYTES_MIN`] up to the object's size.
-    pub leaf: Option<u64>,
+    /// The size of an object's leaves, of which digests by the first of the algorithms are kept.
+    pub leaf: Option<LeafSize>,
 }
 
 /// The digests of one object, in the order of [`Objects::algorithms`]: of a BLAKE3 object the chaining value of its
@@ -194,12 +193,12 @@ impl Way {
 impl Objects {
     /// How many leaves an object of `len` bytes has; 0 where none are kept.
     pub fn leaves_of(&self, len: u64) -> u64 {
-        self.leaf.map_or(0, |leaf| len.div_ceil(leaf))
+        self.leaf.map_or(0, |leaf| len.div_ceil(leaf.bytes()))
     }
 
     /// The bytes of leaf `number` of the object that lies at `object`; `None` past its last, or without leaves.
     pub fn leaf_range(&self, object: ByteRange, number: u64) -> Option<ByteRange> {
-        let leaf = self.leaf?;
+        let leaf = self.leaf?.bytes();
         let start = number.checked_mul(leaf).and_then(|before| object.start.0.checked_add(before))?;
         let end = start.saturating_add(leaf).min(object.end.0);
         (start < end).then(|| ByteRange::between(start, end))

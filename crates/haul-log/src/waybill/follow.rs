@@ -105,6 +105,9 @@ impl Following {
     /// The line does not belong here.
     pub(super) fn leaves(&mut self, found: &LeafRun) -> Result<Result<(), FlawKind>, FlawKind> {
         let misplaced = FlawKind::Misplaced("leaves come in order below their object");
+        if self.is_damaged {
+            return if self.follow_past_damage(found) { Ok(Ok(())) } else { Err(misplaced) };
+        }
         let Some(leaves) = &mut self.leaves else { return Err(misplaced) };
         let expected = leaves.count.saturating_sub(leaves.next).min(LEAVES_PER_LINE);
         let in_order = found.first == leaves.next && found.digests.len() as u64 == expected;
@@ -131,6 +134,32 @@ impl Following {
             .and_then(|leaves| leaves.value)
             .is_some_and(|(value, joint)| joint.finish() != Some(value));
         Ok(if differs { Err(FlawKind::ObjectDiffers { path: self.path.clone(), range }) } else { Ok(()) })
+    }
+
+    /// Takes leaves behind a damaged line, which may have held those before them, or their object's own digest. Nothing is
+    /// concluded from them. Whether they can belong here at all.
+    fn follow_past_damage(&mut self, found: &LeafRun) -> bool {
+        let object = self.geometry.and_then(|geometry| geometry.object(found.object));
+        let (Some(object), Some(objects)) = (object, &self.objects) else { return false };
+        let count = objects.leaves_of(object.range.len());
+        let (Some(leaf), Some(next)) = (objects.leaf, found.first.checked_add(found.digests.len() as u64))
+        else {
+            return false;
+        };
+        let before = match &self.leaves {
+            Some(leaves) if leaves.object.index == found.object => leaves.next,
+            _ => 0,
+        };
+        // Of the object before the next line at least: those of others were all there already.
+        if next > count || found.first < before || found.object.0 + 1 < self.next {
+            return false;
+        }
+        if self.lines > 0 {
+            self.next = found.object.0 + 1;
+        }
+        let leaf = leaf.bytes();
+        self.leaves = (next < count).then_some(Leaves { object, count, next, leaf, value: None });
+        true
     }
 
     /// Looks at a range's line.
@@ -185,7 +214,7 @@ fn roots(content: &Content) -> Vec<(Digest, Assembly)> {
 
 impl Leaves {
     fn of(object: Object, objects: &Objects, whole: bool, value: Option<Digest>) -> Option<Leaves> {
-        let leaf = objects.leaf?;
+        let leaf = objects.leaf?.bytes();
         let count = objects.leaves_of(object.range.len());
         let place = PartPlace { offset: object.range.start, whole };
         let combining = value.filter(|value| value.algorithm().digests_join());

@@ -14,9 +14,6 @@ pub const RUN_BYTES_MAX: usize = 16 << 10;
 /// Digests of leaves in one line.
 pub const LEAVES_PER_LINE: u64 = 64;
 
-/// The smallest leaf: BLAKE3's chunk, in bytes.
-pub const LEAF_BYTES_MIN: u64 = 1024;
-
 /// The word that begins a section.
 pub(super) const MAGIC: &str = "surehaul-waybill";
 

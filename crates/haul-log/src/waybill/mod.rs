@@ -35,8 +35,8 @@ pub use facts::{
 };
 pub use flaw::{Flaw, FlawKind, ReadError, Refusal};
 pub use haul_model::{Moment, PART_BYTES_MAX, PATH_BYTES_MAX, PathFault, Percent, RelPath};
-pub use line::{LEAF_BYTES_MIN, LEAVES_PER_LINE, LINE_BYTES_MAX, RUN_BYTES_MAX, VERSION};
-pub use read::{Reader, Record};
+pub use line::{LEAVES_PER_LINE, LINE_BYTES_MAX, RUN_BYTES_MAX, VERSION};
+pub use read::{Mark, Reader, Record};
 pub use tail::{TAIL_BYTES, Tail, TailError};
 pub use time::parse_date;
 pub use write::{WriteError, Writer};

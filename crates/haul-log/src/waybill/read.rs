@@ -37,7 +37,11 @@ pub struct Reader<R> {
     /// The current line without its end.
     line: Vec<u8>,
     number: u64,
+    /// Bytes taken from the input, counted from the waybill's first.
+    offset: u64,
     links: Links,
+    /// Where the current line begins.
+    mark: Mark,
     section: Option<Open>,
     /// The sections closed so far, and the digest that the last one closed with.
     closed: u64,
@@ -45,6 +49,21 @@ pub struct Reader<R> {
     following: Option<Following>,
     ready: VecDeque<Result<Record, ReadError>>,
     ended: bool,
+}
+
+/// Where an entry's line begins, so that it and what belongs to it can be read once more by [`Reader::resume`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mark {
+    offset: u64,
+    line: u64,
+    links: Links,
+}
+
+impl Mark {
+    /// The byte of the waybill that the line begins with.
+    pub fn offset(self) -> u64 {
+        self.offset
+    }
 }
 
 /// A section that was begun.
@@ -77,7 +96,9 @@ impl<R: BufRead> Reader<R> {
             input,
             line: Vec::new(),
             number: 0,
+            offset: 0,
             links: Links::default(),
+            mark: Mark::default(),
             section: None,
             closed: 0,
             before: None,
@@ -92,9 +113,24 @@ impl<R: BufRead> Reader<R> {
         self.number
     }
 
+    /// Where the line begins that was read last: asked right after an entry came, that of the entry.
+    pub fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// Reads on from an entry's mark in the same waybill, from its line on and as far as it is wanted: `input` stands at
+    /// [`Mark::offset`]. Lines and digests are checked as ever, totals of the section are not.
+    pub fn resume(input: R, mark: Mark) -> Reader<R> {
+        let mut reader = Reader::new(input);
+        (reader.number, reader.offset, reader.links) = (mark.line - 1, mark.offset, mark.links);
+        reader.open(0, true);
+        reader
+    }
+
     /// Reads one line and puts what it brings into `ready`.
     fn step(&mut self) -> io::Result<()> {
         self.number += 1;
+        self.mark = Mark { offset: self.offset, line: self.number, links: self.links };
         let taken = self.take_line()?;
         if self.number == 1 && !(self.line.starts_with(MAGIC.as_bytes()) && matches!(taken, Taken::Whole)) {
             self.refuse(Refusal::NotAWaybill);
@@ -346,6 +382,7 @@ impl<R: BufRead> Reader<R> {
             }
             let used = piece.len() + usize::from(end.is_some());
             self.input.consume(used);
+            self.offset += used as u64;
             if end.is_some() {
                 return Ok(if too_long { Taken::TooLong } else { Taken::Whole });
             }

@@ -185,7 +185,7 @@ fn put_content(line: &mut String, content: &Content) {
         let names: Vec<&str> = algorithms.iter().map(|algorithm| algorithm.name()).collect();
         put(line, "of", names.join(","));
         if let Some(leaf) = leaf {
-            put(line, "leaf", leaf);
+            put(line, "leaf", leaf.bytes());
         }
     }
     for digest in &content.digests {

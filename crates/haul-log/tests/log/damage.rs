@@ -3,8 +3,8 @@
 use crate::facts::{file, pattern, sections};
 use crate::{flaws, read, write};
 use haul_digest::Algorithm;
-use haul_log::waybill::{Job, Objects, Record};
-use haul_model::ObjectSize;
+use haul_log::waybill::{Job, Objects, Reader, Record};
+use haul_model::{LeafSize, ObjectSize};
 use proptest::prelude::*;
 
 fn line_of(bytes: &[u8], at: usize) -> u64 {
@@ -12,11 +12,11 @@ fn line_of(bytes: &[u8], at: usize) -> u64 {
 }
 
 fn small() -> Vec<u8> {
-    let objects = |leaf| {
+    let objects = |leaf: Option<u64>| {
         Some(Objects {
             size: ObjectSize::round_up(0),
             algorithms: vec![Algorithm::Blake3, Algorithm::Crc32],
-            leaf,
+            leaf: leaf.map(|bytes| LeafSize::new(bytes, ObjectSize::round_up(0)).unwrap()),
         })
     };
     let algorithms = [Algorithm::Blake3, Algorithm::Crc32, Algorithm::Md5];
@@ -121,6 +121,36 @@ proptest! {
             prop_assert!(matches!(read(&hurt).last(), Some(Record::End(_))));
         } else {
             prop_assert_eq!(found.first().map(|flaw| flaw.0), Some(line_of(&bytes, at)), "{:?}", found);
+        }
+    }
+}
+
+/// Of a file with leaves any one line of them is damaged: all objects and all other leaves still come.
+#[test]
+fn a_damaged_line_of_leaves_hides_nothing_else() {
+    let size = ObjectSize::round_up(0);
+    let leaf = Some(LeafSize::new(1024, size).unwrap());
+    for len in [50_000, 65_536, 200_000] {
+        let objects = Objects { size, algorithms: vec![Algorithm::Blake3], leaf };
+        let records = file("one", &pattern(len, 1), &[Algorithm::Blake3], Some(objects));
+        let after = file("two", &pattern(10, 2), &[Algorithm::Blake3], None);
+        let (bytes, expected) = write(&[(Job::default(), [records, after].concat())]);
+        let lines: Vec<&[u8]> = bytes.split_inclusive(|&byte| byte == b'\n').collect();
+        for at in 0..lines.len() {
+            // Records and lines are one to one.
+            if !matches!(expected[at], Record::Leaves(_)) {
+                continue;
+            }
+            let mut hurt = lines.iter().map(|line| line.to_vec()).collect::<Vec<_>>();
+            let middle = hurt[at].len() / 2;
+            hurt[at][middle] ^= 1;
+            let hurt = hurt.concat();
+            let found: Vec<Record> = Reader::new(&hurt[..]).filter_map(Result::ok).collect();
+            let others = expected.iter().enumerate().filter(|(other, _)| *other != at);
+            // The closing line is not told of a section with a flaw.
+            let others: Vec<Record> = others.map(|(_, record)| record.clone()).collect();
+            assert_eq!(found, others[..others.len() - 1], "{len} bytes, line {}", at + 1);
+            assert_eq!(flaws(&hurt), [(at as u64 + 1, flaws(&hurt)[0].1.clone())]);
         }
     }
 }

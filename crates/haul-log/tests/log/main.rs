@@ -1,8 +1,9 @@
-//! The waybill: any facts come back, any damage is found and located, nothing hostile is let in.
+//! The waybill, stored digests, the journal of a repair: any facts come back, any damage is found, nothing hostile is let in.
 
 mod damage;
 mod facts;
 mod hostile;
+mod journal;
 mod stored;
 mod vectors;
 

@@ -100,9 +100,7 @@ impl Lane {
             peer: None,
             facts: SocketFacts::default(),
         };
-        let mut lane = Self::new(shared, None);
-        lane.set_stall(stall);
-        Ok(lane)
+        Ok(Self::new(shared, None).proven(stall, None, None))
     }
 
     /// The two ends of a lane within this process: for programs that send to themselves, and for tests.
@@ -121,7 +119,7 @@ impl Lane {
                 peer: None,
                 facts: SocketFacts::default(),
             };
-            Self::new(shared, None)
+            Self::new(shared, None).proven(None, None, None)
         };
         Ok((lane(one), lane(two)))
     }

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 /// Bytes read ahead of a caller that asks for less, where nothing is encrypted: many small messages in one call.
 const AHEAD_BYTES: usize = 64 << 10;
 
+/// The same before the other end is known: a stranger gets little memory.
+const AHEAD_BYTES_AT_FIRST: usize = 1 << 10;
+
 /// The half of a lane that reads. It keeps what came early, so that small reads are cheap.
 pub struct LaneReader {
     halves: Arc<Halves>,
@@ -23,16 +26,17 @@ enum Source {
 }
 
 /// Bytes that came before they were asked for.
-#[derive(Default)]
 struct Ahead {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
+    /// What its length is to be at the next refill.
+    wanted: usize,
 }
 
 impl LaneReader {
     pub(super) fn new(halves: Arc<Halves>, inlet: Option<Inlet>) -> Self {
-        let source = inlet.map_or_else(|| Source::Plain(Ahead::default()), Source::Tls);
+        let source = inlet.map_or_else(|| Source::Plain(Ahead::at_first()), Source::Tls);
         Self { halves, source, patience: Patience::default(), ended: false }
     }
 
@@ -103,9 +107,13 @@ impl LaneReader {
         self.patience = Patience::until(deadline);
     }
 
-    /// Counts from here on.
-    pub(super) fn begin(&self) {
+    /// Begins the work: the other end is known. Counts from here on, with the buffers that work takes.
+    pub(super) fn begin(&mut self) {
         self.halves.shared.meter.reset();
+        match &mut self.source {
+            Source::Tls(inlet) => inlet.widen(),
+            Source::Plain(ahead) => ahead.wanted = AHEAD_BYTES,
+        }
     }
 
     /// Holds `pass` until both halves are gone.
@@ -120,14 +128,18 @@ impl LaneReader {
 }
 
 impl Ahead {
+    fn at_first() -> Self {
+        Self { bytes: Vec::new(), start: 0, end: 0, wanted: AHEAD_BYTES_AT_FIRST }
+    }
+
     fn read(&mut self, shared: &Shared, buffer: &mut [u8], patience: Patience) -> Result<usize, LaneError> {
         if self.start == self.end {
             let wire = &shared.wire;
-            if buffer.len() >= AHEAD_BYTES {
+            if buffer.len() >= self.wanted {
                 return shared.meter.time(Part::WaitingIn, || wire.read(buffer, patience));
             }
             // Made at the first use, which many a lane that only sends never comes to.
-            self.bytes.resize(AHEAD_BYTES, 0);
+            self.bytes.resize(self.wanted, 0);
             (self.start, self.end) = (0, 0);
             self.end = shared.meter.time(Part::WaitingIn, || wire.read(&mut self.bytes, patience))?;
         }

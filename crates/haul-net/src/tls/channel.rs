@@ -34,7 +34,7 @@ pub(crate) struct Inlet {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// What [`Inlet::refill`] makes of its length.
+    /// What its length is to be at the next refill.
     wanted: usize,
 }
 
@@ -71,7 +71,6 @@ pub(crate) fn handshake(
         }
         inlet.feed(&mut connection, wire)?;
     }
-    inlet.wanted = INLET_BYTES;
     let cipher = cipher_name(&connection);
     Ok((Channel { connection: Mutex::new(connection), cipher }, inlet))
 }
@@ -201,6 +200,11 @@ fn write_ready(connection: &mut Connection, wire: &Wire) -> Result<bool, LaneErr
 }
 
 impl Inlet {
+    /// Takes more at once from now on: the peer is known.
+    pub(crate) fn widen(&mut self) {
+        self.wanted = INLET_BYTES;
+    }
+
     fn is_empty(&self) -> bool {
         self.start == self.end
     }

@@ -80,12 +80,13 @@ impl Sink {
             return Err("an object called the same whose digest was not told");
         }
         match file.stage {
-            Stage::Opening => return Err("a block of a file that was not answered yet"),
-            Stage::Finishing => return Ok(unwanted),
+            // By a lane that the source has given up, and this side has not yet.
+            Stage::Opening | Stage::Finishing => return Ok(unwanted),
             Stage::Open => {}
         }
         let index = block.object.0;
-        if file.done.contains(index) {
+        // One that waits for its second read must not be written meanwhile: the read would prove what is gone.
+        if file.done.contains(index) || file.pairs.contains_key(&index) {
             return Ok(unwanted);
         }
         if let Some(writing) = file.writing.get_mut(&index) {
@@ -191,7 +192,7 @@ impl Sink {
         out: &mut Vec<Command>,
     ) {
         let level = self.flight_level();
-        let settle = self.settings.options.settle;
+        let (settle, settles) = (self.settings.options.settle, self.settles_objects());
         let Some(file) = self.files.get_mut(&number) else { return };
         file.done.insert(object.0);
         file.tries.remove(&object.0);
@@ -199,7 +200,7 @@ impl Sink {
             return self.fail(number, Reason::new(Why::Protocol, "its objects came too scattered"), out);
         }
         if file.geometry.count() > 1
-            && settle > level
+            && settles
             && let Some(object) = file.object(object)
         {
             out.push(Command::Settle { file: number, attempt: file.attempt, object, to: settle, digest });

@@ -5,7 +5,7 @@ use super::{Breach, Command, Phase, Sink, Unfinished, Verdict};
 use crate::limits::DIGESTS_PER_MESSAGE;
 use crate::{
     Answer, BlockReject, Close, FileClose, FileId, FileKind, FileNumber, LaneId, Message, NewFile,
-    ObjectDigests, Outcome, Reason, Runs, Why,
+    ObjectDigests, Outcome, Reason, Runs, Why, Window,
 };
 use haul_digest::Digest;
 use haul_model::{Level, ObjectIndex};
@@ -18,31 +18,34 @@ impl Sink {
         facts: NewFile,
         out: &mut Vec<Command>,
     ) -> Result<(), Breach> {
-        if self.phase != Phase::Running {
-            return Err("a file after the walk's end");
-        }
         let number = facts.number;
-        if self.files.contains_key(&number) {
-            return if facts.again {
-                self.announced_again(lane, number)
-            } else {
-                Err("a file's number used twice")
-            };
-        }
-        let known = self.ends.iter().find(|(ended, _)| *ended == number);
-        if let Some((_, outcome)) = known.filter(|_| facts.again) {
-            let done = crate::FileDone { number, outcome: outcome.clone() };
-            self.post(lane, Message::FileDone(Box::new(done)));
-            return Ok(());
-        }
-        let window = self.settings.window;
-        if self.files.len() >= window.files as usize || self.facts >= window.facts {
-            return Err("more files than the window holds");
-        }
         if number.0 == u64::MAX {
             return Err("a file's number out of range");
         }
         self.announced = self.announced.max(number.0 + 1);
+        // What comes late by a lane that the source has given up, while this side has not yet, was announced again by
+        // another lane and perhaps ended.
+        let is_late = self.phase != Phase::Running;
+        if is_late || self.files.contains_key(&number) {
+            if facts.again && !is_late {
+                self.announced_again(lane, number);
+            }
+            return Ok(());
+        }
+        if let Some((_, outcome)) = self.ends.iter().find(|(ended, _)| *ended == number) {
+            if facts.again {
+                let done = crate::FileDone { number, outcome: outcome.clone() };
+                self.post(lane, Message::FileDone(Box::new(done)));
+            }
+            return Ok(());
+        }
+        if !facts.again && self.ended.contains(number.0) {
+            return Ok(());
+        }
+        let Window { files, facts: facts_most, .. } = self.settings.window;
+        if self.files.len() >= 2 * files as usize || self.facts >= facts_most.saturating_mul(2) {
+            return Err("more files than the window holds");
+        }
         let file = File::new(&facts, lane, self.settings.options.object);
         if file.done.end() > file.geometry.count() {
             return Err("holes past the end of a file");
@@ -77,10 +80,10 @@ impl Sink {
     }
 
     /// The lane on which the source would have heard of this file is lost: it is told again what stands.
-    fn announced_again(&mut self, lane: LaneId, number: FileNumber) -> Result<(), Breach> {
+    fn announced_again(&mut self, lane: LaneId, number: FileNumber) {
         let flight_level = self.flight_level();
-        let settle = self.settings.options.settle;
-        let Some(file) = self.files.get_mut(&number) else { return Ok(()) };
+        let (settle, settles) = (self.settings.options.settle, self.settles_objects());
+        let Some(file) = self.files.get_mut(&number) else { return };
         self.syncs.remove(&(file.home, number));
         file.home = lane;
         file.whole = false;
@@ -88,14 +91,22 @@ impl Sink {
         if !done.is_empty() {
             file.tell(flight_level, &done);
         }
-        if !settled.is_empty() && settle > flight_level {
+        if !settled.is_empty() && settles {
             file.tell(settle, &settled);
         }
         self.syncs.insert((lane, number));
-        if file.stage == Stage::Open {
-            self.send_file_id(number);
+        if file.stage != Stage::Open {
+            return;
         }
-        Ok(())
+        // What was asked for again on the lost lane is asked for once more.
+        let is_missing = |index: &u64| !file.done.contains(*index) && !file.writing.contains_key(index);
+        let missing: Vec<u64> = file.tries.keys().copied().filter(is_missing).collect();
+        let attempt = file.attempt;
+        self.send_file_id(number);
+        for index in missing {
+            let (object, reason) = (Some(ObjectIndex(index)), Why::LanesLost.into());
+            self.post(lane, Message::BlockReject(BlockReject { number, attempt, object, reason }));
+        }
     }
 
     pub(super) fn opened(&mut self, number: FileNumber, verdict: Verdict, out: &mut Vec<Command>) {
@@ -200,7 +211,7 @@ impl Sink {
     /// Goes on with a file when all of it is there.
     pub(super) fn look_at(&mut self, number: FileNumber, out: &mut Vec<Command>) {
         let (rehashes, settle) = (self.rehashes_files(), self.settings.options.settle);
-        let settles_objects = settle > self.flight_level();
+        let settles_objects = self.settles_objects();
         let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Open) else { return };
         if file.close == Some(Close::Same) {
             file.stage = Stage::Finishing;

@@ -20,9 +20,10 @@ mod words;
 
 pub use words::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 
+use crate::limits::RUNS_HELD_MAX;
 use crate::{
-    BlockSync, Bye, CONTROL, End, FileDone, FileNumber, LaneId, Message, Outcome, Reason, Summary, Unit,
-    Verify,
+    BlockSync, Bye, CONTROL, End, FileDone, FileNumber, LaneId, Message, Outcome, Reason, Runs, Summary,
+    Unit, Verify,
 };
 use file::File;
 use haul_model::{Level, ObjectIndex};
@@ -44,6 +45,8 @@ pub struct Sink {
     announced: u64,
     /// The last ends of files, for a source that lost the lane on which it would have heard of them.
     ends: VecDeque<(FileNumber, Outcome)>,
+    /// The numbers of all files that ended, as runs: as many as there are gaps, which are files under way.
+    ended: Runs,
     /// Files that have objects to be told of, by the lane on which.
     syncs: BTreeSet<(LaneId, FileNumber)>,
     sweep: sweep::Sweeping,
@@ -93,6 +96,7 @@ impl Sink {
             facts: 0,
             announced: 0,
             ends: VecDeque::new(),
+            ended: Runs::default(),
             syncs: BTreeSet::new(),
             sweep: sweep::Sweeping::default(),
             phase: Phase::Running,
@@ -128,7 +132,8 @@ impl Sink {
         self.summary
     }
 
-    /// Files under way: announced and not done. At most the window's.
+    /// Files under way: announced and not done. At most twice the window's: some may have come late by lanes that the
+    /// source has given up.
     pub fn open_files(&self) -> usize {
         self.files.len()
     }
@@ -152,6 +157,12 @@ impl Sink {
     fn compares_objects(&self) -> bool {
         let options = &self.settings.options;
         options.unit == Unit::Object && options.verify != Verify::None
+    }
+
+    /// Whether objects are brought to the job's level one by one. Where only whole files are compared, nothing is known of
+    /// an object before its file is whole, and no higher level may be claimed.
+    fn settles_objects(&self) -> bool {
+        self.settings.options.unit == Unit::Object && self.settings.options.settle > self.flight_level()
     }
 
     /// Whether the whole file is hashed by a second read.
@@ -213,6 +224,13 @@ impl Sink {
             self.ends.pop_front();
         }
         self.ends.push_back((number, outcome.clone()));
+        self.ended.insert(number.0);
+        if self.ended.pieces() > RUNS_HELD_MAX {
+            // Numbers that were never announced, because their files failed at the source, leave gaps: the oldest closes.
+            let gap = self.ended.first_gap(0);
+            let next = self.ended.iter().map(|run| run.0).find(|start| *start > gap).unwrap_or(gap);
+            self.ended.unite(&Runs::of(gap, next));
+        }
         self.post(lane, Message::FileDone(Box::new(FileDone { number, outcome })));
     }
 

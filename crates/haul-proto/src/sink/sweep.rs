@@ -5,7 +5,7 @@
 
 use super::{Breach, Command, Phase, Sink};
 use crate::limits::{LISTS_AHEAD, NAMES_PER_LIST};
-use crate::{Bye, CONTROL, Delete, List, Message, WalkEnd};
+use crate::{Bye, CONTROL, Delete, FileNumber, List, Message, WalkEnd};
 use std::collections::BTreeMap;
 
 /// Names of a directory that the source was asked about.
@@ -32,10 +32,16 @@ impl Sink {
     }
 
     pub(super) fn walk_end(&mut self, end: WalkEnd, out: &mut Vec<Command>) -> Result<(), Breach> {
-        if self.phase != Phase::Running || !self.files.is_empty() {
-            return Err("the walk's end before the end of its files");
+        if self.phase != Phase::Running {
+            return Err("the walk's end came twice");
         }
         self.phase = Phase::Sweeping;
+        // The source has heard of every end. A file that is open still came late by a lane that the source had given up.
+        let late: Vec<FileNumber> = self.files.keys().copied().collect();
+        out.extend(late.into_iter().map(|file| Command::Abandon { file }));
+        self.files.clear();
+        self.facts = 0;
+        self.syncs.clear();
         let asks = self.settings.options.delete;
         // The sink looks itself at what the source says of its errors.
         let may = asks && end.delete && end.errors == 0;

@@ -3,7 +3,7 @@
 use crate::{Close, FileNumber, LaneId, NewFile, Reason, Runs};
 use haul_digest::Digest;
 use haul_model::{ByteLen, Geometry, Object, ObjectIndex, ObjectSize};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// How far a file is.
@@ -58,7 +58,7 @@ pub(super) struct File {
     /// Every object below was given out in this try, or is there.
     pub(super) cursor: u64,
     /// Objects to be given out again.
-    pub(super) again: BTreeSet<u64>,
+    pub(super) again: Runs,
     pub(super) flight: BTreeMap<u64, Flight>,
     /// Objects that the sink has, or that are holes.
     pub(super) settled: Runs,
@@ -85,7 +85,7 @@ impl File {
             home: None,
             attempt: 0,
             cursor: 0,
-            again: BTreeSet::new(),
+            again: Runs::default(),
             flight: BTreeMap::new(),
             settled,
             tries: BTreeMap::new(),
@@ -126,7 +126,11 @@ impl File {
     /// An object to be given out again.
     pub(super) fn next_again(&self) -> Option<Object> {
         let may = self.failure.is_none() && self.stage == Stage::Sending;
-        self.again.first().filter(|_| may).and_then(|index| self.geometry.object(ObjectIndex(*index)))
+        self.again
+            .iter()
+            .next()
+            .filter(|_| may)
+            .and_then(|(index, _)| self.geometry.object(ObjectIndex(index)))
     }
 
     /// Whether workers are through with every object: its last look may be taken.
@@ -163,12 +167,25 @@ impl File {
         if self.flight.remove(&index).is_some() { self.len_of(index) } else { 0 }
     }
 
+    /// The sink says which objects it has, and is right: what was given out before, does not fly, and is not there, goes
+    /// again.
+    pub(super) fn have(&mut self, have: &Runs) {
+        self.settled = holes_of(&self.facts);
+        self.settled.unite(have);
+        let mut missing = Runs::of(0, self.cursor);
+        missing.subtract(&self.settled);
+        for index in self.flight.keys() {
+            missing.remove(*index);
+        }
+        self.again = missing;
+    }
+
     /// From the first object again. Gives the bytes that flew.
     pub(super) fn restart(&mut self, attempt: u16) -> u64 {
         let flew = self.flying();
         self.attempt = attempt;
         self.cursor = 0;
-        self.again.clear();
+        self.again = Runs::default();
         self.flight.clear();
         self.settled = holes_of(&self.facts);
         self.closing = Closing::Open;

@@ -231,7 +231,7 @@ impl Source {
         let Some(file) = self.files.get_mut(&number) else { return };
         if file.failure.is_none() {
             file.failure = Some(reason);
-            file.again.clear();
+            file.again = crate::Runs::default();
         }
         self.queues.again.remove(&number);
         self.look_at(number);

@@ -180,7 +180,7 @@ impl Source {
         self.flying += object.range.len();
         file.flight.insert(index, Flight { lane, sent: false });
         let theirs = if again {
-            file.again.remove(&index);
+            file.again.remove(index);
             None
         } else {
             file.cursor = index + 1;
@@ -208,6 +208,10 @@ impl Source {
 
     /// Whether a new file may begin beside those under way: the rivals of FIVER hold it back.
     fn may_begin(&self, number: FileNumber) -> bool {
+        if self.files.get(&number).is_some_and(|file| file.facts.again) {
+            // It began before its lane was lost.
+            return true;
+        }
         let others = || {
             let under_way = self.files.iter().filter(move |(other, _)| **other != number);
             let regular = under_way.filter(|(_, file)| file.facts.is_regular());

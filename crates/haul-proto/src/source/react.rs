@@ -233,8 +233,7 @@ impl Source {
                     return Err("objects past the end of a file");
                 }
                 file.stage = Stage::Sending;
-                file.settled.unite(&have);
-                file.again.retain(|index| !have.contains(*index));
+                file.have(&have);
                 self.queues.ready.push_back(number);
                 if !have.is_empty() {
                     out.push(Command::Had { file: number, objects: have });
@@ -271,7 +270,7 @@ impl Source {
             for index in landed {
                 self.flying -= file.land(index);
             }
-            file.again.retain(|index| !sync.objects.contains(*index));
+            file.again.subtract(&sync.objects);
             file.tries.retain(|index, _| !sync.objects.contains(*index));
             file.settled.unite(&sync.objects);
         }

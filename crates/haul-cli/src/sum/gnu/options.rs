@@ -247,3 +247,30 @@ pub(super) fn help(tool: Personality) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documented;
+
+    /// Those that help names: the others are there to be refused.
+    fn typed(tool: &str) -> Vec<String> {
+        let shown = lines(Personality::of(tool)).filter(|line| !line.help.is_empty());
+        let ways = |line: &Line| {
+            let short = line.row.short.map(|letter| format!("-{}", char::from(letter)));
+            short.into_iter().chain(line.row.long.map(|long| format!("--{long}"))).collect::<Vec<_>>()
+        };
+        shown.flat_map(ways).collect()
+    }
+
+    #[test]
+    fn every_option_is_documented_and_tested() {
+        // A section tells of tools that have its options, all or some of them.
+        for (section, tools) in
+            [("md5sum", &["md5sum", "sha512sum", "b2sum"][..]), ("cksum", &["cksum"]), ("sum", &["sum"])]
+        {
+            let typed = tools.iter().flat_map(|tool| typed(tool));
+            documented::in_sections("docs/options/sums.md", &["All tools", section], typed);
+        }
+    }
+}

@@ -5,7 +5,7 @@ use super::{Language, Opt, flag, valued};
 
 pub(super) const LANGUAGE: Language = Language { options: &OPTIONS, options_max: 5 };
 
-const KEPT: [&str; 10] = [
+const KEPT: [&str; 12] = [
     "mode",
     "timestamps",
     "ownership",
@@ -16,12 +16,14 @@ const KEPT: [&str; 10] = [
     "mode,timestamps",
     "own",
     "links,mode",
+    "mode,bad",
+    "",
 ];
 
 const CONTROLS: [&str; 9] = ["none", "off", "numbered", "t", "existing", "nil", "simple", "never", "bad"];
 
 /// Those that change what is copied come more often than those that are refused.
-const OPTIONS: [Opt; 31] = [
+const OPTIONS: [Opt; 33] = [
     flag(b'r', "recursive", 22),
     flag(b'R', "recursive", 8),
     flag(b'a', "archive", 16),
@@ -46,11 +48,13 @@ const OPTIONS: [Opt; 31] = [
     flag(0, "remove-destination", 7),
     flag(0, "strip-trailing-slashes", 5),
     flag(b'Z', "", 1),
+    valued(0, "context", Optional(&["system_u:object_r:tmp_t:s0", ""]), 1),
+    flag(b'y', "no-such-option", 1),
     valued(0, "preserve", Optional(&KEPT), 12),
     valued(0, "no-preserve", Required(&KEPT), 5),
     valued(0, "backup", Optional(&CONTROLS), 8),
     valued(b'S', "suffix", Required(&[".old", "", "/s", "~", ".bak", "-x"]), 3),
     valued(b't', "target-directory", Place, 6),
-    valued(0, "sparse", Required(&["always", "never", "auto", "al"]), 5),
-    valued(0, "reflink", Optional(&["auto", "never", "always", "n"]), 3),
+    valued(0, "sparse", Required(&["always", "never", "auto", "al", "a", "bad"]), 5),
+    valued(0, "reflink", Optional(&["auto", "never", "always", "n", "bad", ""]), 3),
 ];

@@ -25,7 +25,7 @@ const MODES: [&str; 14] = [
 ];
 
 /// Stripping asks a program of its own, which need not be there.
-const OPTIONS: [Opt; 16] = [
+const OPTIONS: [Opt; 18] = [
     flag(b'd', "directory", 12),
     flag(b'D', "", 14),
     flag(b'c', "", 2),
@@ -41,5 +41,7 @@ const OPTIONS: [Opt; 16] = [
     valued(b'S', "suffix", Required(&[".old", "", "/s", "~", ".bak", "-x"]), 4),
     valued(b't', "target-directory", Place, 10),
     flag(0, "preserve-context", 1),
+    flag(b'Z', "", 1),
+    valued(0, "context", Optional(&["system_u:object_r:tmp_t:s0", ""]), 1),
     flag(b'y', "no-such-option", 1),
 ];

@@ -10,7 +10,7 @@ const STEPS: [i64; 5] = [2 * SECOND, SECOND, 10_000_000, 1_000, 100];
 
 /// Whether the sink is as new as the source or newer. With `keeps_times`, a sink whose file system cut the source's time
 /// off counts as new: it got all of it that there was room for.
-pub(super) fn is_as_new(sink: &Stat, source: &Stat, keeps_times: bool) -> bool {
+pub(crate) fn is_as_new(sink: &Stat, source: &Stat, keeps_times: bool) -> bool {
     sink.mtime >= source.mtime || (keeps_times && sink.mtime >= cut_off(source.mtime, step_of(sink)))
 }
 

@@ -13,6 +13,7 @@ use haul_model::{ByteOffset, ByteRange};
 use haul_plan::Route;
 use haul_sys::cache::{self, Advice, FOLIO_BYTES_MAX};
 use haul_sys::filesystem::{self, Medium};
+use std::time::Duration;
 
 /// How often an object is written again before its file fails. A bit that was flipped on its way does not flip thrice;
 /// a medium that gives other bytes back after that many writes is not to be trusted with a fourth.
@@ -21,6 +22,10 @@ const REWRITES_MAX: u32 = 3;
 /// How often the page cache is asked to let go of a range. The first may meet pages that wait in a batch of the kernel's;
 /// later ones are widened to whole folios.
 const DROPS_MAX: u32 = 3;
+
+/// How often it is asked again after that, a little later each time: another worker may just write to a page or a folio that
+/// holds a part of this range as well. About 50 ms in all, and only until a file has shown once that waiting is no use.
+const PATIENT_DROPS_MAX: u32 = 9;
 
 impl Run<'_> {
     /// An object was written: its way to the device begins, and its proof waits.
@@ -103,7 +108,11 @@ impl Run<'_> {
                 return Ok(ReadPath::Cache("overlayfs does not tell what the page cache holds"));
             }
         }
-        for attempt in 0..DROPS_MAX {
+        let patient = if self.delivery.proving.has_met_the_cache() { 0 } else { PATIENT_DROPS_MAX };
+        for attempt in 0..DROPS_MAX + patient {
+            if let Some(late) = attempt.checked_sub(DROPS_MAX - 1) {
+                std::thread::sleep(Duration::from_millis(u64::from(late)));
+            }
             let border = if attempt == 0 { cache::page_bytes() } else { FOLIO_BYTES_MAX };
             self.drop_once(widened(range, border))?;
             match cache::residency(sink, range) {

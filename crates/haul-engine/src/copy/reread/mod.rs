@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 pub(crate) enum Method {
     /// Not at all.
     Nothing,
-    /// Every byte that is written is hashed on its way.
+    /// Every byte that is written is hashed on its way, and the digest is told: nothing is compared.
     Journey,
     /// Each object is read back through the page cache.
     Cache,
@@ -57,7 +57,7 @@ pub(crate) enum ReadPath {
 /// What a job knows of proving, beside its files.
 #[derive(Debug)]
 pub(crate) struct Proof {
-    /// The settings of files that are proved on their way: with a digest, whatever is printed.
+    /// The settings of files that are hashed on their way: with a digest, whatever is printed.
     journey: Moving,
     /// Most files that one worker lets wait for their proof.
     pub(super) held_most: usize,
@@ -66,6 +66,11 @@ pub(crate) struct Proof {
     told_cloned: AtomicBool,
     told_special: AtomicBool,
 }
+
+/// The digest of what is hashed on its way, where none is asked for. It is told and held against nothing: the buffer that
+/// was read is the buffer that is written. So it is there to be compared later, with what the copy holds then, and
+/// what it has to find is accidents: a CRC of 64 bits misses one in 2^64 of them, combines, and is the fastest that does.
+const JOURNEY_DIGEST: Algorithm = Algorithm::Crc64Nvme;
 
 /// How long the figure of free memory is taken for true: it costs some reads of /proc, and a tree may have a million files.
 const FREE_MEMORY_AGE: Duration = Duration::from_secs(1);
@@ -78,7 +83,7 @@ impl Proof {
     /// For a job of so many workers in a process that may open so many files.
     pub(crate) fn new(moving: &Moving, workers: usize, open_files: u64) -> Proof {
         let mut journey = moving.clone();
-        journey.digest = journey.digest.or(Some((Algorithm::Blake3, HashForm::Plain)));
+        journey.digest = journey.digest.or(Some((JOURNEY_DIGEST, HashForm::Plain)));
         let for_workers = open_files.saturating_sub(limits::OPEN_FILES_OF_THE_PROCESS) / 2;
         let share = for_workers / (workers.max(1) as u64);
         // Both ends of a file.

@@ -11,8 +11,12 @@ use std::sync::{Mutex, PoisonError};
 /// device busy while the next objects are copied; few enough that a small memory is not filled by them.
 const BEHIND_BYTES: u64 = 32 << 20;
 
-/// Objects that are asked for again and not looked at yet: their reads go on while others are copied.
-const ASKED_MOST: usize = 2;
+/// Bytes that are asked for again and not looked at yet: their reads go on while others are copied. With two objects of
+/// 4 MiB instead of eight, workers waited for the device most of the time, and it for them.
+const ASKED_BYTES: u64 = 32 << 20;
+
+/// Objects that may be asked for, however large they are.
+const ASKED_LEAST: usize = 2;
 
 /// An object that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +65,22 @@ struct Waiting {
     written: VecDeque<Check>,
     written_bytes: u64,
     asked: VecDeque<Asked>,
+    asked_bytes: u64,
 }
 
 impl Waiting {
+    /// Whether one more object may be asked for.
+    fn has_room(&self) -> bool {
+        let next = self.written.front().map_or(0, |check| check.range.len());
+        self.asked.len() < ASKED_LEAST || self.asked_bytes + next <= ASKED_BYTES
+    }
+
+    fn pop_asked(&mut self) -> Option<Asked> {
+        let asked = self.asked.pop_front()?;
+        self.asked_bytes -= asked.check.range.len();
+        Some(asked)
+    }
+
     fn pop_written(&mut self) -> Option<Check> {
         let check = self.written.pop_front()?;
         self.written_bytes -= check.range.len();
@@ -82,7 +99,10 @@ impl Proving {
 
     /// An object is being read.
     pub(super) fn asked(&self, asked: Asked) {
-        self.with(|waiting| waiting.asked.push_back(asked));
+        self.with(|waiting| {
+            waiting.asked_bytes += asked.check.range.len();
+            waiting.asked.push_back(asked);
+        });
     }
 
     /// Takes an object to ask for, whatever is asked for already.
@@ -94,7 +114,7 @@ impl Proving {
     pub(crate) fn next(&self, pace: Pace) -> Option<Step> {
         self.with(|waiting| {
             let all = pace == Pace::All;
-            let may_ask = waiting.asked.len() < ASKED_MOST;
+            let may_ask = waiting.has_room();
             // The last object may be larger than all that may wait: one is always left behind.
             let lies_behind = waiting.written_bytes > BEHIND_BYTES && waiting.written.len() > 1;
             if may_ask
@@ -103,7 +123,7 @@ impl Proving {
             {
                 return Some(Step::Ask(check));
             }
-            let asked = if all || !may_ask { waiting.asked.pop_front() } else { None };
+            let asked = if all || !may_ask { waiting.pop_asked() } else { None };
             asked.map(Step::Compare)
         })
     }
@@ -117,6 +137,11 @@ impl Proving {
     /// Whether all that was read back came from the device, and something did.
     pub(crate) fn is_from_device(&self) -> bool {
         self.from_device.load(Ordering::Relaxed) && !self.from_cache.load(Ordering::Relaxed)
+    }
+
+    /// Whether something came from the page cache, however often that was asked to let go of it.
+    pub(crate) fn has_met_the_cache(&self) -> bool {
+        self.from_cache.load(Ordering::Relaxed)
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Waiting) -> T) -> T {
@@ -136,15 +161,15 @@ mod tests {
         Check { range, digest: digest(Algorithm::Blake3, &index.to_le_bytes()) }
     }
 
-    /// Takes what is due and answers it; gives the objects that were compared, and the most that waited.
-    fn answer(proving: &Proving, pace: Pace) -> (Vec<u64>, usize) {
+    /// Takes what is due and answers it; gives the objects that were compared, and the most bytes asked for.
+    fn answer(proving: &Proving, pace: Pace) -> (Vec<u64>, u64) {
         let (mut compared, mut most) = (Vec::new(), 0);
         while let Some(step) = proving.next(pace) {
             match step {
                 Step::Ask(check) => proving.asked(Asked { check, path: ReadPath::Device }),
                 Step::Compare(asked) => compared.push(asked.check.range.start.0),
             }
-            most = most.max(proving.with(|waiting| waiting.asked.len()));
+            most = most.max(proving.with(|waiting| waiting.asked_bytes));
         }
         (compared, most)
     }
@@ -156,15 +181,28 @@ mod tests {
         for index in 0..1000 {
             proving.add(check(index, OBJECT));
             let (now, most) = answer(&proving, Pace::Behind);
-            assert!(most <= ASKED_MOST);
+            assert!(most <= ASKED_BYTES);
             compared.extend(now);
             let (bytes, count) = proving.with(|w| (w.written_bytes, w.written.len() + w.asked.len()));
-            assert!(bytes <= BEHIND_BYTES && count as u64 <= BEHIND_BYTES / OBJECT + ASKED_MOST as u64);
+            assert!(bytes <= BEHIND_BYTES && count as u64 <= (BEHIND_BYTES + ASKED_BYTES) / OBJECT);
         }
         assert!(compared.len() > 980, "proving keeps up: {}", compared.len());
         compared.extend(answer(&proving, Pace::All).0);
         assert_eq!(compared, (0..1000).map(|index| index * OBJECT).collect::<Vec<_>>());
-        assert_eq!(proving.with(|w| (w.written_bytes, w.written.len(), w.asked.len())), (0, 0, 0));
+        assert_eq!(proving.with(|w| (w.written_bytes, w.written.len(), w.asked_bytes)), (0, 0, 0));
+    }
+
+    #[test]
+    fn of_objects_larger_than_the_bound_two_are_asked_for() {
+        let proving = Proving::default();
+        (0..4).for_each(|index| proving.add(check(index, 2 * ASKED_BYTES)));
+        let asked = |proving: &Proving| match proving.next(Pace::Behind) {
+            Some(Step::Ask(check)) => proving.asked(Asked { check, path: ReadPath::Device }),
+            other => panic!("{other:?}"),
+        };
+        (0..2).for_each(|_| asked(&proving));
+        assert!(matches!(proving.next(Pace::Behind), Some(Step::Compare(_))));
+        asked(&proving);
     }
 
     #[test]

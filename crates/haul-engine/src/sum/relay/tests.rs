@@ -1,7 +1,7 @@
 //! Relays of any shape against the digest of the whole, and what ends them early.
 
 use super::super::order::{Source, Task};
-use super::super::settings::{Form, Settings};
+use super::super::settings::{Form, Recipe, Settings};
 use super::*;
 use haul_digest::{Algorithm, Digest, digest};
 use haul_lab::faults::FaultFs;
@@ -36,7 +36,11 @@ fn relay_over(path: &Path, recipe: &Recipe, block: usize, offset: usize) -> Rela
         offset: ByteOffset(offset as u64),
         length: None,
     };
-    Relay::new(Opened::open(&task, &Settings::new(), &AtomicBool::new(false)).unwrap(), recipe, block)
+    Relay::new(
+        Opened::open(&task, &Settings::new(), &AtomicBool::new(false)).unwrap(),
+        Course::new(recipe, None),
+        block,
+    )
 }
 
 /// A runner: a guest takes some blocks, leaves, and comes back, as one that finds other work does.

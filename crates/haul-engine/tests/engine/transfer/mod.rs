@@ -208,6 +208,9 @@ fn what_is_not_offered_is_refused() {
     fs::write(pair.source().join("f"), "bytes").unwrap();
     let told = pair.send_to(&["f"], &small_objects(), |offer| offer.may_write = false);
     assert_eq!(told.refusal().map(|reason| reason.why), Some(Why::Denied));
+    let hybrid = JobOptions { verify: Verify::Hybrid, ..small_objects() };
+    let told = pair.send_to(&["f"], &hybrid, |_| {});
+    assert_eq!(told.refusal().map(|reason| reason.why), Some(Why::Unsupported));
     let told = pair.send_to(&["f"], &small_objects(), |offer| offer.quota = Some(3));
     assert!(told.failures() > 0);
     assert!(!pair.sink().join("f").exists());

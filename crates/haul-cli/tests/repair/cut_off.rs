@@ -1,0 +1,362 @@
+//! Repairs that fail or are cut off at each of their steps, by a file system that does so.
+
+use super::in_place::journals;
+use super::{bed, rot, run};
+use haul_lab::faults::{Action, FaultFs, Fired};
+use haul_lab::needs::{Need, met_or_skip};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Milliseconds that a step is held: long enough to see that and to send a signal, however busy the machine.
+const HOLD: u64 = 700;
+
+/// The usual bed, with `data` in the folder `store`, seen through `view` with faults.
+struct Faulty {
+    faults: FaultFs,
+    home: TempDir,
+    /// What `data/big` is by the waybill.
+    right: Vec<u8>,
+    /// How often a repair in place syncs it.
+    fsyncs: usize,
+}
+
+impl Faulty {
+    fn new() -> Option<Faulty> {
+        if !met_or_skip(&[Need::Fuse]) {
+            return None;
+        }
+        let home = bed();
+        let dir = home.path();
+        for name in ["view", "store"] {
+            fs::create_dir(dir.join(name)).unwrap();
+        }
+        fs::rename(dir.join("data"), dir.join("store/data")).unwrap();
+        let right = fs::read(dir.join("store/data/big")).unwrap();
+        let faults = FaultFs::mount(&dir.join("store"), &dir.join("view"), "".parse().unwrap()).unwrap();
+        let mut bed = Faulty { faults, home, right, fsyncs: 0 };
+        bed.hurt();
+        bed.faults.set_rules("*big fsync .. delay 0".parse().unwrap());
+        assert_eq!(bed.repair(&["--in-place"]).0, Some(0));
+        bed.fsyncs = bed.faults.fired().len();
+        bed.is_whole("without faults");
+        Some(bed)
+    }
+
+    fn dir(&self) -> &Path {
+        self.home.path()
+    }
+
+    fn big(&self) -> PathBuf {
+        self.dir().join("store/data/big")
+    }
+
+    /// Damages the file; gives its bytes.
+    fn hurt(&self) -> Vec<u8> {
+        rot(&self.big(), |bytes| {
+            bytes[..200_000].fill(7);
+            bytes[500_000] ^= 1;
+        });
+        fs::read(self.big()).unwrap()
+    }
+
+    fn repair(&self, more: &[&str]) -> (Option<i32>, String, String) {
+        run(self.dir(), &[&["repair", "w", "view", "--from", "a"], more].concat())
+    }
+
+    /// Starts a repair and waits until a rule holds it.
+    fn held(&self, rule: &str, more: &[&str]) -> Child {
+        let seen = self.faults.fired().len();
+        self.faults.set_rules(rule.parse().unwrap());
+        let child = Command::new(env!("CARGO_BIN_EXE_haul"))
+            .current_dir(self.dir())
+            .args(["repair", "w", "view", "--from", "a"])
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        let is_hold = |fired: &Fired| matches!(fired.action, Action::Delay(_));
+        while !self.faults.fired()[seen..].iter().any(is_hold) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "nothing was held: {rule}");
+            thread::sleep(Duration::from_millis(2));
+        }
+        child
+    }
+
+    /// The file is as the waybill says, and nothing stands beside any file.
+    #[track_caller]
+    fn is_whole(&self, what: &str) {
+        self.faults.set_rules("".parse().unwrap());
+        assert!(fs::read(self.big()).unwrap() == self.right, "{what}");
+        assert!(journals(&self.dir().join("store/data")).is_empty(), "{what}");
+        let verified = run(self.dir(), &["verify", "-q", "w", "view"]);
+        assert_eq!((verified.0, &*verified.1), (Some(0), ""), "{what}");
+    }
+}
+
+/// The steps of a repair in place, as the file system sees them. What is written before the journal has its name changes
+/// nothing; after that the file may be half repaired.
+const STEPS: [&str; 13] = [
+    "*big utimens",
+    "*haul-journal* create",
+    "*haul-journal* write",
+    "*haul-journal* fsync",
+    "*haul-journal* rename",
+    "*big allocate",
+    "*big write",
+    "*big write .. after 1",
+    "*big write .. after 4",
+    "*big fsync .. last 3",
+    "*big utimens .. after 1",
+    "*big fsync .. last 1",
+    "*haul-journal* remove",
+];
+
+impl Faulty {
+    /// A step as a rule with what happens at it. `last N` is the one with N-1 of its kind behind it: looking for damage syncs,
+    /// too, as often as there is damage.
+    fn rule(&self, step: &str, action: &str) -> String {
+        let (operation, which) = step.split_once(" .. ").unwrap_or((step, "after 0"));
+        let after = match which.strip_prefix("last ") {
+            None => which.to_owned(),
+            Some(number) => format!("after {}", self.fsyncs - number.parse::<usize>().unwrap()),
+        };
+        format!("{operation} .. {action} times 1 {after}")
+    }
+}
+
+#[test]
+fn killed_at_any_step_in_place_it_is_finished_or_undone_by_the_next_repair() {
+    let Some(bed) = Faulty::new() else { return };
+    let mut half = 0;
+    for step in STEPS {
+        let before = bed.hurt();
+        let mut child = bed.held(&bed.rule(step, &format!("delay {HOLD}")), &["--in-place"]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        bed.faults.set_rules("".parse().unwrap());
+        let after = fs::read(bed.big()).unwrap();
+        if after != before && after != bed.right {
+            half += 1;
+            assert_eq!(journals(&bed.dir().join("store/data")).len(), 1, "{step}");
+            let verified = run(bed.dir(), &["verify", "--json", "w", "view"]);
+            assert!(verified.1.contains("\"half_repaired\":true"), "{step}: {verified:?}");
+            let dry = bed.repair(&["--dry-run"]);
+            assert!(
+                dry.0 == Some(1) && dry.1.contains("a repair in place of it was cut off"),
+                "{step}: {dry:?}"
+            );
+            assert!(fs::read(bed.big()).unwrap() == after, "{step}: a dry run does nothing");
+        }
+        let ended = bed.repair(&[]);
+        assert_eq!(ended.0, Some(0), "{step}: {ended:?}");
+        bed.is_whole(step);
+    }
+    assert!(half > 0, "some step leaves a half repaired file");
+}
+
+#[test]
+fn killed_at_any_step_beside_it_the_file_is_old_or_whole() {
+    let Some(bed) = Faulty::new() else { return };
+    for step in [
+        "*haul-repair* create",
+        "*haul-repair* truncate",
+        "*haul-repair* write",
+        "*haul-repair* write .. after 2",
+        "*haul-repair* fsync",
+        "*haul-repair* utimens",
+        "*haul-repair* fsync .. after 1",
+        "*haul-repair* rename",
+    ] {
+        let before = bed.hurt();
+        let mut child = bed.held(&bed.rule(step, &format!("delay {HOLD}")), &[]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        bed.faults.set_rules("".parse().unwrap());
+        let after = fs::read(bed.big()).unwrap();
+        assert!(after == before || after == bed.right, "{step}");
+        // What is left beside the file is taken away with the next damage that is mended.
+        bed.hurt();
+        let ended = bed.repair(&[]);
+        assert_eq!(ended.0, Some(0), "{step}: {ended:?}");
+        bed.is_whole(step);
+    }
+}
+
+#[test]
+fn ctrl_c_leaves_the_file_as_it_was_and_the_next_run_finishes() {
+    let Some(bed) = Faulty::new() else { return };
+    for (step, more) in [
+        ("*haul-repair* write .. after 1", &[][..]),
+        ("*haul-journal* write", &["--in-place"]),
+        ("*big write .. after 1", &["--in-place"]),
+    ] {
+        let before = bed.hurt();
+        let child = bed.held(&bed.rule(step, &format!("delay {HOLD}")), more);
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{step}: {said}");
+        assert!(said.contains("interrupted: the rest stayed as it was"), "{step}: {said}");
+        assert!(fs::read(bed.big()).unwrap() == before, "{step}");
+        assert!(journals(&bed.dir().join("store/data")).is_empty(), "{step}");
+        let verified = run(bed.dir(), &["verify", "-q", "w", "view"]);
+        assert!(
+            verified.1.starts_with("'data/big': rotted: "),
+            "{step}: its time is as it was: {verified:?}"
+        );
+        assert_eq!(bed.repair(more).0, Some(0), "{step}");
+        bed.is_whole(step);
+    }
+}
+
+#[test]
+fn a_step_that_fails_leaves_the_file_as_it_was_and_says_why() {
+    let Some(bed) = Faulty::new() else { return };
+    for (step, errno, words) in [
+        ("*big utimens", "EPERM", "cannot set its times, which writing moves: Operation not permitted"),
+        ("*haul-journal* create", "EACCES", "cannot write a journal of what is replaced: Permission denied"),
+        (
+            "*haul-journal* write",
+            "ENOSPC",
+            "cannot write a journal of what is replaced: No space left on device",
+        ),
+        ("*haul-journal* fsync", "EIO", "cannot write a journal of what is replaced: Input/output error"),
+        (
+            "*haul-journal* rename",
+            "EROFS",
+            "cannot write a journal of what is replaced: Read-only file system",
+        ),
+        ("*big allocate", "ENOSPC", "cannot write into it: No space left on device"),
+        ("*big write", "EDQUOT", "cannot write into it: Disk quota exceeded"),
+        ("*big write .. after 3", "EIO", "cannot write into it: Input/output error"),
+        ("*big fsync .. last 3", "EIO", "cannot write into it: Input/output error"),
+        ("*big utimens .. after 1", "EPERM", "cannot give it its mode and times: Operation not permitted"),
+    ] {
+        let before = bed.hurt();
+        bed.faults.set_rules(bed.rule(step, &format!("errno {errno}")).parse().unwrap());
+        let ended = bed.repair(&["--in-place"]);
+        let line = format!("'data/big': left as it was: {words}\n");
+        assert_eq!((ended.0, &*ended.1), (Some(1), &*line), "{step}: {ended:?}");
+        assert!(fs::read(bed.big()).unwrap() == before, "{step}");
+        assert!(journals(&bed.dir().join("store/data")).is_empty(), "{step}");
+        bed.faults.set_rules("".parse().unwrap());
+        assert_eq!(bed.repair(&["--in-place"]).0, Some(0), "{step}");
+        bed.is_whole(step);
+    }
+}
+
+#[test]
+fn bytes_that_can_not_be_read_are_not_written_over() {
+    let Some(bed) = Faulty::new() else { return };
+    bed.hurt();
+    bed.faults.set_rules("data/big read 131072..135168 errno EIO".parse().unwrap());
+    let ended = bed.repair(&["--in-place"]);
+    let line = "'data/big': left as it was: cannot read what would be replaced: Input/output error\n";
+    assert_eq!((ended.0, &*ended.1), (Some(1), line));
+    // Beside it what can't be read is made good by a replica.
+    assert_eq!(bed.repair(&[]).0, Some(0));
+    bed.is_whole("beside");
+}
+
+#[test]
+fn storage_that_does_not_keep_the_repair_is_undone_and_if_it_does_not_keep_that_the_journal_stays() {
+    let Some(bed) = Faulty::new() else { return };
+    let before = bed.hurt();
+    bed.faults.set_rules("data/big write .. flip 131080.2 times 1".parse().unwrap());
+    let ended = bed.repair(&["--in-place"]);
+    assert_eq!(ended.0, Some(1));
+    assert!(
+        ended.1.contains("left as it was: the repaired file was not right when it was read back"),
+        "{ended:?}"
+    );
+    assert!(fs::read(bed.big()).unwrap() == before);
+    bed.faults.set_rules("data/big write .. flip 131080.2".parse().unwrap());
+    let ended = bed.repair(&["--in-place"]);
+    assert_eq!(ended.0, Some(1));
+    assert!(ended.1.starts_with("'data/big': half repaired: the repaired file was not right"), "{ended:?}");
+    assert!(ended.1.contains("could not be put back: bytes 131072-196608 are other ones"), "{ended:?}");
+    assert_eq!(journals(&bed.dir().join("store/data")).len(), 1);
+    bed.faults.set_rules("".parse().unwrap());
+    let ended = bed.repair(&[]);
+    assert!(
+        ended.0 == Some(1) && ended.1.contains("neither those from before nor the repaired ones"),
+        "{ended:?}"
+    );
+    // The old byte, as a person puts it there.
+    fs::File::options().write(true).open(bed.big()).unwrap().write_all_at(&[7], 131_080).unwrap();
+    let ended = bed.repair(&[]);
+    assert!(ended.1.starts_with("'data/big': a repair that was cut off is undone\n"), "{ended:?}");
+    bed.is_whole("after all");
+}
+
+#[test]
+fn what_somebody_wrote_to_a_half_repaired_file_is_left_alone() {
+    let Some(bed) = Faulty::new() else { return };
+    bed.hurt();
+    let mut child = bed.held(&bed.rule("*big write .. after 1", &format!("delay {HOLD}")), &["--in-place"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    bed.faults.set_rules("".parse().unwrap());
+    fs::File::options().write(true).open(bed.big()).unwrap().write_all_at(b"mine", 500_000).unwrap();
+    let before = fs::read(bed.big()).unwrap();
+    for _ in 0..2 {
+        let ended = bed.repair(&[]);
+        assert_eq!(ended.0, Some(1));
+        assert!(ended.1.contains("somebody wrote to it since"), "{ended:?}");
+        assert!(fs::read(bed.big()).unwrap() == before);
+    }
+    // Another file under the name is none that a journal is about.
+    let store = bed.dir().join("store/data");
+    fs::write(store.join("new"), &bed.right).unwrap();
+    fs::rename(store.join("new"), bed.big()).unwrap();
+    let ended = bed.repair(&[]);
+    assert!(ended.0 == Some(1) && ended.1.contains("is about another file"), "{ended:?}");
+    let [journal] = &journals(&store)[..] else { panic!("one journal") };
+    fs::remove_file(store.join(journal)).unwrap();
+    assert_eq!(bed.repair(&[]).0, Some(0));
+    bed.is_whole("by another file");
+}
+
+#[test]
+fn a_damaged_journal_undoes_nothing() {
+    let Some(bed) = Faulty::new() else { return };
+    bed.hurt();
+    let mut child = bed.held(&bed.rule("*big write .. after 1", &format!("delay {HOLD}")), &["--in-place"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    bed.faults.set_rules("".parse().unwrap());
+    let before = fs::read(bed.big()).unwrap();
+    let store = bed.dir().join("store/data");
+    let [journal] = &journals(&store)[..] else { panic!("one journal") };
+    let journal = store.join(journal);
+    let whole = fs::read(&journal).unwrap();
+    for change in [
+        |bytes: &mut Vec<u8>| bytes[50] ^= 1,
+        |bytes: &mut Vec<u8>| bytes.truncate(100_000),
+        |bytes: &mut Vec<u8>| bytes[100_000] ^= 0x80,
+        |bytes: &mut Vec<u8>| bytes.push(0),
+        Vec::clear,
+    ] {
+        let mut hurt = whole.clone();
+        change(&mut hurt);
+        fs::write(&journal, hurt).unwrap();
+        let ended = bed.repair(&[]);
+        assert_eq!(ended.0, Some(1));
+        assert!(
+            ended.1.contains("half repaired: the journal of a repair in place that was cut off: it is"),
+            "{ended:?}"
+        );
+        assert!(fs::read(bed.big()).unwrap() == before);
+    }
+    fs::write(&journal, whole).unwrap();
+    assert_eq!(bed.repair(&[]).0, Some(0));
+    bed.is_whole("by the whole journal");
+}

@@ -1,0 +1,207 @@
+//! Repair in place: the same file under all its names, whole or as it was, and a journal for as long as it is neither.
+
+use super::{BIG, assert_whole, bed, bytes, rot, run};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::random::Random;
+use haul_lab::snapshot::{Facets, Snapshot};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Names of journals and drafts beneath a directory.
+pub(super) fn journals(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).unwrap().flatten().map(|entry| entry.file_name());
+    let names = names.map(|name| name.into_string().unwrap());
+    names.filter(|name| name.starts_with(".haul-")).collect()
+}
+
+#[test]
+fn a_file_of_several_names_is_repaired_under_all_of_them() {
+    let home = bed();
+    let dir = home.path();
+    fs::hard_link(dir.join("data/big"), dir.join("second")).unwrap();
+    let inode = fs::metadata(dir.join("second")).unwrap().ino();
+    rot(&dir.join("data/big"), |bytes| bytes[70_000] ^= 1);
+    let args = ["repair", "w", ".", "--from", "a"];
+    let dry = run(dir, &[&args[..], &["-n"]].concat());
+    assert_eq!(dry.1, "'data/big': would be repaired in place: bytes 65536-131072 from 'a'\n");
+    let ended = run(dir, &args);
+    assert_eq!(
+        (ended.0, &*ended.1),
+        (Some(0), "'data/big': repaired in place: bytes 65536-131072 from 'a'\n")
+    );
+    assert_whole(dir);
+    let second = fs::metadata(dir.join("second")).unwrap();
+    assert_eq!((second.ino(), second.nlink()), (inode, 2));
+    assert!(fs::read(dir.join("second")).unwrap() == bytes(BIG, BIG as u64 + 1));
+}
+
+/// What was modified may have been meant by any of its names, so it is not put back under all of them unasked.
+#[test]
+fn a_modified_file_of_several_names_is_put_back_only_in_place_and_by_request() {
+    let home = bed();
+    let dir = home.path();
+    fs::hard_link(dir.join("data/big"), dir.join("second")).unwrap();
+    let meant = bytes(BIG, 3);
+    fs::write(dir.join("data/big"), &meant).unwrap();
+    let args = ["repair", "w", ".", "--from", "a", "--modified", "--keep-damaged", "kept"];
+    let ended = run(dir, &args);
+    assert_eq!(ended.0, Some(1));
+    assert!(ended.1.contains("it has 2 names, and would change under all of them; --in-place"), "{ended:?}");
+    assert!(fs::read(dir.join("second")).unwrap() == meant);
+    assert_eq!(run(dir, &[&args[..], &["--in-place"]].concat()).0, Some(0));
+    assert_whole(dir);
+    assert_eq!(fs::metadata(dir.join("second")).unwrap().nlink(), 2);
+    assert!(fs::read(dir.join("kept/data/big.0-700000")).unwrap() == meant);
+}
+
+#[test]
+fn every_shape_of_damage_is_mended_in_the_file_itself() {
+    type Change = fn(&mut Vec<u8>);
+    let changes: [(&str, Change, &[&str]); 7] = [
+        ("one bit", |bytes| bytes[BIG - 1] ^= 1, &[]),
+        ("zeroed", |bytes| bytes[100_000..140_000].fill(0), &[]),
+        ("all of it", |bytes| bytes.iter_mut().for_each(|byte| *byte ^= 1), &[]),
+        ("two places", |bytes| (bytes[1], bytes[400_000]) = (!bytes[1], !bytes[400_000]), &[]),
+        ("cut off", |bytes| bytes.truncate(65_537), &["--modified"]),
+        ("empty", Vec::clear, &["--modified"]),
+        ("longer", |bytes| bytes.extend_from_slice(&[7; 200_001]), &["--modified"]),
+    ];
+    for (name, change, more) in changes {
+        for waybill in ["w", "serial"] {
+            let home = bed();
+            let dir = home.path();
+            let path = dir.join("data/big");
+            let sum = ["sum", "-r", "-a", "md5", "--waybill", "serial", "data"];
+            assert_eq!(run(dir, &sum).0, Some(0));
+            let whole = Snapshot::take(&dir.join("data")).unwrap();
+            let inode = fs::metadata(&path).unwrap().ino();
+            rot(&path, change);
+            let hurt = fs::read(&path).unwrap();
+            let args = ["repair", waybill, ".", "--from", "a", "--in-place", "--keep-damaged", "kept"];
+            let ended = run(dir, &[&args[..], more].concat());
+            assert_eq!(ended.0, Some(0), "{name} by {waybill}: {ended:?}");
+            assert!(ended.1.contains(": repaired in place"), "{name}: {ended:?}");
+            assert_whole(dir);
+            assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "{name}");
+            assert!(journals(&dir.join("data")).is_empty(), "{name}");
+            whole.assert_same(
+                &Snapshot::take(&dir.join("data")).unwrap(),
+                Facets { mtime: true, ..Facets::CONTENT },
+            );
+            for kept in fs::read_dir(dir.join("kept/data")).unwrap().flatten() {
+                let range = kept.file_name().into_string().unwrap().replace("big.", "");
+                let (start, end) = range.split_once('-').unwrap();
+                let range = start.parse().unwrap()..end.parse::<usize>().unwrap().min(hurt.len());
+                let held = fs::read(kept.path()).unwrap();
+                assert!(held[..range.len()] == hurt[range.clone()], "{name}: {range:?}");
+            }
+        }
+    }
+}
+
+/// Writing takes setuid, setgid and capabilities from a program.
+#[test]
+fn all_that_belongs_to_a_file_stays_in_place_and_is_carried_over_beside() {
+    if !met_or_skip(&[
+        Need::Root,
+        Need::Program("setfacl"),
+        Need::Program("setcap"),
+        Need::Program("setfattr"),
+    ]) {
+        return;
+    }
+    for in_place in [true, false] {
+        let home = bed();
+        let dir = home.path();
+        let path = dir.join("data/big");
+        chown(&path, Some(7), Some(8)).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o6751)).unwrap();
+        let script = "setfacl -m u:9:rx data/big && setfattr -n user.note -v kept data/big && \
+                      setfattr -n trusted.note -v kept data/big && setcap cap_net_raw=ep data/big";
+        let given = Command::new("sh").args(["-c", script]).current_dir(dir).output().unwrap();
+        assert!(given.status.success(), "{given:?}");
+        let shown = || {
+            let script = "getfacl -cp data/big; getcap data/big; getfattr -d -m - -e hex data/big; \
+                          stat -c '%a %u %g %y %s' data/big";
+            let shown = Command::new("sh").args(["-c", script]).current_dir(dir).output().unwrap();
+            String::from_utf8(shown.stdout).unwrap()
+        };
+        let before = shown();
+        assert!(before.contains("cap_net_raw") && before.contains("trusted.note"), "{before}");
+        // Rot comes from below, and takes nothing: so it is all given again.
+        rot(&path, |bytes| bytes[70_000] ^= 1);
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o6751)).unwrap();
+        Command::new("sh").args(["-c", script]).current_dir(dir).status().unwrap();
+        assert_eq!(shown(), before);
+        let more: &[&str] = if in_place { &["--in-place"] } else { &[] };
+        let ended = run(dir, &[&["repair", "w", ".", "--from", "a"], more].concat());
+        assert_eq!(ended.0, Some(0), "{ended:?}");
+        assert_eq!(shown(), before, "in place: {in_place}");
+        assert_whole(dir);
+    }
+}
+
+#[test]
+fn replicas_that_are_damaged_elsewhere_heal_a_file_in_place_together() {
+    let home = bed();
+    let dir = home.path();
+    rot(&dir.join("data/big"), |bytes| bytes[..200_000].fill(7));
+    rot(&dir.join("a/data/big"), |bytes| bytes[70_000] ^= 1);
+    rot(&dir.join("b/data/big"), |bytes| bytes[10] ^= 1);
+    let ended = run(dir, &["repair", "w", ".", "--in-place", "--from", "a", "--from", "b"]);
+    let line = "'data/big': repaired in place: bytes 0-65536 from 'a', 65536-262144 from 'b'\n";
+    assert_eq!((ended.0, &*ended.1), (Some(0), line));
+    assert_whole(dir);
+}
+
+#[test]
+fn killed_at_any_moment_the_next_repair_finishes_or_undoes_it() {
+    let home = bed();
+    let dir = home.path();
+    let path = dir.join("data/big");
+    let right = fs::read(&path).unwrap();
+    let mut random = Random::from_seed(6);
+    let (mut cut_off, mut half) = (0, 0);
+    for round in 0..40 {
+        rot(&path, |bytes| bytes[..400_000].fill(7));
+        let before = fs::read(&path).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_haul"))
+            .current_dir(dir)
+            .args(["repair", "w", ".", "--from", "a", "--in-place"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_micros(random.below(60_000)));
+        child.kill().unwrap();
+        cut_off += usize::from(!child.wait().unwrap().success());
+        let after = fs::read(&path).unwrap();
+        if after != before && after != right {
+            half += 1;
+            let verified = run(dir, &["verify", "w", "."]);
+            assert!(
+                verified.1.contains("; a repair in place of it was cut off: haul repair"),
+                "{verified:?}"
+            );
+        }
+        // Without a replica that could help it, it is undone or finished, and never left between.
+        if round % 2 == 0 {
+            rot(&dir.join("b/data/big"), |bytes| bytes[..400_000].fill(9));
+            run(dir, &["repair", "w", ".", "--from", "b"]);
+            let after = fs::read(&path).unwrap();
+            assert!(after == before || after == right, "round {round}");
+            assert!(journals(&dir.join("data")).is_empty(), "round {round}");
+        }
+        let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
+        assert_eq!(ended.0, Some(0), "round {round}: {ended:?}");
+        assert!(fs::read(&path).unwrap() == right, "round {round}");
+        assert!(journals(&dir.join("data")).is_empty(), "round {round}");
+    }
+    assert!(cut_off > 0, "no kill came in time");
+    eprintln!("{cut_off} of 40 were cut off, {half} of them half repaired");
+    fs::copy(dir.join("a/data/big"), dir.join("b/data/big")).unwrap();
+    assert_whole(dir);
+}

@@ -1,0 +1,355 @@
+//! Places that can't be written, disks that are full, and waybills and replicas that lead elsewhere: each file stays as it
+//! was, and is named with the reason.
+
+use super::{BIG, bytes, rot, run};
+use crate::faults::bed::{Ended, HAUL, Running};
+use haul_lab::mounts::{Access, SmallFs};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::snapshot::{Facets, Snapshot};
+use rustix::fs::statvfs;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
+use std::process::Command;
+
+const MIB: usize = 1 << 20;
+
+/// `nobody` on every Linux.
+const NOBODY: u32 = 65534;
+
+/// The usual bed in a directory that anyone may enter, with a copy of the binary; all of `data` is the user's.
+fn bed_of_user() -> Option<tempfile::TempDir> {
+    if !met_or_skip(&[Need::Root, Need::Program("setpriv")]) {
+        return None;
+    }
+    let home = super::bed();
+    set_mode(home.path(), 0o755);
+    fs::copy(HAUL, home.path().join("haul")).unwrap();
+    for name in ["data", "data/big", "data/sub", "data/sub/x y"] {
+        chown(home.path().join(name), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    Some(home)
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+/// `haul repair` as that user.
+fn repair_as_user(dir: &Path, more: &[&str]) -> Ended {
+    let (user, group) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
+    let mut command = Command::new("setpriv");
+    command.args([&*user, &*group, "--clear-groups", "--"]).arg(dir.join("haul"));
+    Running::new(command.args(["repair", "w", ".", "--from", "a"]).args(more).current_dir(dir)).end()
+}
+
+#[test]
+fn what_a_user_may_not_write_or_read_is_named_and_stays() {
+    let Some(home) = bed_of_user() else { return };
+    let dir = home.path();
+    let big = dir.join("data/big");
+    rot(&big, |bytes| bytes[70_000] ^= 1);
+    let before = fs::read(&big).unwrap();
+    let left = |more: &[&str], words: &str| {
+        let ended = repair_as_user(dir, more);
+        let line = format!("'data/big': left as it was: {words}\n");
+        assert_eq!((ended.code, &*ended.stdout), (Some(1), &*line), "{more:?}: {ended:?}");
+        assert!(fs::read(&big).unwrap() == before);
+        let names = fs::read_dir(dir.join("data")).unwrap().flatten();
+        assert!(names.into_iter().all(|entry| !entry.file_name().to_string_lossy().contains("haul")));
+    };
+    // The directory is closed: no file beside it, no journal.
+    set_mode(&dir.join("data"), 0o555);
+    left(&[], "cannot make a file beside it: Permission denied");
+    left(&["--in-place"], "cannot write a journal of what is replaced: Permission denied");
+    set_mode(&dir.join("data"), 0o755);
+    // The file is closed.
+    set_mode(&big, 0o444);
+    left(&["--in-place"], "cannot open it for writing: Permission denied");
+    set_mode(&big, 0);
+    let ended = repair_as_user(dir, &[]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stdout.starts_with("'data/big': left as it was: "), "{ended:?}");
+    assert!(ended.stdout.contains("Permission denied"), "{ended:?}");
+    // It is somebody else's, open to all: whoever is not its owner can't give it its time.
+    set_mode(&big, 0o666);
+    chown(&big, Some(0), Some(0)).unwrap();
+    left(&["--in-place"], "cannot set its times, which writing moves: Operation not permitted");
+    left(&[], "cannot give the repaired file its owner: Operation not permitted");
+    chown(&big, Some(NOBODY), Some(NOBODY)).unwrap();
+    // The replica is closed.
+    set_mode(&dir.join("a/data/big"), 0);
+    left(&[], "no replica has the right bytes 65536-131072");
+    set_mode(&dir.join("a/data/big"), 0o644);
+    for more in [&[][..], &["--in-place"]] {
+        rot(&big, |bytes| bytes[..100].fill(1));
+        let ended = repair_as_user(dir, more);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(fs::metadata(&big).unwrap().uid(), NOBODY);
+    }
+    super::assert_whole(dir);
+}
+
+/// Whoever may write in a directory could leave a journal there that has root write into a file of root's.
+#[test]
+fn a_journal_that_another_user_made_is_not_followed() {
+    let Some(home) = bed_of_user() else { return };
+    let dir = home.path();
+    let store = dir.join("data");
+    rot(&store.join("big"), |bytes| bytes[0] ^= 1);
+    let name = format!(".haul-journal-{}", haul_digest::digest(haul_digest::Algorithm::Xxh64, b"big"));
+    fs::write(store.join(&name), "anything").unwrap();
+    chown(store.join(&name), Some(NOBODY), Some(NOBODY)).unwrap();
+    let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
+    assert_eq!(ended.0, Some(1));
+    assert!(ended.1.contains("another user made it"), "{ended:?}");
+    fs::remove_file(store.join(&name)).unwrap();
+    symlink(dir.join("w"), store.join(&name)).unwrap();
+    let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
+    assert_eq!(ended.0, Some(1), "{ended:?}");
+    fs::remove_file(store.join(&name)).unwrap();
+    assert_eq!(run(dir, &["repair", "w", ".", "--from", "a"]).0, Some(0));
+}
+
+/// A small file system with a tree on it that is larger than what is left, and its replica elsewhere.
+fn nearly_full() -> Option<(SmallFs, tempfile::TempDir)> {
+    let small = met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]).then(|| SmallFs::new(48).unwrap())?;
+    let home = tempfile::tempdir().unwrap();
+    let (dir, data) = (home.path(), small.path().join("data"));
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("big"), bytes(16 * MIB, 1)).unwrap();
+    let root = small.path();
+    let root = root.to_str().unwrap();
+    let sum = ["sum", "-r", "--object-size", "64K", "--waybill", "w", &format!("{root}/data")];
+    assert_eq!(run(dir, &sum).0, Some(0));
+    fs::create_dir(dir.join("a")).unwrap();
+    assert_eq!(run(dir, &["cp", "-aT", data.to_str().unwrap(), "a"]).0, Some(0));
+    rot(&data.join("big"), |bytes| {
+        bytes[5 * MIB] ^= 1;
+        bytes[9 * MIB..10 * MIB].fill(0);
+    });
+    Some((small, home))
+}
+
+/// Fills the file system up to `left` bytes.
+fn leave(small: &SmallFs, left: usize) {
+    let ballast = small.path().join("ballast");
+    let _ = fs::remove_file(&ballast);
+    small.sync().unwrap();
+    let space = statvfs(small.path()).unwrap();
+    fs::write(ballast, bytes((space.f_bavail * space.f_frsize) as usize - left, 2)).unwrap();
+    small.sync().unwrap();
+}
+
+#[test]
+fn a_full_disk_leaves_the_file_and_says_what_can_be_done_and_in_place_does_it() {
+    let Some((small, home)) = nearly_full() else { return };
+    let (dir, root) = (home.path(), small.path().join("data"));
+    let big = root.join("big");
+    let before = fs::read(&big).unwrap();
+    let repair =
+        |more: &[&str]| run(dir, &[&["repair", "w", root.to_str().unwrap(), "--from", "a"], more].concat());
+    for (left, more, words) in [
+        (
+            8 * MIB,
+            &[][..],
+            "no room for a repaired copy of 16.0 MiB beside it: No space left on device; free some, or repair it --in-place",
+        ),
+        (MIB / 2, &["--in-place"], "cannot write a journal of what is replaced: No space left on device"),
+    ] {
+        leave(&small, left);
+        let ended = repair(more);
+        assert_eq!(ended.0, Some(1), "{ended:?}");
+        assert!(ended.1.starts_with(&format!("'big': left as it was: {words}")), "{ended:?}");
+        assert!(fs::read(&big).unwrap() == before);
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 1, "nothing is left beside it");
+    }
+    leave(&small, 3 * MIB);
+    let ended = repair(&["--in-place"]);
+    assert_eq!(ended.0, Some(0), "{ended:?}");
+    assert!(fs::read(&big).unwrap() == bytes(16 * MIB, 1));
+    small.close().unwrap();
+}
+
+#[test]
+fn a_read_only_disk_leaves_everything() {
+    let Some((small, home)) = nearly_full() else { return };
+    let (dir, root) = (home.path(), small.path().join("data"));
+    let before = fs::read(root.join("big")).unwrap();
+    small.set_access(Access::ReadOnly).unwrap();
+    for (more, words) in [
+        (&[][..], "cannot make a file beside it: Read-only file system"),
+        (&["--in-place"], "cannot open it for writing: Read-only file system"),
+    ] {
+        let ended = run(dir, &[&["repair", "w", root.to_str().unwrap(), "--from", "a"], more].concat());
+        assert_eq!(
+            (ended.0, &*ended.1),
+            (Some(1), &*format!("'big': left as it was: {words}\n")),
+            "{ended:?}"
+        );
+    }
+    small.set_access(Access::ReadWrite).unwrap();
+    assert!(fs::read(root.join("big")).unwrap() == before);
+    small.close().unwrap();
+}
+
+/// zlib's CRC-32 of `bytes` that goes on from `before`, bit by bit.
+fn crc32(before: u32, bytes: &[u8]) -> u32 {
+    let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+    !bytes.iter().fold(!before, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| step(crc)))
+}
+
+/// A waybill of one section that is sound in all but what its entries say.
+fn forged(entries: &[String]) -> String {
+    let mut text = String::new();
+    let mut crc = 0;
+    let mut line = |body: &str, text: &mut String| {
+        let body = format!("{body} ");
+        crc = crc32(crc, body.as_bytes());
+        text.push_str(&format!("{body}{crc:08x}\n"));
+    };
+    line("surehaul-waybill version=1 section=1 at=2026-01-01T00:00:00Z program=x root=. run=x", &mut text);
+    entries.iter().for_each(|entry| line(entry, &mut text));
+    let digest = haul_digest::digest(haul_digest::Algorithm::Blake3, text.as_bytes());
+    let (files, lines) = (entries.len(), entries.len() + 1);
+    let end = format!(
+        "end section=1 entries={files} files={files} bytes={} lines={lines} blake3={digest}",
+        8 * files
+    );
+    line(&end, &mut text);
+    text
+}
+
+/// `text` as an entry of eight bytes, the right ones.
+fn entry(path: &str) -> String {
+    let digest = haul_digest::digest(haul_digest::Algorithm::Blake3, b"precious");
+    format!("file path={path} size=8 mode=0644 mtime=0.000000000 blake3={digest}")
+}
+
+/// All that stands in the root and around it: every name, with bytes and times.
+fn surroundings(dir: &Path) -> Snapshot {
+    Snapshot::take(dir).unwrap()
+}
+
+#[test]
+fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
+    let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (dir, waybill) = (home.path(), elsewhere.path().join("w"));
+    let kept = elsewhere.path().join("kept");
+    let ways: [&[&str]; 2] = [&[], &["--in-place", "--modified", "--keep-damaged", kept.to_str().unwrap()]];
+    let repair = |path: &str, way: &[&str]| {
+        fs::write(&waybill, forged(&[entry(path)])).unwrap();
+        run(dir, &[&["repair", waybill.to_str().unwrap(), "root", "--from", "replica"], way].concat())
+    };
+    for name in ["root/sub", "replica/sub", "outside"] {
+        fs::create_dir_all(dir.join(name)).unwrap();
+    }
+    let through = [
+        "absolute/f",
+        "relative/f",
+        "again/f",
+        "last",
+        "dangling",
+        "absolute/new",
+        "relative/deep/new",
+        "magic/f",
+    ];
+    // The replica has right bytes for all of them.
+    for path in through.iter().chain(&["f", "sub/f"]).map(|path| dir.join("replica").join(path)) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "precious").unwrap();
+    }
+    fs::write(dir.join("outside/f"), "theirs!!").unwrap();
+    // Links out of the root, as the last name and on the way, absolute and relative, and one to a link.
+    symlink(dir.join("outside"), dir.join("root/absolute")).unwrap();
+    symlink("../outside", dir.join("root/relative")).unwrap();
+    symlink("relative", dir.join("root/again")).unwrap();
+    symlink("../outside/f", dir.join("root/last")).unwrap();
+    symlink("../outside/none", dir.join("root/dangling")).unwrap();
+    symlink("/proc/self/root", dir.join("root/magic")).unwrap();
+    let before = surroundings(dir);
+    let absolute = dir.join("outside/f").to_str().unwrap().to_owned();
+    let climbing = [
+        "../outside/f",
+        "sub/../../outside/f",
+        &absolute,
+        "/etc/hostname",
+        "./../outside/f",
+        "sub//f",
+        ".",
+        "",
+    ];
+    for path in climbing {
+        for way in ways {
+            let ended = repair(path, way);
+            assert_eq!((ended.0, &*ended.1), (Some(2), ""), "{path}: {ended:?}");
+            assert!(ended.2.contains("line 2: ") && ended.2.contains("nothing was repaired"), "{}", ended.2);
+        }
+        before.assert_same(&surroundings(dir), Facets::ALL);
+    }
+    for path in through {
+        for way in ways {
+            let ended = repair(path, way);
+            assert_eq!(ended.0, Some(1), "{path}: {ended:?}");
+            assert!(ended.1.contains(": left as it was: "), "{path}: {ended:?}");
+        }
+        before.assert_same(&surroundings(dir), Facets::ALL);
+    }
+    // The same waybill is good for a name that stays inside.
+    assert_eq!(repair("sub/f", &[]).0, Some(0));
+    assert_eq!(fs::read(dir.join("root/sub/f")).unwrap(), b"precious");
+}
+
+/// What a replica's links lead to outside of it may be a secret of whoever repairs, and would come into a file of others.
+#[test]
+fn links_of_a_replica_are_followed_only_within_it() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    for name in ["root", "replica/inside", "outside"] {
+        fs::create_dir_all(dir.join(name)).unwrap();
+    }
+    fs::write(dir.join("outside/f"), "precious").unwrap();
+    fs::write(dir.join("replica/inside/f"), "precious").unwrap();
+    symlink(dir.join("outside"), dir.join("replica/absolute")).unwrap();
+    symlink("../outside", dir.join("replica/relative")).unwrap();
+    symlink("../outside/f", dir.join("replica/last")).unwrap();
+    symlink("inside", dir.join("replica/within")).unwrap();
+    for (path, comes) in [("absolute/f", false), ("relative/f", false), ("last", false), ("within/f", true)] {
+        fs::write(dir.join("w"), forged(&[entry(path)])).unwrap();
+        let ended = run(dir, &["repair", "w", "root", "--from", "replica"]);
+        assert_eq!(ended.0, Some(i32::from(!comes)), "{path}: {ended:?}");
+        assert_eq!(dir.join("root").join(path).exists(), comes, "{path}");
+        if !comes {
+            assert!(ended.1.contains("no replica has the right bytes 0-8"), "{path}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn swapped_files_and_swapped_objects_are_put_right_each_by_its_own_bytes() {
+    let home = super::bed();
+    let dir = home.path();
+    let data = dir.join("data");
+    fs::write(data.join("other"), bytes(BIG, 99)).unwrap();
+    assert_eq!(run(dir, &["sum", "--object-size", "64K", "--waybill", "w", "data/other"]).0, Some(0));
+    fs::copy(data.join("other"), dir.join("a/data/other")).unwrap();
+    let times = ["big", "other"].map(|name| fs::metadata(data.join(name)).unwrap().modified().unwrap());
+    fs::rename(data.join("big"), dir.join("x")).unwrap();
+    fs::rename(data.join("other"), data.join("big")).unwrap();
+    fs::rename(dir.join("x"), data.join("other")).unwrap();
+    for (name, time) in ["big", "other"].iter().zip(times) {
+        fs::File::options().write(true).open(data.join(name)).unwrap().set_modified(time).unwrap();
+    }
+    rot(&data.join("one"), |bytes| bytes.reverse());
+    let found = run(dir, &["verify", "-q", "w", "."]);
+    assert_eq!(found.0, Some(1));
+    for name in
+        ["'data/big': rotted: bytes 0-700000", "'data/other': rotted: bytes 0-700000", "'data/one': rotted: "]
+    {
+        assert!(found.1.contains(name), "{found:?}");
+    }
+    let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
+    assert_eq!(ended.0, Some(0), "{ended:?}");
+    assert!(fs::read(data.join("other")).unwrap() == bytes(BIG, 99));
+    super::assert_whole(dir);
+}

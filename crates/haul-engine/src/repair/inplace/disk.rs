@@ -1,0 +1,192 @@
+//! A file on a real file system, and its journal.
+
+use super::Ground;
+use crate::repair::Why;
+use crate::repair::claim::Claim;
+use crate::repair::places::{Spot, is_unchanged};
+use crate::repair::rebuild::prove;
+use haul_log::journal::{Head, Shape};
+use haul_log::waybill::Moment;
+use haul_model::ByteRange;
+use haul_sys::metadata::{self, Place, Times};
+use haul_sys::open::{RenameMode, create_new_at, open_entry_at, rename_at, reopen_for_update, unlink_at};
+use haul_sys::stat::{stat_at, stat_fd};
+use haul_sys::{FileKind, Follow, Stat, Timespec, cache, process, sparse, transfer};
+use std::ffi::CStr;
+use std::fs::{File, TryLockError};
+use std::io::{self, BufReader, BufWriter, Read};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicBool;
+
+/// The attribute that every write takes from a program.
+const CAPABILITY: &CStr = c"security.capability";
+
+/// Bytes of a journal that are read or written at a time.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// A file that is held open to be repaired in place, under a lock that keeps others away.
+pub(in crate::repair) struct Disk<'a> {
+    spot: &'a Spot,
+    file: File,
+    facts: Stat,
+    journal: String,
+    draft: String,
+    claim: &'a Claim,
+    stop: &'a AtomicBool,
+}
+
+/// The names of the journal of a file and of its draft, in the file's directory.
+pub(in crate::repair) fn journal_names(name: &CStr) -> [String; 2] {
+    let digest = haul_digest::digest(haul_digest::Algorithm::Xxh64, name.to_bytes());
+    ["", ".new"].map(|end| format!(".haul-journal-{digest}{end}"))
+}
+
+/// Whether a repair in place left something beside the file that a name leads to.
+pub(in crate::repair) fn was_cut_off(spot: &Spot) -> bool {
+    let stands = |name: &String| stat_at(&spot.place, name.as_str(), Follow::No).is_ok();
+    journal_names(&spot.name).iter().any(stands)
+}
+
+fn moment(time: Timespec) -> Moment {
+    Moment { sec: time.sec, nsec: time.nsec }
+}
+
+impl<'a> Disk<'a> {
+    /// Takes hold of the file that is open.
+    pub(in crate::repair) fn hold(
+        spot: &'a Spot,
+        open: &OwnedFd,
+        claim: &'a Claim,
+        stop: &'a AtomicBool,
+    ) -> Result<Disk<'a>, Why> {
+        let failed = || Why::io("open it for writing");
+        let file = File::from(reopen_for_update(open).map_err(failed())?);
+        file.try_lock().map_err(|error| match error {
+            TryLockError::Error(error) => Why::io("lock it")(error),
+            TryLockError::WouldBlock => Why::Busy,
+        })?;
+        let facts = stat_fd(&file).map_err(failed())?;
+        let [journal, draft] = journal_names(&spot.name);
+        Ok(Disk { spot, file, facts, journal, draft, claim, stop })
+    }
+
+    /// What the journal's head says of it, if it is still what `then` was.
+    pub(in crate::repair) fn head(&self, then: &Stat) -> Result<Head, Why> {
+        let now = &self.facts;
+        if !is_unchanged(now, then) {
+            return Err(Why::ChangedMeanwhile);
+        }
+        let capability = metadata::get_xattr(Place::file(&self.file), CAPABILITY);
+        let before = Shape { size: now.size, mtime: moment(now.mtime), atime: moment(then.atime) };
+        Ok(Head {
+            inode: now.ino,
+            birth: now.btime.map(moment),
+            name: self.spot.name.to_bytes().to_vec(),
+            mode: now.mode,
+            capability: capability.map_err(Why::io("read its capabilities"))?.unwrap_or_default(),
+            before,
+            after: Shape { size: self.claim.size(), mtime: self.claim.entry.mtime, ..before },
+        })
+    }
+
+    fn remove(&self, name: &str) -> io::Result<bool> {
+        match unlink_at(&self.spot.place, name) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Ground for Disk<'_> {
+    type Draft = BufWriter<File>;
+
+    fn is_for(&self, head: &Head) -> bool {
+        let birth = self.facts.btime.map(moment);
+        let same_birth = head.birth.is_none() || birth.is_none() || head.birth == birth;
+        head.inode == self.facts.ino && same_birth && head.name == self.spot.name.to_bytes()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(stat_fd(&self.file)?.size)
+    }
+
+    fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        transfer::read_at(&self.file, at, buffer)
+    }
+
+    fn reserve(&self, range: ByteRange) -> io::Result<()> {
+        // Where that is not known the writes themselves find out, and what they began is put back.
+        sparse::allocate(&self.file, range, true).map(|_| ())
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        transfer::write_all_at(&self.file, at, bytes)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        sparse::set_len(&self.file, len)
+    }
+
+    fn set_facts(&self, head: &Head, shape: &Shape) -> io::Result<()> {
+        if stat_fd(&self.file)?.mode != head.mode {
+            metadata::set_mode_fd(&self.file, head.mode)?;
+        }
+        let place = || Place::file(&self.file);
+        let capability = &head.capability;
+        if !capability.is_empty() && metadata::get_xattr(place(), CAPABILITY)?.as_ref() != Some(capability) {
+            metadata::set_xattr(place(), CAPABILITY, capability)?;
+        }
+        let time = |Moment { sec, nsec }| Some(Timespec { sec, nsec });
+        metadata::set_times_fd(&self.file, Times { atime: time(shape.atime), mtime: time(shape.mtime) })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        cache::sync_all(&self.file)
+    }
+
+    fn forget(&self) -> io::Result<()> {
+        cache::drop_range(&self.file, ByteRange::between(0, self.size()?))
+    }
+
+    fn prove(&self) -> Result<(), Why> {
+        prove(&self.file, self.claim, self.stop)
+    }
+
+    fn draft(&self) -> io::Result<BufWriter<File>> {
+        self.remove(&self.draft)?;
+        let file = create_new_at(&self.spot.place, self.draft.as_str(), 0o600)?;
+        Ok(BufWriter::with_capacity(BUFFER_BYTES, File::from(file)))
+    }
+
+    fn seal(&self, draft: BufWriter<File>) -> io::Result<()> {
+        let file = draft.into_inner().map_err(io::IntoInnerError::into_error)?;
+        cache::sync_all(&file)?;
+        let place = &self.spot.place;
+        rename_at(place, self.draft.as_str(), place, self.journal.as_str(), RenameMode::Replace)?;
+        self.spot.sync_names()
+    }
+
+    fn journal(&self) -> io::Result<Option<Box<dyn Read + '_>>> {
+        let fd = match open_entry_at(&self.spot.place, self.journal.as_str()) {
+            Ok(fd) => fd,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let facts = stat_fd(&fd)?;
+        // What others could have written here must not get into a file that they could not write.
+        if facts.kind != FileKind::Regular
+            || facts.uid != process::effective_user()
+            || facts.mode & 0o022 != 0
+        {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user made it"));
+        }
+        cache::drop_range(&fd, ByteRange::between(0, facts.size))?;
+        Ok(Some(Box::new(BufReader::with_capacity(BUFFER_BYTES, File::from(fd)))))
+    }
+
+    fn remove_journal(&self) -> io::Result<()> {
+        let [journal, draft] = [&self.journal, &self.draft].map(|name| self.remove(name));
+        if journal? | draft? { self.spot.sync_names() } else { Ok(()) }
+    }
+}

@@ -1,0 +1,457 @@
+//! A machine that loses power or the process at any step, by a seed: the file is what it was, or whole, after the next run.
+
+use super::{Ground, Recovered, Supply, Take, mend, recover};
+use crate::repair::Why;
+use haul_lab::random::Random;
+use haul_log::journal::{CHUNK_BYTES_MAX, Head, SECTOR_BYTES, Shape};
+use haul_log::waybill::Moment;
+use haul_model::ByteRange;
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::io::{self, Cursor, Read, Write};
+use std::rc::Rc;
+
+/// What of a file can be lost.
+#[derive(Clone, Debug, PartialEq)]
+struct File {
+    bytes: Vec<u8>,
+    mode: u32,
+    mtime: i64,
+}
+
+/// Whether there is a draft, and whether there is a journal.
+type Names = (bool, bool);
+
+/// How the machine ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    /// The process is killed; what it wrote stays.
+    Kill,
+    /// Of what was not synced any part is lost.
+    Power,
+}
+
+struct World {
+    random: Random,
+    /// Steps until the end.
+    fuel: usize,
+    steps: usize,
+    file: File,
+    durable: File,
+    /// The one journal or draft: what was written, and what is durable of it.
+    log: (Vec<u8>, Option<Vec<u8>>),
+    names: Names,
+    /// States of the directory that a power loss may leave: the durable one first.
+    name_states: Vec<Names>,
+    expected: Vec<u8>,
+    /// The write that fails, counted from 0.
+    full_at: Option<usize>,
+    writes: usize,
+    /// A bit of this byte is turned over whenever it is written.
+    lies_at: Option<usize>,
+}
+
+/// A world that can be written to by many hands.
+#[derive(Clone)]
+struct Sim(Rc<RefCell<World>>);
+
+impl World {
+    fn step(&mut self) -> io::Result<()> {
+        if self.fuel == 0 {
+            return Err(io::Error::other("the end"));
+        }
+        self.fuel -= 1;
+        self.steps += 1;
+        Ok(())
+    }
+
+    fn rename(&mut self, names: Names) {
+        self.names = names;
+        self.name_states.push(names);
+    }
+
+    fn sync_names(&mut self) {
+        self.name_states = vec![self.names];
+    }
+
+    /// Comes up again after its end.
+    fn restart(&mut self, end: End) {
+        self.fuel = usize::MAX;
+        if end == End::Kill {
+            return;
+        }
+        let now = self.file.clone();
+        let was = self.durable.clone();
+        let coin = |random: &mut Random| random.below(2) == 0;
+        let random = &mut self.random;
+        let len = if coin(random) { now.bytes.len() } else { was.bytes.len() };
+        let mut bytes = vec![0; len];
+        for (number, sector) in bytes.chunks_mut(SECTOR_BYTES).enumerate() {
+            let from = if coin(random) { &now.bytes } else { &was.bytes };
+            let rest = from.get(number * SECTOR_BYTES..).unwrap_or_default();
+            let taken = rest.len().min(sector.len());
+            sector[..taken].copy_from_slice(&rest[..taken]);
+        }
+        let facts = if coin(random) { &now } else { &was };
+        self.file = File { bytes, ..facts.clone() };
+        self.durable = self.file.clone();
+        let index = random.index(self.name_states.len());
+        self.names = self.name_states[index];
+        self.name_states = vec![self.names];
+        let lost = |random: &mut Random, mut bytes: Vec<u8>| {
+            bytes.truncate(random.index(bytes.len() + 1));
+            bytes.chunks_mut(SECTOR_BYTES).filter(|_| coin(random)).for_each(|sector| sector.fill(0));
+            bytes
+        };
+        let kept = self.log.1.clone().unwrap_or_else(|| lost(random, self.log.0.clone()));
+        self.log = (kept.clone(), Some(kept));
+    }
+}
+
+impl Write for Sim {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut world = self.0.borrow_mut();
+        world.step()?;
+        world.log.0.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Ground for Sim {
+    type Draft = Sim;
+
+    fn is_for(&self, head: &Head) -> bool {
+        head.inode == 7
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.borrow().file.bytes.len() as u64)
+    }
+
+    fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let world = self.0.borrow();
+        let rest = world.file.bytes.get(at as usize..).unwrap_or_default();
+        let len = rest.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+
+    fn reserve(&self, _: ByteRange) -> io::Result<()> {
+        let mut world = self.0.borrow_mut();
+        world.step()?;
+        world.file.mtime = 1_000_000;
+        Ok(())
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let world = &mut *self.0.borrow_mut();
+        let at = at as usize;
+        let end = world.step();
+        let mut taken = bytes.len();
+        if end.is_err() {
+            // It was cut off between two sectors of it.
+            let sectors = bytes.len().div_ceil(SECTOR_BYTES);
+            let last = (at / SECTOR_BYTES + world.random.index(sectors + 1)) * SECTOR_BYTES;
+            taken = last.saturating_sub(at).min(bytes.len());
+        } else if world.full_at == Some(world.writes) {
+            world.full_at = None;
+            return Err(io::Error::from_raw_os_error(28));
+        }
+        world.writes += 1;
+        if taken > 0 {
+            let len = world.file.bytes.len().max(at + taken);
+            world.file.bytes.resize(len, 0);
+            world.file.bytes[at..at + taken].copy_from_slice(&bytes[..taken]);
+            (world.file.mtime, world.file.mode) = (1_000_000, 0o755);
+        }
+        if let Some(lie) = world.lies_at.filter(|lie| (at..at + taken).contains(lie)) {
+            world.file.bytes[lie] ^= 1;
+        }
+        end
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut world = self.0.borrow_mut();
+        world.step()?;
+        world.file.bytes.resize(len as usize, 0);
+        world.file.mtime = 1_000_000;
+        Ok(())
+    }
+
+    fn set_facts(&self, head: &Head, shape: &Shape) -> io::Result<()> {
+        let mut world = self.0.borrow_mut();
+        world.step()?;
+        world.file.mode = head.mode;
+        world.step()?;
+        world.file.mtime = shape.mtime.sec;
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut world = self.0.borrow_mut();
+        world.step()?;
+        world.durable = world.file.clone();
+        Ok(())
+    }
+
+    fn forget(&self) -> io::Result<()> {
+        self.0.borrow_mut().step()
+    }
+
+    fn prove(&self) -> Result<(), Why> {
+        let mut world = self.0.borrow_mut();
+        world.step().map_err(Why::io("read"))?;
+        let is_right = world.durable.bytes == world.expected;
+        if is_right { Ok(()) } else { Err(Why::StillWrong(ByteRange::between(0, 1))) }
+    }
+
+    fn draft(&self) -> io::Result<Sim> {
+        let mut world = self.0.borrow_mut();
+        world.step()?;
+        world.log = (Vec::new(), None);
+        let journal = world.names.1;
+        world.rename((true, journal));
+        Ok(self.clone())
+    }
+
+    fn seal(&self, _: Sim) -> io::Result<()> {
+        let mut world = self.0.borrow_mut();
+        world.step()?;
+        world.log.1 = Some(world.log.0.clone());
+        world.step()?;
+        world.rename((false, true));
+        world.step()?;
+        world.sync_names();
+        Ok(())
+    }
+
+    fn journal(&self) -> io::Result<Option<Box<dyn Read + '_>>> {
+        let world = self.0.borrow();
+        Ok(world.names.1.then(|| Box::new(Cursor::new(world.log.0.clone())) as Box<dyn Read>))
+    }
+
+    fn remove_journal(&self) -> io::Result<()> {
+        let mut world = self.0.borrow_mut();
+        world.step()?;
+        world.rename((false, false));
+        world.step()?;
+        world.sync_names();
+        Ok(())
+    }
+}
+
+/// A repair of one file, to be run again and again.
+struct Case {
+    old: Vec<u8>,
+    new: Vec<u8>,
+    pieces: Vec<ByteRange>,
+}
+
+impl Supply for Case {
+    fn each(&self, take: &mut Take<'_>) -> Result<(), Why> {
+        for piece in &self.pieces {
+            let bytes = &self.new[piece.start.0 as usize..piece.end.0 as usize];
+            for (number, block) in bytes.chunks(CHUNK_BYTES_MAX).enumerate() {
+                take(piece.start.0 + (number * CHUNK_BYTES_MAX) as u64, block)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Why> {
+        buffer.copy_from_slice(&self.new[at as usize..][..buffer.len()]);
+        Ok(())
+    }
+}
+
+impl Case {
+    /// Damage in two places of a file of three chunks.
+    fn rotten() -> Case {
+        let mut new = vec![0; 75_001];
+        Random::from_seed(3).fill(&mut new);
+        let mut old = new.clone();
+        old[600..900].fill(0);
+        old[2100..75_001].fill(1);
+        let pieces = vec![ByteRange::between(512, 1024), ByteRange::between(2048, 75_001)];
+        Case { old, new, pieces }
+    }
+
+    fn files(&self) -> [File; 2] {
+        let file = |bytes: &Vec<u8>, mtime| File { bytes: bytes.clone(), mode: 0o4755, mtime };
+        [file(&self.old, 100), file(&self.new, 200)]
+    }
+
+    fn world(&self, seed: u64) -> Sim {
+        let [old, _] = self.files();
+        Sim(Rc::new(RefCell::new(World {
+            random: Random::from_seed(seed),
+            fuel: usize::MAX,
+            steps: 0,
+            file: old.clone(),
+            durable: old,
+            log: (Vec::new(), None),
+            names: (false, false),
+            name_states: vec![(false, false)],
+            expected: self.new.clone(),
+            full_at: None,
+            writes: 0,
+            lies_at: None,
+        })))
+    }
+
+    fn run(&self, sim: &Sim) -> Result<(), Why> {
+        let time = |sec| Moment { sec, nsec: 0 };
+        let shape =
+            |bytes: &Vec<u8>, mtime| Shape { size: bytes.len() as u64, mtime: time(mtime), atime: time(1) };
+        let head = Head {
+            inode: 7,
+            birth: None,
+            name: b"f".to_vec(),
+            mode: 0o4755,
+            capability: Vec::new(),
+            before: shape(&self.old, 100),
+            after: shape(&self.new, 200),
+        };
+        mend(sim, &head, self)
+    }
+
+    /// Runs into either end after each number of steps; gives how many there are.
+    fn survives_all(&self, seed: u64) -> usize {
+        let sim = self.world(seed);
+        self.run(&sim).unwrap();
+        assert_eq!(sim.0.borrow().file, self.files()[1]);
+        let steps = sim.0.borrow().steps;
+        for fuel in 0..=steps {
+            for end in [End::Kill, End::Power] {
+                self.survives(seed, fuel, end);
+            }
+        }
+        steps
+    }
+
+    /// Runs into an end after `fuel` steps, and the next run into others; then what is left must be one of the two files.
+    fn survives(&self, seed: u64, fuel: usize, end: End) {
+        let sim = self.world(seed);
+        let what = format!("seed {seed}, {end:?} after {fuel} steps");
+        sim.0.borrow_mut().fuel = fuel;
+        let is_done = self.run(&sim).is_ok();
+        let [old, new] = self.files();
+        let mut became = None;
+        for again in (0..3).rev() {
+            sim.0.borrow_mut().restart(end);
+            let lasts = if again == 0 { usize::MAX } else { sim.0.borrow_mut().random.index(30) };
+            sim.0.borrow_mut().fuel = lasts;
+            became = recover(&sim).unwrap_or_else(|why| {
+                assert!(again > 0, "{what}: {why}");
+                None
+            });
+        }
+        // It is durable by now.
+        sim.0.borrow_mut().restart(End::Power);
+        let world = sim.0.borrow();
+        assert_eq!(world.names, (false, false), "{what}: the journal stays");
+        let is_new = world.file == new;
+        assert!(is_new || world.file == old, "{what}: a mixture");
+        assert!(is_new || !is_done, "{what}: what was told as done is undone");
+        match became {
+            Some(Recovered::Finished) => assert!(is_new, "{what}"),
+            Some(Recovered::Undone) => assert!(!is_new, "{what}"),
+            None => {}
+        }
+    }
+}
+
+#[test]
+fn cut_off_at_any_step_the_file_is_what_it_was_or_whole_after_the_next_run() {
+    for seed in 0..24 {
+        let steps = Case::rotten().survives_all(seed);
+        assert!(steps > 20, "{steps}");
+    }
+}
+
+#[test]
+fn journals_have_the_names_that_their_format_says() {
+    let names = super::disk::journal_names(c"big");
+    assert_eq!(names, [".haul-journal-efafabd15957271d", ".haul-journal-efafabd15957271d.new"]);
+}
+
+#[test]
+fn a_write_that_fails_is_undone_at_once() {
+    let case = Case::rotten();
+    for full_at in 0..3 {
+        let sim = case.world(1);
+        sim.0.borrow_mut().full_at = Some(full_at);
+        let why = case.run(&sim).unwrap_err().to_string();
+        assert!(why.contains("No space left"), "{why}");
+        let world = sim.0.borrow();
+        assert!(
+            world.file == case.files()[0] && world.durable == world.file && world.names == (false, false)
+        );
+    }
+}
+
+#[test]
+fn what_storage_does_not_keep_stays_in_the_journal() {
+    let case = Case::rotten();
+    let sim = case.world(1);
+    sim.0.borrow_mut().lies_at = Some(700);
+    let why = case.run(&sim).unwrap_err();
+    assert!(matches!(why, Why::HalfDone(..)), "{why}");
+    assert_eq!(sim.0.borrow().names, (false, true));
+    // A byte that is neither can't be told from somebody's work.
+    sim.0.borrow_mut().lies_at = None;
+    assert!(matches!(recover(&sim), Err(Why::Foreign)));
+}
+
+#[test]
+fn what_somebody_wrote_since_is_left_alone() {
+    let case = Case::rotten();
+    let sim = case.world(1);
+    sim.0.borrow_mut().fuel = 15;
+    case.run(&sim).unwrap_err();
+    sim.0.borrow_mut().restart(End::Kill);
+    assert!(sim.0.borrow().names.1, "the journal stands");
+    let steps = sim.0.borrow().steps;
+    for (at, len) in [(600, 0), (74_000, 0), (0, 10)] {
+        let before = sim.0.borrow().file.bytes.clone();
+        if len == 0 {
+            sim.0.borrow_mut().file.bytes[at] = 77;
+        } else {
+            sim.0.borrow_mut().file.bytes.extend([1; 10]);
+        }
+        assert!(matches!(recover(&sim), Err(Why::Foreign)), "{at}");
+        sim.0.borrow_mut().file.bytes = before;
+    }
+    assert_eq!(sim.0.borrow().steps, steps, "nothing was done to the file");
+    assert_eq!(recover(&sim).unwrap(), Some(Recovered::Undone));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn files_that_grow_or_shrink_survive_as_well(
+        old_len in 0_usize..3000,
+        new_len in 0_usize..3000,
+        step in 1_usize..4,
+        zeros in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let mut random = Random::from_seed(seed);
+        let [mut old, mut new] = [vec![0; old_len], vec![0; new_len]];
+        random.fill(&mut old);
+        if !zeros {
+            random.fill(&mut new);
+        }
+        let step = step * SECTOR_BYTES;
+        let pieces = (0..new_len).step_by(step);
+        let pieces = pieces.map(|at| ByteRange::between(at as u64, (at + step).min(new_len) as u64)).collect();
+        let case = Case { old, new, pieces };
+        prop_assume!(case.old != case.new);
+        case.survives_all(seed);
+    }
+}

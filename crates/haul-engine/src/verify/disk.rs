@@ -1,0 +1,287 @@
+//! Files in the order of their places on the disk, a stretch of the waybill at a time; and their verdicts in the order of
+//! the waybill again.
+//!
+//! A waybill has names in order, and names say little about where bytes lie: read so, a disk moves its head for each small
+//! file. Reading a stretch of many files by place turns that into one sweep. A stretch ends after [`FILES_MAX`] entries, or
+//! after [`BYTES_MAX`] bytes of data, because among large files there is little to win: so memory stays flat. The next
+//! stretch is gathered entry by entry while the one before is read.
+
+use super::judge::Expected;
+use crate::sum::{Order, Orders, Settings, Source, Task, WINDOW, Window, Work};
+use haul_log::waybill::Kind;
+use haul_plan::Pace;
+use haul_sys::Follow;
+use haul_sys::open::open_source_at;
+use haul_sys::place::{Place, place_of};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Entries in a stretch. Two of them and the results of one may wait at a time.
+const FILES_MAX: usize = 1024;
+
+/// Data in a stretch, in bytes, with the file that ends it. Of a reader that is held back, no more than it may read in a
+/// second: what was read and not yet told is lost with a job that is ended.
+const BYTES_MAX: u64 = 64 << 20;
+
+const _: () = assert!((FILES_MAX as u64) < WINDOW, "a stretch fits into the window of results");
+
+/// An entry with its place among those that the job took.
+#[derive(Debug)]
+pub(super) struct Numbered {
+    number: u64,
+    expected: Expected,
+}
+
+/// Orders, by place on the disk.
+pub(super) struct ByPlace<O> {
+    orders: O,
+    /// Whether the disk is read at all; else the orders go through as they come.
+    sorts: bool,
+    /// At most [`BYTES_MAX`].
+    bytes_max: u64,
+    taken: u64,
+    ended: bool,
+    gathered: Vec<(Key, Order<Numbered>)>,
+    gathered_bytes: u64,
+    ready: VecDeque<Order<Numbered>>,
+    /// Devices whose file systems don't tell places.
+    silent: Vec<u64>,
+}
+
+/// What is read first: device, then what is known of the place there.
+type Key = (u64, u64);
+
+impl<O: Orders<Ticket = Expected>> ByPlace<O> {
+    /// These orders, for a job that reads so; in their own order where the page cache answers, and places don't count.
+    pub(super) fn new(orders: O, reading: &Settings) -> ByPlace<O> {
+        let rate =
+            |pace: &Arc<Mutex<Pace>>| pace.lock().unwrap_or_else(PoisonError::into_inner).bytes_per_second();
+        ByPlace {
+            orders,
+            sorts: reading.direct || reading.drop_before,
+            bytes_max: reading.pace.as_ref().map_or(BYTES_MAX, rate).min(BYTES_MAX),
+            taken: 0,
+            ended: false,
+            gathered: Vec::new(),
+            gathered_bytes: 0,
+            ready: VecDeque::new(),
+            silent: Vec::new(),
+        }
+    }
+
+    /// The next order as it comes, with its number.
+    fn take(&mut self) -> Option<(Key, Order<Numbered>)> {
+        let Order { ticket, work } = self.orders.next()?;
+        let number = self.taken;
+        self.taken += 1;
+        let key = match &work {
+            Work::Hash(task) if self.sorts => self.key(&ticket, task),
+            _ => (0, 0),
+        };
+        Some((key, Order { ticket: Numbered { number, expected: ticket }, work }))
+    }
+
+    /// Takes one more for the next stretch; false where it is full, or there are no more.
+    fn gather(&mut self) -> bool {
+        if self.ended || self.gathered.len() >= FILES_MAX || self.gathered_bytes >= self.bytes_max {
+            return false;
+        }
+        match self.take() {
+            Some((key, order)) => {
+                if let Kind::File(content) = &order.ticket.expected.entry.kind {
+                    self.gathered_bytes = self.gathered_bytes.saturating_add(content.size);
+                }
+                self.gathered.push((key, order));
+            }
+            None => self.ended = true,
+        }
+        !self.ended
+    }
+
+    /// Where a file lies: its first byte on the device where the file system tells, else as its inode is numbered, which
+    /// most file systems do by place.
+    fn key(&mut self, expected: &Expected, task: &Task) -> Key {
+        let Some((device, inode)) = expected.inode else { return (0, 0) };
+        if self.silent.contains(&device) {
+            return (device, inode);
+        }
+        let Source::Beneath(dir, name) = &task.source else { return (device, inode) };
+        // What can't be opened is told when its turn comes.
+        let Ok(file) = open_source_at(dir, name.as_c_str(), Follow::No, false) else { return (device, 0) };
+        match place_of(&file) {
+            Ok(Place::At(place)) => (device, place.0),
+            // Nothing is read, or it lies in the inode, which was read.
+            Ok(Place::Nowhere) => (device, 0),
+            Ok(Place::Untold) | Err(_) => {
+                self.silent.push(device);
+                (device, inode)
+            }
+        }
+    }
+}
+
+impl<O: Orders<Ticket = Expected>> Orders for ByPlace<O> {
+    type Ticket = Numbered;
+
+    fn next(&mut self) -> Option<Order<Numbered>> {
+        if !self.sorts {
+            return self.take().map(|(_, order)| order);
+        }
+        if self.ready.is_empty() {
+            while self.gather() {}
+            // The sort keeps the order of entries that lie at the same place.
+            self.gathered.sort_by_key(|(key, _)| *key);
+            self.ready.extend(self.gathered.drain(..).map(|(_, order)| order));
+            self.gathered_bytes = 0;
+        } else {
+            self.gather();
+        }
+        self.ready.pop_front()
+    }
+}
+
+/// Results in the order of the entries again.
+#[derive(Debug)]
+pub(super) struct InOrder<R> {
+    window: Window<R>,
+}
+
+impl<R> InOrder<R> {
+    pub(super) fn new() -> InOrder<R> {
+        InOrder { window: Window::new() }
+    }
+
+    /// Takes what became of an entry, and hands on all whose turn has come.
+    pub(super) fn take(
+        &mut self,
+        Numbered { number, expected }: Numbered,
+        result: impl FnOnce(Expected) -> R,
+        mut hand_on: impl FnMut(R),
+    ) {
+        self.window.put(number, result(expected));
+        while let Some(result) = self.window.pop() {
+            hand_on(result);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sum::{Form, Recipe};
+    use haul_digest::Algorithm;
+    use haul_log::waybill::{Content, Entry, Mark, Moment, RelPath};
+    use haul_model::ByteOffset;
+    use haul_sys::stat::stat_fd;
+    use std::ffi::CString;
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::path::Path;
+
+    struct Listed(VecDeque<Order<Expected>>);
+
+    impl Orders for Listed {
+        type Ticket = Expected;
+
+        fn next(&mut self) -> Option<Order<Expected>> {
+            self.0.pop_front()
+        }
+    }
+
+    /// An order for a file that says it has `size` bytes.
+    fn order(dir: &Arc<OwnedFd>, name: &str, size: u64) -> Order<Expected> {
+        let name_of = CString::new(name).unwrap();
+        let file = open_source_at(dir, name_of.as_c_str(), Follow::No, false).unwrap();
+        let inode = Some(stat_fd(&file).unwrap().identity());
+        let content = Content { size, digests: Vec::new(), way: None, level: None, objects: None };
+        let path = RelPath::new(name.as_bytes()).unwrap();
+        let entry = Entry { path, kind: Kind::File(content), mode: 0, mtime: Moment::default() };
+        let recipe = Arc::new(Recipe { algorithms: vec![Algorithm::Blake3], form: Form::Plain });
+        let source = Source::Beneath(Arc::clone(dir), name_of);
+        let work = Work::Hash(Task { source, recipe, offset: ByteOffset(0), length: None });
+        let ticket = Expected {
+            number: 0,
+            mark: Mark::default(),
+            entry,
+            objects: None,
+            sampled: false,
+            early: None,
+            inode,
+        };
+        Order { ticket, work }
+    }
+
+    /// Files made, and given their blocks, in another order than that of their names.
+    fn files(dir: &Path, count: u64) -> (Arc<OwnedFd>, Vec<String>) {
+        let names: Vec<String> = (0..count).map(|number| format!("{:04}", number * 7 % count)).collect();
+        for name in &names {
+            let mut file = File::create(dir.join(name)).unwrap();
+            file.write_all(&[1; 5000]).unwrap();
+            file.sync_data().unwrap();
+        }
+        let mut sorted = names;
+        sorted.sort();
+        (Arc::new(File::open(dir).unwrap().into()), sorted)
+    }
+
+    fn place(dir: &Path, name: &str) -> u64 {
+        let file = File::open(dir.join(name)).unwrap();
+        match place_of(&file).unwrap() {
+            Place::At(place) => place.0,
+            Place::Nowhere => 0,
+            Place::Untold => stat_fd(&file).unwrap().ino,
+        }
+    }
+
+    fn taken(orders: Vec<Order<Expected>>, direct: bool) -> Vec<(u64, String)> {
+        let reading = Settings { direct, ..Settings::for_workers(1) };
+        let mut orders = ByPlace::new(Listed(orders.into()), &reading);
+        let next = || orders.next().map(|order| order.ticket);
+        std::iter::from_fn(next)
+            .map(|ticket| (ticket.number, ticket.expected.entry.path.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn a_stretch_is_read_by_place_and_handed_on_by_name() {
+        let home = tempfile::tempdir().unwrap();
+        let (dir, names) = files(home.path(), 100);
+        let orders = || names.iter().map(|name| order(&dir, name, 5000)).collect();
+        let as_they_come = taken(orders(), false);
+        assert!(as_they_come.iter().map(|(_, name)| name).eq(&names));
+        let by_place = taken(orders(), true);
+        let places: Vec<u64> = by_place.iter().map(|(_, name)| place(home.path(), name)).collect();
+        assert!(places.is_sorted(), "{places:?}");
+        let mut in_order = InOrder::new();
+        let mut told = Vec::new();
+        for (number, name) in by_place {
+            let expected = order(&dir, &name, 0).ticket;
+            in_order.take(
+                Numbered { number, expected },
+                |expected| expected.entry.path.to_string(),
+                |name| {
+                    told.push(name);
+                },
+            );
+        }
+        assert_eq!(told, names);
+    }
+
+    #[test]
+    fn large_files_end_a_stretch() {
+        let home = tempfile::tempdir().unwrap();
+        let (dir, names) = files(home.path(), 30);
+        // Every third one is as large as a stretch may be: nothing is moved past it.
+        let sized =
+            names.iter().enumerate().map(|(at, name)| (name, if at % 3 == 2 { BYTES_MAX } else { 1 }));
+        let orders = sized.map(|(name, size)| order(&dir, name, size)).collect();
+        let found = taken(orders, true);
+        for (stretch, three) in found.chunks(3).enumerate() {
+            let mut numbers: Vec<u64> = three.iter().map(|(number, _)| *number).collect();
+            numbers.sort_unstable();
+            let first = 3 * stretch as u64;
+            assert_eq!(numbers, [first, first + 1, first + 2]);
+        }
+    }
+}

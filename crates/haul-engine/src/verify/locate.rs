@@ -1,0 +1,369 @@
+//! Damage narrowed down to leaves, where the waybill keeps them.
+//!
+//! The damaged objects are read once more, and only they; and so are their lines in the waybill, from the entry's own place
+//! on, so that no leaves are in memory but those of one line. Leaves that don't make their object's digest say nothing
+//! about the data: of that object all bytes stay named.
+
+use super::VerifySettings;
+use super::judge::{Verdict, join};
+use crate::sum::{Again, Settings, Source, SumError};
+use haul_digest::{Algorithm, Digest, Hasher, Joint, LeafHasher, PartPlace};
+use haul_log::waybill::{Content, Entry, Kind, LeafRun, Mark, Objects, Reader, Record};
+use haul_model::{ByteLen, ByteRange, Geometry, LeafSize, Object, limits};
+use haul_sys::beneath::open_place_beneath;
+use std::ffi::{CString, OsStr};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Ranges that are told of one object: of one with more of them all bytes are told.
+const RANGES_MAX: usize = 1 << 16;
+
+/// How far damage was narrowed down.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Located {
+    /// To leaves of this size; `None` where to none.
+    pub leaf: Option<LeafSize>,
+    /// Why some ranges, or all, are whole objects.
+    pub whole: Option<WhyWhole>,
+}
+
+/// Why a damaged object is told as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhyWhole {
+    /// The waybill keeps no leaves of the file.
+    NoLeaves,
+    /// It does, and they are damaged, missing, or don't make the object's digest.
+    BadLeaves,
+    /// Every leaf was right when the object was read again.
+    RightAgain,
+    /// The file changed meanwhile.
+    Changed,
+    /// It could not be read again, and why.
+    Unreadable(String),
+    /// There are too many ranges.
+    TooMany,
+    /// The verification was ended.
+    Stopped,
+}
+
+impl fmt::Display for WhyWhole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WhyWhole::NoLeaves => f.write_str("the waybill keeps no leaves of this file"),
+            WhyWhole::BadLeaves => {
+                f.write_str("the waybill's leaves are damaged or don't make the object's digest")
+            }
+            WhyWhole::RightAgain => f.write_str("all of it was right when it was read again"),
+            WhyWhole::Changed => f.write_str("the file changed meanwhile"),
+            WhyWhole::Unreadable(reason) => write!(f, "it can't be read again: {reason}"),
+            WhyWhole::TooMany => write!(f, "more than {RANGES_MAX} ranges of it are damaged"),
+            WhyWhole::Stopped => f.write_str("interrupted"),
+        }
+    }
+}
+
+/// Narrows damage down.
+pub(super) struct Locator<'a> {
+    waybill: &'a OsStr,
+    root: Arc<OwnedFd>,
+    reading: &'a Settings,
+    stop: &'a AtomicBool,
+}
+
+impl<'a> Locator<'a> {
+    /// For the files of a waybill beneath this root.
+    pub(super) fn new(settings: &'a VerifySettings, root: Arc<OwnedFd>, stop: &'a AtomicBool) -> Locator<'a> {
+        Locator { waybill: &settings.waybill, root, reading: &settings.reading, stop }
+    }
+
+    /// Narrows the damage that a verdict names, of a file whose entry stands at `mark`.
+    pub(super) fn narrow(&self, mark: Mark, entry: &Entry, verdict: &mut Verdict) {
+        if !verdict.damage.is_empty() {
+            verdict.located = Some(self.locate(mark, entry, &mut verdict.damage));
+        }
+    }
+
+    fn locate(&self, mark: Mark, entry: &Entry, damage: &mut Vec<ByteRange>) -> Located {
+        let Kind::File(content) = &entry.kind else { return Located::default() };
+        let cut = content.objects.as_ref().zip(content.geometry());
+        let Some((objects, geometry, leaf)) =
+            cut.and_then(|(cut, geometry)| Some((cut, geometry, cut.leaf?)))
+        else {
+            let is_fine = damage.iter().all(|range| range.len() <= limits::LEAF_BYTES_MIN);
+            return Located { leaf: None, whole: (!is_fine).then_some(WhyWhole::NoLeaves) };
+        };
+        let file = match self.open(entry) {
+            Ok(file) => file,
+            Err(error) => return Located { leaf: None, whole: Some(why(&error)) },
+        };
+        let mut search = Search {
+            content,
+            objects,
+            geometry,
+            file,
+            damage: &damage[..],
+            current: None,
+            through: Vec::new(),
+            finer: Vec::new(),
+            why: None,
+        };
+        let walked = self.walk(mark, entry, &mut search);
+        let Search { mut through, mut finer, why: mut reason, .. } = search;
+        if let Err(error) = &walked {
+            reason.get_or_insert(why(error));
+        }
+        if matches!(walked, Err(SumError::Changed)) {
+            // Nothing that was found need belong together.
+            (through, finer, reason) = (Vec::new(), Vec::new(), Some(WhyWhole::Changed));
+        }
+        if finer.is_empty() && !through.is_empty() {
+            // The file was damaged, and no leaf of it is.
+            through.clear();
+            reason.get_or_insert(WhyWhole::RightAgain);
+        }
+        let whole = without(damage, &through);
+        let located = Located {
+            leaf: (!through.is_empty()).then_some(leaf),
+            whole: (!whole.is_empty()).then(|| reason.unwrap_or(WhyWhole::BadLeaves)),
+        };
+        finer.extend(whole);
+        finer.sort_unstable_by_key(|range| range.start);
+        damage.clear();
+        finer.into_iter().for_each(|range| join(damage, range));
+        located
+    }
+
+    fn open(&self, entry: &Entry) -> Result<Again, SumError> {
+        let bytes = entry.path.as_bytes();
+        let (dir, name) = match bytes.iter().rposition(|&byte| byte == b'/') {
+            Some(at) => (&bytes[..at], &bytes[at + 1..]),
+            None => (&bytes[..0], bytes),
+        };
+        let place = open_place_beneath(&self.root, OsStr::from_bytes(dir)).map_err(SumError::Open)?;
+        let name = CString::new(name).map_err(|error| SumError::Open(error.into()))?;
+        Again::open(Source::Beneath(Arc::new(place), name), self.reading, self.stop)
+    }
+
+    /// Reads the entry's lines, and the bytes that those of damaged objects speak of.
+    fn walk(&self, mark: Mark, entry: &Entry, search: &mut Search<'_>) -> Result<(), SumError> {
+        let again = |source: io::Error| SumError::Open(source);
+        let mut waybill = File::open(self.waybill).map_err(again)?;
+        waybill.seek(SeekFrom::Start(mark.offset())).map_err(again)?;
+        let mut records = Reader::resume(BufReader::with_capacity(1 << 20, waybill), mark);
+        match records.next() {
+            Some(Ok(Record::Entry(found))) if found == *entry => {}
+            // It was exchanged meanwhile.
+            _ => return Ok(()),
+        }
+        if search.content.object_lines() == 0 {
+            let value = search.objects.algorithms.first().and_then(|first| search.content.digest(*first));
+            search.enter(search.geometry.objects().next(), value);
+        }
+        for record in records {
+            match record {
+                Ok(Record::Object(object)) => {
+                    search.leave();
+                    let value = object.digests.first().copied();
+                    search.enter(search.geometry.object(object.index), value);
+                }
+                Ok(Record::Leaves(run)) => search.compare(&run)?,
+                Ok(Record::Proven(_)) => {}
+                // What is wrong was told when the waybill was looked through; it shows in the leaves.
+                Err(_) => {}
+                Ok(Record::Entry(_) | Record::Section(_) | Record::End(_)) => break,
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(SumError::Stopped);
+            }
+            if search.is_over() {
+                break;
+            }
+        }
+        search.leave();
+        search.file.check_unchanged()
+    }
+}
+
+fn why(error: &SumError) -> WhyWhole {
+    match error {
+        SumError::Changed => WhyWhole::Changed,
+        SumError::Stopped => WhyWhole::Stopped,
+        error => WhyWhole::Unreadable(error.to_string()),
+    }
+}
+
+/// The damage of one file while it is narrowed down.
+struct Search<'a> {
+    content: &'a Content,
+    objects: &'a Objects,
+    geometry: Geometry,
+    file: Again,
+    /// What is known before: whole objects, or the whole file.
+    damage: &'a [ByteRange],
+    current: Option<Leaves>,
+    /// The objects that were narrowed down, and to what.
+    through: Vec<ByteRange>,
+    finer: Vec<ByteRange>,
+    /// Why the first of those that were not was not.
+    why: Option<WhyWhole>,
+}
+
+/// The leaves of one damaged object.
+struct Leaves {
+    object: Object,
+    /// What they must come to, and what they came to so far; `None` where the algorithm's digests don't join.
+    proof: Option<(Digest, Joint)>,
+    next: u64,
+    /// None was missing, none out of order.
+    in_order: bool,
+    found: Vec<ByteRange>,
+}
+
+impl Search<'_> {
+    /// Begins an object of which this is the digest, if it is damaged.
+    fn enter(&mut self, object: Option<Object>, value: Option<Digest>) {
+        let is_damaged = |object: &Object| {
+            // In order: the first that ends behind the object's start.
+            let at = self.damage.partition_point(|range| range.end <= object.range.start);
+            self.damage.get(at).is_some_and(|range| range.start < object.range.end)
+        };
+        let Some(object) = object.filter(is_damaged) else { return };
+        let place = PartPlace { offset: object.range.start, whole: self.geometry.count() == 1 };
+        let joins = value.filter(|value| value.algorithm().digests_join());
+        let proof = joins.map(|value| (value, Joint::new(value.algorithm(), place)));
+        let found = Vec::new();
+        self.current = Some(Leaves { object, proof, next: 0, in_order: value.is_some(), found });
+    }
+
+    /// Takes what the leaves of the current object came to.
+    fn leave(&mut self) {
+        let Some(Leaves { object, proof, next, in_order, found }) = self.current.take() else { return };
+        let adds_up = proof.is_none_or(|(value, joint)| joint.finish() == Some(value));
+        let is_complete = in_order && next == self.objects.leaves_of(object.range.len());
+        let why = match () {
+            () if !(is_complete && adds_up) => WhyWhole::BadLeaves,
+            () if found.is_empty() && self.is_known_by_object() => WhyWhole::RightAgain,
+            () if found.len() > RANGES_MAX => WhyWhole::TooMany,
+            () => {
+                join(&mut self.through, object.range);
+                return found.into_iter().for_each(|range| join(&mut self.finer, range));
+            }
+        };
+        self.why.get_or_insert(why);
+    }
+
+    /// Whether each object was found damaged by itself; else all that is known is that the file is.
+    fn is_known_by_object(&self) -> bool {
+        self.content.object_lines() > 0 && self.objects.algorithms.contains(&Algorithm::Blake3)
+    }
+
+    /// Whether no damage lies behind the objects that were looked at.
+    fn is_over(&self) -> bool {
+        let last = self.damage.last().map_or(0, |range| range.end.0);
+        let reached = self.through.last().map_or(0, |range| range.end.0);
+        self.current.is_none() && last <= reached
+    }
+
+    /// Holds the leaves of one line against the bytes they stand for, where those are damaged.
+    fn compare(&mut self, run: &LeafRun) -> Result<(), SumError> {
+        let Some(leaves) = &mut self.current else { return Ok(()) };
+        if run.object != leaves.object.index || run.first != leaves.next {
+            leaves.in_order = false;
+            return Ok(());
+        }
+        let ranges = (run.first..).zip(&run.digests).map_while(|(number, digest)| {
+            Some((self.objects.leaf_range(leaves.object.range, number)?, *digest))
+        });
+        let ranges: Vec<(ByteRange, Digest)> = ranges.collect();
+        leaves.next += ranges.len() as u64;
+        leaves.in_order &= ranges.len() == run.digests.len();
+        for (range, digest) in &ranges {
+            if let Some((_, joint)) = &mut leaves.proof {
+                leaves.in_order &= joint.add(*digest, ByteLen(range.len())).is_ok();
+            }
+        }
+        let is_file = self.geometry.count() == 1 && self.objects.leaves_of(self.content.size) == 1;
+        let is = digests(&mut self.file, &ranges, self.objects, is_file)?;
+        for ((range, digest), is) in ranges.iter().zip(is) {
+            if is != *digest && leaves.found.len() <= RANGES_MAX {
+                join(&mut leaves.found, *range);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The digests of neighbouring leaves as the file has them now. `is_file`: the only leaf is the whole file.
+fn digests(
+    file: &mut Again,
+    leaves: &[(ByteRange, Digest)],
+    objects: &Objects,
+    is_file: bool,
+) -> Result<Vec<Digest>, SumError> {
+    let mut found = Vec::with_capacity(leaves.len());
+    let (Some(first), Some(last), Some(leaf)) = (leaves.first(), leaves.last(), objects.leaf) else {
+        return Ok(found);
+    };
+    let algorithm = first.1.algorithm();
+    if algorithm.digests_join() {
+        let mut hasher = LeafHasher::new(algorithm, first.0.start, leaf);
+        let all = ByteRange { start: first.0.start, end: last.0.end };
+        file.read(all, |bytes| hasher.update(bytes, |digest| found.push(digest)))?;
+        let part = hasher.finish(is_file, |digest| found.push(digest));
+        if is_file {
+            found = vec![part.digest()];
+        }
+        return Ok(found);
+    }
+    for (range, _) in leaves {
+        let mut hasher = Hasher::new(algorithm);
+        file.read(*range, |bytes| hasher.update(bytes))?;
+        found.push(hasher.finish());
+    }
+    Ok(found)
+}
+
+/// Ranges without others; both in order, and each other's neighbours joined.
+fn without(ranges: &[ByteRange], others: &[ByteRange]) -> Vec<ByteRange> {
+    let mut left = Vec::new();
+    let mut others = others.iter().peekable();
+    for range in ranges {
+        let mut at = range.start;
+        while let Some(other) = others.next_if(|other| other.start < range.end) {
+            if at < other.start {
+                left.push(ByteRange { start: at, end: other.start });
+            }
+            at = at.max(other.end);
+        }
+        if at < range.end {
+            left.push(ByteRange { start: at, end: range.end });
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_narrowed_is_taken_out() {
+        let ranges = |pairs: &[(u64, u64)]| -> Vec<ByteRange> {
+            pairs.iter().map(|&(start, end)| ByteRange::between(start, end)).collect()
+        };
+        for (all, taken, left) in [
+            (&[(0, 10)][..], &[][..], &[(0, 10)][..]),
+            (&[(0, 10)], &[(0, 10)], &[]),
+            (&[(0, 10)], &[(2, 4), (6, 8)], &[(0, 2), (4, 6), (8, 10)]),
+            (&[(0, 4), (8, 12)], &[(8, 12)], &[(0, 4)]),
+            (&[(0, 4), (8, 12), (20, 24)], &[(0, 4), (20, 22)], &[(8, 12), (22, 24)]),
+        ] {
+            assert_eq!(without(&ranges(all), &ranges(taken)), ranges(left), "{all:?} without {taken:?}");
+        }
+    }
+}

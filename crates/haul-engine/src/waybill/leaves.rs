@@ -1,0 +1,336 @@
+//! The digests of leaves on their way into a waybill.
+//!
+//! Leaves of 1 KiB are 1/32 of the data, and a file's lines are written when all of the file was hashed: of a file of
+//! 1 TiB memory would hold 32 GiB until then. So they wait in a file without a name beside the waybill, a page for each
+//! object:
+//!
+//! ```text
+//!  | page 0 | page 1 | page 2 | ...      a page has room for the leaves of a whole object
+//! ```
+//!
+//! Pages of objects whose lines were written are used again: the file grows to 1/32 of what is under way at a time.
+//! The leaves of a small file are few, and wait in memory.
+
+use haul_digest::{Algorithm, Digest};
+use haul_log::waybill::{LEAVES_PER_LINE, LeafRun};
+use haul_model::{LeafSize, ObjectIndex, ObjectSize};
+use haul_sys::{open, transfer};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of one leaf's digest.
+const VALUE_BYTES: usize = 32;
+
+/// Bytes that are written to the spill, or read from it, at a time: leaves of 2 MiB.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Bytes of digests that a file of one object may keep in memory: those of 64 leaves. With all that a job's window of
+/// 4,096 results may hold, 8 MiB.
+const MEMORY_BYTES: usize = 2 << 10;
+
+const _: () = assert!(PIECE_BYTES.is_multiple_of(VALUE_BYTES * LEAVES_PER_LINE as usize));
+
+/// Where the leaves of a job wait.
+#[derive(Debug)]
+pub struct LeafStore {
+    leaf: LeafSize,
+    object: ObjectSize,
+    spill: OwnedFd,
+    pages: Mutex<Pages>,
+    /// The first write that failed.
+    failure: Mutex<Option<io::Error>>,
+}
+
+/// Which pages of the spill are in use.
+#[derive(Debug, Default)]
+struct Pages {
+    free: Vec<u64>,
+    /// One past the last that ever was.
+    end: u64,
+}
+
+impl LeafStore {
+    /// A place for leaves of this size in objects of that, in a file without a name in `dir`.
+    ///
+    /// # Errors
+    /// The file can't be made.
+    pub fn new(dir: &Path, leaf: LeafSize, object: ObjectSize) -> io::Result<Arc<LeafStore>> {
+        let spill = open::create_nameless(dir)?;
+        Ok(Arc::new(LeafStore { leaf, object, spill, pages: Mutex::default(), failure: Mutex::default() }))
+    }
+
+    /// The size of a leaf.
+    pub fn leaf(&self) -> LeafSize {
+        self.leaf
+    }
+
+    /// The size of an object.
+    pub fn object(&self) -> ObjectSize {
+        self.object
+    }
+
+    /// Why leaves were lost, if any were; told once.
+    fn take_failure(&self) -> io::Error {
+        let failure = lock(&self.failure).take();
+        failure.unwrap_or_else(|| io::Error::other("digests of leaves are missing"))
+    }
+
+    fn page(self: &Arc<Self>) -> Page {
+        let mut pages = lock(&self.pages);
+        let number = pages.free.pop().unwrap_or_else(|| {
+            pages.end += 1;
+            pages.end - 1
+        });
+        Page { store: Arc::clone(self), number }
+    }
+}
+
+/// A page in use; given back when dropped.
+#[derive(Debug)]
+struct Page {
+    store: Arc<LeafStore>,
+    number: u64,
+}
+
+impl Page {
+    /// Where in the spill byte `at` of the page is.
+    fn offset(&self, at: u64) -> u64 {
+        let leaves = self.store.object.bytes() / self.store.leaf.bytes();
+        self.number * leaves * VALUE_BYTES as u64 + at
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        lock(&self.store.pages).free.push(self.number);
+    }
+}
+
+/// The leaves of one object while it is hashed.
+#[derive(Debug)]
+pub(crate) struct LeafWriter {
+    store: Arc<LeafStore>,
+    page: Option<Page>,
+    /// Bytes that went to the page.
+    spilled: u64,
+    /// Those that did not yet.
+    ready: Vec<u8>,
+    lost: bool,
+}
+
+/// The leaves of one object that was hashed.
+#[derive(Debug)]
+pub(crate) struct ObjectLeaves {
+    count: u64,
+    kept: Kept,
+}
+
+#[derive(Debug)]
+enum Kept {
+    Memory(Vec<u8>),
+    Page(Page),
+    /// Writing failed; the store knows why.
+    Lost,
+}
+
+impl LeafWriter {
+    pub(crate) fn new(store: &Arc<LeafStore>) -> LeafWriter {
+        LeafWriter { store: Arc::clone(store), page: None, spilled: 0, ready: Vec::new(), lost: false }
+    }
+
+    /// Takes the BLAKE3 value of the next leaf.
+    pub(crate) fn push(&mut self, leaf: Digest) {
+        self.ready.extend_from_slice(leaf.as_bytes());
+        if self.ready.len() >= PIECE_BYTES {
+            self.spill();
+        }
+    }
+
+    /// All leaves of the object. Those of a file's only object may stay in memory.
+    pub(crate) fn finish(mut self, only: bool) -> ObjectLeaves {
+        let count = (self.spilled + self.ready.len() as u64) / VALUE_BYTES as u64;
+        if only && self.page.is_none() && self.ready.len() <= MEMORY_BYTES {
+            return ObjectLeaves { count, kept: Kept::Memory(self.ready) };
+        }
+        self.spill();
+        let kept = match self.page {
+            Some(page) if !self.lost => Kept::Page(page),
+            _ => Kept::Lost,
+        };
+        ObjectLeaves { count, kept }
+    }
+
+    fn spill(&mut self) {
+        let page = self.page.get_or_insert_with(|| self.store.page());
+        let written = transfer::write_all_at(&self.store.spill, page.offset(self.spilled), &self.ready);
+        self.spilled += self.ready.len() as u64;
+        self.ready.clear();
+        if let Err(error) = written {
+            self.lost = true;
+            lock(&self.store.failure).get_or_insert(error);
+        }
+    }
+}
+
+/// The leaves of one file, object by object.
+#[derive(Debug)]
+pub struct LeafSums {
+    store: Arc<LeafStore>,
+    objects: Vec<Option<ObjectLeaves>>,
+}
+
+/// One file's leaves are equal only to themselves: they lie in a file.
+impl PartialEq for LeafSums {
+    fn eq(&self, other: &LeafSums) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for LeafSums {}
+
+impl LeafSums {
+    /// No leaves yet.
+    pub(crate) fn new(store: &Arc<LeafStore>) -> LeafSums {
+        LeafSums { store: Arc::clone(store), objects: Vec::new() }
+    }
+
+    /// Puts the leaves of an object in their place.
+    pub(crate) fn set(&mut self, index: ObjectIndex, leaves: ObjectLeaves) {
+        let place = usize::try_from(index.0).unwrap_or(usize::MAX);
+        if self.objects.len() <= place {
+            self.objects.resize_with(place + 1, || None);
+        }
+        self.objects[place] = Some(leaves);
+    }
+
+    /// Where they wait.
+    pub(crate) fn store(&self) -> &Arc<LeafStore> {
+        &self.store
+    }
+
+    /// Brings the leaves of an object, a line's worth at a time.
+    ///
+    /// # Errors
+    /// They could not be written, or can't be read back: the file has no complete entry.
+    pub(crate) fn each_run<E: From<io::Error>>(
+        &self,
+        index: ObjectIndex,
+        mut take: impl FnMut(&LeafRun) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let place = usize::try_from(index.0).unwrap_or(usize::MAX);
+        let lost = || E::from(self.store.take_failure());
+        let leaves = self.objects.get(place).and_then(Option::as_ref).ok_or_else(lost)?;
+        let mut piece = vec![0; PIECE_BYTES.min(leaves.count as usize * VALUE_BYTES)];
+        let mut first = 0;
+        while first < leaves.count {
+            let now = piece.len().min((leaves.count - first) as usize * VALUE_BYTES);
+            let at = first * VALUE_BYTES as u64;
+            match &leaves.kept {
+                Kept::Memory(values) => piece[..now].copy_from_slice(&values[at as usize..][..now]),
+                Kept::Page(page) => {
+                    let got = transfer::read_at(&self.store.spill, page.offset(at), &mut piece[..now])?;
+                    if got < now {
+                        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                    }
+                }
+                Kept::Lost => return Err(lost()),
+            }
+            for values in piece[..now].chunks(LEAVES_PER_LINE as usize * VALUE_BYTES) {
+                let digests = values.chunks_exact(VALUE_BYTES).map(digest).collect();
+                let run = LeafRun { object: index, first, digests };
+                first += run.digests.len() as u64;
+                take(&run)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn digest(value: &[u8]) -> Digest {
+    let digest = Digest::from_bytes(Algorithm::Blake3, value);
+    digest.unwrap_or_else(|error| unreachable!("32 bytes are a value of BLAKE3: {error}"))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind it is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_sys::stat::stat_fd;
+
+    fn value(number: u64) -> Digest {
+        haul_digest::digest(Algorithm::Blake3, &number.to_le_bytes())
+    }
+
+    fn written(store: &Arc<LeafStore>, count: u64, only: bool) -> ObjectLeaves {
+        let mut writer = LeafWriter::new(store);
+        (0..count).for_each(|number| writer.push(value(number)));
+        writer.finish(only)
+    }
+
+    fn read(sums: &LeafSums, object: u64) -> io::Result<Vec<(u64, Digest)>> {
+        let mut found = Vec::new();
+        sums.each_run(ObjectIndex(object), |run| {
+            assert_eq!((run.object, run.first % LEAVES_PER_LINE), (ObjectIndex(object), 0));
+            found.extend((run.first..).zip(run.digests.iter().copied()));
+            Ok::<(), io::Error>(())
+        })?;
+        Ok(found)
+    }
+
+    #[test]
+    fn leaves_come_back_and_their_pages_are_used_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let object = ObjectSize::round_up(4 << 20);
+        let store = LeafStore::new(dir.path(), LeafSize::new(1024, object).unwrap(), object).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the spill has no name");
+        for round in 0..5 {
+            let mut sums = LeafSums::new(&store);
+            let counts = [1, 63, 64, 65, 2047, 2048, 2049, 4096];
+            for (index, count) in counts.into_iter().enumerate().rev() {
+                sums.set(ObjectIndex(index as u64), written(&store, count, false));
+            }
+            for (index, count) in counts.into_iter().enumerate() {
+                let expected: Vec<_> = (0..count).map(|number| (number, value(number))).collect();
+                assert_eq!(read(&sums, index as u64).unwrap(), expected, "round {round}");
+            }
+            assert!(read(&sums, 8).is_err(), "an object that never came");
+        }
+        let size = stat_fd(&store.spill).unwrap().size;
+        assert!(size <= 8 * 4096 * 32, "five times eight pages took the room of {size} bytes");
+    }
+
+    #[test]
+    fn few_leaves_of_an_only_object_stay_in_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let object = ObjectSize::DEFAULT;
+        let store = LeafStore::new(dir.path(), LeafSize::new(1024, object).unwrap(), object).unwrap();
+        for (count, spilled) in [(0, 0), (2, 0), (64, 0), (65, 65 * 32)] {
+            let mut sums = LeafSums::new(&store);
+            sums.set(ObjectIndex(0), written(&store, count, true));
+            assert_eq!(read(&sums, 0).unwrap().len() as u64, count);
+            assert_eq!(stat_fd(&store.spill).unwrap().size, spilled, "{count} leaves");
+        }
+    }
+
+    #[test]
+    fn leaves_that_could_not_be_written_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let object = ObjectSize::DEFAULT;
+        let leaf = LeafSize::new(1024, object).unwrap();
+        // A descriptor that only reads: every write fails.
+        let file = dir.path().join("full");
+        std::fs::write(&file, "").unwrap();
+        let spill = std::fs::File::open(&file).unwrap().into();
+        let store =
+            Arc::new(LeafStore { leaf, object, spill, pages: Mutex::default(), failure: Mutex::default() });
+        let mut sums = LeafSums::new(&store);
+        sums.set(ObjectIndex(0), written(&store, 100, true));
+        assert_eq!(read(&sums, 0).unwrap_err().raw_os_error(), Some(9), "EBADF, as the write said");
+    }
+}

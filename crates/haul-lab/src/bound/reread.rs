@@ -1,0 +1,118 @@
+//! The bound of a copy that is read back from the device.
+
+use super::{BoundError, Cut, End, Way, failed, joined, side_by_side};
+use haul_model::{ByteRange, Object};
+use haul_sys::cache::{self, Advice};
+use haul_sys::sparse;
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+/// Copies `source` to `sink`, which must not be there yet, makes it durable, and reads every byte back from the
+/// device; returns the bytes of the source.
+///
+/// Through the page cache, threads that copy hand each object to threads that wait until the device has it, drop it and read it,
+/// while the next are copied. Past it, each thread reads, writes and reads back one object after the other, and there
+/// are many: a device that has several requests before it never waits for one thread.
+///
+/// # Errors
+/// [`BoundError`].
+pub fn reread(source: &Path, sink: &Path, way: &Way) -> Result<u64, BoundError> {
+    let source = End::open(source, way)?;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).open(sink);
+    let file = file.map_err(|error| failed("create", sink, error))?;
+    let cut = Cut::of(&source, way)?;
+    if !cut.geometry.is_empty() {
+        // With its length: direct writes that make a file longer go one after the other. A file system that can't
+        // reserve room is written without.
+        let _ = sparse::allocate(&file, ByteRange { start: Default::default(), end: cut.end() }, !way.direct);
+    }
+    let sink = End::of(sink, file, way)?;
+    if way.direct {
+        past_the_cache(&source, &sink, &cut, way)?;
+    } else {
+        through_the_cache(&source, &sink, &cut, way)?;
+    }
+    cache::sync_data(&sink.file).map_err(|error| sink.failed("sync", error))?;
+    Ok(cut.geometry.len())
+}
+
+fn past_the_cache(source: &End<'_>, sink: &End<'_>, cut: &Cut, way: &Way) -> Result<(), BoundError> {
+    side_by_side(way.threads, || {
+        let mut block = source.block(way.block)?;
+        while let Some(object) = cut.take() {
+            copy(source, sink, object, &mut block)?;
+            sink.read(object, &mut block)?;
+        }
+        Ok(())
+    })
+}
+
+fn through_the_cache(source: &End<'_>, sink: &End<'_>, cut: &Cut, way: &Way) -> Result<(), BoundError> {
+    let (written, to_prove) = channel();
+    let to_prove = Mutex::new(to_prove);
+    thread::scope(|scope| {
+        let proving = scope.spawn(|| side_by_side(2 * way.threads, || read_back(sink, &to_prove, way)));
+        let copied = {
+            let written = Mutex::new(written);
+            side_by_side(way.threads, || {
+                let written = written.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                copy_all(source, sink, cut, way, &written)
+            })
+            // The last sender goes here: whoever reads back ends with the queue.
+        };
+        let proved = joined(proving);
+        copied.and(proved)
+    })
+}
+
+fn copy_all(
+    source: &End<'_>,
+    sink: &End<'_>,
+    cut: &Cut,
+    way: &Way,
+    written: &Sender<Object>,
+) -> Result<(), BoundError> {
+    let mut block = source.block(way.block)?;
+    while let Some(object) = cut.take() {
+        cut.ask_ahead(source, object);
+        copy(source, sink, object, &mut block)?;
+        // A failure comes again where it is waited for.
+        let _ = cache::start_writeback(&sink.file, object.range);
+        // The queue is there as long as somebody writes.
+        let _ = written.send(object);
+    }
+    Ok(())
+}
+
+fn read_back(sink: &End<'_>, to_prove: &Mutex<Receiver<Object>>, way: &Way) -> Result<(), BoundError> {
+    let mut block = sink.block(way.block)?;
+    loop {
+        let next = to_prove.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(object) = next else { return Ok(()) };
+        let waited = cache::wait_writeback(&sink.file, object.range);
+        waited.map_err(|error| sink.failed("write back", error))?;
+        for advice in [Advice::DontNeed, Advice::WillNeed] {
+            cache::advise(&sink.file, object.range, advice).map_err(|error| sink.failed("advise", error))?;
+        }
+        sink.read(object, &mut block)?;
+    }
+}
+
+fn copy(
+    source: &End<'_>,
+    sink: &End<'_>,
+    object: Object,
+    block: &mut haul_sys::buffer::AlignedBuffer,
+) -> Result<(), BoundError> {
+    let mut at = object.range.start.0;
+    while at < object.range.end.0 {
+        let got = source.read_block(at, object.range.end.0, block)?;
+        sink.write_block(at, &block[..got])?;
+        at += got as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! A bound that moves other bytes, or fewer, bounds nothing.
+
+use super::{BoundError, Way, read, reread};
+use haul_model::ObjectSize;
+use std::fs;
+use std::path::Path;
+
+fn ways() -> Vec<Way> {
+    let object = ObjectSize::new(64 << 10).unwrap();
+    [false, true]
+        .into_iter()
+        .flat_map(|direct| {
+            [(1, 64 << 10, 0), (3, 16 << 10, 2), (2, 4096, 100)].map(|(threads, block, ahead)| Way {
+                direct,
+                threads,
+                block,
+                object,
+                ahead,
+            })
+        })
+        .collect()
+}
+
+/// Whether this file system has no direct I/O at all, so that a bound may refuse it.
+fn may_refuse(file: &Path, way: &Way, error: &BoundError) -> bool {
+    let asked = haul_sys::direct::probe_read(fs::File::open(file).unwrap()).unwrap();
+    way.direct && asked.is_none() && matches!(error, BoundError::NoDirect(_))
+}
+
+#[test]
+fn every_byte_is_read_written_and_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    for len in [0, 1, 4096, 65_536, 65_537, 1_000_003] {
+        let source = dir.path().join(format!("source-{len}"));
+        let bytes: Vec<u8> = (0..len as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        fs::write(&source, &bytes).unwrap();
+        for (number, way) in ways().iter().enumerate() {
+            let sink = dir.path().join(format!("sink-{len}-{number}"));
+            match reread(&source, &sink, way) {
+                Ok(moved) => {
+                    assert_eq!(moved, len as u64, "{way:?}");
+                    assert!(fs::read(&sink).unwrap() == bytes, "{way:?}: other bytes of {len}");
+                    assert_eq!(read(&source, way).unwrap(), len as u64, "{way:?}");
+                }
+                Err(error) => assert!(may_refuse(&source, way, &error), "{way:?}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_there_is_not_written_over_and_what_is_not_there_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, sink) = (dir.path().join("source"), dir.path().join("sink"));
+    fs::write(&sink, b"mine").unwrap();
+    let way = ways()[0];
+    let told = |error: BoundError| error.to_string();
+    assert!(told(read(&source, &way).unwrap_err()).contains("source: open: "));
+    fs::write(&source, b"new").unwrap();
+    assert!(told(reread(&source, &sink, &way).unwrap_err()).contains("sink: create: "));
+    assert_eq!(fs::read(&sink).unwrap(), b"mine");
+}

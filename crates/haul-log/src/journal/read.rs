@@ -1,0 +1,208 @@
+//! Bytes to facts.
+
+use super::{
+    CHUNK, CHUNK_BYTES_MAX, CLOSING, CLOSING_BYTES, CRC_BYTES, Chunk, HEAD_BYTES, Head, MAGIC, NO_BIRTH,
+    SECTOR_BYTES, Shape, TEXT_BYTES_MAX, VERSION, sum,
+};
+use crate::waybill::Moment;
+use haul_digest::{Algorithm, Hasher};
+use std::io::{self, Read};
+use thiserror::Error;
+
+/// Why bytes are no journal, or not a whole one.
+#[derive(Debug, Error)]
+pub enum JournalFlaw {
+    /// They can't be read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// They begin with something else.
+    #[error("it is something else")]
+    NotOurs,
+    /// A later version wrote them.
+    #[error("it is of version {0}, this program knows {VERSION}; use a newer one")]
+    Newer(u16),
+    /// A checksum differs, or the end is missing.
+    #[error("it is damaged from byte {0} on")]
+    Damaged(u64),
+    /// The checksums are right, but the fields contradict each other.
+    #[error("it contradicts itself: {0}")]
+    Contradictory(&'static str),
+}
+
+/// Reads a journal: the head at once, then chunk by chunk. Only when the last call gave `None` and none an error is all of
+/// it as it was written.
+#[derive(Debug)]
+pub struct Reader<R> {
+    input: R,
+    hasher: Hasher,
+    head: Head,
+    /// Bytes read.
+    at: u64,
+    chunks: u64,
+    /// One past the last byte that a chunk was about.
+    end: u64,
+    closed: bool,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the head.
+    ///
+    /// # Errors
+    /// [`JournalFlaw`].
+    pub fn new(mut input: R) -> Result<Reader<R>, JournalFlaw> {
+        let mut bytes = vec![0; HEAD_BYTES];
+        let got = fill(&mut input, &mut bytes)?;
+        let known = got.min(MAGIC.len());
+        if bytes[..known] != MAGIC[..known] {
+            return Err(JournalFlaw::NotOurs);
+        }
+        if got < HEAD_BYTES {
+            return Err(JournalFlaw::Damaged(0));
+        }
+        let version = number(&bytes[8..10]) as u16;
+        if version > VERSION {
+            return Err(JournalFlaw::Newer(version));
+        }
+        let [caps, name] = [92, 94].map(|at| number(&bytes[at..at + 2]) as usize);
+        let len = HEAD_BYTES + caps + name + CRC_BYTES;
+        if caps.max(name) > TEXT_BYTES_MAX || number(&bytes[12..16]) != len as u64 {
+            return Err(JournalFlaw::Damaged(0));
+        }
+        bytes.resize(len, 0);
+        if fill(&mut input, &mut bytes[HEAD_BYTES..])? < len - HEAD_BYTES || !is_sound(&bytes) {
+            return Err(JournalFlaw::Damaged(0));
+        }
+        let mut hasher = Hasher::new(Algorithm::Blake3);
+        hasher.update(&bytes);
+        let head = decode(&bytes, caps, name)?;
+        Ok(Reader { input, hasher, head, at: len as u64, chunks: 0, end: 0, closed: false })
+    }
+
+    /// The head.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn record(&mut self) -> Result<Option<Chunk>, JournalFlaw> {
+        let damaged = JournalFlaw::Damaged(self.at);
+        // The shorter of the two kinds of records gives way to both.
+        let mut bytes = vec![0; 16];
+        if fill(&mut self.input, &mut bytes)? < bytes.len() {
+            return Err(damaged);
+        }
+        let words = [0, 4, 8].map(|at| number(&bytes[at..at + 4]) as u32);
+        let [kind, old, new] = words;
+        if kind == CLOSING {
+            return self.closing(&bytes).map(|()| None);
+        }
+        let [old, new] = [old, new].map(|len| len as usize);
+        if kind != CHUNK || old.max(new) > CHUNK_BYTES_MAX {
+            return Err(damaged);
+        }
+        let sums = new.div_ceil(SECTOR_BYTES) * CRC_BYTES;
+        bytes.resize(20 + old + sums + CRC_BYTES, 0);
+        let rest = bytes.len() - 16;
+        if fill(&mut self.input, &mut bytes[16..])? < rest || !is_sound(&bytes) {
+            return Err(damaged);
+        }
+        self.hasher.update(&bytes);
+        self.at += bytes.len() as u64;
+        self.chunks += 1;
+        let (body, sums) = bytes[20..20 + old + sums].split_at(old);
+        let sums = sums.chunks(CRC_BYTES).map(|sum| number(sum) as u32).collect();
+        let chunk = Chunk { at: number(&bytes[12..20]), old: body.to_vec(), new_len: new as u32, sums };
+        self.check(&chunk)?;
+        Ok(Some(chunk))
+    }
+
+    /// Whether a chunk lies behind those before it and within what the head says.
+    fn check(&mut self, chunk: &Chunk) -> Result<(), JournalFlaw> {
+        let range = chunk.range();
+        if range.is_empty() || range.start.0 < self.end || range.len() > CHUNK_BYTES_MAX as u64 {
+            return Err(JournalFlaw::Contradictory("chunks are not in order"));
+        }
+        let within = |size: u64| size.saturating_sub(range.start.0).min(range.len());
+        let lens = (chunk.old.len() as u64, u64::from(chunk.new_len));
+        if lens != (within(self.head.before.size), within(self.head.after.size)) {
+            return Err(JournalFlaw::Contradictory("a chunk is not as long as the file makes it"));
+        }
+        self.end = range.end.0;
+        Ok(())
+    }
+
+    fn closing(&mut self, begun: &[u8]) -> Result<(), JournalFlaw> {
+        self.closed = true;
+        let damaged = JournalFlaw::Damaged(self.at);
+        self.hasher.update(begun);
+        let ours = std::mem::replace(&mut self.hasher, Hasher::new(Algorithm::Blake3)).finish();
+        let mut rest = [0; CLOSING_BYTES - 16 + 1];
+        // One byte more than there may be.
+        let got = fill(&mut self.input, &mut rest)?;
+        let is_whole = got == rest.len() - 1 && ours.as_bytes() == &rest[..got];
+        let is_counted = number(&begun[8..16]) == self.chunks && number(&begun[4..8]) == 0;
+        if is_whole && is_counted { Ok(()) } else { Err(damaged) }
+    }
+}
+
+impl<R: Read> Iterator for Reader<R> {
+    type Item = Result<Chunk, JournalFlaw>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.closed {
+            return None;
+        }
+        let found = self.record().transpose();
+        self.closed |= !matches!(found, Some(Ok(_)));
+        found
+    }
+}
+
+fn decode(bytes: &[u8], caps: usize, name: usize) -> Result<Head, JournalFlaw> {
+    let long = |at: usize| number(&bytes[at..at + 8]);
+    let birth = moment(&bytes[24..36]);
+    let birth = (birth.nsec != NO_BIRTH).then_some(birth);
+    let [atime, mtime, new_mtime] = [52, 64, 76].map(|at| moment(&bytes[at..at + 12]));
+    let times = [Some(atime), Some(mtime), Some(new_mtime), birth];
+    if times.iter().flatten().any(|time| time.nsec >= 1_000_000_000) {
+        return Err(JournalFlaw::Contradictory("a second has 1,000,000,000 nanoseconds"));
+    }
+    let texts = &bytes[HEAD_BYTES..HEAD_BYTES + caps + name];
+    Ok(Head {
+        inode: long(16),
+        birth,
+        name: texts[caps..].to_vec(),
+        mode: number(&bytes[88..92]) as u32,
+        capability: texts[..caps].to_vec(),
+        before: Shape { size: long(36), mtime, atime },
+        after: Shape { size: long(44), mtime: new_mtime, atime },
+    })
+}
+
+/// Whether the CRC at the end is that of the bytes before it.
+fn is_sound(bytes: &[u8]) -> bool {
+    let (covered, stated) = bytes.split_at(bytes.len() - CRC_BYTES);
+    number(stated) == u64::from(sum(covered))
+}
+
+fn moment(bytes: &[u8]) -> Moment {
+    Moment { sec: number(&bytes[..8]) as i64, nsec: number(&bytes[8..]) as u32 }
+}
+
+/// A number of up to 8 bytes, the low one first.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+/// Reads until the buffer is full or the input ends.
+fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(got) => filled += got,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

@@ -1,0 +1,148 @@
+//! The journal of a repair: what was written comes back, and of a journal that is not as it was written that is said.
+
+use haul_log::journal::{
+    CHUNK_BYTES_MAX, Chunk, Head, JournalFlaw, Reader, SECTOR_BYTES, Shape, Standing, VERSION, Writer,
+};
+use haul_log::waybill::Moment;
+use proptest::prelude::*;
+
+fn shape(size: u64, sec: i64) -> Shape {
+    Shape { size, mtime: Moment { sec, nsec: 5 }, atime: Moment { sec: -1, nsec: 999_999_999 } }
+}
+
+fn head(size: u64, new_size: u64) -> Head {
+    Head {
+        inode: 77,
+        birth: Some(Moment { sec: 1_700_000_000, nsec: 1 }),
+        name: b"a \xff name".to_vec(),
+        mode: 0o4755,
+        capability: vec![1, 0, 0, 2],
+        before: shape(size, 3),
+        after: shape(new_size, 4),
+    }
+}
+
+/// A journal of the bytes by which two files differ, in chunks of `len`.
+fn journal(head: &Head, old: &[u8], new: &[u8], len: usize) -> (Vec<u8>, Vec<Chunk>) {
+    let mut writer = Writer::new(Vec::new(), head).unwrap();
+    let mut chunks = Vec::new();
+    for at in (0..old.len().max(new.len())).step_by(len) {
+        let part = |bytes: &[u8]| bytes[at.min(bytes.len())..(at + len).min(bytes.len())].to_vec();
+        if part(old) != part(new) {
+            let chunk = Chunk::new(at as u64, part(old), &part(new));
+            writer.chunk(&chunk).unwrap();
+            chunks.push(chunk);
+        }
+    }
+    assert_eq!(writer.chunks(), chunks.len() as u64);
+    (writer.close().unwrap(), chunks)
+}
+
+/// A small one, of a file that grows.
+fn small() -> Vec<u8> {
+    let new: Vec<u8> = (0..1500_u32).map(|at| at as u8).collect();
+    journal(&head(1100, 1500), &[9; 1100], &new, 512).0
+}
+
+fn read(bytes: &[u8]) -> Result<(Head, Vec<Chunk>), JournalFlaw> {
+    let reader = Reader::new(bytes)?;
+    let head = reader.head().clone();
+    Ok((head, reader.collect::<Result<_, _>>()?))
+}
+
+#[test]
+fn every_bit_and_every_length_counts() {
+    let whole = small();
+    assert_eq!(read(&whole).unwrap().1.len(), 3);
+    for at in 0..whole.len() {
+        for bit in 0..8 {
+            let mut hurt = whole.clone();
+            hurt[at] ^= 1 << bit;
+            assert!(read(&hurt).is_err(), "bit {bit} of byte {at}");
+        }
+        assert!(read(&whole[..at]).is_err(), "cut off at {at}");
+    }
+    let longer = [&whole[..], b"x"].concat();
+    assert!(matches!(read(&longer), Err(JournalFlaw::Damaged(_))));
+}
+
+#[test]
+fn what_is_not_a_journal_of_this_version_is_told_from_what_is_damaged() {
+    assert!(matches!(read(b"haulsums"), Err(JournalFlaw::NotOurs)));
+    assert!(matches!(read(b"haul"), Err(JournalFlaw::Damaged(0))));
+    let mut newer = small();
+    newer[8..10].copy_from_slice(&(VERSION + 1).to_le_bytes());
+    assert!(matches!(read(&newer), Err(JournalFlaw::Newer(version)) if version == VERSION + 1));
+    let name = vec![b'n'; 1025];
+    assert!(Writer::new(Vec::new(), &Head { name, ..head(0, 0) }).is_err());
+}
+
+#[test]
+fn chunks_that_are_not_the_files_are_refused() {
+    let chunk = |at, old: usize, new: &[u8]| Chunk::new(at, vec![1; old], new);
+    let refused = |head: &Head, chunks: &[Chunk]| {
+        let mut writer = Writer::new(Vec::new(), head).unwrap();
+        chunks.iter().for_each(|chunk| writer.chunk(chunk).unwrap());
+        matches!(read(&writer.close().unwrap()), Err(JournalFlaw::Contradictory(_)))
+    };
+    let head = head(1000, 1000);
+    assert!(!refused(&head, &[chunk(0, 10, &[2; 10]), chunk(990, 10, &[2; 10])]));
+    assert!(refused(&head, &[chunk(0, 10, &[2; 9])]), "new bytes are missing");
+    assert!(refused(&head, &[chunk(995, 10, &[2; 10])]), "past the end");
+    assert!(refused(&head, &[chunk(u64::MAX - 5, 10, &[2; 10])]), "past everything");
+}
+
+#[test]
+fn what_stands_in_a_file_is_told_by_the_sector() {
+    let (old, new) = (vec![1; 1300], vec![2; 1300]);
+    let chunk = Chunk::new(0, old.clone(), &new);
+    let mixed = [&new[..512], &old[512..]].concat();
+    assert_eq!(chunk.standing(&old), Standing::Old);
+    assert_eq!(chunk.standing(&new), Standing::New);
+    assert_eq!(chunk.standing(&mixed), Standing::Mixed);
+    for at in [0, 600, 1299] {
+        let mut foreign = mixed.clone();
+        foreign[at] = 3;
+        assert_eq!(chunk.standing(&foreign), Standing::Foreign);
+    }
+    // Half a sector of each is neither.
+    let torn = [&new[..100], &old[100..]].concat();
+    assert_eq!(chunk.standing(&torn), Standing::Foreign);
+    // Growing: behind the old end stand zeros, or nothing yet.
+    let grows = Chunk::new(0, old[..700].to_vec(), &new);
+    assert_eq!(grows.standing(&old[..700]), Standing::Old);
+    assert_eq!(grows.standing(&[&old[..700], &[0; 600]].concat()), Standing::Old);
+    assert_eq!(grows.standing(&[&old[..700], &[0; 324], &new[1024..]].concat()), Standing::Mixed);
+    // Shrinking: what is cut off is new.
+    let shrinks = Chunk::new(0, old.clone(), &[]);
+    assert_eq!((shrinks.standing(&old), shrinks.standing(&[])), (Standing::Old, Standing::New));
+    assert!(chunk.is_new(&new) && !chunk.is_new(&new[1..]) && !chunk.is_new(&mixed));
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_comes_back(
+        old in prop::collection::vec(0_u8..2, 0..5000),
+        new in prop::collection::vec(0_u8..2, 0..5000),
+        sectors in 1_usize..8,
+        birth in any::<bool>(),
+        name in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        let mut head = head(old.len() as u64, new.len() as u64);
+        head.birth = head.birth.filter(|_| birth);
+        head.name = name;
+        let (bytes, chunks) = journal(&head, &old, &new, sectors * SECTOR_BYTES);
+        prop_assert_eq!(read(&bytes).unwrap(), (head, chunks));
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..600), cut in any::<prop::sample::Index>()) {
+        let mut seeded = small();
+        seeded.truncate(cut.index(seeded.len()));
+        seeded.extend(&bytes);
+        prop_assert!(read(&seeded).is_err());
+        prop_assert!(read(&bytes).is_err());
+    }
+}
+
+const _: () = assert!(CHUNK_BYTES_MAX >= 8 * SECTOR_BYTES);

@@ -1,0 +1,282 @@
+//! Any message, for the property tests.
+
+use haul_digest::{Algorithm, Digest};
+use haul_model::{ByteRange, Level, Moment, ObjectIndex, ObjectSize};
+use haul_proto::limits::{DIGESTS_PER_MESSAGE, NAMES_PER_LIST, PAYLOAD_BYTES_MAX, XATTRS_MAX};
+use haul_proto::{
+    Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compression, Connect, Delete, Encoding,
+    Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId, List,
+    Message, NewBlock, NewFile, ObjectDigests, Outcome, PeerText, Reason, Role, Runs, Stated, Summary, Unit,
+    Update, Verify, WalkEnd, Why, Window, Xattr,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+fn bytes(most: usize) -> impl Strategy<Value = Box<[u8]>> {
+    vec(any::<u8>(), 0..most).prop_map(Box::from)
+}
+
+fn moment() -> impl Strategy<Value = Moment> {
+    (any::<i64>(), 0u32..1_000_000_000).prop_map(|(sec, nsec)| Moment { sec, nsec })
+}
+
+fn level() -> impl Strategy<Value = Level> {
+    prop_oneof![Just(Level::Received), Just(Level::Verified), Just(Level::Durable), Just(Level::Reread)]
+}
+
+fn algorithm() -> impl Strategy<Value = Algorithm> {
+    let short = (1usize..64).prop_map(|len| Algorithm::Blake2bOf(haul_digest::Blake2bLen::new(len).unwrap()));
+    prop_oneof![8 => proptest::sample::select(Algorithm::ALL), 1 => short]
+}
+
+fn digest_by(algorithm: Algorithm) -> impl Strategy<Value = Digest> {
+    vec(any::<u8>(), algorithm.digest_len())
+        .prop_map(move |bytes| Digest::from_bytes(algorithm, &bytes).unwrap())
+}
+
+fn digest() -> impl Strategy<Value = Digest> {
+    algorithm().prop_flat_map(digest_by)
+}
+
+fn runs() -> impl Strategy<Value = Runs> {
+    vec((1u64..1 << 40, 1u64..1 << 20), 0..12).prop_map(|parts| {
+        let mut all = Runs::default();
+        parts.into_iter().for_each(|(start, len)| all.unite(&Runs::of(start, start + len)));
+        all
+    })
+}
+
+fn reason() -> impl Strategy<Value = Reason> {
+    (any::<u16>(), ".{0,40}").prop_map(|(code, text)| Reason::new(Why::of_code(code), &text))
+}
+
+fn options() -> impl Strategy<Value = JobOptions> {
+    let verify = prop_oneof![
+        Just(Verify::None),
+        Just(Verify::Stream),
+        Just(Verify::Reread),
+        Just(Verify::Hybrid),
+        Just(Verify::Sequential),
+        Just(Verify::FilePipeline),
+        Just(Verify::BlockPipeline)
+    ];
+    let update = prop_oneof![
+        Just(Update::Always),
+        Just(Update::SizeTime),
+        Just(Update::Digest),
+        Just(Update::Object),
+        Just(Update::Newer),
+        Just(Update::Missing)
+    ];
+    let unit = prop_oneof![Just(Unit::Object), Just(Unit::File)];
+    let compression =
+        prop_oneof![Just(Compression::Off), Just(Compression::Auto), any::<i8>().prop_map(Compression::Zstd)];
+    let flags = any::<[bool; 4]>();
+    let numbers = (16u32..=40, any::<u64>(), any::<u32>());
+    (numbers, algorithm(), verify, unit, level(), update, compression, flags).prop_map(
+        |((shift, budget, keep), algorithm, verify, unit, settle, update, compression, flags)| JobOptions {
+            object: ObjectSize::new(1 << shift).unwrap(),
+            algorithm,
+            verify,
+            unit,
+            settle,
+            in_order: flags[0],
+            compression,
+            keep: Keep(keep),
+            update,
+            in_place: flags[1],
+            delete: flags[2],
+            dry_run: flags[3],
+            budget,
+        },
+    )
+}
+
+fn window() -> impl Strategy<Value = Window> {
+    any::<(u32, u64, u64)>().prop_map(|(files, facts, bytes)| Window { files, facts, bytes })
+}
+
+fn number() -> impl Strategy<Value = FileNumber> {
+    any::<u64>().prop_map(FileNumber)
+}
+
+fn object() -> impl Strategy<Value = ObjectIndex> {
+    (0..u64::MAX).prop_map(ObjectIndex)
+}
+
+fn kind() -> impl Strategy<Value = FileKind> {
+    prop_oneof![
+        (0u64..1 << 63, runs()).prop_map(|(size, holes)| FileKind::File { size, holes }),
+        Just(FileKind::Directory),
+        bytes(50).prop_map(|target| FileKind::Symlink { target }),
+        bytes(50).prop_map(|first| FileKind::HardLink { first }),
+        Just(FileKind::Fifo),
+        Just(FileKind::Socket),
+        any::<(u32, u32)>().prop_map(|(major, minor)| FileKind::CharDevice { major, minor }),
+        any::<(u32, u32)>().prop_map(|(major, minor)| FileKind::BlockDevice { major, minor }),
+    ]
+}
+
+fn new_file() -> impl Strategy<Value = NewFile> {
+    let xattr = (bytes(20), bytes(90)).prop_map(|(name, value)| Xattr { name, value });
+    let names = (bytes(80), bytes(9), bytes(9), vec(xattr, 0..XATTRS_MAX.min(6)));
+    (number(), any::<(bool, bool)>(), kind(), any::<[u32; 3]>(), (moment(), moment()), names).prop_map(
+        |(number, (whole, again), kind, [mode, uid, gid], (mtime, atime), (path, user, group, xattrs))| {
+            NewFile { number, whole, again, path, kind, mode, mtime, atime, uid, gid, user, group, xattrs }
+        },
+    )
+}
+
+fn new_block() -> impl Strategy<Value = NewBlock> {
+    let encoding = prop_oneof![
+        Just(Encoding::Raw),
+        Just(Encoding::Zstd),
+        Just(Encoding::Zeros),
+        Just(Encoding::Hole),
+        Just(Encoding::Same)
+    ];
+    (number(), any::<u16>(), object(), 0u64..1 << 62, 1..=PAYLOAD_BYTES_MAX, 1..=PAYLOAD_BYTES_MAX, encoding)
+        .prop_map(|(number, attempt, object, start, len, less, encoding)| {
+            let payload = match encoding {
+                Encoding::Raw => len,
+                Encoding::Zstd => less.min(len),
+                _ => 0,
+            };
+            let range = ByteRange::between(start, start + u64::from(len));
+            NewBlock { number, attempt, object, range, encoding, payload }
+        })
+}
+
+fn object_digests() -> impl Strategy<Value = ObjectDigests> {
+    let digests =
+        algorithm().prop_flat_map(|by| vec(option::of(digest_by(by)), 0..DIGESTS_PER_MESSAGE.min(9)));
+    (number(), object(), digests).prop_map(|(number, first, digests)| ObjectDigests {
+        number,
+        first,
+        digests,
+    })
+}
+
+fn connect() -> impl Strategy<Value = Connect> {
+    let role = prop_oneof![Just(Role::Source), Just(Role::Sink)];
+    let numbers = any::<(u16, u16, u64, u64)>();
+    (numbers, role, any::<[u8; 16]>(), options(), window(), vec(bytes(40), 0..5), ".{0,20}").prop_map(
+        |((low, high, offers, needs), role, job, options, window, operands, agent)| Connect {
+            versions: (low, high),
+            offers: Features(offers),
+            needs: Features(needs),
+            role,
+            job,
+            options,
+            window,
+            operands,
+            agent: PeerText::new(&agent),
+        },
+    )
+}
+
+fn session() -> impl Strategy<Value = Message> {
+    let accept = (any::<(u16, u64)>(), options(), window(), 1u32..=256, any::<[u8; 32]>(), ".{0,20}")
+        .prop_map(|((version, features), options, window, lanes, token, agent)| Accept {
+            version,
+            features: Features(features),
+            options,
+            window,
+            lanes,
+            token,
+            agent: PeerText::new(&agent),
+        });
+    let summary =
+        any::<[u64; 8]>().prop_map(|[done, same, would, failed, deleted, undeleted, bytes, again]| Summary {
+            done,
+            same,
+            would,
+            failed,
+            deleted,
+            undeleted,
+            bytes,
+            again,
+        });
+    let list = (any::<u32>(), bytes(60), vec(bytes(20), 0..NAMES_PER_LIST.min(9)));
+    prop_oneof![
+        connect().prop_map(|connect| Message::Connect(Box::new(connect))),
+        accept.prop_map(|accept| Message::Accept(Box::new(accept))),
+        reason().prop_map(Message::Refuse),
+        any::<(u32, [u8; 32])>().prop_map(|(lane, token)| Message::Join(Join { token, lane: LaneId(lane) })),
+        any::<(u64, u64, bool)>().prop_map(|(files, errors, delete)| Message::WalkEnd(WalkEnd {
+            files,
+            errors,
+            delete
+        })),
+        list.prop_map(|(batch, directory, names)| Message::List(Box::new(List { batch, directory, names }))),
+        (any::<u32>(), vec(any::<bool>(), 0..9))
+            .prop_map(|(batch, gone)| Message::Delete(Box::new(Delete { batch, gone }))),
+        (option::of(reason()), summary)
+            .prop_map(|(reason, summary)| Message::Bye(Box::new(Bye { reason, summary }))),
+        Just(Message::KeepAlive),
+    ]
+}
+
+fn of_a_file() -> impl Strategy<Value = Message> {
+    let answer = prop_oneof![
+        runs().prop_map(|have| Answer::Take { have }),
+        Just(Answer::Differing),
+        digest().prop_map(Answer::Unless)
+    ];
+    let close = prop_oneof![
+        (any::<u64>(), moment(), option::of(digest())).prop_map(|(size, mtime, root)| Close::Read {
+            size,
+            mtime,
+            root
+        }),
+        Just(Close::Same),
+        reason().prop_map(Close::Failed)
+    ];
+    let outcome = prop_oneof![
+        level().prop_map(Outcome::Done),
+        Just(Outcome::Same),
+        Just(Outcome::Would),
+        reason().prop_map(Outcome::Failed)
+    ];
+    prop_oneof![
+        new_file().prop_map(|file| Message::NewFile(Box::new(file))),
+        (number(), any::<u16>(), answer).prop_map(|(number, attempt, answer)| Message::FileId(Box::new(
+            FileId { number, attempt, answer }
+        ))),
+        (number(), any::<u16>(), close).prop_map(|(number, attempt, close)| Message::FileClose(Box::new(
+            FileClose { number, attempt, close }
+        ))),
+        (number(), outcome)
+            .prop_map(|(number, outcome)| Message::FileDone(Box::new(FileDone { number, outcome }))),
+    ]
+}
+
+fn of_an_object() -> impl Strategy<Value = Message> {
+    let stated = prop_oneof![
+        Just(Stated::Nothing),
+        digest().prop_map(Stated::Digest),
+        Just(Stated::Later),
+        Just(Stated::Abandoned)
+    ];
+    prop_oneof![
+        new_block().prop_map(Message::NewBlock),
+        (number(), any::<u16>(), object(), stated).prop_map(|(number, attempt, object, stated)| {
+            Message::BlockDigest(Box::new(BlockDigest { number, attempt, object, stated }))
+        }),
+        (number(), any::<u16>(), level(), runs()).prop_map(|(number, attempt, level, objects)| {
+            Message::BlockSync(Box::new(BlockSync { number, attempt, level, objects }))
+        }),
+        (number(), any::<u16>(), option::of(object()), reason()).prop_map(
+            |(number, attempt, object, reason)| {
+                Message::BlockReject(BlockReject { number, attempt, object, reason })
+            }
+        ),
+        object_digests().prop_map(|digests| Message::ObjectDigests(Box::new(digests))),
+    ]
+}
+
+/// A message of any kind with any values it may have.
+pub(crate) fn message() -> impl Strategy<Value = Message> {
+    prop_oneof![session(), of_a_file(), of_an_object()]
+}

@@ -1,0 +1,199 @@
+//! Frames: what is written comes back, and any bytes give a message or a clear flaw.
+
+use crate::any::message;
+use haul_model::Moment;
+use haul_proto::limits::{BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX};
+use haul_proto::{FileKind, FileNumber, Flaw, HEADER_LEN, Header, Message, NewFile, Xattr};
+use proptest::prelude::*;
+
+fn encoded(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    bytes
+}
+
+fn header_of(bytes: &[u8]) -> Result<Header, Flaw> {
+    let mut header = [0; HEADER_LEN];
+    header.copy_from_slice(&bytes[..HEADER_LEN]);
+    Header::decode(&header)
+}
+
+fn decoded(bytes: &[u8]) -> Result<Option<Message>, Flaw> {
+    let header = header_of(bytes)?;
+    Message::decode(&header, &bytes[HEADER_LEN..])
+}
+
+/// The frame with this body and these first fields, its checks made right: what a hostile peer can make.
+fn forged(kind: u8, flags: u8, payload: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![kind, flags];
+    bytes.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
+    bytes.extend(payload.to_le_bytes());
+    bytes.extend(crc32fast::hash(body).to_le_bytes());
+    let crc = crc32fast::hash(&bytes);
+    let check = ((crc >> 16) ^ (crc & 0xffff)) as u16;
+    bytes.splice(2..2, check.to_le_bytes());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// Cases of each property: `HAUL_PROTO_CASES=N` asks for more.
+fn cases() -> ProptestConfig {
+    let asked = std::env::var("HAUL_PROTO_CASES").ok().and_then(|text| text.parse().ok());
+    ProptestConfig::with_cases(asked.unwrap_or(2000))
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn every_message_comes_back(message in message()) {
+        prop_assert_eq!(message.check(), Ok(()));
+        let bytes = encoded(&message);
+        prop_assert!(bytes.len() <= HEADER_LEN + BODY_BYTES_MAX);
+        let header = header_of(&bytes).unwrap();
+        prop_assert_eq!(header.body_len(), bytes.len() - HEADER_LEN);
+        prop_assert_eq!(header.payload_len(), message.payload_len());
+        prop_assert_eq!(decoded(&bytes), Ok(Some(message)));
+    }
+
+    /// Fields that a later version may add.
+    #[test]
+    fn unknown_optional_fields_are_passed_over(message in message(), tag in 0u16..0x8000, more in proptest::collection::vec(any::<u8>(), 0..30)) {
+        let bytes = encoded(&message);
+        let mut body = bytes[HEADER_LEN..].to_vec();
+        let mut field = |tag: u16| {
+            body.extend(tag.to_le_bytes());
+            body.extend(u32::try_from(more.len()).unwrap().to_le_bytes());
+            body.extend(&more);
+            forged(bytes[0], bytes[1], message.payload_len(), &body)
+        };
+        prop_assert_eq!(decoded(&field(tag)), Ok(Some(message.clone())));
+        prop_assert_eq!(decoded(&field(tag | 0x8000)), Err(Flaw::MustUnderstand(tag | 0x8000)));
+    }
+
+    /// Line noise never gets past the checks, but for one in many thousands, and then not past the body's.
+    #[test]
+    fn a_flipped_bit_is_seen(message in message(), at in any::<proptest::sample::Index>(), bit in 0u32..8) {
+        let mut bytes = encoded(&message);
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        // A length that changed would have a reader take more or fewer bytes: the header's check comes first.
+        match header_of(&bytes) {
+            Err(flaw) => prop_assert_eq!(flaw, Flaw::HeaderDamaged),
+            Ok(header) => {
+                prop_assert!(at >= HEADER_LEN, "one flipped bit always shows in the check");
+                prop_assert_eq!(Message::decode(&header, &bytes[HEADER_LEN..]), Err(Flaw::BodyDamaged));
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_header_or_a_flaw(bytes in any::<[u8; HEADER_LEN]>()) {
+        if let Ok(header) = Header::decode(&bytes) {
+            prop_assert!(header.body_len() <= BODY_BYTES_MAX && header.payload_len() <= PAYLOAD_BYTES_MAX);
+        }
+    }
+
+    /// A hostile peer makes its checks right. What decodes is encoded to the same again.
+    #[test]
+    fn any_body_is_a_message_or_a_flaw(kind in 0u8..20, payload in prop_oneof![Just(0u32), 0..PAYLOAD_BYTES_MAX], body in proptest::collection::vec(prop_oneof![Just(0u8), Just(255), any::<u8>()], 0..300)) {
+        if let Ok(Some(message)) = decoded(&forged(kind, 0, payload, &body)) {
+            prop_assert_eq!(decoded(&encoded(&message)), Ok(Some(message)));
+        }
+    }
+
+    /// Near misses: a real message with a few bytes changed, its checks made right again.
+    #[test]
+    fn any_near_miss_is_a_message_or_a_flaw(message in message(), changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4), cut in any::<proptest::sample::Index>()) {
+        let bytes = encoded(&message);
+        let mut body = bytes[HEADER_LEN..].to_vec();
+        for (at, value) in changes {
+            if !body.is_empty() {
+                let at = at.index(body.len());
+                body[at] = value;
+            }
+        }
+        let _ = decoded(&forged(bytes[0], 0, message.payload_len(), &body));
+        body.truncate(cut.index(body.len() + 1));
+        if let Ok(Some(message)) = decoded(&forged(bytes[0], 0, message.payload_len(), &body)) {
+            prop_assert_eq!(decoded(&encoded(&message)), Ok(Some(message)));
+        }
+    }
+}
+
+#[test]
+fn unknown_kinds_are_passed_over_only_if_they_may_be() {
+    assert_eq!(decoded(&forged(99, 1, 7, b"later")), Ok(None));
+    assert_eq!(decoded(&forged(99, 0, 0, b"later")), Err(Flaw::UnknownKind(99)));
+}
+
+#[test]
+fn lengths_beyond_the_limits_are_refused_before_anything_is_read() {
+    let mut bytes = forged(1, 0, 0, b"");
+    for (at, what) in [(4, "body"), (8, "payload")] {
+        let mut long = bytes[..HEADER_LEN].to_vec();
+        long[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+        let mut checked = long.clone();
+        checked.drain(2..4);
+        let crc = crc32fast::hash(&checked);
+        long[2..4].copy_from_slice(&(((crc >> 16) ^ (crc & 0xffff)) as u16).to_le_bytes());
+        assert!(matches!(header_of(&long), Err(Flaw::TooLong { what: found, .. }) if found == what));
+    }
+    bytes[0] ^= 1;
+    assert_eq!(header_of(&bytes), Err(Flaw::HeaderDamaged));
+}
+
+#[test]
+fn only_blocks_have_a_payload() {
+    assert_eq!(decoded(&forged(16, 0, 5, b"")), Err(Flaw::Payload(16)));
+}
+
+/// What another program spoke to the port.
+#[test]
+fn strangers_are_known_by_their_first_bytes() {
+    for hello in [&b"GET / HTTP/1.1\r\nHost: x\r\n"[..], b"SSH-2.0-OpenSSH_9.2p1\r\n", &[0; 16], &[255; 16]] {
+        assert_eq!(header_of(hello), Err(Flaw::HeaderDamaged));
+    }
+}
+
+#[test]
+fn a_file_with_more_attributes_than_the_wire_takes_is_told_before_it_is_sent() {
+    let value: Box<[u8]> = vec![7; XATTR_VALUE_BYTES_MAX].into();
+    let xattr = Xattr { name: Box::from(&b"user.x"[..]), value };
+    let mut file = NewFile {
+        number: FileNumber(1),
+        whole: false,
+        again: false,
+        path: Box::from(&b"a"[..]),
+        kind: FileKind::Directory,
+        mode: 0,
+        mtime: Moment::default(),
+        atime: Moment::default(),
+        uid: 0,
+        gid: 0,
+        user: Box::default(),
+        group: Box::default(),
+        xattrs: vec![xattr; XATTRS_BYTES_MAX / (XATTR_VALUE_BYTES_MAX + 6)],
+    };
+    let message = Message::NewFile(Box::new(file.clone()));
+    assert_eq!(message.check(), Ok(()));
+    assert_eq!(decoded(&encoded(&message)), Ok(Some(message)));
+    file.xattrs.extend(file.xattrs.clone());
+    let message = Message::NewFile(Box::new(file));
+    assert!(matches!(message.check(), Err(Flaw::TooLong { .. })));
+}
+
+/// The bytes of one frame, as docs/formats/wire.md draws them: they may never change.
+#[test]
+fn a_frame_of_version_1_stays_as_it_is() {
+    let message = Message::BlockReject(haul_proto::BlockReject {
+        number: FileNumber(0x0102_0304),
+        attempt: 5,
+        object: None,
+        reason: haul_proto::Reason::new(haul_proto::Why::Differs, "hm"),
+    });
+    let body =
+        [4, 3, 2, 1, 0, 0, 0, 0, 5, 0, 255, 255, 255, 255, 255, 255, 255, 255, 12, 0, 2, 0, 0, 0, b'h', b'm'];
+    assert_eq!(encoded(&message), forged(11, 0, 0, &body));
+    assert_eq!(encoded(&message)[..HEADER_LEN], [11, 0, 219, 104, 26, 0, 0, 0, 0, 0, 0, 0, 183, 28, 9, 5]);
+}

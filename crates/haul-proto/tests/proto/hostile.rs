@@ -1,0 +1,425 @@
+//! A peer that says anything at any time. The machines never panic, never ask for what lies outside a file, and keep
+//! to their windows.
+
+use crate::world::dice::Dice;
+use haul_digest::{Algorithm, Digest};
+use haul_model::{ByteRange, Level, Moment, ObjectIndex, ObjectSize};
+use haul_proto::sink::{self, Unfinished, Verdict};
+use haul_proto::source::{self, Work};
+use haul_proto::{
+    Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Delete, Encoding, FileClose, FileDone, FileId,
+    FileKind, FileNumber, JobOptions, LaneId, List, Message, NamePolicy, NewBlock, NewFile, ObjectDigests,
+    Outcome, Runs, Sink, Source, Stated, Summary, Timing, Unit, Update, Verify, WalkEnd, Why, Window,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const OBJECT: u64 = 64 << 10;
+
+fn options(dice: &mut Dice) -> JobOptions {
+    JobOptions {
+        object: ObjectSize::new(OBJECT).unwrap(),
+        unit: dice.pick(&[Unit::Object, Unit::Object, Unit::File]),
+        verify: dice.pick(&[Verify::Stream, Verify::None, Verify::Sequential, Verify::BlockPipeline]),
+        settle: dice.pick(&[Level::Received, Level::Verified, Level::Durable]),
+        update: dice.pick(&[Update::Always, Update::Object]),
+        in_order: dice.once_in(3),
+        delete: dice.once_in(2),
+        ..JobOptions::default()
+    }
+}
+
+const WINDOW: Window = Window { files: 12, facts: 1 << 20, bytes: 3 * OBJECT };
+
+fn digest(dice: &mut Dice) -> Digest {
+    Digest::from_bytes(Algorithm::Blake3, &[dice.below(2) as u8; 32]).unwrap()
+}
+
+fn number(dice: &mut Dice) -> FileNumber {
+    FileNumber(if dice.once_in(100) { u64::MAX } else { dice.below(5) })
+}
+
+fn object(dice: &mut Dice) -> ObjectIndex {
+    ObjectIndex(if dice.once_in(60) { u64::MAX - 1 } else { dice.below(4) })
+}
+
+fn runs(dice: &mut Dice) -> Runs {
+    let start = if dice.once_in(40) { 1 << 60 } else { dice.below(4) };
+    Runs::of(start, start + dice.below(4))
+}
+
+fn new_file(dice: &mut Dice) -> NewFile {
+    let paths: [&[u8]; 6] = [b"a", b"d/b", b"../out", b"/etc/passwd", b"a\0", b""];
+    let size = dice.pick(&[0, 1, OBJECT, 3 * OBJECT + 5, (1 << 63) - 1]);
+    let holes = if dice.once_in(5) { runs(dice) } else { Runs::default() };
+    let kind = match dice.below(6) {
+        0 => FileKind::Directory,
+        1 => FileKind::HardLink { first: Box::from(dice.pick(&paths)) },
+        _ => FileKind::File { size, holes },
+    };
+    NewFile {
+        number: number(dice),
+        whole: dice.once_in(2),
+        again: dice.once_in(3),
+        path: Box::from(dice.pick(&paths)),
+        kind,
+        mode: 0o4777,
+        mtime: Moment::default(),
+        atime: Moment::default(),
+        uid: 0,
+        gid: 0,
+        user: Box::default(),
+        group: Box::default(),
+        xattrs: Vec::new(),
+    }
+}
+
+/// What a source may say. Most of it fits what it said before, or a breach would end every session at once.
+fn of_a_source(dice: &mut Dice, said: &mut Said) -> Message {
+    let attempt = if dice.once_in(20) { dice.below(3) as u16 } else { 0 };
+    if dice.once_in(40) {
+        return nonsense(dice, attempt);
+    }
+    if let Some(block) = said.object.take() {
+        // The object goes on, or ends.
+        let end = (block.object.0 + 1).saturating_mul(OBJECT).min(said.size);
+        if block.range.end.0 >= end || dice.once_in(8) {
+            let stated = if dice.once_in(8) { Stated::Abandoned } else { Stated::Digest(digest(dice)) };
+            let (number, attempt, object) = (block.number, block.attempt, block.object);
+            return Message::BlockDigest(Box::new(BlockDigest { number, attempt, object, stated }));
+        }
+        let range = ByteRange::between(block.range.end.0, end);
+        let next = NewBlock { range, encoding: Encoding::Zeros, payload: 0, ..block };
+        said.object = Some(next);
+        return Message::NewBlock(next);
+    }
+    let number = FileNumber(said.files.saturating_sub(1 + dice.below(3)));
+    match dice.below(6) {
+        0 | 1 => {
+            let mut file = new_file(dice);
+            file.number = FileNumber(said.files);
+            said.files += 1;
+            said.size = 3 * OBJECT + 5;
+            if dice.once_in(2) {
+                file.path = Box::from(&b"a"[..]);
+                file.kind = FileKind::File { size: said.size, holes: Runs::default() };
+            }
+            Message::NewFile(Box::new(file))
+        }
+        2..=4 => {
+            let object = ObjectIndex(dice.below(4));
+            let start = object.0 * OBJECT;
+            let range = ByteRange::between(start, (start + 5).min(said.size.max(start + 1)));
+            let payload = range.len() as u32;
+            let block = NewBlock { number, attempt, object, range, encoding: Encoding::Raw, payload };
+            said.object = Some(block);
+            Message::NewBlock(block)
+        }
+        _ => {
+            let close = Close::Read { size: said.size, mtime: Moment::default(), root: Some(digest(dice)) };
+            Message::FileClose(Box::new(FileClose { number, attempt, close }))
+        }
+    }
+}
+
+/// What a hostile source has said.
+#[derive(Default)]
+struct Said {
+    files: u64,
+    size: u64,
+    object: Option<NewBlock>,
+}
+
+fn nonsense(dice: &mut Dice, attempt: u16) -> Message {
+    match dice.below(20) {
+        0..=3 => Message::NewFile(Box::new(new_file(dice))),
+        4..=9 => {
+            let object = object(dice);
+            let start = if dice.once_in(10) {
+                dice.below(5 * OBJECT)
+            } else {
+                object.0.wrapping_mul(OBJECT) >> 1 << 1
+            };
+            let start = start.min(1 << 62);
+            let len = dice.pick(&[5, OBJECT / 2, OBJECT, OBJECT, 1 << 40]);
+            let encoding = dice.pick(&[Encoding::Raw, Encoding::Zeros, Encoding::Same, Encoding::Hole]);
+            let payload = if encoding == Encoding::Raw { len.min(OBJECT) as u32 } else { 0 };
+            let range = ByteRange::between(start, start + len);
+            Message::NewBlock(NewBlock { number: number(dice), attempt, object, range, encoding, payload })
+        }
+        10..=13 => {
+            let stated = match dice.below(5) {
+                0 => Stated::Nothing,
+                1 => Stated::Later,
+                2 => Stated::Abandoned,
+                _ => Stated::Digest(digest(dice)),
+            };
+            Message::BlockDigest(Box::new(BlockDigest {
+                number: number(dice),
+                attempt,
+                object: object(dice),
+                stated,
+            }))
+        }
+        14..=16 => {
+            let size = dice.pick(&[0, 1, OBJECT, 3 * OBJECT + 5]);
+            let close = match dice.below(4) {
+                0 => Close::Same,
+                1 => Close::Failed(Why::Io.into()),
+                _ => Close::Read { size, mtime: Moment::default(), root: Some(digest(dice)) },
+            };
+            Message::FileClose(Box::new(FileClose { number: number(dice), attempt, close }))
+        }
+        17 => Message::WalkEnd(WalkEnd { files: 1, errors: dice.below(2), delete: true }),
+        18 => Message::Delete(Box::new(Delete {
+            batch: dice.below(2) as u32,
+            gone: vec![true; dice.below(3) as usize],
+        })),
+        _ => Message::KeepAlive,
+    }
+}
+
+/// An engine that does as it is told, and holds the commands against what it knows.
+struct Obedient {
+    sink: Sink,
+    open: BTreeMap<FileNumber, (u64, u16)>,
+    later: Vec<sink::Event>,
+    is_over: bool,
+}
+
+impl Obedient {
+    fn handle(&mut self, event: sink::Event, dice: &mut Dice) {
+        let mut out = Vec::new();
+        self.sink.handle(event, Duration::ZERO, &mut out);
+        assert!(self.sink.open_files() <= 2 * WINDOW.files as usize);
+        for command in out {
+            self.obey(command, dice);
+        }
+    }
+
+    fn obey(&mut self, command: sink::Command, dice: &mut Dice) {
+        use sink::{Command, Event};
+        match command {
+            Command::Open { facts, path } => {
+                assert!([&b"a"[..], b"d/b"].contains(&path.as_bytes()), "{path:?} leads out");
+                let file = facts.number;
+                self.open.insert(file, (facts.size(), 0));
+                let verdict = match dice.below(8) {
+                    0 => Verdict::Same,
+                    1 => Verdict::Refused(Why::NoSpace.into()),
+                    2 => Verdict::Differing,
+                    3 => Verdict::Unless(digest(dice)),
+                    _ => Verdict::Take { have: Runs::default() },
+                };
+                self.handle(Event::Opened { file, verdict }, dice);
+            }
+            Command::Make { facts, path, first } => {
+                let paths = [Some(path), first];
+                assert!(paths.iter().flatten().all(|p| [&b"a"[..], b"d/b"].contains(&p.as_bytes())));
+                self.later
+                    .push(Event::Finished { file: facts.number, result: Ok(Outcome::Done(Level::Received)) });
+            }
+            Command::Write { file, attempt, object, range, payload, .. } => {
+                let (size, tried) = self.open[&file];
+                assert!(tried == attempt && range.end.0 <= size && range.end <= object.range.end);
+                assert!(range.start >= object.range.start && u64::from(payload) <= range.len());
+                if dice.once_in(50) {
+                    self.handle(Event::WriteFailed { file, reason: Why::NoSpace.into() }, dice);
+                }
+            }
+            Command::Settle { file, attempt, object, to, .. } => {
+                let objects = Runs::of(object.index.0, object.index.0 + 1);
+                self.later.push(match dice.below(4) {
+                    0 => Event::SettleFailed { file, attempt, object: object.index, reason: None },
+                    _ => Event::Settled { file, attempt, level: to, objects },
+                });
+            }
+            Command::Rehash { file, attempt, object } => {
+                let (digest, object) = (Ok(digest(dice)), object.map(|object| object.index));
+                self.later.push(Event::Rehashed { file, attempt, object, digest });
+            }
+            Command::Restart { file, attempt } => self.open.get_mut(&file).expect("it is open").1 = attempt,
+            Command::Finish { file, settle, .. } => {
+                let result = match dice.below(4) {
+                    0 => Err(Unfinished::Differs),
+                    1 => Err(Unfinished::Failed(Why::Io.into())),
+                    _ => Ok(Outcome::Done(settle)),
+                };
+                self.later.push(Event::Finished { file, result });
+            }
+            Command::Sweep => self.later.push(Event::Swept),
+            Command::Remove { batch, .. } => self.later.push(Event::Removed { batch, deleted: 1, failed: 0 }),
+            Command::Ended(_) => self.is_over = true,
+            Command::Discard { .. } | Command::Abandon { .. } | Command::DropLane { .. } => {}
+        }
+    }
+}
+
+#[test]
+fn a_source_that_says_anything_harms_nobody() {
+    let mut written = 0;
+    for seed in 0..3000 {
+        let mut dice = Dice::new(seed);
+        let settings = sink::Settings {
+            options: options(&mut dice),
+            window: WINDOW,
+            timing: Timing::default(),
+            tries: 3,
+            names: NamePolicy::default(),
+        };
+        let mut engine =
+            Obedient { sink: Sink::new(settings), open: BTreeMap::new(), later: Vec::new(), is_over: false };
+        for lane in 0..2 {
+            engine.handle(sink::Event::LaneUp(LaneId(lane)), &mut dice);
+        }
+        let mut said = [Said::default(), Said { files: 1000, ..Said::default() }];
+        for _ in 0..150 {
+            if !engine.later.is_empty() && dice.once_in(2) {
+                let at = dice.below(engine.later.len() as u64) as usize;
+                let event = engine.later.swap_remove(at);
+                engine.handle(event, &mut dice);
+            }
+            let lane = LaneId(dice.below(2) as u32);
+            let event = match of_a_source(&mut dice, &mut said[lane.0 as usize]) {
+                Message::BlockDigest(end) => {
+                    sink::Event::ObjectEnd { lane, end: *end, found: Some(digest(&mut dice)) }
+                }
+                _ if dice.once_in(80) => sink::Event::LaneLost(LaneId(1)),
+                message => sink::Event::Message(lane, message),
+            };
+            engine.handle(event, &mut dice);
+            while let sink::Outgoing::Send(message) = engine.sink.next(lane, Duration::ZERO) {
+                assert_eq!(message.check(), Ok(()));
+                written += 1;
+            }
+            if engine.is_over {
+                break;
+            }
+        }
+    }
+    assert!(written > 5000, "the sink had something to say: {written}");
+}
+
+/// What a sink may say, with numbers that meet.
+fn of_a_sink(dice: &mut Dice) -> Message {
+    let attempt = if dice.once_in(5) { dice.below(3) as u16 } else { 0 };
+    let number = number(dice);
+    match dice.below(16) {
+        0..=3 => {
+            let answer = match dice.below(4) {
+                0 => Answer::Differing,
+                1 => Answer::Unless(digest(dice)),
+                _ => Answer::Take { have: if dice.once_in(3) { runs(dice) } else { Runs::default() } },
+            };
+            Message::FileId(Box::new(FileId { number, attempt, answer }))
+        }
+        4..=7 => {
+            let level = dice.pick(&[Level::Received, Level::Verified, Level::Durable]);
+            Message::BlockSync(Box::new(BlockSync { number, attempt, level, objects: runs(dice) }))
+        }
+        8 | 9 => {
+            let object = if dice.once_in(3) { None } else { Some(object(dice)) };
+            Message::BlockReject(BlockReject { number, attempt, object, reason: Why::Differs.into() })
+        }
+        10 | 11 => {
+            let digests = (0..dice.below(5)).map(|_| Some(digest(dice))).collect();
+            Message::ObjectDigests(Box::new(ObjectDigests { number, first: object(dice), digests }))
+        }
+        12 | 13 => {
+            let outcome = match dice.below(4) {
+                0 => Outcome::Done(Level::Durable),
+                1 => Outcome::Same,
+                2 => Outcome::Would,
+                _ => Outcome::Failed(Why::NoSpace.into()),
+            };
+            Message::FileDone(Box::new(FileDone { number, outcome }))
+        }
+        14 => Message::List(Box::new(List {
+            batch: 0,
+            directory: Box::default(),
+            names: vec![Box::from(&b"x"[..])],
+        })),
+        _ => Message::Bye(Box::new(Bye { reason: None, summary: Summary::default() })),
+    }
+}
+
+#[test]
+fn a_sink_that_says_anything_makes_nothing_done_that_was_not_sent() {
+    for seed in 0..3000 {
+        let mut dice = Dice::new(seed);
+        let settings = source::Settings {
+            options: options(&mut dice),
+            window: WINDOW,
+            timing: Timing::default(),
+            tries: 3,
+        };
+        let mut source = Source::new(settings);
+        let mut out = Vec::new();
+        let mut closed = BTreeMap::new();
+        for lane in 0..2 {
+            source.handle(source::Event::LaneUp(LaneId(lane)), Duration::ZERO, &mut out);
+        }
+        for _ in 0..120 {
+            while source.room() > 0 && dice.once_in(2) {
+                let mut file = new_file(&mut dice);
+                file.kind =
+                    FileKind::File { size: dice.pick(&[0, 1, 3 * OBJECT + 5]), holes: Runs::default() };
+                source.offer(file, None).unwrap();
+            }
+            let lane = LaneId(dice.below(2) as u32);
+            if let Some(event) = worked(source.next(lane, Duration::ZERO), lane, &mut dice, &mut closed) {
+                source.handle(event, Duration::ZERO, &mut out);
+            }
+            while let Some(check) = source.next_check() {
+                let digest = Ok(digest(&mut dice));
+                source.handle(source::Event::Checked { check, digest }, Duration::ZERO, &mut out);
+            }
+            let message = of_a_sink(&mut dice);
+            source.handle(source::Event::Message(lane, message), Duration::ZERO, &mut out);
+            if dice.once_in(100) {
+                source.handle(source::Event::LaneLost(LaneId(1)), Duration::ZERO, &mut out);
+            }
+            for command in out.drain(..) {
+                if let source::Command::FileDone { file, outcome: Outcome::Done(_), .. } = command {
+                    assert!(closed.contains_key(&file), "{file:?} was never closed and is called done");
+                }
+            }
+            assert!(source.open_files() <= WINDOW.files as usize);
+        }
+    }
+}
+
+/// What a worker reports of its work; notes which files were said to be read to their end.
+fn worked(
+    work: Work,
+    lane: LaneId,
+    dice: &mut Dice,
+    closed: &mut BTreeMap<FileNumber, ()>,
+) -> Option<source::Event> {
+    let read = |facts: &NewFile| Close::Read { size: facts.size(), mtime: facts.mtime, root: None };
+    Some(match work {
+        Work::Whole { facts, .. } => {
+            closed.insert(facts.number, ());
+            source::Event::WholeSent { lane, file: facts.number, close: read(&facts) }
+        }
+        Work::Object { facts, attempt, object, .. } => {
+            let (file, object) = (facts.number, object.index);
+            if dice.once_in(12) {
+                source::Event::ObjectFailed { lane, file, attempt, object, reason: Why::Io.into() }
+            } else {
+                source::Event::ObjectSent { lane, file, attempt, object }
+            }
+        }
+        Work::Compare { facts, .. } => {
+            source::Event::Compared { lane, file: facts.number, same: Ok(dice.once_in(2)) }
+        }
+        Work::Close { facts, attempt, .. } => {
+            source::Event::Closed { lane, file: facts.number, attempt, close: read(&facts) }
+        }
+        Work::Send(Message::FileClose(close)) => {
+            closed.insert(close.number, ());
+            return None;
+        }
+        Work::Send(_) | Work::Wait { .. } | Work::Done => return None,
+    })
+}

@@ -1,0 +1,237 @@
+//! Single rules of the wire that must not be lost.
+
+use haul_model::{ByteRange, Level, Moment, ObjectIndex};
+use haul_proto::source::{Command, Event, Settings, Work};
+use haul_proto::{
+    BlockReject, BlockSync, CONTROL, Close, Connect, End, Features, FileDone, FileId, FileKind, FileNumber,
+    JobOptions, LaneId, Message, NewFile, Outcome, PeerText, Role, Runs, Source, Timing, Unit, Verify, Why,
+    Window,
+};
+use std::time::Duration;
+
+const NOW: Duration = Duration::from_secs(100);
+const OBJECT: u64 = 4 << 20;
+
+fn file(size: u64) -> NewFile {
+    NewFile {
+        number: FileNumber::default(),
+        whole: false,
+        again: false,
+        path: Box::from(&b"d/f"[..]),
+        kind: FileKind::File { size, holes: Runs::default() },
+        mode: 0o644,
+        mtime: Moment::default(),
+        atime: Moment::default(),
+        uid: 0,
+        gid: 0,
+        user: Box::default(),
+        group: Box::default(),
+        xattrs: Vec::new(),
+    }
+}
+
+fn source(lanes: u32, window: Window) -> Source {
+    let settings = Settings { options: JobOptions::default(), window, timing: Timing::default(), tries: 2 };
+    let mut source = Source::new(settings);
+    for lane in 0..lanes {
+        assert_eq!(told(&mut source, Event::LaneUp(LaneId(lane))), []);
+    }
+    source
+}
+
+fn told(source: &mut Source, event: Event) -> Vec<Command> {
+    let mut out = Vec::new();
+    source.handle(event, NOW, &mut out);
+    out
+}
+
+fn hears(source: &mut Source, message: Message) -> Vec<Command> {
+    told(source, Event::Message(CONTROL, message))
+}
+
+fn take(number: u64) -> Message {
+    let answer = haul_proto::Answer::Take { have: Runs::default() };
+    Message::FileId(Box::new(FileId { number: FileNumber(number), attempt: 0, answer }))
+}
+
+fn done(number: u64) -> Message {
+    let outcome = Outcome::Done(Level::Verified);
+    Message::FileDone(Box::new(FileDone { number: FileNumber(number), outcome }))
+}
+
+fn read() -> Close {
+    Close::Read { size: 0, mtime: Moment::default(), root: None }
+}
+
+/// 4,000 small files go out before the sink has said a word.
+#[test]
+fn small_files_wait_for_no_answer() {
+    let mut source = source(1, Window::default());
+    for sent in 0..4000 {
+        source.offer(file(4096), None).unwrap();
+        let Work::Whole { facts, object } = source.next(CONTROL, NOW) else { panic!("file {sent} waits") };
+        assert!(facts.whole && object.is_some_and(|object| object.range == ByteRange::between(0, 4096)));
+        let report = Event::WholeSent { lane: CONTROL, file: facts.number, close: read() };
+        assert_eq!(told(&mut source, report), []);
+    }
+}
+
+#[test]
+fn the_window_bounds_files_and_bytes() {
+    let window = Window { files: 3, facts: 1 << 20, bytes: OBJECT + 100 };
+    let mut source = source(1, window);
+    assert_eq!(source.room(), 3);
+    for _ in 0..3 {
+        source.offer(file(OBJECT), None).unwrap();
+    }
+    assert_eq!(source.room(), 0);
+    assert!(matches!(source.next(CONTROL, NOW), Work::Whole { .. }));
+    assert!(matches!(source.next(CONTROL, NOW), Work::Wait { .. }), "a second object does not fit");
+    told(&mut source, Event::WholeSent { lane: CONTROL, file: FileNumber(0), close: read() });
+    assert_eq!(hears(&mut source, done(0)).len(), 1);
+    assert_eq!((source.room(), source.open_files()), (1, 2));
+    assert!(matches!(source.next(CONTROL, NOW), Work::Whole { .. }));
+}
+
+/// The objects of one large file go on all lanes, and each once.
+#[test]
+fn a_large_file_spreads_over_the_lanes() {
+    let mut source = source(3, Window::default());
+    source.offer(file(3 * OBJECT), None).unwrap();
+    assert!(matches!(source.next(CONTROL, NOW), Work::Send(Message::NewFile(_))));
+    assert!(matches!(source.next(LaneId(1), NOW), Work::Wait { .. }), "nothing goes before FILE_ID");
+    assert_eq!(hears(&mut source, take(0)), []);
+    let mut taken: Vec<u64> = (0..3)
+        .map(|lane| match source.next(LaneId(lane), NOW) {
+            Work::Object { object, again: false, .. } => object.index.0,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    taken.sort_unstable();
+    assert_eq!(taken, [0, 1, 2]);
+}
+
+/// Found while this was written: a BLOCK_SYNC may be quicker than the report of the worker that sent the object.
+#[test]
+fn a_sync_before_the_workers_report_counts() {
+    let mut source = source(1, Window::default());
+    source.offer(file(2 * OBJECT), None).unwrap();
+    source.next(CONTROL, NOW);
+    hears(&mut source, take(0));
+    for index in 0..2 {
+        assert!(matches!(source.next(CONTROL, NOW), Work::Object { .. }));
+        let objects = Runs::of(index, index + 1);
+        let sync = BlockSync { number: FileNumber(0), attempt: 0, level: Level::Verified, objects };
+        assert_eq!(hears(&mut source, Message::BlockSync(Box::new(sync))).len(), 1);
+        let object = ObjectIndex(index);
+        told(&mut source, Event::ObjectSent { lane: CONTROL, file: FileNumber(0), attempt: 0, object });
+    }
+    assert_eq!(source.settled_bytes(), 2 * OBJECT);
+    assert!(matches!(source.next(CONTROL, NOW), Work::Close { .. }));
+}
+
+#[test]
+fn damage_is_sent_again_a_few_times_and_then_the_file_fails() {
+    let mut source = source(1, Window::default());
+    source.offer(file(100), None).unwrap();
+    source.next(CONTROL, NOW);
+    told(&mut source, Event::WholeSent { lane: CONTROL, file: FileNumber(0), close: read() });
+    let reject = || {
+        let object = Some(ObjectIndex(0));
+        let reason = Why::Differs.into();
+        Message::BlockReject(BlockReject { number: FileNumber(0), attempt: 0, object, reason })
+    };
+    for _ in 0..2 {
+        hears(&mut source, reject());
+        let Work::Object { again: true, .. } = source.next(CONTROL, NOW) else { panic!("it goes again") };
+        let object = ObjectIndex(0);
+        told(&mut source, Event::ObjectSent { lane: CONTROL, file: FileNumber(0), attempt: 0, object });
+    }
+    hears(&mut source, reject());
+    let Work::Send(Message::FileClose(close)) = source.next(CONTROL, NOW) else { panic!("it is given up") };
+    assert!(matches!(close.close, Close::Failed(reason) if reason.why == Why::Differs));
+}
+
+/// A link to a file that did not arrive would lead to what stood there before.
+#[test]
+fn a_hard_link_waits_for_its_first_name_and_fails_with_it() {
+    for arrives in [true, false] {
+        let mut source = source(1, Window::default());
+        let first = source.offer(file(10), None).unwrap();
+        let mut link = file(0);
+        link.kind = FileKind::HardLink { first: Box::from(&b"d/f"[..]) };
+        source.offer(link, Some(first)).unwrap();
+        source.next(CONTROL, NOW);
+        told(&mut source, Event::WholeSent { lane: CONTROL, file: first, close: read() });
+        assert!(matches!(source.next(CONTROL, NOW), Work::Wait { .. }), "the link waits");
+        let outcome =
+            if arrives { Outcome::Done(Level::Verified) } else { Outcome::Failed(Why::NoSpace.into()) };
+        let ended = hears(&mut source, Message::FileDone(Box::new(FileDone { number: first, outcome })));
+        assert_eq!(ended.len(), if arrives { 1 } else { 2 });
+        assert_eq!(matches!(source.next(CONTROL, NOW), Work::Whole { .. }), arrives);
+    }
+}
+
+#[test]
+fn silence_is_broken_and_in_the_end_given_up() {
+    let mut source = source(2, Window::default());
+    let timing = Timing::default();
+    assert_eq!(source.next(LaneId(1), NOW), Work::Wait { until: NOW + timing.keep_alive });
+    assert_eq!(source.next(LaneId(1), NOW + timing.keep_alive), Work::Send(Message::KeepAlive));
+    let mut out = Vec::new();
+    let late = NOW + timing.silence;
+    source.handle(Event::Message(CONTROL, Message::KeepAlive), late - Duration::from_secs(1), &mut out);
+    source.handle(Event::Tick, late, &mut out);
+    assert_eq!(out, [Command::DropLane { lane: LaneId(1) }]);
+    out.clear();
+    source.handle(Event::Tick, late + timing.silence, &mut out);
+    assert_eq!(out.len(), 2);
+    assert!(
+        matches!(&out[1], Command::Ended(End::Broken { reason, .. }) if reason.why == Why::Silent),
+        "{out:?}"
+    );
+}
+
+#[test]
+fn nothing_is_deleted_after_an_error_at_the_source() {
+    for errors in [0, 1] {
+        let settings = Settings {
+            options: JobOptions { delete: true, ..JobOptions::default() },
+            window: Window::default(),
+            timing: Timing::default(),
+            tries: 2,
+        };
+        let mut source = Source::new(settings);
+        told(&mut source, Event::LaneUp(CONTROL));
+        (0..errors).for_each(|_| drop(told(&mut source, Event::WalkError)));
+        told(&mut source, Event::WalkEnded);
+        let Work::Send(Message::WalkEnd(end)) = source.next(CONTROL, NOW) else { panic!("the walk ended") };
+        assert_eq!((end.delete, end.errors), (errors == 0, errors));
+    }
+}
+
+#[test]
+fn sessions_that_cannot_be_are_refused_with_a_reason() {
+    let connect = Connect {
+        versions: (1, 3),
+        offers: Features(6),
+        needs: Features(0),
+        role: Role::Source,
+        job: [7; 16],
+        options: JobOptions::default(),
+        window: Window::default(),
+        operands: Vec::new(),
+        agent: PeerText::default(),
+    };
+    let answer = |connect: &Connect| {
+        connect
+            .answer(Features(2), Window::default(), 8, [1; 32], PeerText::default())
+            .map_err(|reason| reason.why)
+    };
+    let accept = answer(&connect).unwrap();
+    assert_eq!((accept.version, accept.features, accept.lanes), (1, Features(2), 8));
+    assert_eq!(answer(&Connect { versions: (2, 3), ..connect.clone() }), Err(Why::Version));
+    assert_eq!(answer(&Connect { needs: Features(4), ..connect.clone() }), Err(Why::Feature));
+    let options = JobOptions { verify: Verify::Sequential, unit: Unit::Object, ..JobOptions::default() };
+    assert_eq!(answer(&Connect { options, ..connect }), Err(Why::Unsupported));
+}

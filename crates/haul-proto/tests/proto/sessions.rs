@@ -1,0 +1,66 @@
+//! Whole sessions in the simulated world.
+
+use crate::world::dice::Dice;
+use crate::world::sink_side::Lies;
+use crate::world::{Faults, Plan, Report, World, tree};
+use haul_proto::{End, Outcome};
+use std::ops::Range;
+use std::panic;
+
+/// Worlds that are played: `HAUL_PROTO_SEEDS=N` asks for the first N, `HAUL_PROTO_SEEDS=A..B` for those from A up to
+/// but not including B.
+fn seeds() -> Range<u64> {
+    let Ok(asked) = std::env::var("HAUL_PROTO_SEEDS") else { return 0..1000 };
+    let (from, to) = asked.split_once("..").unwrap_or(("0", &asked));
+    from.parse().unwrap()..to.parse().unwrap()
+}
+
+fn world(plan: Plan, dice: &mut Dice, lies: Lies) -> World {
+    let files = tree::grow(dice, plan.options.object.bytes(), plan.faults.ill);
+    let mut world = World::new(plan, Dice::new(dice.next()), files, lies);
+    world.furnish();
+    world
+}
+
+/// Plays the world of a seed, and after a broken session another one that goes on.
+fn play(seed: u64, lies: Lies) -> Report {
+    let mut dice = Dice::new(seed);
+    let plan = Plan::any(&mut dice);
+    let mut first = world(plan, &mut dice, lies);
+    let report = first.play();
+    if matches!(report.source, Some(End::Finished { .. })) {
+        return report;
+    }
+    let mut second = first.resume(Faults::default());
+    second.check_durable();
+    let resumed = second.play();
+    let is_finished = matches!(resumed.source, Some(End::Finished { .. }));
+    assert!(is_finished, "without faults a job is finished: {resumed:?}");
+    for (file, outcome) in &second.source.outcomes {
+        assert!(!matches!(outcome, Outcome::Failed(_)), "file {file}: {outcome:?}");
+    }
+    resumed
+}
+
+#[test]
+fn any_world_ends_well_or_says_why_not() {
+    let failed: Vec<u64> =
+        seeds().filter(|seed| panic::catch_unwind(|| play(*seed, Lies::default())).is_err()).collect();
+    assert!(failed.is_empty(), "the worlds of these seeds failed, for the reasons above: {failed:?}");
+}
+
+/// The world notices what it is there to notice: an engine that lies is caught.
+#[test]
+fn an_engine_that_lies_is_caught() {
+    let honest = Lies::default();
+    for lies in [Lies { durable: true, ..honest }, Lies { digests: true, ..honest }] {
+        let is_caught = |seed: &u64| panic::catch_unwind(|| play(*seed, lies)).is_err();
+        assert!((0..200).any(|seed| is_caught(&seed)), "{lies:?} went unnoticed in 200 worlds");
+    }
+}
+
+/// The world of this seed wrote an object again while its second read was under way: the read proved bytes that were gone.
+#[test]
+fn an_object_that_is_read_again_is_not_written_meanwhile() {
+    play(38863, Lies::default());
+}

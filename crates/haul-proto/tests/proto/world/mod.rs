@@ -1,0 +1,131 @@
+//! A simulated pair: two engines around the two machines, lanes that delay, cut, stall and damage, time that stands
+//! still until it is moved, all from one seed.
+//!
+//! The fault model: a lane delivers frames in order or is lost, at one end before the other; frames in flight on a lost
+//! lane are gone or still arrive; payload may be damaged (headers and bodies are not: their checks are the codec's);
+//! either host may stop for good at any step; the sink's device forgets what was not synced, and may keep something else
+//! than was written.
+
+pub(crate) mod dice;
+mod play;
+pub(crate) mod sink_side;
+mod source_side;
+pub(crate) mod tree;
+
+pub(crate) use play::{Report, World};
+
+use dice::Dice;
+use haul_model::{Level, ObjectSize};
+use haul_proto::{JobOptions, NamePolicy, Timing, Unit, Update, Verify, Window, sink, source};
+
+/// What may go wrong, each once in so many chances; 0 is never.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    pub(crate) cut: u64,
+    pub(crate) cut_control: bool,
+    pub(crate) damage: u64,
+    pub(crate) stall: u64,
+    pub(crate) crash_sink: u64,
+    pub(crate) crash_source: u64,
+    pub(crate) ill: u64,
+    pub(crate) rot: u64,
+    pub(crate) full: u64,
+    pub(crate) walk_errors: u64,
+}
+
+/// How one world is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) options: JobOptions,
+    pub(crate) window: Window,
+    pub(crate) lanes: u32,
+    pub(crate) faults: Faults,
+}
+
+const VERIFICATIONS: [(Verify, Unit); 10] = [
+    (Verify::Stream, Unit::Object),
+    (Verify::Stream, Unit::Object),
+    (Verify::Stream, Unit::Object),
+    (Verify::Reread, Unit::Object),
+    (Verify::Stream, Unit::File),
+    (Verify::Hybrid, Unit::Object),
+    (Verify::Sequential, Unit::File),
+    (Verify::FilePipeline, Unit::File),
+    (Verify::BlockPipeline, Unit::Object),
+    (Verify::None, Unit::Object),
+];
+
+impl Plan {
+    /// A plan of any kind.
+    pub(crate) fn any(dice: &mut Dice) -> Plan {
+        let (verify, unit) = dice.pick(&VERIFICATIONS);
+        let settle = match verify {
+            Verify::Reread => Level::Reread,
+            Verify::None => dice.pick(&[Level::Received, Level::Durable]),
+            _ => dice.pick(&[Level::Received, Level::Verified, Level::Durable]),
+        };
+        let update = match dice.below(10) {
+            0 => Update::SizeTime,
+            1 => Update::Digest,
+            2 => Update::Object,
+            3 => Update::Newer,
+            4 => Update::Missing,
+            _ => Update::Always,
+        };
+        let options = JobOptions {
+            object: ObjectSize::new(64 << 10).unwrap(),
+            verify,
+            unit,
+            settle,
+            update,
+            in_order: dice.once_in(3),
+            delete: dice.once_in(3),
+            dry_run: dice.once_in(20),
+            ..JobOptions::default()
+        };
+        let window = Window {
+            files: 1 + dice.below(12) as u32,
+            facts: 1 << 20,
+            bytes: dice.pick(&[1, 64 << 10, 200 << 10, 1 << 20]),
+        };
+        Plan { options, window, lanes: 1 + dice.below(4) as u32, faults: Faults::any(dice, verify) }
+    }
+
+    fn source(&self) -> source::Settings {
+        source::Settings {
+            options: self.options.clone(),
+            window: self.window,
+            timing: Timing::default(),
+            tries: 20,
+        }
+    }
+
+    fn sink(&self) -> sink::Settings {
+        sink::Settings {
+            options: self.options.clone(),
+            window: self.window,
+            timing: Timing::default(),
+            tries: 20,
+            names: NamePolicy::default(),
+        }
+    }
+}
+
+impl Faults {
+    fn any(dice: &mut Dice, verify: Verify) -> Faults {
+        let mut maybe = |one_in: u64, rate: u64| if dice.once_in(one_in) { rate } else { 0 };
+        let compares = verify != Verify::None;
+        Faults {
+            cut: maybe(2, 300),
+            cut_control: maybe(8, 1) == 1,
+            damage: if compares { maybe(2, 60) } else { 0 },
+            stall: maybe(4, 300),
+            crash_sink: maybe(6, 400),
+            crash_source: maybe(6, 400),
+            ill: maybe(4, 6),
+            rot: if verify == Verify::Reread { maybe(2, 60) } else { 0 },
+            full: maybe(8, 150),
+            walk_errors: maybe(6, 1),
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! An engine around the sink's machine, with a store that forgets what was not synced.
+
+use super::dice::Dice;
+use super::tree::{Partial, SinkFile, cells, digest_of};
+use haul_digest::Digest;
+use haul_model::{ByteLen, ByteRange, Geometry, Level, Object};
+use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
+use haul_proto::{
+    BlockDigest, Close, Encoding, End, FileKind, FileNumber, LaneId, Message, NewFile, Outcome, Reason, Runs,
+    Sink, Unit, Update, Why,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Ways in which this engine may be wrong, to see that the world notices.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lies {
+    /// It calls durable what was not synced.
+    pub(crate) durable: bool,
+    /// It takes every digest for right.
+    pub(crate) digests: bool,
+}
+
+struct Open {
+    facts: Arc<NewFile>,
+    path: Vec<u8>,
+    partial: Partial,
+    /// Where the running hash of a file in order stands.
+    hashed_to: u64,
+}
+
+pub(crate) struct SinkSide {
+    pub(crate) machine: Sink,
+    settings: Settings,
+    pub(crate) tree: BTreeMap<Vec<u8>, SinkFile>,
+    /// Names that are no regular files.
+    pub(crate) others: BTreeSet<Vec<u8>>,
+    pub(crate) partials: BTreeMap<Vec<u8>, Partial>,
+    open: BTreeMap<FileNumber, Open>,
+    /// What a lane's worker does before it reads on, and what was handed to others.
+    later: VecDeque<Event>,
+    pub(crate) end: Option<End>,
+    pub(crate) sweep: Option<VecDeque<Vec<u8>>>,
+    pub(crate) is_sweeping: bool,
+    pub(crate) lies: Lies,
+    /// Once in so many writes, the device keeps something else; or the write fails.
+    pub(crate) rot: u64,
+    pub(crate) full: u64,
+    pub(crate) device_failed: bool,
+    dice: Dice,
+}
+
+impl SinkSide {
+    pub(crate) fn new(settings: Settings, dice: Dice) -> SinkSide {
+        SinkSide {
+            machine: Sink::new(settings.clone()),
+            settings,
+            tree: BTreeMap::new(),
+            others: BTreeSet::new(),
+            partials: BTreeMap::new(),
+            open: BTreeMap::new(),
+            later: VecDeque::new(),
+            end: None,
+            sweep: None,
+            is_sweeping: false,
+            lies: Lies::default(),
+            rot: 0,
+            full: 0,
+            device_failed: false,
+            dice,
+        }
+    }
+
+    pub(crate) fn handle(&mut self, event: Event, payload: &[u64], now: Duration) -> Vec<LaneId> {
+        let mut out = Vec::new();
+        self.machine.handle(event, now, &mut out);
+        assert!(self.machine.open_files() <= 2 * self.settings.window.files as usize, "the window holds");
+        let mut dropped = Vec::new();
+        for command in out {
+            match command {
+                Command::DropLane { lane } => dropped.push(lane),
+                command => dropped.extend(self.obey(command, payload, now)),
+            }
+        }
+        dropped
+    }
+
+    fn obey(&mut self, command: Command, payload: &[u64], now: Duration) -> Vec<LaneId> {
+        match command {
+            Command::Open { facts, path } => {
+                let file = facts.number;
+                let verdict = self.decide(&facts, path.as_bytes());
+                let is_wanted = !matches!(verdict, Verdict::Same | Verdict::Refused(_));
+                let differing = verdict == Verdict::Differing;
+                if is_wanted {
+                    self.begin(&facts, path.as_bytes(), &verdict);
+                }
+                let mut dropped = self.handle(Event::Opened { file, verdict }, &[], now);
+                if differing {
+                    dropped.extend(self.tell_digests(file, now));
+                }
+                return dropped;
+            }
+            Command::Make { facts, path, first } => {
+                let result = self.make(&facts, path.as_bytes(), first.as_ref().map(|first| first.as_bytes()));
+                self.later.push_back(Event::Finished { file: facts.number, result });
+            }
+            Command::Write { file, object, range, encoding, .. } => {
+                if self.dice.once_in(self.full) {
+                    self.device_failed = true;
+                    return self.handle(Event::WriteFailed { file, reason: Why::NoSpace.into() }, &[], now);
+                }
+                self.write(file, object, range, encoding, payload);
+            }
+            Command::Discard { .. } => {}
+            Command::Settle { file, attempt, object, to, digest } => {
+                let event = self.settle(file, attempt, object, to, digest);
+                self.later.extend(event);
+            }
+            Command::Rehash { file, attempt, object } => {
+                let open = &self.open[&file];
+                let range = object.map_or(ByteRange::between(0, open.facts.size()), |object| object.range);
+                let digest = Ok(open.partial.digest(range));
+                let object = object.map(|object| object.index);
+                self.later.push_back(Event::Rehashed { file, attempt, object, digest });
+            }
+            Command::Restart { file, .. } => {
+                let open = self.open.get_mut(&file).expect("a file that is open");
+                open.partial.cells.clear();
+                open.partial.log = Runs::default();
+                open.hashed_to = 0;
+            }
+            Command::Finish { file, close, settle } => {
+                let result = self.finish(file, &close, settle);
+                self.later.push_back(Event::Finished { file, result });
+            }
+            Command::Abandon { file } => {
+                if let Some(open) = self.open.remove(&file) {
+                    self.partials.insert(open.path, open.partial);
+                }
+            }
+            Command::Sweep => {
+                self.is_sweeping = true;
+                let tops: BTreeSet<Vec<u8>> = self.names().map(|name| name[..2].to_vec()).collect();
+                let mut lists = VecDeque::from([Vec::new()]);
+                lists.extend(tops);
+                self.sweep = Some(lists);
+            }
+            Command::Remove { batch, directory, names } => {
+                let mut deleted = 0;
+                for name in names {
+                    let path = if directory.is_empty() {
+                        name.to_vec()
+                    } else {
+                        [&directory[..], b"/", &name].concat()
+                    };
+                    let within = [&path[..], b"/"].concat();
+                    let goes = |name: &Vec<u8>| *name == path || name.starts_with(&within);
+                    self.tree.retain(|name, _| !goes(name));
+                    self.others.retain(|name| !goes(name));
+                    deleted += 1;
+                }
+                self.later.push_back(Event::Removed { batch, deleted, failed: 0 });
+            }
+            Command::DropLane { .. } => unreachable!("the caller takes those"),
+            Command::Ended(end) => assert!(self.end.replace(end).is_none(), "a session ends once"),
+        }
+        Vec::new()
+    }
+
+    fn names(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.tree.keys().chain(&self.others)
+    }
+
+    fn decide(&mut self, facts: &NewFile, path: &[u8]) -> Verdict {
+        let here = self.tree.get(path);
+        let is_same = here.is_some_and(|here| here.size == facts.size() && here.mtime == facts.mtime.sec);
+        match (self.settings.options.update, here) {
+            (Update::SizeTime, _) if is_same => return Verdict::Same,
+            (Update::Missing, Some(_)) => return Verdict::Same,
+            (Update::Newer, Some(here)) if here.mtime >= facts.mtime.sec => return Verdict::Same,
+            (Update::Digest, Some(here)) if here.size == facts.size() => {
+                return Verdict::Unless(here.digest(ByteRange::between(0, here.size)));
+            }
+            (Update::Object, Some(_)) => return Verdict::Differing,
+            _ => {}
+        }
+        let earlier =
+            self.partials.get(path).filter(|p| p.size == facts.size() && p.mtime == facts.mtime.sec);
+        let have = earlier.map(|partial| partial.log.clone()).unwrap_or_default();
+        // A whole file's hash goes over all bytes; and a small file is not worth a look.
+        let resumes = self.settings.options.unit == Unit::Object && !facts.whole;
+        Verdict::Take { have: if resumes { have } else { Runs::default() } }
+    }
+
+    fn begin(&mut self, facts: &Arc<NewFile>, path: &[u8], verdict: &Verdict) {
+        let mut partial = match verdict {
+            Verdict::Take { have } if !have.is_empty() => self.partials.remove(path).unwrap_or_default(),
+            _ => Partial::default(),
+        };
+        partial.size = facts.size();
+        partial.mtime = facts.mtime.sec;
+        let open = Open { facts: facts.clone(), path: path.to_vec(), partial, hashed_to: 0 };
+        assert!(self.open.insert(facts.number, open).is_none(), "a file is opened once");
+    }
+
+    fn tell_digests(&mut self, file: FileNumber, now: Duration) -> Vec<LaneId> {
+        let wanted = self.machine.digests_wanted(file);
+        let Some(open) = self.open.get(&file).filter(|_| wanted > 0) else { return Vec::new() };
+        let own = &self.tree[&open.path];
+        let geometry = Geometry::new(ByteLen(open.facts.size()), self.settings.options.object);
+        // As many as fit are told at once: files of the world are small.
+        let digests = geometry
+            .objects()
+            .take(wanted as usize)
+            .map(|object| (object.range.end.0 <= own.size).then(|| own.digest(object.range)));
+        let digests: Vec<Option<Digest>> = digests.collect();
+        self.handle(Event::OwnDigests { file, digests }, &[], now)
+    }
+
+    fn write(
+        &mut self,
+        file: FileNumber,
+        object: Object,
+        range: ByteRange,
+        encoding: Encoding,
+        payload: &[u64],
+    ) {
+        let options = &self.settings.options;
+        let in_order =
+            options.in_order && options.unit == Unit::File && options.verify == haul_proto::Verify::Stream;
+        let open = self.open.get_mut(&file).expect("a file that is open is written");
+        assert!(range.start >= object.range.start && range.end <= object.range.end, "within its object");
+        if in_order {
+            assert_eq!(open.hashed_to, range.start.0, "a file in order is hashed in order");
+            open.hashed_to = range.end.0;
+        }
+        for (place, cell) in cells(range).enumerate() {
+            let value = match encoding {
+                Encoding::Raw => payload[place],
+                Encoding::Same => self.tree[&open.path].cells[cell as usize],
+                _ => 0,
+            };
+            open.partial.cells.insert(cell, value);
+            open.partial.device.remove(&cell);
+        }
+    }
+
+    /// What arrived, as the worker's running hash tells it.
+    pub(crate) fn found(&self, end: &BlockDigest) -> Option<Digest> {
+        if let (true, haul_proto::Stated::Digest(digest)) = (self.lies.digests, end.stated) {
+            return Some(digest);
+        }
+        let open = self.open.get(&end.number)?;
+        let geometry = Geometry::new(ByteLen(open.facts.size()), self.settings.options.object);
+        let object = geometry.object(end.object)?;
+        Some(open.partial.digest(object.range))
+    }
+
+    /// Brings bytes to the device.
+    fn sync(&mut self, file: FileNumber, range: ByteRange) {
+        if self.lies.durable {
+            return;
+        }
+        let rot = self.rot;
+        let open = self.open.get_mut(&file).expect("a file that is open is synced");
+        for cell in cells(range) {
+            let value = open.partial.cells.get(&cell).or_else(|| open.partial.device.get(&cell));
+            let Some(value) = value.copied() else { continue };
+            let value = if self.dice.once_in(rot) { value ^ 1 } else { value };
+            open.partial.device.insert(cell, value);
+        }
+    }
+
+    fn settle(
+        &mut self,
+        file: FileNumber,
+        attempt: u16,
+        object: Object,
+        to: Level,
+        digest: Option<Digest>,
+    ) -> Option<Event> {
+        self.open.get(&file)?;
+        self.sync(file, object.range);
+        let open = self.open.get_mut(&file)?;
+        let index = object.index;
+        if to == Level::Reread && Some(open.partial.device_digest(object.range)) != digest {
+            return Some(Event::SettleFailed { file, attempt, object: index, reason: None });
+        }
+        open.partial.log.insert(index.0);
+        let objects = Runs::of(index.0, index.0 + 1);
+        Some(Event::Settled { file, attempt, level: to, objects })
+    }
+
+    fn finish(&mut self, file: FileNumber, close: &Close, settle: Level) -> Result<Outcome, Unfinished> {
+        let size = self.open[&file].facts.size();
+        let all = ByteRange::between(0, size);
+        let Close::Read { root, .. } = close else {
+            let open = self.open.remove(&file).expect("it was there above");
+            let here = self.tree.get_mut(&open.path).expect("a file that is the same is there");
+            here.mtime = open.facts.mtime.sec;
+            return Ok(Outcome::Same);
+        };
+        let is_one = size <= self.settings.options.object.bytes();
+        // Objects of larger files were settled one by one, where objects are compared.
+        if settle >= Level::Durable && (is_one || self.settings.options.unit == Unit::File) {
+            self.sync(file, all);
+        }
+        let open = &self.open[&file];
+        if self.settings.options.unit == Unit::File
+            && !self.settings.options.verify.reads_twice()
+            && self.settings.options.verify != haul_proto::Verify::None
+            && !self.lies.digests
+        {
+            let Some(root) = root else {
+                return Err(Unfinished::Failed(Reason::new(Why::Protocol, "no digest of the whole")));
+            };
+            if open.partial.digest(all) != *root {
+                return Err(Unfinished::Differs);
+            }
+        }
+        if settle == Level::Reread && size > 0 && open.partial.device_digest(all) != open.partial.digest(all)
+        {
+            return Err(Unfinished::Differs);
+        }
+        let open = self.open.remove(&file).expect("it was there above");
+        let is_durable = settle >= Level::Durable;
+        let values = cells(all).map(|cell| {
+            if is_durable && !self.lies.durable {
+                open.partial.device[&cell]
+            } else {
+                open.partial.cells[&cell]
+            }
+        });
+        let done = SinkFile { size, cells: values.collect(), mtime: open.facts.mtime.sec, is_durable };
+        self.tree.insert(open.path, done);
+        Ok(Outcome::Done(settle))
+    }
+
+    fn make(&mut self, facts: &NewFile, path: &[u8], first: Option<&[u8]>) -> Result<Outcome, Unfinished> {
+        if self.settings.options.dry_run {
+            return Ok(Outcome::Would);
+        }
+        if let (FileKind::HardLink { .. }, Some(first)) = (&facts.kind, first) {
+            let Some(file) = self.tree.get(first).cloned() else {
+                return Err(Unfinished::Failed(Why::NotFound.into()));
+            };
+            self.tree.insert(path.to_vec(), file);
+        } else {
+            self.others.insert(path.to_vec());
+        }
+        Ok(Outcome::Done(Level::Durable))
+    }
+
+    pub(crate) fn has_later(&self) -> bool {
+        !self.later.is_empty()
+    }
+
+    /// One of the things that were handed to others is done.
+    pub(crate) fn do_later(&mut self, now: Duration) -> Vec<LaneId> {
+        let at = self.dice.below(self.later.len() as u64) as usize;
+        let event = self.later.remove(at).expect("the caller asked");
+        self.handle(event, &[], now)
+    }
+
+    /// The engine lists one more of its directories.
+    pub(crate) fn list(&mut self, now: Duration) -> Vec<LaneId> {
+        let Some(lists) = &mut self.sweep else { return Vec::new() };
+        let Some(directory) = lists.pop_front() else {
+            self.sweep = None;
+            return self.handle(Event::Swept, &[], now);
+        };
+        let within = if directory.is_empty() { Vec::new() } else { [&directory[..], b"/"].concat() };
+        let names: BTreeSet<Box<[u8]>> = self
+            .names()
+            .filter_map(|name| name.strip_prefix(&within[..]))
+            .map(|rest| Box::from(rest.split(|byte| *byte == b'/').next().unwrap_or(rest)))
+            .collect();
+        let names = names.into_iter().collect();
+        self.handle(Event::Listed { directory: directory.into(), names }, &[], now)
+    }
+
+    pub(crate) fn next(&mut self, lane: LaneId, now: Duration) -> Option<Message> {
+        match self.machine.next(lane, now) {
+            Outgoing::Send(message) => Some(message),
+            Outgoing::Wait { .. } | Outgoing::Done => None,
+        }
+    }
+
+    /// The bytes of an object that the sink has called verified (or higher) must be these.
+    pub(crate) fn holds(
+        &self,
+        path: &[u8],
+        range: ByteRange,
+        level: Level,
+        value: impl Fn(u64) -> u64,
+    ) -> bool {
+        let open = self.open.values().find(|open| open.path == path).map(|open| &open.partial);
+        let partial = open.or_else(|| self.partials.get(path));
+        let done = self.tree.get(path);
+        cells(range).all(|cell| {
+            let wanted = Some(value(cell));
+            let in_partial = partial.is_some_and(|partial| {
+                let durable = partial.device.get(&cell).copied();
+                if level >= Level::Durable {
+                    durable == wanted
+                } else {
+                    partial.cells.get(&cell).copied().or(durable) == wanted
+                }
+            });
+            in_partial || done.is_some_and(|done| done.cells.get(cell as usize).copied() == wanted)
+        })
+    }
+
+    /// The power goes: what was not synced is gone.
+    pub(crate) fn crash(&mut self) {
+        for open in std::mem::take(&mut self.open).into_values() {
+            self.partials.insert(open.path, open.partial);
+        }
+        for partial in self.partials.values_mut() {
+            partial.cells.clear();
+        }
+        self.tree.retain(|_, file| file.is_durable);
+    }
+}
+
+impl Partial {
+    fn digest(&self, range: ByteRange) -> Digest {
+        let value =
+            |cell| self.cells.get(&cell).or_else(|| self.device.get(&cell)).copied().unwrap_or(u64::MAX);
+        digest_of(cells(range).map(value))
+    }
+
+    fn device_digest(&self, range: ByteRange) -> Digest {
+        digest_of(cells(range).map(|cell| self.device.get(&cell).copied().unwrap_or(u64::MAX)))
+    }
+}

@@ -1,0 +1,142 @@
+//! Files of the simulated world. Their bytes are kept as one number for each cell of 16 KiB, so that a session of many
+//! megabytes costs little; 0 stands for a cell of zeros.
+
+use super::dice::{Dice, mix};
+use haul_digest::{Algorithm, Digest};
+use haul_model::{ByteRange, Moment};
+use haul_proto::{FileKind, FileNumber, NewFile, Runs};
+use std::collections::BTreeMap;
+
+pub(crate) const CELL: u64 = 16 << 10;
+
+/// What goes wrong with a file at the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ill {
+    Well,
+    CannotOpen,
+    /// From this object on.
+    CannotRead(u64),
+    Changes,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct SourceFile {
+    pub(crate) path: Vec<u8>,
+    pub(crate) kind: FileKind,
+    pub(crate) seed: u64,
+    pub(crate) mtime: i64,
+    pub(crate) ill: Ill,
+    /// Of a hard link: which file of the list is its first name.
+    pub(crate) first: Option<usize>,
+}
+
+impl SourceFile {
+    pub(crate) fn size(&self) -> u64 {
+        if let FileKind::File { size, .. } = self.kind { size } else { 0 }
+    }
+
+    pub(crate) fn cell(&self, number: u64) -> u64 {
+        let value = mix(self.seed ^ mix(number));
+        if value.is_multiple_of(7) { 0 } else { value }
+    }
+
+    pub(crate) fn facts(&self) -> NewFile {
+        NewFile {
+            number: FileNumber::default(),
+            whole: false,
+            again: false,
+            path: self.path.clone().into(),
+            kind: self.kind.clone(),
+            mode: 0o644,
+            mtime: Moment { sec: self.mtime, nsec: 5 },
+            atime: Moment::default(),
+            uid: 1,
+            gid: 2,
+            user: Box::default(),
+            group: Box::default(),
+            xattrs: Vec::new(),
+        }
+    }
+
+    pub(crate) fn digest(&self, range: ByteRange) -> Digest {
+        digest_of(cells(range).map(|cell| self.cell(cell)))
+    }
+}
+
+/// Cells that a range of bytes covers; ranges begin at a cell.
+pub(crate) fn cells(range: ByteRange) -> impl Iterator<Item = u64> {
+    range.start.0 / CELL..range.end.0.div_ceil(CELL)
+}
+
+pub(crate) fn digest_of(cells: impl Iterator<Item = u64>) -> Digest {
+    let value = cells.fold(1, |sum, cell| mix(sum ^ mix(cell.wrapping_add(3))));
+    let bytes: Vec<u8> = (0..4).flat_map(|part| mix(value ^ part).to_le_bytes()).collect();
+    Digest::from_bytes(Algorithm::Blake3, &bytes).unwrap()
+}
+
+/// A file at the sink under its own name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SinkFile {
+    pub(crate) size: u64,
+    pub(crate) cells: Vec<u64>,
+    pub(crate) mtime: i64,
+    /// Whether it is there after a crash.
+    pub(crate) is_durable: bool,
+}
+
+impl SinkFile {
+    pub(crate) fn digest(&self, range: ByteRange) -> Digest {
+        digest_of(cells(range).map(|cell| self.cells[cell as usize]))
+    }
+}
+
+/// A file at the sink under its temporary name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Partial {
+    /// As the page cache has them.
+    pub(crate) cells: BTreeMap<u64, u64>,
+    /// As the device has them.
+    pub(crate) device: BTreeMap<u64, u64>,
+    /// Objects that the sink's own log calls durable, for this version of the source.
+    pub(crate) log: Runs,
+    pub(crate) size: u64,
+    pub(crate) mtime: i64,
+}
+
+/// The source's tree of one world.
+pub(crate) fn grow(dice: &mut Dice, object: u64, ill: u64) -> Vec<SourceFile> {
+    let mut files: Vec<SourceFile> = Vec::new();
+    let count = dice.below(25);
+    for number in 0..count {
+        let size = match dice.below(5) {
+            0 => 0,
+            1 => dice.below(object),
+            2 => object,
+            _ => dice.below(9 * object),
+        };
+        let regular: Vec<usize> = (0..files.len()).filter(|at| files[*at].first.is_none()).collect();
+        let regular: Vec<usize> =
+            regular.into_iter().filter(|at| matches!(files[*at].kind, FileKind::File { .. })).collect();
+        let mut first = None;
+        let kind = match dice.below(10) {
+            0 => FileKind::Directory,
+            1 => FileKind::Symlink { target: Box::from(&b"../anywhere"[..]) },
+            2 if !regular.is_empty() => {
+                let at = dice.pick(&regular);
+                first = Some(at);
+                FileKind::HardLink { first: files[at].path.clone().into() }
+            }
+            _ => FileKind::File { size, holes: Runs::default() },
+        };
+        let is_ill = dice.once_in(ill) && matches!(kind, FileKind::File { .. });
+        let ill = match dice.below(3) {
+            _ if !is_ill => Ill::Well,
+            0 => Ill::CannotOpen,
+            1 => Ill::CannotRead(dice.below(4)),
+            _ => Ill::Changes,
+        };
+        let path = format!("d{}/f{number}", number % 3).into_bytes();
+        files.push(SourceFile { path, kind, seed: dice.next(), mtime: dice.below(3) as i64, ill, first });
+    }
+    files
+}

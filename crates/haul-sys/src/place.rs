@@ -1,0 +1,110 @@
+//! Where on its device a file lies.
+
+use haul_model::ByteOffset;
+use rustix::fd::AsFd;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::ioctl::{Updater, ioctl, opcode};
+use std::io;
+
+/// The place of a file's first data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At this byte of the device, or of what the file system takes for one (btrfs counts through all its devices).
+    At(ByteOffset),
+    /// It has no data that lies in blocks of its own: it is empty, a hole, held within its inode, or not yet given a place.
+    Nowhere,
+    /// The file system has no map to show.
+    Untold,
+}
+
+/// The question of `FS_IOC_FIEMAP` and room for one answer, as `linux/fiemap.h` has them.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Map {
+    head: Head,
+    extent: Extent,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Head {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped_extents: u32,
+    extent_count: u32,
+    reserved: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Extent {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    reserved64: [u64; 2],
+    flags: u32,
+    reserved: [u32; 3],
+}
+
+const _: () = assert!(size_of::<Head>() == 32 && size_of::<Extent>() == 56 && size_of::<Map>() == 88);
+
+/// Its number counts the size of the head alone.
+const FS_IOC_FIEMAP: u32 = opcode::read_write::<Head>(b'f', 11);
+
+/// The place is not known (`FIEMAP_EXTENT_UNKNOWN`), is not given yet (`_DELALLOC`), or is within the metadata
+/// (`_DATA_INLINE`).
+const NO_PLACE: u32 = 0x2 | 0x4 | 0x200;
+
+/// Where the first data of an open regular file lies. Nothing is written back for the answer.
+///
+/// # Errors
+/// What ioctl(2) reports; file systems that know no such question answer [`Place::Untold`].
+pub fn place_of(fd: impl AsFd) -> io::Result<Place> {
+    let mut map =
+        Map { head: Head { length: u64::MAX, extent_count: 1, ..Head::default() }, ..Map::default() };
+    let asked = retry_on_intr(|| {
+        // SAFETY: FS_IOC_FIEMAP reads the head and writes at most `extent_count` extents behind it, which is one, and for
+        // which the struct has room; all of it is plain integers, of which every bit pattern is a value.
+        unsafe { ioctl(&fd, Updater::<{ FS_IOC_FIEMAP }, Map>::new(&mut map)) }
+    });
+    match asked {
+        Ok(()) if map.head.mapped_extents == 0 || map.extent.flags & NO_PLACE != 0 => Ok(Place::Nowhere),
+        Ok(()) => Ok(Place::At(ByteOffset(map.extent.physical))),
+        Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS | Errno::INVAL) => Ok(Place::Untold),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn files_lie_at_different_places_and_holes_nowhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = |name: &str, len: usize| {
+            let file = File::create(dir.path().join(name)).unwrap();
+            file.write_all_at(&vec![7; len], 0).unwrap();
+            file.sync_all().unwrap();
+            file
+        };
+        let (one, other) = (made("one", 100_000), made("other", 100_000));
+        let hole = made("hole", 0);
+        hole.set_len(1 << 20).unwrap();
+        match (place_of(&one).unwrap(), place_of(&other).unwrap()) {
+            (Place::At(one), Place::At(other)) => {
+                assert_ne!(one, other);
+                assert_eq!(place_of(&hole).unwrap(), Place::Nowhere);
+            }
+            told => assert_eq!(told, (Place::Untold, Place::Untold), "a map is told of both or of none"),
+        }
+    }
+
+    #[test]
+    fn what_has_no_map_says_so() {
+        assert_eq!(place_of(File::open("/proc/self/status").unwrap()).unwrap(), Place::Untold);
+    }
+}
