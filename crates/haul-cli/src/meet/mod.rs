@@ -209,16 +209,18 @@ fn serve(
             answer(lane, &mut || None, offer, stop)
         }
         // The door stays open for further lanes.
-        First::Outside(lane, session) => std::thread::scope(|scope| {
+        First::Outside(lane, session) => {
             let over = &AtomicBool::new(false);
-            let watching = scope.spawn(move || heed_line(&heard, stop, over));
-            let more = &mut || session.try_next_lane().map(|(_, lane)| lane);
-            let outcome = answer(lane, more, offer, stop);
-            over.store(true, Ordering::Relaxed);
-            // It looks at `over` before long, and does nothing that fails.
-            let _ = watching.join();
-            outcome
-        }),
+            std::thread::scope(|scope| {
+                let watching = scope.spawn(move || heed_line(&heard, stop, over));
+                let more = &mut || session.try_next_lane().map(|(_, lane)| lane);
+                let outcome = answer(lane, more, offer, stop);
+                over.store(true, Ordering::Relaxed);
+                // It looks at `over` before long, and does nothing that fails.
+                let _ = watching.join();
+                outcome
+            })
+        }
     }
 }
 

@@ -42,8 +42,8 @@ fn what_the_walk_cannot_read_fails_the_status_and_nothing_is_deleted() {
     let home = bed.path("");
     chown_all(&home, 65_534);
     fs::set_permissions(&home, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::set_permissions(bed.path("data/sub"), fs::Permissions::from_mode(0)).unwrap();
-    fs::set_permissions(bed.path("data/one"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(bed.path("data/sub"), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::set_permissions(bed.path("data/one"), fs::Permissions::from_mode(0o000)).unwrap();
     let ssh = format!("sh {}", bed.path("fake-ssh").display());
     let args =
         ["send", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "--delete", "data", "localhost:in"];
