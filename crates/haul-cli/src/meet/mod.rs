@@ -209,7 +209,8 @@ fn serve(
             answer(lane, &mut || None, offer, stop)
         }
         // The door stays open for further lanes.
-        First::Outside(lane, session) => {
+        First::Outside(outside) => {
+            let (lane, session) = *outside;
             let over = &AtomicBool::new(false);
             std::thread::scope(|scope| {
                 let watching = scope.spawn(move || heed_line(&heard, stop, over));
@@ -226,7 +227,7 @@ fn serve(
 
 enum First {
     Inside,
-    Outside(Lane, Session),
+    Outside(Box<(Lane, Session)>),
 }
 
 /// The first lane of the one session, or the word that it comes inside ssh.
@@ -247,7 +248,7 @@ fn first_lane(
         }
         if let Some(open) = session.take() {
             match open.next_lane(LOOK_EVERY) {
-                Some((_, lane)) => return Ok(First::Outside(lane, open)),
+                Some((_, lane)) => return Ok(First::Outside(Box::new((lane, open)))),
                 None => session = Some(open),
             }
         } else if let Some(listener) = listener {

@@ -237,7 +237,7 @@ impl Ssh {
         let mut lane =
             Lane::over_pipes(OwnedFd::from(from), OwnedFd::from(line), Some(STALL)).map_err(failed)?;
         lane.set_pacer(rate.map(|rate| Arc::new(Pacer::new(rate))));
-        Ok((Way::Inside(Some(lane)), None, paths, note.filter(|_| !self.inside)))
+        Ok((Way::Inside(Some(Box::new(lane))), None, paths, note.filter(|_| !self.inside)))
     }
 }
 
@@ -264,7 +264,7 @@ fn beside(
     let ticket = ticket.with_addresses(addresses).unwrap_or(own);
     let dialer = dialer(ticket, &meant.link, rate, true)?;
     let first = dialer.lane(0)?;
-    Ok(Way::Outside { dialer, first: Some(first) })
+    Ok(Way::Outside { dialer: Box::new(dialer), first: Some(Box::new(first)) })
 }
 
 impl Met {

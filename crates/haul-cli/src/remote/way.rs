@@ -17,12 +17,12 @@ pub(crate) enum Way {
     /// To a listener.
     Outside {
         /// It knows the ticket.
-        dialer: Dialer,
+        dialer: Box<Dialer>,
         /// The first lane, where it stands already.
-        first: Option<Lane>,
+        first: Option<Box<Lane>>,
     },
     /// Inside ssh; `None` once it is given away.
-    Inside(Option<Lane>),
+    Inside(Option<Box<Lane>>),
 }
 
 /// Why a lane can't be had.
@@ -68,14 +68,14 @@ impl Way {
     /// [`WayError`].
     pub(crate) fn lane(&mut self, number: u32) -> Result<Lane, WayError> {
         match self {
-            Way::Outside { first, .. } if number == 0 && first.is_some() => {
-                first.take().ok_or(WayError::OneLane)
+            Way::Outside { first: first @ Some(_), .. } if number == 0 => {
+                first.take().map(|lane| *lane).ok_or(WayError::OneLane)
             }
             Way::Outside { dialer, .. } => {
                 let index = u16::try_from(number).map_err(|_| WayError::Number(number))?;
                 Ok(dialer.lane(index)?)
             }
-            Way::Inside(lane) => lane.take().ok_or(WayError::OneLane),
+            Way::Inside(lane) => lane.take().map(|lane| *lane).ok_or(WayError::OneLane),
         }
     }
 

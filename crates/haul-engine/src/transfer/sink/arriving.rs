@@ -27,11 +27,11 @@ pub(super) struct Arriving {
 }
 
 impl Arriving {
-    /// Makes the file `number` of the session `session`, `len` bytes long, to become `name` in `place`.
+    /// Makes a file under the temporary name `tag`, to become `name` in `place`, with `room` bytes kept for it.
     ///
     /// # Errors
     /// What the kernel says; a name that is a directory is refused before a byte is written.
-    pub(super) fn beside(place: Arc<OwnedFd>, name: CString, tag: &Tag, len: u64) -> io::Result<Arriving> {
+    pub(super) fn beside(place: Arc<OwnedFd>, name: CString, tag: &Tag, room: u64) -> io::Result<Arriving> {
         if stat::stat_at(&place, name.as_c_str(), Follow::No).is_ok_and(|now| now.kind == FileKind::Directory)
         {
             return Err(io::ErrorKind::IsADirectory.into());
@@ -46,7 +46,7 @@ impl Arriving {
             other => other?,
         };
         let arriving = Arriving { file, place, name, temporary: Some(temporary) };
-        match arriving.reserve(len) {
+        match arriving.reserve(room) {
             Ok(()) => Ok(arriving),
             Err(error) => {
                 arriving.abandon();
@@ -55,11 +55,11 @@ impl Arriving {
         }
     }
 
-    /// Opens `name` in `place` to be written over, or makes it.
+    /// Opens `name` in `place`, which will be `len` bytes long, to be written over, or makes it, with `room` bytes kept for it.
     ///
     /// # Errors
     /// What the kernel says; anything but a regular file is refused.
-    pub(super) fn in_place(place: Arc<OwnedFd>, name: CString, len: u64) -> io::Result<Arriving> {
+    pub(super) fn in_place(place: Arc<OwnedFd>, name: CString, len: u64, room: u64) -> io::Result<Arriving> {
         let file = match create_new_at(&place, name.as_c_str(), MODE_UNTIL_SETTLED) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 open_existing_at(&place, name.as_c_str(), false, Follow::No)?
@@ -74,16 +74,16 @@ impl Arriving {
             sparse::set_len(&file, len)?;
         }
         let arriving = Arriving { file, place, name, temporary: None };
-        arriving.reserve(len)?;
+        arriving.reserve(room)?;
         Ok(arriving)
     }
 
     /// Room is asked for first, so that a full disk is found before the bytes travel; the length stays what was written.
-    fn reserve(&self, len: u64) -> io::Result<()> {
-        if len < RESERVE_FROM || !filesystem::takes_room_ahead(&self.file) {
+    fn reserve(&self, room: u64) -> io::Result<()> {
+        if room < RESERVE_FROM || !filesystem::takes_room_ahead(&self.file) {
             return Ok(());
         }
-        match sparse::allocate(&self.file, ByteRange::between(0, len), true) {
+        match sparse::allocate(&self.file, ByteRange::between(0, room), true) {
             Ok(Support::Done | Support::Unsupported) => Ok(()),
             Err(error) => Err(error),
         }

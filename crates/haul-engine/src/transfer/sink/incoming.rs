@@ -78,10 +78,14 @@ impl Incoming {
             return Ok(Arc::clone(arriving));
         }
         let made = spot(places, self.path.as_bytes(), Missing::IsMade).and_then(|(place, name)| {
+            // A file with holes may be far longer than the disk.
+            let has_holes =
+                matches!(&self.facts.kind, haul_proto::FileKind::File { holes, .. } if !holes.is_empty());
+            let room = if has_holes { 0 } else { self.facts.size() };
             if self.in_place {
-                Arriving::in_place(place, name, self.facts.size())
+                Arriving::in_place(place, name, self.facts.size(), room)
             } else {
-                Arriving::beside(place, name, &self.tag, self.facts.size())
+                Arriving::beside(place, name, &self.tag, room)
             }
         });
         let made = Arc::new(made.map_err(|error| reason("cannot make", &error))?);

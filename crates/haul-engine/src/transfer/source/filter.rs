@@ -43,8 +43,8 @@ impl Filter {
         let mut builder = GitignoreBuilder::new("");
         for rule in rules {
             let (line, pattern) = match rule {
-                Rule::Exclude(pattern) => (pattern.clone(), pattern),
-                Rule::Include(pattern) => (format!("!{pattern}"), pattern),
+                Rule::Exclude(pattern) => (as_name(pattern), pattern),
+                Rule::Include(pattern) => (format!("!{}", as_name(pattern)), pattern),
             };
             let failed =
                 |reason: ignore::Error| FilterError { pattern: pattern.clone(), reason: reason.to_string() };
@@ -67,6 +67,11 @@ impl Filter {
         let Some(rules) = &self.0 else { return false };
         rules.matched(Path::new(OsStr::from_bytes(path)), kind == FileKind::Directory).is_ignore()
     }
+}
+
+/// In a file of patterns `#` begins a remark and `!` turns a pattern round; a rule of its own has neither.
+fn as_name(pattern: &str) -> String {
+    if pattern.starts_with(['#', '!']) { format!("\\{pattern}") } else { pattern.to_owned() }
 }
 
 impl fmt::Debug for Filter {
@@ -99,6 +104,16 @@ mod tests {
             assert_eq!(left_out(&rules, path, kind), expected, "{path}");
         }
         assert!(!left_out(&[], "anything", FileKind::Regular));
+    }
+
+    #[test]
+    fn marks_of_pattern_files_are_bytes_of_a_name() {
+        for name in ["#draft#", "!important"] {
+            let pattern = if name.starts_with('#') { "#*#" } else { "!*" };
+            assert!(left_out(&[Rule::Exclude(pattern.into())], name, FileKind::Regular), "{name}");
+            let rules = [Rule::Exclude("*".into()), Rule::Include(pattern.into())];
+            assert!(!left_out(&rules, name, FileKind::Regular), "{name}");
+        }
     }
 
     #[test]

@@ -27,9 +27,6 @@ const STRETCH_BYTES: u64 = 8 << 20;
 
 const _: () = assert!(STRETCH_BYTES <= haul_proto::limits::PAYLOAD_BYTES_MAX as u64);
 
-/// Runs of zeros at least this long go as a hole, where the file has holes.
-const HOLE_BYTES: usize = 64 << 10;
-
 /// The worker of one lane.
 pub(super) struct Sender<'a> {
     side: &'a Side<'a>,
@@ -178,48 +175,59 @@ impl<'a> Sender<'a> {
         let mut root = Some(root).filter(|root| root.is_serial());
         let has_holes = held.item.facts.is_sparse();
         let mut failed = None;
-        let mut at = object.range.start.0;
-        while at < object.range.end.0 {
-            if !has_holes && (at - object.range.start.0).is_multiple_of(STRETCH_BYTES) {
-                let end = object.range.end.0.min(at + STRETCH_BYTES);
-                let range = ByteRange::between(at, end);
-                self.block_of(facts.number, attempt, object, range, Encoding::Raw, range.len())?;
-            }
-            let len = usize::try_from(object.range.end.0 - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
-            let block = &mut self.block[..len];
-            if failed.is_none() {
-                failed = read(self.side, file, at, block).err();
-            }
-            if failed.is_some() {
-                if has_holes {
-                    break;
-                }
-                // What was promised is sent all the same; nobody takes it for the file's.
-                block.fill(0);
-            }
-            let begin = Instant::now();
-            let is_hole = has_holes && len >= HOLE_BYTES && sparse::is_zero(block);
-            hash.update(block);
-            if let Some(root) = &mut root {
-                root.update(block);
-            }
-            self.side.session.spent.hashing.add(begin.elapsed());
-            let range = ByteRange::between(at, at + len as u64);
+        let mut rest = object.range;
+        while rest.start < rest.end && failed.is_none() {
+            let (piece, is_hole) = next_piece(file, rest, has_holes);
             if is_hole {
-                self.block_of(facts.number, attempt, object, range, Encoding::Hole, 0)?;
-            } else {
-                if has_holes {
-                    self.block_of(facts.number, attempt, object, range, Encoding::Raw, len as u64)?;
+                hash.update_zeros(piece.len());
+                if let Some(root) = &mut root {
+                    root.update_zeros(piece.len());
                 }
-                self.outbox.payload(&self.block[..len])?;
+                self.block_of(facts.number, attempt, object, piece, Encoding::Hole, 0)?;
+            } else {
+                self.block_of(facts.number, attempt, object, piece, Encoding::Raw, piece.len())?;
+                failed = self.payload(file, piece, |block| {
+                    hash.update(block);
+                    if let Some(root) = &mut root {
+                        root.update(block);
+                    }
+                })?;
             }
-            at += len as u64;
+            rest.start = piece.end;
         }
         drop(root);
         let stated = self.stated(held, object, hash, failed.is_some());
         let end = BlockDigest { number: facts.number, attempt, object: object.index, stated };
         self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
         Ok(failed.map_or(Went::Whole, Went::Abandoned))
+    }
+
+    /// Sends the bytes of a range, each block shown to `hash` before. What can't be read is the answer; what was
+    /// promised goes all the same, and nobody takes it for the file's.
+    fn payload(
+        &mut self,
+        file: &OwnedFd,
+        range: ByteRange,
+        mut hash: impl FnMut(&[u8]),
+    ) -> Result<Option<Reason>, LaneError> {
+        let mut failed = None;
+        let mut at = range.start.0;
+        while at < range.end.0 {
+            let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
+            let block = &mut self.block[..len];
+            if failed.is_none() {
+                failed = read(self.side, file, at, block).err();
+            }
+            if failed.is_some() {
+                block.fill(0);
+            }
+            let begin = Instant::now();
+            hash(block);
+            self.side.session.spent.hashing.add(begin.elapsed());
+            self.outbox.payload(&self.block[..len])?;
+            at += len as u64;
+        }
+        Ok(failed)
     }
 
     fn stated(&self, held: &Held, object: Object, hash: ObjectHash, is_abandoned: bool) -> Stated {
@@ -284,6 +292,21 @@ impl<'a> Sender<'a> {
             };
         side.handle(Event::Closed { lane: self.lane, file: number, attempt, close });
     }
+}
+
+/// What `rest` begins with: data, at most a stretch of it, or a hole (`true`). Holes are looked for only where the file has any.
+fn next_piece(file: &OwnedFd, rest: ByteRange, has_holes: bool) -> (ByteRange, bool) {
+    let data = if has_holes { sparse::next_data(file, rest.start.0, rest.len()) } else { Ok(Some(rest)) };
+    let data = match data {
+        Ok(None) => return (rest, true),
+        Ok(Some(data)) if data.start > rest.start => {
+            return (ByteRange::between(rest.start.0, data.start.0), true);
+        }
+        Ok(Some(data)) => data,
+        // The read will say what is wrong.
+        Err(_) => rest,
+    };
+    (ByteRange::between(rest.start.0, data.end.0.min(rest.start.0 + STRETCH_BYTES)), false)
 }
 
 /// Reads a block in full; a file that ends before it has changed.

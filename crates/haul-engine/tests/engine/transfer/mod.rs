@@ -10,7 +10,7 @@ use haul_proto::{JobOptions, Keep, Unit, Update, Verify, Why};
 use pair::{Pair, keep_all};
 use proptest::prelude::*;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 
 fn small_objects() -> JobOptions {
     JobOptions { object: ObjectSize::new(64 << 10).unwrap(), keep: keep_all(), ..JobOptions::default() }
@@ -78,11 +78,28 @@ fn every_kind_of_name_and_every_byte_in_names_arrive() {
 }
 
 #[test]
+fn a_file_far_longer_than_the_disk_arrives_with_its_holes() {
+    let pair = Pair::new();
+    let file = fs::File::create(pair.source().join("sparse")).unwrap();
+    // Longer than any disk here, and not more objects than are walked through in a moment.
+    file.set_len(8 << 40).unwrap();
+    file.write_all_at(b"deep inside", (3 << 40) + 12_345).unwrap();
+    let options = JobOptions { object: ObjectSize::new(1 << 30).unwrap(), ..small_objects() };
+    pair.send(&["sparse"], &options, 2).is_fine();
+    let arrived = fs::File::open(pair.sink().join("sparse")).unwrap();
+    assert_eq!(arrived.metadata().unwrap().len(), 8 << 40);
+    let mut bytes = [0; 11];
+    arrived.read_exact_at(&mut bytes, (3 << 40) + 12_345).unwrap();
+    assert_eq!(&bytes, b"deep inside");
+    assert!(arrived.metadata().unwrap().blocks() < 2048, "a few blocks are taken, not a GiB");
+}
+
+#[test]
 fn holes_are_not_sent_and_stay_holes() {
     let pair = Pair::new();
     let file = fs::File::create(pair.source().join("sparse")).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, b"begin", 0).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, b"end", 1 << 30).unwrap();
+    file.write_all_at(b"begin", 0).unwrap();
+    file.write_all_at(b"end", 1 << 30).unwrap();
     drop(file);
     let told = pair.send(&["sparse"], &small_objects(), 2);
     told.is_fine();
