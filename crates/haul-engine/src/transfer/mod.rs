@@ -33,8 +33,6 @@ pub struct Outcome {
     pub broken: Option<Reason>,
     /// Nothing was deleted though the job asked for it, because something at the source could not be read.
     pub delete_withheld: bool,
-    /// Things that this side's walk could not list or read.
-    pub walk_errors: u64,
     /// Where the time of this side's workers went.
     pub spent: Spent,
 }
@@ -42,17 +40,17 @@ pub struct Outcome {
 impl Outcome {
     /// Whether everything that was asked for is done.
     pub fn is_whole(&self) -> bool {
-        let Summary { failed, undeleted, .. } = self.summary;
-        self.broken.is_none() && !self.delete_withheld && failed + undeleted + self.walk_errors == 0
+        let Summary { failed, unread, undeleted, .. } = self.summary;
+        self.broken.is_none() && !self.delete_withheld && failed + unread + undeleted == 0
     }
 
-    fn of(end: Option<End>, walk_errors: u64, spent: Spent) -> Outcome {
+    fn of(end: Option<End>, spent: Spent) -> Outcome {
         let (summary, broken, delete_withheld) = match end {
             Some(End::Finished { summary, delete_withheld }) => (summary, None, delete_withheld),
             Some(End::Broken { reason, summary }) => (summary, Some(reason), false),
             None => (Summary::default(), Some(Why::Internal.into()), false),
         };
-        Outcome { summary, broken, delete_withheld, walk_errors, spent }
+        Outcome { summary, broken, delete_withheld, spent }
     }
 }
 

@@ -112,7 +112,7 @@ pub(super) fn run(
     });
     side.files().drain().for_each(|(_, file)| file.abandon());
     let (end, spent) = side.session.close();
-    Outcome::of(end, 0, spent)
+    Outcome::of(end, spent)
 }
 
 impl Side<'_> {
@@ -133,6 +133,11 @@ impl Side<'_> {
     /// What any thread may do. What concerns the bytes on a lane, its own worker does.
     fn obey(&self, command: Command) {
         match command {
+            Command::Unread(unread) => self.session.report.failed(&Failure {
+                path: unread.path.into_vec(),
+                here: false,
+                reason: unread.reason,
+            }),
             Command::Open { facts, path } => {
                 if let Some(event) = self.open(facts, path) {
                     self.handle(event);
@@ -311,7 +316,7 @@ impl Side<'_> {
 
     fn read(&self, lane: LaneId, frames: Frames) {
         if let Err(error) = Taker::new(self, lane, frames).run() {
-            self.session.tell_lost(lane, &error);
+            self.session.lost(lane, &error);
             self.session.abort(lane);
         }
         self.handle(Event::LaneLost(lane));

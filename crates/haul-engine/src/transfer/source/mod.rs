@@ -29,7 +29,6 @@ use sending::Sender;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use walk::{Directories, Offering};
@@ -46,7 +45,6 @@ pub(super) struct Side<'a> {
     recipe: Recipe,
     /// Whether digests follow when the bytes were read again.
     states_later: bool,
-    walk_errors: AtomicU64,
     /// Where the names of a LIST are looked up.
     roots: Vec<Root>,
     /// What is left out is not deleted either.
@@ -69,7 +67,6 @@ pub(super) fn run(
         recipe: Recipe::of(&options),
         states_later: options.verify == haul_proto::Verify::BlockPipeline,
         options,
-        walk_errors: AtomicU64::new(0),
         roots: tree.roots(),
         filter: tree.filter().clone(),
     };
@@ -89,7 +86,7 @@ pub(super) fn run(
         side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
     });
     let (end, spent) = side.session.close();
-    Outcome::of(end, side.walk_errors.load(Ordering::Relaxed), spent)
+    Outcome::of(end, spent)
 }
 
 impl Side<'_> {
@@ -171,7 +168,7 @@ impl Side<'_> {
                 Ok(Some(message)) => self.handle(Event::Message(lane, message)),
                 Ok(None) => break,
                 Err(error) => {
-                    self.session.tell_lost(lane, &error);
+                    self.session.lost(lane, &error);
                     self.session.abort(lane);
                     break;
                 }

@@ -271,9 +271,8 @@ impl<'a> Offering<'a> {
     }
 
     fn walk_failed(&self, path: Vec<u8>, reason: Reason) {
-        self.side.walk_errors.fetch_add(1, Ordering::Relaxed);
-        self.side.session.report.failed(&Failure { path, here: true, reason });
-        self.side.handle(Event::WalkError);
+        self.side.session.report.failed(&Failure { path: path.clone(), here: true, reason: reason.clone() });
+        self.side.handle(Event::Unread { path: path.into(), reason });
     }
 }
 
