@@ -98,6 +98,14 @@ pub fn create_nameless(dir: &Path) -> io::Result<OwnedFd> {
     }
 }
 
+/// As [`create_nameless`], in an open directory, which nobody needs to be allowed to read.
+///
+/// # Errors
+/// What openat(2) and unlinkat(2) report.
+pub fn create_nameless_at(dir: impl AsFd) -> io::Result<OwnedFd> {
+    create_nameless(Path::new(&proc_path(dir.as_fd())))
+}
+
 fn create_and_unlink(dir: &Path) -> io::Result<OwnedFd> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
