@@ -12,6 +12,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// What the standard library's options take, as custom flags, to open no symbolic link.
+pub const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
+
 /// What a rename does with a name that exists at its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RenameMode {
