@@ -23,7 +23,7 @@ use std::os::fd::AsFd;
 use zeroize::Zeroizing;
 
 /// The version of this conversation.
-pub(crate) const MEET: u32 = 1;
+pub(crate) const MEET: u32 = 2;
 
 /// What the answer begins with.
 pub(crate) const MARK: &str = "haul-meet ";
@@ -58,6 +58,8 @@ pub(crate) struct Request {
     pub(crate) congestion: Option<String>,
     pub(crate) multipath: bool,
     pub(crate) plain: bool,
+    /// Where the other side is to write a waybill of its own; base64.
+    pub(crate) waybill: Option<String>,
 }
 
 /// Which way the files go, seen from the side that asks.
