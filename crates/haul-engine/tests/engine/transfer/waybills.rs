@@ -207,6 +207,26 @@ fn a_dry_run_and_a_refused_session_leave_no_waybill() {
     assert!(!pair.waybill(false).exists(), "who was refused leaves nothing there");
 }
 
+/// A session that ends in the middle: what had arrived stands there, whole, and nothing else.
+#[test]
+fn a_job_that_is_stopped_leaves_waybills_of_what_had_arrived() {
+    let pair = Pair::with_waybills();
+    fs::create_dir(pair.source().join("d")).unwrap();
+    for number in 0..400_u32 {
+        fs::write(pair.source().join(format!("d/{number:03}")), vec![number as u8; 200_000]).unwrap();
+    }
+    assert!(pair.send_stopped(&["d"], &small_objects()).was_stopped());
+    let [source, sink] = [true, false].map(|started| read(&pair.waybill(started)));
+    assert!(!source.is_empty() && sink.len() < 401, "it was stopped in the middle: {}", sink.len());
+    for (name, said) in &source {
+        assert_eq!(sink.get(name), Some(said), "what the source was told of, the sink has");
+    }
+    for (name, said) in &sink {
+        let bytes = fs::read(pair.sink().join(name)).unwrap();
+        assert_eq!(said.content().digest(Algorithm::Blake3), Some(blake3(&bytes)), "{name}");
+    }
+}
+
 #[test]
 fn a_later_job_appends_its_section() {
     let pair = Pair::with_waybills();
