@@ -8,7 +8,9 @@ mod frames;
 mod hashing;
 mod hello;
 mod meeting;
+mod plain;
 mod reason;
+mod receipt;
 mod report;
 mod session;
 mod sink;
@@ -16,6 +18,8 @@ mod source;
 mod spent;
 
 pub use hello::{BoxError, Dial, FetchJob, Offer, SendJob, TransferError, answer, fetch, send};
+pub use plain::Onlooker;
+pub use receipt::{Receipt, ReceiptError};
 pub use report::{Failure, Report, Tally, Watch};
 pub use source::{Filter, FilterError, Rule};
 pub use spent::Spent;

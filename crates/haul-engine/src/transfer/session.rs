@@ -2,6 +2,7 @@
 
 use super::frames::FrameError;
 use super::meeting::{Asked, Meeting};
+use super::receipt::Receipt;
 use super::report::{Report, Tally, Watch};
 use super::spent::{Clocks, Spent};
 use super::{Joined, More};
@@ -50,6 +51,7 @@ pub(super) struct Session<'a, M> {
     stop: &'a AtomicBool,
     pub(super) tally: &'a Tally,
     pub(super) report: &'a dyn Report,
+    pub(super) receipt: Option<&'a Receipt>,
 }
 
 impl<'a, M: Machine> Session<'a, M> {
@@ -65,6 +67,7 @@ impl<'a, M: Machine> Session<'a, M> {
             stop: watch.stop,
             tally: watch.tally,
             report: watch.report,
+            receipt: watch.receipt,
         }
     }
 

@@ -7,8 +7,8 @@ use crate::transfer::meeting::Asked;
 use crate::transfer::reason::reason;
 use haul_digest::{Digest, Hasher};
 use haul_model::{ByteLen, ByteRange, Geometry, Level, Object, ObjectIndex, RelPath};
-use haul_proto::sink::{Event, Verdict};
-use haul_proto::{FileNumber, Reason, Runs, Why, limits};
+use haul_proto::sink::{Event, Unfinished, Verdict};
+use haul_proto::{Close, FileNumber, Reason, Runs, Why, limits};
 use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::open::{rmdir_at, unlink_at};
 use haul_sys::{FileKind, Follow, cache, open, stat, transfer};
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes read at a time.
@@ -32,6 +32,8 @@ pub(super) enum Errand {
     Settle { file: FileNumber, attempt: u16, object: Object, to: Level, digest: Option<Digest> },
     /// Read an object, or all of a file, and hash it.
     Rehash { file: FileNumber, attempt: u16, object: Option<Object> },
+    /// Bring a file to its end of which not everything was hashed on its way.
+    Finish { file: FileNumber, close: Close, settle: Level },
     /// Hash what stands under the name of a file.
     HashStanding { file: FileNumber },
     /// Hash it by objects.
@@ -61,6 +63,7 @@ impl Side<'_> {
                     Errand::Rehash { file, attempt, object } => {
                         self.rehash(file, attempt, object, &mut block);
                     }
+                    Errand::Finish { file, close, settle } => self.finish(file, &close, settle, &mut block),
                     Errand::HashStanding { file } => self.hash_standing(file, &mut block),
                     Errand::HashObjects { file } => self.hash_objects(file, &mut block),
                     Errand::Sweep => self.sweep(),
@@ -200,6 +203,56 @@ impl Side<'_> {
         self.handle(Event::Rehashed { file, attempt, object: object.map(|object| object.index), digest });
     }
 
+    /// Hashes what did not come of a file, and its digests are made of all the same: objects that are holes, or were there.
+    pub(super) fn complete(
+        &self,
+        incoming: &Incoming,
+        close: &Close,
+        block: &mut [u8],
+    ) -> Result<(), Reason> {
+        if !matches!(close, Close::Read { .. }) || incoming.missing(0).is_none() {
+            return Ok(());
+        }
+        let size = incoming.facts.size();
+        let arriving = incoming.arriving(&self.store.places)?;
+        arriving.grow_to(size).map_err(|error| reason("cannot set the length", &error))?;
+        let source =
+            open::reopen_source(arriving.fd(), false).map_err(|error| reason("cannot read back", &error))?;
+        let mut next = 0;
+        while let Some(object) = incoming.missing(next) {
+            let mut hash = self.recipe.object(object, size);
+            self.each_block(&source, object.range, block, |bytes| hash.update(bytes))?;
+            incoming.add_late(object, hash.finish().1);
+            next = object.index.0 + 1;
+        }
+        Ok(())
+    }
+
+    /// Reads a file of one object back from the device, where that is asked for: the machine asks only for the objects of larger
+    /// ones.
+    pub(super) fn read_back_sole(
+        &self,
+        incoming: &Incoming,
+        close: &Close,
+        settle: Level,
+        block: &mut [u8],
+    ) -> Result<(), Unfinished> {
+        let digest = *incoming.sole_digest.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some(object), Some(expected)) = (incoming.sole_object(), digest) else { return Ok(()) };
+        if settle != Level::Reread || !matches!(close, Close::Read { .. }) {
+            return Ok(());
+        }
+        let arriving = incoming.arriving(&self.store.places).map_err(Unfinished::Failed)?;
+        let begin = Instant::now();
+        let synced = cache::sync_data(arriving.fd());
+        self.session.spent.storage.add(begin.elapsed());
+        synced.map_err(|error| Unfinished::Failed(reason("cannot make durable", &error)))?;
+        let found = self
+            .read_back(arriving.fd(), object, incoming.facts.size(), block)
+            .map_err(Unfinished::Failed)?;
+        if found == expected { Ok(()) } else { Err(Unfinished::Differs) }
+    }
+
     fn hash_whole(&self, file: &OwnedFd, size: u64, block: &mut [u8]) -> Result<Digest, Reason> {
         let mut hasher = Hasher::new(self.recipe.algorithm());
         self.each_block(file, ByteRange::between(0, size), block, |bytes| hasher.update(bytes))?;
@@ -210,6 +263,7 @@ impl Side<'_> {
         let Some(incoming) = self.incoming(file) else { return };
         let found = standing(self, &incoming)
             .and_then(|(standing, size)| self.hash_whole(&standing, size, block).ok());
+        *incoming.standing_digest.lock().unwrap_or_else(PoisonError::into_inner) = found;
         // What can't be read is sent anew.
         let verdict = found.map_or(Verdict::Take { have: Runs::default() }, Verdict::Unless);
         self.handle(Event::Opened { file, verdict });

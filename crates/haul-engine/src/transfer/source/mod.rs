@@ -8,12 +8,12 @@ mod tree;
 mod walk;
 
 pub use filter::{Filter, FilterError, Rule};
-pub(super) use tree::{Operand, Tree};
+pub(super) use tree::{Operand, Tree, directories};
 
 use tree::Root;
 
 use super::frames::{Frames, Outbox};
-use super::hashing::Recipe;
+use super::hashing::{Passed, Recipe};
 use super::meeting::Asked;
 use super::reason::reason;
 use super::report::{Failure, Watch};
@@ -22,11 +22,12 @@ use super::{Joined, More, Outcome};
 use haul_digest::{Digest, Hasher};
 use haul_model::{Object, RelPath};
 use haul_proto::source::{Command, Event, Settings};
-use haul_proto::{FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Source, Why};
+use haul_proto::{FileKind, FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Source, Why};
 use haul_sys::transfer;
 use held::Held;
 use sending::Sender;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -64,7 +65,7 @@ pub(super) fn run(
         session: Session::new(Source::new(settings), watch),
         files: Mutex::default(),
         directories: Mutex::default(),
-        recipe: Recipe::of(&options),
+        recipe: Recipe::of(&options, watch.receipt.is_some()),
         states_later: options.verify == haul_proto::Verify::BlockPipeline,
         options,
         roots: tree.roots(),
@@ -144,12 +145,63 @@ impl Side<'_> {
                 if held.item.facts.kind == haul_sys::FileKind::Regular {
                     self.session.tally.settled(held.item.facts.size.saturating_sub(counted));
                 }
+                self.write_down(&held, outcome);
                 self.session.report.ended(&held.item.path, outcome);
             }
         }
         self.session.tally.ended();
         self.directories().one_ended(held.within);
         self.session.meeting.wake();
+    }
+
+    /// The waybill's entry of a name that arrived.
+    fn write_down(&self, held: &Held, outcome: &Ended) {
+        let Some(receipt) = self.session.receipt else { return };
+        let Some(kind) = &held.kind else { return };
+        let (path, stat) = (&held.item.path, &held.item.facts);
+        match (outcome, kind) {
+            (Ended::Done(level), FileKind::File { holes, .. }) => {
+                let hash = held.root.lock().unwrap_or_else(PoisonError::into_inner);
+                receipt.file(path, stat, holes, *level, &hash);
+            }
+            (Ended::Same, FileKind::File { .. }) => {
+                if let Some(digest) = *held.same.lock().unwrap_or_else(PoisonError::into_inner) {
+                    receipt.same_digest(path, stat, digest);
+                }
+            }
+            (Ended::Done(_), FileKind::HardLink { first }) => receipt.further_name(path, stat, first),
+            (Ended::Done(_), FileKind::Symlink { target }) => {
+                receipt.name(path, stat, Some(OsStr::from_bytes(target).to_owned()));
+            }
+            (Ended::Done(_), _) => receipt.name(path, stat, None),
+            _ => {}
+        }
+    }
+
+    /// Hashes what did not pass of a file, and the waybill or the file's digest is made of all the same. `alive` is called
+    /// now and then meanwhile.
+    fn complete<E>(
+        &self,
+        held: &Held,
+        file: &OwnedFd,
+        block: &mut [u8],
+        mut alive: impl FnMut() -> Result<(), E>,
+    ) -> Result<Result<(), Reason>, E> {
+        let size = held.item.facts.size;
+        let mut next = 0;
+        loop {
+            let missing = held.root.lock().unwrap_or_else(PoisonError::into_inner).missing(next);
+            let Some(object) = missing else { return Ok(Ok(())) };
+            let mut hash = self.recipe.object(object, size);
+            let range = (object.range.start.0, object.range.end.0);
+            if let Err(reason) = self.each_block(file, range, block, |bytes| hash.update(bytes)) {
+                return Ok(Err(reason));
+            }
+            let passed = hash.finish().1;
+            held.root.lock().unwrap_or_else(PoisonError::into_inner).add_late(object, passed);
+            next = object.index.0 + 1;
+            alive()?;
+        }
     }
 
     /// Writes on a lane until the machine has nothing more for it.
@@ -192,7 +244,7 @@ impl Side<'_> {
             let opened =
                 self.held(check.facts.number).ok_or(Reason::from(Why::Stopped)).and_then(|held| held.open());
             let digest = opened.and_then(|file| match check.object {
-                Some(object) => self.hash_object(&file, object, size, &mut block),
+                Some(object) => self.hash_object(&file, object, size, &mut block).map(|(digest, _)| digest),
                 None => self.hash_file(&file, size, &mut block),
             });
             self.handle(Event::Checked { check, digest });
@@ -206,10 +258,11 @@ impl Side<'_> {
         object: Object,
         size: u64,
         block: &mut [u8],
-    ) -> Result<Digest, Reason> {
+    ) -> Result<(Digest, Passed), Reason> {
         let mut hash = self.recipe.object_again(object, size);
         self.each_block(file, (object.range.start.0, object.range.end.0), block, |bytes| hash.update(bytes))?;
-        hash.finish().0.ok_or_else(|| Why::Internal.into())
+        let (digest, passed) = hash.finish();
+        digest.map(|digest| (digest, passed)).ok_or_else(|| Why::Internal.into())
     }
 
     /// The digest of a whole file as it is now.

@@ -3,7 +3,7 @@
 use super::Side;
 use super::held::Held;
 use crate::transfer::frames::Outbox;
-use crate::transfer::hashing::ObjectHash;
+use crate::transfer::hashing::{ObjectHash, Passed};
 use crate::transfer::meeting::Asked;
 use crate::transfer::reason::reason;
 use haul_digest::Digest;
@@ -17,7 +17,7 @@ use haul_proto::{
 use haul_sys::{sparse, transfer};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes that are read, hashed and handed to the lane at a time: they stay in the second-level cache meanwhile.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -26,6 +26,9 @@ const BLOCK_BYTES: usize = 256 << 10;
 const STRETCH_BYTES: u64 = 8 << 20;
 
 const _: () = assert!(STRETCH_BYTES <= haul_proto::limits::PAYLOAD_BYTES_MAX as u64);
+
+/// How often a lane whose worker hashes what does not travel is told to be alive.
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
 /// The worker of one lane.
 pub(super) struct Sender<'a> {
@@ -67,7 +70,7 @@ impl<'a> Sender<'a> {
                     self.object(&facts, attempt, object, theirs, again)?;
                 }
                 Work::Compare { facts, theirs } => self.compare(&facts, &theirs),
-                Work::Close { facts, attempt, root } => self.close(&facts, attempt, root),
+                Work::Close { facts, attempt, root } => self.close(&facts, attempt, root)?,
                 Work::Wait { .. } => self.outbox.flush()?,
                 Work::Done => return self.outbox.finish(),
             }
@@ -96,7 +99,7 @@ impl<'a> Sender<'a> {
             None => Went::Whole,
         };
         let close = match went {
-            Went::Whole => with_root(held.last_look(&file), &held, facts.size()),
+            Went::Whole => self.last_look(&held, &file)?,
             Went::Abandoned(reason) => Close::Failed(reason),
         };
         let message = FileClose { number, attempt: 0, close: close.clone() };
@@ -136,7 +139,11 @@ impl<'a> Sender<'a> {
                     failed(reason);
                     return Ok(());
                 }
-                Ok(ours) if ours == theirs => {
+                Ok((ours, passed)) if ours == theirs => {
+                    let mut root = held.root.lock().unwrap_or_else(PoisonError::into_inner);
+                    root.turn_to(attempt);
+                    root.add(attempt, object, passed);
+                    drop(root);
                     self.block_of(number, attempt, object, object.range, Encoding::Same, 0)?;
                     let stated = Stated::Digest(ours);
                     let end = BlockDigest { number, attempt, object: object.index, stated };
@@ -168,8 +175,9 @@ impl<'a> Sender<'a> {
         let recipe = &self.side.recipe;
         let mut hash = recipe.object(object, facts.size());
         let mut root = held.root.lock().unwrap_or_else(PoisonError::into_inner);
-        if object.index.0 == 0 && root.is_serial() {
-            *root = recipe.root();
+        root.turn_to(attempt);
+        if object.index.0 == 0 {
+            root.begin_again();
         }
         // Who needs no order lets go of it: objects of the file go by other lanes meanwhile.
         let mut root = Some(root).filter(|root| root.is_serial());
@@ -196,7 +204,7 @@ impl<'a> Sender<'a> {
             rest.start = piece.end;
         }
         drop(root);
-        let stated = self.stated(held, object, hash, failed.is_some());
+        let stated = self.stated(held, attempt, object, hash, failed.is_some());
         let end = BlockDigest { number: facts.number, attempt, object: object.index, stated };
         self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
         Ok(failed.map_or(Went::Whole, Went::Abandoned))
@@ -230,13 +238,20 @@ impl<'a> Sender<'a> {
         Ok(failed)
     }
 
-    fn stated(&self, held: &Held, object: Object, hash: ObjectHash, is_abandoned: bool) -> Stated {
+    fn stated(
+        &self,
+        held: &Held,
+        attempt: u16,
+        object: Object,
+        hash: ObjectHash,
+        is_abandoned: bool,
+    ) -> Stated {
         if is_abandoned {
             return Stated::Abandoned;
         }
         let begin = Instant::now();
-        let (digest, part) = hash.finish();
-        held.root.lock().unwrap_or_else(PoisonError::into_inner).add(object, part);
+        let (digest, passed) = hash.finish();
+        held.root.lock().unwrap_or_else(PoisonError::into_inner).add(attempt, object, passed);
         self.side.session.spent.hashing.add(begin.elapsed());
         match digest {
             Some(digest) if self.side.recipe.states_objects() => Stated::Digest(digest),
@@ -265,32 +280,53 @@ impl<'a> Sender<'a> {
         }))
     }
 
-    fn hash_object(&mut self, file: &OwnedFd, object: Object, size: u64) -> Result<Digest, Reason> {
+    fn hash_object(&mut self, file: &OwnedFd, object: Object, size: u64) -> Result<(Digest, Passed), Reason> {
         self.side.hash_object(file, object, size, &mut self.block)
     }
 
     fn compare(&mut self, facts: &Arc<NewFile>, theirs: &Digest) {
         let (side, number) = (self.side, facts.number);
-        let opened = side.held(number).ok_or_else(gone).and_then(|held| held.open());
-        let same = opened.and_then(|file| {
-            side.hash_file(&file, facts.size(), &mut self.block).map(|ours| ours == *theirs)
+        let opened = side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file)));
+        let same = opened.and_then(|(held, file)| {
+            let ours = side.hash_file(&file, facts.size(), &mut self.block)?;
+            *held.same.lock().unwrap_or_else(PoisonError::into_inner) = Some(ours);
+            Ok(ours == *theirs)
         });
         side.handle(Event::Compared { lane: self.lane, file: number, same });
     }
 
-    fn close(&mut self, facts: &Arc<NewFile>, attempt: u16, root: Option<Digest>) {
+    fn close(&mut self, facts: &Arc<NewFile>, attempt: u16, root: Option<Digest>) -> Result<(), LaneError> {
         let (side, number) = (self.side, facts.number);
         let close =
             match side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file))) {
-                Ok((held, file)) => match (held.last_look(&file), root) {
+                Ok((held, file)) => match (self.last_look(&held, &file)?, root) {
                     (Close::Read { size, mtime, .. }, Some(root)) => {
                         Close::Read { size, mtime, root: Some(root) }
                     }
-                    (close, _) => with_root(close, &held, facts.size()),
+                    (close, _) => close,
                 },
                 Err(reason) => Close::Failed(reason),
             };
         side.handle(Event::Closed { lane: self.lane, file: number, attempt, close });
+        Ok(())
+    }
+
+    /// Looks at the file for the last time, when all is hashed that its digests are made of. That may take long where there are
+    /// holes: the lane is told to be alive.
+    fn last_look(&mut self, held: &Held, file: &OwnedFd) -> Result<Close, LaneError> {
+        let mut told = Instant::now();
+        let completed = self.side.complete(held, file, &mut self.block, || {
+            if told.elapsed() < ALIVE_EVERY {
+                return Ok(());
+            }
+            told = Instant::now();
+            self.outbox.push(&Message::KeepAlive)?;
+            self.outbox.flush()
+        })?;
+        Ok(match completed {
+            Ok(()) => with_root(held.last_look(file), held),
+            Err(reason) => Close::Failed(reason),
+        })
     }
 }
 
@@ -322,11 +358,11 @@ fn read(side: &Side<'_>, file: &OwnedFd, at: u64, block: &mut [u8]) -> Result<()
 }
 
 /// Adds the digest of the whole, where it was taken on the way.
-fn with_root(close: Close, held: &Held, len: u64) -> Close {
+fn with_root(close: Close, held: &Held) -> Close {
     match close {
         Close::Read { size, mtime, root: None } => {
-            let root = held.root.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            Close::Read { size, mtime, root: root.finish(len) }
+            let root = held.root.lock().unwrap_or_else(PoisonError::into_inner);
+            Close::Read { size, mtime, root: root.finish(size) }
         }
         other => other,
     }
