@@ -259,7 +259,8 @@ fn obey(sink: &mut Sink, out: &mut Vec<sink::Command>) {
                 }
                 Command::Sweep => Event::Swept,
                 Command::Remove { batch, .. } => Event::Removed { batch, deleted: 0, failed: 0 },
-                Command::Restart { .. }
+                Command::Unread(_)
+                | Command::Restart { .. }
                 | Command::Ended(_)
                 | Command::Discard { .. }
                 | Command::Abandon { .. }
