@@ -1,6 +1,7 @@
 //! Which directory is opened for the side that asks, and what its paths are beneath that.
 
 use haul_engine::copy::quote;
+use haul_engine::sum::reason;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -18,7 +19,7 @@ pub(super) struct Root {
 #[derive(Debug, Error)]
 pub(super) enum RootError {
     /// It can't be looked at.
-    #[error("{path}: {source}")]
+    #[error("{path}: {}", reason(source))]
     Unusable {
         /// As it was asked for, safe to print.
         path: String,

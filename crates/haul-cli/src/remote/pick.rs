@@ -3,6 +3,7 @@
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use haul_engine::copy::quote;
+use haul_engine::sum::reason;
 use haul_engine::transfer::{Filter, Rule};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -54,7 +55,8 @@ impl PickArgs {
     /// The operands in `--files-from`. The error is a message.
     pub(crate) fn listed(&self) -> Result<Vec<OsString>, String> {
         let Some(list) = &self.files_from else { return Ok(Vec::new()) };
-        let failed = |error: std::io::Error| format!("--files-from: cannot read {}: {error}", quote(list));
+        let failed =
+            |error: std::io::Error| format!("--files-from: cannot read {}: {}", quote(list), reason(&error));
         let mut text = Vec::new();
         if self.reads_stdin() {
             std::io::stdin().read_to_end(&mut text).map_err(failed)?;

@@ -7,6 +7,7 @@ use super::way::{STALL, Way, dialer};
 use super::words::{self, DONE, INSIDE, OUTSIDE, Reply, Request};
 use clap::Args;
 use haul_engine::copy::quote;
+use haul_engine::sum::reason;
 use haul_net::address::Host;
 use haul_net::{Address, DialError, Lane, Pacer, Ticket};
 use std::ffi::{OsStr, OsString};
@@ -80,7 +81,7 @@ pub(crate) struct Met {
 #[derive(Debug, Error)]
 pub(crate) enum MeetError {
     /// The command could not be started.
-    #[error("cannot start {command}: {source}; say by --ssh what logs in")]
+    #[error("cannot start {command}: {}; say by --ssh what logs in", reason(source))]
     Start {
         /// The first word of the command.
         command: String,
@@ -124,7 +125,7 @@ pub(crate) enum MeetError {
         why: String,
     },
     /// What joins both sides failed.
-    #[error("the connection through ssh to {host} failed: {source}")]
+    #[error("the connection through ssh to {host} failed: {}", reason(source))]
     Pipe {
         /// The other host.
         host: String,

@@ -1,6 +1,7 @@
 //! Tickets where the commands keep them: in files, or on standard input, never among the arguments or in the environment.
 
 use haul_engine::copy::quote;
+use haul_engine::sum::reason;
 use haul_net::Ticket;
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -22,14 +23,16 @@ pub(crate) fn read(file: &OsStr) -> Result<Ticket, String> {
         if io::stdin().is_terminal() {
             // On a terminal one line is the whole of it.
             let _ = write!(io::stderr(), "ticket: ");
-            io::stdin().read_line(&mut text).map_err(|error| format!("cannot read the ticket: {error}"))?;
+            io::stdin()
+                .read_line(&mut text)
+                .map_err(|error| format!("cannot read the ticket: {}", reason(&error)))?;
         } else {
             take(&mut io::stdin().lock(), &mut text)
-                .map_err(|error| format!("cannot read the ticket: {error}"))?;
+                .map_err(|error| format!("cannot read the ticket: {}", reason(&error)))?;
         }
         return Ticket::parse(&text).map_err(|error| format!("standard input: {error}"));
     }
-    let failed = |error: io::Error| format!("cannot read the ticket in {}: {error}", quote(file));
+    let failed = |error: io::Error| format!("cannot read the ticket in {}: {}", quote(file), reason(&error));
     let mut opened = File::open(file).map_err(failed)?;
     let facts = opened.metadata().map_err(failed)?;
     if facts.mode() & 0o077 != 0 && facts.is_file() {

@@ -5,6 +5,7 @@ use super::meant::{self, Issue, Meant, Share};
 use crate::remote::args::buffers;
 use crate::remote::values;
 use haul_engine::copy::quote;
+use haul_engine::sum::reason;
 use haul_net::{Limits, Role, Uses};
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -68,7 +69,7 @@ impl Config {
     /// What `file` says. The error is a message.
     pub(super) fn read(file: &Path) -> Result<Config, String> {
         let text = std::fs::read_to_string(file)
-            .map_err(|error| format!("cannot read {}: {error}", quote(file.as_os_str())))?;
+            .map_err(|error| format!("cannot read {}: {}", quote(file.as_os_str()), reason(&error)))?;
         Config::parse(&text).map_err(|why| format!("{}: {why}", quote(file.as_os_str())))
     }
 

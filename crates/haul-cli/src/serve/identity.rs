@@ -4,6 +4,7 @@ use crate::remote::ticket::write_secret;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use haul_engine::copy::quote;
+use haul_engine::sum::reason;
 use haul_net::Identity;
 use std::fs::File;
 use std::io::{self, Read};
@@ -22,8 +23,9 @@ const LINE: usize = 64;
 
 /// The identity in `file`, made if that is missing. The error is a message.
 pub(super) fn load(file: &Path) -> Result<Identity, String> {
-    let failed =
-        |error: io::Error| format!("cannot read the identity in {}: {error}", quote(file.as_os_str()));
+    let failed = |error: io::Error| {
+        format!("cannot read the identity in {}: {}", quote(file.as_os_str()), reason(&error))
+    };
     match File::open(file) {
         Ok(mut opened) => {
             if opened.metadata().map_err(failed)?.mode() & 0o077 != 0 {
@@ -39,7 +41,7 @@ pub(super) fn load(file: &Path) -> Result<Identity, String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let identity = Identity::generate().map_err(|error| error.to_string())?;
             write_secret(file, to_pem(&identity).as_bytes()).map_err(|error| {
-                format!("cannot keep the identity in {}: {error}", quote(file.as_os_str()))
+                format!("cannot keep the identity in {}: {}", quote(file.as_os_str()), reason(&error))
             })?;
             Ok(identity)
         }

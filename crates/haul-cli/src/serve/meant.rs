@@ -1,6 +1,7 @@
 //! What is to be served, whether arguments or a file said so.
 
 use haul_engine::copy::quote;
+use haul_engine::sum::reason;
 use haul_net::address::Host;
 use haul_net::{Limits, Role, Uses};
 use haul_proto::Keep;
@@ -99,7 +100,7 @@ pub(super) fn check_root(root: &OsStr) -> Result<(), String> {
     match std::fs::metadata(root) {
         Ok(facts) if facts.is_dir() => Ok(()),
         Ok(_) => Err(format!("{} is not a directory", quote(root))),
-        Err(error) => Err(format!("{}: {error}", quote(root))),
+        Err(error) => Err(format!("{}: {}", quote(root), reason(&error))),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::remote::{ticket, typed};
 use args::Args;
 use hall::{Hall, Served};
 use haul_engine::copy::quote;
+use haul_engine::sum::reason;
 use haul_net::{
     Address, DoorEvent, Grant, Identity, ListenError, ListenSettings, Listener, Pacer, Ticket, TicketBook,
 };
@@ -107,8 +108,9 @@ fn issue(share: &Share, addresses: &[Address], identity: Option<&Identity>) -> R
             .map_err(|error| format!("{error}; say by --address how clients find this host"))
     };
     let keep = |file: &Path, ticket: &Ticket| {
-        ticket::write(file, ticket)
-            .map_err(|error| format!("cannot write the ticket to {}: {error}", quote(file.as_os_str())))
+        ticket::write(file, ticket).map_err(|error| {
+            format!("cannot write the ticket to {}: {}", quote(file.as_os_str()), reason(&error))
+        })
     };
     match &share.issue {
         Issue::Print => {

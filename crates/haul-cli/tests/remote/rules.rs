@@ -212,6 +212,15 @@ fn command_lines_that_mean_nothing_are_refused_with_the_next_step() {
         (&["send", "data", ":box"], "--ticket-file"),
         (&["send", "data", "-oProxyCommand=x:"], "unexpected argument"),
         (&["send", "--", "data", "-oProxyCommand=x:"], "is no host's name"),
+        (
+            &["send", "--ticket-file=nowhere", "data", ":"],
+            "the ticket in 'nowhere': No such file or directory\n",
+        ),
+        (
+            &["send", "--files-from=nowhere", "data", "h:"],
+            "cannot read 'nowhere': No such file or directory\n",
+        ),
+        (&["send", "--ssh=/no/such/ssh", "data", "h:"], "No such file or directory; say by --ssh"),
         (&["fetch", "host:a"], "say where to"),
         (&["fetch", "host:a", "other:b", "."], "of one host"),
         (&["fetch", "a", "."], "within one host"),
