@@ -91,6 +91,10 @@ pub(crate) struct JobArgs {
     /// At most so many bytes a second: 50M, 1GB, ...
     #[arg(long, value_name = "RATE", help_heading = "The way")]
     rate: Option<String>,
+    /// Compress what is sent: auto (without HOW; only while the link is slower than compressing), zstd, zstd:LEVEL from -7 to 19, or none.
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
+          allow_hyphen_values = true, help_heading = "The way")]
+    compress: Option<String>,
     /// Congestion control of the connections: bbr, cubic, ... as the kernel offers them.
     #[arg(long, value_name = "NAME", help_heading = "The way")]
     cc: Option<String>,
@@ -166,7 +170,7 @@ impl JobArgs {
             in_order: unit == Unit::File
                 && algorithm.algebra() == Algebra::Serial
                 && verify == Verify::Stream,
-            compression: Compression::Off,
+            compression: self.compress.as_deref().map_or(Ok(Compression::Off), values::compression)?,
             keep: self.keep(),
             update: match &self.update {
                 _ if self.checksum => Update::Digest,
@@ -346,12 +350,15 @@ mod tests {
             ("--rate=0", "--rate"),
             ("--object-size=3M", "--object-size"),
             ("--update=all", "--update"),
+            ("--compress=zstd:20", "--compress"),
+            ("--compress=gzip", "--compress"),
             ("--hash=nosuch", "--hash"),
         ] {
             let error = meant(&[words]).expect_err(words);
             assert!(error.contains(named), "{words}: {error}");
         }
         assert_eq!(meant(&["--checksum"]).expect("fine").options.update, Update::Digest);
+        assert_eq!(meant(&["--compress"]).expect("fine").options.compression, Compression::Auto);
         assert_eq!(meant(&["--update"]).expect("fine").options.update, Update::SizeTime);
     }
 }

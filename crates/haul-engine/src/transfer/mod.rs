@@ -8,17 +8,20 @@ mod frames;
 mod hashing;
 mod hello;
 mod meeting;
+mod packing;
 mod reason;
 mod report;
 mod session;
 mod sink;
 mod source;
 mod spent;
+mod terms;
 
 pub use hello::{BoxError, Dial, FetchJob, Offer, SendJob, TransferError, answer, fetch, send};
+pub use packing::LEVELS;
 pub use report::{Failure, Report, Tally, Watch};
 pub use source::{Filter, FilterError, Rule};
-pub use spent::Spent;
+pub use spent::{Spent, Traffic};
 
 use frames::{Frames, Outbox};
 use haul_net::{Lane, LaneControl};
@@ -37,6 +40,8 @@ pub struct Outcome {
     pub walk_errors: u64,
     /// Where the time of this side's workers went.
     pub spent: Spent,
+    /// What went over this side's lanes.
+    pub traffic: Traffic,
 }
 
 impl Outcome {
@@ -46,13 +51,13 @@ impl Outcome {
         self.broken.is_none() && !self.delete_withheld && failed + undeleted + self.walk_errors == 0
     }
 
-    fn of(end: Option<End>, walk_errors: u64, spent: Spent) -> Outcome {
+    fn of(end: Option<End>, walk_errors: u64, spent: Spent, traffic: Traffic) -> Outcome {
         let (summary, broken, delete_withheld) = match end {
             Some(End::Finished { summary, delete_withheld }) => (summary, None, delete_withheld),
             Some(End::Broken { reason, summary }) => (summary, Some(reason), false),
             None => (Summary::default(), Some(Why::Internal.into()), false),
         };
-        Outcome { summary, broken, delete_withheld, walk_errors, spent }
+        Outcome { summary, broken, delete_withheld, walk_errors, spent, traffic }
     }
 }
 

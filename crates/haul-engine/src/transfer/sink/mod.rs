@@ -112,7 +112,7 @@ pub(super) fn run(
     });
     side.files().drain().for_each(|(_, file)| file.abandon());
     let (end, spent) = side.session.close();
-    Outcome::of(end, 0, spent)
+    Outcome::of(end, 0, spent, side.session.spent.traffic())
 }
 
 impl Side<'_> {

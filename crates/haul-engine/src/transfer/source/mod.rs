@@ -89,7 +89,8 @@ pub(super) fn run(
         side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
     });
     let (end, spent) = side.session.close();
-    Outcome::of(end, side.walk_errors.load(Ordering::Relaxed), spent)
+    let traffic = side.session.spent.traffic();
+    Outcome::of(end, side.walk_errors.load(Ordering::Relaxed), spent, traffic)
 }
 
 impl Side<'_> {

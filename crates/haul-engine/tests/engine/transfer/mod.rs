@@ -1,5 +1,7 @@
 //! Transfers between two ends of one process, through the engine's public face: what arrives is compared with what was there.
 
+mod liar;
+mod packed;
 mod pair;
 
 use haul_engine::transfer::{Filter, Rule};
