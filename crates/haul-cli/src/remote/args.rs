@@ -23,7 +23,7 @@ const BUFFERS_MIN: u64 = 8 << 20;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct JobArgs {
     /// How what arrived is compared: stream (hashed on both sides as it passes), reread (and read back from the device),
-    /// none, or, to compare with, the slower sequential, file-pipeline, block-pipeline, which read everything twice.
+    /// hybrid (read back what is larger than free memory there), none, or, to compare with, the slower sequential, file-pipeline, block-pipeline, which read everything twice.
     #[arg(long, value_name = "HOW", default_value = "stream", help_heading = "Verification")]
     verify: String,
     /// What is compared, and sent again where it differs: each object, or each file as a whole.
@@ -182,8 +182,9 @@ impl JobArgs {
             dry_run: self.dry_run,
             budget: 0,
         };
-        if options.verify == Verify::Reread && options.unit == Unit::File {
-            return Err("--verify=reread compares objects: leave --granularity=file out".to_owned());
+        if matches!(options.verify, Verify::Reread | Verify::Hybrid) && options.unit == Unit::File {
+            return Err("--verify=reread and --verify=hybrid compare objects: leave --granularity=file out"
+                .to_owned());
         }
         if let Some(sentence) = options.contradiction() {
             return Err(format!("these options contradict each other: {sentence}"));
@@ -250,10 +251,11 @@ pub(crate) fn buffers(typed: Option<&str>) -> Result<u64, String> {
     if bytes < BUFFERS_MIN { Err("--buffers: 8M is the least that serves".to_owned()) } else { Ok(bytes) }
 }
 
-const VERIFY: [(&str, Verify); 6] = [
+const VERIFY: [(&str, Verify); 7] = [
     ("none", Verify::None),
     ("stream", Verify::Stream),
     ("reread", Verify::Reread),
+    ("hybrid", Verify::Hybrid),
     ("sequential", Verify::Sequential),
     ("file-pipeline", Verify::FilePipeline),
     ("block-pipeline", Verify::BlockPipeline),
@@ -309,6 +311,7 @@ mod tests {
         for (word, level, unit) in [
             ("none", Level::Received, Unit::Object),
             ("reread", Level::Reread, Unit::Object),
+            ("hybrid", Level::Verified, Unit::Object),
             ("sequential", Level::Verified, Unit::File),
             ("file-pipeline", Level::Verified, Unit::File),
             ("block-pipeline", Level::Verified, Unit::Object),
@@ -319,6 +322,7 @@ mod tests {
         assert!(meant(&["--verify=sequential", "--granularity=object"]).is_err());
         assert!(meant(&["--verify=block-pipeline", "--granularity=file"]).is_err());
         assert!(meant(&["--verify=reread", "--granularity=file"]).is_err());
+        assert!(meant(&["--verify=hybrid", "--granularity=file"]).is_err());
         assert!(meant(&["--verify=some"]).expect_err("unknown").contains("one of none, stream"));
     }
 

@@ -4,7 +4,7 @@ use super::hello::{AGENT, Offer};
 use super::packing;
 use haul_proto::{
     Accept, Compression, Connect, Features, JobOptions, Keep, PeerText, Reason, Role, SESSION_TOKEN_BYTES,
-    Verify, Why, Window,
+    Why, Window,
 };
 
 /// The terms on which a session goes on.
@@ -23,10 +23,6 @@ pub(super) fn agree(
             return Err(Reason::new(Why::Denied, "nothing may be fetched from here"));
         }
         Role::Source | Role::Sink => {}
-    }
-    if asked.options.verify == Verify::Hybrid {
-        // Nobody here picks by file: it would be told as what it is not.
-        return Err(Reason::new(Why::Unsupported, "hybrid verification; ask for stream or reread"));
     }
     let mut accept = asked.answer(Features::default(), window, offer.lanes, token, PeerText::new(AGENT))?;
     accept.options.keep = Keep(accept.options.keep.0 & offer.keep.0);
@@ -65,7 +61,7 @@ pub(super) fn hold(asked: &JobOptions, accepted: &JobOptions) -> Result<(), &'st
 mod tests {
     use super::*;
     use haul_model::Level;
-    use haul_proto::{Unit, Update};
+    use haul_proto::{Unit, Update, Verify};
 
     #[test]
     fn an_answer_may_keep_less_and_pack_otherwise() {

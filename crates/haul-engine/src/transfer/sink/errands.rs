@@ -212,16 +212,17 @@ impl Side<'_> {
             .and_then(|(standing, size)| self.hash_whole(&standing, size, block).ok());
         // What can't be read is sent anew.
         let verdict = found.map_or(Verdict::Take { have: Runs::default() }, Verdict::Unless);
-        self.handle(Event::Opened { file, verdict });
+        self.handle(self.opened(file, verdict, incoming.facts.size()));
     }
 
     fn hash_objects(&self, file: FileNumber, block: &mut [u8]) {
         let Some(incoming) = self.incoming(file) else { return };
         let Some((standing, size)) = standing(self, &incoming) else {
-            return self.handle(Event::Opened { file, verdict: Verdict::Take { have: Runs::default() } });
+            let take = Verdict::Take { have: Runs::default() };
+            return self.handle(self.opened(file, take, incoming.facts.size()));
         };
-        self.handle(Event::Opened { file, verdict: Verdict::Differing });
         let total = incoming.facts.size();
+        self.handle(self.opened(file, Verdict::Differing, total));
         let geometry = Geometry::new(ByteLen(total), self.options.object);
         let mut next = 0;
         while next < geometry.count() {

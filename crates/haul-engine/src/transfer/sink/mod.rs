@@ -15,13 +15,16 @@ use super::reason::reason;
 use super::report::{Failure, Watch};
 use super::session::Session;
 use super::{Joined, More, Outcome};
+use crate::border::Border;
 use arriving::Tag;
 use crossbeam_channel::Sender;
 use errands::Errand;
 use haul_model::RelPath;
 use haul_net::LaneError;
 use haul_proto::sink::{Command, Event, Settings, Unfinished, Verdict};
-use haul_proto::{FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Runs, Sink, Update, Why};
+use haul_proto::{
+    FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Runs, Sink, Update, Verify, Why,
+};
 use haul_sys::dir::open_dir_at;
 use haul_sys::{Follow, Timespec};
 use incoming::Incoming;
@@ -76,6 +79,7 @@ pub(super) struct Side<'a> {
     errands: Sender<Errand>,
     options: JobOptions,
     recipe: Recipe,
+    border: Border,
 }
 
 /// Takes all that comes by these lanes into `store`, and tells how it ended.
@@ -96,6 +100,7 @@ pub(super) fn run(
         files: Mutex::default(),
         errands,
         recipe: Recipe::of(&options),
+        border: Border::default(),
         options,
     };
     std::thread::scope(|scope| {
@@ -192,7 +197,8 @@ impl Side<'_> {
             && self.taken.fetch_add(size, Ordering::Relaxed).saturating_add(size) > quota
         {
             self.taken.fetch_sub(size, Ordering::Relaxed);
-            return Some(Event::Opened { file: number, verdict: Verdict::Refused(Why::Quota.into()) });
+            let verdict = Verdict::Refused(Why::Quota.into());
+            return Some(Event::Opened { file: number, verdict, rereads: false });
         }
         self.session.tally.found(size);
         let incoming = Arc::new(Incoming::new(facts, path, tag, self.options.in_place, self.recipe.root()));
@@ -229,7 +235,13 @@ impl Side<'_> {
             self.files().remove(&number);
             self.session.tally.ended();
         }
-        verdict.map(|verdict| Event::Opened { file: number, verdict })
+        verdict.map(|verdict| self.opened(number, verdict, size))
+    }
+
+    /// What was decided about a file of `size` bytes, and whether it is read back where the job leaves that to this side.
+    fn opened(&self, file: FileNumber, verdict: Verdict, size: u64) -> Event {
+        let rereads = self.options.verify == Verify::Hybrid && !self.border.holds(size);
+        Event::Opened { file, verdict, rereads }
     }
 
     fn make(&self, facts: &NewFile, path: &RelPath, first: Option<&RelPath>) -> Result<Ended, Unfinished> {
