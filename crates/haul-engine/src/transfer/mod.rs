@@ -11,6 +11,7 @@ mod meeting;
 mod packing;
 mod reason;
 mod report;
+mod rereader;
 mod session;
 mod sink;
 mod source;

@@ -8,12 +8,12 @@ mod names;
 mod places;
 mod taking;
 
-use super::frames::{Frames, Outbox};
+use super::frames::{FrameError, Frames, Outbox};
 use super::hashing::Recipe;
 use super::meeting::Asked;
 use super::reason::reason;
 use super::report::{Failure, Watch};
-use super::session::Session;
+use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
 use crate::border::Border;
 use arriving::Tag;
@@ -21,7 +21,7 @@ use crossbeam_channel::Sender;
 use errands::Errand;
 use haul_model::RelPath;
 use haul_net::LaneError;
-use haul_proto::sink::{Command, Event, Settings, Unfinished, Verdict};
+use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 use haul_proto::{
     FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Runs, Sink, Update, Verify, Why,
 };
@@ -104,13 +104,7 @@ pub(super) fn run(
         options,
     };
     std::thread::scope(|scope| {
-        let begin = |lane: Joined| {
-            side.session.lane_begins(&lane);
-            side.handle(Event::LaneUp(lane.id));
-            let Joined { id, frames, outbox, .. } = lane;
-            scope.spawn(move || side.write(id, outbox));
-            scope.spawn(move || side.read(id, frames));
-        };
+        let begin = |lane: Joined| session::begin(side, scope, lane);
         joined.into_iter().for_each(&begin);
         scope.spawn(move || side.run_errands(&waiting));
         side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
@@ -118,6 +112,41 @@ pub(super) fn run(
     side.files().drain().for_each(|(_, file)| file.abandon());
     let (end, spent) = side.session.close();
     Outcome::of(end, 0, spent, side.session.spent.traffic())
+}
+
+impl Serve for Side<'_> {
+    type Machine = Sink;
+
+    fn session(&self) -> &Session<'_, Sink> {
+        &self.session
+    }
+
+    fn lane_begins(&self, lane: LaneId) {
+        self.handle(Event::LaneUp(lane));
+    }
+
+    fn lane_ended(&self, lane: LaneId) {
+        self.handle(Event::LaneLost(lane));
+    }
+
+    fn write(&self, lane: LaneId, mut outbox: Outbox) -> Result<(), LaneError> {
+        loop {
+            let is_idle = outbox.is_empty();
+            let outgoing = self.session.meeting.ask(|machine, now| match machine.next(lane, now) {
+                Outgoing::Wait { until } if is_idle => Asked::Wait(until),
+                outgoing => Asked::Answer(outgoing),
+            });
+            match outgoing {
+                Outgoing::Send(message) => outbox.push(&message)?,
+                Outgoing::Wait { .. } => outbox.flush()?,
+                Outgoing::Done => return outbox.finish(),
+            }
+        }
+    }
+
+    fn read(&self, lane: LaneId, frames: Frames) -> Result<(), FrameError> {
+        Taker::new(self, lane, frames).run()
+    }
 }
 
 impl Side<'_> {
@@ -294,40 +323,6 @@ impl Side<'_> {
 
     fn incoming(&self, number: FileNumber) -> Option<Arc<Incoming>> {
         self.files().get(&number).map(Arc::clone)
-    }
-
-    /// Writes what the machine says on a lane, until it has nothing more.
-    fn write(&self, lane: LaneId, outbox: Outbox) {
-        if self.write_all(lane, outbox).is_err() {
-            self.session.abort(lane);
-            self.handle(Event::LaneLost(lane));
-        }
-        self.session.worker_ended();
-    }
-
-    fn write_all(&self, lane: LaneId, mut outbox: Outbox) -> Result<(), LaneError> {
-        use haul_proto::sink::Outgoing;
-        loop {
-            let is_idle = outbox.is_empty();
-            let outgoing = self.session.meeting.ask(|machine, now| match machine.next(lane, now) {
-                Outgoing::Wait { until } if is_idle => Asked::Wait(until),
-                outgoing => Asked::Answer(outgoing),
-            });
-            match outgoing {
-                Outgoing::Send(message) => outbox.push(&message)?,
-                Outgoing::Wait { .. } => outbox.flush()?,
-                Outgoing::Done => return outbox.finish(),
-            }
-        }
-    }
-
-    fn read(&self, lane: LaneId, frames: Frames) {
-        if let Err(error) = Taker::new(self, lane, frames).run() {
-            self.session.tell_lost(lane, &error);
-            self.session.abort(lane);
-        }
-        self.handle(Event::LaneLost(lane));
-        self.session.worker_ended();
     }
 
     fn files(&self) -> MutexGuard<'_, HashMap<FileNumber, Arc<Incoming>>> {

@@ -7,6 +7,7 @@ use crate::transfer::hashing::ObjectHash;
 use crate::transfer::meeting::Asked;
 use crate::transfer::packing::Packer;
 use crate::transfer::reason::reason;
+use crate::transfer::rereader::Rereader;
 use haul_digest::Digest;
 use haul_model::{ByteRange, Object};
 use haul_net::LaneError;
@@ -29,6 +30,7 @@ pub(super) struct Sender<'a> {
     lane: LaneId,
     outbox: Outbox,
     packer: Packer,
+    rereader: Rereader<'a>,
     block: Vec<u8>,
 }
 
@@ -59,7 +61,7 @@ enum Went {
 impl<'a> Sender<'a> {
     pub(super) fn new(side: &'a Side<'a>, lane: LaneId, outbox: Outbox) -> Sender<'a> {
         let packer = Packer::new(side.options.compression);
-        Sender { side, lane, outbox, packer, block: vec![0; BLOCK_BYTES] }
+        Sender { side, lane, outbox, packer, rereader: side.rereader(), block: vec![0; BLOCK_BYTES] }
     }
 
     /// Does what the machine says until nothing is left.
@@ -145,7 +147,7 @@ impl<'a> Sender<'a> {
             return Ok(());
         }
         if let Some(theirs) = theirs {
-            match self.hash_object(&file, object, facts.size()) {
+            match self.rereader.object(&file, object, facts.size()) {
                 Err(reason) => {
                     failed(reason);
                     return Ok(());
@@ -308,16 +310,11 @@ impl<'a> Sender<'a> {
         }
     }
 
-    fn hash_object(&mut self, file: &OwnedFd, object: Object, size: u64) -> Result<Digest, Reason> {
-        self.side.hash_object(file, object, size, &mut self.block)
-    }
-
     fn compare(&mut self, facts: &Arc<NewFile>, theirs: &Digest) {
         let (side, number) = (self.side, facts.number);
         let opened = side.held(number).ok_or_else(gone).and_then(|held| held.open());
-        let same = opened.and_then(|file| {
-            side.hash_file(&file, facts.size(), &mut self.block).map(|ours| ours == *theirs)
-        });
+        let same =
+            opened.and_then(|file| self.rereader.whole(&file, facts.size()).map(|ours| ours == *theirs));
         side.handle(Event::Compared { lane: self.lane, file: number, same });
     }
 
