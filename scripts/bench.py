@@ -25,6 +25,7 @@ How it is measured:
 """
 
 import argparse
+import atexit
 import json
 import os
 import platform
@@ -38,6 +39,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import bench_ssh
 from bench_rows import GIB, KIB, MIB, all_rows
 
 ROUNDS = 5
@@ -121,6 +123,7 @@ class Bench:
         self.workers = len(os.sched_getaffinity(0))
         self.is_root = os.geteuid() == 0
         self.copies = 0
+        self.door = None
         self.removed = options.dir / "copies.removed"
         peers = Path("bench-out/peers/bin").resolve()
         self.path = f"{peers}:{os.environ.get('PATH', '')}"
@@ -152,6 +155,9 @@ class Bench:
             return []
         if row.keep_copies:
             self.wait_for_freed_inodes()
+        if "{ssh}" in row.ours and not self.opens_door():
+            missing.append(f"{row.id}: sshd is not installed")
+            return []
         if row.prepare:
             self.forget("{keep}")
             self.measure(self.fill_in(row.prepare, source, None))
@@ -226,6 +232,8 @@ class Bench:
         if row.across:
             return self.run_across(row, source, command, check)
         copy = self.new_copy(row) if row.is_copy else None
+        if row.into:
+            copy.mkdir()
         self.forget("{new}")
         self.settle()
         if row.is_cold:
@@ -236,8 +244,16 @@ class Bench:
             touch_free_memory(pages_taken(row))
         run = self.measure(self.fill_in(command, source, copy))
         if copy:
-            verify_copy(source, copy, bytewise=check)
+            verify_copy(source, copy / source.name if row.into else copy, bytewise=check)
         return run
+
+    def opens_door(self):
+        """Starts the SSH server that rows of transfers log in by, once."""
+        if self.door is None and bench_ssh.server_program():
+            self.door = bench_ssh.Door()
+            atexit.register(self.door.close)
+            self.words |= {"{ssh}": self.door.shell(), "{host}": self.door.host}
+        return self.door is not None
 
     def fill_in(self, command, source, copy):
         """The words of a command; `{src}` of a folder stands for all its files where a tool takes files only."""
@@ -246,6 +262,9 @@ class Bench:
         for word in command:
             if word == "{src}" and copy is None and source.is_dir():
                 words += sorted(str(path) for path in source.iterdir())
+                continue
+            if word == "{ssh options}":
+                words += self.door.options
                 continue
             for name, meant in places.items():
                 word = word.replace(name, meant)

@@ -1,7 +1,7 @@
 """The rows of the table: what is done, by whom, on which data, and the goal.
 
 A row's commands are lists of words in which are filled in: {src} and {dst}, {home} (where {src} lies), {haul} and {lab} (the
-binaries), {keep} (a file that the row's `prepare` makes once, before anything is measured) and {new} (a name where nothing is yet).
+binaries), {ssh} (one word: what logs in at this host), {ssh options} (its words after `ssh`), {host} (this host as it is named there), {keep} (a file that the row's `prepare` makes once, before anything is measured) and {new} (a name where nothing is yet).
 `goal` is the most that ours / peer may be; `None` where the ratio is only told. A row with `across` moves: {src} is
 then made anew for each command, on another file system than {dst}.
 """
@@ -58,6 +58,8 @@ class Row:
     fastest: bool = False
     rss_max: int = 0
     rounds: int = 0
+    # The source lands in {dst}, a folder that is there, under its own name.
+    into: bool = False
     prepare: list = field(default_factory=list)
     share_max: float = 0
 
@@ -117,6 +119,7 @@ def all_rows(quick, workers):
     rows += stream_rows(sizes)
     rows += verify_rows(sizes, workers)
     rows += waybill_rows(sizes)
+    rows += send_rows(sizes)
     return rows
 
 
@@ -351,4 +354,28 @@ def waybill_rows(sizes):
     ]
     rows.append(Row("waybill-size", "size of a waybill without the paths", sizes.huge, sum_by("blake3"), [],
                     rounds=1, share_max=1 / 65536))
+    return rows
+
+
+def send_rows(sizes):
+    """Host to host over ssh, both on this machine: the tools share its processors."""
+    def send(*options):
+        return ["{haul}", "send", "-q", "-e", "{ssh}", "--remote-haul", "{haul}", *options, "{src}", "{host}:{dst}"]
+
+    others = [
+        Peer("rsync -a", ["rsync", "-a", "-e", "{ssh}", "{src}", "{host}:{dst}/"]),
+        Peer("scp -rp", ["scp", "-rpq", "{ssh options}", "{src}", "{host}:{dst}/"]),
+    ]
+    into = {"is_copy": True, "into": True}
+    rows = [
+        Row("send-large", "send one large file over ssh", sizes.large, send(), others, **into),
+        Row("send-64", "send 64 files", sizes.medium, send(), others, **into),
+        Row("send-small", "send many small files", sizes.many, send(), others, keep_copies=True, rounds=3, **into),
+        Row("send-tls", "send one large file with TLS and BLAKE3", sizes.large, send(),
+            [Peer("--plain --verify=none", send("--plain", "--verify=none"), None)], **into),
+    ]
+    for algorithm in ["blake3", "md5", "sha1", "sha256"]:
+        unchecked = [Peer("--verify=none", send("--verify=none"), 1.03)]
+        rows.append(Row(f"send-verify-{algorithm}", f"send 64 files, compared by {algorithm}", sizes.medium,
+                        send("-a", algorithm), unchecked, **into))
     return rows

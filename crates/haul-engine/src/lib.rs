@@ -5,6 +5,7 @@ mod descent;
 mod pool;
 
 pub mod copy;
+pub mod log;
 pub mod moving;
 pub mod repair;
 pub mod signature;

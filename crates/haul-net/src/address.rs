@@ -119,6 +119,7 @@ impl FromStr for Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn addresses_are_written_as_they_are_read() {
@@ -136,6 +137,22 @@ mod tests {
             assert!(!error.contains('\u{1b}'), "control characters are escaped: {error:?}");
         }
         assert!(Host::parse(&"a".repeat(254)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_an_address_that_comes_back_or_refused(
+            text in prop_oneof!["\\PC{0,40}", "[\\[\\]a-z0-9.:_-]{0,60}", "[a-z0-9.-]{1,20}:[0-9]{1,6}"],
+        ) {
+            match text.parse::<Address>() {
+                Ok(address) => {
+                    let written = address.to_string();
+                    prop_assert!(!written.starts_with('-') && written.bytes().all(|byte| byte.is_ascii_graphic()));
+                    prop_assert_eq!(written.parse::<Address>(), Ok(address));
+                }
+                Err(error) => prop_assert!(!error.to_string().contains(char::is_control)),
+            }
+        }
     }
 
     #[test]

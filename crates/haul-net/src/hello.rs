@@ -303,7 +303,36 @@ mod tests {
         assert_ne!(binding(1, 2), binding(1, 3));
     }
 
+    /// What a client without encryption begins with, as far as `bytes` go, then its end.
+    fn greeted(bytes: &[u8]) -> Result<Binding, GreetingError> {
+        let (mut server, mut client) = Lane::pair().expect("a pair");
+        client.write_all(bytes).expect("it fits the socket's buffer");
+        client.finish().expect("nothing waits");
+        exchange_nonces(&mut server, false)
+    }
+
+    #[test]
+    fn a_greeting_cut_anywhere_is_none() {
+        let whole = [&PLAIN_MAGIC[..], &[7; NONCE_BYTES]].concat();
+        for len in 0..GREETING_BYTES {
+            assert!(matches!(greeted(&whole[..len]), Err(GreetingError::Lane(_))), "{len}");
+        }
+        assert!(greeted(&whole).is_ok());
+    }
+
     proptest! {
+        #[test]
+        fn any_bytes_but_a_greeting_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if !bytes.starts_with(&PLAIN_MAGIC) {
+                let is_short = bytes.len() < PLAIN_MAGIC.len();
+                match greeted(&bytes) {
+                    Err(GreetingError::NotPlain) => prop_assert!(!is_short),
+                    Err(GreetingError::Lane(_)) => prop_assert!(is_short),
+                    other => prop_assert!(false, "{:?}", other.map(|binding| binding.0)),
+                }
+            }
+        }
+
         #[test]
         fn hellos_come_back_and_hold_on_their_connection_only(hello in hellos(), binding: [u8; 32], other: [u8; 32]) {
             let bytes = hello.encode(&secret(), &Binding(binding));

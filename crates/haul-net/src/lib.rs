@@ -27,7 +27,7 @@ pub use book::TicketBook;
 pub use dial::{DialError, DialSettings, Dialer};
 pub use hello::Verdict;
 pub use lane::{Kind, Lane, LaneControl, LaneError, LaneReader, LaneStats, LaneWriter};
-pub use listen::{DoorEvent, Limits, ListenError, ListenSettings, Listener, Session};
+pub use listen::{DoorEvent, Limits, ListenError, ListenSettings, Listener, Session, TicketedError};
 pub use pace::Pacer;
 pub use secret::{Secret, SessionId, TicketId};
 pub use socket::{Buffers, Keepalive, SocketFacts, SocketSettings};

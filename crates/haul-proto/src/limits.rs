@@ -61,6 +61,9 @@ pub const OPERANDS_BYTES_MAX: usize = 512 << 10;
 /// Most lanes of one session.
 pub const LANES_MAX: u32 = 256;
 
+/// Most UNREAD that wait to be sent: what is met beyond is only counted, so that a tree nobody may read fills no memory.
+pub const UNREAD_AHEAD: usize = 256;
+
 /// Times an object, or a file, is sent again because it arrived damaged.
 pub const TRIES_MAX: u8 = 5;
 

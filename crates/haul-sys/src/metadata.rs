@@ -98,6 +98,24 @@ pub fn set_mode_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Result<()> 
     }
 }
 
+/// As [`set_owner_fd`], for a file that is only held (`O_PATH`).
+///
+/// # Errors
+/// What fchownat(2) reports.
+pub fn set_owner_held(held: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::chownat(&held, c"", user(uid), group(gid), AtFlags::EMPTY_PATH))?)
+}
+
+/// As [`set_mode_fd`], for a file that is only held (`O_PATH`) and is no symbolic link. Needs /proc.
+///
+/// # Errors
+/// What chmod(2) reports; `ENOENT` without /proc.
+pub fn set_mode_held(held: impl AsFd, mode: u32) -> io::Result<()> {
+    let path = proc_path(held.as_fd());
+    let mode = Mode::from_raw_mode(mode & 0o7777);
+    Ok(retry_on_intr(|| rustix::fs::chmodat(rustix::fs::CWD, &path, mode, AtFlags::empty()))?)
+}
+
 /// Holds the file without opening it, makes sure that it is no symbolic link, and changes what is held.
 fn set_mode_by_handle(dir: impl AsFd, name: &std::ffi::CStr, mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -105,9 +123,7 @@ fn set_mode_by_handle(dir: impl AsFd, name: &std::ffi::CStr, mode: u32) -> io::R
     if crate::stat::stat_fd(&held)?.kind == crate::stat::FileKind::Symlink {
         return Err(Errno::OPNOTSUPP.into());
     }
-    let path = proc_path(held.as_fd());
-    let mode = Mode::from_raw_mode(mode & 0o7777);
-    Ok(retry_on_intr(|| rustix::fs::chmodat(rustix::fs::CWD, &path, mode, AtFlags::empty()))?)
+    set_mode_held(held, mode)
 }
 
 /// Sets the times of an open file, to the nanosecond where the file system keeps them so.
@@ -159,5 +175,15 @@ mod tests {
         let error = set_mode_by_handle(&dir, c"link", 0o777).expect_err("a link has no mode");
         assert_eq!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP));
         assert_eq!(crate::stat::stat_fd(&file).expect("found").mode, 0o644);
+    }
+
+    #[test]
+    fn what_is_only_held_gets_owner_and_mode() {
+        let place = tempfile::tempdir().expect("a temporary folder");
+        let held = crate::dir::open_place_at(rustix::fs::CWD, place.path(), Follow::No).expect("held");
+        let found = crate::stat::stat_fd(&held).expect("found");
+        set_owner_held(&held, Some(found.uid), Some(found.gid)).expect("its own owner may be set");
+        set_mode_held(&held, 0o711).expect("set");
+        assert_eq!(crate::stat::stat_fd(&held).expect("found").mode, 0o711);
     }
 }

@@ -12,6 +12,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// What the standard library's options take, as custom flags, to open no symbolic link.
+pub const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
+
 /// What a rename does with a name that exists at its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RenameMode {
@@ -96,6 +99,14 @@ pub fn create_nameless(dir: &Path) -> io::Result<OwnedFd> {
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => create_and_unlink(dir),
         made => Ok(made?),
     }
+}
+
+/// As [`create_nameless`], in an open directory, which nobody needs to be allowed to read.
+///
+/// # Errors
+/// What openat(2) and unlinkat(2) report.
+pub fn create_nameless_at(dir: impl AsFd) -> io::Result<OwnedFd> {
+    create_nameless(Path::new(&proc_path(dir.as_fd())))
 }
 
 fn create_and_unlink(dir: &Path) -> io::Result<OwnedFd> {

@@ -88,6 +88,11 @@ pub fn unshare_fd_table() -> io::Result<()> {
     Ok(unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FILES) }?)
 }
 
+/// What this machine calls itself.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// The user in whose name files are made and permissions are checked.
 pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()

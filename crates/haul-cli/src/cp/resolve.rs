@@ -364,7 +364,7 @@ impl Reading {
         let moving = self.moving()?;
         let asked = Asked { path: self.waybill, digests: self.waybill_digests, leaf: self.leaf };
         let waybill = WaybillOrder::resolve(asked, self.rules.attributes_only, &operands, &moving)?;
-        let settings = CopySettings { operands, rules: self.rules, moving, print: self.print };
+        let settings = CopySettings { operands, place: None, rules: self.rules, moving, print: self.print };
         Ok(Resolved { settings, progress: self.progress, json: self.json, waybill })
     }
 

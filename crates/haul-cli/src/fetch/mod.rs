@@ -40,7 +40,7 @@ struct Args {
     #[arg(value_name = "HOST:PATH... DIR", required = true)]
     operands: Vec<OsString>,
     /// The ticket that 'haul serve' printed, in a file that only you may read; - is standard input.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["ssh", "remote_haul", "ports", "inside_ssh"], help_heading = "The other host")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ssh", "remote_haul", "ports", "inside_ssh", "waybill_there"], help_heading = "The other host")]
     ticket_file: Option<OsString>,
     #[command(flatten)]
     ssh: SshArgs,
@@ -140,6 +140,12 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
     };
     let lanes = other.lanes(job.lanes);
     let fetch = FetchJob { paths, into, options: job.options, lanes, buffers: job.buffers };
-    let run = Run { tool: NAME, args: &args.job, interrupt: &interrupt, side: Side::Sink };
+    let run = Run {
+        tool: NAME,
+        args: &args.job,
+        interrupt: &interrupt,
+        side: Side::Sink,
+        has_waybill_there: args.ssh.has_waybill_there(),
+    };
     Ok(run.go(other, output, |dial, watch| transfer::fetch(dial, &fetch, watch)))
 }

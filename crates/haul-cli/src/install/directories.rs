@@ -3,14 +3,14 @@
 use super::mode::{SETGID, SETUID, STICKY};
 use super::resolve::Properties;
 use haul_engine::copy::{cause, quote, quote_word};
-use haul_sys::metadata::{set_mode_at, set_owner_at};
+use haul_sys::dir::{open_dir_at, open_place_at};
+use haul_sys::metadata::{set_mode_fd, set_mode_held, set_owner_fd, set_owner_held};
 use haul_sys::open::mkdir_at;
-use haul_sys::{CWD, FileKind, Follow, stat};
+use haul_sys::{CWD, Follow, Stat, stat};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, Permissions};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use thiserror::Error;
 
 /// Permissions of directories that nobody named.
@@ -42,7 +42,8 @@ pub(super) enum DirectoryError {
 /// # Errors
 /// The first that could not be made.
 pub(super) fn make_above(path: &OsStr, tell: &mut dyn FnMut(&OsStr)) -> Result<(), DirectoryError> {
-    above(path, tell).map_err(|(path, source)| DirectoryError::Above { path, source })
+    let failed = |(path, source)| DirectoryError::Above { path, source };
+    Above::make(path, tell).map(drop).map_err(failed)
 }
 
 /// `-D -t`: makes a directory and all above it, with the permissions of those that nobody named.
@@ -64,7 +65,8 @@ pub(super) fn install(
     properties: &Properties,
     tell: &mut dyn FnMut(&OsStr),
 ) -> Result<(), DirectoryError> {
-    above(path, tell).map_err(|(path, source)| DirectoryError::Create { path, source })?;
+    let create = |(path, source)| DirectoryError::Create { path, source };
+    let above = Above::make(path, tell).map_err(create)?;
     let Properties { owner, group, mode } = *properties;
     let has_owner = owner.is_some() || group.is_some();
     let withheld = if has_owner {
@@ -74,78 +76,117 @@ pub(super) fn install(
     } else {
         0
     };
-    let first = mode.directory & !withheld;
-    let made = mkdir_at(CWD, path, first);
-    let name = || path.to_owned();
+    let made = mkdir_at(above.dir(), above.last, mode.directory & !withheld);
     let failed = |source| {
-        if has_owner {
-            DirectoryError::Owner { path: name(), source }
-        } else {
-            DirectoryError::Mode { path: name(), source }
-        }
+        let path = path.to_owned();
+        if has_owner { DirectoryError::Owner { path, source } } else { DirectoryError::Mode { path, source } }
     };
     if made.is_ok() {
         tell(path);
     }
-    let found = match (stat::stat_at(CWD, path, Follow::Yes), made.as_ref().err().map(io::Error::kind)) {
-        (Ok(found), _) if found.kind == FileKind::Directory => found,
+    // What was made a moment ago is no link; what stood there may be one to a directory.
+    let follow = if made.is_ok() { Follow::No } else { Follow::Yes };
+    let standing = match (Standing::open(&above, follow), made) {
+        (Ok(standing), _) => standing,
         // What stands there can't be looked at: as with install, that is what is told of.
-        (Err(error), Some(kind)) if kind != io::ErrorKind::NotFound && !is_no_directory(&error) => {
+        (Err(error), Ok(())) => return Err(failed(error)),
+        (Err(error), Err(made)) if made.kind() != io::ErrorKind::NotFound && !is_no_directory(&error) => {
             return Err(failed(error));
         }
-        (Err(error), None) => return Err(failed(error)),
-        _ => {
-            let source = made.err().unwrap_or_else(|| io::ErrorKind::NotADirectory.into());
-            return Err(DirectoryError::Create { path: name(), source });
-        }
+        (Err(_), Err(made)) => return Err(create((path.to_owned(), made))),
     };
-    // What nobody spoke of stays as it is, or as the directory above gave it.
-    let wanted = mode.directory & mode.named | found.mode & !mode.named;
-    // A link leads to the directory; what is set is the directory's.
-    let is_link = stat::stat_at(CWD, path, Follow::No).is_ok_and(|name| name.kind == FileKind::Symlink);
-    let mut place = path.to_owned();
-    place.push(if is_link { "/." } else { "" });
-    if has_owner {
-        set_owner_at(CWD, &*place, owner, group).map_err(failed)?;
-    }
-    if has_owner || found.mode != wanted {
-        // What a link leads to may be closed to a search, and so to all that goes by a name in it.
-        let set = if is_link {
-            fs::set_permissions(path, Permissions::from_mode(wanted))
-        } else {
-            set_mode_at(CWD, path, wanted)
-        };
-        set.map_err(failed)?;
-    }
-    Ok(())
+    standing.dress(properties).map_err(failed)
 }
 
-/// Makes what is missing above the last component; what could not be made, and why.
-fn above(path: &OsStr, tell: &mut dyn FnMut(&OsStr)) -> Result<(), (OsString, io::Error)> {
-    let bytes = path.as_bytes();
-    let last = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
-    for end in (1..last).filter(|&at| bytes[at] == b'/' && bytes[at - 1] != b'/') {
-        let place = OsStr::from_bytes(&bytes[..end]);
-        let source = match mkdir_at(CWD, place, ABOVE) {
-            Ok(()) => {
-                tell(place);
-                continue;
+/// A directory that gets its properties: held, whatever becomes of its name.
+struct Standing {
+    fd: OwnedFd,
+    /// It could be opened to be read; else it is only held.
+    is_open: bool,
+    found: Stat,
+}
+
+impl Standing {
+    fn open(above: &Above<'_>, follow: Follow) -> io::Result<Standing> {
+        let (fd, is_open) = match open_dir_at(above.dir(), above.last, follow) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                (open_place_at(above.dir(), above.last, follow)?, false)
             }
-            Err(error) => error,
+            opened => (opened?, true),
         };
-        let mut inside = place.to_owned();
-        inside.push("/.");
-        match stat::stat_at(CWD, &*inside, Follow::Yes) {
-            Ok(found) if found.kind == FileKind::Directory => {}
-            Ok(_) => return Err((place.to_owned(), io::Error::from_raw_os_error(20))), // ENOTDIR
-            // A file, or a directory that can't be gone through.
-            Err(error) if is_no_directory(&error) || error.kind() == io::ErrorKind::PermissionDenied => {
-                return Err((place.to_owned(), error));
+        let found = stat::stat_fd(&fd)?;
+        Ok(Standing { fd, is_open, found })
+    }
+
+    /// Sets owner and permissions, as far as it has others. What nobody spoke of stays as it is, or as the directory above
+    /// gave it.
+    fn dress(&self, properties: &Properties) -> io::Result<()> {
+        let Properties { owner, group, mode } = *properties;
+        let differs = |wanted: Option<u32>, has: u32| wanted.is_some_and(|wanted| wanted != has);
+        let changes_owner = differs(owner, self.found.uid) || differs(group, self.found.gid);
+        if changes_owner {
+            let set = if self.is_open { set_owner_fd } else { set_owner_held };
+            set(&self.fd, owner, group)?;
+        }
+        // A new owner may cost a directory its set-id bits.
+        let lost = if changes_owner { self.found.mode & (SETUID | SETGID) } else { 0 };
+        if ((self.found.mode ^ mode.directory) | lost) & mode.named == 0 {
+            return Ok(());
+        }
+        let set = if self.is_open { set_mode_fd } else { set_mode_held };
+        set(&self.fd, mode.directory & mode.named | self.found.mode & !mode.named)
+    }
+}
+
+/// The directory that a path's last component is in, held; reached step by step, so that nothing that happens to the path
+/// meanwhile leads elsewhere.
+struct Above<'a> {
+    /// `None`: the working directory.
+    directory: Option<OwnedFd>,
+    /// The last component, with what slashes are behind it; of an absolute name in the root, with those before it.
+    last: &'a OsStr,
+}
+
+impl<'a> Above<'a> {
+    /// Makes what is missing above the last component; what could not be made, and why.
+    fn make(path: &'a OsStr, tell: &mut dyn FnMut(&OsStr)) -> Result<Above<'a>, (OsString, io::Error)> {
+        let bytes = path.as_bytes();
+        let last = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+        let mut above = Above { directory: None, last: path };
+        let mut start = 0;
+        for end in (1..last).filter(|&at| bytes[at] == b'/' && bytes[at - 1] != b'/') {
+            let so_far = OsStr::from_bytes(&bytes[..end]);
+            let step = OsStr::from_bytes(&bytes[start..end]);
+            above.enter(step, &mut || tell(so_far)).map_err(|error| (so_far.to_owned(), error))?;
+            start = end + bytes[end..].iter().take_while(|&&byte| byte == b'/').count();
+            above.last = OsStr::from_bytes(&bytes[start..]);
+        }
+        Ok(above)
+    }
+
+    /// Goes one directory down, and makes it first where it is missing.
+    fn enter(&mut self, name: &OsStr, made: &mut dyn FnMut()) -> io::Result<()> {
+        let missing = mkdir_at(self.dir(), name, ABOVE).inspect(|()| made()).err();
+        let follow = if missing.is_none() { Follow::No } else { Follow::Yes };
+        let entered = open_place_at(self.dir(), name, follow).and_then(|fd| {
+            // Whoever may not go through it may not work in it.
+            stat::stat_at(&fd, c".", Follow::No)?;
+            Ok(fd)
+        });
+        match (entered, missing) {
+            (Ok(fd), _) => {
+                self.directory = Some(fd);
+                Ok(())
             }
-            Err(_) => return Err((place.to_owned(), source)),
+            // Nothing is there: why it could not be made says more.
+            (Err(error), Some(missing)) if error.kind() == io::ErrorKind::NotFound => Err(missing),
+            (Err(error), _) => Err(error),
         }
     }
-    Ok(())
+
+    fn dir(&self) -> BorrowedFd<'_> {
+        self.directory.as_ref().map_or(CWD, |fd| fd.as_fd())
+    }
 }
 
 fn is_no_directory(error: &io::Error) -> bool {

@@ -1,10 +1,11 @@
 //! What becomes of a file that was copied: symbols stripped, owner, permissions.
 
 use super::resolve::Properties;
+use super::run::Sink;
 use haul_engine::copy::{cause, quote};
+use haul_sys::Stat;
 use haul_sys::metadata::{Times, set_mode_at, set_owner_at, set_times_at};
 use haul_sys::open::unlink_at;
-use haul_sys::{CWD, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -32,39 +33,40 @@ pub(super) enum FinishError {
 ///
 /// # Errors
 /// Which of the two could not be set; after a failed owner the file stays closed.
-pub(super) fn set_properties(path: &OsStr, properties: &Properties, mode: u32) -> Result<(), FinishError> {
+pub(super) fn set_properties(sink: &Sink<'_>, properties: &Properties, mode: u32) -> Result<(), FinishError> {
     if properties.owner.is_some() || properties.group.is_some() {
-        set_owner_at(CWD, path, properties.owner, properties.group)
-            .map_err(|source| FinishError::Owner { path: path.to_owned(), source })?;
+        set_owner_at(sink.dir(), sink.name, properties.owner, properties.group)
+            .map_err(|source| FinishError::Owner { path: sink.path(), source })?;
     }
-    set_mode_at(CWD, path, mode).map_err(|source| FinishError::Mode { path: path.to_owned(), source })
+    set_mode_at(sink.dir(), sink.name, mode).map_err(|source| FinishError::Mode { path: sink.path(), source })
 }
 
 /// Gives a file its source's times.
 ///
 /// # Errors
 /// What utimensat(2) reports.
-pub(super) fn set_times(path: &OsStr, source: &Stat) -> Result<(), FinishError> {
-    set_times_at(CWD, path, Times::of(source))
-        .map_err(|source| FinishError::Times { path: path.to_owned(), source })
+pub(super) fn set_times(sink: &Sink<'_>, source: &Stat) -> Result<(), FinishError> {
+    set_times_at(sink.dir(), sink.name, Times::of(source))
+        .map_err(|source| FinishError::Times { path: sink.path(), source })
 }
 
-/// Runs the program that strips symbols. What can't be stripped is removed.
+/// Runs the program that strips symbols, which knows the file by its path alone. What can't be stripped is removed.
 ///
 /// # Errors
 /// All that went wrong, in its order.
-pub(super) fn strip(program: &OsStr, path: &OsStr) -> Result<(), Vec<FinishError>> {
+pub(super) fn strip(program: &OsStr, sink: &Sink<'_>) -> Result<(), Vec<FinishError>> {
+    let path = sink.path();
     // A name must not be taken for an option.
     let mut operand = OsString::from(if path.as_bytes().starts_with(b"-") { "./" } else { "" });
-    operand.push(path);
+    operand.push(&path);
     let mut failures = match Command::new(program).arg(&operand).status() {
         Ok(status) if status.success() => return Ok(()),
         Ok(_) => Vec::new(),
         Err(source) => vec![FinishError::Strip { program: program.to_owned(), source }],
     };
     failures.push(FinishError::StripFailed);
-    if let Err(source) = unlink_at(CWD, path) {
-        failures.push(FinishError::Unlink { path: path.to_owned(), source });
+    if let Err(source) = unlink_at(sink.dir(), sink.name) {
+        failures.push(FinishError::Unlink { path, source });
     }
     Err(failures)
 }

@@ -7,7 +7,7 @@ use crate::getopt::choice::ChoiceError;
 use crate::getopt::destination::{Destination, OperandError, split_last};
 use crate::getopt::sizes::{SizeOptionError, Sizes};
 use crate::getopt::{self, ArgsError};
-use haul_engine::copy::{Backup, Moving, Verify, Workers, cause, quote, quote_word};
+use haul_engine::copy::{Backup, Moving, Place, Verify, Workers, cause, quote, quote_word};
 use haul_sys::users;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -39,7 +39,13 @@ pub(super) enum Work {
     /// `-d`.
     Directories(Vec<OsString>),
     /// `-t`, or the last operand is a directory.
-    Into { sources: Vec<OsString>, directory: OsString },
+    Into {
+        sources: Vec<OsString>,
+        /// As typed.
+        directory: OsString,
+        /// The directory itself; `None` where it is still to be made.
+        place: Option<Place>,
+    },
     /// One file gets this name.
     Onto { source: OsString, sink: OsString },
 }
@@ -249,8 +255,8 @@ impl Reading {
         }
         let (sources, sink) = split_last(operands)?;
         if !to.is_file() {
-            match is_directory(&sink) {
-                Ok(()) => return Ok(Work::Into { sources, directory: sink }),
+            match Place::open(&sink) {
+                Ok(place) => return Ok(Work::Into { sources, directory: sink, place: Some(place) }),
                 Err(source) if sources.len() > 1 => {
                     return Err(UsageError::Target { what: "target", path: sink, source });
                 }
@@ -263,19 +269,14 @@ impl Reading {
 
     /// `-t`: a directory that is there, or with `-D` one that is to be made.
     fn given_target(&self, sources: Vec<OsString>, directory: OsString) -> Result<Work, UsageError> {
-        match is_directory(&directory) {
-            Ok(()) => {}
-            Err(error) if self.makes_directories && error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => {
-                return Err(UsageError::Target { what: "failed to access", path: directory, source });
+        match Place::open(&directory) {
+            Ok(place) => Ok(Work::Into { sources, directory, place: Some(place) }),
+            Err(error) if self.makes_directories && error.kind() == io::ErrorKind::NotFound => {
+                Ok(Work::Into { sources, directory, place: None })
             }
+            Err(source) => Err(UsageError::Target { what: "failed to access", path: directory, source }),
         }
-        Ok(Work::Into { sources, directory })
     }
-}
-
-fn is_directory(name: &OsStr) -> io::Result<()> {
-    if std::fs::metadata(name)?.is_dir() { Ok(()) } else { Err(io::Error::from_raw_os_error(20)) } // ENOTDIR
 }
 
 /// A name, or a number as C writes it: decimal, octal after 0, hexadecimal after 0x.

@@ -8,14 +8,14 @@ use crate::console::{Console, answer, refuse, say};
 use crate::getopt::backup::BackupEnvironment;
 use crate::interrupt::Interrupt;
 use haul_engine::copy::{
-    self, CopyRules, CopySettings, Operands, Preserve, Print, Report, Tally, Workers, cause, quote,
+    self, CopyRules, CopySettings, Operands, Place, Preserve, Print, Report, Tally, Workers, cause, quote,
 };
 use haul_sys::{CWD, FileKind, Follow, Stat, open, process, stat, transfer};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -72,6 +72,28 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
     console.close(failures > 0)
 }
 
+/// What operands of this command became, by name and inode.
+type Created = HashSet<(OsString, (u64, u64))>;
+
+/// The name that a file gets, in a directory that is held.
+pub(super) struct Sink<'a> {
+    /// `None`: the working directory, where the directory can't be held.
+    place: Option<&'a Place>,
+    pub(super) name: &'a OsStr,
+}
+
+impl Sink<'_> {
+    /// What the name is relative to.
+    pub(super) fn dir(&self) -> BorrowedFd<'_> {
+        self.place.map_or(CWD, |place| place.as_fd())
+    }
+
+    /// For messages.
+    pub(super) fn path(&self) -> OsString {
+        self.place.map_or_else(|| self.name.to_owned(), |place| place.path_of(self.name))
+    }
+}
+
 struct Job<'a> {
     tool: &'a str,
     resolved: &'a Resolved,
@@ -85,14 +107,18 @@ impl Job<'_> {
     fn work(&self) {
         match &self.resolved.work {
             Work::Directories(names) => names.iter().for_each(|name| self.directory(name)),
-            Work::Into { sources, directory } => self.gather(sources, directory),
+            Work::Into { sources, directory, place } => self.gather(sources, directory, place.as_ref()),
             Work::Onto { source, sink } => {
                 if self.resolved.makes_directories
                     && let Err(error) = directories::make_above(sink, &mut |path| self.tell_directory(path))
                 {
                     return self.fail(&error);
                 }
-                self.file(source, sink, &HashSet::new());
+                // Where the directory can't be held, the copy says why.
+                let held = Place::above(sink).ok();
+                let (place, name) =
+                    held.as_ref().map_or((None, &**sink), |(place, name)| (Some(place), *name));
+                self.file(source, &Sink { place, name }, &HashSet::new());
             }
         }
     }
@@ -104,51 +130,60 @@ impl Job<'_> {
         }
     }
 
-    fn gather(&self, sources: &[OsString], directory: &OsStr) {
-        let mut tell = |path: &OsStr| self.tell_directory(path);
-        // One that stands may be closed to a look at what is above it or in it: that is the copy's to tell.
-        if self.resolved.makes_directories
-            && stat::stat_at(CWD, directory, Follow::Yes).is_err()
-            && let Err(error) = directories::make_all(directory, &mut tell)
-        {
-            return self.fail(&error);
-        }
+    fn gather(&self, sources: &[OsString], directory: &OsStr, place: Option<&Place>) {
+        let made;
+        let place = match place {
+            Some(place) => place,
+            None => match self.make_target(directory) {
+                Some(place) => {
+                    made = place;
+                    &made
+                }
+                None => return,
+            },
+        };
         let mut created = HashSet::new();
         for source in sources {
             if self.interrupt.flag().load(Ordering::Relaxed) {
                 return;
             }
-            let sink = join(directory, last_component(source));
+            let sink = Sink { place: Some(place), name: last_component(source) };
             if self.file(source, &sink, &created)
-                && let Ok(standing) = stat::stat_at(CWD, &*sink, Follow::No)
+                && let Ok(standing) = stat::stat_at(sink.dir(), sink.name, Follow::No)
             {
-                created.insert((sink, standing.identity()));
+                created.insert((sink.name.to_owned(), standing.identity()));
             }
         }
     }
 
+    /// `-D -t`: makes the directory that all go into; `None` where it can't be had, which was told then.
+    fn make_target(&self, directory: &OsStr) -> Option<Place> {
+        let made = directories::make_all(directory, &mut |path: &OsStr| self.tell_directory(path));
+        if let Err(error) = made {
+            self.fail(&error);
+            return None;
+        }
+        let cannot = |error| self.fail(&format_args!("cannot open {}: {}", quote(directory), cause(&error)));
+        Place::open(directory).map_err(cannot).ok()
+    }
+
     /// Two operands of one name are a mistake, unless the first is kept as a numbered backup.
-    fn was_just_created(
-        &self,
-        created: &HashSet<(OsString, (u64, u64))>,
-        (source, found): (&OsStr, &Stat),
-        sink: &OsStr,
-    ) -> bool {
+    fn was_just_created(&self, created: &Created, (source, found): (&OsStr, &Stat), sink: &Sink<'_>) -> bool {
         let numbered =
             self.resolved.backup.as_ref().is_some_and(|backup| backup.method == copy::BackupMethod::Numbered);
-        let Ok(standing) = stat::stat_at(CWD, sink, Follow::No) else { return false };
+        let Ok(standing) = stat::stat_at(sink.dir(), sink.name, Follow::No) else { return false };
         // That both are one file is told by the copy.
         let is_one = found.identity() == standing.identity();
-        if numbered || is_one || !created.contains(&(sink.to_owned(), standing.identity())) {
+        if numbered || is_one || !created.contains(&(sink.name.to_owned(), standing.identity())) {
             return false;
         }
-        let (sink, source) = (quote(sink), quote(source));
-        self.fail(&format_args!("will not overwrite just-created {sink} with {source}"));
+        let sink = sink.path();
+        self.fail(&format_args!("will not overwrite just-created {} with {}", quote(&sink), quote(source)));
         true
     }
 
     /// Installs one file, unless an earlier operand became its sink; whether it stands there now.
-    fn file(&self, source: &OsStr, sink: &OsStr, created: &HashSet<(OsString, (u64, u64))>) -> bool {
+    fn file(&self, source: &OsStr, sink: &Sink<'_>, created: &Created) -> bool {
         let found = match stat::stat_at(CWD, source, Follow::Yes) {
             Ok(found) => found,
             Err(error) => {
@@ -172,7 +207,7 @@ impl Job<'_> {
     }
 
     /// Copies one file; false where it failed, which was told then.
-    fn copy(&self, source: &OsStr, sink: &OsStr, size: u64) -> bool {
+    fn copy(&self, source: &OsStr, sink: &Sink<'_>, size: u64) -> bool {
         let resolved = self.resolved;
         let mut moving = resolved.moving.clone();
         if size < LARGE_BYTES {
@@ -187,14 +222,15 @@ impl Job<'_> {
             new_mode: Some(WHILE_WRITTEN),
             ..CopyRules::default()
         };
-        let operands = Operands::Onto { source: source.to_owned(), sink: sink.to_owned() };
-        let settings = CopySettings { operands, rules, moving, print: Print::default() };
+        let operands = Operands::Onto { source: source.to_owned(), sink: sink.name.to_owned() };
+        let place = sink.place.cloned();
+        let settings = CopySettings { operands, place, rules, moving, print: Print::default() };
         let outcome = copy::copy(&settings, self.console, self.tally, self.interrupt.flag());
         self.failures.set(self.failures.get() + outcome.failures);
         outcome.failures == 0 && !outcome.interrupted
     }
 
-    fn finish(&self, source: &Stat, sink: &OsStr) {
+    fn finish(&self, source: &Stat, sink: &Sink<'_>) {
         let resolved = self.resolved;
         if let Some(program) = &resolved.strip {
             if let Err(failures) = strip(program, sink) {
@@ -212,10 +248,10 @@ impl Job<'_> {
     }
 
     /// `-C`: whether the sink has all that it is to have.
-    fn is_installed(&self, (source, from): (&OsStr, &Stat), sink: &OsStr) -> bool {
+    fn is_installed(&self, (source, from): (&OsStr, &Stat), sink: &Sink<'_>) -> bool {
         let Properties { owner, group, mode } = self.resolved.properties;
         let Ok(source_name) = stat::stat_at(CWD, source, Follow::No) else { return false };
-        let Ok(to) = stat::stat_at(CWD, sink, Follow::No) else { return false };
+        let Ok(to) = stat::stat_at(sink.dir(), sink.name, Follow::No) else { return false };
         let are_files = source_name.kind == FileKind::Regular && to.kind == FileKind::Regular;
         let are_plain = (mode.file | source_name.mode | to.mode) & 0o7000 == 0;
         are_files
@@ -240,9 +276,9 @@ impl Job<'_> {
     }
 }
 
-fn has_same_bytes(source: &OsStr, sink: &OsStr) -> bool {
-    let open = |name| open::open_source_at(CWD, name, Follow::No, false);
-    let (Ok(a), Ok(b)) = (open(source), open(sink)) else { return false };
+fn has_same_bytes(source: &OsStr, sink: &Sink<'_>) -> bool {
+    let open = |dir, name| open::open_source_at(dir, name, Follow::No, false);
+    let (Ok(a), Ok(b)) = (open(CWD, source), open(sink.dir(), sink.name)) else { return false };
     let mut blocks = [vec![0; BLOCK_BYTES], vec![0; BLOCK_BYTES]];
     let mut at = 0;
     loop {
@@ -264,15 +300,4 @@ fn last_component(path: &OsStr) -> &OsStr {
     let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
     let start = bytes[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
     OsStr::from_bytes(&bytes[start..end])
-}
-
-fn join(directory: &OsStr, name: &OsStr) -> OsString {
-    let bytes = directory.as_bytes();
-    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(bytes.len(), |at| at + 1);
-    let mut path = OsStr::from_bytes(&bytes[..end]).to_owned();
-    if !path.as_bytes().ends_with(b"/") {
-        path.push("/");
-    }
-    path.push(name);
-    path
 }

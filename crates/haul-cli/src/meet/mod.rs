@@ -7,7 +7,7 @@ use crate::interrupt::Interrupt;
 use crate::remote::output::Quiet;
 use crate::remote::way::STALL;
 use crate::remote::words::{self, DONE, INSIDE, MARK, MEET, OUTSIDE, Reply, Request, Way};
-use haul_engine::transfer::{self, Offer, Tally, Watch};
+use haul_engine::transfer::{self, Offer, Receipt, Tally, Watch};
 use haul_net::{
     Grant, Identity, Lane, Limits, ListenSettings, Listener, Pacer, Role, Session, SocketSettings, Ticket,
     TicketBook, Uses,
@@ -96,7 +96,12 @@ fn start() -> Result<bool, String> {
         keep: KEEP_ALL,
     };
     let listener = opened.ok().map(|(listener, _)| listener);
-    let outcome = serve(&offer, &request, listener, stdin, stop)?;
+    let receipt = receipt_of(&request)?;
+    let served = serve(&offer, &request, listener, stdin, (receipt.as_ref(), stop));
+    // What arrived stands in it, however the session ended.
+    let closed = receipt.map_or(Ok(None), |receipt| receipt.close());
+    let outcome = served?;
+    closed.map_err(|error| error.to_string())?;
     Ok(outcome.is_whole())
 }
 
@@ -123,6 +128,21 @@ fn root_of(request: &Request) -> Result<Root, String> {
         (Way::Fetch, _) => Root::to_fetch_from(&paths, home.as_deref()),
     };
     root.map_err(|error| error.to_string())
+}
+
+/// The waybill that is asked for. A path without a slash in front is relative to the home directory, where ssh begins.
+fn receipt_of(request: &Request) -> Result<Option<Receipt>, String> {
+    let Some(word) = &request.waybill else { return Ok(None) };
+    let path = words::from_words(std::slice::from_ref(word)).and_then(|mut paths| paths.pop());
+    let path = path.ok_or("the waybill's path in the request is damaged")?;
+    let asked = match request.way {
+        Way::Send => "haul send",
+        Way::Fetch => "haul fetch",
+    };
+    let mut job = crate::receipt::job(NAME, &haul_engine::waybill::Root::new(OsString::new()));
+    job.run = format!("{NAME} (for {asked} of another host)").into_bytes();
+    let path = root::expanded(&path, std::env::var_os("HOME").as_deref());
+    Ok(Some(Receipt::new(path.into_os_string(), job)))
 }
 
 /// One line on standard output, which then belongs to the lane.
@@ -192,7 +212,7 @@ fn serve(
     request: &Request,
     listener: Option<Listener>,
     line: OwnedFd,
-    stop: &AtomicBool,
+    (receipt, stop): (Option<&Receipt>, &AtomicBool),
 ) -> Result<transfer::Outcome, String> {
     let (words, heard) = channel();
     let input = line.try_clone().map_err(|error| error.to_string())?;
@@ -206,7 +226,7 @@ fn serve(
             let output = io::stdout().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
             let mut lane = Lane::over_pipes(input, output, Some(STALL)).map_err(|error| error.to_string())?;
             lane.set_pacer(request.rate.map(|rate| Arc::new(Pacer::new(rate))));
-            answer(lane, &mut || None, offer, stop)
+            answer(lane, &mut || None, offer, (receipt, stop))
         }
         // The door stays open for further lanes.
         First::Outside(outside) => {
@@ -215,7 +235,7 @@ fn serve(
             std::thread::scope(|scope| {
                 let watching = scope.spawn(move || heed_line(&heard, stop, over));
                 let more = &mut || session.try_next_lane().map(|(_, lane)| lane);
-                let outcome = answer(lane, more, offer, stop);
+                let outcome = answer(lane, more, offer, (receipt, stop));
                 over.store(true, Ordering::Relaxed);
                 // It looks at `over` before long, and does nothing that fails.
                 let _ = watching.join();
@@ -264,10 +284,10 @@ fn answer(
     first: Lane,
     more: &mut dyn FnMut() -> Option<Lane>,
     offer: &Offer,
-    stop: &AtomicBool,
+    (receipt, stop): (Option<&Receipt>, &AtomicBool),
 ) -> Result<transfer::Outcome, String> {
     let tally = Tally::default();
-    let watch = Watch { stop, tally: &tally, report: &Quiet };
+    let watch = Watch { stop, tally: &tally, report: &Quiet, receipt };
     transfer::answer(first, more, offer, &watch).map_err(|error| error.to_string())
 }
 

@@ -103,7 +103,7 @@ fn above(path: &Path) -> &Path {
 }
 
 /// What was typed, with `~` for the home directory, which no shell has replaced, and nothing for the login's directory.
-fn expanded(typed: &[u8], home: Option<&OsStr>) -> PathBuf {
+pub(super) fn expanded(typed: &[u8], home: Option<&OsStr>) -> PathBuf {
     let rest = match typed {
         b"" => return PathBuf::from("./"),
         b"~" => Some(&b""[..]),

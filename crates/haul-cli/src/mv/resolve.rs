@@ -124,7 +124,9 @@ impl Reading {
         operands: Vec<OsString>,
         environment: &BackupEnvironment,
     ) -> Result<Resolved, UsageError> {
-        let operands = self.operands(operands)?;
+        let is_stripped =
+            operands.first().is_some_and(|first| self.destination.stripped(first.clone()) != *first);
+        let mut operands = self.operands(operands)?;
         let mut contradiction = self.existing();
         match self.backup.rule(environment) {
             Ok(rule) => self.rules.backup = rule,
@@ -133,6 +135,12 @@ impl Reading {
             }
         }
         self.rules.contradicts = contradiction.is_some();
+        // With the slashes that are stripped later the first try of a rename fails: it is not made then.
+        if let MoveOperands::Among { sources, name, .. } = &operands
+            && let ([source], true) = (&sources[..], is_stripped && self.rules.contradicts)
+        {
+            operands = MoveOperands::Onto { source: source.clone(), sink: name.clone() };
+        }
         let mut moving = Moving::with(Workers::granted());
         self.sizes.apply(&mut moving);
         Ok(Resolved {

@@ -6,6 +6,7 @@ use haul_digest::{Algebra, Algorithm};
 use haul_model::{Level, ObjectSize};
 use haul_net::SocketSettings;
 use haul_proto::{Compression, JobOptions, Keep, Unit, Update, Verify};
+use std::ffi::OsString;
 
 /// Lanes of a job without `--streams`.
 const LANES_DEFAULT: u32 = 4;
@@ -108,6 +109,10 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "SIZE", help_heading = "The way")]
     buffers: Option<String>,
 
+    /// Write a receipt to FILE on this host: each name that arrived, with digests of its objects and what was proven of it at the
+    /// sink; 'haul verify' re-reads either side's files by it. A FILE that is there gets a further section.
+    #[arg(long, value_name = "FILE", help_heading = "What is told")]
+    pub(crate) waybill: Option<OsString>,
     /// Don't print the summary.
     #[arg(short, long, help_heading = "What is told")]
     pub(crate) quiet: bool,

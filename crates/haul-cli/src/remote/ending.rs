@@ -7,7 +7,9 @@ use super::typed::TROUBLE;
 use super::way::Way;
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
-use haul_engine::transfer::{Dial, Outcome, Tally, TransferError, Watch};
+use haul_engine::transfer::{Dial, Outcome, Receipt, Tally, TransferError, Watch};
+use haul_engine::waybill::Root;
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -20,6 +22,8 @@ pub(crate) struct Run<'a> {
     pub(crate) args: &'a JobArgs,
     pub(crate) interrupt: &'a Interrupt,
     pub(crate) side: Side,
+    /// Whether the other side was asked for a waybill of its own.
+    pub(crate) has_waybill_there: bool,
 }
 
 /// The other side, however it was reached.
@@ -55,15 +59,20 @@ impl Run<'_> {
             Other::Server(way) => way,
         };
         let dial: Dial<'_> = &mut |number| way.lane(number).map_err(Into::into);
-        let watch = Watch { stop, tally: &tally, report: &output };
+        let receipt = self.args.waybill.as_ref().map(|file| {
+            // The engine says what the paths are relative to.
+            Receipt::new(file.clone(), crate::receipt::job(self.tool, &Root::new(OsString::new())))
+        });
+        let watch = Watch { stop, tally: &tally, report: &output, receipt: receipt.as_ref() };
         let prints = self.args.verbose || self.args.json || self.args.dry_run;
         let wanted = self.args.progress || progress::is_drawn_unasked(self.tool, prints);
         let ended = progress::watch(wanted, || standing(&tally), || job(dial, &watch));
         let took = begun.elapsed();
-        if let Other::Met(met) = other {
-            met.part();
-        }
-        let status = match &ended {
+        let is_there_fine = match other {
+            Other::Met(met) => met.part(),
+            Other::Server(_) => true,
+        };
+        let mut status = match &ended {
             Ok(outcome) => {
                 output.summary(outcome, self.side, took, !self.args.quiet);
                 if outcome.is_whole() { 0 } else { FAILED }
@@ -73,6 +82,14 @@ impl Run<'_> {
                 TROUBLE
             }
         };
+        if let Some(Err(error)) = receipt.map(|receipt| receipt.close()) {
+            output.failure(&error);
+            status = status.max(FAILED);
+        }
+        if status == 0 && self.has_waybill_there && !is_there_fine {
+            output.failure(&"the other side did not end well: its waybill may not be complete");
+            status = FAILED;
+        }
         let interrupted = stop.load(Ordering::Relaxed);
         match output.into_failure() {
             Some(error) => {

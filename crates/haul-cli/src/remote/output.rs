@@ -182,12 +182,12 @@ impl Report for Output<'_> {
 }
 
 fn summary_event(outcome: &Outcome, took: Duration, dry_run: bool, interrupted: bool) -> Value {
-    let Summary { done, same, would, failed, deleted, undeleted, bytes, again } = outcome.summary;
+    let Summary { done, same, would, failed, unread, deleted, undeleted, bytes, again } = outcome.summary;
     let Spent { storage, hashing, packing, crypto, sending, receiving } = outcome.spent;
     let Traffic { sent: wire_out, received: wire_in, plain, packed } = outcome.traffic;
     json!({
         "event": "summary", "sent": done, "same": same, "would": would, "failed": failed, "deleted": deleted,
-        "undeleted": undeleted, "bytes": bytes, "objects_sent_again": again, "walk_errors": outcome.walk_errors,
+        "undeleted": undeleted, "bytes": bytes, "objects_sent_again": again, "unread": unread,
         "delete_withheld": outcome.delete_withheld, "whole": outcome.is_whole(), "dry_run": dry_run,
         "interrupted": interrupted, "seconds": took.as_secs_f64(),
         "spent": {
@@ -200,7 +200,7 @@ fn summary_event(outcome: &Outcome, took: Duration, dry_run: bool, interrupted: 
 
 /// The summary in one line.
 pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: bool) -> String {
-    let Summary { done, same, would, failed, deleted, undeleted, bytes, again } = outcome.summary;
+    let Summary { done, same, would, failed, unread, deleted, undeleted, bytes, again } = outcome.summary;
     let arrived = if dry_run { (would, "would be sent") } else { (done, "arrived") };
     let (gone, left) = if dry_run {
         ("would be deleted", "could not be deleted")
@@ -211,7 +211,7 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
         arrived,
         (same, "the same"),
         (failed, "failed"),
-        (outcome.walk_errors, "could not be read"),
+        (unread, "could not be read"),
         (deleted, gone),
         (undeleted, left),
         (again, "objects sent again"),
@@ -274,14 +274,7 @@ mod tests {
     fn outcome(summary: Summary) -> Outcome {
         let spent =
             Spent { storage: Duration::from_secs(3), hashing: Duration::from_secs(1), ..Spent::default() };
-        Outcome {
-            summary,
-            broken: None,
-            delete_withheld: false,
-            walk_errors: 0,
-            spent,
-            traffic: Traffic::default(),
-        }
+        Outcome { summary, broken: None, delete_withheld: false, spent, traffic: Traffic::default() }
     }
 
     #[test]

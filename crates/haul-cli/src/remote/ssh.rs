@@ -49,6 +49,9 @@ pub(crate) struct SshArgs {
     /// Let everything go inside ssh, by one lane.
     #[arg(long, conflicts_with = "ports", help_heading = "The other host")]
     inside_ssh: bool,
+    /// Let haul there write a receipt as well, to FILE on that host; without a slash in front it is in the home directory.
+    #[arg(long, value_name = "FILE", help_heading = "The other host")]
+    waybill_there: Option<OsString>,
 }
 
 /// What the options about ssh mean.
@@ -58,6 +61,7 @@ pub(crate) struct Ssh {
     remote_haul: String,
     pub(crate) ports: Option<(u16, u16)>,
     inside: bool,
+    pub(crate) waybill_there: Option<OsString>,
 }
 
 /// The other side, which ssh started.
@@ -136,6 +140,11 @@ pub(crate) enum MeetError {
 }
 
 impl SshArgs {
+    /// Whether haul there is to write a receipt.
+    pub(crate) fn has_waybill_there(&self) -> bool {
+        self.waybill_there.is_some()
+    }
+
     /// What was meant. The error is a message.
     pub(crate) fn resolve(&self) -> Result<Ssh, String> {
         let words = shlex::split(&self.ssh).filter(|words| !words.is_empty());
@@ -144,7 +153,16 @@ impl SshArgs {
             return Err("--remote-haul: this is no command".to_owned());
         }
         let ports = self.ports.as_deref().map(super::values::ports).transpose()?;
-        Ok(Ssh { words, remote_haul: self.remote_haul.clone(), ports, inside: self.inside_ssh })
+        if self.waybill_there.as_ref().is_some_and(|file| file.is_empty()) {
+            return Err("--waybill-there: name a file".to_owned());
+        }
+        Ok(Ssh {
+            words,
+            remote_haul: self.remote_haul.clone(),
+            ports,
+            inside: self.inside_ssh,
+            waybill_there: self.waybill_there.clone(),
+        })
     }
 }
 
@@ -268,14 +286,14 @@ fn beside(
 }
 
 impl Met {
-    /// Tells the other side that all is said, and waits for its end.
-    pub(crate) fn part(mut self) {
+    /// Tells the other side that all is said, and waits for its end; whether that was a good one.
+    pub(crate) fn part(mut self) -> bool {
         if let Some(mut line) = self.line.take() {
             // Where ssh is gone already the other side knows.
             let _ = say(&mut line, DONE);
         }
         drop(self.way);
-        end(&mut self.child);
+        end(&mut self.child).is_some_and(|status| status.success())
     }
 }
 
@@ -337,7 +355,13 @@ mod tests {
     use super::*;
 
     fn args(ssh: &str) -> SshArgs {
-        SshArgs { ssh: ssh.into(), remote_haul: "haul".into(), ports: None, inside_ssh: false }
+        SshArgs {
+            ssh: ssh.into(),
+            remote_haul: "haul".into(),
+            ports: None,
+            inside_ssh: false,
+            waybill_there: None,
+        }
     }
 
     #[test]

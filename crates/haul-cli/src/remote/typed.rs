@@ -110,6 +110,7 @@ pub(crate) fn request(
         congestion: meant.link.congestion.clone(),
         multipath: meant.link.multipath,
         plain: meant.link.plain,
+        waybill: ssh.waybill_there.as_ref().map(|file| to_words(&[file.as_encoded_bytes()]).concat()),
     }
 }
 

@@ -23,7 +23,7 @@ use std::os::fd::AsFd;
 use zeroize::Zeroizing;
 
 /// The version of this conversation.
-pub(crate) const MEET: u32 = 1;
+pub(crate) const MEET: u32 = 2;
 
 /// What the answer begins with.
 pub(crate) const MARK: &str = "haul-meet ";
@@ -58,6 +58,8 @@ pub(crate) struct Request {
     pub(crate) congestion: Option<String>,
     pub(crate) multipath: bool,
     pub(crate) plain: bool,
+    /// Where the other side is to write a waybill of its own; base64.
+    pub(crate) waybill: Option<String>,
 }
 
 /// Which way the files go, seen from the side that asks.
@@ -147,6 +149,9 @@ pub(crate) fn read_reply(from: impl AsFd, stopping: impl Fn() -> bool) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::Index;
     use std::io::Write;
 
     fn pipe_with(bytes: &[u8]) -> std::io::PipeReader {
@@ -188,6 +193,48 @@ mod tests {
         let (reader, _writer) = std::io::pipe().expect("a pipe");
         let kind = read_reply(&reader, || true).err().map(|error| error.kind());
         assert_eq!(kind, Some(io::ErrorKind::Interrupted));
+    }
+
+    proptest! {
+        /// Whoever may start haul here by ssh says anything: it is a request, or refused.
+        #[test]
+        fn any_line_is_a_request_or_refused(
+            changes in vec((any::<Index>(), prop_oneof![any::<u8>(), Just(b'"'), Just(b'['), Just(b'9'), Just(b',')]), 0..6),
+            cut in any::<Index>(),
+            repeated in 0usize..3,
+        ) {
+            let request = Request {
+                meet: MEET,
+                way: Way::Send,
+                paths: to_words(&[&b"/data"[..], b"x\xff"]),
+                ports: Some((1, 2)),
+                lanes: 4,
+                buffers: 1 << 30,
+                rate: None,
+                congestion: Some("bbr".to_owned()),
+                multipath: false,
+                plain: true,
+                waybill: Some("dw==".to_owned()),
+            };
+            let mut line = serde_json::to_vec(&request).expect("it is written");
+            prop_assert_eq!(serde_json::from_slice::<Request>(&line).expect("read again"), request);
+            for (at, byte) in &changes {
+                let at = at.index(line.len());
+                line[at] = *byte;
+            }
+            let part = line[..cut.index(line.len() + 1)].repeat(repeated);
+            for bytes in [line, part] {
+                if let Ok(request) = serde_json::from_slice::<Request>(&bytes) {
+                    let paths = from_words(&request.paths).into_iter().flatten();
+                    prop_assert!(paths.map(|path| path.len()).sum::<usize>() <= bytes.len());
+                }
+                let mut reply = MARK.as_bytes().to_vec();
+                reply.extend(bytes.iter().filter(|&&byte| byte != b'\n'));
+                reply.push(b'\n');
+                // An answer, or an error: never a panic, and never more than was there.
+                let _ = read_reply(pipe_with(&reply), || false);
+            }
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ struct Args {
     #[arg(value_name = "SOURCE... HOST:DIR", required = true)]
     operands: Vec<OsString>,
     /// The ticket that 'haul serve' printed, in a file that only you may read; - is standard input.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["ssh", "remote_haul", "ports", "inside_ssh"], help_heading = "The other host")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ssh", "remote_haul", "ports", "inside_ssh", "waybill_there"], help_heading = "The other host")]
     ticket_file: Option<OsString>,
     #[command(flatten)]
     ssh: SshArgs,
@@ -152,7 +152,13 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
         lanes,
         buffers: job.buffers,
     };
-    let run = Run { tool: NAME, args: &args.job, interrupt: &interrupt, side: Side::Source };
+    let run = Run {
+        tool: NAME,
+        args: &args.job,
+        interrupt: &interrupt,
+        side: Side::Source,
+        has_waybill_there: args.ssh.has_waybill_there(),
+    };
     let status = run.go(other, output, |dial, watch| transfer::send(dial, &send, watch));
     Ok(if status == 0 && is_missing_some { FAILED } else { status })
 }

@@ -31,7 +31,7 @@ pub(super) struct Args {
     /// Serve what FILE (TOML) says; docs/options/transfer.md describes it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "once", "read_only", "write_only", "expires", "quota",
           "listen", "address", "plain", "identity", "ticket_file", "sessions", "sessions_per_peer", "streams", "rate", "cc",
-          "mptcp", "buffers", "keep_owner", "keep_setuid"])]
+          "mptcp", "buffers", "keep_owner", "keep_setuid", "waybills"])]
     config: Option<PathBuf>,
 
     /// The ticket opens one session, and this process ends with it.
@@ -94,6 +94,10 @@ pub(super) struct Args {
     #[arg(long, help_heading = "Limits")]
     keep_setuid: bool,
 
+    /// Write a receipt of each session to DIR, named by its time and its number in the log; DIR may not lie in the directory
+    /// that is opened.
+    #[arg(long, value_name = "DIR")]
+    waybills: Option<PathBuf>,
     /// Don't say who came, and what each session came to.
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -122,8 +126,10 @@ impl Args {
             uses: if self.once { Uses::Once } else { Uses::Lasting },
             issue: self.ticket_file.clone().map_or(Issue::Print, Issue::New),
         };
+        let shares = vec![share];
         Ok(Meant {
-            shares: vec![share],
+            waybills: meant::waybills(self.waybills.as_deref(), &shares)?,
+            shares,
             listen: self.listen.clone(),
             addresses: self.address.iter().map(|text| addresses::named(text)).collect::<Result<_, _>>()?,
             identity: self.identity.clone(),

@@ -31,6 +31,8 @@ pub(super) struct Config {
     sessions_per_peer: Option<usize>,
     streams: Option<u16>,
     buffers: Option<String>,
+    /// A directory for the waybill of each session.
+    waybills: Option<PathBuf>,
     #[serde(default)]
     share: Vec<ShareConfig>,
 }
@@ -94,7 +96,9 @@ impl Config {
                 return Err(format!("{}: each share has a ticket of its own", share.name));
             }
         }
+        let waybills = meant::waybills(self.waybills.as_deref(), &shares)?;
         Ok(Meant {
+            waybills,
             shares,
             listen: self.listen,
             addresses: self.address.iter().map(|text| addresses::named(text)).collect::<Result<_, _>>()?,

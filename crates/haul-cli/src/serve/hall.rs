@@ -4,10 +4,13 @@ use super::NAME;
 use super::meant::Share;
 use crate::console::say;
 use crate::interrupt::Interrupt;
+use crate::receipt;
 use crate::remote::ending::FAILED;
 use crate::remote::output::{Side, Told, sentence};
-use haul_engine::transfer::{self, Offer, Outcome, Tally, Watch};
+use haul_engine::transfer::{self, Offer, Outcome, Receipt, Tally, Watch};
+use haul_engine::waybill::Root;
 use haul_net::{Lane, Listener, Session, TicketBook, TicketId};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -35,6 +38,8 @@ pub(super) struct Hall {
     /// Lanes of a session at most.
     pub(super) lanes: u32,
     pub(super) quiet: bool,
+    /// Where each session's waybill goes.
+    pub(super) waybills: Option<PathBuf>,
 }
 
 /// How the sessions went.
@@ -124,11 +129,19 @@ impl Hall {
         let (tally, begun) = (Tally::default(), Instant::now());
         let report = Told { tool: NAME, session: &name, quiet: self.quiet };
         let more = &mut || session.try_next_lane().map(|(_, lane): (u16, Lane)| lane);
-        let ended = transfer::answer(first, more, &offer, &Watch { stop, tally: &tally, report: &report });
+        let receipt = self.waybills.as_ref().map(|dir| receipt_in(dir, share, &name));
+        let watch = Watch { stop, tally: &tally, report: &report, receipt: receipt.as_ref() };
+        let ended = transfer::answer(first, more, &offer, &watch);
+        let mut is_written = true;
+        if let Some(Err(error)) = receipt.map(|receipt| receipt.close()) {
+            // Told even where nothing else is: someone relies on it.
+            say(NAME, &format_args!("session {name}: {error}"));
+            is_written = false;
+        }
         match ended {
             Ok(outcome) => {
                 self.log(&format_args!("session {name}: {}", told(&outcome, begun.elapsed())));
-                outcome.is_whole()
+                outcome.is_whole() && is_written
             }
             Err(error) => {
                 self.log(&format_args!("session {name}: {error}"));
@@ -142,6 +155,13 @@ impl Hall {
             say(NAME, message);
         }
     }
+}
+
+/// The waybill of a session: named by its time, so that a list of them is in order, and by the session as the log names it.
+fn receipt_in(dir: &Path, share: &Share, session: &str) -> Receipt {
+    let job = receipt::job(NAME, &Root::new(share.root.clone()));
+    let time = job.date().replace(['-', ':'], "");
+    Receipt::new(dir.join(format!("{time}-{session}.waybill")).into_os_string(), job)
 }
 
 fn told(outcome: &Outcome, took: Duration) -> String {

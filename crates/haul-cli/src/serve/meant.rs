@@ -6,7 +6,7 @@ use haul_net::{Limits, Role, Uses};
 use haul_proto::Keep;
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// All of it.
@@ -25,6 +25,8 @@ pub(super) struct Meant {
     pub(super) multipath: bool,
     pub(super) limits: Limits,
     pub(super) buffers: u64,
+    /// Where each session's waybill goes.
+    pub(super) waybills: Option<PathBuf>,
     /// The process ends with the first session.
     pub(super) once: bool,
 }
@@ -98,6 +100,27 @@ pub(super) fn check_root(root: &OsStr) -> Result<(), String> {
         Ok(facts) if facts.is_dir() => Ok(()),
         Ok(_) => Err(format!("{} is not a directory", quote(root))),
         Err(error) => Err(format!("{}: {error}", quote(root))),
+    }
+}
+
+/// A directory for waybills: one that is there, and that no client writes to or deletes in. The error is a message.
+pub(super) fn waybills(dir: Option<&Path>, shares: &[Share]) -> Result<Option<PathBuf>, String> {
+    let Some(dir) = dir else { return Ok(None) };
+    let shown = quote(dir.as_os_str());
+    let whole = dir
+        .canonicalize()
+        .map_err(|error| format!("waybills: {shown}: {}", haul_engine::sum::reason(&error)))?;
+    if !whole.is_dir() {
+        return Err(format!("waybills: {shown} is not a directory"));
+    }
+    let is_in =
+        |share: &&Share| Path::new(&share.root).canonicalize().is_ok_and(|root| whole.starts_with(root));
+    match shares.iter().find(is_in) {
+        Some(share) => Err(format!(
+            "waybills: {shown} lies in {}, which is open to clients; name one outside",
+            share.name
+        )),
+        None => Ok(Some(whole)),
     }
 }
 

@@ -58,7 +58,14 @@ fn start(meant: Meant, quiet: bool) -> Result<u8, String> {
     if !quiet {
         tell(&meant, listener.local_addresses());
     }
-    let hall = Hall { served, book, buffers: meant.buffers, lanes: u32::from(meant.limits.lanes), quiet };
+    let hall = Hall {
+        served,
+        book,
+        buffers: meant.buffers,
+        lanes: u32::from(meant.limits.lanes),
+        quiet,
+        waybills: meant.waybills,
+    };
     Ok(hall.open(&listener, meant.once, &interrupt))
 }
 

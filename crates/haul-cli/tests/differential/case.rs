@@ -120,7 +120,7 @@ impl Case {
         self.words[..end].iter().any(|word| match word.strip_prefix(b"--") {
             Some(typed) => {
                 let name = typed.split(|&byte| byte == b'=').next().unwrap_or_default();
-                name.len() > 2 && long.as_bytes().starts_with(name)
+                !name.is_empty() && long.as_bytes().starts_with(name)
             }
             None => word.len() > 1 && word[0] == b'-' && word.contains(&letter),
         })

@@ -1,7 +1,7 @@
 //! Where the tools differ on purpose. Each place says why, and is matched as narrowly as it can be.
 
 use super::case::{Case, Tool};
-use super::plant::{BOX, Kind};
+use super::plant::{BOX, Kind, Plant};
 use super::twins::{Ending, Status};
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ enum Verdict {
     Settled,
 }
 
-const ALL: [Deliberate; 11] = [
+const ALL: [Deliberate; 16] = [
     Deliberate { applies: waiting },
     Deliberate { applies: unmade_parents },
     Deliberate { applies: into_itself },
@@ -34,6 +34,11 @@ const ALL: [Deliberate; 11] = [
     Deliberate { applies: old_special_bits },
     Deliberate { applies: same_through_link },
     Deliberate { applies: stripped_too_late },
+    Deliberate { applies: linked_to_itself },
+    Deliberate { applies: never_looked_at },
+    Deliberate { applies: renamed_piece_by_piece },
+    Deliberate { applies: lost_way_back },
+    Deliberate { applies: permissions_by_path },
 ];
 
 /// Applies all of them. True: the case is settled.
@@ -43,11 +48,11 @@ pub(super) fn settles(case: &Case, system: &mut Ending, ours: &mut Ending) -> bo
 
 /// GNU gives up a directory at the name by which it would go into itself, and with it what it had not come to yet.
 /// Ours copies everything else. Status and all that GNU did say must still agree.
-fn into_itself(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn into_itself(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let is_about_it =
         |line: &[u8]| contains(line, b" into itself, ") || contains(line, b"will not create hard link");
     let stopped = system.err.split(|&byte| byte == b'\n').any(is_about_it);
-    if !stopped {
+    if !stopped || case.tool != Tool::Cp {
         return Verdict::Absent;
     }
     let said = |bytes: &[u8]| -> BTreeSet<Vec<u8>> {
@@ -98,9 +103,10 @@ fn backup_elsewhere(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
     let place = |line: &String| {
         line.split(": ").next().map(|path| path.rsplit('/').next().unwrap_or(path).to_owned())
     };
+    let cwd = case.cwd.escape_ascii().to_string();
     let strays = theirs.iter().any(|line| {
-        let is_top = !line.split(": ").next().unwrap_or_default().contains('/');
-        is_top && own.iter().any(|other| other != line && place(other) == place(line))
+        let is_here = path_in(line).rsplit_once('/').map_or("", |(above, _)| above) == cwd;
+        is_here && own.iter().any(|other| other != line && place(other) == place(line))
     });
     if !strays {
         return Verdict::Absent;
@@ -177,10 +183,13 @@ fn old_special_bits(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
             continue;
         }
         let path = path_in(theirs);
-        let had_it = case.plants.iter().any(|plant| {
-            plant.path.escape_ascii().to_string() == path
-                && plant.mode.is_some_and(|mode| mode & extra == extra)
+        let named = |name: &[u8]| case.plants.iter().find(|plant| plant.path == name);
+        let standing = case.plants.iter().find(|plant| plant.path.escape_ascii().to_string() == path);
+        let standing = standing.and_then(|plant| match &plant.kind {
+            Kind::Hard(first) => named(first),
+            _ => Some(plant),
         });
+        let had_it = standing.and_then(|plant| plant.mode).is_some_and(|mode| mode & extra == extra);
         let above = path.rsplit_once('/').map_or("", |(above, _)| above);
         let is_inherited = extra == 0o2000
             && theirs.contains(": directory")
@@ -208,8 +217,9 @@ fn mode_in(line: &str) -> Option<u32> {
 /// are one name; it then does nothing. Ours says that they are the same file, as GNU does elsewhere.
 fn same_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let is_dir_link = |name: &[u8]| {
-        name == b"far"
-            || case.plants.iter().any(|plant| plant.path == name && matches!(plant.kind, Kind::Link(_)))
+        let last = |path: &[u8]| path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_owned();
+        let is_link = |plant: &Plant| matches!(plant.kind, Kind::Link(_)) && last(&plant.path) == last(name);
+        name == b"far" || case.plants.iter().any(is_link)
     };
     // As typed, or as put together from target and source.
     let names = case.words.iter().map(Vec::as_slice).chain(ours.err.split(|&byte| byte == b'\''));
@@ -254,14 +264,19 @@ fn unmade_parents(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdic
         return Verdict::Absent;
     }
     // GNU 9.1 also looks for the directories above an absolute name without its first slash, and fails.
-    if system.err.starts_with("cp: \u{2018}".as_bytes())
-        && case.words.iter().any(|word| word.starts_with(BOX))
+    if contains(&system.err, "cp: \u{2018}".as_bytes()) && case.words.iter().any(|word| word.starts_with(BOX))
     {
+        return Verdict::Settled;
+    }
+    // After an operand whose directories could not be made GNU 9.1 takes the sinks of all others for new.
+    let is_told = |ending: &Ending| contains(&ending.err, b": File exists\n");
+    if is_told(system) && !is_told(ours) {
         return Verdict::Settled;
     }
     for (theirs, own) in system.tree.iter().zip(&mut ours.tree) {
         let is_new_directory = |line: &str| line.contains(": directory, ") && line.ends_with(", new");
-        if path_in(theirs) == path_in(own) && is_new_directory(theirs) && is_new_directory(own) {
+        let both_new = is_new_directory(theirs) && is_new_directory(own);
+        if path_in(theirs) == path_in(own) && (both_new || differ_in_time(theirs, own)) {
             own.clone_from(theirs);
         }
     }
@@ -285,6 +300,161 @@ fn stripped_too_late(case: &Case, system: &mut Ending, ours: &mut Ending) -> Ver
     } else {
         Verdict::Absent
     }
+}
+
+/// Where a file is named twice and a newer one stands at its sink, GNU's mv replaces that one, at the second time, by a
+/// link to itself: the directory's time moves, and a directory can't have such a link. Ours leaves alone what is newer.
+fn linked_to_itself(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let last = |word: &[u8]| {
+        let end = word.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+        word[..end].rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_owned()
+    };
+    let mut names: Vec<Vec<u8>> = case.words.iter().map(|word| last(word)).collect();
+    names.sort_unstable();
+    let is_repeated = names.windows(2).any(|pair| pair[0] == pair[1]);
+    if case.tool != Tool::Mv || !case.has_option(b'u', "update") || !is_repeated {
+        return Verdict::Absent;
+    }
+    let is_about_it = |line: &&[u8]| {
+        let names = line.strip_prefix(b"mv: cannot create hard link ").unwrap_or_default();
+        let ends = find(names, b" to ").map(|at| (&names[..at], &names[at + 4..]));
+        ends.is_some_and(|(link, target)| target.starts_with(link))
+    };
+    let others: Vec<&[u8]> =
+        system.err.split(|&byte| byte == b'\n').filter(|line| !is_about_it(line)).collect();
+    let others = others.join(&b'\n');
+    if others != system.err {
+        system.err = others;
+        if system.err.is_empty() && ours.err.is_empty() && ours.status == Status::Exit(0) {
+            system.status = Status::Exit(0);
+        }
+    }
+    let told: Vec<&[u8]> = ours.out.split(|&byte| byte == b'\n').collect();
+    let is_link_replaced = |line: &&[u8]| line.starts_with(b"removed ") && !told.contains(line);
+    let others = system.out.split(|&byte| byte == b'\n').filter(|line| !is_link_replaced(line));
+    system.out = others.collect::<Vec<_>>().join(&b'\n');
+    for (theirs, own) in system.tree.iter().zip(&mut ours.tree) {
+        if theirs.contains(": directory, ") && theirs.contains(", changed now") && differ_in_time(theirs, own)
+        {
+            own.clone_from(theirs);
+        }
+    }
+    Verdict::Compare
+}
+
+/// Where a slash stands behind the name of a link that leads to no directory, GNU's mv 9.1 goes by the kind, the age and
+/// the permissions of a file that it never looked at: by whatever its memory holds. Ours goes by the link's.
+fn never_looked_at(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let is_such = |word: &Vec<u8>| {
+        let name = word.strip_suffix(b"/").map(|name| name.strip_suffix(b"/").unwrap_or(name));
+        let last = name.map(|name| name.rsplit(|&byte| byte == b'/').next().unwrap_or_default());
+        let is_it = |plant: &&Plant| {
+            matches!(plant.kind, Kind::Link(_)) && plant.path.rsplit(|&byte| byte == b'/').next() == last
+        };
+        last.is_some() && case.plants.iter().filter(is_it).any(|link| !leads_to_directory(case, &link.path))
+    };
+    if case.tool == Tool::Mv && case.words.iter().any(is_such) && system.tree == ours.tree {
+        Verdict::Settled
+    } else {
+        Verdict::Absent
+    }
+}
+
+/// A link to a directory that is named with a slash behind it is moved to another file system by its contents. What of
+/// those lies on the other one already GNU renames, and so takes apart what it walks through; ours copies all of it.
+fn renamed_piece_by_piece(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let is_such = |word: &Vec<u8>| {
+        let name = word.strip_suffix(b"/").unwrap_or_default();
+        let is_link = |plant: &Plant| plant.path == name && matches!(plant.kind, Kind::Link(_));
+        case.plants.iter().any(is_link) && leads_to_directory(case, name)
+    };
+    if case.tool != Tool::Mv || !case.words.iter().any(is_such) {
+        return Verdict::Absent;
+    }
+    if contains(&ours.err, b" into itself, ") {
+        return Verdict::Settled;
+    }
+    for (theirs, own) in system.tree.iter().zip(&mut ours.tree) {
+        let same = |line: &str| {
+            let end = [", was ", ", new"].iter().filter_map(|mark| line.find(mark)).min();
+            line[..end.unwrap_or(line.len())].to_owned()
+        };
+        if theirs.contains(", was ") && own.contains(", new") && same(theirs) == same(own) {
+            own.clone_from(theirs);
+        }
+    }
+    Verdict::Compare
+}
+
+/// GNU's install goes into each directory that it makes, and says strange things where it can't go back to one that it
+/// closed itself. Ours holds directories and goes nowhere.
+fn lost_way_back(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let is_about_it = case.tool == Tool::Install && case.has_option(b'd', "directory") && case.as_user;
+    let both_failed = [system.status, ours.status] == [Status::Exit(1); 2];
+    if is_about_it && !case.cwd.is_empty() && both_failed && system.tree == ours.tree {
+        Verdict::Settled
+    } else {
+        Verdict::Absent
+    }
+}
+
+/// GNU sets the permissions of a directory by its path, which leads nowhere any more when the backup of a link was made
+/// that it passes through: the directory stays closed. Ours sets them on the directory.
+fn permissions_by_path(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let is_about_it = |line: &&[u8]| {
+        contains(line, b": preserving permissions for ") && line.ends_with(b": No such file or directory")
+    };
+    let others: Vec<&[u8]> =
+        system.err.split(|&byte| byte == b'\n').filter(|line| !is_about_it(line)).collect();
+    let others = others.join(&b'\n');
+    if others == system.err {
+        return Verdict::Absent;
+    }
+    system.err = others;
+    for (theirs, own) in system.tree.iter().zip(&mut ours.tree) {
+        let Some(mode) = mode_in(own) else { continue };
+        let as_ours = theirs.replacen(", mode 0700", &format!(", mode {mode:04o}"), 1);
+        if theirs.contains(": directory, ") && as_ours == *own {
+            own.clone_from(theirs);
+        }
+    }
+    Verdict::Compare
+}
+
+/// Whether a link among the plants leads to a directory, through others as well.
+fn leads_to_directory(case: &Case, link: &[u8]) -> bool {
+    let mut path = link.to_owned();
+    for _ in 0..8 {
+        if path.is_empty() || path == b"far" {
+            return true;
+        }
+        let Some(plant) = case.plants.iter().find(|plant| plant.path == path) else { return false };
+        let Kind::Link(target) = &plant.kind else { return plant.is_dir() };
+        let above = path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at);
+        let mut parts: Vec<&[u8]> = match target.strip_prefix(BOX) {
+            Some(_) => Vec::new(),
+            None => path[..above].split(|&byte| byte == b'/').filter(|part| !part.is_empty()).collect(),
+        };
+        for part in target.strip_prefix(BOX).unwrap_or(target).split(|&byte| byte == b'/') {
+            match part {
+                b".." => drop(parts.pop()),
+                b"" | b"." => {}
+                name => parts.push(name),
+            }
+        }
+        path = parts.join(&b'/');
+    }
+    false
+}
+
+/// Whether two lines about one entry differ in nothing but when it was changed.
+fn differ_in_time(a: &str, b: &str) -> bool {
+    let without = |line: &str| {
+        let (before, behind) = line.split_once(", changed ")?;
+        let rest = behind.split_once(", ").map_or("", |(_, rest)| rest);
+        Some((before.to_owned(), rest.to_owned()))
+    };
+    a != b && without(a).is_some_and(|a| without(b) == Some(a))
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {

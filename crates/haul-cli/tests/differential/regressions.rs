@@ -1,7 +1,7 @@
 //! Cases that failed once, made small.
 
 use super::case::{Case, Tool};
-use super::plant::{access_list, dir, file, link};
+use super::plant::{access_list, dir, file, hard, link};
 
 #[test]
 fn parents_lead_a_directory_into_itself() {
@@ -218,4 +218,152 @@ fn a_whole_second_is_older_than_a_part_of_it_on_exact_file_systems() {
         .has(file("a", b'r').time(981_173_106, 0))
         .runs("-u far/b a")
         .ends_alike();
+}
+
+#[test]
+fn a_target_is_the_directory_it_was_when_a_move_replaces_its_link() {
+    let mv = || Case::new(Tool::Mv);
+    mv().has(file("b", b'q')).has(link("far/b", ".")).runs("-t far/b b").ends_alike();
+    mv().has(dir("g")).has(link("g/a", "../g")).has(file("far/a", b'k')).runs("far/a g/a").ends_alike();
+    mv().has(file("far/a", b'k')).has(dir("z")).has(link("z/a", ".")).runs("-tz/a far/a").ends_alike();
+    let back = || mv().has(dir("far/c")).has(dir("c")).has(link("c/c", "../c"));
+    let back = || back().has(link("far/c/c", "{box}/c/c"));
+    back().runs("-t far/c/c// far/c/c").ends_alike();
+    back().runs("-b -v -t far/c/c far/c/c").ends_alike();
+    // A whole tree, and what goes there after it.
+    let tree = || mv().has(dir("g")).has(link("g/a", "../g")).has(dir("far/a")).has(file("far/a/x", b'k'));
+    tree().runs("far/a g/a").ends_alike();
+    tree().has(file("far/b", b's')).runs("-v -b far/a far/b g/a").ends_alike();
+}
+
+#[test]
+fn a_target_is_the_directory_it_was_when_an_installed_file_replaces_its_link() {
+    let install = || Case::new(Tool::Install).has(dir("g")).has(file("a", b'q'));
+    install().has(link("g/a", ".")).runs("a g/a").ends_alike();
+    install().has(link("g/a", "../g")).runs("-v -b a g/a").ends_alike();
+    install().has(link("g/a", "../g")).has(file("b", b's')).runs("-p -m 2755 a b a g/a").ends_alike();
+    install().has(link("g/a", "../g")).runs("-C -S .bak a g/a").ends_alike();
+    let star = || Case::new(Tool::Install).has(dir("e")).has(link("e/*", "../e")).has(file("*", b'q'));
+    star().runs("--backup * e/*").ends_alike();
+    star().runs("--backup=numbered -D -t e/* *").ends_alike();
+}
+
+#[test]
+fn a_backup_is_told_with_the_slashes_that_were_typed() {
+    let world = || Case::new(Tool::Mv).has(dir("c")).has(file("c/b", b'r')).has(dir("c/a"));
+    world().runs("-b -T -v c/b c//a").ends_alike();
+    world().has(file("c/a/b", b'k')).runs("--backup=existing -v c/b c//a//b").ends_alike();
+}
+
+#[test]
+fn a_name_that_is_still_to_be_stripped_is_not_tried_before_a_contradiction() {
+    let world = || Case::new(Tool::Mv).has(file("a", b'q')).runs("--strip-trailing-slashes a/ new");
+    world().runs("-b -n").ends_alike();
+    world().runs("--backup=bad").ends_alike();
+    world().runs("--backup=none -n").ends_alike();
+}
+
+#[test]
+fn a_link_behind_a_slash_is_in_the_way_across_file_systems() {
+    let world = || Case::new(Tool::Mv).has(file("e", b'h')).has(link("far/e", "missing"));
+    world().runs("e far/e/").ends_alike();
+    world().runs("-f -v -T e far/e//").ends_alike();
+}
+
+#[test]
+fn a_directory_that_nobody_may_read_takes_what_has_no_bytes_from_another_file_system() {
+    let world = || Case::new(Tool::Mv).has(dir("a").mode(0o0311)).has(link("far/b", "{box}/b")).user();
+    world().runs("far/b a/c").ends_alike();
+    world().runs("far/b a").ends_alike();
+    world().disk().runs("far/b a/c").ends_alike();
+}
+
+#[test]
+fn a_mask_that_closes_new_files_to_their_maker_stops_no_move() {
+    let world = || Case::new(Tool::Mv).has(dir("far/d")).has(dir("far/d/b")).has(file("far/d/b/b", b'q'));
+    let world = || world().umask(0o777).user();
+    world().runs("far/d/b/b .").ends_alike();
+    world().runs("far/d new").ends_alike();
+    world().has(file("b", b'k').bytes(1 << 20)).runs("b far/d").ends_alike();
+}
+
+#[test]
+fn of_the_slashes_behind_a_moved_directory_one_is_told() {
+    for words in ["-v far/a// .", "-v far/a/ .", "-v far/a/// new", "-v ./far/a/./ new"] {
+        Case::new(Tool::Mv).has(dir("far/a")).has(file("far/a/b", b'q')).runs(words).ends_alike();
+    }
+    Case::new(Tool::Mv).has(link("g", ".")).has(dir("far/a")).runs("g// far/a").ends_alike();
+}
+
+/// Nothing but what `-u` says of a name that comes twice differs on purpose.
+#[test]
+fn a_name_that_comes_twice_meets_the_newer_file_twice() {
+    let world = || Case::new(Tool::Mv).has(file("a", b'r')).has(dir("c")).has(file("c/a", b'k'));
+    world().runs("-u a a c").ends_alike();
+    world().runs("-u -v ./a a c").ends_alike();
+    Case::new(Tool::Mv).has(file("a", b'r')).has(dir("c")).has(dir("c/a")).runs("-u a a c").ends_alike();
+}
+
+#[test]
+fn a_directory_is_installed_where_owner_and_group_are_right_already() {
+    let closed =
+        || Case::new(Tool::Install).has(dir("b").mode(0o0666)).has(dir("a")).has(link("a/b", "../b"));
+    closed().user().runs("-g nogroup -d a/b").ends_alike();
+    closed().user().runs("-o nobody -m 700 -d a/b").ends_alike();
+    let owned = || Case::new(Tool::Install).has(dir("a").owner(1, 0)).has(link("b", "a")).user();
+    owned().runs("-o 1 -d b").ends_alike();
+    owned().runs("-o 1 -m 700 -d b").ends_alike();
+    owned().runs("-o 2 -d b").ends_alike();
+    Case::new(Tool::Install).has(dir("a").mode(0o0333)).user().runs("-m 755 -d a a/b").ends_alike();
+    Case::new(Tool::Install).has(dir("a").mode(0o6755)).runs("-o 1 -m u=rwx -d a").ends_alike();
+}
+
+#[test]
+fn a_link_that_leads_to_itself_is_told_as_such() {
+    Case::new(Tool::Install).has(link("a", "a")).runs("-d a/. b").ends_alike();
+    Case::new(Tool::Install).has(link("a", "missing")).runs("-d a/b").ends_alike();
+    Case::new(Tool::Install).has(link("a", "a")).has(file("f", b'q')).runs("-D f a/b/c").ends_alike();
+}
+
+#[test]
+fn a_directory_that_parents_could_not_make_is_given_nothing() {
+    Case::new(Tool::Cp).has(dir("a").mode(0o0555)).user().runs("--parents -p a/x a").ends_alike();
+}
+
+#[test]
+fn a_link_made_of_a_link_is_its_makers_too() {
+    Case::new(Tool::Cp).has(link("a", "b").owner(65534, 65534)).runs("-a -s a x").ends_alike();
+}
+
+#[test]
+fn a_directory_that_could_not_be_made_is_tried_again() {
+    Case::new(Tool::Cp).has(dir("b").mode(0o0555)).user().runs("-a b b b").ends_alike();
+    let closed = || Case::new(Tool::Cp).has(dir("b").mode(0o0555)).has(dir("d")).user();
+    closed().runs("-r d ./d b").ends_alike();
+}
+
+#[test]
+fn set_id_bits_of_a_file_with_two_names_are_an_old_files() {
+    Case::new(Tool::Cp)
+        .has(file("d", b's'))
+        .has(file("b", b'q').mode(0o2755))
+        .has(hard("a", "b"))
+        .runs("-p d a")
+        .ends_alike();
+}
+
+/// The first directory stays where it is; what the second would have replaced must stand there as it did.
+#[test]
+fn a_backup_made_for_a_directory_that_stays_is_taken_back() {
+    let world = || Case::new(Tool::Mv).has(dir("b")).has(link("b/a", "../b"));
+    world().runs("-S .old b b/a/ b/a b").ends_alike();
+    world().runs("-v -b b b/a/ b").ends_alike();
+}
+
+#[test]
+fn who_may_not_set_a_standing_directorys_times_is_told_that_alone() {
+    let world = || Case::new(Tool::Cp).has(dir("h")).has(dir("h/a").owner(1, 1)).user();
+    world().runs("-n --archive h/a h").ends_alike();
+    world().has(dir("a")).runs("-a a h").ends_alike();
+    world().has(dir("a")).runs("-a --no-preserve=timestamps a h").ends_alike();
 }

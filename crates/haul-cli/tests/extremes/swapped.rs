@@ -64,6 +64,96 @@ fn a_source_file_swapped_for_a_link_after_it_was_looked_at_is_not_read() {
     }
 }
 
+/// A link leads to the target when the command begins, and to `outside` while the first file is written.
+fn fill_by_a_link_that_is_swapped(tool: &[&str]) -> Option<(FaultBed, Ended)> {
+    let bed = FaultBed::new(&format!("sink/* write .. delay {HOLD} times 1"))?;
+    let outside = outside(&bed);
+    fs::create_dir_all(bed.path("store/sink")).unwrap();
+    symlink(bed.path("view/sink"), bed.path("way")).unwrap();
+    for name in ["file", "secret"] {
+        write_old(&bed.path(name), &noise(1000));
+        for file in [bed.path(name), outside.join(name)] {
+            fs::set_permissions(file, fs::Permissions::from_mode(0o604)).unwrap();
+        }
+    }
+    let names = ["file", "secret"].map(|name| bed.path(name));
+    let way = bed.path("way");
+    let args = tool.iter().map(Path::new).chain(names.iter().map(PathBuf::as_path)).chain([&*way]);
+    let running = start(args.collect::<Vec<_>>());
+    bed.held();
+    fs::remove_file(&way).unwrap();
+    symlink(&outside, &way).unwrap();
+    let ended = running.end();
+    assert_untouched(&outside, &ended);
+    for name in ["file", "secret"] {
+        assert_eq!(fs::metadata(outside.join(name)).unwrap().mode() & 0o777, 0o604, "{name} {ended:?}");
+        assert_eq!(fs::read(bed.path("store/sink").join(name)).unwrap(), noise(1000), "{name} {ended:?}");
+    }
+    Some((bed, ended))
+}
+
+#[test]
+fn a_target_whose_link_is_swapped_takes_all_that_is_moved_there() {
+    let Some((bed, ended)) = fill_by_a_link_that_is_swapped(&["mv"]) else { return };
+    ended.is_fine();
+    assert!(!bed.path("file").exists() && !bed.path("secret").exists());
+}
+
+/// What is installed gets its permissions in the end: that must not be the file of the same name elsewhere.
+#[test]
+fn a_target_whose_link_is_swapped_takes_all_that_is_installed_there() {
+    let tool = ["install", "-p", "-m", "751"];
+    let Some((bed, ended)) = fill_by_a_link_that_is_swapped(&tool) else { return };
+    ended.is_fine();
+    for name in ["file", "secret"] {
+        let found = fs::metadata(bed.path("store/sink").join(name)).unwrap();
+        assert_eq!((found.mode() & 0o7777, found.mtime()), (0o751, 1_000_000_000), "{name}");
+    }
+}
+
+/// A link that somebody puts where a file is to be installed is neither written through nor given an owner and a mode.
+#[test]
+fn a_link_put_where_a_file_is_installed_is_not_written_through() {
+    let Some(bed) = FaultBed::new(&format!("source/file open .. delay {HOLD} times 1")) else { return };
+    let outside = outside(&bed);
+    fs::create_dir_all(bed.path("store/source")).unwrap();
+    fs::create_dir(bed.path("sink")).unwrap();
+    write_old(&bed.path("store/source/file"), &noise(1000));
+    let (source, sink) = (bed.path("view/source/file"), bed.path("sink"));
+    let words = ["install", "-m", "777", "-o", "1"].map(Path::new);
+    let running = start(words.into_iter().chain([&*source, &*sink]).collect::<Vec<_>>());
+    bed.held();
+    symlink(outside.join("file"), sink.join("file")).unwrap();
+    let ended = running.end();
+    ended.failed_with(&["sink/file'"]);
+    assert_untouched(&outside, &ended);
+    let found = fs::metadata(outside.join("file")).unwrap();
+    assert!(found.uid() != 1 && found.mode() & 0o777 != 0o777, "{ended:?}");
+}
+
+/// The same where the directory above one new name is swapped.
+#[test]
+fn an_installed_file_gets_its_properties_where_it_was_written() {
+    let Some(bed) = FaultBed::new(&format!("sink/* write .. delay {HOLD} times 1")) else { return };
+    let outside = outside(&bed);
+    fs::create_dir_all(bed.path("store/sink")).unwrap();
+    symlink(bed.path("view/sink"), bed.path("way")).unwrap();
+    write_old(&bed.path("source"), &noise(1000));
+    fs::set_permissions(outside.join("file"), fs::Permissions::from_mode(0o604)).unwrap();
+    let (source, way) = (bed.path("source"), bed.path("way"));
+    let sink = way.join("file");
+    let words = ["install", "-T", "-m", "751"].map(Path::new);
+    let running = start(words.into_iter().chain([&*source, &*sink]).collect::<Vec<_>>());
+    bed.held();
+    fs::remove_file(&way).unwrap();
+    symlink(&outside, &way).unwrap();
+    let ended = running.end();
+    ended.is_fine();
+    assert_untouched(&outside, &ended);
+    assert_eq!(fs::metadata(outside.join("file")).unwrap().mode() & 0o777, 0o604, "{ended:?}");
+    assert_eq!(fs::metadata(bed.path("store/sink/file")).unwrap().mode() & 0o7777, 0o751, "{ended:?}");
+}
+
 /// A directory is opened after its copy was made.
 #[test]
 fn a_source_directory_swapped_for_a_link_after_it_was_looked_at_is_not_entered() {

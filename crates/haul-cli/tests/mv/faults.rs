@@ -175,6 +175,38 @@ fn a_change_that_hides_its_time_and_length_is_seen() {
     assert_eq!(fs::read(bed.path("source/victim")).unwrap(), other);
 }
 
+/// What a path leads to when its turn to be removed comes must be what was copied, however alike the other is.
+#[test]
+fn what_takes_the_place_of_a_moved_file_stays() {
+    let Some(bed) = FaultBed::new(&format!("sink/victim fsync .. delay {HOLD} times 1")) else { return };
+    for place in ["one", "other"] {
+        fs::create_dir(bed.path(place)).unwrap();
+        write_old(&bed.path(place).join("victim"), &noise(LEN));
+    }
+    fs::create_dir(bed.path("store/sink")).unwrap();
+    std::os::unix::fs::symlink("one", bed.path("way")).unwrap();
+    let running = start([Path::new("mv"), &bed.path("way/victim"), &bed.path("view/sink")]);
+    bed.held();
+    fs::remove_file(bed.path("way")).unwrap();
+    std::os::unix::fs::symlink("other", bed.path("way")).unwrap();
+    running.end().failed_with(&["way/victim' changed after it was copied"]);
+    for place in ["one", "other", "store/sink"] {
+        assert_eq!(fs::read(bed.path(place).join("victim")).unwrap(), noise(LEN), "{place}");
+    }
+}
+
+#[test]
+fn a_link_that_takes_the_place_of_a_moved_file_stays() {
+    let Some(bed) = FaultBed::new(&hold_the_sync()) else { return };
+    let running = held_at_the_sync(&bed);
+    let (victim, was) = (bed.path("source/victim"), bed.path("was"));
+    fs::rename(&victim, &was).unwrap();
+    std::os::unix::fs::symlink(&was, &victim).unwrap();
+    running.end().failed_with(&["source/victim' stays: its copy", "differs in kind"]);
+    assert_eq!(fs::read(&was).unwrap(), noise(LEN));
+    assert_eq!(fs::read_link(&victim).unwrap(), was);
+}
+
 #[test]
 fn a_name_that_came_after_the_copying_stays() {
     let Some(bed) = FaultBed::new(&hold_the_sync()) else { return };

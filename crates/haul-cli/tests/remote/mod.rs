@@ -7,6 +7,7 @@ mod serve;
 mod ssh;
 mod stopped;
 mod tickets;
+mod waybills;
 
 use haul_lab::random::Random;
 use std::fs;

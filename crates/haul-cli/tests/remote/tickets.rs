@@ -25,6 +25,31 @@ fn a_ticket_sends_and_fetches() {
 }
 
 #[test]
+fn what_a_fetch_asks_for_and_the_other_side_lacks_is_named_and_fails_the_job() {
+    let bed = Bed::new();
+    bed.tree("there/data");
+    let _server = bed.serve(&["--root", "there"]);
+    let fetched = bed.run(&["fetch", "--json", "--ticket-file", "ticket", ":data/big", ":nowhere", "back"]);
+    assert_ended(&fetched, 1);
+    assert_eq!(fs::read(bed.path("back/big")).unwrap(), fs::read(bed.path("there/data/big")).unwrap());
+    assert!(fetched.err.contains("nowhere: ") && fetched.err.contains("(at the other side)"), "{fetched:#?}");
+    assert!(fetched.out.contains("\"unread\":1"), "{fetched:#?}");
+}
+
+#[test]
+fn a_short_job_ends_without_a_word_of_connections() {
+    let bed = Bed::new();
+    bed.file("there/small", 10);
+    let _server = bed.serve(&["--root", "there"]);
+    for round in 0..10 {
+        let to = format!("back{round}");
+        let fetched = bed.run(&["fetch", "--streams=8", "--ticket-file", "ticket", ":small", &to]);
+        assert_ended(&fetched, 0);
+        assert!(!fetched.err.contains("connection"), "{fetched:#?}");
+    }
+}
+
+#[test]
 fn a_ticket_comes_by_standard_input_and_never_by_an_argument() {
     let bed = Bed::new();
     bed.tree("data");

@@ -6,8 +6,8 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// Two file systems in memory at `t/one` and `t/two`, made alike: each has a file with two names, and the files have one
-/// inode number. `$cp` is the tool; the script fails with 99 where the numbers differ.
-fn twins(cp: &str, script: &str) -> Option<(Option<i32>, String)> {
+/// inode number. `$cp` is the tool `tool`; the script fails with 99 where the numbers differ.
+fn twins(tool: &str, cp: &str, script: &str) -> Option<(Option<i32>, String)> {
     if !met_or_skip(&[Need::Mount, Need::Program("unshare")]) {
         return None;
     }
@@ -22,13 +22,20 @@ fn twins(cp: &str, script: &str) -> Option<(Option<i32>, String)> {
     command.args(["--mount", "sh", "-c", &format!("{setup}\n{script}")]).current_dir(home.path());
     let output = command.env("cp", cp).env("haul", HAUL).env("LC_ALL", "C").output().unwrap();
     let text = [&*output.stdout, &output.stderr].map(String::from_utf8_lossy).concat();
-    Some((output.status.code(), text.replace("/usr/bin/cp: ", "cp: ").replace("haul cp: ", "cp: ")))
+    let begins = [format!("/usr/bin/{tool}: "), format!("haul {tool}: ")];
+    let plain = begins.iter().fold(text, |text, begin| text.replace(begin, &format!("{tool}: ")));
+    Some((output.status.code(), plain))
 }
 
 #[track_caller]
 fn as_gnu(script: &str) -> Option<(Option<i32>, String)> {
-    let gnu = twins("/usr/bin/cp", script)?;
-    let ours = twins(&format!("{HAUL} cp"), script)?;
+    tool_as_gnu("cp", script)
+}
+
+#[track_caller]
+fn tool_as_gnu(tool: &str, script: &str) -> Option<(Option<i32>, String)> {
+    let gnu = twins(tool, &format!("/usr/bin/{tool}"), script)?;
+    let ours = twins(tool, &format!("{HAUL} {tool}"), script)?;
     assert_eq!(ours, gnu, "{script}");
     Some(ours)
 }
@@ -49,6 +56,25 @@ fn files_of_one_number_on_two_devices_are_not_the_same_file() {
 }
 
 #[test]
+fn moved_files_of_one_number_on_two_devices_are_no_hard_links() {
+    let script = "mkdir z t/one/d t/two/e; $cp t/one/[fg] t/one/d; $cp t/two/[fg] t/two/e; $cp t/one/d t/two/e z; echo $?
+        cat z/d/f z/d/g z/e/f z/e/g; stat -c %h z/*/*; ls -A t/one t/two; test z/d/f -ef z/e/f";
+    let Some(said) = tool_as_gnu("mv", script) else { return };
+    assert_eq!(said, (Some(1), "0\noneonetwotwo2\n2\n2\n2\nt/one:\n\nt/two:\n".to_owned()));
+}
+
+#[test]
+fn files_of_one_number_on_two_devices_replace_each_other() {
+    let script = "$cp t/one/f t/one/g; echo $?; $cp t/one/f t/two/f; echo $?; cat t/two/f t/two/g";
+    // Names of one file are the same file to mv; install makes a new one in the place of the second.
+    for (tool, first) in [("mv", "1\n0\nonetwo"), ("install", "0\n0\nonetwo")] {
+        let Some((status, text)) = tool_as_gnu(tool, script) else { return };
+        assert_eq!(text.contains("'t/one/f' and 't/one/g' are the same file"), tool == "mv", "{text}");
+        assert!(status == Some(0) && text.starts_with(first), "{tool}: {text}");
+    }
+}
+
+#[test]
 fn a_directory_of_one_number_on_another_device_is_not_in_itself() {
     // The roots of both have one number.
     let script = "test $(stat -c %i t/one) = $(stat -c %i t/two) || exit 99; $cp -r t/one t/two/in; echo $?; ls t/two/in";
@@ -59,7 +85,7 @@ fn a_directory_of_one_number_on_another_device_is_not_in_itself() {
 #[test]
 fn sums_of_files_of_one_number_are_of_each_file() {
     let script = "exec $haul sum -a md5 -r t";
-    let Some((status, text)) = twins("", script) else { return };
+    let Some((status, text)) = twins("", "", script) else { return };
     let digests: std::collections::BTreeSet<&str> = text.lines().map(|line| &line[..32]).collect();
     assert_eq!((status, text.lines().count(), digests.len()), (Some(0), 4, 2), "{text}");
 }

@@ -46,6 +46,20 @@ fn no_digest_and_no_comparison_asks_the_source_for_its_holes() {
     assert!(log.contains("SEEK_DATA"), "{log}");
 }
 
+/// What is removed in the end was read in full, holes and all.
+#[test]
+fn no_move_asks_the_source_for_its_holes() {
+    let (home, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
+    let [source, sink] = [home.path().join("source"), memory.path().join("sink")];
+    File::create(&source).unwrap().set_len(9 << 20).unwrap();
+    File::options().write(true).open(&source).unwrap().write_all_at(b"data", 5 << 20).unwrap();
+    let Some(log) = calls("lseek,unlinkat,unlink", &["mv".as_ref(), &*source, &*sink]) else { return };
+    assert!(log.contains("unlink") && !source.exists(), "it was copied and removed: {log}");
+    assert!(!log.contains("SEEK_DATA"), "{log}");
+    let bytes = fs::read(&sink).unwrap();
+    assert_eq!((bytes.len(), &bytes[5 << 20..(5 << 20) + 4]), (9 << 20, &b"data"[..]));
+}
+
 /// Mapped files thrash hard disks and count as memory of the process (b3sum 32, 305).
 #[test]
 fn no_file_is_mapped_to_be_hashed_or_copied() {

@@ -29,6 +29,34 @@ fn metadata_that_cannot_be_set_on_anything_but_a_file_fails_the_copy_too() {
     }
 }
 
+/// What `install` could not finish belongs to nobody else, is no program, and has no time that looks finished.
+#[test]
+fn an_installed_file_that_is_not_whole_stays_closed_and_the_others_come() {
+    for rule in [
+        "*victim write 262144.. errno EIO",
+        "*victim write 262144.. errno ENOSPC",
+        "*victim flush .. errno EIO",
+    ] {
+        let Some(bed) = FaultBed::new(rule) else { return };
+        let names = ["one", "victim", "three"].map(|name| bed.path(name));
+        names.iter().for_each(|name| write_old(name, &noise(600_000)));
+        fs::create_dir(bed.path("store/d")).unwrap();
+        let words = ["install", "-p", "-m", "4755", "-t"].map(Path::new);
+        let view = bed.path("view/d");
+        let ended = haul(words.into_iter().chain([&*view]).chain(names.iter().map(|name| &**name)));
+        ended.failed_with(&["/victim'", ": "]);
+        assert_eq!(ended.complaints(), 1, "{rule} {ended:?}");
+        let found = |name: &str| fs::metadata(bed.path("store/d").join(name)).unwrap();
+        for name in ["one", "three"] {
+            assert_eq!((found(name).mode() & 0o7777, found(name).len()), (0o4755, 600_000), "{rule} {name}");
+            assert_eq!(found(name).mtime(), 1_000_000_000, "{rule} {name}");
+        }
+        let left = found("victim");
+        assert_eq!(left.mode() & 0o7777, 0o600, "{rule}");
+        assert_ne!(left.mtime(), 1_000_000_000, "{rule}");
+    }
+}
+
 #[test]
 fn a_link_that_cannot_be_made_fails_the_copy() {
     let Some(bed) = FaultBed::new("sink/link create .. errno EIO") else { return };

@@ -78,7 +78,8 @@ impl Delivery {
         // A small new file is open for both: no descriptor of its own is needed.
         let needs_reader = match method {
             Method::Nothing | Method::Journey => false,
-            Method::Cache => true,
+            // A new file may be closed to its own maker, whose mask is the world's.
+            Method::Cache => file.sink_state != SinkState::New || direct_write.is_some(),
             Method::Device => {
                 plan.geometry().count() > 1 || file.sink_state != SinkState::New || direct_write.is_some()
             }

@@ -10,6 +10,7 @@
 use super::directory::Directory;
 use super::entry::{DirectoryFacts, DirectorySettle, OperandSettle, SinkEnd, open_sink, open_source};
 use super::error::CopyError;
+use super::place::Place;
 use haul_model::limits::{OPEN_DIRECTORIES_MOST, OPEN_FILES_OF_A_WORKER, OPEN_FILES_OF_THE_PROCESS};
 use haul_sys::dir::{is_still, open_dir_at, open_place_at};
 use haul_sys::{Follow, process};
@@ -45,6 +46,8 @@ pub(crate) struct Opened {
 pub(crate) struct Ends {
     source: Option<OwnedFd>,
     sink: Option<OwnedFd>,
+    /// The sink of the target and of operands, where that is no working directory.
+    place: Option<Arc<OwnedFd>>,
     /// Where they are counted; not so the target's, which is one in a job.
     counted: Option<Arc<AtomicUsize>>,
 }
@@ -94,7 +97,7 @@ impl Descriptors {
             }
         }
         // Those without a parent are never closed.
-        let mut opened = opened.unwrap_or_else(|| Opened::target(None, OsString::new()));
+        let mut opened = opened.unwrap_or_else(|| Opened::target(None));
         for below in closed.into_iter().rev() {
             opened = self.open_within(&opened, below)?;
         }
@@ -189,7 +192,12 @@ impl Descriptors {
 
     fn count(&self, source: OwnedFd, sink: OwnedFd) -> Arc<Ends> {
         self.open.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Ends { source: Some(source), sink: Some(sink), counted: Some(Arc::clone(&self.open)) })
+        Arc::new(Ends {
+            source: Some(source),
+            sink: Some(sink),
+            place: None,
+            counted: Some(Arc::clone(&self.open)),
+        })
     }
 
     /// Closes those that were opened longest ago, where there are too many now.
@@ -221,9 +229,10 @@ pub(crate) fn files_left() -> u64 {
 impl Opened {
     /// What all operands stand in: sources are relative to the working directory, sinks to the target directory, or
     /// without one to the working directory as well. Never closed, never settled.
-    pub(crate) fn target(sink: Option<OwnedFd>, target_path: OsString) -> Opened {
-        let ends = Arc::new(Ends { source: None, sink, counted: None });
-        let directory = Arc::new(Directory::target(Slot::new(Arc::clone(&ends)), target_path));
+    pub(crate) fn target(place: Option<&Place>) -> Opened {
+        let held = place.map(|place| Arc::clone(place.directory()));
+        let ends = Arc::new(Ends { source: None, sink: None, place: held, counted: None });
+        let directory = Arc::new(Directory::target(Slot::new(Arc::clone(&ends)), place));
         Opened { directory, ends }
     }
 
@@ -242,7 +251,8 @@ impl Opened {
 
     /// The descriptor that names in the sink are relative to.
     pub(crate) fn sink(&self) -> BorrowedFd<'_> {
-        self.ends.sink.as_ref().map_or(haul_sys::CWD, |fd| fd.as_fd())
+        let place = || self.ends.place.as_ref().map_or(haul_sys::CWD, |fd| fd.as_fd());
+        self.ends.sink.as_ref().map_or_else(place, |fd| fd.as_fd())
     }
 
     /// The source's end, which stays open until it was read.
@@ -321,7 +331,7 @@ mod tests {
     fn build(descriptors: &Descriptors, home: &std::path::Path, parents: &[usize]) -> Tree {
         let ends = ["source", "sink"].map(|end| home.join(end));
         ends.iter().for_each(|end| std::fs::create_dir(end).unwrap());
-        let target = Opened::target(None, OsString::new());
+        let target = Opened::target(None);
         let mut nodes = vec![(Arc::clone(&target), ends.each_ref().map(look))];
         let mut paths = vec![ends];
         for (number, parent) in parents.iter().enumerate() {

@@ -2,6 +2,7 @@
 
 use super::descriptors::Slot;
 use super::entry::{DirectoryFacts, DirectorySettle, OperandNames, SinkEnd};
+use super::place::Place;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ pub(crate) struct Directory {
     /// Its name in its parent's source. Whole paths are built when a message needs one: kept in every directory, they
     /// would take memory by the square of a tree's depth.
     pub(super) source_name: OsString,
-    /// The target directory as typed; nothing for all others.
-    target_path: OsString,
+    /// What sinks in the target directory begin with in messages; nothing for all others.
+    lead: OsString,
     /// Nothing stood at the sink before this job: no name in it can collide.
     pub(crate) sink_is_new: bool,
     /// Device number of the sink's file system, where names in it are known to lie there.
@@ -31,11 +32,11 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// What all operands stand in.
-    pub(super) fn target(ends: Slot, target_path: OsString) -> Directory {
+    pub(super) fn target(ends: Slot, place: Option<&Place>) -> Directory {
         Directory {
             ends,
             source_name: OsString::new(),
-            target_path,
+            lead: place.map(|place| place.lead().to_owned()).unwrap_or_default(),
             sink_is_new: false,
             sink_dev: None,
             settle: DirectorySettle::Nothing,
@@ -55,7 +56,7 @@ impl Directory {
         Directory {
             ends,
             source_name,
-            target_path: OsString::new(),
+            lead: OsString::new(),
             sink_is_new: sink.is_some_and(|sink| sink.is_new),
             sink_dev: sink.map(|sink| sink.dev),
             settle,
@@ -71,27 +72,27 @@ impl Directory {
 
     /// The source's path for messages, as typed or found.
     pub(crate) fn source_path(&self) -> OsString {
-        self.path(OsString::new(), |directory, _| &directory.source_name)
+        self.path(OsString::new(), |directory, _| &directory.source_name, None)
     }
 
     /// The sink's path for messages, as typed or built.
     pub(crate) fn sink_path(&self) -> OsString {
-        let target = self.upward().last().map(|target| target.target_path.clone());
-        self.path(target.unwrap_or_default(), |_, facts| &facts.sink_name)
+        self.path(self.lead(), |_, facts| &facts.sink_name, None)
     }
 
     /// The path of a name in the source, for messages.
     pub(crate) fn source_path_of(&self, name: &OsStr) -> OsString {
-        let mut path = self.source_path();
-        add(&mut path, name);
-        path
+        self.path(OsString::new(), |directory, _| &directory.source_name, Some(name))
     }
 
     /// The path of a name in the sink, for messages.
     pub(crate) fn sink_path_of(&self, name: &OsStr) -> OsString {
-        let mut path = self.sink_path();
-        add(&mut path, name);
-        path
+        self.path(self.lead(), |_, facts| &facts.sink_name, Some(name))
+    }
+
+    /// What the sinks of all operands begin with.
+    fn lead(&self) -> OsString {
+        self.upward().last().map(|target| target.lead.clone()).unwrap_or_default()
     }
 
     /// This directory and those above it, the target last.
@@ -99,19 +100,25 @@ impl Directory {
         std::iter::successors(Some(self), |directory| directory.parent.as_deref())
     }
 
-    /// `path` and beneath it the names of the directories that were copied, down to this one.
+    /// `path` and behind it the names of the directories that were copied, down to this one, and `last` in it.
     fn path<'d>(
         &'d self,
         mut path: OsString,
         name: impl Fn(&'d Directory, &'d DirectoryFacts) -> &'d OsString,
+        last: Option<&OsStr>,
     ) -> OsString {
         let mut names = Vec::new();
         for directory in self.upward() {
             if let DirectorySettle::Copied(facts) = &directory.settle {
-                names.push(name(directory, facts));
+                names.push(name(directory, facts).as_os_str());
             }
         }
-        names.iter().rev().for_each(|name| add(&mut path, name));
+        for (depth, name) in names.into_iter().rev().chain(last).enumerate() {
+            if depth > 0 {
+                add_slash(&mut path);
+            }
+            path.push(name);
+        }
         path
     }
 
@@ -140,8 +147,8 @@ impl Drop for Directory {
     }
 }
 
-/// Joins as cp does: `a` + `b` is `a/b`, so is `a//` + `b`, and nothing + `b` is `b`.
-fn add(path: &mut OsString, name: &OsStr) {
+/// Ends a path in one slash, as cp joins: `a` becomes `a/`, and so does `a//`.
+fn add_slash(path: &mut OsString) {
     let bytes = path.as_bytes();
     // A root keeps its slashes.
     if let Some(end) = bytes.iter().rposition(|&byte| byte != b'/') {
@@ -149,5 +156,4 @@ fn add(path: &mut OsString, name: &OsStr) {
         joined.push("/");
         *path = joined;
     }
-    path.push(name);
 }

@@ -243,7 +243,11 @@ impl Task<'_, '_> {
                 if tells && self.rules.moves {
                     self.tell_made(sink.backup.as_deref());
                 }
-                self.make(&sink, first)
+                let made = self.make(&sink, first);
+                if made.is_err() && self.source.kind == FileKind::Directory && self.entry.operand.is_some() {
+                    self.job.memory.forget_directory(self.source.identity());
+                }
+                made
             }
             Ok(Remembered::Through) => {
                 self.tell_line(line);

@@ -22,6 +22,9 @@ use writing::Writing;
 /// Device and inode.
 pub(crate) type Identity = (u64, u64);
 
+/// A name, and the directory it is in.
+pub(crate) type NamedIn = (Identity, OsString);
+
 /// What was met and made so far.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
@@ -44,8 +47,10 @@ pub(crate) struct Memory {
 pub(crate) struct KnownDirectory {
     /// The operand it belongs to.
     pub(crate) operand: usize,
-    /// Its copy.
+    /// Its copy's path for messages.
     pub(crate) sink: OsString,
+    /// Where its copy stands, as far as that could be told.
+    pub(crate) place: Option<NamedIn>,
 }
 
 impl Memory {
@@ -107,6 +112,11 @@ impl Memory {
         }
     }
 
+    /// A directory that was named could not be made: it is met anew when it is named again.
+    pub(crate) fn forget_directory(&self, identity: Identity) {
+        self.directories.write().unwrap_or_else(PoisonError::into_inner).remove(&identity);
+    }
+
     /// A directory that was named by an operand up to `operand`.
     pub(crate) fn known_directory(&self, identity: Identity, operand: usize) -> Option<KnownDirectory> {
         let known = self.directories.read().unwrap_or_else(PoisonError::into_inner);
@@ -149,7 +159,7 @@ mod tests {
     #[test]
     fn directories_of_later_operands_are_not_known_yet() {
         let memory = Memory::default();
-        let named = |operand| KnownDirectory { operand, sink: OsString::new() };
+        let named = |operand| KnownDirectory { operand, sink: OsString::new(), place: None };
         assert!(memory.name_directory((1, 1), named(5)).is_none());
         assert!(memory.known_directory((1, 1), 4).is_none());
         assert!(memory.known_directory((1, 1), 5).is_some());

@@ -10,7 +10,8 @@ use super::error::CopyError;
 use super::file::FileMove;
 use super::job::Job;
 use super::operands;
-use super::settings::CopyRules;
+use super::report::Tally;
+use super::settings::{CopyRules, Make};
 use super::settle;
 use haul_sys::metadata::{self as sys, AclError, Place, Times, XattrFailure, XattrSide};
 use haul_sys::{FileKind, Follow, Stat, Timespec, process, selinux, stat};
@@ -264,13 +265,19 @@ impl Keeper<'_, '_> {
     fn keep(&self, mode: Option<u32>) -> Result<(), CopyError> {
         let keep = &self.job.settings.rules.preserve;
         let mut has_owner = true;
+        // As with cp: who may not set a standing directory's times is told that, and nothing more. No byte waits for them.
+        let is_standing = self.kind == FileKind::Directory && self.before.is_some();
+        if is_standing {
+            self.keep_or_tell_times()?;
+        }
         // A link made by `-s` is its maker's: there is no owner to keep.
-        let is_own_link = self.kind == FileKind::Symlink && self.source.1.kind != FileKind::Symlink;
+        let is_own_link =
+            self.job.settings.rules.make == Make::SymbolicLink && self.kind == FileKind::Symlink;
         if keep.ownership && !is_own_link && self.owner_differs() {
             match self.set_owner() {
                 Ok(kept) => has_owner = kept,
                 // As with cp: links are left as they are, and of all else the times are kept.
-                Err(Told) if self.kind == FileKind::Symlink => return Ok(()),
+                Err(Told) if self.kind == FileKind::Symlink || is_standing => return Ok(()),
                 Err(Told) => return self.keep_times(),
             }
         }
@@ -283,11 +290,17 @@ impl Keeper<'_, '_> {
         if self.kind != FileKind::Symlink {
             self.set_permissions(has_owner, mode);
         }
+        if is_standing { Ok(()) } else { self.keep_or_tell_times() }
+    }
+
+    fn keep_or_tell_times(&self) -> Result<(), CopyError> {
         match self.keep_times() {
-            Err(error) if self.job.settings.rules.moves => self.job.not_kept(&error),
-            kept => kept?,
+            Err(error) if self.job.settings.rules.moves => {
+                self.job.not_kept(&error);
+                Ok(())
+            }
+            kept => kept,
         }
-        Ok(())
     }
 
     fn keep_times(&self) -> Result<(), CopyError> {
@@ -351,6 +364,9 @@ impl Keeper<'_, '_> {
         if !expected || process::effective_user() == 0 {
             let path = (self.sink.1)();
             self.job.not_kept(&CopyError::Failed { doing: "clearing permissions for", path, source });
+        } else if !self.job.settings.rules.moves {
+            // Nobody expects it of this user: as with cp, the status alone says that something was not kept.
+            Tally::add(&self.job.tally.failures, 1);
         }
         Err(Told)
     }

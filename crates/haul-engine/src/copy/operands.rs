@@ -14,10 +14,10 @@ use super::error::{CopyError, Refusal};
 use super::job::{Job, Walk};
 use super::lane::Lane;
 use super::links::Identity;
+use super::place::Place;
 use super::settings::{Batch, BatchItem, CopySettings, Existing, Operands};
 use super::settle;
 use haul_model::limits;
-use haul_sys::dir::open_place_at;
 use haul_sys::{CWD, FileKind, Follow, Stat, stat};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -54,18 +54,18 @@ pub(crate) fn begin(job: &Job<'_>) -> Option<OperandWalk> {
     let settings = job.settings;
     let sinks_collide = sinks_collide(settings);
     let target = match &settings.operands {
-        Operands::IntoDirectory { directory, .. } => match open_place_at(CWD, &**directory, Follow::Yes) {
-            Ok(fd) => Opened::target(Some(fd), directory.clone()),
+        Operands::IntoDirectory { directory, .. } => match Place::open(directory) {
+            Ok(place) => Opened::target(Some(&place)),
             Err(source) => {
                 let path = directory.clone();
                 job.fail(&CopyError::Failed { doing: "target directory", path, source });
                 return None;
             }
         },
-        Operands::Onto { .. } | Operands::Batch(_) => Opened::target(None, OsString::new()),
+        Operands::Onto { .. } | Operands::Batch(_) => Opened::target(settings.place.as_ref()),
     };
     let sink_is_missing = match &settings.operands {
-        Operands::Onto { sink, .. } => is_missing(stat::stat_at(CWD, &**sink, Follow::Yes)),
+        Operands::Onto { sink, .. } => is_missing(stat::stat_at(target.sink(), &**sink, Follow::Yes)),
         _ => false,
     };
     let into_itself = target_is_in_a_source(settings, &target);
@@ -126,7 +126,7 @@ fn take_row(job: &Job<'_>, lane: &mut Lane, mut rows: Rows) {
     let target = rows.target.clone();
     let (sinks_collide, sink_is_missing) = (rows.sinks_collide, rows.sink_is_missing);
     let looked_at = look(job, &taken);
-    note_into_itself(job, &taken, looked_at.as_ref());
+    note_into_itself(job, &target, &taken, looked_at.as_ref());
     let waiting = if is_last {
         None
     } else if rows.in_order {
@@ -307,13 +307,13 @@ fn target_is_in_a_source(settings: &CopySettings, target: &Opened) -> bool {
 }
 
 /// A line of a batch may go into what it copies.
-fn note_into_itself(job: &Job<'_>, taken: &Placed, looked_at: Option<&Stat>) {
+fn note_into_itself(job: &Job<'_>, target: &Opened, taken: &Placed, looked_at: Option<&Stat>) {
     let is_directory = looked_at.is_some_and(|source| source.kind == FileKind::Directory);
     if taken.item.is_none() || !job.settings.rules.recursive || !is_directory {
         return;
     }
     let (place, _) = backup::split(taken.sink.as_bytes());
-    let above = above(&Opened::target(None, OsString::new()), OsStr::from_bytes(place));
+    let above = above(target, OsStr::from_bytes(place));
     if looked_at.is_some_and(|source| above.contains(&source.identity())) {
         job.memory.into_itself.store(true, Ordering::Relaxed);
     }
@@ -347,7 +347,9 @@ fn place_next(job: &Job<'_>, rows: &mut Rows) -> Option<Placed> {
     let placed =
         |source, sink, with_parents| Placed { source, sink, with_parents, into_directory, item: None };
     match &settings.operands {
-        Operands::Onto { source, sink } => Some(placed(source.clone(), onto(settings, source, sink), false)),
+        Operands::Onto { source, sink } => {
+            Some(placed(source.clone(), onto(settings, &rows.target, source, sink), false))
+        }
         Operands::IntoDirectory { sources, parents, .. } => {
             let source = sources[rows.next].clone();
             let sink = if *parents { whole_path(&source) } else { name_in_directory(&source).to_owned() };
@@ -358,7 +360,8 @@ fn place_next(job: &Job<'_>, rows: &mut Rows) -> Option<Placed> {
                 Some(item) => *item,
                 None => read_line(job, lines)?,
             };
-            job.memory.lines.begin(rows.next, &item.sink, || rows.waiting(&item)).then(|| {
+            let sink = (rows.target.sink(), &*item.sink);
+            job.memory.lines.begin(rows.next, sink, || rows.waiting(&item)).then(|| {
                 let placed = placed(item.source.clone(), item.sink.clone(), false);
                 Placed { item: Some(item), ..placed }
             })
@@ -390,17 +393,17 @@ impl Rows {
 }
 
 /// `cp --force --backup x x` makes a backup of `x` and leaves `x` as it is.
-fn onto(settings: &CopySettings, source: &OsStr, sink: &OsStr) -> OsString {
+fn onto(settings: &CopySettings, target: &Opened, source: &OsStr, sink: &OsStr) -> OsString {
     match &settings.rules.backup {
-        Some(rule) if settings.rules.force && source == sink && is_regular(sink) => {
-            backup::next_name(CWD, sink, rule).unwrap_or_else(|_| sink.to_owned())
+        Some(rule) if settings.rules.force && source == sink && is_regular(target, sink) => {
+            backup::next_name(target.sink(), sink, rule).unwrap_or_else(|_| sink.to_owned())
         }
         _ => sink.to_owned(),
     }
 }
 
-fn is_regular(name: &OsStr) -> bool {
-    stat::stat_at(CWD, name, Follow::Yes).is_ok_and(|stat| stat.kind == FileKind::Regular)
+fn is_regular(target: &Opened, name: &OsStr) -> bool {
+    stat::stat_at(target.sink(), name, Follow::Yes).is_ok_and(|stat| stat.kind == FileKind::Regular)
 }
 
 /// The last component of a source; `..` is copied as what it holds, into the directory itself.

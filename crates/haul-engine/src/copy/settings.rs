@@ -1,5 +1,6 @@
 //! What a copy is to do, resolved from what was typed: no field here is a flag's text.
 
+use super::place::Place;
 use super::receipt::Receipt;
 use haul_digest::Algorithm;
 use haul_model::{ByteLen, ByteOffset, ObjectSize, limits};
@@ -13,6 +14,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 pub struct CopySettings {
     /// What is copied where.
     pub operands: Operands,
+    /// What the sinks of [`Operands::Onto`] and [`Operands::Batch`] are beneath; `None` for the working directory.
+    pub place: Option<Place>,
     /// Which of cp's rules hold.
     pub rules: CopyRules,
     /// How bytes are moved.

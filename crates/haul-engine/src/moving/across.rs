@@ -10,10 +10,10 @@ use super::job::{Job, Operand};
 use super::removal::{Copied, Removal};
 use super::settings::{MoveExisting, MoveSettings};
 use crate::copy::{
-    self, Batch, BatchItem, Claims, CopyRules, CopySettings, Dereference, Moving, Operands, Preserve, Print,
-    Verify, last_component, split,
+    self, Batch, BatchItem, Claims, CopyRules, CopySettings, Dereference, Moving, Operands, Place, Preserve,
+    Print, Verify, split, without_slashes,
 };
-use haul_sys::dir::{open_dir_at, open_place_at};
+use haul_sys::dir::open_dir_at;
 use haul_sys::{CWD, FileKind, Follow, Stat, Timespec, cache, closing, open, stat};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -33,6 +33,8 @@ type Identity = (u64, u64);
 /// Operands on their way across.
 pub(super) struct Crossing<'a> {
     settings: &'a MoveSettings,
+    /// What all of them go into.
+    place: Option<Place>,
     /// What earlier operands became, where a later one may be another name of the same file.
     claims: Arc<Claims>,
     waiting: Vec<Waiting>,
@@ -50,10 +52,7 @@ pub(super) struct Crossing<'a> {
 /// An operand that is to be copied.
 struct Waiting {
     copied: Copied,
-    name: OsString,
     backup: Option<OsString>,
-    /// The source's.
-    identity: Identity,
     is_remembered: bool,
 }
 
@@ -61,6 +60,7 @@ impl<'a> Crossing<'a> {
     pub(super) fn new(settings: &'a MoveSettings) -> Crossing<'a> {
         Crossing {
             settings,
+            place: None,
             claims: Arc::default(),
             waiting: Vec::new(),
             names: HashSet::new(),
@@ -94,7 +94,15 @@ impl<'a> Crossing<'a> {
             || (self.has_directory && above(place_of(source)).any(|place| self.identities.contains(&place)))
     }
 
-    pub(super) fn add(&mut self, operand: &Operand<'_>, source: &Stat, backup: Option<OsString>) {
+    /// One more operand, which goes into `into`, and whose old sink is called `backup` there.
+    pub(super) fn add(
+        &mut self,
+        operand: &Operand<'_>,
+        into: &Place,
+        source: &Stat,
+        backup: Option<OsString>,
+    ) {
+        self.place.get_or_insert_with(|| into.clone());
         self.names.insert(operand.name.to_owned());
         self.identities.insert(source.identity());
         self.has_directory |= source.kind == FileKind::Directory;
@@ -104,10 +112,12 @@ impl<'a> Crossing<'a> {
             self.known_above.insert(place.to_owned());
         }
         self.waiting.push(Waiting {
-            copied: Copied { source: operand.source.to_owned(), sink: operand.sink.to_owned() },
-            name: operand.name.to_owned(),
+            copied: Copied {
+                source: operand.source.to_owned(),
+                name: operand.name.to_owned(),
+                identity: source.identity(),
+            },
             backup,
-            identity: source.identity(),
             is_remembered: operand.is_remembered,
         });
     }
@@ -123,17 +133,18 @@ impl<'a> Crossing<'a> {
         if waiting.is_empty() || job.stop.load(Ordering::Relaxed) {
             return;
         }
-        let place = Place::of(&waiting[0].copied.sink);
+        let Some(place) = self.place.take() else { return };
+        let medium = Medium::of(&place);
         let since = now();
-        let outcome = self.copy(job, &waiting, place.sync_each);
+        let outcome = self.copy(job, &place, &waiting, medium.sync_each);
         job.outcome.failures += outcome.failures;
         job.outcome.cut_off.extend(outcome.cut_off);
         for one in waiting.iter().filter(|one| one.is_remembered) {
-            if let Ok(standing) = stat::stat_at(CWD, &*one.copied.sink, Follow::No) {
+            if let Ok(standing) = stat::stat_at(&place, &*one.copied.name, Follow::No) {
                 if standing.kind == FileKind::Directory {
-                    job.stayed.insert(one.identity, one.name.clone());
+                    job.stayed.insert(one.copied.identity, one.copied.name.clone());
                 }
-                job.created.insert((one.name.clone(), standing.identity()));
+                job.created.insert((one.copied.name.clone(), standing.identity()));
             }
         }
         // A directory whose names are not durable looks like any other: nothing of what it may hold is removed.
@@ -145,6 +156,7 @@ impl<'a> Crossing<'a> {
         let removal = Removal {
             report: job.report,
             stop: job.stop,
+            place: &place,
             demands,
             verbose: job.rules.verbose,
             workers: self.settings.moving.workers.count(),
@@ -155,18 +167,22 @@ impl<'a> Crossing<'a> {
         if copied.is_empty() {
             return;
         }
-        match place.make_durable(&copied) {
+        match medium.make_durable(&place, &copied) {
             Ok(()) => job.outcome.failures += removal.remove(copied),
-            Err(source) => job.fail(&MoveError::NotDurable { path: place.path, source }),
+            Err(source) => {
+                let sink = place.path_of(&copied[0].name);
+                let path = OsStr::from_bytes(split(sink.as_bytes()).0).to_owned();
+                job.fail(&MoveError::NotDurable { path, source });
+            }
         }
     }
 
-    fn copy(&self, job: &Job<'_>, waiting: &[Waiting], sync_each: bool) -> copy::Outcome {
+    fn copy(&self, job: &Job<'_>, place: &Place, waiting: &[Waiting], sync_each: bool) -> copy::Outcome {
         let items: Vec<BatchItem> = waiting
             .iter()
             .map(|one| BatchItem {
                 source: one.copied.source.clone(),
-                sink: one.copied.sink.clone(),
+                sink: one.copied.name.clone(),
                 ranges: Vec::new(),
                 backup: one.backup.clone(),
             })
@@ -181,6 +197,7 @@ impl<'a> Crossing<'a> {
         };
         let settings = CopySettings {
             operands: Operands::Batch(Batch::new(items.into_iter())),
+            place: Some(place.clone()),
             rules: CopyRules {
                 recursive: true,
                 dereference: Dereference::Never,
@@ -212,46 +229,45 @@ fn above(place: &OsStr) -> impl Iterator<Item = Identity> {
     })
 }
 
-/// The directory that the copies stand in.
-struct Place {
-    path: OsString,
-    /// Opened before anything is written: what the file system loses from then on is told to this descriptor. `None`
-    /// where this user may not read the directory.
+/// What the copies are written to, and how it is asked to keep them.
+struct Medium {
+    /// The directory that the copies stand in, opened before anything is written: what the file system loses from then on
+    /// is told to this descriptor. `None` where this user may not read the directory.
     directory: Option<OwnedFd>,
     /// Its file system can't be made durable as a whole, or does not say what came of it: each file is.
     sync_each: bool,
 }
 
-impl Place {
-    fn of(sink: &OsStr) -> Place {
-        let path = place_of(sink).to_owned();
-        let sync_each = open_place_at(CWD, &*path, Follow::Yes).is_ok_and(closing::may_fail);
-        let directory = open_dir_at(CWD, &*path, Follow::Yes).ok();
-        Place { path, directory, sync_each }
+impl Medium {
+    fn of(place: &Place) -> Medium {
+        let sync_each = closing::may_fail(place);
+        Medium { directory: open_dir_at(place, c".", Follow::No).ok(), sync_each }
     }
 
     /// Makes the copies durable: one call for the whole file system, whatever the number of files; or, where each file
     /// was made so already, for their names.
-    fn make_durable(&self, copied: &[Copied]) -> io::Result<()> {
-        let sync = |fd: &OwnedFd| {
-            if self.sync_each { cache::sync_all(fd) } else { cache::sync_filesystem(fd) }
-        };
+    fn make_durable(&self, place: &Place, copied: &[Copied]) -> io::Result<()> {
         match &self.directory {
-            Some(directory) => sync(directory),
-            // Any of the copies stands for the file system that they all lie on.
-            None => sync(&self.open_one(copied)?),
+            Some(directory) if self.sync_each => cache::sync_all(directory),
+            Some(directory) => cache::sync_filesystem(directory),
+            None if self.sync_each => cache::sync_all(open_one(place, copied)?),
+            // Any file of it stands for the file system: one of the copies, or one that is made for nothing else.
+            None => {
+                let one = open_one(place, copied).or_else(|_| open::create_nameless_at(place))?;
+                cache::sync_filesystem(one)
+            }
         }
     }
+}
 
-    fn open_one(&self, copied: &[Copied]) -> io::Result<OwnedFd> {
-        let place = open_place_at(CWD, &*self.path, Follow::Yes)?;
-        let open = |one: &Copied| {
-            let name = last_component(&one.sink);
-            let directory = open_dir_at(&place, name, Follow::No);
-            directory.or_else(|_| open::open_source_at(&place, name, Follow::No, false)).ok()
-        };
-        copied.iter().find_map(open).ok_or(io::ErrorKind::PermissionDenied.into())
-    }
+/// Any of the copies that this user may read.
+fn open_one(place: &Place, copied: &[Copied]) -> io::Result<OwnedFd> {
+    let open = |one: &Copied| {
+        let name = without_slashes(&one.name);
+        let directory = open_dir_at(place, name, Follow::No);
+        directory.or_else(|_| open::open_source_at(place, name, Follow::No, false)).ok()
+    };
+    copied.iter().find_map(open).ok_or(io::ErrorKind::PermissionDenied.into())
 }
 
 /// The time by the clock that file systems take their stamps from.

@@ -6,7 +6,7 @@
 //! beneath by `..`, else name by name from the nearest directory above that is open. What is found counts only if it is
 //! the very directory that was closed.
 
-use crate::copy::files_left;
+use crate::copy::{Place, files_left};
 use haul_model::limits::{OPEN_DIRECTORIES_MOST, OPEN_FILES_OF_A_WORKER, OPEN_FILES_OF_THE_PROCESS};
 use haul_sys::dir::{is_still, open_dir_at, open_place_at};
 use haul_sys::{CWD, Follow, Stat};
@@ -20,7 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Which directories of a removal are open.
 #[derive(Debug)]
-pub(super) struct OpenEnds {
+pub(super) struct OpenEnds<'a> {
+    /// What the copies of all operands are in.
+    place: &'a Place,
     /// Directories that may stay open.
     most: usize,
     /// Directories that are open, counted by [`Ends`].
@@ -36,7 +38,7 @@ pub(super) struct OpenEnds {
 pub(super) struct Node {
     /// In its parent; as typed for an operand.
     pub(super) name: OsString,
-    /// As `name`, at the sink.
+    /// As `name`, at the sink; for an operand beneath what all went into.
     pub(super) sink_name: OsString,
     pub(super) parent: Option<Arc<Node>>,
     /// What beneath it is not through.
@@ -85,12 +87,13 @@ enum Held {
     Closed(Weak<Ends>),
 }
 
-impl OpenEnds {
+impl<'a> OpenEnds<'a> {
     /// For so many workers, by what this process may still open.
-    pub(super) fn new(workers: usize) -> OpenEnds {
+    pub(super) fn new(workers: usize, place: &'a Place) -> OpenEnds<'a> {
         let taken = OPEN_FILES_OF_THE_PROCESS + OPEN_FILES_OF_A_WORKER * workers as u64;
         let pairs = usize::try_from(files_left().saturating_sub(taken) / 2).unwrap_or(usize::MAX);
         OpenEnds {
+            place,
             most: pairs.clamp(1, OPEN_DIRECTORIES_MOST),
             open: Arc::default(),
             coldest: Mutex::default(),
@@ -182,9 +185,14 @@ impl OpenEnds {
 
     fn open_both(&self, above: Option<&Opened>, names: (&OsStr, &OsStr)) -> io::Result<Arc<Ends>> {
         let source = open_dir_at(source_of(above), names.0, Follow::No)?;
-        let sink = open_place_at(sink_of(above), names.1, Follow::No)?;
+        let sink = open_place_at(self.sink_of(above), names.1, Follow::No)?;
         self.open.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Ends { source, sink, counted: Arc::clone(&self.open) }))
+    }
+
+    /// What names at the sink are relative to; what all went into for operands.
+    pub(super) fn sink_of<'s>(&'s self, above: Option<&'s Opened>) -> BorrowedFd<'s> {
+        above.map_or_else(|| self.place.as_fd(), |opened| opened.ends.sink.as_fd())
     }
 
     /// A directory, if it is open.
@@ -294,11 +302,6 @@ impl Drop for Ends {
 /// What names in the source are relative to; the working directory for operands.
 pub(super) fn source_of(above: Option<&Opened>) -> BorrowedFd<'_> {
     above.map_or(CWD, |opened| opened.ends.source.as_fd())
-}
-
-/// As [`source_of`], at the sink.
-pub(super) fn sink_of(above: Option<&Opened>) -> BorrowedFd<'_> {
-    above.map_or(CWD, |opened| opened.ends.sink.as_fd())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -56,6 +56,14 @@ pub enum MoveError {
         /// The sink.
         sink: OsString,
     },
+    /// A directory that stayed where it is was named once more, to get another name.
+    #[error("will not create hard link {} to directory {}", quote(sink), quote(earlier))]
+    LinkToDirectory {
+        /// The sink.
+        sink: OsString,
+        /// What it was to become at first.
+        earlier: OsString,
+    },
     /// Source and sink are one.
     #[error("{} and {} are the same file", quote(path), quote(sink))]
     SameFile {

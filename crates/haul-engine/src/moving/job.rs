@@ -3,14 +3,13 @@
 use super::across::Crossing;
 use super::error::MoveError;
 use super::settings::{MoveExisting, MoveOperands, MoveReport, MoveRules, MoveSettings};
-use crate::copy::{Refusal, Tally, last_component, quote, without_slashes};
-use haul_sys::dir::open_place_at;
+use crate::copy::{Place, Refusal, Tally, last_component, quote, without_slashes};
 use haul_sys::open::{RenameMode, rename_at};
 use haul_sys::{CWD, FileKind, Follow, Stat, stat};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,12 +47,24 @@ pub(super) struct Operand<'a> {
     pub(super) source: &'a OsStr,
     /// The sink's path for messages.
     pub(super) sink: &'a OsStr,
-    /// The directory that `name` is beneath.
-    pub(super) place: BorrowedFd<'a>,
+    /// The directory that `name` is beneath; `None` for the working directory.
+    pub(super) place: Option<&'a Place>,
     /// The sink's name there.
     pub(super) name: &'a OsStr,
     /// Later operands may meet what this one becomes.
     pub(super) is_remembered: bool,
+}
+
+impl Operand<'_> {
+    /// What `name` is relative to.
+    pub(super) fn dir(&self) -> BorrowedFd<'_> {
+        self.place.map_or(CWD, |place| place.as_fd())
+    }
+
+    /// The path of another name beside the sink, for messages.
+    pub(super) fn path_of(&self, name: &OsStr) -> OsString {
+        self.place.map_or_else(|| name.to_owned(), |place| place.path_of(name))
+    }
 }
 
 /// What a rename came to.
@@ -93,9 +104,9 @@ impl Job<'_> {
         match &self.settings.operands {
             MoveOperands::Onto { .. } if self.rules.contradicts => self.outcome.is_refused = true,
             MoveOperands::Onto { source, sink } => self.onto(source, sink, None),
-            MoveOperands::IntoDirectory { sources, directory } => match open_target(directory) {
+            MoveOperands::IntoDirectory { sources, directory } => match Place::open(directory) {
                 Ok(_) if self.rules.contradicts => self.outcome.is_refused = true,
-                Ok(place) => self.gather(sources, directory, &place),
+                Ok(place) => self.gather(sources, &place),
                 Err(source) => {
                     self.fail(&MoveError::Target { path: directory.clone(), is_given: true, source });
                 }
@@ -120,33 +131,33 @@ impl Job<'_> {
                 failed @ Renamed::Failed(_) => tried = Some(failed),
             }
         }
-        match open_target(last) {
+        match Place::open(last) {
             Err(source) if sources.len() > 1 => {
                 self.fail(&MoveError::Target { path: last.to_owned(), is_given: false, source });
             }
             _ if self.rules.contradicts => self.outcome.is_refused = true,
-            Ok(place) => self.gather(sources, last, &place),
+            Ok(place) => self.gather(sources, &place),
             Err(_) => sources.iter().for_each(|source| self.onto(source, name, tried.take())),
         }
     }
 
     fn onto(&mut self, source: &OsStr, sink: &OsStr, tried: Option<Renamed>) {
         let mut crossing = Crossing::new(self.settings);
-        let operand = Operand { source, sink, place: CWD, name: sink, is_remembered: false };
+        let operand = Operand { source, sink, place: None, name: sink, is_remembered: false };
         self.take(&mut crossing, operand, tried);
         crossing.finish(self);
     }
 
-    fn gather(&mut self, sources: &[OsString], directory: &OsStr, place: &OwnedFd) {
+    fn gather(&mut self, sources: &[OsString], place: &Place) {
         let mut crossing = Crossing::new(self.settings);
         for (index, source) in sources.iter().enumerate() {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
             let name = last_component(source);
-            let sink = join(directory, name);
+            let sink = place.path_of(name);
             let is_remembered = index + 1 < sources.len();
-            let operand = Operand { source, sink: &sink, place: place.as_fd(), name, is_remembered };
+            let operand = Operand { source, sink: &sink, place: Some(place), name, is_remembered };
             self.take(&mut crossing, operand, None);
         }
         crossing.finish(self);
@@ -171,7 +182,7 @@ impl Job<'_> {
         if self.rules.exchange {
             return self.exchange(operand);
         }
-        let renamed = tried.unwrap_or_else(|| rename_new(operand.source, operand.place, operand.name));
+        let renamed = tried.unwrap_or_else(|| rename_new(operand.source, operand.dir(), operand.name));
         if let Renamed::Done = renamed {
             self.renamed_operand(&operand, None);
             return Ok(());
@@ -192,6 +203,11 @@ impl Job<'_> {
         if self.was_tried_before(&operand, &source) {
             return Ok(());
         }
+        if let Some(earlier) = self.stayed.get(&source.identity()) {
+            let (sink, earlier) = (operand.sink.to_owned(), operand.path_of(earlier));
+            self.put_back(&operand, backup.as_deref());
+            return Err(MoveError::LinkToDirectory { sink, earlier });
+        }
         let way_is_clear = standing.is_none() || backup.is_some();
         self.carry_out(crossing, &operand, (&source, way_is_clear), (renamed, backup))
     }
@@ -205,8 +221,9 @@ impl Job<'_> {
     ) -> Result<(), MoveError> {
         let error = match tried {
             Renamed::Failed(error) if is_across(&error) || backup.is_none() => error,
-            _ => match rename_at(CWD, operand.source, operand.place, operand.name, RenameMode::Replace) {
+            _ => match rename_at(CWD, operand.source, operand.dir(), operand.name, RenameMode::Replace) {
                 Ok(()) => {
+                    let backup = backup.map(|backup| operand.path_of(&backup));
                     self.renamed_operand(operand, backup.as_deref());
                     return Ok(());
                 }
@@ -233,11 +250,18 @@ impl Job<'_> {
         (source, way_is_clear): (&Stat, bool),
         backup: Option<OsString>,
     ) -> Result<(), MoveError> {
-        let is_directory = source.kind == FileKind::Directory;
-        if !way_is_clear {
-            self.clear(operand, is_directory)?;
+        let (place, name) = match operand.place {
+            Some(place) => (place.clone(), operand.name),
+            None => Place::above(operand.name).map_err(|source| cannot("access", operand.sink, source))?,
+        };
+        let held = Operand { place: Some(&place), name, ..*operand };
+        // A slash behind the name of a link hides it from a look, and not from mv's next step.
+        let may_be_hidden = name.as_bytes().ends_with(b"/");
+        if !way_is_clear || (may_be_hidden && backup.is_none()) {
+            self.clear(&held, source.kind == FileKind::Directory)?;
         }
-        crossing.add(operand, source, backup);
+        let backup = backup.map(|backup| last_component(&backup).to_owned());
+        crossing.add(&held, &place, source, backup);
         Ok(())
     }
 
@@ -251,9 +275,23 @@ impl Job<'_> {
         was_tried
     }
 
+    /// Gives what was moved aside its name back.
+    fn put_back(&mut self, operand: &Operand<'_>, backup: Option<&OsStr>) {
+        let Some(backup) = backup else { return };
+        match rename_at(operand.dir(), backup, operand.dir(), operand.name, RenameMode::Replace) {
+            Ok(()) if self.rules.verbose => {
+                let (backup, sink) = (operand.path_of(backup), quote(operand.sink));
+                let line = format!("{} -> {sink} (unbackup)", quote(&backup));
+                self.report.made(OsStr::new(&line));
+            }
+            Ok(()) => {}
+            Err(source) => self.fail(&cannot("un-backup", operand.sink, source)),
+        }
+    }
+
     fn exchange(&mut self, operand: Operand<'_>) -> Result<(), MoveError> {
         let mode = RenameMode::Exchange;
-        rename_at(CWD, operand.source, operand.place, operand.name, mode).map_err(|source| {
+        rename_at(CWD, operand.source, operand.dir(), operand.name, mode).map_err(|source| {
             MoveError::Exchange { path: operand.source.to_owned(), sink: operand.sink.to_owned(), source }
         })?;
         if self.rules.verbose {
@@ -265,7 +303,7 @@ impl Job<'_> {
 
     fn renamed_operand(&mut self, operand: &Operand<'_>, backup: Option<&OsStr>) {
         if operand.is_remembered
-            && let Ok(standing) = stat::stat_at(operand.place, operand.name, Follow::No)
+            && let Ok(standing) = stat::stat_at(operand.dir(), operand.name, Follow::No)
         {
             self.created.insert((operand.name.to_owned(), standing.identity()));
         }
@@ -288,11 +326,11 @@ impl Job<'_> {
 
 /// What stands at the sink.
 fn look_at_sink(operand: &Operand<'_>, tried: &Renamed) -> Result<Option<Stat>, MoveError> {
-    match stat::stat_at(operand.place, operand.name, Follow::No) {
+    match stat::stat_at(operand.dir(), operand.name, Follow::No) {
         Ok(standing) => Ok(Some(standing)),
         // A slash behind the name of a link has it followed, to nothing; a rename meets the link all the same.
         Err(error) if error.kind() == io::ErrorKind::NotFound && matches!(tried, Renamed::Meets) => {
-            Ok(stat::stat_at(operand.place, without_slashes(operand.name), Follow::No).ok())
+            Ok(stat::stat_at(operand.dir(), without_slashes(operand.name), Follow::No).ok())
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(cannot("stat", operand.sink, error)),
@@ -327,20 +365,4 @@ fn is_across(error: &io::Error) -> bool {
 
 pub(super) fn cannot(action: &'static str, path: &OsStr, source: io::Error) -> MoveError {
     MoveError::Cannot { action, path: path.to_owned(), source }
-}
-
-fn open_target(directory: &OsStr) -> io::Result<OwnedFd> {
-    open_place_at(CWD, directory, Follow::Yes)
-}
-
-/// Joins as mv does: `a` + `b` is `a/b`, and so is `a//` + `b`.
-pub(super) fn join(directory: &OsStr, name: &OsStr) -> OsString {
-    let bytes = directory.as_bytes();
-    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(bytes.len(), |at| at + 1);
-    let mut path = OsStr::from_bytes(&bytes[..end]).to_owned();
-    if !path.as_bytes().ends_with(b"/") {
-        path.push("/");
-    }
-    path.push(name);
-    path
 }

@@ -3,12 +3,11 @@
 use super::error::MoveError;
 use super::job::{Job, Operand, cannot};
 use super::settings::MoveExisting;
-use crate::copy::{self, BackupMethod, Question, is_one_name, last_component, quote, split};
+use crate::copy::{self, BackupMethod, Question, is_one_name, last_component, quote};
 use haul_sys::open::{rmdir_at, unlink_at};
 use haul_sys::{CWD, FileKind, Follow, Stat, stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 
 impl Job<'_> {
     /// Applies mv's rules for existing sinks; false leaves the operand where it is.
@@ -77,7 +76,7 @@ impl Job<'_> {
         let one_inode = source.identity() == standing.identity();
         let (from_link, to_link) = (is_link(source), is_link(standing));
         let backs_up = self.rules.backup.is_some();
-        let one_name = || is_one_name((CWD, operand.source), (operand.place, operand.name));
+        let one_name = || is_one_name((CWD, operand.source), (operand.dir(), operand.name));
         if from_link && to_link {
             if one_name() {
                 return true;
@@ -103,10 +102,11 @@ impl Job<'_> {
     /// Whether the source, a link, leads to the very name of the sink.
     fn leads_to(&self, operand: &Operand<'_>) -> bool {
         std::fs::canonicalize(operand.source)
-            .is_ok_and(|target| is_one_name((CWD, target.as_os_str()), (operand.place, operand.name)))
+            .is_ok_and(|target| is_one_name((CWD, target.as_os_str()), (operand.dir(), operand.name)))
     }
 
-    /// `--backup`: renames what stands at the sink. Returns the backup's path for messages.
+    /// `--backup`: renames what stands at the sink. Returns the backup's name, beneath what the
+    /// sink's is beneath.
     pub(super) fn move_aside(
         &self,
         operand: &Operand<'_>,
@@ -116,21 +116,20 @@ impl Job<'_> {
         let Some(rule) = self.rules.backup.as_ref().filter(|_| last != "." && last != "..") else {
             return Ok(None);
         };
-        if copy::would_take_source((last, source), operand.place, operand.name, rule) {
+        if copy::would_take_source((last, source), operand.dir(), operand.name, rule) {
             let (sink, path) = (operand.sink.to_owned(), operand.source.to_owned());
             return Err(MoveError::BackupIsSource { sink, path });
         }
-        let kept = copy::rename_to_backup(operand.place, operand.name, rule)
-            .map_err(|source| cannot("backup", operand.sink, source))?;
-        Ok(kept.map(|kept| beside(operand.sink, &kept)))
+        copy::rename_to_backup(operand.dir(), operand.name, rule)
+            .map_err(|source| cannot("backup", operand.sink, source))
     }
 
     /// Removes what stands where a copy is to be made.
     pub(super) fn clear(&self, operand: &Operand<'_>, is_directory: bool) -> Result<(), MoveError> {
         let removed = if is_directory {
-            rmdir_at(operand.place, operand.name)
+            rmdir_at(operand.dir(), operand.name)
         } else {
-            unlink_at(operand.place, operand.name)
+            unlink_at(operand.dir(), operand.name)
         };
         match removed {
             Err(source) if source.kind() != io::ErrorKind::NotFound => Err(MoveError::TargetStays {
@@ -146,16 +145,6 @@ impl Job<'_> {
 /// Whether the source is newer; a file system that rounds times down does not make it so.
 fn is_newer(source: &Stat, standing: &Stat) -> bool {
     !copy::is_as_new(standing, source, source.dev != standing.dev)
-}
-
-/// The name `name` in the directory of `path`.
-fn beside(path: &OsStr, name: &OsStr) -> OsString {
-    let last = last_component(name);
-    if !path.as_bytes().contains(&b'/') {
-        return last.to_owned();
-    }
-    let (place, _) = split(path.as_bytes());
-    super::job::join(OsStr::from_bytes(place), last)
 }
 
 fn is_link(stat: &Stat) -> bool {

@@ -2,10 +2,10 @@
 //! like at the other end. A directory goes when all beneath it is gone.
 
 use super::compare::{Demands, Doubt, Side, doubt};
-use super::ends::{Facts, Node, OpenEnds, Opened, Reading, sink_of, source_of};
+use super::ends::{Facts, Node, OpenEnds, Opened, Reading, source_of};
 use super::error::MoveError;
 use super::settings::MoveReport;
-use crate::copy::quote;
+use crate::copy::{Place, quote, without_slashes};
 use crate::pool::{Pool, Turn};
 use haul_model::limits;
 use haul_sys::dir::{DirEntry, DirReader, open_dir_at};
@@ -25,14 +25,18 @@ const ENTRIES_PER_READ: usize = 8 * limits::ENTRIES_PER_BATCH;
 pub(super) struct Copied {
     /// As typed.
     pub(super) source: OsString,
-    /// Its copy.
-    pub(super) sink: OsString,
+    /// Its copy, beneath what all operands went into.
+    pub(super) name: OsString,
+    /// The file or directory that was copied, by device and inode.
+    pub(super) identity: (u64, u64),
 }
 
 /// Removes the operands that were copied, or, if `only_looks`, finds out which could be.
 pub(super) struct Removal<'a> {
     pub(super) report: &'a dyn MoveReport,
     pub(super) stop: &'a AtomicBool,
+    /// What the operands went into.
+    pub(super) place: &'a Place,
     pub(super) demands: Demands,
     pub(super) verbose: bool,
     pub(super) workers: usize,
@@ -42,7 +46,7 @@ pub(super) struct Removal<'a> {
 struct Job<'a> {
     removal: &'a Removal<'a>,
     pool: Pool<'a, Walk, u8>,
-    ends: OpenEnds,
+    ends: OpenEnds<'a>,
     /// Nothing is removed nor told: what is asked is whether all could be.
     only_looks: bool,
     failures: AtomicU64,
@@ -72,7 +76,7 @@ impl Removal<'_> {
         let (pool, failures) = (Pool::new(self.stop), AtomicU64::new(0));
         let workers =
             if operands.len() == 1 && !is_directory(&operands[0].source) { 0 } else { self.workers };
-        let job = Job { removal: self, pool, ends: OpenEnds::new(workers), only_looks, failures };
+        let job = Job { removal: self, pool, ends: OpenEnds::new(workers, self.place), only_looks, failures };
         // Last in, first out.
         for operand in operands.into_iter().rev() {
             job.pool.offer_walk(Walk::Operand(operand));
@@ -104,8 +108,14 @@ impl Job<'_> {
         if let b"." | b".." = crate::copy::last_component(&operand.source).as_bytes() {
             return self.fail(None, &MoveError::DotDirectory(operand.source.clone()));
         }
-        let kind = stat::stat_at(CWD, &*operand.source, Follow::No).map(|found| found.kind);
-        self.name(None, (&operand.source, &operand.sink), kind.ok());
+        let found = stat::stat_at(CWD, &*operand.source, Follow::No);
+        // Another one stands there by now, or the path leads elsewhere: that one was not copied.
+        if found.as_ref().is_ok_and(|found| found.identity() != operand.identity) {
+            let (path, sink) = (operand.source.clone(), self.removal.place.path_of(&operand.name));
+            return self.fail(None, &MoveError::Changed { path, sink });
+        }
+        let kind = found.map(|found| found.kind);
+        self.name(None, (with_one_slash(&operand.source), &operand.name), kind.ok());
     }
 
     /// Opens a directory and goes on with what of it waits; where it can't be opened any more, all that stays.
@@ -196,9 +206,9 @@ impl Job<'_> {
         kind: Option<FileKind>,
     ) -> Result<Facts, MoveError> {
         let above = parent.map(Opened::node);
-        let (source_dir, sink_dir) = (source_of(parent), sink_of(parent));
+        let (source_dir, sink_dir) = (source_of(parent), self.ends.sink_of(parent));
         let source_path = || path(above, names.0, |node| &node.name);
-        let sink_path = || path(above, names.1, |node| &node.sink_name);
+        let sink_path = || self.removal.place.path_of(&path(above, names.1, |node| &node.sink_name));
         // A link to a directory with a slash behind it was moved as a link.
         let plain = if kind == Some(FileKind::Directory) { names.1 } else { without_slashes(names.1) };
         let found = stat::stat_at(source_dir, names.0, Follow::No).map_err(|source| MoveError::Cannot {
@@ -324,10 +334,11 @@ fn path(parent: Option<&Arc<Node>>, name: &OsStr, of: impl Fn(&Node) -> &OsStrin
     path
 }
 
-fn without_slashes(name: &OsStr) -> &OsStr {
+/// A name as those who walk trees write it: of several slashes behind it one is left, but `//` may be a root of its own.
+fn with_one_slash(name: &OsStr) -> &OsStr {
     let bytes = name.as_bytes();
-    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(bytes.len(), |at| at + 1);
-    OsStr::from_bytes(&bytes[..end])
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+    if bytes.len() == 2 { name } else { OsStr::from_bytes(&bytes[..bytes.len().min(end + 1)]) }
 }
 
 fn is_directory(name: &OsStr) -> bool {

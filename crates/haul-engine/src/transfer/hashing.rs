@@ -1,8 +1,9 @@
-//! Digests of what passes: of each object, or of the file as a whole.
+//! Digests of what passes: of each object, of the file as a whole, and for a waybill.
 
+use crate::waybill::ObjectSums;
 use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, Part, PartHasher, PartPlace};
-use haul_model::{ByteLen, Object, ObjectSize};
-use haul_proto::{JobOptions, Unit, Verify};
+use haul_model::{ByteLen, Geometry, Object, ObjectIndex, ObjectSize};
+use haul_proto::{JobOptions, Runs, Unit, Verify};
 
 /// What of a job's bytes is hashed while they pass.
 #[derive(Clone, Copy, Debug)]
@@ -11,44 +12,63 @@ pub(super) struct Recipe {
     object: ObjectSize,
     objects: bool,
     root: bool,
+    /// Whether this side writes a waybill: it keeps BLAKE3 of every object, whatever else is hashed.
+    waybill: bool,
 }
 
 impl Recipe {
-    /// What a job asks for.
-    pub(super) fn of(options: &JobOptions) -> Recipe {
+    /// What a job asks for; `waybill`: whether this side writes one.
+    pub(super) fn of(options: &JobOptions, waybill: bool) -> Recipe {
         let passing = options.verify != Verify::None && !options.verify.reads_twice();
         Recipe {
             algorithm: options.algorithm,
             object: options.object,
             objects: passing && options.unit == Unit::Object,
             root: passing && options.unit == Unit::File,
+            waybill,
         }
     }
 
     /// A hash of one object of a file of `size` bytes, as it is wanted while the bytes pass.
     pub(super) fn object(&self, object: Object, size: u64) -> ObjectHash {
         let is_part_of_root = self.root && self.algorithm.algebra() == Algebra::Combines;
-        if self.objects || is_part_of_root { self.object_again(object, size) } else { ObjectHash::Nothing }
+        if self.objects || is_part_of_root {
+            return self.object_again(object, size);
+        }
+        ObjectHash { own: Own::Nothing, waybill: self.for_waybill(object, size) }
     }
 
     /// A hash of one object for a second look, whatever is hashed while bytes pass.
     pub(super) fn object_again(&self, object: Object, size: u64) -> ObjectHash {
-        if self.algorithm.algebra() == Algebra::Combines {
-            let place = PartPlace { offset: object.range.start, whole: object.range.len() == size };
-            ObjectHash::Part(PartHasher::new(self.algorithm, place))
+        let own = if self.algorithm.algebra() == Algebra::Combines {
+            Own::Part(PartHasher::new(self.algorithm, place(object, size)))
         } else {
-            ObjectHash::Serial(Hasher::new(self.algorithm))
-        }
+            Own::Serial(Hasher::new(self.algorithm))
+        };
+        // One BLAKE3 does for both.
+        let is_same = self.algorithm == Algorithm::Blake3;
+        let waybill = if is_same { None } else { self.for_waybill(object, size) };
+        ObjectHash { own, waybill }
     }
 
-    /// A hash of a whole file.
-    pub(super) fn root(&self) -> RootHash {
-        match (self.root, self.algorithm.algebra()) {
-            (false, _) => RootHash::Nothing,
-            (true, Algebra::Combines) => {
-                RootHash::Parts(Box::new(Assembly::new(self.algorithm, self.object)))
-            }
-            (true, Algebra::Serial) => RootHash::Serial(Hasher::new(self.algorithm)),
+    fn for_waybill(&self, object: Object, size: u64) -> Option<PartHasher> {
+        self.waybill.then(|| PartHasher::new(Algorithm::Blake3, place(object, size)))
+    }
+
+    /// A hash of a whole file of `size` bytes.
+    pub(super) fn root(&self, size: u64) -> RootHash {
+        let (serial, parts) = match (self.root, self.algorithm.algebra()) {
+            (false, _) => (None, None),
+            (true, Algebra::Combines) => (None, Some(Parts::new(self.algorithm, self.object))),
+            (true, Algebra::Serial) => (Some(Hasher::new(self.algorithm)), None),
+        };
+        RootHash {
+            attempt: 0,
+            geometry: Geometry::new(ByteLen(size), self.object),
+            serial,
+            parts,
+            objects: self.waybill.then(|| ObjectSums::new(self.object)),
+            has_late: false,
         }
     }
 
@@ -63,9 +83,21 @@ impl Recipe {
     }
 }
 
+fn place(object: Object, size: u64) -> PartPlace {
+    PartPlace { offset: object.range.start, whole: object.range.len() == size }
+}
+
 /// One object's hash in the making.
 #[derive(Clone, Debug)]
-pub(super) enum ObjectHash {
+pub(super) struct ObjectHash {
+    own: Own,
+    /// BLAKE3 for the waybill, where the job's own is another.
+    waybill: Option<PartHasher>,
+}
+
+/// What the job compares by.
+#[derive(Clone, Debug)]
+enum Own {
     /// Not asked for.
     Nothing,
     /// Of an algorithm whose parts combine.
@@ -74,82 +106,267 @@ pub(super) enum ObjectHash {
     Serial(Hasher),
 }
 
+/// An object that has passed, for the digests of its file.
+#[derive(Clone, Debug)]
+pub(super) struct Passed {
+    own: Option<Part>,
+    waybill: Option<Digest>,
+}
+
 impl ObjectHash {
     /// Takes the next bytes.
     pub(super) fn update(&mut self, bytes: &[u8]) {
-        match self {
-            ObjectHash::Nothing => {}
-            ObjectHash::Part(hasher) => hasher.update(bytes),
-            ObjectHash::Serial(hasher) => hasher.update(bytes),
+        match &mut self.own {
+            Own::Nothing => {}
+            Own::Part(hasher) => hasher.update(bytes),
+            Own::Serial(hasher) => hasher.update(bytes),
+        }
+        if let Some(hasher) = &mut self.waybill {
+            hasher.update(bytes);
         }
     }
 
     /// Takes zeros.
     pub(super) fn update_zeros(&mut self, len: u64) {
-        match self {
-            ObjectHash::Nothing => {}
-            ObjectHash::Part(hasher) => hasher.update_zeros(len),
-            ObjectHash::Serial(hasher) => hasher.update_zeros(len),
+        match &mut self.own {
+            Own::Nothing => {}
+            Own::Part(hasher) => hasher.update_zeros(len),
+            Own::Serial(hasher) => hasher.update_zeros(len),
+        }
+        if let Some(hasher) = &mut self.waybill {
+            hasher.update_zeros(len);
         }
     }
 
-    /// The digest, and the part for a file's own.
-    pub(super) fn finish(self) -> (Option<Digest>, Option<Part>) {
-        match self {
-            ObjectHash::Nothing => (None, None),
-            ObjectHash::Part(hasher) => {
+    /// The digest to compare by, and what the file's digests are made of.
+    pub(super) fn finish(self) -> (Option<Digest>, Passed) {
+        let (digest, own) = match self.own {
+            Own::Nothing => (None, None),
+            Own::Part(hasher) => {
                 let part = hasher.finish();
                 (Some(part.digest()), Some(part))
             }
-            ObjectHash::Serial(hasher) => (Some(hasher.finish()), None),
-        }
+            Own::Serial(hasher) => (Some(hasher.finish()), None),
+        };
+        let blake3 = digest.filter(|digest| digest.algorithm() == Algorithm::Blake3);
+        let waybill = self.waybill.map(|hasher| hasher.finish().digest()).or(blake3);
+        (digest, Passed { own, waybill })
     }
 }
 
-/// A whole file's hash in the making.
+/// The digests of a whole file in the making.
 #[derive(Clone, Debug)]
-pub(super) enum RootHash {
-    /// Not asked for.
-    Nothing,
-    /// From parts, in any order.
-    Parts(Box<Assembly>),
+pub(super) struct RootHash {
+    /// The try of the file that they are of.
+    attempt: u16,
+    geometry: Geometry,
     /// From the first byte to the last.
-    Serial(Hasher),
+    serial: Option<Hasher>,
+    /// From parts, in any order.
+    parts: Option<Parts>,
+    /// BLAKE3 of the objects, for the waybill.
+    objects: Option<ObjectSums>,
+    /// Whether there were objects that did not pass.
+    has_late: bool,
+}
+
+/// Parts of which each counts once, however often its object passed.
+#[derive(Clone, Debug)]
+struct Parts {
+    assembly: Assembly,
+    seen: Runs,
+}
+
+impl Parts {
+    fn new(algorithm: Algorithm, object: ObjectSize) -> Parts {
+        Parts { assembly: Assembly::new(algorithm, object), seen: Runs::default() }
+    }
 }
 
 impl RootHash {
+    /// How the file is cut.
+    pub(super) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
     /// Takes bytes where they come in order.
     pub(super) fn update(&mut self, bytes: &[u8]) {
-        if let RootHash::Serial(hasher) = self {
+        if let Some(hasher) = &mut self.serial {
             hasher.update(bytes);
         }
     }
 
     /// Takes zeros where they come in order.
     pub(super) fn update_zeros(&mut self, len: u64) {
-        if let RootHash::Serial(hasher) = self {
+        if let Some(hasher) = &mut self.serial {
             hasher.update_zeros(len);
         }
     }
 
+    /// Whether the digest of the whole file is compared.
+    pub(super) fn is_compared(&self) -> bool {
+        self.serial.is_some() || self.parts.is_some()
+    }
+
     /// Whether it must see every byte in order.
     pub(super) fn is_serial(&self) -> bool {
-        matches!(self, RootHash::Serial(_))
+        self.serial.is_some()
     }
 
-    /// Takes a finished object.
-    pub(super) fn add(&mut self, object: Object, part: Option<Part>) {
-        if let (RootHash::Parts(assembly), Some(part)) = (self, part) {
+    /// Forgets the bytes that were seen in order.
+    pub(super) fn begin_again(&mut self) {
+        if let Some(hasher) = &mut self.serial {
+            *hasher = Hasher::new(hasher.algorithm());
+        }
+    }
+
+    /// Turns to a later try of the file: nothing of those before counts. An earlier one changes nothing.
+    pub(super) fn turn_to(&mut self, attempt: u16) {
+        if attempt <= self.attempt {
+            return;
+        }
+        (self.attempt, self.has_late) = (attempt, false);
+        self.begin_again();
+        if let Some(parts) = &mut self.parts {
+            *parts = Parts::new(parts.assembly.algorithm(), self.geometry.object_size());
+        }
+        if let Some(objects) = &mut self.objects {
+            *objects = ObjectSums::new(objects.size());
+        }
+    }
+
+    /// Takes an object of this try. Where it passed before, the waybill's digest is that of what came last; for the file's
+    /// own digest all that passed is the same, or the comparison finds it.
+    pub(super) fn add(&mut self, attempt: u16, object: Object, passed: Passed) {
+        if attempt != self.attempt {
+            return;
+        }
+        if let (Some(parts), Some(part)) = (&mut self.parts, passed.own)
+            && parts.seen.insert(object.index.0)
+        {
+            parts.assembly.add(object.index, part);
+        }
+        if let (Some(objects), Some(digest)) = (&mut self.objects, passed.waybill) {
+            objects.set(object.index, digest);
+        }
+    }
+
+    /// Takes an object that was [`RootHash::missing`].
+    pub(super) fn add_late(&mut self, object: Object, passed: Passed) {
+        self.has_late = true;
+        self.add(self.attempt, object, passed);
+    }
+
+    /// The next object from `from` on that did not pass and must be hashed for a digest: one that is nothing but a hole, or was
+    /// there already.
+    pub(super) fn missing(&self, from: u64) -> Option<Object> {
+        let of_parts = self.parts.as_ref().map(|parts| parts.seen.first_gap(from));
+        let of_objects = self.objects.as_ref().and_then(|objects| {
+            let is_missing = |index: &u64| objects.get(ObjectIndex(*index)).is_none();
+            (from..self.geometry.count()).find(is_missing)
+        });
+        let index = of_parts.into_iter().chain(of_objects).min()?;
+        self.geometry.object(ObjectIndex(index))
+    }
+
+    /// The digest of `len` bytes by the job's algorithm; `None` where it is not asked for or bytes are missing.
+    pub(super) fn finish(&self, len: u64) -> Option<Digest> {
+        match (&self.serial, &self.parts) {
+            (Some(hasher), _) => Some(hasher.clone().finish()),
+            (None, Some(parts)) => parts.assembly.clone().finish(ByteLen(len)).ok(),
+            (None, None) => None,
+        }
+    }
+
+    /// The digests of the whole for the waybill, BLAKE3 first, and those of its objects; `None` where it keeps none, or not
+    /// everything passed.
+    pub(super) fn for_waybill(&self) -> Option<(Vec<Digest>, &ObjectSums)> {
+        let objects = self.objects.as_ref()?;
+        let len = ByteLen(self.geometry.len());
+        let mut assembly = Assembly::new(Algorithm::Blake3, objects.size());
+        for object in self.geometry.objects() {
+            let digest = objects.get(object.index)?;
+            let part = Part::from_digest(digest, place(object, len.0), ByteLen(object.range.len()));
             assembly.add(object.index, part);
         }
+        // In order nothing but what came was hashed: without the holes it is not the file's digest.
+        let own = if self.serial.is_some() && self.has_late { None } else { self.finish(len.0) };
+        let own = own.filter(|digest| digest.algorithm() != Algorithm::Blake3);
+        Some((assembly.finish(len).ok().into_iter().chain(own).collect(), objects))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OBJECT: u64 = 64 << 10;
+
+    fn recipe(algorithm: Algorithm, unit: Unit, waybill: bool) -> Recipe {
+        let object = ObjectSize::new(OBJECT).unwrap();
+        Recipe::of(&JobOptions { algorithm, unit, object, ..JobOptions::default() }, waybill)
     }
 
-    /// The digest of `len` bytes; `None` where it is not asked for or bytes are missing.
-    pub(super) fn finish(self, len: u64) -> Option<Digest> {
-        match self {
-            RootHash::Nothing => None,
-            RootHash::Parts(assembly) => assembly.finish(ByteLen(len)).ok(),
-            RootHash::Serial(hasher) => Some(hasher.finish()),
+    fn pass(recipe: &Recipe, root: &mut RootHash, attempt: u16, index: u64, bytes: &[u8]) {
+        let geometry = Geometry::new(ByteLen(bytes.len() as u64), ObjectSize::new(OBJECT).unwrap());
+        let object = geometry.object(ObjectIndex(index)).unwrap();
+        let range = object.range.start.0 as usize..object.range.end.0 as usize;
+        let mut hash = recipe.object(object, bytes.len() as u64);
+        hash.update(&bytes[range.clone()]);
+        root.update(&bytes[range]);
+        root.add(attempt, object, hash.finish().1);
+    }
+
+    fn bytes() -> Vec<u8> {
+        (0..OBJECT * 3 + 17).map(|at| (at * 31 % 251) as u8).collect()
+    }
+
+    /// Sent again after a lane was lost: it counts once, so that there is a digest to compare.
+    #[test]
+    fn an_object_that_passes_twice_leaves_the_files_digest_whole() {
+        for algorithm in [Algorithm::Blake3, Algorithm::Crc32c] {
+            let (recipe, bytes) = (recipe(algorithm, Unit::File, true), bytes());
+            let mut root = recipe.root(bytes.len() as u64);
+            for index in [3, 0, 1, 0, 2, 3] {
+                pass(&recipe, &mut root, 0, index, &bytes);
+            }
+            assert_eq!(root.finish(bytes.len() as u64), Some(haul_digest::digest(algorithm, &bytes)));
         }
+    }
+
+    #[test]
+    fn the_waybill_has_blake3_whatever_the_job_compares_by() {
+        use Algorithm::{Blake3, Crc32c, Md5};
+        for (algorithm, unit) in
+            [(Md5, Unit::Object), (Blake3, Unit::Object), (Crc32c, Unit::File), (Md5, Unit::File)]
+        {
+            let (recipe, bytes) = (recipe(algorithm, unit, true), bytes());
+            let mut root = recipe.root(bytes.len() as u64);
+            (0..4).for_each(|index| pass(&recipe, &mut root, 0, index, &bytes));
+            let (digests, objects) = root.for_waybill().unwrap();
+            assert_eq!(digests[0], haul_digest::digest(Blake3, &bytes));
+            assert_eq!(objects.len(), 4);
+            let own = (unit == Unit::File).then(|| haul_digest::digest(algorithm, &bytes));
+            assert_eq!(digests.get(1).copied(), own);
+        }
+    }
+
+    #[test]
+    fn what_came_last_counts_and_nothing_of_an_earlier_try() {
+        let (recipe, bytes) = (recipe(Algorithm::Md5, Unit::Object, true), bytes());
+        let mut damaged = bytes.clone();
+        damaged[5] ^= 1;
+        let mut root = recipe.root(bytes.len() as u64);
+        pass(&recipe, &mut root, 0, 0, &damaged);
+        assert_eq!(root.missing(0).map(|object| object.index), Some(ObjectIndex(1)));
+        assert!(root.for_waybill().is_none(), "objects are missing");
+        root.turn_to(1);
+        (1..4).for_each(|index| pass(&recipe, &mut root, 1, index, &bytes));
+        pass(&recipe, &mut root, 0, 0, &damaged);
+        assert_eq!(root.missing(0).map(|object| object.index), Some(ObjectIndex(0)));
+        pass(&recipe, &mut root, 1, 0, &damaged);
+        pass(&recipe, &mut root, 1, 0, &bytes);
+        assert_eq!(root.missing(0), None);
+        assert_eq!(root.for_waybill().unwrap().0, [haul_digest::digest(Algorithm::Blake3, &bytes)]);
     }
 }

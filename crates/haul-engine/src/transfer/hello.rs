@@ -1,6 +1,7 @@
 //! The beginning of a session: CONNECT, its answer, and the lanes that join.
 
 use super::frames::{FrameError, Frames};
+use super::receipt::ReceiptError;
 use super::report::Watch;
 use super::sink::{self, Missing, Store};
 use super::source::{self, Filter, Operand, Tree};
@@ -17,7 +18,7 @@ use haul_sys::open::mkdir_at;
 use haul_sys::{Follow, process};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -117,6 +118,9 @@ pub enum TransferError {
         /// Why.
         source: io::Error,
     },
+    /// This side's waybill can't be begun.
+    #[error(transparent)]
+    Receipt(#[from] ReceiptError),
     /// No randomness for the session's secret.
     #[error("the system gives no random bytes")]
     NoRandomness,
@@ -132,6 +136,7 @@ pub fn send(dial: Dial<'_>, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome,
         .iter()
         .map(|source| Operand::local(source).map_err(|error| here("open", source.as_bytes(), error)));
     let operands = operands.collect::<Result<Vec<_>, _>>()?;
+    let watch = &begin_receipt(watch, &job.options, || source::directories(&job.sources), false)?;
     let asked = Asked { role: Role::Source, options: &job.options, operands: vec![job.to.as_slice().into()] };
     let window = window(job.buffers);
     let (accept, joined) = connect(dial, &asked, window, job.lanes)?;
@@ -148,6 +153,7 @@ pub fn fetch(dial: Dial<'_>, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcom
     if !job.options.dry_run {
         make_if_missing(&job.into).map_err(|error| here("make", job.into.as_bytes(), error))?;
     }
+    let watch = &begin_receipt(watch, &job.options, || job.into.clone(), true)?;
     let operands = job.paths.iter().map(|path| path.as_slice().into()).collect();
     let asked = Asked { role: Role::Sink, options: &job.options, operands };
     let window = window(job.buffers);
@@ -191,14 +197,25 @@ pub fn answer(
         }
         Role::Sink => Ok((accept, Part::Source(operands_beneath(offer, &asked.operands)?))),
     });
-    let (accept, part) = match prepared {
-        Ok(prepared) => prepared,
-        Err(reason) => {
+    let prepared = prepared.map_err(|reason| (reason.clone(), TransferError::Denied(reason)));
+    let begun = prepared.and_then(|(accept, part)| {
+        let is_sink = asked.role == Role::Source;
+        let into = asked.operands.first().filter(|_| is_sink);
+        let root = || beneath(&offer.root, into.map_or(&b""[..], |into| into));
+        // What is wrong with a file of this host is not for the other side to know.
+        let told = Reason::new(Why::Io, "no waybill can be written there");
+        let watch = begin_receipt(watch, &accept.options, root, is_sink).map_err(|error| (told, error))?;
+        Ok((accept, part, watch))
+    });
+    let (accept, part, watch) = match begun {
+        Ok(begun) => begun,
+        Err((reason, error)) => {
             // Whether it hears that or not, it is refused.
-            let _ = first.outbox.push(&Message::Refuse(reason.clone())).and_then(|()| first.outbox.finish());
-            return Err(TransferError::Denied(reason));
+            let _ = first.outbox.push(&Message::Refuse(reason)).and_then(|()| first.outbox.finish());
+            return Err(error);
         }
     };
+    let watch = &watch;
     first.outbox.push(&Message::Accept(Box::new(accept.clone())))?;
     first.outbox.flush()?;
     let window = window.least(asked.window);
@@ -218,6 +235,27 @@ pub fn answer(
             source::run(settings, vec![first], Some(&mut more), tree, watch)
         }
     })
+}
+
+/// Begins the waybill, if this side writes one of the job; paths in it are relative to `root`.
+fn begin_receipt<'a>(
+    watch: &Watch<'a>,
+    options: &JobOptions,
+    root: impl FnOnce() -> OsString,
+    is_sink: bool,
+) -> Result<Watch<'a>, TransferError> {
+    let receipt = watch.receipt.filter(|_| !options.dry_run);
+    if let Some(receipt) = receipt {
+        receipt.begin(&root(), options.delete && is_sink)?;
+    }
+    Ok(Watch { receipt, ..*watch })
+}
+
+/// A directory beneath the root that is opened, for people to read.
+fn beneath(root: &OsStr, path: &[u8]) -> OsString {
+    let root = root.as_bytes();
+    let slash: &[u8] = if path.is_empty() || root.ends_with(b"/") { b"" } else { b"/" };
+    OsString::from_vec([root, slash, path].concat())
 }
 
 /// What the answering side will be.

@@ -9,7 +9,9 @@ mod hashing;
 mod hello;
 mod meeting;
 mod packing;
+mod plain;
 mod reason;
+mod receipt;
 mod report;
 mod rereader;
 mod session;
@@ -20,6 +22,8 @@ mod terms;
 
 pub use hello::{BoxError, Dial, FetchJob, Offer, SendJob, TransferError, answer, fetch, send};
 pub use packing::LEVELS;
+pub use plain::Onlooker;
+pub use receipt::{Receipt, ReceiptError};
 pub use report::{Failure, Report, Tally, Watch};
 pub use source::{Filter, FilterError, Rule};
 pub use spent::{Spent, Traffic};
@@ -37,8 +41,6 @@ pub struct Outcome {
     pub broken: Option<Reason>,
     /// Nothing was deleted though the job asked for it, because something at the source could not be read.
     pub delete_withheld: bool,
-    /// Things that this side's walk could not list or read.
-    pub walk_errors: u64,
     /// Where the time of this side's workers went.
     pub spent: Spent,
     /// What went over this side's lanes.
@@ -48,17 +50,17 @@ pub struct Outcome {
 impl Outcome {
     /// Whether everything that was asked for is done.
     pub fn is_whole(&self) -> bool {
-        let Summary { failed, undeleted, .. } = self.summary;
-        self.broken.is_none() && !self.delete_withheld && failed + undeleted + self.walk_errors == 0
+        let Summary { failed, unread, undeleted, .. } = self.summary;
+        self.broken.is_none() && !self.delete_withheld && failed + unread + undeleted == 0
     }
 
-    fn of(end: Option<End>, walk_errors: u64, spent: Spent, traffic: Traffic) -> Outcome {
+    fn of(end: Option<End>, spent: Spent, traffic: Traffic) -> Outcome {
         let (summary, broken, delete_withheld) = match end {
             Some(End::Finished { summary, delete_withheld }) => (summary, None, delete_withheld),
             Some(End::Broken { reason, summary }) => (summary, Some(reason), false),
             None => (Summary::default(), Some(Why::Internal.into()), false),
         };
-        Outcome { summary, broken, delete_withheld, walk_errors, spent, traffic }
+        Outcome { summary, broken, delete_withheld, spent, traffic }
     }
 }
 

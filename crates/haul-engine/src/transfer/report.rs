@@ -1,5 +1,6 @@
 //! What a transfer tells while it runs.
 
+use super::receipt::Receipt;
 use haul_model::Percent;
 use haul_proto::{Outcome, Reason};
 use std::fmt;
@@ -78,4 +79,6 @@ pub struct Watch<'a> {
     pub tally: &'a Tally,
     /// What is told.
     pub report: &'a dyn Report,
+    /// The waybill that this side writes, begun with the session; a dry run writes none.
+    pub receipt: Option<&'a Receipt>,
 }

@@ -1,6 +1,6 @@
 //! The second look at a file: what it holds now, whatever was hashed while its bytes passed.
 
-use super::hashing::Recipe;
+use super::hashing::{Passed, Recipe};
 use super::reason::reason;
 use super::spent::Clocks;
 use haul_digest::{Digest, Hasher};
@@ -27,14 +27,30 @@ impl<'a> Rereader<'a> {
         Rereader { recipe, spent, block: Vec::new() }
     }
 
-    /// The digest of an object of a file of `size` bytes as it is now.
+    /// The digest of an object of a file of `size` bytes as it is now, and what the file's own are made of.
     ///
     /// # Errors
     /// It can't be read, or the file is shorter.
-    pub(super) fn object(&mut self, file: &OwnedFd, object: Object, size: u64) -> Result<Digest, Reason> {
+    pub(super) fn object(
+        &mut self,
+        file: &OwnedFd,
+        object: Object,
+        size: u64,
+    ) -> Result<(Digest, Passed), Reason> {
         let mut hash = self.recipe.object_again(object, size);
         self.each_block(file, object.range, |bytes| hash.update(bytes))?;
-        hash.finish().0.ok_or_else(|| Why::Internal.into())
+        let (digest, passed) = hash.finish();
+        digest.map(|digest| (digest, passed)).ok_or_else(|| Why::Internal.into())
+    }
+
+    /// What the file's digests are made of, of an object that did not pass.
+    ///
+    /// # Errors
+    /// As [`Rereader::object`].
+    pub(super) fn late(&mut self, file: &OwnedFd, object: Object, size: u64) -> Result<Passed, Reason> {
+        let mut hash = self.recipe.object(object, size);
+        self.each_block(file, object.range, |bytes| hash.update(bytes))?;
+        Ok(hash.finish().1)
     }
 
     /// The digest of the first `size` bytes of a file as they are now.

@@ -2,6 +2,7 @@
 
 use super::frames::{FrameError, Frames, Outbox};
 use super::meeting::{Asked, Meeting};
+use super::receipt::Receipt;
 use super::report::{Report, Tally, Watch};
 use super::spent::{Clocks, Spent};
 use super::{Joined, More};
@@ -80,7 +81,7 @@ pub(super) fn begin<'scope, S: Serve>(side: &'scope S, scope: &'scope Scope<'sco
     });
     scope.spawn(move || {
         if let Err(error) = side.read(id, frames) {
-            side.session().tell_lost(id, &error);
+            side.session().lost(id, &error);
             side.session().abort(id);
         }
         side.lane_ended(id);
@@ -94,12 +95,15 @@ pub(super) struct Session<'a, M> {
     /// How to give each lane up.
     lanes: Mutex<HashMap<LaneId, LaneControl>>,
     end: Mutex<Option<End>>,
+    /// Lanes that were lost and are not told of yet.
+    lost: Mutex<Vec<(LaneId, String)>>,
     /// Workers of lanes that have not ended.
     workers: AtomicU64,
     pub(super) spent: Clocks,
     stop: &'a AtomicBool,
     pub(super) tally: &'a Tally,
     pub(super) report: &'a dyn Report,
+    pub(super) receipt: Option<&'a Receipt>,
 }
 
 impl<'a, M: Machine> Session<'a, M> {
@@ -109,11 +113,13 @@ impl<'a, M: Machine> Session<'a, M> {
             meeting: Meeting::new(machine),
             lanes: Mutex::default(),
             end: Mutex::default(),
+            lost: Mutex::default(),
             workers: AtomicU64::new(0),
             spent: Clocks::default(),
             stop: watch.stop,
             tally: watch.tally,
             report: watch.report,
+            receipt: watch.receipt,
         }
     }
 
@@ -130,11 +136,17 @@ impl<'a, M: Machine> Session<'a, M> {
         }
     }
 
-    /// Tells of a lane that failed, unless all is over anyway.
-    fn tell_lost(&self, lane: LaneId, error: &FrameError) {
+    /// A lane failed. It is told of a little later: the other side, which knew first that all is over, may just have left.
+    fn lost(&self, lane: LaneId, error: &FrameError) {
         if !self.is_ended() {
-            self.report.lane_lost(lane.0, &error.to_string());
+            self.lost_lanes().push((lane, error.to_string()));
         }
+    }
+
+    /// Tells of the lanes that were lost, if that is news.
+    fn tell_lost(&self, is_news: bool) {
+        let lost = std::mem::take(&mut *self.lost_lanes());
+        lost.iter().filter(|_| is_news).for_each(|(lane, why)| self.report.lane_lost(lane.0, why));
     }
 
     /// The machine has said how it ended.
@@ -146,6 +158,12 @@ impl<'a, M: Machine> Session<'a, M> {
     /// Whether the machine has said how it ended.
     pub(super) fn is_ended(&self) -> bool {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Whether it ended with its work done.
+    fn is_finished(&self) -> bool {
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(*end, Some(End::Finished { .. }))
     }
 
     /// Whether the job is to stop.
@@ -162,6 +180,7 @@ impl<'a, M: Machine> Session<'a, M> {
     ) {
         let mut is_stopped = false;
         while !self.wait(TICK, &|| self.is_ended()) {
+            self.tell_lost(true);
             while let Some(lane) = more.as_mut().and_then(|more| more()) {
                 begin(lane);
             }
@@ -169,6 +188,7 @@ impl<'a, M: Machine> Session<'a, M> {
             is_stopped |= stops;
             tick(stops.then(|| Reason::new(Why::Stopped, "the job was stopped")));
         }
+        self.tell_lost(!self.is_finished());
         // The other side closes its ends as well; who does not is not waited for.
         if !self.wait(PARTING, &|| self.workers.load(Ordering::Relaxed) == 0) {
             self.lanes().values().for_each(LaneControl::abort);
@@ -191,6 +211,10 @@ impl<'a, M: Machine> Session<'a, M> {
             self.spent.add_lane(&control.stats());
         }
         (self.end.lock().unwrap_or_else(PoisonError::into_inner).take(), self.spent.spent())
+    }
+
+    fn lost_lanes(&self) -> MutexGuard<'_, Vec<(LaneId, String)>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lanes(&self) -> MutexGuard<'_, HashMap<LaneId, LaneControl>> {

@@ -2,7 +2,7 @@
 
 use super::{LeafStore, LeafSums, ObjectSums};
 use haul_log::waybill::{
-    Content, End, Entry, Job, Kind, ObjectDigests, TAIL_BYTES, Tail, TailError, WriteError, Writer,
+    Content, End, Entry, Job, Kind, ObjectDigests, Proven, TAIL_BYTES, Tail, TailError, WriteError, Writer,
 };
 use haul_model::{LeafSize, ObjectIndex, ObjectSize};
 use haul_sys::FileKind;
@@ -126,9 +126,21 @@ impl Bill {
     /// Writes an entry with the digests of its objects and leaves. A failure is kept, and told by [`Bill::close`]; what
     /// comes after it is not written.
     pub fn add(&self, entry: &Entry, objects: Option<&ObjectSums>, leaves: Option<&LeafSums>) {
+        self.with(|writer| put(writer, entry, objects, leaves));
+    }
+
+    /// [`Bill::add`] for a file of which ranges, in their order, reached more than its own level.
+    pub(crate) fn add_proven(&self, entry: &Entry, objects: Option<&ObjectSums>, proven: &[Proven]) {
+        self.with(|writer| {
+            put(writer, entry, objects, None)?;
+            proven.iter().try_for_each(|range| writer.proven(range))
+        });
+    }
+
+    fn with(&self, write: impl FnOnce(&mut Writer<BufWriter<File>>) -> Result<(), WriteError>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(writer) = &mut state.writer else { return };
-        if let Err(failure) = put(writer, entry, objects, leaves) {
+        if let Err(failure) = write(writer) {
             *state = State { writer: None, failure: Some(failure) };
         }
     }

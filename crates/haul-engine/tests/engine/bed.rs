@@ -213,6 +213,7 @@ pub(crate) fn archive() -> CopyRules {
 pub(crate) fn onto(source: &Path, sink: &Path, rules: CopyRules, moving: &Moving) -> CopySettings {
     CopySettings {
         operands: Operands::Onto { source: source.into(), sink: sink.into() },
+        place: None,
         rules,
         moving: moving.clone(),
         print: Print { hash: true, stats: true, source_name: true },

@@ -4,6 +4,7 @@
 mod bed;
 mod clones;
 mod inside;
+mod log;
 mod parts;
 mod sizes;
 mod sparse;

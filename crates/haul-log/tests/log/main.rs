@@ -1,9 +1,10 @@
-//! The waybill, stored digests, the journal of a repair: any facts come back, any damage is found, nothing hostile is let in.
+//! The waybill, stored digests, the journal of a repair, the object log: any facts come back, any damage is found, nothing hostile is let in.
 
 mod damage;
 mod facts;
 mod hostile;
 mod journal;
+mod objects;
 mod stored;
 mod vectors;
 

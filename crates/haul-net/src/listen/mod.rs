@@ -3,8 +3,10 @@
 mod admit;
 mod gate;
 mod hall;
+mod ticketed;
 
 pub use hall::Session;
+pub use ticketed::TicketedError;
 
 use crate::book::TicketBook;
 use crate::hello::Verdict;

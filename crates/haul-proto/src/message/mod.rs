@@ -10,7 +10,7 @@ pub use block::{BlockDigest, BlockReject, BlockSync, Encoding, NewBlock, ObjectD
 pub use connect::{Accept, Connect, Features, Join, Role, SESSION_TOKEN_BYTES, Window};
 pub use file::{Answer, Close, FileClose, FileDone, FileId, FileKind, NewFile, Outcome, Xattr};
 pub use options::{Compression, JobOptions, Keep, Unit, Update, Verify};
-pub use session::{Bye, Delete, List, Summary, WalkEnd};
+pub use session::{Bye, Delete, List, Summary, Unread, WalkEnd};
 
 use crate::fields::{Body, Fields};
 use crate::{Flaw, Reason};
@@ -65,6 +65,8 @@ pub enum Message {
     KeepAlive,
     /// Sink: the end of a file.
     FileDone(Box<FileDone>),
+    /// Source: something that it could not list or read.
+    Unread(Box<Unread>),
 }
 
 impl Message {
@@ -89,12 +91,13 @@ impl Message {
             Message::Delete(_) => 15,
             Message::KeepAlive => 16,
             Message::FileDone(_) => 17,
+            Message::Unread(_) => 18,
         }
     }
 
     /// Its name, as docs/formats/wire.md has it.
     pub fn name(&self) -> &'static str {
-        const NAMES: [&str; 18] = [
+        const NAMES: [&str; 19] = [
             "CONNECT",
             "NEW_FILE",
             "FILE_ID",
@@ -113,12 +116,13 @@ impl Message {
             "DELETE",
             "KEEPALIVE",
             "FILE_DONE",
+            "UNREAD",
         ];
         NAMES[usize::from(self.kind())]
     }
 
     pub(crate) fn may_be_passed_over(&self) -> bool {
-        matches!(self, Message::KeepAlive)
+        matches!(self, Message::KeepAlive | Message::Unread(_))
     }
 
     /// Bytes of payload behind it: none but for a NEW_BLOCK.
@@ -161,6 +165,7 @@ impl Message {
             Message::Delete(delete) => delete.encode(&mut body),
             Message::KeepAlive => {}
             Message::FileDone(done) => done.encode(&mut body),
+            Message::Unread(unread) => unread.encode(&mut body),
         }
     }
 
@@ -186,6 +191,7 @@ impl Message {
             15 => Message::Delete(Box::new(Delete::decode(from)?)),
             16 => Message::KeepAlive,
             17 => Message::FileDone(Box::new(FileDone::decode(from)?)),
+            18 => Message::Unread(Box::new(Unread::decode(from)?)),
             unknown => return Err(Flaw::UnknownKind(unknown)),
         };
         fields.end()?;

@@ -11,10 +11,21 @@ use haul_model::{PART_BYTES_MAX, PATH_BYTES_MAX};
 pub struct WalkEnd {
     /// Files, directories and all else that were announced.
     pub files: u64,
-    /// Things that the source could not list or read. With any, nothing is deleted.
+    /// Things that failed at the source. With any, nothing is deleted.
     pub errors: u64,
+    /// Those among them that the source could not list or read, and so did not announce.
+    pub unread: u64,
     /// Whether the sink may ask what to delete.
     pub delete: bool,
+}
+
+/// UNREAD: something that the source could not list or read, and so did not announce. Told to people; WALK_END counts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// Which: beneath the source's root.
+    pub path: Box<[u8]>,
+    /// Why.
+    pub reason: Reason,
 }
 
 /// LIST: names that stand in a directory of the sink. The source says which of them it does not have.
@@ -48,6 +59,8 @@ pub struct Summary {
     pub would: u64,
     /// Files that failed.
     pub failed: u64,
+    /// Things that the source could not list or read, and so did not announce.
+    pub unread: u64,
     /// Names that were deleted.
     pub deleted: u64,
     /// Names that could not be deleted.
@@ -71,12 +84,25 @@ impl WalkEnd {
     pub(super) fn encode(&self, body: &mut Body<'_>) {
         body.u64(self.files);
         body.u64(self.errors);
+        body.u64(self.unread);
         body.u8(u8::from(self.delete));
     }
 
     pub(super) fn decode(fields: &mut Fields<'_>) -> Result<WalkEnd, Flaw> {
-        let (files, errors) = (fields.u64("files")?, fields.u64("errors")?);
-        Ok(WalkEnd { files, errors, delete: flag(fields.u8("flag")?)? })
+        let (files, errors, unread) = (fields.u64("files")?, fields.u64("errors")?, fields.u64("unread")?);
+        Ok(WalkEnd { files, errors, unread, delete: flag(fields.u8("flag")?)? })
+    }
+}
+
+impl Unread {
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        body.bytes(&self.path);
+        self.reason.encode(body);
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Unread, Flaw> {
+        let path = fields.bytes(PATH_BYTES_MAX, "path")?;
+        Ok(Unread { path, reason: Reason::decode(fields)? })
     }
 }
 
@@ -124,8 +150,8 @@ impl Delete {
 
 impl Bye {
     pub(super) fn encode(&self, body: &mut Body<'_>) {
-        let Summary { done, same, would, failed, deleted, undeleted, bytes, again } = self.summary;
-        for number in [done, same, would, failed, deleted, undeleted, bytes, again] {
+        let Summary { done, same, would, failed, unread, deleted, undeleted, bytes, again } = self.summary;
+        for number in [done, same, would, failed, unread, deleted, undeleted, bytes, again] {
             body.u64(number);
         }
         body.u8(u8::from(self.reason.is_some()));
@@ -141,6 +167,7 @@ impl Bye {
             same: number()?,
             would: number()?,
             failed: number()?,
+            unread: number()?,
             deleted: number()?,
             undeleted: number()?,
             bytes: number()?,

@@ -95,6 +95,10 @@ impl Sink {
             Message::FileClose(close) => self.file_close(*close, out),
             Message::WalkEnd(end) => self.walk_end(end, out),
             Message::Delete(delete) => self.delete(*delete, out),
+            Message::Unread(unread) => {
+                out.push(Command::Unread(*unread));
+                Ok(())
+            }
             Message::Bye(bye) => self.bye(*bye, out),
             _ => Err("a message that only a sink sends, or in no place for it"),
         };

@@ -42,6 +42,7 @@ impl Sink {
         self.files.clear();
         self.facts = 0;
         self.syncs.clear();
+        self.summary.unread = end.unread;
         let asks = self.settings.options.delete;
         // The sink looks itself at what the source says of its errors.
         let may = asks && end.delete && end.errors == 0;

@@ -2,7 +2,7 @@
 
 use crate::{
     BlockDigest, Close, Encoding, End, FileNumber, JobOptions, LaneId, Message, NamePolicy, NewFile, Outcome,
-    Reason, Runs, Timing, Window,
+    Reason, Runs, Timing, Unread, Window,
 };
 use haul_digest::Digest;
 use haul_model::{ByteRange, Level, Object, ObjectIndex, RelPath};
@@ -169,6 +169,8 @@ pub enum Unfinished {
 /// [`Command::Remove`] may be handed to others.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
+    /// Tell people of something that the source could not list or read.
+    Unread(Unread),
     /// Look at what stands under this name, decide, and answer by [`Event::Opened`]. It is best to make the file only
     /// when its first bytes come.
     Open {

@@ -17,12 +17,13 @@ mod words;
 
 pub use words::{Check, Command, Event, Settings, Work};
 
+use crate::limits::UNREAD_AHEAD;
 use crate::{
     CONTROL, Close, End, FileKind, FileNumber, Flaw, LaneId, Message, NewFile, Outcome, Reason, Summary,
-    Update, WalkEnd, Why,
+    Unread, Update, WalkEnd, Why,
 };
 use file::{Closing, File, Stage};
-use haul_model::Level;
+use haul_model::{Level, PATH_BYTES_MAX};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -119,7 +120,7 @@ impl Source {
     /// of: it goes when that one has arrived, and fails if that one fails. A number that has ended is taken for arrived.
     ///
     /// # Errors
-    /// [`Flaw::TooLong`] if the file's names or attributes are above the wire's limits: it is not sent, and counts as failed here.
+    /// [`Flaw::TooLong`] if the file's names or attributes are above the wire's limits: it is not sent, and counts as unread.
     ///
     /// # Panics
     /// Without [`Source::room`], or after [`Event::WalkEnded`]: mistakes of the caller.
@@ -131,8 +132,9 @@ impl Source {
         facts.whole = self.goes_whole(&facts);
         let message = Message::NewFile(Box::new(facts));
         if let Err(flaw) = message.check() {
-            self.walk.errors += 1;
-            self.summary.failed += 1;
+            if let Message::NewFile(facts) = message {
+                self.unread(facts.path, Reason::new(Why::TooLarge, &flaw.to_string()));
+            }
             return Err(flaw);
         }
         let Message::NewFile(facts) = message else { unreachable!("it was made so above") };
@@ -150,6 +152,19 @@ impl Source {
         }
         self.files.insert(number, file);
         Ok(number)
+    }
+
+    /// Something can't be listed or read: the sink's side hears which and why, as long as its lane keeps up.
+    fn unread(&mut self, mut path: Box<[u8]>, reason: Reason) {
+        self.walk.errors += 1;
+        self.summary.unread += 1;
+        if path.len() > PATH_BYTES_MAX {
+            path = path[..PATH_BYTES_MAX].into();
+        }
+        let is_behind = self.lanes.get(&CONTROL).is_none_or(|lane| lane.outbox.len() >= UNREAD_AHEAD);
+        if self.phase == Phase::Running && !is_behind {
+            self.post(CONTROL, Message::Unread(Box::new(Unread { path, reason })));
+        }
     }
 
     /// Whether a file goes at once without waiting for an answer: it has no bytes, or one object that is wanted anyway.
@@ -278,9 +293,9 @@ impl Source {
             return;
         }
         self.phase = Phase::Ending;
-        let Walk { errors, offered, .. } = self.walk;
+        let (Walk { errors, offered, .. }, unread) = (self.walk, self.summary.unread);
         let delete = self.settings.options.delete && errors == 0;
-        self.post(CONTROL, Message::WalkEnd(WalkEnd { files: offered, errors, delete }));
+        self.post(CONTROL, Message::WalkEnd(WalkEnd { files: offered, errors, unread, delete }));
     }
 
     /// Ends the session before its work is done; the sink is told if it can be.

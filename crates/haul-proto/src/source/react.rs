@@ -46,7 +46,7 @@ impl Source {
                 self.judging = self.judging.saturating_sub(1);
                 self.post(CONTROL, Message::Delete(Box::new(Delete { batch, gone })));
             }
-            Event::WalkError => self.walk.errors += 1,
+            Event::Unread { path, reason } => self.unread(path, reason),
             Event::WalkEnded => self.walk.is_ended = true,
             Event::Stop(reason) => self.break_off(reason, true, out),
             Event::Tick => self.tick(now, out),

@@ -110,7 +110,12 @@ pub enum Event {
         gone: Vec<bool>,
     },
     /// The walk met something that it could not list or read; nothing will be deleted.
-    WalkError,
+    Unread {
+        /// Which: beneath the source's root.
+        path: Box<[u8]>,
+        /// Why.
+        reason: Reason,
+    },
     /// The walk is at its end: nothing more is offered.
     WalkEnded,
     /// The job is to stop.

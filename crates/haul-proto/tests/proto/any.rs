@@ -9,7 +9,7 @@ use haul_proto::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compression, Connect, Delete, Encoding,
     Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId, List,
     Message, NewBlock, NewFile, ObjectDigests, Outcome, PeerText, Reason, Role, Runs, Stated, Summary, Unit,
-    Update, Verify, WalkEnd, Why, Window, Xattr,
+    Unread, Update, Verify, WalkEnd, Why, Window, Xattr,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -190,33 +190,34 @@ fn session() -> impl Strategy<Value = Message> {
             token,
             agent: PeerText::new(&agent),
         });
-    let summary =
-        any::<[u64; 8]>().prop_map(|[done, same, would, failed, deleted, undeleted, bytes, again]| Summary {
+    let summary = any::<[u64; 9]>().prop_map(
+        |[done, same, would, failed, unread, deleted, undeleted, bytes, again]| Summary {
             done,
             same,
             would,
             failed,
+            unread,
             deleted,
             undeleted,
             bytes,
             again,
-        });
+        },
+    );
     let list = (any::<u32>(), bytes(60), vec(bytes(20), 0..NAMES_PER_LIST.min(9)));
     prop_oneof![
         connect().prop_map(|connect| Message::Connect(Box::new(connect))),
         accept.prop_map(|accept| Message::Accept(Box::new(accept))),
         reason().prop_map(Message::Refuse),
         any::<(u32, [u8; 32])>().prop_map(|(lane, token)| Message::Join(Join { token, lane: LaneId(lane) })),
-        any::<(u64, u64, bool)>().prop_map(|(files, errors, delete)| Message::WalkEnd(WalkEnd {
-            files,
-            errors,
-            delete
-        })),
+        any::<(u64, u64, u64, bool)>().prop_map(|(files, errors, unread, delete)| Message::WalkEnd(
+            WalkEnd { files, errors, unread, delete }
+        )),
         list.prop_map(|(batch, directory, names)| Message::List(Box::new(List { batch, directory, names }))),
         (any::<u32>(), vec(any::<bool>(), 0..9))
             .prop_map(|(batch, gone)| Message::Delete(Box::new(Delete { batch, gone }))),
         (option::of(reason()), summary)
             .prop_map(|(reason, summary)| Message::Bye(Box::new(Bye { reason, summary }))),
+        (bytes(300), reason()).prop_map(|(path, reason)| Message::Unread(Box::new(Unread { path, reason }))),
         Just(Message::KeepAlive),
     ]
 }

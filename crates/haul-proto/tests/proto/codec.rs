@@ -6,7 +6,7 @@ use haul_proto::limits::{BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, XATTR_VALUE_BYTES_MA
 use haul_proto::{FileKind, FileNumber, Flaw, HEADER_LEN, Header, Message, NewFile, Xattr};
 use proptest::prelude::*;
 
-fn encoded(message: &Message) -> Vec<u8> {
+pub(crate) fn encoded(message: &Message) -> Vec<u8> {
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
     bytes
@@ -18,13 +18,13 @@ fn header_of(bytes: &[u8]) -> Result<Header, Flaw> {
     Header::decode(&header)
 }
 
-fn decoded(bytes: &[u8]) -> Result<Option<Message>, Flaw> {
+pub(crate) fn decoded(bytes: &[u8]) -> Result<Option<Message>, Flaw> {
     let header = header_of(bytes)?;
     Message::decode(&header, &bytes[HEADER_LEN..])
 }
 
 /// The frame with this body and these first fields, its checks made right: what a hostile peer can make.
-fn forged(kind: u8, flags: u8, payload: u32, body: &[u8]) -> Vec<u8> {
+pub(crate) fn forged(kind: u8, flags: u8, payload: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind, flags];
     bytes.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
     bytes.extend(payload.to_le_bytes());
@@ -37,7 +37,7 @@ fn forged(kind: u8, flags: u8, payload: u32, body: &[u8]) -> Vec<u8> {
 }
 
 /// Cases of each property: `HAUL_PROTO_CASES=N` asks for more.
-fn cases() -> ProptestConfig {
+pub(crate) fn cases() -> ProptestConfig {
     let asked = std::env::var("HAUL_PROTO_CASES").ok().and_then(|text| text.parse().ok());
     ProptestConfig::with_cases(asked.unwrap_or(2000))
 }

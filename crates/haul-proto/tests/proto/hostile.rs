@@ -9,7 +9,7 @@ use haul_proto::source::{self, Work};
 use haul_proto::{
     Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Delete, Encoding, FileClose, FileDone, FileId,
     FileKind, FileNumber, JobOptions, LaneId, List, Message, NamePolicy, NewBlock, NewFile, ObjectDigests,
-    Outcome, Runs, Sink, Source, Stated, Summary, Timing, Unit, Update, Verify, WalkEnd, Why, Window,
+    Outcome, Runs, Sink, Source, Stated, Summary, Timing, Unit, Unread, Update, Verify, WalkEnd, Why, Window,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -170,11 +170,16 @@ fn nonsense(dice: &mut Dice, attempt: u16) -> Message {
             };
             Message::FileClose(Box::new(FileClose { number: number(dice), attempt, close }))
         }
-        17 => Message::WalkEnd(WalkEnd { files: 1, errors: dice.below(2), delete: true }),
+        17 => {
+            Message::WalkEnd(WalkEnd { files: 1, errors: dice.below(2), unread: dice.below(2), delete: true })
+        }
         18 => Message::Delete(Box::new(Delete {
             batch: dice.below(2) as u32,
             gone: vec![true; dice.below(3) as usize],
         })),
+        19 => {
+            Message::Unread(Box::new(Unread { path: b"../../x".as_slice().into(), reason: Why::Io.into() }))
+        }
         _ => Message::KeepAlive,
     }
 }
@@ -251,7 +256,10 @@ impl Obedient {
             Command::Sweep => self.later.push(Event::Swept),
             Command::Remove { batch, .. } => self.later.push(Event::Removed { batch, deleted: 1, failed: 0 }),
             Command::Ended(_) => self.is_over = true,
-            Command::Discard { .. } | Command::Abandon { .. } | Command::DropLane { .. } => {}
+            Command::Unread(_)
+            | Command::Discard { .. }
+            | Command::Abandon { .. }
+            | Command::DropLane { .. } => {}
         }
     }
 }

@@ -4,6 +4,7 @@
 mod any;
 mod codec;
 mod hostile;
+mod mutations;
 mod rules;
 mod sessions;
 mod world;

@@ -1,6 +1,7 @@
 //! Single rules of the wire that must not be lost.
 
 use haul_model::{ByteRange, Level, Moment, ObjectIndex};
+use haul_proto::limits::UNREAD_AHEAD;
 use haul_proto::sink::Verdict;
 use haul_proto::source::{Command, Event, Settings, Work};
 use haul_proto::{
@@ -193,6 +194,39 @@ fn silence_is_broken_and_in_the_end_given_up() {
     );
 }
 
+fn unread() -> Event {
+    Event::Unread { path: b"locked".as_slice().into(), reason: Why::Io.into() }
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_counted_and_fills_no_memory() {
+    let settings = Settings {
+        options: JobOptions::default(),
+        window: Window::default(),
+        timing: Timing::default(),
+        tries: 2,
+    };
+    let mut source = Source::new(settings);
+    told(&mut source, Event::LaneUp(CONTROL));
+    for _ in 0..10_000 {
+        told(&mut source, unread());
+    }
+    told(&mut source, Event::WalkEnded);
+    let mut heard = 0;
+    let end = loop {
+        match source.next(CONTROL, NOW) {
+            Work::Send(Message::Unread(unread)) => {
+                assert_eq!(&*unread.path, b"locked");
+                heard += 1;
+            }
+            Work::Send(Message::WalkEnd(end)) => break end,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((heard, end.unread, end.errors), (UNREAD_AHEAD as u64, 10_000, 10_000));
+    assert_eq!(source.summary().unread, 10_000);
+}
+
 #[test]
 fn nothing_is_deleted_after_an_error_at_the_source() {
     for errors in [0, 1] {
@@ -204,8 +238,11 @@ fn nothing_is_deleted_after_an_error_at_the_source() {
         };
         let mut source = Source::new(settings);
         told(&mut source, Event::LaneUp(CONTROL));
-        (0..errors).for_each(|_| drop(told(&mut source, Event::WalkError)));
+        (0..errors).for_each(|_| drop(told(&mut source, unread())));
         told(&mut source, Event::WalkEnded);
+        for _ in 0..errors {
+            assert!(matches!(source.next(CONTROL, NOW), Work::Send(Message::Unread(_))));
+        }
         let Work::Send(Message::WalkEnd(end)) = source.next(CONTROL, NOW) else { panic!("the walk ended") };
         assert_eq!((end.delete, end.errors), (errors == 0, errors));
     }

@@ -1,10 +1,10 @@
 //! Making what is no regular file: links, named pipes, devices; and the first step of a directory.
 
 use super::enter::{DirectoryFacts, NewDirectory, is_within};
-use super::same::is_one_name;
+use super::same::named_in;
 use super::{Fate, Sink, Task, regular};
 use crate::copy::error::{CopyError, Refusal};
-use crate::copy::links::{Earlier, FirstSink, KnownDirectory};
+use crate::copy::links::{Earlier, FirstSink, KnownDirectory, NamedIn};
 use crate::copy::metadata;
 use crate::copy::quote::quote;
 use crate::copy::receipt;
@@ -212,18 +212,18 @@ impl Task<'_, '_> {
             return Err(into_itself().into());
         }
         let known = if self.entry.operand.is_some() {
-            let directory = KnownDirectory { operand: names.index, sink: self.sink_path() };
+            let place = named_in((self.entry.parent.sink(), self.sink_name()));
+            let directory = KnownDirectory { operand: names.index, sink: self.sink_path(), place };
             self.job.memory.name_directory(self.source.identity(), directory)
         } else {
             self.job.memory.known_directory(self.source.identity(), names.index)
         };
         let Some(known) = known else { return Ok(false) };
-        let here = (haul_sys::CWD, &*known.sink);
-        let source = (self.entry.parent.source(), &*self.entry.source_name);
-        if is_one_name(source, here) {
+        let is_known = |named: Option<NamedIn>| named.is_some() && named == known.place;
+        if is_known(named_in((self.entry.parent.source(), &self.entry.source_name))) {
             return Err(into_itself().into());
         }
-        if is_one_name((self.entry.parent.sink(), self.sink_name()), here) {
+        if is_known(named_in((self.entry.parent.sink(), self.sink_name()))) {
             self.job.report.warned(&Refusal::DirectoryTwice(names.source.clone()).into());
             return Ok(true);
         }

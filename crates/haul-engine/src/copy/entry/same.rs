@@ -2,6 +2,7 @@
 
 use super::Task;
 use crate::copy::backup::split;
+use crate::copy::links::NamedIn;
 use crate::copy::settings::{Dereference, Make};
 use haul_sys::{FileKind, Follow, Stat, stat};
 use std::ffi::OsStr;
@@ -119,10 +120,15 @@ impl Task<'_, '_> {
 
 /// Whether two paths end in the same name of the same directory.
 pub(crate) fn is_one_name(a: (BorrowedFd<'_>, &OsStr), b: (BorrowedFd<'_>, &OsStr)) -> bool {
-    let ((place_a, name_a), (place_b, name_b)) = (split(a.1.as_bytes()), split(b.1.as_bytes()));
-    let place =
-        |dir, path| stat::stat_at(dir, OsStr::from_bytes(path), Follow::Yes).ok().map(|s| s.identity());
-    name_a == name_b && place(a.0, place_a).is_some_and(|a| place(b.0, place_b) == Some(a))
+    let last = |path: &OsStr| split(path.as_bytes()).1.to_owned();
+    last(a.1) == last(b.1) && named_in(a).is_some_and(|a| named_in(b) == Some(a))
+}
+
+/// The directory that a path's last component is in, and that component; `None` where the directory can't be looked at.
+pub(super) fn named_in((dir, path): (BorrowedFd<'_>, &OsStr)) -> Option<NamedIn> {
+    let (place, name) = split(path.as_bytes());
+    let place = stat::stat_at(dir, OsStr::from_bytes(place), Follow::Yes).ok()?;
+    Some((place.identity(), OsStr::from_bytes(name).to_owned()))
 }
 
 fn is_link(stat: &Stat) -> bool {

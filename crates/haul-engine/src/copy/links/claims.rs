@@ -228,7 +228,7 @@ mod tests {
     }
 
     fn sink() -> LinkedName {
-        (Arc::clone(&Opened::target(None, OsString::new())), OsString::from("sink"))
+        (Arc::clone(&Opened::target(None)), OsString::from("sink"))
     }
 
     fn first<'m>(claims: &'m Claims, file: &Stat, once: bool) -> FirstSink<'m> {
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn links_to_a_sink_that_is_not_whole_are_remembered_until_it_is() {
         let (claims, file) = (Claims::default(), a_file(3));
-        let place = Arc::clone(&Opened::target(None, OsString::new()));
+        let place = Arc::clone(&Opened::target(None));
         first(&claims, &file, true).made(sink(), false);
         assert!(earlier(&claims, &file, true).linked(&place, OsStr::new("one")));
         let late = earlier(&claims, &file, true);

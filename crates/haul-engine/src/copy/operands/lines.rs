@@ -4,9 +4,10 @@
 use super::OperandWalk;
 use crate::copy::backup;
 use crate::copy::links::Identity;
-use haul_sys::{CWD, Follow, stat};
+use haul_sys::{Follow, stat};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -34,7 +35,12 @@ enum SinkKey {
 
 impl SinksUnderWay {
     /// Begins a line that goes to `sink`. Where another line is writing that, `walk` is kept until one ends: false.
-    pub(super) fn begin(&self, index: usize, sink: &OsStr, walk: impl FnOnce() -> OperandWalk) -> bool {
+    pub(super) fn begin(
+        &self,
+        index: usize,
+        sink: (BorrowedFd<'_>, &OsStr),
+        walk: impl FnOnce() -> OperandWalk,
+    ) -> bool {
         let keys = keys(sink);
         let mut lines = self.lines();
         if keys.iter().flatten().any(|key| lines.taken.contains(key)) {
@@ -63,9 +69,9 @@ impl SinksUnderWay {
 }
 
 /// A sink whose directory can't be looked at has no name to share: it will fail.
-fn keys(sink: &OsStr) -> [Option<SinkKey>; 2] {
+fn keys((dir, sink): (BorrowedFd<'_>, &OsStr)) -> [Option<SinkKey>; 2] {
     let (place, name) = backup::split(sink.as_bytes());
-    let look = |path: &OsStr| stat::stat_at(CWD, path, Follow::Yes).ok().map(|found| found.identity());
+    let look = |path: &OsStr| stat::stat_at(dir, path, Follow::Yes).ok().map(|found| found.identity());
     [
         look(OsStr::from_bytes(place)).map(|place| SinkKey::Name(place, OsStr::from_bytes(name).to_owned())),
         look(sink).map(SinkKey::File),

@@ -93,8 +93,14 @@ fn make_one(
         }
         Err(_) => made.last_is_new = true,
     }
-    if let Some(parent) = made.directories.last_mut() {
-        make_fillable(job, target, parent)?;
+    if let Some(parent) = made.directories.last_mut()
+        && let Err(error) = make_fillable(job, target, parent)
+    {
+        // What was not made gets nothing of its source.
+        if stat::stat_at(target.sink(), sink, Follow::No).is_err() {
+            made.directories.pop();
+        }
+        return Err(error);
     }
     Ok(())
 }

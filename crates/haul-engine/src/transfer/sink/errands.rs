@@ -9,7 +9,7 @@ use crate::transfer::rereader::Rereader;
 use haul_digest::Digest;
 use haul_model::{ByteLen, Geometry, Level, Object, ObjectIndex, RelPath};
 use haul_proto::sink::{Event, Verdict};
-use haul_proto::{FileNumber, Reason, Runs, Why, limits};
+use haul_proto::{Close, FileNumber, Reason, Runs, Why, limits};
 use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::open::{rmdir_at, unlink_at};
 use haul_sys::{FileKind, Follow, cache, open, stat};
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Names of a directory that are looked at together.
@@ -30,6 +30,8 @@ pub(super) enum Errand {
     Settle { file: FileNumber, attempt: u16, object: Object, to: Level, digest: Option<Digest> },
     /// Read an object, or all of a file, and hash it.
     Rehash { file: FileNumber, attempt: u16, object: Option<Object> },
+    /// Bring a file to its end of which not everything was hashed on its way.
+    Finish { file: FileNumber, close: Close, settle: Level },
     /// Hash what stands under the name of a file.
     HashStanding { file: FileNumber },
     /// Hash it by objects.
@@ -58,6 +60,9 @@ impl Side<'_> {
                     }
                     Errand::Rehash { file, attempt, object } => {
                         self.rehash(file, attempt, object, &mut rereader);
+                    }
+                    Errand::Finish { file, close, settle } => {
+                        self.finish(file, &close, settle, Some(&mut rereader));
                     }
                     Errand::HashStanding { file } => self.hash_standing(file, &mut rereader),
                     Errand::HashObjects { file } => self.hash_objects(file, &mut rereader),
@@ -142,7 +147,7 @@ impl Side<'_> {
     ) -> Result<Digest, Reason> {
         let file = open::reopen_source(&file, false).map_err(|error| reason("cannot read back", &error))?;
         cache::drop_range(&file, object.range).map_err(|error| reason("cannot read back", &error))?;
-        rereader.object(&file, object, size)
+        rereader.object(&file, object, size).map(|(digest, _)| digest)
     }
 
     fn rehash(&self, file: FileNumber, attempt: u16, object: Option<Object>, rereader: &mut Rereader<'_>) {
@@ -155,17 +160,43 @@ impl Side<'_> {
             let source = open::reopen_source(arriving.fd(), false)
                 .map_err(|error| reason("cannot read back", &error))?;
             match object {
-                Some(object) => rereader.object(&source, object, incoming.facts.size()),
+                Some(object) => {
+                    rereader.object(&source, object, incoming.facts.size()).map(|(digest, _)| digest)
+                }
                 None => rereader.whole(&source, incoming.facts.size()),
             }
         });
         self.handle(Event::Rehashed { file, attempt, object: object.map(|object| object.index), digest });
     }
 
+    /// Hashes what did not come of a file, and its digests are made of all the same: objects that are holes, or were there.
+    pub(super) fn complete(
+        &self,
+        incoming: &Incoming,
+        close: &Close,
+        rereader: &mut Rereader<'_>,
+    ) -> Result<(), Reason> {
+        if !incoming.is_incomplete(close) {
+            return Ok(());
+        }
+        let size = incoming.facts.size();
+        let arriving = incoming.arriving(&self.store.places)?;
+        arriving.grow_to(size).map_err(|error| reason("cannot set the length", &error))?;
+        let source =
+            open::reopen_source(arriving.fd(), false).map_err(|error| reason("cannot read back", &error))?;
+        let mut next = 0;
+        while let Some(object) = incoming.missing(next) {
+            incoming.add_late(object, rereader.late(&source, object, size)?);
+            next = object.index.0 + 1;
+        }
+        Ok(())
+    }
+
     fn hash_standing(&self, file: FileNumber, rereader: &mut Rereader<'_>) {
         let Some(incoming) = self.incoming(file) else { return };
         let found =
             standing(self, &incoming).and_then(|(standing, size)| rereader.whole(&standing, size).ok());
+        *incoming.standing_digest.lock().unwrap_or_else(PoisonError::into_inner) = found;
         // What can't be read is sent anew.
         let verdict = found.map_or(Verdict::Take { have: Runs::default() }, Verdict::Unless);
         self.handle(self.opened(file, verdict, incoming.facts.size()));
@@ -195,7 +226,9 @@ impl Side<'_> {
             let digests = (next..next + count).map(|index| {
                 let object = geometry.object(ObjectIndex(index))?;
                 let is_there = object.range.end.0 <= size;
-                is_there.then(|| rereader.object(&standing, object, total).ok()).flatten()
+                is_there
+                    .then(|| rereader.object(&standing, object, total).ok().map(|(digest, _)| digest))
+                    .flatten()
             });
             let digests = digests.collect();
             self.handle(Event::OwnDigests { file, digests });

@@ -3,13 +3,13 @@
 use super::arriving::{Arriving, Tag, spot};
 use super::metadata::Keeper;
 use super::places::{Missing, Places};
-use crate::transfer::hashing::RootHash;
+use crate::transfer::hashing::{Passed, RootHash};
 use crate::transfer::reason::reason;
 use haul_digest::Digest;
-use haul_model::{ByteRange, Level, RelPath};
-use haul_proto::{Close, NewFile, Outcome, Reason, Why, sink::Unfinished};
+use haul_model::{ByteRange, Level, Object, RelPath};
+use haul_proto::{Close, FileKind, NewFile, Outcome, Reason, Why, sink::Unfinished};
 use haul_sys::metadata::Place;
-use haul_sys::{FileKind, Stat, cache, open, stat, transfer};
+use haul_sys::{Stat, cache, open, stat, transfer};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,8 +25,10 @@ pub(super) struct Incoming {
     arriving: Mutex<Option<Arc<Arriving>>>,
     /// What stood under the name, for bytes that are the same there.
     base: Mutex<Option<Arc<OwnedFd>>>,
-    /// The digest of the whole, as far as the bytes came.
+    /// The digests of the whole, as far as the bytes came.
     pub(super) root: Mutex<RootHash>,
+    /// The digest of what stood under the name, where the source was asked for that.
+    pub(super) standing_digest: Mutex<Option<Digest>>,
 }
 
 impl Incoming {
@@ -45,6 +47,7 @@ impl Incoming {
             arriving: Mutex::default(),
             base: Mutex::default(),
             root: Mutex::new(root),
+            standing_digest: Mutex::default(),
         }
     }
 
@@ -61,7 +64,7 @@ impl Incoming {
             Err(error) => return Err(error),
         };
         let facts = stat::stat_fd(&file)?;
-        if facts.kind != FileKind::Regular {
+        if facts.kind != haul_sys::FileKind::Regular {
             return Ok(None);
         }
         *lock(&self.base) = Some(Arc::clone(&file));
@@ -83,7 +86,9 @@ impl Incoming {
                 matches!(&self.facts.kind, haul_proto::FileKind::File { holes, .. } if !holes.is_empty());
             let room = if has_holes { 0 } else { self.facts.size() };
             if self.in_place {
-                Arriving::in_place(place, name, self.facts.size(), room)
+                let arriving = Arriving::in_place(place, name, self.facts.size(), room)?;
+                self.clear_holes(&arriving)?;
+                Ok(arriving)
             } else {
                 Arriving::beside(place, name, &self.tag, room)
             }
@@ -91,6 +96,21 @@ impl Incoming {
         let made = Arc::new(made.map_err(|error| reason("cannot make", &error))?);
         *arriving = Some(Arc::clone(&made));
         Ok(made)
+    }
+
+    /// In a file that was there, what the source has as holes is no hole yet, and nothing comes for it.
+    fn clear_holes(&self, arriving: &Arriving) -> io::Result<()> {
+        let FileKind::File { holes, .. } = &self.facts.kind else { return Ok(()) };
+        let geometry = lock(&self.root).geometry();
+        let byte = |index: u64| index.saturating_mul(geometry.object_size().bytes()).min(geometry.len());
+        let end = stat::stat_fd(arriving.fd())?.size;
+        for (first, past) in holes.iter() {
+            let (from, to) = (byte(first), byte(past).min(end));
+            if from < to {
+                arriving.clear(ByteRange::between(from, to))?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes over a range that is the same in what stands under the name.
@@ -121,9 +141,32 @@ impl Incoming {
         Ok(())
     }
 
-    /// Forgets the bytes that came.
-    pub(super) fn restart(&self, root: RootHash) {
-        *lock(&self.root) = root;
+    /// Forgets the bytes that came before this try of the file.
+    pub(super) fn restart(&self, attempt: u16) {
+        lock(&self.root).turn_to(attempt);
+    }
+
+    /// Whether objects did not come that its digests are made of.
+    pub(super) fn is_incomplete(&self, close: &Close) -> bool {
+        matches!(close, Close::Read { .. }) && self.missing(0).is_some()
+    }
+
+    /// The next object that did not come.
+    pub(super) fn missing(&self, from: u64) -> Option<Object> {
+        lock(&self.root).missing(from)
+    }
+
+    /// Takes one of them, hashed as it stands here.
+    pub(super) fn add_late(&self, object: Object, passed: Passed) {
+        lock(&self.root).add_late(object, passed);
+    }
+
+    /// What the file is now: the one that arrived, or the one that was left.
+    pub(super) fn stat(&self) -> Option<Stat> {
+        if let Some(arriving) = &*lock(&self.arriving) {
+            return stat::stat_fd(arriving.fd()).ok();
+        }
+        lock(&self.base).as_ref().and_then(|base| stat::stat_fd(base).ok())
     }
 
     /// Gives the file all it is to have, and its name.
@@ -154,11 +197,7 @@ impl Incoming {
         if size != self.facts.size() {
             return Err(Unfinished::Failed(Why::Changed.into()));
         }
-        if let Some(stated) = stated
-            && self.root(size).is_some_and(|found| found != stated)
-        {
-            return Err(Unfinished::Differs);
-        }
+        self.compare(stated, size)?;
         let arriving = self.arriving(places).map_err(Unfinished::Failed)?;
         let done = arriving
             .set_len(size)
@@ -180,8 +219,17 @@ impl Incoming {
         }
     }
 
-    fn root(&self, size: u64) -> Option<Digest> {
-        lock(&self.root).clone().finish(size)
+    /// Holds the digest of what came against the source's, where whole files are compared as they pass. Without both nothing
+    /// was compared, and the file is not taken for right.
+    fn compare(&self, stated: Option<Digest>, size: u64) -> Result<(), Unfinished> {
+        let root = lock(&self.root);
+        if !root.is_compared() {
+            return Ok(());
+        }
+        let untold = || Reason::new(Why::Protocol, "the source told no digest of the whole file");
+        let stated = stated.ok_or_else(|| Unfinished::Failed(untold()))?;
+        let found = root.finish(size).ok_or_else(|| Unfinished::Failed(Why::Internal.into()))?;
+        if found == stated { Ok(()) } else { Err(Unfinished::Differs) }
     }
 
     /// Lets go of what came.

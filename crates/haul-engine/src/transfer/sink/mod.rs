@@ -13,20 +13,22 @@ use super::hashing::Recipe;
 use super::meeting::Asked;
 use super::reason::reason;
 use super::report::{Failure, Watch};
+use super::rereader::Rereader;
 use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
 use crate::border::Border;
-use arriving::Tag;
+use arriving::{Tag, spot};
 use crossbeam_channel::Sender;
 use errands::Errand;
-use haul_model::RelPath;
+use haul_model::{Level, RelPath};
 use haul_net::LaneError;
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 use haul_proto::{
-    FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Runs, Sink, Update, Verify, Why,
+    Close, FileKind, FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Reason, Runs, Sink, Update,
+    Verify, Why,
 };
 use haul_sys::dir::open_dir_at;
-use haul_sys::{Follow, Timespec};
+use haul_sys::{Follow, Stat, Timespec, stat};
 use incoming::Incoming;
 use metadata::Keeper;
 pub(super) use places::Missing;
@@ -34,6 +36,7 @@ use places::Places;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use taking::Taker;
@@ -99,7 +102,7 @@ pub(super) fn run(
         keeper: Keeper::new(options.keep),
         files: Mutex::default(),
         errands,
-        recipe: Recipe::of(&options),
+        recipe: Recipe::of(&options, watch.receipt.is_some()),
         border: Border::default(),
         options,
     };
@@ -111,7 +114,7 @@ pub(super) fn run(
     });
     side.files().drain().for_each(|(_, file)| file.abandon());
     let (end, spent) = side.session.close();
-    Outcome::of(end, 0, spent, side.session.spent.traffic())
+    Outcome::of(end, spent, side.session.spent.traffic())
 }
 
 impl Serve for Side<'_> {
@@ -167,6 +170,11 @@ impl Side<'_> {
     /// What any thread may do. What concerns the bytes on a lane, its own worker does.
     fn obey(&self, command: Command) {
         match command {
+            Command::Unread(unread) => self.session.report.failed(&Failure {
+                path: unread.path.into_vec(),
+                here: false,
+                reason: unread.reason,
+            }),
             Command::Open { facts, path } => {
                 if let Some(event) = self.open(facts, path) {
                     self.handle(event);
@@ -185,18 +193,18 @@ impl Side<'_> {
             Command::Rehash { file, attempt, object } => {
                 self.errand(Errand::Rehash { file, attempt, object });
             }
-            Command::Restart { file, .. } => {
+            Command::Restart { file, attempt } => {
                 if let Some(incoming) = self.incoming(file) {
-                    incoming.restart(self.recipe.root());
+                    incoming.restart(attempt);
                 }
             }
             Command::Finish { file, close, settle } => {
-                let result = match self.incoming(file) {
-                    Some(incoming) => incoming.finish(&self.store.places, &self.keeper, &close, settle),
-                    None => Err(Unfinished::Failed(Why::Stopped.into())),
-                };
-                self.finished(file, &result);
-                self.handle(Event::Finished { file, result });
+                // Where something is to be read, the lane is not kept waiting.
+                if self.incoming(file).is_some_and(|incoming| incoming.is_incomplete(&close)) {
+                    self.errand(Errand::Finish { file, close, settle });
+                } else {
+                    self.finish(file, &close, settle, None);
+                }
             }
             Command::Abandon { file } => {
                 if let Some(incoming) = self.files().remove(&file) {
@@ -210,6 +218,19 @@ impl Side<'_> {
             Command::DropLane { lane } => self.session.abort(lane),
             Command::Ended(end) => self.session.ended(end),
         }
+    }
+
+    /// Brings a file to its end; with a reader, what did not come of it is hashed before.
+    fn finish(&self, file: FileNumber, close: &Close, settle: Level, rereader: Option<&mut Rereader<'_>>) {
+        let result = match self.incoming(file) {
+            Some(incoming) => rereader
+                .map_or(Ok(()), |rereader| self.complete(&incoming, close, rereader))
+                .map_err(Unfinished::Failed)
+                .and_then(|()| incoming.finish(&self.store.places, &self.keeper, close, settle)),
+            None => Err(Unfinished::Failed(Why::Stopped.into())),
+        };
+        self.finished(file, &result);
+        self.handle(Event::Finished { file, result });
     }
 
     fn errand(&self, errand: Errand) {
@@ -229,8 +250,13 @@ impl Side<'_> {
             let verdict = Verdict::Refused(Why::Quota.into());
             return Some(Event::Opened { file: number, verdict, rereads: false });
         }
+        if self.is_receipt(&path) {
+            let verdict = Verdict::Refused(waybill_in_the_way());
+            return Some(Event::Opened { file: number, verdict, rereads: false });
+        }
         self.session.tally.found(size);
-        let incoming = Arc::new(Incoming::new(facts, path, tag, self.options.in_place, self.recipe.root()));
+        let incoming =
+            Arc::new(Incoming::new(facts, path, tag, self.options.in_place, self.recipe.root(size)));
         self.files().insert(number, Arc::clone(&incoming));
         let take = || Some(Verdict::Take { have: Runs::default() });
         let verdict = match self.options.update {
@@ -280,8 +306,10 @@ impl Side<'_> {
             return Ok(Ended::Would);
         }
         let tag = Tag { session: self.store.session, number: facts.number.0 };
-        match names::make(&self.store.places, &self.keeper, &tag, facts, path, first) {
+        let made = if self.is_receipt(path) { Err(waybill_in_the_way()) } else { Ok(()) };
+        match made.and_then(|()| names::make(&self.store.places, &self.keeper, &tag, facts, path, first)) {
             Ok(()) => {
+                self.write_down_name(facts, path, first);
                 let done = Ended::Done(self.options.settle);
                 self.session.report.ended(path.as_bytes(), &done);
                 Ok(done)
@@ -307,6 +335,7 @@ impl Side<'_> {
         match result {
             Ok(outcome) => {
                 self.session.tally.settled(incoming.facts.size());
+                self.write_down(&incoming, outcome);
                 self.session.report.ended(path, outcome);
             }
             Err(Unfinished::Failed(reason)) => {
@@ -321,6 +350,55 @@ impl Side<'_> {
         }
     }
 
+    /// The waybill's entry of a file that arrived, or was found the same by its digest.
+    fn write_down(&self, incoming: &Incoming, outcome: &Ended) {
+        let (Some(receipt), Some(stat)) = (self.session.receipt, incoming.stat()) else { return };
+        let path = &incoming.facts.path;
+        match outcome {
+            Ended::Done(level) => {
+                let none = Runs::default();
+                let holes = match &incoming.facts.kind {
+                    FileKind::File { holes, .. } => holes,
+                    _ => &none,
+                };
+                let hash = incoming.root.lock().unwrap_or_else(PoisonError::into_inner);
+                receipt.file(path, &stat, holes, *level, &hash);
+            }
+            Ended::Same => {
+                let digest = incoming.standing_digest.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(digest) = *digest {
+                    receipt.same_digest(path, &stat, digest);
+                }
+            }
+            Ended::Would | Ended::Failed(_) => {}
+        }
+    }
+
+    /// The waybill's entry of what was made.
+    fn write_down_name(&self, facts: &NewFile, path: &RelPath, first: Option<&RelPath>) {
+        let Some(receipt) = self.session.receipt else { return };
+        let Some(stat) = self.look(path) else { return };
+        match (&facts.kind, first) {
+            (_, Some(first)) => receipt.further_name(path.as_bytes(), &stat, first.as_bytes()),
+            (FileKind::Symlink { target }, _) => {
+                receipt.name(path.as_bytes(), &stat, Some(OsStr::from_bytes(target).to_owned()));
+            }
+            _ => receipt.name(path.as_bytes(), &stat, None),
+        }
+    }
+
+    /// Whether the waybill of this job has the name.
+    fn is_receipt(&self, path: &RelPath) -> bool {
+        let Some(receipt) = self.session.receipt else { return false };
+        self.look(path).is_some_and(|stat| receipt.is(stat.identity()))
+    }
+
+    /// What stands under a name.
+    fn look(&self, path: &RelPath) -> Option<Stat> {
+        let (place, name) = spot(&self.store.places, path.as_bytes(), Missing::Fails).ok()?;
+        stat::stat_at(&place, name.as_c_str(), Follow::No).ok()
+    }
+
     fn incoming(&self, number: FileNumber) -> Option<Arc<Incoming>> {
         self.files().get(&number).map(Arc::clone)
     }
@@ -328,4 +406,9 @@ impl Side<'_> {
     fn files(&self) -> MutexGuard<'_, HashMap<FileNumber, Arc<Incoming>>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Why nothing takes the waybill's own place.
+fn waybill_in_the_way() -> Reason {
+    Reason::new(Why::InTheWay, "the waybill of this job has its name")
 }

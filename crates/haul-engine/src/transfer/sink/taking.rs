@@ -6,7 +6,7 @@ use crate::transfer::frames::{FrameError, Frames};
 use crate::transfer::hashing::ObjectHash;
 use crate::transfer::packing::Unpacker;
 use crate::transfer::reason::reason;
-use haul_digest::{Digest, Part};
+use haul_digest::Digest;
 use haul_model::{ByteRange, Object};
 use haul_proto::sink::{Command, Event};
 use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason, Verify, Why};
@@ -103,10 +103,7 @@ impl<'a> Taker<'a> {
             if let Some(file) = &file
                 && object.range.start.0 == 0
             {
-                let mut root = file.root.lock().unwrap_or_else(PoisonError::into_inner);
-                if root.is_serial() {
-                    *root = self.side.recipe.root();
-                }
+                file.root.lock().unwrap_or_else(PoisonError::into_inner).begin_again();
             }
             let hash = self.side.recipe.object(object, size);
             self.under_way = Some(UnderWay { number, attempt, object, hash, file });
@@ -238,9 +235,10 @@ impl<'a> Taker<'a> {
         };
         let under_way = self.under_way.take().filter(is_it)?;
         let begin = Instant::now();
-        let (digest, part): (Option<Digest>, Option<Part>) = under_way.hash.finish();
+        let (digest, passed) = under_way.hash.finish();
         if let Some(file) = &under_way.file {
-            file.root.lock().unwrap_or_else(PoisonError::into_inner).add(under_way.object, part);
+            let mut root = file.root.lock().unwrap_or_else(PoisonError::into_inner);
+            root.add(under_way.attempt, under_way.object, passed);
         }
         self.side.session.spent.hashing.add(begin.elapsed());
         digest.filter(|_| self.side.recipe.states_objects())

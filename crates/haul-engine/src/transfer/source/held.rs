@@ -4,6 +4,7 @@ use super::facts::moment;
 use super::tree::Item;
 use crate::transfer::hashing::RootHash;
 use crate::transfer::reason::reason;
+use haul_digest::Digest;
 use haul_model::Level;
 use haul_proto::{Close, Reason, Why};
 use haul_sys::{FileKind, open, stat};
@@ -14,19 +15,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) item: Item,
+    /// What it is told to be, where a waybill is written.
+    pub(super) kind: Option<haul_proto::FileKind>,
     /// The directory whose end waits for this file.
     pub(super) within: Option<u64>,
     file: Mutex<Option<Arc<OwnedFd>>>,
-    /// The digest of the whole, as far as the bytes went out.
+    /// The digests of the whole, as far as the bytes went out.
     pub(super) root: Mutex<RootHash>,
+    /// The digest that both sides found, where that ended it.
+    pub(super) same: Mutex<Option<Digest>>,
     /// Bytes that progress has counted, and the level they were counted at.
     pub(super) counted: Mutex<(u64, Option<Level>)>,
 }
 
 impl Held {
     /// A file that nothing was read of.
-    pub(super) fn new(item: Item, within: Option<u64>, root: RootHash) -> Held {
-        Held { item, within, file: Mutex::default(), root: Mutex::new(root), counted: Mutex::default() }
+    pub(super) fn new(
+        item: Item,
+        kind: Option<haul_proto::FileKind>,
+        within: Option<u64>,
+        root: RootHash,
+    ) -> Held {
+        Held {
+            item,
+            kind,
+            within,
+            file: Mutex::default(),
+            root: Mutex::new(root),
+            same: Mutex::default(),
+            counted: Mutex::default(),
+        }
     }
 
     /// The file, open; the same descriptor for all who ask until [`Held::close`].

@@ -8,7 +8,7 @@ mod tree;
 mod walk;
 
 pub use filter::{Filter, FilterError, Rule};
-pub(super) use tree::{Operand, Tree};
+pub(super) use tree::{Operand, Tree, directories};
 
 use tree::Root;
 
@@ -22,12 +22,13 @@ use super::{Joined, More, Outcome};
 use haul_model::RelPath;
 use haul_net::LaneError;
 use haul_proto::source::{Command, Event, Settings};
-use haul_proto::{FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Source, Why};
+use haul_proto::{FileKind, FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Source, Why};
 use held::Held;
 use sending::Sender;
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use walk::{Directories, Offering};
@@ -41,7 +42,6 @@ pub(super) struct Side<'a> {
     recipe: Recipe,
     /// Whether digests follow when the bytes were read again.
     states_later: bool,
-    walk_errors: AtomicU64,
     /// Where the names of a LIST are looked up.
     roots: Vec<Root>,
     /// What is left out is not deleted either.
@@ -61,10 +61,9 @@ pub(super) fn run(
         session: Session::new(Source::new(settings), watch),
         files: Mutex::default(),
         directories: Mutex::default(),
-        recipe: Recipe::of(&options),
+        recipe: Recipe::of(&options, watch.receipt.is_some()),
         states_later: options.verify == haul_proto::Verify::BlockPipeline,
         options,
-        walk_errors: AtomicU64::new(0),
         roots: tree.roots(),
         filter: tree.filter().clone(),
     };
@@ -78,8 +77,7 @@ pub(super) fn run(
         side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
     });
     let (end, spent) = side.session.close();
-    let traffic = side.session.spent.traffic();
-    Outcome::of(end, side.walk_errors.load(Ordering::Relaxed), spent, traffic)
+    Outcome::of(end, spent, side.session.spent.traffic())
 }
 
 impl Serve for Side<'_> {
@@ -164,12 +162,61 @@ impl Side<'_> {
                 if held.item.facts.kind == haul_sys::FileKind::Regular {
                     self.session.tally.settled(held.item.facts.size.saturating_sub(counted));
                 }
+                self.write_down(&held, outcome);
                 self.session.report.ended(&held.item.path, outcome);
             }
         }
         self.session.tally.ended();
         self.directories().one_ended(held.within);
         self.session.meeting.wake();
+    }
+
+    /// The waybill's entry of a name that arrived.
+    fn write_down(&self, held: &Held, outcome: &Ended) {
+        let Some(receipt) = self.session.receipt else { return };
+        let Some(kind) = &held.kind else { return };
+        let (path, stat) = (&held.item.path, &held.item.facts);
+        match (outcome, kind) {
+            (Ended::Done(level), FileKind::File { holes, .. }) => {
+                let hash = held.root.lock().unwrap_or_else(PoisonError::into_inner);
+                receipt.file(path, stat, holes, *level, &hash);
+            }
+            (Ended::Same, FileKind::File { .. }) => {
+                if let Some(digest) = *held.same.lock().unwrap_or_else(PoisonError::into_inner) {
+                    receipt.same_digest(path, stat, digest);
+                }
+            }
+            (Ended::Done(_), FileKind::HardLink { first }) => receipt.further_name(path, stat, first),
+            (Ended::Done(_), FileKind::Symlink { target }) => {
+                receipt.name(path, stat, Some(OsStr::from_bytes(target).to_owned()));
+            }
+            (Ended::Done(_), _) => receipt.name(path, stat, None),
+            _ => {}
+        }
+    }
+
+    /// Hashes what did not pass of a file, and the waybill or the file's digest is made of all the same. `alive` is called
+    /// now and then meanwhile.
+    fn complete<E>(
+        &self,
+        held: &Held,
+        file: &OwnedFd,
+        rereader: &mut Rereader<'_>,
+        mut alive: impl FnMut() -> Result<(), E>,
+    ) -> Result<Result<(), Reason>, E> {
+        let mut next = 0;
+        loop {
+            let missing = held.root.lock().unwrap_or_else(PoisonError::into_inner).missing(next);
+            let Some(object) = missing else { return Ok(Ok(())) };
+            match rereader.late(file, object, held.item.facts.size) {
+                Ok(passed) => {
+                    held.root.lock().unwrap_or_else(PoisonError::into_inner).add_late(object, passed);
+                }
+                Err(reason) => return Ok(Err(reason)),
+            }
+            next = object.index.0 + 1;
+            alive()?;
+        }
     }
 
     /// Reads again what the rival modes hash after sending.
@@ -186,7 +233,7 @@ impl Side<'_> {
             let opened =
                 self.held(check.facts.number).ok_or(Reason::from(Why::Stopped)).and_then(|held| held.open());
             let digest = opened.and_then(|file| match check.object {
-                Some(object) => rereader.object(&file, object, size),
+                Some(object) => rereader.object(&file, object, size).map(|(digest, _)| digest),
                 None => rereader.whole(&file, size),
             });
             self.handle(Event::Checked { check, digest });

@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 /// Bytes that are read, hashed and handed to the lane at a time: they stay in the second-level cache meanwhile.
 const BLOCK_BYTES: usize = 256 << 10;
 
+/// How often a lane whose worker hashes what does not travel is told to be alive.
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
+
 /// The worker of one lane.
 pub(super) struct Sender<'a> {
     side: &'a Side<'a>,
@@ -83,7 +86,7 @@ impl<'a> Sender<'a> {
                     self.object(&facts, attempt, object, theirs, again)?;
                 }
                 Work::Compare { facts, theirs } => self.compare(&facts, &theirs),
-                Work::Close { facts, attempt, root } => self.close(&facts, attempt, root),
+                Work::Close { facts, attempt, root } => self.close(&facts, attempt, root)?,
                 Work::Wait { .. } => self.outbox.flush()?,
                 Work::Done => return self.outbox.finish(),
             }
@@ -112,7 +115,7 @@ impl<'a> Sender<'a> {
             None => Went::Whole,
         };
         let close = match went {
-            Went::Whole => with_root(held.last_look(&file), &held, facts.size()),
+            Went::Whole => self.last_look(&held, &file)?,
             Went::Abandoned(reason) => Close::Failed(reason),
         };
         let message = FileClose { number, attempt: 0, close: close.clone() };
@@ -152,7 +155,11 @@ impl<'a> Sender<'a> {
                     failed(reason);
                     return Ok(());
                 }
-                Ok(ours) if ours == theirs => {
+                Ok((ours, passed)) if ours == theirs => {
+                    let mut root = held.root.lock().unwrap_or_else(PoisonError::into_inner);
+                    root.turn_to(attempt);
+                    root.add(attempt, object, passed);
+                    drop(root);
                     let target = Target { number, attempt, object };
                     self.outbox.push(&target.block(object.range, Encoding::Same, 0))?;
                     let stated = Stated::Digest(ours);
@@ -185,8 +192,9 @@ impl<'a> Sender<'a> {
         let recipe = &self.side.recipe;
         let mut hash = recipe.object(object, facts.size());
         let mut root = held.root.lock().unwrap_or_else(PoisonError::into_inner);
-        if object.index.0 == 0 && root.is_serial() {
-            *root = recipe.root();
+        root.turn_to(attempt);
+        if object.index.0 == 0 {
+            root.begin_again();
         }
         // Who needs no order lets go of it: objects of the file go by other lanes meanwhile.
         let mut root = Some(root).filter(|root| root.is_serial());
@@ -213,7 +221,7 @@ impl<'a> Sender<'a> {
             rest.start = piece.end;
         }
         drop(root);
-        let stated = self.stated(held, object, hash, failed.is_some());
+        let stated = self.stated(held, attempt, object, hash, failed.is_some());
         let end = BlockDigest { number: facts.number, attempt, object: object.index, stated };
         self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
         Ok(failed.map_or(Went::Whole, Went::Abandoned))
@@ -295,13 +303,20 @@ impl<'a> Sender<'a> {
         Ok(promised)
     }
 
-    fn stated(&self, held: &Held, object: Object, hash: ObjectHash, is_abandoned: bool) -> Stated {
+    fn stated(
+        &self,
+        held: &Held,
+        attempt: u16,
+        object: Object,
+        hash: ObjectHash,
+        is_abandoned: bool,
+    ) -> Stated {
         if is_abandoned {
             return Stated::Abandoned;
         }
         let begin = Instant::now();
-        let (digest, part) = hash.finish();
-        held.root.lock().unwrap_or_else(PoisonError::into_inner).add(object, part);
+        let (digest, passed) = hash.finish();
+        held.root.lock().unwrap_or_else(PoisonError::into_inner).add(attempt, object, passed);
         self.side.session.spent.hashing.add(begin.elapsed());
         match digest {
             Some(digest) if self.side.recipe.states_objects() => Stated::Digest(digest),
@@ -312,25 +327,47 @@ impl<'a> Sender<'a> {
 
     fn compare(&mut self, facts: &Arc<NewFile>, theirs: &Digest) {
         let (side, number) = (self.side, facts.number);
-        let opened = side.held(number).ok_or_else(gone).and_then(|held| held.open());
-        let same =
-            opened.and_then(|file| self.rereader.whole(&file, facts.size()).map(|ours| ours == *theirs));
+        let opened = side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file)));
+        let same = opened.and_then(|(held, file)| {
+            let ours = self.rereader.whole(&file, facts.size())?;
+            *held.same.lock().unwrap_or_else(PoisonError::into_inner) = Some(ours);
+            Ok(ours == *theirs)
+        });
         side.handle(Event::Compared { lane: self.lane, file: number, same });
     }
 
-    fn close(&mut self, facts: &Arc<NewFile>, attempt: u16, root: Option<Digest>) {
+    fn close(&mut self, facts: &Arc<NewFile>, attempt: u16, root: Option<Digest>) -> Result<(), LaneError> {
         let (side, number) = (self.side, facts.number);
         let close =
             match side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file))) {
-                Ok((held, file)) => match (held.last_look(&file), root) {
+                Ok((held, file)) => match (self.last_look(&held, &file)?, root) {
                     (Close::Read { size, mtime, .. }, Some(root)) => {
                         Close::Read { size, mtime, root: Some(root) }
                     }
-                    (close, _) => with_root(close, &held, facts.size()),
+                    (close, _) => close,
                 },
                 Err(reason) => Close::Failed(reason),
             };
         side.handle(Event::Closed { lane: self.lane, file: number, attempt, close });
+        Ok(())
+    }
+
+    /// Looks at the file for the last time, when all is hashed that its digests are made of. That may take long where there are
+    /// holes: the lane is told to be alive.
+    fn last_look(&mut self, held: &Held, file: &OwnedFd) -> Result<Close, LaneError> {
+        let mut told = Instant::now();
+        let completed = self.side.complete(held, file, &mut self.rereader, || {
+            if told.elapsed() < ALIVE_EVERY {
+                return Ok(());
+            }
+            told = Instant::now();
+            self.outbox.push(&Message::KeepAlive)?;
+            self.outbox.flush()
+        })?;
+        Ok(match completed {
+            Ok(()) => with_root(held.last_look(file), held),
+            Err(reason) => Close::Failed(reason),
+        })
     }
 }
 
@@ -362,11 +399,11 @@ fn read(side: &Side<'_>, file: &OwnedFd, at: u64, block: &mut [u8]) -> Result<()
 }
 
 /// Adds the digest of the whole, where it was taken on the way.
-fn with_root(close: Close, held: &Held, len: u64) -> Close {
+fn with_root(close: Close, held: &Held) -> Close {
     match close {
         Close::Read { size, mtime, root: None } => {
-            let root = held.root.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            Close::Read { size, mtime, root: root.finish(len) }
+            let root = held.root.lock().unwrap_or_else(PoisonError::into_inner);
+            Close::Read { size, mtime, root: root.finish(size) }
         }
         other => other,
     }

@@ -249,6 +249,24 @@ impl Root {
     }
 }
 
+/// The directory that the paths of these sources are relative to, as it was typed; where they lie in several, all of them.
+pub(crate) fn directories(sources: &[OsString]) -> OsString {
+    let mut found: Vec<&[u8]> = Vec::new();
+    for source in sources {
+        let path = source.as_bytes();
+        let dir = if names_contents(path) { path } else { &path[..path.len() - last_part(path).len()] };
+        let dir = match dir {
+            b"" => &b"."[..],
+            b"/" => dir,
+            _ => dir.strip_suffix(b"/").unwrap_or(dir),
+        };
+        if !found.contains(&dir) {
+            found.push(dir);
+        }
+    }
+    OsString::from_vec(found.join(&b", "[..]))
+}
+
 /// Whether an operand stands for what lies in it: `dir/`, `.`, `dir/.`, `/`, and `..`, which has no name to go by.
 fn names_contents(operand: &[u8]) -> bool {
     operand.ends_with(b"/") || matches!(last_part(operand), b"." | b"..")

@@ -189,7 +189,7 @@ impl<'a> Offering<'a> {
             }
             _ => false,
         };
-        if is_left {
+        if is_left || self.side.session.receipt.is_some_and(|receipt| receipt.is(item.facts.identity())) {
             return;
         }
         let first = self.first_name(&item);
@@ -236,7 +236,8 @@ impl<'a> Offering<'a> {
         let remembered = (first.is_none() && item.facts.nlink > 1 && item.facts.kind != FileKind::Directory)
             .then(|| (item.facts.identity(), item.path.clone(), item.facts.nlink));
         let is_directory = item.facts.kind == FileKind::Directory;
-        let held = Held::new(item, within, side.recipe.root());
+        let kind = side.session.receipt.map(|_| facts.kind.clone());
+        let held = Held::new(item, kind, within, side.recipe.root(size));
         // The file is held before any worker can hear of it.
         let offered = side.session.meeting.with(|machine, _| {
             let mut all = side.files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -271,9 +272,8 @@ impl<'a> Offering<'a> {
     }
 
     fn walk_failed(&self, path: Vec<u8>, reason: Reason) {
-        self.side.walk_errors.fetch_add(1, Ordering::Relaxed);
-        self.side.session.report.failed(&Failure { path, here: true, reason });
-        self.side.handle(Event::WalkError);
+        self.side.session.report.failed(&Failure { path: path.clone(), here: true, reason: reason.clone() });
+        self.side.handle(Event::Unread { path: path.into(), reason });
     }
 }
 

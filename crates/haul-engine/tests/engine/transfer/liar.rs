@@ -63,8 +63,13 @@ fn send_packed(
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let (stop, tally) = (AtomicBool::new(false), Tally::default());
-            answer(theirs, &mut || None, &offer, &Watch { stop: &stop, tally: &tally, report: &Nobody })
-                .unwrap()
+            answer(
+                theirs,
+                &mut || None,
+                &offer,
+                &Watch { stop: &stop, tally: &tally, report: &Nobody, receipt: None },
+            )
+            .unwrap()
         });
         let (mut reader, writer) = ours.split();
         reader.set_stall(Some(Duration::from_secs(30)));
@@ -108,7 +113,7 @@ fn send_packed(
                 other => panic!("{} is no answer", other.name()),
             }
         };
-        liar.say(&Message::WalkEnd(WalkEnd { files: 1, errors: 0, delete: false }), &[]);
+        liar.say(&Message::WalkEnd(WalkEnd { files: 1, ..WalkEnd::default() }), &[]);
         assert!(
             matches!(liar.hear(), Message::Bye(bye) if bye.reason.is_none()),
             "the session goes on to its end"

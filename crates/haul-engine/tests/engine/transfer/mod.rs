@@ -1,8 +1,11 @@
 //! Transfers between two ends of one process, through the engine's public face: what arrives is compared with what was there.
 
+mod examples;
 mod liar;
+mod lying;
 mod packed;
 mod pair;
+mod waybills;
 
 use haul_engine::transfer::{Filter, Rule};
 use haul_lab::random_tree::{RandomTree, every_byte_in_names};

@@ -1,9 +1,10 @@
 //! Two ends of a transfer in one process, each with its folder.
 
 use haul_engine::transfer::{
-    BoxError, Failure, FetchJob, Filter, Offer, Outcome, Report, SendJob, Tally, Traffic, TransferError,
-    Watch, answer, fetch, send,
+    BoxError, Failure, FetchJob, Filter, Offer, Outcome, Receipt, Report, SendJob, Tally, Traffic,
+    TransferError, Watch, answer, fetch, send,
 };
+use haul_log::waybill::Job;
 use haul_net::Lane;
 use haul_proto::{JobOptions, Keep, Reason, Summary};
 use std::ffi::OsString;
@@ -46,6 +47,8 @@ pub(super) fn offer(root: &Path) -> Offer {
 /// A folder for each end.
 pub(super) struct Pair {
     folder: tempfile::TempDir,
+    /// Whether both ends write waybills.
+    writes_waybills: bool,
 }
 
 /// What one end told.
@@ -122,7 +125,17 @@ impl Pair {
         for end in ["source", "sink"] {
             std::fs::create_dir(folder.path().join(end)).unwrap();
         }
-        Pair { folder }
+        Pair { folder, writes_waybills: false }
+    }
+
+    /// A pair of which each end writes a waybill.
+    pub(super) fn with_waybills() -> Pair {
+        Pair { writes_waybills: true, ..Pair::new() }
+    }
+
+    /// The waybill of the end that started, or that answered.
+    pub(super) fn waybill(&self, started: bool) -> PathBuf {
+        self.folder.path().join(if started { "started.waybill" } else { "answered.waybill" })
     }
 
     pub(super) fn source(&self) -> PathBuf {
@@ -213,11 +226,16 @@ impl Pair {
         let stop = AtomicBool::new(false);
         let never = AtomicBool::new(false);
         let mut controls = Vec::new();
+        let receipts = [true, false].map(|started| {
+            let job = Job { run: b"test".to_vec(), ..Job::default() };
+            self.writes_waybills.then(|| Receipt::new(self.waybill(started).into(), job))
+        });
         let (started, answered) = std::thread::scope(|scope| {
-            let (tallies, heard, never, stop) = (&tallies, &heard, &never, &stop);
+            let (tallies, heard, never, stop, receipts) = (&tallies, &heard, &never, &stop, &receipts);
             let answering = scope.spawn(move || {
                 let first = take.recv_timeout(Duration::from_secs(20)).expect("a first lane");
-                let watch = Watch { stop: never, tally: &tallies[1], report: &heard[1] };
+                let receipt = receipts[1].as_ref();
+                let watch = Watch { stop: never, tally: &tallies[1], report: &heard[1], receipt };
                 answer(first, &mut || take.try_recv().ok(), &offer, &watch)
             });
             if is_stopped {
@@ -236,13 +254,18 @@ impl Pair {
                 give.send(theirs)?;
                 Ok(ours)
             };
-            let started = start(&mut dial, &Watch { stop, tally: &tallies[0], report: &heard[0] });
+            let receipt = receipts[0].as_ref();
+            let watch = Watch { stop, tally: &tallies[0], report: &heard[0], receipt };
+            let started = start(&mut dial, &watch);
             if started.is_err() {
                 // Nobody dialled, or the session never began: the other end is not left waiting.
                 drop(give);
             }
             (started, answering.join())
         });
+        for receipt in receipts.iter().flatten() {
+            receipt.close().unwrap();
+        }
         let bytes_out = controls.iter().map(|control| control.stats().bytes_out).sum();
         let answered = answered.unwrap_or(Err(TransferError::NoRandomness));
         Told { started, answered, heard, bytes_out }

@@ -438,6 +438,10 @@ impl World {
                     assert!(!self.sink.is_sweeping || self.source.walk_errors == 0);
                 }
                 assert_eq!(self.source.machine.open_files(), 0);
+                let unread = self.source.machine.summary().unread;
+                if matches!(self.sink.end, Some(End::Finished { .. })) {
+                    assert_eq!(self.sink.machine.summary().unread, unread, "the sink's side says so as well");
+                }
             }
             Some(End::Broken { reason, .. }) => {
                 let has_cause = self.cuts > 0 || self.sink_dead || self.source_dead;

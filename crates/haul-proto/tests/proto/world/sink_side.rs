@@ -117,7 +117,7 @@ impl SinkSide {
                 }
                 self.write(file, object, range, encoding, payload);
             }
-            Command::Discard { .. } => {}
+            Command::Discard { .. } | Command::Unread(_) => {}
             Command::Settle { file, attempt, object, to, digest } => {
                 let event = self.settle(file, attempt, object, to, digest);
                 self.later.extend(event);

@@ -124,14 +124,14 @@ impl SourceSide {
             // A first name that has failed already: the walk knows.
             if file.first.is_some_and(|first| matches!(self.outcomes.get(&first), Some(Outcome::Failed(_)))) {
                 self.outcomes.insert(at, Outcome::Failed(Why::FirstNameFailed.into()));
-                return self.handle(Event::WalkError, now);
+                return self.handle(unread(), now);
             }
             let number = self.machine.offer(file.facts(), first).unwrap();
             self.numbers.insert(number, at);
             self.is_waiting.clear();
         } else {
             for _ in 0..self.walk_errors {
-                seen.extend(self.handle(Event::WalkError, now));
+                seen.extend(self.handle(unread(), now));
             }
             self.is_walked = true;
             seen.extend(self.handle(Event::WalkEnded, now));
@@ -328,4 +328,8 @@ impl SourceSide {
         let digest = Ok(file.digest(range));
         self.handle(Event::Checked { check, digest }, now)
     }
+}
+
+fn unread() -> Event {
+    Event::Unread { path: b"locked".as_slice().into(), reason: Why::Io.into() }
 }

@@ -1,0 +1,214 @@
+//! Receipts of transfers: written at both ends, agreeing, and accepted by `haul verify` against the files of both.
+
+use super::{Bed, Ended, assert_ended};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The lines of a waybill's entries without their checks, which chain them to those before, in the order of the entries'
+/// paths.
+fn entries(waybill: &Path) -> Vec<String> {
+    let text = fs::read_to_string(waybill).unwrap();
+    let mut entries: Vec<String> = Vec::new();
+    for line in
+        text.lines().filter(|line| !line.starts_with("surehaul-waybill ") && !line.starts_with("end "))
+    {
+        let line = &line[..line.len() - 9];
+        match line.as_bytes()[0] {
+            b'0'..=b'9' => entries.last_mut().unwrap().push_str(&format!("\n{line}")),
+            _ if line.starts_with("range ") => entries.last_mut().unwrap().push_str(&format!("\n{line}")),
+            _ => entries.push(line.to_owned()),
+        }
+    }
+    entries.sort();
+    entries
+}
+
+#[track_caller]
+fn verifies(bed: &Bed, waybill: &Path, root: &Path) -> Ended {
+    let ended = bed.run(&["verify", "--cached", waybill.to_str().unwrap(), root.to_str().unwrap()]);
+    assert_ended(&ended, 0);
+    ended
+}
+
+/// The digests that a waybill exports are those that b3sum finds.
+#[track_caller]
+fn exports(bed: &Bed, waybill: &Path, root: &Path) {
+    let exported = bed.run(&["waybill", "export", "-a", "blake3", waybill.to_str().unwrap()]);
+    assert_ended(&exported, 0);
+    let list = bed.path("exported.b3");
+    fs::write(&list, exported.out).unwrap();
+    let list = list.to_str().unwrap().to_owned();
+    let checked = bed.haul(&["sum", "-a", "blake3", "--check", &list]).current_dir(root).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+fn only_waybill_in(dir: &Path) -> PathBuf {
+    let found: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
+}
+
+#[test]
+fn both_ends_over_ssh_agree_and_verify_both_trees() {
+    let bed = Bed::new();
+    bed.tree("data");
+    std::os::unix::fs::symlink("../out\u{1b}[2J", bed.path("data/link")).unwrap();
+    fs::hard_link(bed.path("data/big"), bed.path("data/sub/again")).unwrap();
+    for (at, way) in
+        [&["--verify=stream"][..], &["--verify=reread", "--inside-ssh"], &["-a", "md5", "--granularity=file"]]
+            .iter()
+            .enumerate()
+    {
+        let (here, there) = (format!("here{at}"), format!("there{at}"));
+        let target = format!("localhost:in{at}");
+        let options = [&["--object-size=64K", "--waybill", &here, "--waybill-there", &there], *way].concat();
+        assert_ended(&bed.over_ssh("send", &[&options[..], &["data", &target]].concat()), 0);
+        let (here, there) = (bed.path(&here), bed.path(&format!("there/{there}")));
+        let tree = bed.path(&format!("there/in{at}"));
+        assert_eq!(entries(&here), entries(&there));
+        assert_eq!(entries(&here).len(), 9, "five files, a link, a further name and two directories");
+        for waybill in [&here, &there] {
+            verifies(&bed, waybill, &tree);
+            verifies(&bed, waybill, bed.home.path());
+            exports(&bed, waybill, &tree);
+            let shown = bed.run(&["waybill", "show", waybill.to_str().unwrap()]);
+            assert_ended(&shown, 0);
+            assert!(shown.out.contains("data/big") && !shown.out.contains('\u{1b}'), "{shown:#?}");
+        }
+        let level = if way[0] == "--verify=reread" { "level=re-read" } else { "level=verified" };
+        let text = fs::read_to_string(&here).unwrap();
+        assert_eq!(text.matches(level).count(), 5, "{text}");
+        assert!(text.contains("root=. run=haul%20send%20"), "{text}");
+        assert_eq!(text.contains(" md5="), at == 2, "{text}");
+        let text = fs::read_to_string(&there).unwrap();
+        assert!(text.contains(&format!("/there/in{at} run=haul%20meet%20")), "{text}");
+    }
+}
+
+#[test]
+fn a_fetch_writes_its_receipt_and_damage_is_found_by_either() {
+    let bed = Bed::new();
+    bed.tree("there/data");
+    let fetched =
+        bed.over_ssh("fetch", &["--waybill=here", "--waybill-there=there-w", "localhost:data", "in"]);
+    assert_ended(&fetched, 0);
+    let (here, there) = (bed.path("here"), bed.path("there/there-w"));
+    assert_eq!(entries(&here), entries(&there));
+    verifies(&bed, &there, &bed.path("there"));
+    verifies(&bed, &here, &bed.path("in"));
+    let mut bytes = fs::read(bed.path("in/data/big")).unwrap();
+    bytes[300_000] ^= 1;
+    fs::write(bed.path("in/data/big"), bytes).unwrap();
+    for waybill in [&here, &there] {
+        let ended = bed.run(&["verify", waybill.to_str().unwrap(), "in"]);
+        assert_ended(&ended, 1);
+        assert!(ended.out.contains("data/big") || ended.err.contains("data/big"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn a_server_keeps_a_receipt_of_each_session() {
+    let bed = Bed::new();
+    bed.tree("data");
+    fs::create_dir(bed.path("srv")).unwrap();
+    fs::create_dir(bed.path("bills")).unwrap();
+    let server = bed.serve(&["--root", "srv", "--waybills", "bills"]);
+    assert_ended(&bed.run(&["send", "--ticket-file=ticket", "--waybill=sent", "data", ":in"]), 0);
+    server.says("arrived");
+    let of_server = only_waybill_in(&bed.path("bills"));
+    assert_eq!(entries(&bed.path("sent")), entries(&of_server));
+    verifies(&bed, &of_server, &bed.path("srv/in"));
+    verifies(&bed, &of_server, bed.home.path());
+    let text = fs::read_to_string(&of_server).unwrap();
+    assert!(text.contains("root=srv/in run=haul%20serve%20"), "{text}");
+    fs::remove_file(&of_server).unwrap();
+    // Who comes in vain, or only looks, leaves none.
+    assert_ended(&bed.run(&["send", "--ticket-file=ticket", "--dry-run", "data", ":in"]), 0);
+    server.says("would be sent");
+    assert_eq!(fs::read_dir(bed.path("bills")).unwrap().count(), 0);
+    assert_ended(&bed.run(&["fetch", "--ticket-file=ticket", "--waybill=got", ":in/data", "out"]), 0);
+    server.says("arrived");
+    let of_server = only_waybill_in(&bed.path("bills"));
+    assert_eq!(entries(&bed.path("got")), entries(&of_server));
+    let name = of_server.file_name().unwrap().to_str().unwrap().to_owned();
+    assert!(
+        name.ends_with(".waybill") && name.as_bytes()[8] == b'T' && name.as_bytes()[16] == b'-',
+        "{name}"
+    );
+}
+
+#[test]
+fn a_configuration_names_the_folder_of_receipts() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let home = bed.home.path().display().to_string();
+    for dir in ["srv", "bills"] {
+        fs::create_dir(bed.path(dir)).unwrap();
+    }
+    let config = |bills: &str| {
+        format!(
+            "plain = true\nlisten = ['127.0.0.1:0']\nwaybills = '{home}/{bills}'\n[[share]]\nroot = '{home}/srv'\nticket = '{home}/ticket'\n"
+        )
+    };
+    for (bills, words) in [("srv", "open to clients"), ("no", "waybills")] {
+        fs::write(bed.path("bad.toml"), config(bills)).unwrap();
+        let ended = bed.run(&["serve", "--config", "bad.toml"]);
+        assert_ended(&ended, 2);
+        assert!(ended.err.contains(words), "{ended:#?}");
+    }
+    fs::write(bed.path("good.toml"), config("bills")).unwrap();
+    let server = bed.serve_config("good.toml");
+    server.says("listening");
+    let sent = bed.run(&["send", "--plain", "--ticket-file=ticket", "data", ":"]);
+    assert_ended(&sent, 0);
+    server.says("arrived");
+    verifies(&bed, &only_waybill_in(&bed.path("bills")), &bed.path("srv"));
+}
+
+#[test]
+fn where_no_receipt_can_be_written_nothing_is_moved() {
+    let bed = Bed::new();
+    bed.tree("data");
+    fs::write(bed.path("precious"), "not a waybill\n").unwrap();
+    let ended = bed.over_ssh("send", &["--waybill=precious", "data", "localhost:in"]);
+    assert_ended(&ended, 2);
+    assert!(ended.err.contains("cannot append to the waybill 'precious'"), "{ended:#?}");
+    let ended = bed.over_ssh("send", &["--waybill-there=no/such/place", "data", "localhost:in"]);
+    assert_ended(&ended, 2);
+    assert!(ended.err.contains("no waybill can be written there"), "{ended:#?}");
+    assert!(ended.err.contains("cannot open the waybill 'no/such/place'"), "haul there says why: {ended:#?}");
+    let ended = bed.over_ssh("fetch", &["--delete", "--waybill=in/w", "localhost:.", "in/"]);
+    assert_ended(&ended, 2);
+    assert!(ended.err.contains("name a file outside it"), "{ended:#?}");
+    assert!(!bed.path("there/in/data").exists() && !bed.path("in/w").exists());
+    assert_eq!(fs::read(bed.path("precious")).unwrap(), b"not a waybill\n");
+    bed.secret("ticket", "haul1x");
+    let ended = bed.run(&["send", "--ticket-file=ticket", "--waybill-there=w", "data", ":"]);
+    assert_ended(&ended, 2);
+    assert!(ended.err.contains("--waybill-there"), "{ended:#?}");
+}
+
+/// Of a job that did not bring all, the receipt says what it brought.
+#[test]
+fn the_receipt_of_a_job_with_failures_is_whole_and_true() {
+    let bed = Bed::new();
+    bed.tree("data");
+    fs::create_dir_all(bed.path("there/in/data/big")).unwrap();
+    let ended = bed.over_ssh("send", &["--waybill=here", "--waybill-there=w", "data", "localhost:in"]);
+    assert_ended(&ended, 1);
+    let (here, there) = (bed.path("here"), bed.path("there/w"));
+    assert_eq!(entries(&here), entries(&there));
+    assert!(!entries(&here).iter().any(|entry| entry.contains("data/big")), "it did not arrive");
+    verifies(&bed, &here, &bed.path("there/in"));
+    assert_ended(&bed.run(&["waybill", "check", "here"]), 0);
+    // The next night's job adds what is new; what it leaves stands in the section before.
+    fs::remove_dir(bed.path("there/in/data/big")).unwrap();
+    let ended = bed.over_ssh("send", &["--update", "--waybill=here", "data", "localhost:in"]);
+    assert_ended(&ended, 0);
+    verifies(&bed, &here, &bed.path("there/in"));
+    let files = |text: &str| text.lines().filter(|line| line.starts_with("file ")).count();
+    assert_eq!(files(&fs::read_to_string(&here).unwrap()), 5);
+    let mode = fs::metadata(&here).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode & 0o111, 0);
+}

@@ -1,0 +1,153 @@
+//! One process at a job at a time.
+
+use super::{LogError, folder};
+use haul_sys::process;
+use std::fmt;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Far above what a holder takes.
+const HOLDER_BYTES_MAX: u64 = 1024;
+
+/// Who has a job, or had it last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// Its process, if the lock says so.
+    pub pid: Option<u32>,
+    /// The machine it runs on, as that calls itself.
+    pub host: String,
+}
+
+impl Holder {
+    fn this() -> Holder {
+        Holder { pid: Some(std::process::id()), host: process::host_name() }
+    }
+
+    fn encode(&self) -> String {
+        format!("{} {}\n", self.pid.unwrap_or_default(), self.host)
+    }
+
+    /// What stands in a lock; nothing stands in one that was let go.
+    fn decode(text: &str) -> Option<Holder> {
+        let line = text.strip_suffix('\n').unwrap_or(text);
+        let (pid, host) = line.split_once(' ').unwrap_or((line, ""));
+        let host = host.chars().filter(|c| c.is_ascii_graphic()).collect();
+        (!text.is_empty()).then(|| Holder { pid: pid.parse().ok(), host })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Holder { pid: None, .. } => f.write_str("another process"),
+            Holder { pid: Some(pid), host } if host.is_empty() => write!(f, "process {pid}"),
+            Holder { pid: Some(pid), host } => write!(f, "process {pid} on {host}"),
+        }
+    }
+}
+
+/// A job that is ours until this is let go, or the process ends.
+#[derive(Debug)]
+pub(super) struct Claim {
+    path: PathBuf,
+    file: File,
+    /// Who had it last and did not let it go.
+    pub(super) left_by: Option<Holder>,
+}
+
+impl Claim {
+    /// Takes the lock of the job in the folder `home`, which is made if it is not there; waits for whoever has it, if `wait`.
+    pub(super) fn take(home: &Path, wait: bool) -> Result<Claim, LogError> {
+        let path = &home.join("lock");
+        loop {
+            folder::make(home)?;
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600);
+            // A link is followed by nobody: it could lead to another file of ours.
+            options.custom_flags(haul_sys::open::NO_FOLLOW);
+            let mut file = options.open(path).map_err(LogError::io("open the lock", path))?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) if wait => {
+                    file.lock().map_err(LogError::io("wait for the lock", path))?;
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let holder = read(&mut file).unwrap_or_default();
+                    return Err(LogError::Held { path: path.clone(), holder });
+                }
+                Err(TryLockError::Error(error)) => return Err(LogError::io("lock it", path)(error)),
+            }
+            // Whoever had it may have removed it, and the folder, at the end of the job.
+            if !is_there(path, &file).map_err(LogError::io("look at the lock", path))? {
+                continue;
+            }
+            let left_by = read(&mut file);
+            let claim = Claim { path: path.clone(), file, left_by };
+            claim
+                .sign(&Holder::this().encode())
+                .map_err(LogError::io("write who holds the job into", path))?;
+            return Ok(claim);
+        }
+    }
+
+    /// Lets it go in peace: the next one finds no holder.
+    pub(super) fn release(self) -> Result<(), LogError> {
+        self.sign("").map_err(LogError::io("write that the job is let go into", &self.path))?;
+        self.unlock()
+    }
+
+    /// Lets it go and removes it: the job is over.
+    pub(super) fn remove(self) -> Result<(), LogError> {
+        fs::remove_file(&self.path).map_err(LogError::io("remove the lock", &self.path))?;
+        self.unlock()
+    }
+
+    /// Closing would not do while a process that was just started has the file open as well.
+    fn unlock(&self) -> Result<(), LogError> {
+        self.file.unlock().map_err(LogError::io("unlock it", &self.path))
+    }
+
+    fn sign(&self, text: &str) -> io::Result<()> {
+        let mut file = &self.file;
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(text.as_bytes())?;
+        file.sync_data()
+    }
+}
+
+fn read(file: &mut File) -> Option<Holder> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    // What can't be read was written by somebody all the same.
+    let got = file.take(HOLDER_BYTES_MAX).read_to_string(&mut text);
+    if got.is_err() { Some(Holder::default()) } else { Holder::decode(&text) }
+}
+
+/// Whether the name still leads to the file that is open.
+fn is_there(path: &Path, file: &File) -> io::Result<bool> {
+    let ours = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok((found.dev(), found.ino()) == (ours.dev(), ours.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holders_are_read_as_they_are_written_and_steer_no_terminal() {
+        let holder = Holder { pid: Some(77), host: "node-3.cluster".to_owned() };
+        assert_eq!(Holder::decode(&holder.encode()), Some(holder.clone()));
+        assert_eq!(holder.to_string(), "process 77 on node-3.cluster");
+        assert_eq!(Holder::decode(""), None);
+        let strange = Holder::decode("12 a\x1b[2Jb\n").unwrap();
+        assert_eq!(strange.to_string(), "process 12 on a[2Jb");
+        assert_eq!(Holder::decode("?").unwrap().to_string(), "another process");
+    }
+}

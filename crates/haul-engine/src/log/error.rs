@@ -1,0 +1,85 @@
+//! What can keep a job from having a log.
+
+use super::Holder;
+use haul_log::objects::{Flaw, TooManyObjects};
+use std::io;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why there is no log, or it can't be written.
+#[derive(Debug, Error)]
+pub enum LogError {
+    /// No state directory is known.
+    #[error(
+        "there is no place for the object log: neither XDG_STATE_HOME nor HOME is set; name one by --state-dir"
+    )]
+    Homeless,
+    /// Another process has the job.
+    #[error("{path}: {holder} is at this job; wait until it has ended, or end it")]
+    Held {
+        /// The lock.
+        path: PathBuf,
+        /// Who.
+        holder: Holder,
+    },
+    /// Others may write into the folder.
+    #[error(
+        "{path}: others than its owner, you, may write here, so its log is not trusted; name a directory of your own by --state-dir"
+    )]
+    Exposed {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A newer program wrote the log.
+    #[error("{folder}: {flaw}")]
+    Newer {
+        /// The folder of the log.
+        folder: PathBuf,
+        /// Which of its files, and its version.
+        flaw: Flaw,
+    },
+    /// More than any job's log.
+    #[error(
+        "{path}: the files of this log have more than {max} bytes; look what they are, and remove them or name another --state-dir"
+    )]
+    TooLarge {
+        /// The folder of the log.
+        path: PathBuf,
+        /// The most that is read.
+        max: u64,
+    },
+    /// A file can't be logged.
+    #[error(transparent)]
+    TooManyObjects(#[from] TooManyObjects),
+    /// A call failed.
+    #[error("{path}: can't {what}: {source}{}", next_step(source))]
+    Io {
+        /// What was to be done.
+        what: &'static str,
+        /// To which file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl LogError {
+    /// Makes an error of a call that failed.
+    pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LogError + use<> {
+        let path = path.to_path_buf();
+        move |source| LogError::Io { what, path, source }
+    }
+}
+
+/// What to do about it, where that is known.
+fn next_step(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            "; name a directory that can be written by --state-dir"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; make room there, or name another directory by --state-dir"
+        }
+        _ => "",
+    }
+}

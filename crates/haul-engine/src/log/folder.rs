@@ -1,0 +1,175 @@
+//! The files of a log: orders carried out, and what stands there.
+
+use super::LogError;
+use haul_log::objects::Order;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Files that are kept open between writes.
+const OPEN_MAX: usize = 32;
+
+/// Bytes that are read of a log: a thousand times what the largest job's takes.
+const BYTES_MAX: u64 = 512 << 20;
+
+/// A folder that orders are carried out in.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    /// The folder itself, to make names durable.
+    dir: File,
+    syncs: bool,
+    open: BTreeMap<String, File>,
+    /// Files with writes that were not synced.
+    dirty: BTreeSet<String>,
+    /// Names came or went and were not synced.
+    renamed: bool,
+}
+
+impl Folder {
+    /// Opens a folder; it is made if it is not there, and must be ours alone to write.
+    pub(super) fn open(path: PathBuf, syncs: bool) -> Result<Folder, LogError> {
+        make(&path)?;
+        let dir = File::open(&path).map_err(LogError::io("open the folder of the log", &path))?;
+        Ok(Folder { path, dir, syncs, open: BTreeMap::new(), dirty: BTreeSet::new(), renamed: false })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All files by name, but what is no regular file.
+    pub(super) fn read(&self) -> Result<BTreeMap<String, Vec<u8>>, LogError> {
+        let failed = |path: &Path| LogError::io("read the log", path);
+        let mut files = BTreeMap::new();
+        let mut room = BYTES_MAX;
+        for entry in fs::read_dir(&self.path).map_err(failed(&self.path))? {
+            let entry = entry.map_err(failed(&self.path))?;
+            let path = entry.path();
+            if !entry.file_type().map_err(failed(&path))?.is_file() {
+                continue;
+            }
+            let mut bytes = Vec::new();
+            let file = options().open(&path).map_err(failed(&path))?;
+            file.take(room + 1).read_to_end(&mut bytes).map_err(failed(&path))?;
+            let left = room.checked_sub(bytes.len() as u64);
+            room = left.ok_or_else(|| LogError::TooLarge { path: self.path.clone(), max: BYTES_MAX })?;
+            files.insert(entry.file_name().to_string_lossy().into_owned(), bytes);
+        }
+        Ok(files)
+    }
+
+    /// Carries out orders, one after the other, up to the first that fails.
+    pub(super) fn perform(&mut self, orders: &[Order]) -> Result<(), LogError> {
+        orders.iter().try_for_each(|order| match order {
+            Order::Write { name, at, bytes } => {
+                self.write(name, *at, bytes).map_err(LogError::io("write the log", &self.path.join(name)))
+            }
+            Order::Replace { name, bytes } => {
+                self.replace(name, bytes).map_err(LogError::io("write the log", &self.path.join(name)))
+            }
+            Order::Remove { name } => {
+                self.remove(name).map_err(LogError::io("remove the log", &self.path.join(name)))
+            }
+            Order::Sync if !self.syncs => Ok(()),
+            Order::Sync => self.sync(),
+        })
+    }
+
+    /// Makes all durable that was written since the last time.
+    pub(super) fn sync(&mut self) -> Result<(), LogError> {
+        for name in std::mem::take(&mut self.dirty) {
+            let path = self.path.join(&name);
+            let synced = self.file(&name).and_then(|file| file.sync_data());
+            synced.map_err(LogError::io("make the log durable", &path))?;
+        }
+        if std::mem::take(&mut self.renamed) {
+            self.dir.sync_all().map_err(LogError::io("make the log durable", &self.path))?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.dirty.insert(name.to_owned());
+        self.file(name)?.write_all_at(bytes, at)
+    }
+
+    fn replace(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let draft = self.path.join(format!("{name}.new"));
+        let mut file = options().write(true).create(true).truncate(true).open(&draft)?;
+        file.write_all(bytes)?;
+        if self.syncs {
+            file.sync_data()?;
+        }
+        fs::rename(&draft, self.path.join(name))?;
+        self.renamed = true;
+        self.dirty.remove(name);
+        self.open.insert(name.to_owned(), file);
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        self.open.remove(name);
+        self.dirty.remove(name);
+        self.renamed = true;
+        match fs::remove_file(self.path.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+
+    /// The file of a name, made if it is not there.
+    fn file(&mut self, name: &str) -> io::Result<&File> {
+        if !self.open.contains_key(name) {
+            if self.open.len() >= OPEN_MAX {
+                self.close_one()?;
+            }
+            let path = self.path.join(name);
+            let file = match options().write(true).open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.renamed = true;
+                    options().write(true).create_new(true).open(&path)?
+                }
+                opened => opened?,
+            };
+            self.open.insert(name.to_owned(), file);
+        }
+        Ok(&self.open[name])
+    }
+
+    /// Makes room among the open files. One with unsynced writes is synced through the descriptor that wrote it, which
+    /// alone is sure to hear of a failure.
+    fn close_one(&mut self) -> io::Result<()> {
+        let clean = self.open.keys().find(|name| !self.dirty.contains(*name)).cloned();
+        if let Some((name, file)) = match clean {
+            Some(name) => self.open.remove_entry(&name),
+            None => self.open.pop_first(),
+        } && self.dirty.remove(&name)
+        {
+            file.sync_data()?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes a folder that its owner alone may use. One that is there must be of this user, and of nobody else to write.
+pub(super) fn make(path: &Path) -> Result<(), LogError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(LogError::io("make the folder", path))?;
+    let found = fs::symlink_metadata(path).map_err(LogError::io("look at the folder", path))?;
+    if !found.is_dir() || found.uid() != haul_sys::process::effective_user() || found.mode() & 0o022 != 0 {
+        return Err(LogError::Exposed { path: path.to_path_buf() });
+    }
+    Ok(())
+}
+
+fn options() -> fs::OpenOptions {
+    let mut options = File::options();
+    options.read(true).mode(0o600).custom_flags(haul_sys::open::NO_FOLLOW);
+    options
+}

@@ -1,0 +1,90 @@
+//! When a group is committed, and what of it lasts.
+
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+/// A group is committed after so long, so that a job that is cut off sends at most this much again.
+const GROUP_TIME: Duration = Duration::from_secs(1);
+
+/// A group is committed after so many bytes of objects.
+const GROUP_BYTES: u64 = 256 << 20;
+
+/// What is synced when (`--sync`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncPolicy {
+    /// Every object by itself: a loss of power costs the objects that were being written. Slow on disks.
+    Object,
+    /// Objects of a second, or of 256 MiB, together: a loss of power costs the last group.
+    #[default]
+    Group,
+    /// Nothing: a killed process costs the last group; a loss of power may cost all, and may leave objects logged
+    /// that are not there, so all is verified again after one.
+    None,
+}
+
+impl SyncPolicy {
+    const NAMES: [(&'static str, SyncPolicy); 3] =
+        [("object", SyncPolicy::Object), ("group", SyncPolicy::Group), ("none", SyncPolicy::None)];
+
+    /// Whether what is ordered to be durable is made so.
+    pub(super) fn syncs(self) -> bool {
+        self != SyncPolicy::None
+    }
+}
+
+impl FromStr for SyncPolicy {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<SyncPolicy, String> {
+        let found = SyncPolicy::NAMES.into_iter().find(|(name, _)| *name == word);
+        found
+            .map(|(_, policy)| policy)
+            .ok_or_else(|| format!("{word:?} is no way to sync; choose object, group or none"))
+    }
+}
+
+/// The group that is open.
+#[derive(Debug)]
+pub(super) struct Pace {
+    policy: SyncPolicy,
+    since: Instant,
+    bytes: u64,
+}
+
+impl Pace {
+    pub(super) fn new(policy: SyncPolicy) -> Pace {
+        Pace { policy, since: Instant::now(), bytes: 0 }
+    }
+
+    /// So many bytes joined the group; whether it is to be committed.
+    pub(super) fn add(&mut self, bytes: u64) -> bool {
+        if self.bytes == 0 {
+            self.since = Instant::now();
+        }
+        self.bytes = self.bytes.saturating_add(bytes.max(1));
+        self.policy == SyncPolicy::Object || self.bytes >= GROUP_BYTES || self.since.elapsed() >= GROUP_TIME
+    }
+
+    /// A new group begins.
+    pub(super) fn begin(&mut self) {
+        *self = Pace::new(self.policy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_due_by_bytes_and_single_objects_at_once() {
+        let mut group = Pace::new(SyncPolicy::Group);
+        assert!(!group.add(GROUP_BYTES - 1) && group.add(1));
+        group.begin();
+        assert!(!group.add(0));
+        group.since = Instant::now().checked_sub(GROUP_TIME).unwrap();
+        assert!(group.add(1));
+        assert!(Pace::new(SyncPolicy::Object).add(1) && !Pace::new(SyncPolicy::None).add(1));
+        assert!(SyncPolicy::NAMES.into_iter().all(|(name, policy)| name.parse() == Ok(policy)));
+        assert!("all".parse::<SyncPolicy>().is_err_and(|said| said.contains("object, group or none")));
+    }
+}

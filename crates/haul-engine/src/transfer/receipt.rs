@@ -1,0 +1,171 @@
+//! The waybill that one side of a transfer writes: an entry for each name as its end becomes known, with the levels that the
+//! sink told of.
+
+use super::hashing::RootHash;
+use crate::waybill::{Bill, BillError, FileFacts, file_entry, moment, name_entry};
+use haul_digest::Digest;
+use haul_log::waybill::{End, Entry, Job, Kind, Proven, RelPath, Way};
+use haul_model::{ByteRange, Geometry, Level};
+use haul_proto::Runs;
+use haul_sys::Stat;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::OnceLock;
+use thiserror::Error;
+
+/// A waybill that is begun when its session is, so that who is refused leaves none.
+#[derive(Debug)]
+pub struct Receipt {
+    path: OsString,
+    job: Job,
+    bill: OnceLock<Bill>,
+}
+
+/// Why a side can't write its waybill.
+#[derive(Debug, Error)]
+pub enum ReceiptError {
+    /// The file.
+    #[error(transparent)]
+    Bill(#[from] BillError),
+    /// It would be deleted by its own job.
+    #[error(
+        "the waybill {} lies in the directory where the job deletes what the source does not have; name a file outside it",
+        crate::copy::quote(path)
+    )]
+    WouldBeDeleted {
+        /// The waybill.
+        path: OsString,
+    },
+}
+
+impl Receipt {
+    /// A waybill at `path` of the job `job`, whose root is set when the session begins.
+    pub fn new(path: OsString, job: Job) -> Receipt {
+        Receipt { path, job, bill: OnceLock::new() }
+    }
+
+    /// Begins it, with paths relative to `root`; `deletes`: whether the job deletes in that directory.
+    pub(super) fn begin(&self, root: &OsStr, deletes: bool) -> Result<(), ReceiptError> {
+        if deletes && lies_in(Path::new(&self.path), Path::new(root)) {
+            return Err(ReceiptError::WouldBeDeleted { path: self.path.clone() });
+        }
+        let job = Job { root: root.as_bytes().to_vec(), ..self.job.clone() };
+        let bill = Bill::begin(&self.path, &job)?;
+        // A second session by the same waybill is a mistake of the caller; the lock on the file has told it already.
+        let _ = self.bill.set(bill);
+        Ok(())
+    }
+
+    /// Closes its section, and makes it durable. `None` where no session began.
+    ///
+    /// # Errors
+    /// [`BillError`]: then the section is not complete, and its readers will say so.
+    pub fn close(&self) -> Result<Option<End>, BillError> {
+        self.bill.get().map(Bill::close).transpose()
+    }
+
+    /// Whether this is the waybill itself, which is neither sent nor written over.
+    pub(super) fn is(&self, identity: (u64, u64)) -> bool {
+        self.bill.get().is_some_and(|bill| bill.identity() == identity)
+    }
+
+    /// Writes the entry of a file that was sent, all of which reached `level`.
+    pub(super) fn file(&self, path: &[u8], stat: &Stat, holes: &Runs, level: Level, hash: &RootHash) {
+        let (Some(bill), Ok(path)) = (self.bill.get(), RelPath::new(path)) else { return };
+        let Some((digests, objects)) = hash.for_waybill() else { return };
+        let geometry = hash.geometry();
+        let (all, proven) = levels(geometry, holes, level);
+        let objects = Some(objects).filter(|objects| objects.len() > 1);
+        let facts = FileFacts {
+            size: geometry.len(),
+            digests: &digests,
+            objects,
+            leaves: None,
+            way: Some(Way::ReadWrite),
+            level: Some(all),
+        };
+        bill.add_proven(&file_entry(path, stat, &facts), objects, &proven);
+    }
+
+    /// Writes the entry of a file that was left because both sides found the same digest.
+    pub(super) fn same_digest(&self, path: &[u8], stat: &Stat, digest: Digest) {
+        let (Some(bill), Ok(path)) = (self.bill.get(), RelPath::new(path)) else { return };
+        let digests = &[digest];
+        let facts =
+            FileFacts { size: stat.size, digests, objects: None, leaves: None, way: None, level: None };
+        bill.add(&file_entry(path, stat, &facts), None, None);
+    }
+
+    /// Writes the entry of a further name of the file `first`.
+    pub(super) fn further_name(&self, path: &[u8], stat: &Stat, first: &[u8]) {
+        let (Some(bill), Ok(path), Ok(first)) = (self.bill.get(), RelPath::new(path), RelPath::new(first))
+        else {
+            return;
+        };
+        let kind = Kind::Same { first };
+        bill.add(&Entry { path, kind, mode: stat.mode & 0o7777, mtime: moment(stat) }, None, None);
+    }
+
+    /// Writes the entry of what has no bytes; `target` is what a symbolic link holds.
+    pub(super) fn name(&self, path: &[u8], stat: &Stat, target: Option<OsString>) {
+        let (Some(bill), Ok(path)) = (self.bill.get(), RelPath::new(path)) else { return };
+        if let Some(entry) = name_entry(path, stat, target) {
+            bill.add(&entry, None, None);
+        }
+    }
+}
+
+/// The level that all of a file reached, and the ranges that reached more. Objects that are nothing but holes never
+/// travelled: of them it was only taken over that they are holes.
+fn levels(geometry: Geometry, holes: &Runs, level: Level) -> (Level, Vec<Proven>) {
+    if holes.is_empty() || level == Level::Received {
+        return (level, Vec::new());
+    }
+    let mut data = Runs::of(0, geometry.count());
+    data.subtract(holes);
+    let byte = |index: u64| index.saturating_mul(geometry.object_size().bytes()).min(geometry.len());
+    let ranges = data.iter().map(|(start, end)| ByteRange::between(byte(start), byte(end)));
+    (Level::Received, ranges.map(|range| Proven { range, level }).collect())
+}
+
+/// Whether a file, which need not be there yet, lies somewhere beneath a directory. What can't be looked at does not.
+fn lies_in(file: &Path, dir: &Path) -> bool {
+    let above = file.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (above.canonicalize(), dir.canonicalize()) {
+        (Ok(above), Ok(dir)) => above.starts_with(dir),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_model::{ByteLen, ObjectSize};
+
+    #[test]
+    fn a_job_that_deletes_keeps_its_waybill_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, path) = (dir.path().join("root"), dir.path().join("root/sub/w"));
+        std::fs::create_dir_all(root.join("sub")).unwrap();
+        let receipt = Receipt::new(path.clone().into(), Job::default());
+        let error = receipt.begin(root.as_os_str(), true).unwrap_err();
+        assert!(error.to_string().contains("name a file outside it"), "{error}");
+        assert!(!path.exists() && receipt.close().unwrap().is_none());
+        receipt.begin(root.as_os_str(), false).unwrap();
+        assert_eq!(receipt.close().unwrap().map(|end| end.entries), Some(0));
+    }
+
+    #[test]
+    fn holes_are_at_the_level_received_and_the_rest_stands_in_ranges() {
+        let object = ObjectSize::new(64 << 10).unwrap();
+        let size = (4 << 16) + 5;
+        let geometry = Geometry::new(ByteLen(size), object);
+        assert_eq!(levels(geometry, &Runs::default(), Level::Durable), (Level::Durable, Vec::new()));
+        let proven = |start, end| Proven { range: ByteRange::between(start, end), level: Level::Reread };
+        let (all, ranges) = levels(geometry, &Runs::of(1, 3), Level::Reread);
+        assert_eq!((all, ranges), (Level::Received, vec![proven(0, 1 << 16), proven(3 << 16, size)]));
+        let (all, ranges) = levels(geometry, &Runs::of(0, 5), Level::Verified);
+        assert_eq!((all, ranges), (Level::Received, Vec::new()));
+    }
+}

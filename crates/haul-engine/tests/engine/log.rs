@@ -1,0 +1,408 @@
+//! The keeper of the object log on real files: processes that are killed, two at one job, media that fail.
+
+use haul_engine::log::{Found, Keeper, LogError, Settings, SyncPolicy};
+use haul_lab::mounts::{Access, Mounted, SmallFs};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_log::objects::{
+    Encoding, FileKey, Flaw, Identity, Job, Mechanism, ObjectSet, SourceVersion, Style, Subject,
+};
+use haul_model::{Moment, ObjectIndex, ObjectSize, RelPath};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::num::NonZeroU32;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const OBJECT: u64 = 64 << 10;
+
+fn job() -> Job {
+    Job { id: Identity::of(b"cp a b"), object: ObjectSize::new(OBJECT).unwrap() }
+}
+
+fn settings(sync: SyncPolicy) -> Settings {
+    Settings { style: Style::DEFAULT, sync, wait: false }
+}
+
+fn subject(number: u64, objects: u64) -> Subject {
+    Subject {
+        path: RelPath::new(format!("dir/{number}").as_bytes()).unwrap(),
+        source: SourceVersion {
+            size: objects * OBJECT,
+            mtime: Moment { sec: 1, nsec: 2 },
+            identity: Identity([3; 16]),
+        },
+        sink: Identity([4; 16]),
+    }
+}
+
+fn styles() -> impl Iterator<Item = Style> {
+    let two = NonZeroU32::new(2).unwrap();
+    let mechanisms = [Mechanism::File, Mechanism::Transaction(two), Mechanism::Universal].into_iter();
+    mechanisms.flat_map(|mechanism| Encoding::ALL.map(|encoding| Style { mechanism, encoding }))
+}
+
+/// Opens a log that nobody holds any more. Other tests start processes meanwhile, and until such a one begins with its own
+/// program it has a lock of ours open that we let go.
+fn open(state: &Path, settings: Settings) -> (Keeper, Found) {
+    let mut patience = 1000;
+    loop {
+        match Keeper::open(state, job(), settings) {
+            Err(LogError::Held { .. }) if patience > 0 => patience -= 1,
+            opened => return opened.unwrap_or_else(|error| panic!("{error}")),
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn note(keeper: &Keeper, key: FileKey, objects: impl IntoIterator<Item = u64>) {
+    objects.into_iter().for_each(|object| keeper.durable(key, ObjectIndex(object), OBJECT).unwrap());
+}
+
+fn numbers(set: &ObjectSet) -> Vec<u64> {
+    set.iter().map(|object| object.0).collect()
+}
+
+/// The files of a job's log.
+fn files(state: &Path) -> Vec<PathBuf> {
+    let dir = state.join("jobs").join(job().id.to_hex()).join("log");
+    let mut found: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn a_job_that_was_let_go_is_gone_on_with_and_a_finished_one_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    for style in styles() {
+        let settings = Settings { style, ..settings(SyncPolicy::Group) };
+        let (keeper, found) = open(dir.path(), settings);
+        assert_eq!((found.files, found.left_by, found.flaws.len()), (0, None, 0));
+        assert_eq!(files(dir.path()), [] as [PathBuf; 0], "nothing is written before a first object");
+        let (a, known) = keeper.file(&subject(1, 100)).unwrap();
+        assert!(known.is_empty());
+        let (b, _) = keeper.file(&subject(2, 5000)).unwrap();
+        note(&keeper, a, [7, 3, 99]);
+        note(&keeper, b, 10..20);
+        keeper.close().unwrap();
+
+        let (keeper, found) = open(dir.path(), settings);
+        assert_eq!(
+            (found.files, found.objects, found.left_by, found.flaws.len()),
+            (2, 13, None, 0),
+            "{style:?}"
+        );
+        let (a, known) = keeper.file(&subject(1, 100)).unwrap();
+        assert_eq!(numbers(&known), [3, 7, 99]);
+        keeper.complete(a);
+        let (b, known) = keeper.file(&subject(2, 5000)).unwrap();
+        assert_eq!(numbers(&known), Vec::from_iter(10..20));
+        keeper.revoke(b).unwrap();
+        drop(keeper);
+
+        // Let go by the end of the process, not by its own doing.
+        let (keeper, found) = open(dir.path(), settings);
+        assert_eq!(found.files, 0, "{style:?}");
+        assert_eq!(found.left_by.and_then(|holder| holder.pid), Some(std::process::id()));
+        keeper.finish().unwrap();
+        assert_eq!(fs::read_dir(dir.path().join("jobs")).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn the_second_process_at_a_job_is_told_who_has_it_or_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (keeper, _) = open(dir.path(), settings(SyncPolicy::Group));
+    let (key, _) = keeper.file(&subject(1, 10)).unwrap();
+    note(&keeper, key, [5]);
+    let error = Keeper::open(dir.path(), job(), settings(SyncPolicy::Group)).unwrap_err();
+    let LogError::Held { holder, .. } = &error else { panic!("{error}") };
+    assert_eq!(holder.pid, Some(std::process::id()));
+    let host = Command::new("uname").arg("-n").output().unwrap().stdout;
+    assert_eq!(holder.host, String::from_utf8(host).unwrap().trim());
+    assert!(error.to_string().contains("wait until it has ended"), "{error}");
+    // Another job is free.
+    let other = Job { id: Identity::of(b"cp c d"), ..job() };
+    assert!(Keeper::open(dir.path(), other, settings(SyncPolicy::Group)).is_ok());
+
+    let waiting = {
+        let dir = dir.path().to_path_buf();
+        thread::spawn(move || open(&dir, Settings { wait: true, ..settings(SyncPolicy::Group) }).1)
+    };
+    keeper.close().unwrap();
+    let found = waiting.join().unwrap();
+    assert_eq!((found.objects, found.left_by), (1, None));
+
+    // Who waited for a job that is over begins a new one, in a folder of its own.
+    let (keeper, _) = open(dir.path(), settings(SyncPolicy::Group));
+    let waiting = {
+        let dir = dir.path().to_path_buf();
+        thread::spawn(move || open(&dir, Settings { wait: true, ..settings(SyncPolicy::Group) }))
+    };
+    keeper.finish().unwrap();
+    let (keeper, found) = waiting.join().unwrap();
+    assert_eq!(found.objects, 0);
+    let (key, _) = keeper.file(&subject(1, 10)).unwrap();
+    note(&keeper, key, [6]);
+    keeper.close().unwrap();
+    assert_eq!(open(dir.path(), settings(SyncPolicy::Group)).1.objects, 1);
+}
+
+#[test]
+fn workers_tell_what_they_know_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    for sync in [SyncPolicy::Object, SyncPolicy::Group, SyncPolicy::None] {
+        let (keeper, _) = open(dir.path(), settings(sync));
+        let next = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let (key, _) = keeper.file(&subject(1, 400)).unwrap();
+                    while let object @ 0..400 = next.fetch_add(1, Ordering::Relaxed) {
+                        note(&keeper, key, [object]);
+                    }
+                });
+            }
+        });
+        keeper.close().unwrap();
+        let (keeper, found) = open(dir.path(), settings(sync));
+        assert_eq!((found.objects, found.flaws.len()), (400, 0), "{sync:?}");
+        keeper.finish().unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_log_is_told_and_gone_on_from() {
+    let dir = tempfile::tempdir().unwrap();
+    for style in styles() {
+        let settings = Settings { style, ..settings(SyncPolicy::Group) };
+        let (keeper, _) = open(dir.path(), settings);
+        let (key, _) = keeper.file(&subject(1, 100)).unwrap();
+        note(&keeper, key, [1, 2]);
+        keeper.commit().unwrap();
+        drop(keeper);
+        let log =
+            files(dir.path()).into_iter().find(|path| path.extension().is_some_and(|e| e == "log")).unwrap();
+        let mut bytes = fs::read(&log).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 4;
+        fs::write(&log, bytes).unwrap();
+        let (keeper, found) = open(dir.path(), settings);
+        let [flaw] = &found.flaws[..] else { panic!("{:?}", found.flaws) };
+        assert!(flaw.to_string().contains(log.file_name().unwrap().to_str().unwrap()), "{flaw}");
+        assert_eq!(found.objects, 0, "{style:?}");
+        // It goes on, and the damage is gone.
+        let (key, _) = keeper.file(&subject(1, 100)).unwrap();
+        note(&keeper, key, [3]);
+        keeper.close().unwrap();
+        let (keeper, found) = open(dir.path(), settings);
+        assert_eq!((found.flaws.len(), found.objects), (0, 1), "{style:?}");
+        keeper.finish().unwrap();
+    }
+}
+
+#[test]
+fn logs_of_newer_programs_and_folders_of_others_stop_before_anything_is_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let (keeper, _) = open(dir.path(), settings(SyncPolicy::Group));
+    let (key, _) = keeper.file(&subject(1, 100)).unwrap();
+    note(&keeper, key, [1]);
+    keeper.close().unwrap();
+    let index = files(dir.path()).into_iter().find(|path| path.ends_with("universal.index")).unwrap();
+    let whole = fs::read(&index).unwrap();
+    let mut newer = whole.clone();
+    newer[8] = 9;
+    seal(&mut newer);
+    fs::write(&index, &newer).unwrap();
+    let error = Keeper::open(dir.path(), job(), settings(SyncPolicy::Group)).unwrap_err();
+    assert!(matches!(error, LogError::Newer { flaw: Flaw::Newer { version: 9, .. }, .. }), "{error}");
+    assert_eq!(fs::read(&index).unwrap(), newer);
+    fs::write(&index, &whole).unwrap();
+
+    let home = dir.path().join("jobs").join(job().id.to_hex());
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o770)).unwrap();
+    let error = Keeper::open(dir.path(), job(), settings(SyncPolicy::Group)).unwrap_err();
+    assert!(matches!(error, LogError::Exposed { .. }), "{error}");
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o700)).unwrap();
+    // A link in the place of the lock is not followed.
+    fs::write(dir.path().join("mine"), "precious").unwrap();
+    fs::remove_file(home.join("lock")).unwrap();
+    symlink(dir.path().join("mine"), home.join("lock")).unwrap();
+    assert!(matches!(
+        Keeper::open(dir.path(), job(), settings(SyncPolicy::Group)),
+        Err(LogError::Io { what: "open the lock", .. })
+    ));
+    assert_eq!(fs::read(dir.path().join("mine")).unwrap(), b"precious");
+    fs::remove_file(home.join("lock")).unwrap();
+    assert_eq!(open(dir.path(), settings(SyncPolicy::Group)).1.objects, 1);
+}
+
+/// Puts the right checksum behind a head, as a newer program does.
+fn seal(bytes: &mut [u8]) {
+    let mut covered = bytes[16..24].to_vec();
+    covered.extend([0; 12]);
+    covered.extend(&bytes[..40]);
+    let sum = haul_digest::digest(haul_digest::Algorithm::Crc32c, &covered).value().unwrap() as u32;
+    bytes[40..44].copy_from_slice(&sum.to_le_bytes());
+}
+
+#[test]
+fn a_read_only_state_directory_is_told_with_the_next_step() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let bound = Mounted::bind(dir.path(), Access::ReadOnly).unwrap();
+    let error = Keeper::open(&bound.path(), job(), settings(SyncPolicy::Group)).unwrap_err();
+    assert!(
+        error.to_string().contains("Read-only file system") && error.to_string().contains("--state-dir"),
+        "{error}"
+    );
+    bound.close().unwrap();
+}
+
+#[test]
+fn a_full_state_directory_is_told_and_the_log_goes_on_when_there_is_room() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    for style in styles() {
+        let settings = Settings { style, ..settings(SyncPolicy::Group) };
+        let small = Mounted::tmpfs(1).unwrap();
+        let (keeper, _) = open(&small.path(), settings);
+        let (a, _) = keeper.file(&subject(1, 60)).unwrap();
+        note(&keeper, a, [1]);
+        keeper.commit().unwrap();
+        let filler = small.path().join("filler");
+        let mut file = File::create(&filler).unwrap();
+        while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+        drop(file);
+        // Many pages of objects find no room, whatever the encoding.
+        let (b, _) = keeper.file(&subject(2, 90_000)).unwrap();
+        note(&keeper, b, (0..4000).map(|n| n * 22));
+        let error = keeper.commit().unwrap_err();
+        assert!(error.to_string().contains("make room there"), "{style:?}: {error}");
+        fs::remove_file(&filler).unwrap();
+        keeper.commit().unwrap();
+        drop(keeper);
+        let (keeper, found) = open(&small.path(), settings);
+        assert_eq!((found.objects, found.flaws.len()), (4001, 0), "{style:?}: {:?}", found.flaws);
+        drop(keeper);
+        small.close().unwrap();
+    }
+}
+
+#[test]
+fn what_was_committed_is_there_after_a_loss_of_power() {
+    if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
+        return;
+    }
+    let disk = SmallFs::new(64).unwrap();
+    for (number, style) in styles().enumerate() {
+        let state = disk.path().join(number.to_string());
+        let (keeper, _) = open(&state, Settings { style, ..settings(SyncPolicy::Group) });
+        let (key, _) = keeper.file(&subject(1, 9000)).unwrap();
+        note(&keeper, key, [1, 8999]);
+        keeper.commit().unwrap();
+        note(&keeper, key, [2]);
+        keeper.commit().unwrap();
+        let (gone, _) = keeper.file(&subject(2, 9)).unwrap();
+        note(&keeper, gone, [1]);
+        keeper.commit().unwrap();
+        keeper.revoke(gone).unwrap();
+        // Learned and not committed.
+        note(&keeper, key, [3]);
+        std::mem::forget(keeper);
+    }
+    let after = disk.after_power_loss().unwrap();
+    for (number, style) in styles().enumerate() {
+        let state = after.path().join(number.to_string());
+        let (keeper, found) = open(&state, Settings { style, ..settings(SyncPolicy::Group) });
+        assert_eq!((found.files, found.flaws.len()), (1, 0), "{style:?}: {:?}", found.flaws);
+        let (_, known) = keeper.file(&subject(1, 9000)).unwrap();
+        assert_eq!(numbers(&known), [1, 2, 8999], "{style:?}");
+        assert!(found.left_by.is_some());
+    }
+    after.close().unwrap();
+}
+
+/// What the killed process does: logs objects and says each that is committed. It runs only where a test starts it.
+#[test]
+fn killed() {
+    let (Some(state), Some(style)) =
+        (std::env::var_os("HAUL_TEST_STATE"), std::env::var_os("HAUL_TEST_STYLE"))
+    else {
+        return;
+    };
+    let style = styles().nth(style.to_str().unwrap().parse().unwrap()).unwrap();
+    let (keeper, _) = open(Path::new(&state), Settings { style, ..settings(SyncPolicy::None) });
+    for round in 0.. {
+        let (key, known) = keeper.file(&subject(round, 5000)).unwrap();
+        for object in (0..60).filter(|&object| !known.contains(ObjectIndex(object))) {
+            note(&keeper, key, [object]);
+            keeper.commit().unwrap();
+            println!("logged {round} {object}");
+        }
+        if round % 3 == 0 {
+            println!("completes {round} 0");
+            keeper.complete(key);
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_all_that_it_had_committed() {
+    for (number, style) in styles().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut said, mut completes) = (Vec::new(), Vec::new());
+        for run in 0..3 {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "log::killed", "--nocapture"])
+                .env("HAUL_TEST_STATE", dir.path())
+                .env("HAUL_TEST_STYLE", number.to_string())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+            let mut left = 20 + 13 * ((number + 5 * run) % 9);
+            let mut lines = lines.filter_map(|line| {
+                let mut words = line.rsplitn(3, ' ').map(str::to_owned);
+                let (object, round) =
+                    (words.next()?.parse::<u64>().ok()?, words.next()?.parse::<u64>().ok()?);
+                Some((words.next()?, round, object))
+            });
+            let mut take = |what: String, round, object| match &what {
+                what if what.ends_with("logged") => said.push((round, object)),
+                what if what.ends_with("completes") => completes.push(round),
+                _ => {}
+            };
+            while left > 0
+                && let Some((what, round, object)) = lines.next()
+            {
+                take(what, round, object);
+                left -= 1;
+            }
+            assert_eq!(left, 0, "{style:?}: the process ended by itself");
+            child.kill().unwrap();
+            // What it said before the signal reached it.
+            lines.for_each(|(what, round, object)| take(what, round, object));
+            let pid = child.id();
+            child.wait().unwrap();
+
+            let (keeper, found) = open(dir.path(), Settings { style, ..settings(SyncPolicy::None) });
+            assert_eq!(found.left_by.and_then(|holder| holder.pid), Some(pid));
+            for &(round, object) in &said {
+                let (_, known) = keeper.file(&subject(round, 5000)).unwrap();
+                assert!(
+                    completes.contains(&round) || known.contains(ObjectIndex(object)),
+                    "{style:?}: object {object} of {round} was committed"
+                );
+                assert!(known.len() <= 60);
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A sink whose storage keeps other bytes than it was given: what travelled right is not seen to be wrong, but by reading back.
+
+use super::pair::Pair;
+use super::small_objects;
+use haul_lab::faults::FaultFs;
+use haul_lab::needs::{Need, met_or_skip};
+use haul_model::Level;
+use haul_proto::{JobOptions, Verify};
+use std::fs;
+use std::path::PathBuf;
+
+/// A pair whose sink is a view of a folder of its own.
+fn pair_with_view() -> Option<(Pair, FaultFs, PathBuf)> {
+    if !met_or_skip(&[Need::Fuse]) {
+        return None;
+    }
+    let pair = Pair::with_waybills();
+    let store = pair.sink().with_file_name("store");
+    fs::create_dir(&store).unwrap();
+    let faults = FaultFs::mount(&store, &pair.sink(), "".parse().unwrap()).unwrap();
+    Some((pair, faults, store))
+}
+
+/// Of one object, whose level the machine leaves to the end of the file, and of several.
+const SIZES: [usize; 3] = [5000, 64 << 10, 200_000];
+
+#[test]
+fn reading_back_finds_what_comparing_on_the_way_does_not_whatever_the_size() {
+    let Some((pair, faults, store)) = pair_with_view() else { return };
+    for (verify, settle) in [(Verify::Stream, Level::Durable), (Verify::Reread, Level::Reread)] {
+        for size in SIZES {
+            let name = format!("{size}-{settle}");
+            fs::write(pair.source().join(&name), vec![7; size]).unwrap();
+            faults.set_rules("* write .. flip 4500.1 times 1".parse().unwrap());
+            let before = faults.fired().len();
+            let told = pair.send(&[&name], &JobOptions { verify, settle, ..small_objects() }, 2);
+            told.is_fine();
+            assert_eq!(faults.fired().len() - before, 1, "{name}: the fault is real");
+            let is_mended = fs::read(store.join(&name)).unwrap() == vec![7; size];
+            assert_eq!(is_mended, verify == Verify::Reread, "{name}");
+            assert_eq!(told.summary().again, u64::from(is_mended), "{name}");
+        }
+    }
+    faults.close();
+}
+
+#[test]
+fn what_never_comes_back_right_fails_and_is_in_no_waybill() {
+    let Some((pair, faults, store)) = pair_with_view() else { return };
+    faults.set_rules("* write .. flip 4500.1".parse().unwrap());
+    for size in SIZES {
+        let name = size.to_string();
+        fs::write(pair.source().join(&name), vec![7; size]).unwrap();
+        let options = JobOptions { verify: Verify::Reread, settle: Level::Reread, ..small_objects() };
+        assert!(pair.send(&[&name], &options, 2).failures() > 0, "{name} is told of");
+        assert!(!store.join(&name).exists());
+        for started in [true, false] {
+            assert!(!fs::read_to_string(pair.waybill(started)).unwrap().contains("\nfile "), "{name}");
+        }
+    }
+    faults.close();
+}

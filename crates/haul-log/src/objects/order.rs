@@ -1,0 +1,34 @@
+//! What is to be done to the files of a log.
+
+/// One step, to be done in the order given. Names are plain file names within the folder of the log.
+///
+/// Between two [`Order::Sync`] the medium may keep any of the steps, each write up to any byte, in any order; the log
+/// counts on no more than that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Write bytes at an offset of a file, which is made if it is not there; what lies between its end and the offset
+    /// reads as zeros.
+    Write {
+        /// Which file.
+        name: String,
+        /// Where in it.
+        at: u64,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// Put a file of exactly these bytes under the name, whole or not at all: a draft beside it is written, made durable
+    /// and renamed.
+    Replace {
+        /// Which file.
+        name: String,
+        /// All of it.
+        bytes: Vec<u8>,
+    },
+    /// Remove a file; it need not be there.
+    Remove {
+        /// Which file.
+        name: String,
+    },
+    /// All that was ordered before is made durable, names too, before anything that follows begins.
+    Sync,
+}

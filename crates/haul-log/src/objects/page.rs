@@ -1,0 +1,129 @@
+//! Pages of a bit vector, each kept twice.
+//!
+//! Object K is bit K mod N of word K / N (the paper's algorithm 1, N = 8 or 64, words little-endian). Up to 4,096 objects
+//! form a page; a region is the pages in order, each as two places side by side:
+//!
+//! ```text
+//!  +------+-------+-----+------+-------+-----+
+//!  | turn | words | CRC | turn | words | CRC |     turn: 4 bytes; CRC: 4 bytes
+//!  +------+-------+-----+------+-------+-----+
+//!   place of even turns  place of odd turns
+//! ```
+//!
+//! Each commit writes the page with the next turn, so never over what the commit before made durable: whatever becomes
+//! of a write, the other place holds all that was synced.
+
+use super::seal::{SUM_BYTES, Seal, number};
+use super::{ObjectSet, PAGE_OBJECTS};
+use haul_model::ObjectIndex;
+
+/// Bytes of a turn.
+const TURN_BYTES: usize = 4;
+
+/// The form of a file's bit vector.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vector {
+    /// Objects of the file.
+    pub(super) blocks: u64,
+    /// Bytes of a word: 1 or 8.
+    pub(super) word: u64,
+}
+
+/// One page of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Page {
+    /// The first of its objects.
+    pub(super) first: u64,
+    /// One past its last object.
+    pub(super) end: u64,
+    /// Where its two places begin, from the start of the region.
+    offset: u64,
+    /// Bytes of a place.
+    len: usize,
+}
+
+/// What stands in the two places of a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing was written.
+    Blank,
+    /// The objects of the latest turn; whether the other place is as it was written.
+    Sound(Vec<ObjectIndex>, bool),
+    /// Something was written, and neither place is sound.
+    Broken,
+}
+
+impl Vector {
+    /// The page with this number, from 0.
+    pub(super) fn page(self, page: u64) -> Page {
+        let first = (page * PAGE_OBJECTS).min(self.blocks);
+        let end = (first + PAGE_OBJECTS).min(self.blocks);
+        let words = |objects: u64| objects.div_ceil(8 * self.word) * self.word;
+        let place = |objects: u64| words(objects) + (TURN_BYTES + SUM_BYTES) as u64;
+        Page { first, end, offset: page * 2 * place(PAGE_OBJECTS), len: place(end - first) as usize }
+    }
+
+    /// How many pages there are.
+    pub(super) fn pages(self) -> u64 {
+        self.blocks.div_ceil(PAGE_OBJECTS)
+    }
+
+    /// Bytes of the region.
+    pub(super) fn bytes(self) -> u64 {
+        let last = self.page(self.pages().saturating_sub(1));
+        last.offset + 2 * last.len as u64
+    }
+}
+
+impl Page {
+    /// Where the place of a turn begins, from the start of the region.
+    pub(super) fn place(self, turn: u32) -> u64 {
+        self.offset + u64::from(turn & 1) * self.len as u64
+    }
+
+    /// Where both places begin and end, from the start of the region.
+    pub(super) fn range(self) -> (u64, u64) {
+        (self.offset, self.offset + 2 * self.len as u64)
+    }
+
+    /// The bytes of a place that begins at `at` of its file.
+    pub(super) fn encode(self, seal: Seal, at: u64, turn: u32, done: &ObjectSet) -> Vec<u8> {
+        let mut bytes = Vec::from(turn.to_le_bytes());
+        bytes.resize(self.len - SUM_BYTES, 0);
+        for ObjectIndex(object) in done.between(self.first, self.end) {
+            let bit = object - self.first;
+            bytes[TURN_BYTES + (bit / 8) as usize] |= 1 << (bit % 8);
+        }
+        seal.close(at, &mut bytes);
+        bytes
+    }
+
+    /// What stands in the two places: `bytes` are those of both, fewer where the file ends before, and begin at `at` of
+    /// their file.
+    pub(super) fn decode(self, seal: Seal, at: u64, bytes: &[u8]) -> Standing {
+        let (even, odd) = bytes.split_at(self.len.min(bytes.len()));
+        let is_blank = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
+        let read = |bytes: &[u8], parity: u32| {
+            let body = seal.open(at + u64::from(parity) * self.len as u64, bytes.get(..self.len)?)?;
+            let turn = number(&body[..TURN_BYTES]) as u32;
+            let objects = self.objects(&body[TURN_BYTES..])?;
+            (turn & 1 == parity).then_some((turn, objects))
+        };
+        let places = [(even, read(even, 0)), (odd, read(odd, 1))];
+        let is_whole = places.iter().all(|(bytes, found)| found.is_some() || is_blank(bytes));
+        match places.into_iter().filter_map(|(_, found)| found).max_by_key(|(turn, _)| *turn) {
+            Some((_, objects)) => Standing::Sound(objects, is_whole),
+            None if is_whole => Standing::Blank,
+            None => Standing::Broken,
+        }
+    }
+
+    /// The objects whose bits are set; `None` if one is set that stands for none.
+    fn objects(self, words: &[u8]) -> Option<Vec<ObjectIndex>> {
+        let bits = words.iter().zip((self.first..).step_by(8));
+        let set = bits.flat_map(|(&byte, first)| {
+            (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| first + bit)
+        });
+        set.map(|object| (object < self.end).then_some(ObjectIndex(object))).collect()
+    }
+}

@@ -1,0 +1,206 @@
+//! Bytes to facts.
+
+use super::entry::{Extent, Record, Step};
+use super::head::{HEAD_BYTES, Head, Kind};
+use super::region::{Fault, Form, Told};
+use super::seal::Seal;
+use super::{Facts, Flaw, Job, Subject, sheet, volume};
+use std::collections::BTreeMap;
+
+/// What the files of a log say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replay {
+    /// What is durable.
+    pub facts: Facts,
+    /// What was not taken, and why.
+    pub flaws: Vec<Flaw>,
+    /// Names that belong to the log: [`Log::resume`](super::Log::resume) writes what they say anew and removes them.
+    pub names: Vec<String>,
+}
+
+/// Reads the files of a log, by name. Any bytes give facts and flaws; an object is never in the facts that was not logged,
+/// as far as a CRC-32C tells.
+pub fn replay(job: &Job, files: &BTreeMap<String, Vec<u8>>) -> Replay {
+    let mut reading = Reading { job, files, found: Replay::default() };
+    for (name, bytes) in files {
+        let flaw = match sort(name) {
+            None => Err(Flaw::Stranger { name: name.clone() }),
+            Some(Sort::Beside) => Ok(()),
+            Some(Sort::Sheet) => reading.sheet(name, bytes),
+            Some(Sort::Index) => reading.index(name, bytes),
+        };
+        if !matches!(flaw, Err(Flaw::Stranger { .. } | Flaw::Newer { .. })) {
+            reading.found.names.push(name.clone());
+        }
+        reading.found.flaws.extend(flaw.err());
+    }
+    reading.found
+}
+
+/// What a name says of a file.
+enum Sort {
+    Sheet,
+    Index,
+    /// The log that an index is about, which is read with it, or the draft of a replacement.
+    Beside,
+}
+
+fn sort(name: &str) -> Option<Sort> {
+    let is_shared = ["universal", "transaction-"].iter().any(|stem| name.starts_with(stem));
+    let is_sheet = name.starts_with(sheet::PREFIX);
+    match name.rsplit_once('.')? {
+        (_, "new") if is_shared || is_sheet => Some(Sort::Beside),
+        (_, "log") if is_sheet => Some(Sort::Sheet),
+        (_, "log") if is_shared => Some(Sort::Beside),
+        (_, "index") if is_shared => Some(Sort::Index),
+        _ => None,
+    }
+}
+
+struct Reading<'a> {
+    job: &'a Job,
+    files: &'a BTreeMap<String, Vec<u8>>,
+    found: Replay,
+}
+
+/// A file that an index tells of.
+struct Member {
+    subject: Subject,
+    form: Form,
+    extents: Vec<Extent>,
+}
+
+impl Reading<'_> {
+    fn sheet(&mut self, name: &str, bytes: &[u8]) -> Result<(), Flaw> {
+        let head = self.head(name, bytes, Kind::File)?;
+        let at = HEAD_BYTES as u64;
+        let absurd = |what| Flaw::Contradictory { name: name.to_owned(), at, what };
+        let (serial, member) = match Record::decode(head.seal(), at, bytes) {
+            Step::Record(Record::Begin { serial, blocks, extent, subject }, _) => {
+                (serial, self.member(head, blocks, extent, *subject).map_err(absurd)?)
+            }
+            Step::Record(..) => return Err(absurd("it does not say which file it is about")),
+            Step::Absurd(what) => return Err(absurd(what)),
+            Step::End | Step::Broken => return Err(Flaw::Torn { name: name.to_owned(), at }),
+        };
+        if member.extents[0].offset != sheet::region_at(&member.subject) {
+            return Err(absurd("objects lie where there is something else"));
+        }
+        self.objects(name, bytes, Seal { life: head.life, serial }, &member);
+        Ok(())
+    }
+
+    fn index(&mut self, name: &str, bytes: &[u8]) -> Result<(), Flaw> {
+        let head = self.head(name, bytes, Kind::Index)?;
+        let log = volume::log_of_index(name, head.life).unwrap_or_default();
+        let Some(data) = self.files.get(&log) else {
+            return Err(Flaw::LogMissing { name: name.to_owned(), log });
+        };
+        let shared = self.head(&log, data, Kind::Shared)?;
+        if (shared.life, shared.encoding) != (head.life, head.encoding) {
+            let what = "it is not the log of the index that has its name";
+            return Err(Flaw::Contradictory { name: log, at: 11, what });
+        }
+        let (members, ended) = self.members(name, bytes, head);
+        for (serial, member) in &members {
+            self.objects(&log, data, Seal { life: head.life, serial: *serial }, member);
+        }
+        ended
+    }
+
+    /// The files that an index tells of and that have not ended, and why there are no more.
+    fn members(&self, name: &str, bytes: &[u8], head: Head) -> (BTreeMap<u32, Member>, Result<(), Flaw>) {
+        let mut members = BTreeMap::new();
+        let (mut at, mut past) = (HEAD_BYTES as u64, HEAD_BYTES as u64);
+        loop {
+            let name = name.to_owned();
+            let (record, len) = match Record::decode(head.seal(), at, bytes) {
+                Step::Record(record, len) => (record, len as u64),
+                Step::End => return (members, Ok(())),
+                Step::Broken => return (members, Err(Flaw::Torn { name, at })),
+                Step::Absurd(what) => return (members, Err(Flaw::Contradictory { name, at, what })),
+            };
+            if let Err(what) = self.follow(head, &mut members, &mut past, record) {
+                return (members, Err(Flaw::Contradictory { name, at, what }));
+            }
+            at += len;
+        }
+    }
+
+    /// Does what a record says; `past` is where the regions that were given away end.
+    fn follow(
+        &self,
+        head: Head,
+        members: &mut BTreeMap<u32, Member>,
+        past: &mut u64,
+        record: Record,
+    ) -> Result<(), &'static str> {
+        let mut take = |extent: Extent| {
+            let is_free = extent.offset >= *past;
+            *past = extent.end();
+            is_free.then_some(extent).ok_or("two files share bytes of the log")
+        };
+        match record {
+            Record::Begin { serial, blocks, extent, subject } => {
+                let member = self.member(head, blocks, take(extent)?, *subject)?;
+                match members.insert(serial, member) {
+                    None => Ok(()),
+                    Some(_) => Err("a file begins twice"),
+                }
+            }
+            Record::More { serial, extent } => {
+                let member = members.get_mut(&serial).ok_or("a file goes on that has not begun")?;
+                let extent = take(extent)?;
+                if !member.form.allows(extent, member.extents.len()) {
+                    return Err("a bit vector has one region");
+                }
+                member.extents.push(extent);
+                Ok(())
+            }
+            Record::End { serial } => {
+                members.remove(&serial).map(drop).ok_or("a file ends that has not begun")
+            }
+        }
+    }
+
+    fn member(
+        &self,
+        head: Head,
+        blocks: u64,
+        extent: Extent,
+        subject: Subject,
+    ) -> Result<Member, &'static str> {
+        let form = Form { encoding: head.encoding, blocks };
+        if blocks == 0 || blocks > head.encoding.objects_max() || blocks != subject.geometry(self.job).count()
+        {
+            return Err("a file has another number of objects than its size makes");
+        }
+        if !form.allows(extent, 0) {
+            return Err("a region has another size than its file makes");
+        }
+        Ok(Member { subject, form, extents: vec![extent] })
+    }
+
+    fn head(&self, name: &str, bytes: &[u8], kind: Kind) -> Result<Head, Flaw> {
+        let head = Head::decode(name, bytes, self.job)?;
+        if head.kind == kind {
+            return Ok(head);
+        }
+        let what = "it is another kind of file than its name says";
+        Err(Flaw::Contradictory { name: name.to_owned(), at: 10, what })
+    }
+
+    /// Takes the objects of a file into the facts.
+    fn objects(&mut self, name: &str, bytes: &[u8], seal: Seal, member: &Member) {
+        for &extent in &member.extents {
+            let Told { objects, fault } = member.form.read(seal, extent, bytes);
+            self.found.facts.add(member.subject.clone(), &objects);
+            let name = || name.to_owned();
+            self.found.flaws.extend(fault.map(|(at, fault)| match fault {
+                Fault::Torn => Flaw::Torn { name: name(), at },
+                Fault::Damaged => Flaw::Damaged { name: name(), at },
+                Fault::Beyond => Flaw::Contradictory { name: name(), at, what: "a file has no such object" },
+            }));
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The log of one file: a head, one record that says which file, and its objects.
+
+use super::entry::{BEGIN_BYTES, Record};
+use super::head::{HEAD_BYTES, Head, Kind};
+use super::region::{Form, Region};
+use super::seal::Seal;
+use super::{Identity, Job, ObjectSet, Subject};
+
+/// The number of the only file of a log.
+pub(super) const SERIAL: u32 = 1;
+
+/// What the names of such logs begin with.
+pub(super) const PREFIX: &str = "file-";
+
+/// Where the log of a file stands.
+pub(super) fn name(subject: &Subject) -> String {
+    let Subject { path, source, sink } = subject;
+    let mut bytes = Vec::from(path.as_bytes());
+    bytes.push(0);
+    bytes.extend(source.size.to_le_bytes());
+    bytes.extend(source.mtime.sec.to_le_bytes());
+    bytes.extend(source.mtime.nsec.to_le_bytes());
+    bytes.extend(source.identity.0);
+    bytes.extend(sink.0);
+    format!("{PREFIX}{}.log", Identity::of(&bytes).to_hex())
+}
+
+/// Where the objects begin in the log of a file.
+pub(super) fn region_at(subject: &Subject) -> u64 {
+    (HEAD_BYTES + BEGIN_BYTES + subject.path.as_bytes().len()) as u64
+}
+
+/// All bytes of a new log, and the region that further objects go into.
+pub(super) fn begin(
+    job: &Job,
+    form: Form,
+    life: u64,
+    subject: &Subject,
+    done: &ObjectSet,
+) -> (Vec<u8>, Region) {
+    let head = Head { kind: Kind::File, encoding: form.encoding, life };
+    let mut bytes = head.encode(job);
+    let extent = form.open_extent(region_at(subject));
+    let record =
+        Record::Begin { serial: SERIAL, blocks: form.blocks, extent, subject: Box::new(subject.clone()) };
+    record.encode(head.seal(), 0, &mut bytes);
+    let mut region = Region::new(form, Seal { life, serial: SERIAL }, extent);
+    for (at, part) in region.put(done, &mut done.iter().peekable()) {
+        let end = at as usize + part.len();
+        if bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        bytes[at as usize..end].copy_from_slice(&part);
+    }
+    (bytes, region)
+}

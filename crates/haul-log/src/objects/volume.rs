@@ -1,0 +1,159 @@
+//! A log that several files share, and its index.
+
+use super::entry::{Extent, Record};
+use super::head::{HEAD_BYTES, Head, Kind};
+use super::log::{FileKey, Live};
+use super::region::{Form, Region};
+use super::seal::Seal;
+use super::{Encoding, Job};
+use std::collections::BTreeSet;
+
+/// Dead bytes below which a log is not made anew: what the default is to stay under, 16 KiB, holds four times as many.
+const DEAD_BYTES: u64 = 4096;
+
+/// What the names of an index end with.
+const INDEX: &str = ".index";
+
+/// A log that several files share.
+#[derive(Clone, Debug)]
+pub(super) struct Volume {
+    pub(super) stem: String,
+    life: u64,
+    /// Files under way in it.
+    pub(super) live: BTreeSet<FileKey>,
+    /// Files that ever came into it.
+    pub(super) joined: u32,
+    /// Numbers of files that ended since the last commit.
+    ended: Vec<u32>,
+    serials: u32,
+    /// Bytes of the index; 0 before it is first written.
+    index_at: u64,
+    /// Bytes of the log that are given away.
+    data_at: u64,
+    /// Bytes of both that belong to files that ended.
+    dead: u64,
+}
+
+/// What a commit adds to a volume.
+#[derive(Debug)]
+pub(super) struct Added {
+    /// Where the index goes on.
+    pub(super) index_at: u64,
+    pub(super) index: Vec<u8>,
+    /// Writes into the log.
+    pub(super) data: Vec<(u64, Vec<u8>)>,
+}
+
+/// The name of a shared log.
+pub(super) fn data_name(stem: &str, life: u64) -> String {
+    format!("{stem}-{life:016x}.log")
+}
+
+/// The name of the log that an index is about.
+pub(super) fn log_of_index(index: &str, life: u64) -> Option<String> {
+    index.strip_suffix(INDEX).map(|stem| data_name(stem, life))
+}
+
+impl Volume {
+    pub(super) fn new(stem: String, life: u64) -> Volume {
+        Volume {
+            stem,
+            life,
+            live: BTreeSet::new(),
+            joined: 0,
+            ended: Vec::new(),
+            serials: 0,
+            index_at: 0,
+            data_at: HEAD_BYTES as u64,
+            dead: 0,
+        }
+    }
+
+    pub(super) fn index_name(&self) -> String {
+        format!("{}{INDEX}", self.stem)
+    }
+
+    pub(super) fn data_name(&self) -> String {
+        data_name(&self.stem, self.life)
+    }
+
+    /// Whether nothing of it was written yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.index_at == 0
+    }
+
+    /// Whether a commit has something to say of it beside new objects.
+    pub(super) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Whether files that ended take more room than those under way, and enough to be worth two syncs.
+    pub(super) fn is_wasteful(&self) -> bool {
+        self.dead >= DEAD_BYTES.max((self.index_at + self.data_at).saturating_sub(self.dead))
+    }
+
+    /// A file of it is complete.
+    pub(super) fn end(&mut self, key: FileKey, file: &Live) {
+        self.live.remove(&key);
+        if file.region.is_some() {
+            self.ended.push(file.serial);
+            self.dead += file.weight + Record::End { serial: 0 }.len() as u64;
+        }
+    }
+
+    /// Begins again under another life: all that is in it is written anew.
+    pub(super) fn renew(&mut self, life: u64) {
+        let (live, joined) = (std::mem::take(&mut self.live), self.joined);
+        *self = Volume { live, joined, ..Volume::new(std::mem::take(&mut self.stem), life) };
+    }
+
+    /// What is written before the objects of files: heads, and which files ended.
+    pub(super) fn begin(&mut self, job: &Job, encoding: Encoding) -> Added {
+        let mut added = Added { index_at: self.index_at, index: Vec::new(), data: Vec::new() };
+        if self.is_new() {
+            let head = |kind| Head { kind, encoding, life: self.life }.encode(job);
+            added.index = head(Kind::Index);
+            added.data.push((0, head(Kind::Shared)));
+        }
+        for serial in std::mem::take(&mut self.ended) {
+            self.record(&Record::End { serial }, &mut added);
+        }
+        added
+    }
+
+    /// Adds the new objects of one of its files.
+    pub(super) fn add(&mut self, form: Form, file: &mut Live, added: &mut Added) {
+        let staged = std::mem::take(&mut file.staged);
+        let mut new = staged.iter().peekable();
+        if let Some(region) = &mut file.region {
+            added.data.extend(region.put(&file.done, &mut new));
+        }
+        while new.peek().is_some() {
+            let extent = Extent { offset: self.data_at, length: form.region_bytes(file.regions) };
+            self.data_at += extent.length;
+            let record = if file.region.is_none() {
+                self.serials += 1;
+                (file.serial, file.weight) = (self.serials, 0);
+                let subject = Box::new(file.subject.clone());
+                Record::Begin { serial: file.serial, blocks: form.blocks, extent, subject }
+            } else {
+                Record::More { serial: file.serial, extent }
+            };
+            file.regions += 1;
+            file.weight += record.len() as u64 + extent.length;
+            self.record(&record, added);
+            let seal = Seal { life: self.life, serial: file.serial };
+            let region = file.region.insert(Region::new(form, seal, extent));
+            added.data.extend(region.put(&file.done, &mut new));
+        }
+    }
+
+    /// All is in the commit.
+    pub(super) fn close(&mut self, added: &Added) {
+        self.index_at = added.index_at + added.index.len() as u64;
+    }
+
+    fn record(&self, record: &Record, added: &mut Added) {
+        record.encode(Seal { life: self.life, serial: 0 }, added.index_at, &mut added.index);
+    }
+}

@@ -1,0 +1,232 @@
+//! Any work, cut off at any order of any commit: all that was synced comes back, and nothing that was not logged.
+
+use super::medium::{Dice, Medium};
+use super::{Plain, is_within, job, mark, plain, read, styles, subject};
+use haul_log::objects::{FileKey, Log, Order, Style, Subject};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// Objects of the files that come and go: less than a word, words, several pages.
+const OBJECTS: [u64; 5] = [1, 7, 70, 4097, 9000];
+
+/// What an engine does.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Some objects of a file become durable, from the first on, so many steps apart.
+    Done {
+        file: usize,
+        first: u64,
+        apart: u64,
+        count: u64,
+    },
+    Complete(usize),
+    Revoke(usize),
+    /// The source has another version now.
+    Change(usize),
+    Commit,
+    /// A commit of which an order fails.
+    Fail {
+        before: usize,
+        seed: u64,
+    },
+    /// The power fails within a commit, and the job goes on in some style.
+    Crash {
+        before: usize,
+        seed: u64,
+        style: usize,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let file = 0..OBJECTS.len();
+    prop_oneof![
+        6 => (file.clone(), any::<u64>(), 1_u64..40, 1_u64..60)
+            .prop_map(|(file, first, apart, count)| Step::Done { file, first, apart, count }),
+        2 => file.clone().prop_map(Step::Complete),
+        1 => file.clone().prop_map(Step::Revoke),
+        1 => file.prop_map(Step::Change),
+        5 => Just(Step::Commit),
+        1 => (0_usize..6, any::<u64>()).prop_map(|(before, seed)| Step::Fail { before, seed }),
+        1 => (0_usize..6, any::<u64>(), 0_usize..18)
+            .prop_map(|(before, seed, style)| Step::Crash { before, seed, style }),
+    ]
+}
+
+/// A job, its medium, and the plain truth about both.
+struct World {
+    medium: Medium,
+    log: Log,
+    versions: [i64; OBJECTS.len()],
+    keys: BTreeMap<usize, FileKey>,
+    /// All that may come back.
+    upper: Plain,
+    /// All that must come back.
+    lower: Plain,
+    /// What may come back until a commit was carried out whole.
+    revoked: Plain,
+    lives: u64,
+}
+
+impl World {
+    fn new(style: Style) -> World {
+        let log = Log::new(job(), style, 1000);
+        let (upper, lower, revoked) = Default::default();
+        World {
+            medium: Medium::default(),
+            log,
+            versions: [0; 5],
+            keys: BTreeMap::new(),
+            upper,
+            lower,
+            revoked,
+            lives: 1,
+        }
+    }
+
+    fn subject(&self, file: usize) -> Subject {
+        subject(&format!("file {file}"), OBJECTS[file], self.versions[file])
+    }
+
+    fn key(&mut self, file: usize) -> FileKey {
+        let subject = self.subject(file);
+        *self.keys.entry(file).or_insert_with(|| self.log.open(&subject).unwrap())
+    }
+
+    /// What is said about a file is taken back.
+    fn withdraw(&mut self, file: usize) {
+        let subject = self.subject(file);
+        self.lower.remove(&subject);
+        if let Some(set) = self.upper.remove(&subject) {
+            self.revoked.entry(subject).or_default().extend(set);
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Done { file, first, apart, count } => {
+                let key = self.key(file);
+                let objects: Vec<u64> =
+                    (0..count).map(|n| (first % OBJECTS[file] + n * apart) % OBJECTS[file]).collect();
+                self.upper.entry(self.subject(file)).or_default().extend(&objects);
+                mark(&mut self.log, key, objects);
+            }
+            Step::Complete(file) => {
+                if let Some(key) = self.keys.remove(&file) {
+                    self.log.complete(key);
+                    self.lower.remove(&self.subject(file));
+                }
+            }
+            Step::Revoke(file) => {
+                let key = self.key(file);
+                self.log.revoke(key);
+                self.withdraw(file);
+            }
+            Step::Change(file) => {
+                let was_open = self.keys.remove(&file).is_some();
+                if was_open {
+                    self.withdraw(file);
+                } else {
+                    self.lower.remove(&self.subject(file));
+                }
+                self.versions[file] += 1;
+                self.key(file);
+            }
+            Step::Commit => self.commit(usize::MAX, 5),
+            Step::Fail { before, seed } => self.commit(before, seed),
+            Step::Crash { before, seed, style } => self.crash(before, seed, style),
+        }
+    }
+
+    /// Carries out a commit, the power failing on the side after each order; or `before` orders of it, if it has more.
+    fn commit(&mut self, before: usize, seed: u64) {
+        let orders = self.log.commit();
+        let mut dice = Dice::new(seed);
+        for (number, order) in orders.iter().enumerate() {
+            if number == before {
+                if let Order::Write { name, at, bytes } = order {
+                    let bytes = bytes[..dice.below(bytes.len())].to_vec();
+                    self.medium.order(&Order::Write { name: name.clone(), at: *at, bytes });
+                }
+                self.check(&mut dice);
+                self.log.start_over();
+                return;
+            }
+            self.medium.order(order);
+            self.check(&mut dice);
+        }
+        self.lower = plain(&self.log.facts());
+        self.revoked.clear();
+        self.check(&mut dice);
+    }
+
+    fn crash(&mut self, before: usize, seed: u64, style: usize) {
+        let orders = self.log.commit();
+        orders.iter().take(before).for_each(|order| self.medium.order(order));
+        self.medium = self.medium.crash(&mut Dice::new(seed));
+        let found = read(&self.medium);
+        self.hold(&plain(&found.facts));
+        self.lives += 1;
+        self.log = Log::resume(job(), styles().nth(style).unwrap(), self.lives * 1_000_000, &found);
+        self.keys.clear();
+        // All that came back is known now, and is what the next crash must bring back, whatever was completed.
+        self.lower = plain(&found.facts);
+        self.upper = self.lower.clone();
+        self.revoked.clear();
+        // The engine meets its files again; other versions go.
+        for file in 0..OBJECTS.len() {
+            let subject = self.subject(file);
+            let others: Vec<Subject> = self
+                .lower
+                .keys()
+                .filter(|other| other.path == subject.path && **other != subject)
+                .cloned()
+                .collect();
+            for other in others {
+                let set = self.lower.remove(&other).unwrap();
+                self.upper.remove(&other);
+                self.revoked.insert(other, set);
+            }
+            let key = self.key(file);
+            let known = self.log.known(key).unwrap().iter().map(|object| object.0);
+            assert!(
+                known.eq(self.lower.get(&subject).into_iter().flatten().copied()),
+                "all is known of {subject:?}"
+            );
+        }
+    }
+
+    /// The power fails now, several ways.
+    fn check(&self, dice: &mut Dice) {
+        for _ in 0..2 {
+            self.hold(&plain(&read(&self.medium.crash(dice)).facts));
+        }
+    }
+
+    #[track_caller]
+    fn hold(&self, found: &Plain) {
+        let mut most = self.upper.clone();
+        self.revoked.iter().for_each(|(subject, set)| most.entry(subject.clone()).or_default().extend(set));
+        assert!(is_within(found, &most), "found {found:?}, logged {most:?}");
+        assert!(is_within(&self.lower, found), "found {found:?}, synced {:?}", self.lower);
+    }
+}
+
+fn hold_style(style: Style, steps: &[Step]) {
+    let mut world = World::new(style);
+    steps.iter().for_each(|step| world.step(step));
+    world.commit(usize::MAX, 9);
+    let found = read(&world.medium);
+    assert!(is_within(&world.lower, &plain(&found.facts)));
+    world.medium.perform(&world.log.finish());
+    assert!(world.medium.files.is_empty(), "{:?}", world.medium.files.keys());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn no_crash_takes_what_was_synced_or_gives_what_was_not_logged(
+        steps in prop::collection::vec(step(), 1..40),
+    ) {
+        styles().for_each(|style| hold_style(style, &steps));
+    }
+}

@@ -1,0 +1,99 @@
+//! A folder that forgets what was not synced.
+
+use haul_log::objects::Order;
+use std::collections::BTreeMap;
+
+/// Files as they are durable, and orders since the last sync.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Medium {
+    pub(super) files: BTreeMap<String, Vec<u8>>,
+    pending: Vec<Order>,
+}
+
+/// Numbers from a seed (xorshift64*).
+#[derive(Clone, Debug)]
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Dice {
+        Dice(seed | 1)
+    }
+
+    /// A number below `end`.
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % end.max(1)
+    }
+}
+
+impl Medium {
+    /// Carries out orders; all of them last.
+    pub(super) fn perform(&mut self, orders: &[Order]) {
+        orders.iter().for_each(|order| self.order(order));
+        self.order(&Order::Sync);
+    }
+
+    /// Carries out one order; it lasts from the next sync on.
+    pub(super) fn order(&mut self, order: &Order) {
+        if *order == Order::Sync {
+            let pending = std::mem::take(&mut self.pending);
+            pending.iter().for_each(|order| self.keep(order, 0..usize::MAX));
+        } else {
+            self.pending.push(order.clone());
+        }
+    }
+
+    /// The power fails: any of the pending orders are kept, writes whole, from their start or to their end only.
+    pub(super) fn crash(&self, dice: &mut Dice) -> Medium {
+        let mut left = Medium { files: self.files.clone(), pending: Vec::new() };
+        for order in &self.pending {
+            let len = if let Order::Write { bytes, .. } = order { bytes.len() } else { 0 };
+            match dice.below(5) {
+                0 => left.tear_draft(order, dice),
+                1 if len > 0 => left.keep(order, 0..dice.below(len)),
+                2 if len > 0 => left.keep(order, dice.below(len)..len),
+                _ => left.keep(order, 0..usize::MAX),
+            }
+        }
+        left
+    }
+
+    /// Bytes of all files.
+    pub(super) fn bytes(&self) -> usize {
+        self.files.values().map(Vec::len).sum()
+    }
+
+    /// A replacement that did not take place leaves some of its draft.
+    fn tear_draft(&mut self, order: &Order, dice: &mut Dice) {
+        if let Order::Replace { name, bytes } = order {
+            self.files.insert(format!("{name}.new"), bytes[..dice.below(bytes.len())].to_vec());
+        }
+    }
+
+    /// Does an order; of a write the bytes within `part` only.
+    fn keep(&mut self, order: &Order, part: std::ops::Range<usize>) {
+        match order {
+            Order::Write { name, at, bytes } => {
+                let part = part.start..part.end.min(bytes.len());
+                let file = self.files.entry(name.clone()).or_default();
+                let (from, to) = (*at as usize + part.start, *at as usize + part.end);
+                if file.len() < to && !part.is_empty() {
+                    file.resize(to, 0);
+                }
+                if !part.is_empty() {
+                    file[from..to].copy_from_slice(&bytes[part]);
+                }
+            }
+            Order::Replace { name, bytes } => {
+                self.files.remove(&format!("{name}.new"));
+                self.files.insert(name.clone(), bytes.clone());
+            }
+            Order::Remove { name } => {
+                self.files.remove(name);
+            }
+            Order::Sync => {}
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a log takes for the "big" set, 100 files of 64 MiB: the table of docs/formats/log.md.
+
+use super::medium::{Dice, Medium};
+use super::{job, mark};
+use haul_log::objects::{Encoding, FileKey, Identity, Job, Log, Mechanism, SourceVersion, Style, Subject};
+use haul_model::{Moment, ObjectSize, RelPath};
+use std::fmt::Write;
+
+const FILES: usize = 100;
+const FILE_BYTES: u64 = 64 << 20;
+
+/// Files that eight workers have under way, and objects of one group commit.
+const AT_ONCE: usize = 8;
+const GROUP: usize = 16;
+
+fn styles() -> impl Iterator<Item = Style> {
+    Mechanism::ALL
+        .into_iter()
+        .flat_map(|mechanism| Encoding::ALL.map(|encoding| Style { mechanism, encoding }))
+}
+
+/// The most bytes and files that the log has after any commit, `at_once` files being under way.
+fn most(style: Style, object: u64, at_once: usize) -> (usize, usize) {
+    let job = Job { object: ObjectSize::new(object).unwrap(), ..job() };
+    let (mut medium, mut log, mut dice) = (Medium::default(), Log::new(job, style, 1), Dice::new(3));
+    let mut waiting = (0..FILES).map(|number| {
+        let path = RelPath::new(format!("set/{number:03}.bin").as_bytes()).unwrap();
+        let source = SourceVersion {
+            size: FILE_BYTES,
+            mtime: Moment { sec: 1, nsec: 2 },
+            identity: Identity([1; 16]),
+        };
+        Subject { path, source, sink: Identity([2; 16]) }
+    });
+    let mut open: Vec<(FileKey, Vec<u64>)> = Vec::new();
+    let (mut noted, mut most) = (0, (0, 0));
+    loop {
+        while let Some(subject) = (open.len() < at_once).then(|| waiting.next()).flatten() {
+            open.push((log.open(&subject).unwrap(), (0..FILE_BYTES / object).collect()));
+        }
+        if open.is_empty() {
+            return most;
+        }
+        // Objects end in any order; a file's last one completes it.
+        let file = dice.below(open.len());
+        let (key, left) = &mut open[file];
+        let next = dice.below(left.len());
+        mark(&mut log, *key, [left.swap_remove(next)]);
+        if left.is_empty() {
+            log.complete(*key);
+            open.swap_remove(file);
+        }
+        noted += 1;
+        if noted % GROUP == 0 {
+            medium.perform(&log.commit());
+            most = (most.0.max(medium.bytes()), most.1.max(medium.files.len()));
+        }
+    }
+}
+
+fn table() -> String {
+    let mut table = String::from(
+        "| mechanism | encoding | 4 MiB, 8 | 1 MiB, 8 | 4 MiB, 100 | 1 MiB, 100 | files, 8 |\n|---|---|---:|---:|---:|---:|---:|\n",
+    );
+    for style in styles() {
+        let [a, b, c, d] = [(4, AT_ONCE), (1, AT_ONCE), (4, FILES), (1, FILES)]
+            .map(|(mib, at_once)| most(style, mib << 20, at_once));
+        let Style { mechanism, encoding } = style;
+        writeln!(table, "| {mechanism} | {encoding} | {} | {} | {} | {} | {} |", a.0, b.0, c.0, d.0, a.1)
+            .unwrap();
+    }
+    table
+}
+
+#[test]
+fn the_documented_space_is_what_logs_take() {
+    let (table, documented) = (table(), include_str!("../../../../../docs/formats/log.md"));
+    assert!(documented.contains(&table), "docs/formats/log.md is to have this table:\n{table}");
+}
+
+#[test]
+fn the_default_takes_no_more_than_16_kib() {
+    for (mib, at_once) in [(4, AT_ONCE), (1, AT_ONCE), (4, FILES), (1, FILES)] {
+        let (bytes, files) = most(Style::DEFAULT, mib << 20, at_once);
+        assert!(
+            bytes <= 16 << 10 && files == 2,
+            "{bytes} bytes, {files} files: {mib} MiB, {at_once} at once"
+        );
+    }
+}

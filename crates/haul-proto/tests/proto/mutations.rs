@@ -1,0 +1,344 @@
+//! Valid messages bent in ways that know their structure, their checks made right again, and machines that are fed with
+//! whatever comes of it. `HAUL_PROTO_CASES=N` tries N cases of each, for a night instead of a second.
+
+use crate::any::message;
+use crate::codec::{cases, decoded, encoded, forged};
+use haul_digest::{Algorithm, Digest};
+use haul_model::{Level, ObjectSize};
+use haul_proto::limits::{BODY_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use haul_proto::sink::{self, Verdict};
+use haul_proto::source::{self, Work};
+use haul_proto::{
+    FileKind, FileNumber, HEADER_LEN, JobOptions, LaneId, Message, NamePolicy, NewFile, Outcome, Runs, Sink,
+    Source, Timing, Window,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use std::time::Duration;
+
+/// Numbers that lengths, counts, indices and offsets go wrong at.
+fn extreme() -> impl Strategy<Value = u64> {
+    let around = |value: u64| (0u64..3).prop_map(move |add| value.wrapping_add(add).wrapping_sub(1));
+    prop_oneof![
+        around(0),
+        around(u64::MAX),
+        around(1 << 63),
+        around(u64::from(u32::MAX)),
+        around(1 << 31),
+        around(u64::from(u16::MAX)),
+        around(BODY_BYTES_MAX as u64),
+        around(u64::from(PAYLOAD_BYTES_MAX)),
+        around(4096),
+        around(32_768),
+    ]
+}
+
+/// One change of a body.
+#[derive(Clone, Debug)]
+enum Change {
+    /// So many bytes of a number, little-endian, over what stands there: every field of every message is met by some place.
+    Number { at: Index, width: usize, value: u64 },
+    /// Bytes put in.
+    Insert { at: Index, bytes: Vec<u8> },
+    /// Bytes taken out.
+    Remove { at: Index, len: usize },
+    /// A part doubled, as a list that repeats an element.
+    Double { at: Index, len: usize },
+    /// The end taken from another message's body.
+    Splice { at: Index, from: Index },
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let width = prop_oneof![Just(1usize), Just(2), Just(4), Just(8)];
+    prop_oneof![
+        4 => (any::<Index>(), width, extreme()).prop_map(|(at, width, value)| Change::Number { at, width, value }),
+        1 => (any::<Index>(), vec(any::<u8>(), 1..20)).prop_map(|(at, bytes)| Change::Insert { at, bytes }),
+        1 => (any::<Index>(), 1usize..20).prop_map(|(at, len)| Change::Remove { at, len }),
+        1 => (any::<Index>(), 1usize..40).prop_map(|(at, len)| Change::Double { at, len }),
+        1 => (any::<Index>(), any::<Index>()).prop_map(|(at, from)| Change::Splice { at, from }),
+    ]
+}
+
+impl Change {
+    fn apply(&self, body: &mut Vec<u8>, other: &[u8]) {
+        let place = |index: &Index, len: usize| index.index(len + 1);
+        match self {
+            Change::Number { at, width, value } => {
+                let at = place(at, body.len().saturating_sub(*width));
+                let end = (at + width).min(body.len());
+                body[at..end].copy_from_slice(&value.to_le_bytes()[..end - at]);
+            }
+            Change::Insert { at, bytes } => {
+                let at = place(at, body.len());
+                body.splice(at..at, bytes.iter().copied());
+            }
+            Change::Remove { at, len } => {
+                let at = place(at, body.len());
+                let end = (at + len).min(body.len());
+                body.drain(at..end);
+            }
+            Change::Double { at, len } => {
+                let at = place(at, body.len());
+                let part = body[at..(at + len).min(body.len())].to_vec();
+                body.splice(at..at, part);
+            }
+            Change::Splice { at, from } => {
+                body.truncate(place(at, body.len()));
+                body.extend_from_slice(&other[place(from, other.len())..]);
+            }
+        }
+    }
+}
+
+/// A message that a hostile peer may have made of `one`, as it decodes.
+fn bent(one: &Message, other: &Message, changes: &[Change], payload: u32) -> Option<Message> {
+    let bytes = encoded(one);
+    let mut body = bytes[HEADER_LEN..].to_vec();
+    let tail = encoded(other);
+    for change in changes {
+        change.apply(&mut body, &tail[HEADER_LEN..]);
+    }
+    body.truncate(BODY_BYTES_MAX);
+    let payload = if one.payload_len() > 0 { payload } else { 0 };
+    decoded(&forged(bytes[0], 0, payload, &body)).ok().flatten()
+}
+
+fn messages(most: usize) -> impl Strategy<Value = Vec<Message>> {
+    let one = (message(), message(), vec(change(), 0..3), 0..PAYLOAD_BYTES_MAX);
+    vec(one, 1..most).prop_map(|all| {
+        let bent = |(one, other, changes, payload): &(Message, Message, Vec<Change>, u32)| {
+            bent(one, other, changes, *payload).unwrap_or_else(|| one.clone())
+        };
+        all.iter().map(bent).collect()
+    })
+}
+
+const WINDOW: Window = Window { files: 8, facts: 1 << 20, bytes: 1 << 20 };
+
+fn options() -> JobOptions {
+    JobOptions { object: ObjectSize::new(64 << 10).unwrap(), delete: true, ..JobOptions::default() }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// Whatever still decodes is a message within all bounds: it is written again in a frame, and read to the same.
+    #[test]
+    fn a_bent_message_is_a_flaw_or_one_within_bounds(
+        one in message(),
+        other in message(),
+        changes in vec(change(), 1..4),
+        payload in 0..PAYLOAD_BYTES_MAX,
+    ) {
+        if let Some(message) = bent(&one, &other, &changes, payload) {
+            prop_assert_eq!(message.check(), Ok(()));
+            let bytes = encoded(&message);
+            prop_assert!(bytes.len() <= HEADER_LEN + BODY_BYTES_MAX);
+            prop_assert_eq!(decoded(&bytes), Ok(Some(message)));
+        }
+    }
+
+    /// A sink whose engine does as it is told, by two lanes.
+    #[test]
+    fn a_sink_outlives_any_messages(all in messages(40)) {
+        let settings = sink::Settings {
+            options: options(),
+            window: WINDOW,
+            timing: Timing::default(),
+            tries: 2,
+            names: NamePolicy::default(),
+        };
+        let mut sink = Sink::new(settings);
+        let mut out = Vec::new();
+        for lane in 0..2 {
+            sink.handle(sink::Event::LaneUp(LaneId(lane)), Duration::ZERO, &mut out);
+        }
+        let mut announced = 0;
+        for (at, message) in all.into_iter().enumerate() {
+            let lane = LaneId((at % 2) as u32);
+            let Some(message) = as_a_source(message, &mut announced) else { continue };
+            let event = match message {
+                Message::BlockDigest(end) => sink::Event::ObjectEnd { lane, end: *end, found: None },
+                message => sink::Event::Message(lane, message),
+            };
+            sink.handle(event, Duration::ZERO, &mut out);
+            obey(&mut sink, &mut out);
+            prop_assert!(sink.open_files() <= 2 * WINDOW.files as usize);
+            while let sink::Outgoing::Send(message) = sink.next(lane, Duration::ZERO) {
+                prop_assert_eq!(message.check(), Ok(()));
+            }
+        }
+    }
+
+    /// A source with a few files on their way.
+    #[test]
+    fn a_source_outlives_any_messages(all in messages(40)) {
+        let settings =
+            source::Settings { options: options(), window: WINDOW, timing: Timing::default(), tries: 2 };
+        let mut source = Source::new(settings);
+        let mut out = Vec::new();
+        for lane in 0..2 {
+            source.handle(source::Event::LaneUp(LaneId(lane)), Duration::ZERO, &mut out);
+        }
+        let mut ending = Vec::new();
+        for size in [0, 5, 300_000, 300_000] {
+            source.offer(file(size), None).unwrap();
+        }
+        for (at, message) in all.into_iter().enumerate() {
+            let lane = LaneId((at % 2) as u32);
+            match source.next(lane, Duration::ZERO) {
+                Work::Object { facts, attempt, object, .. } => {
+                    let (file, object) = (facts.number, object.index);
+                    let sent = source::Event::ObjectSent { lane, file, attempt, object };
+                    source.handle(sent, Duration::ZERO, &mut out);
+                }
+                // Its worker may have said the end of the file, and not yet that it did.
+                Work::Whole { facts, .. } | Work::Close { facts, .. } => ending.push(facts.number),
+                _ => {}
+            }
+            let Some(message) = as_a_sink(message) else { continue };
+            source.handle(source::Event::Message(lane, message), Duration::ZERO, &mut out);
+            for command in out.drain(..) {
+                if let source::Command::FileDone { file, outcome: Outcome::Done(_), .. } = command {
+                    prop_assert!(ending.contains(&file), "{file:?} was never closed, and is called done");
+                }
+            }
+            prop_assert!(source.open_files() <= 4);
+        }
+    }
+}
+
+fn file(size: u64) -> NewFile {
+    NewFile {
+        number: FileNumber(0),
+        whole: false,
+        again: false,
+        path: Box::from(&b"a"[..]),
+        kind: FileKind::File { size, holes: Runs::default() },
+        mode: 0o644,
+        mtime: haul_model::Moment::default(),
+        atime: haul_model::Moment::default(),
+        uid: 0,
+        gid: 0,
+        user: Box::default(),
+        group: Box::default(),
+        xattrs: Vec::new(),
+    }
+}
+
+/// Does what the sink says, and what comes of that.
+fn obey(sink: &mut Sink, out: &mut Vec<sink::Command>) {
+    use sink::{Command, Event};
+    let zeros = || Digest::from_bytes(Algorithm::Blake3, &[0; 32]).unwrap();
+    while !out.is_empty() {
+        for command in std::mem::take(out) {
+            let event = match command {
+                Command::Open { facts, path } => {
+                    assert!(!path.as_bytes().split(|&byte| byte == b'/').any(|part| part == b".."));
+                    Event::Opened {
+                        file: facts.number,
+                        verdict: Verdict::Take { have: Runs::default() },
+                        rereads: false,
+                    }
+                }
+                Command::Make { facts, .. } => {
+                    Event::Finished { file: facts.number, result: Ok(Outcome::Done(Level::Verified)) }
+                }
+                Command::Finish { file, settle, .. } => {
+                    Event::Finished { file, result: Ok(Outcome::Done(settle)) }
+                }
+                Command::Write { object, range, payload, .. } => {
+                    assert!(object.range.start <= range.start && range.end <= object.range.end);
+                    assert!(u64::from(payload) <= range.len());
+                    continue;
+                }
+                Command::Settle { file, attempt, object, to, .. } => {
+                    let objects = Runs::of(object.index.0, object.index.0 + 1);
+                    Event::Settled { file, attempt, level: to, objects }
+                }
+                Command::Rehash { file, attempt, object } => {
+                    let object = object.map(|object| object.index);
+                    Event::Rehashed { file, attempt, object, digest: Ok(zeros()) }
+                }
+                Command::Sweep => Event::Swept,
+                Command::Remove { batch, .. } => Event::Removed { batch, deleted: 0, failed: 0 },
+                Command::Unread(_)
+                | Command::Restart { .. }
+                | Command::Ended(_)
+                | Command::Discard { .. }
+                | Command::Abandon { .. }
+                | Command::DropLane { .. } => continue,
+            };
+            sink.handle(event, Duration::ZERO, out);
+        }
+    }
+}
+
+/// What a source may say, about files that were announced: a message about another ends the session at once, and the rest
+/// would never be heard. `None` for what only a sink says, and for a BYE, for the same reason.
+fn as_a_source(message: Message, announced: &mut u64) -> Option<Message> {
+    let known = |number: FileNumber| FileNumber(number.0 % (*announced).max(1));
+    Some(match message {
+        Message::NewFile(mut file) => {
+            file.number = FileNumber(*announced);
+            file.again = false;
+            *announced += 1;
+            if file.path.len() > 3 {
+                file.path = Box::from(&b"a"[..]);
+            }
+            Message::NewFile(file)
+        }
+        Message::NewBlock(mut block) => {
+            block.number = known(block.number);
+            (block.attempt, block.object.0) = (0, block.object.0 % 3);
+            Message::NewBlock(block)
+        }
+        Message::BlockDigest(mut end) => {
+            end.number = known(end.number);
+            (end.attempt, end.object.0) = (0, end.object.0 % 3);
+            Message::BlockDigest(end)
+        }
+        Message::FileClose(mut close) => {
+            (close.number, close.attempt) = (known(close.number), 0);
+            Message::FileClose(close)
+        }
+        Message::WalkEnd(mut end) => {
+            end.files = *announced;
+            Message::WalkEnd(end)
+        }
+        Message::Delete(_) | Message::KeepAlive => message,
+        _ => return None,
+    })
+}
+
+/// What a sink may say, about the four files there are.
+fn as_a_sink(message: Message) -> Option<Message> {
+    let known = |number: FileNumber| FileNumber(number.0 % 4);
+    Some(match message {
+        Message::FileId(mut id) => {
+            (id.number, id.attempt) = (known(id.number), id.attempt % 2);
+            Message::FileId(id)
+        }
+        Message::BlockSync(mut sync) => {
+            (sync.number, sync.attempt) = (known(sync.number), sync.attempt % 2);
+            sync.objects = Runs::of(sync.objects.end() % 3, sync.objects.end() % 3 + 1);
+            Message::BlockSync(sync)
+        }
+        Message::BlockReject(mut reject) => {
+            (reject.number, reject.attempt) = (known(reject.number), reject.attempt % 2);
+            reject.object = reject.object.map(|object| haul_model::ObjectIndex(object.0 % 3));
+            Message::BlockReject(reject)
+        }
+        Message::ObjectDigests(mut digests) => {
+            digests.number = known(digests.number);
+            Message::ObjectDigests(digests)
+        }
+        Message::FileDone(mut done) => {
+            done.number = known(done.number);
+            Message::FileDone(done)
+        }
+        Message::KeepAlive => message,
+        _ => return None,
+    })
+}

@@ -1,0 +1,71 @@
+"""An SSH server of the bench's own: on this host only, for this user only, with keys made for the run."""
+
+import getpass
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+# Where Debian has the server, which is in no user's PATH.
+PLACES = ["/usr/sbin/sshd", "/usr/local/sbin/sshd"]
+START_SECONDS_MAX = 10
+
+
+def server_program():
+    """The server's path, or None where none is installed."""
+    return shutil.which("sshd") or next((place for place in PLACES if Path(place).exists()), None)
+
+
+class Door:
+    """A running server; `options` are the words that ssh and scp need to come in, `host` is where."""
+
+    def __init__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="haul-bench-ssh-")
+        home = Path(self.folder.name)
+        for name in ["host", "user"]:
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", home / name], check=True)
+        port = free_port()
+        settings = [
+            f"Port {port}", "ListenAddress 127.0.0.1", f"HostKey {home}/host", "StrictModes no",
+            f"AuthorizedKeysFile {home}/user.pub", "PasswordAuthentication no", "PidFile none",
+            "PermitRootLogin prohibit-password", "Subsystem sftp internal-sftp", "LogLevel ERROR",
+        ]
+        (home / "settings").write_text("\n".join(settings) + "\n")
+        # Started by root, it drops its rights here before anyone has logged in.
+        Path("/run/sshd").mkdir(exist_ok=True) if getpass.getuser() == "root" else None
+        self.server = subprocess.Popen([server_program(), "-D", "-e", "-f", home / "settings"])
+        self.host = "127.0.0.1"
+        self.options = []
+        for option in [f"Port={port}", f"IdentityFile={home}/user", "StrictHostKeyChecking=no",
+                       "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "BatchMode=yes"]:
+            self.options += ["-o", option]
+        self.wait_for(port)
+
+    def wait_for(self, port):
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                socket.create_connection((self.host, port), timeout=1).close()
+                return
+            except OSError:
+                if time.monotonic() > deadline or self.server.poll() is not None:
+                    raise
+                time.sleep(0.05)
+
+    def shell(self):
+        """The command that logs in, as one word for `-e`."""
+        return shlex.join(["ssh", *self.options])
+
+    def close(self):
+        self.server.terminate()
+        self.server.wait()
+        self.folder.cleanup()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
