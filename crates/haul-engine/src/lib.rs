@@ -1,5 +1,6 @@
 //! Floor 4: the jobs themselves: walk, plan, run, settle; copy, move, sum, verify, repair, and files to another host.
 
+mod border;
 mod descent;
 mod pool;
 

@@ -14,6 +14,10 @@ pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// Most payload bytes behind a body, and most file bytes that one NEW_BLOCK with a payload stands for.
 pub const PAYLOAD_BYTES_MAX: u32 = 16 << 20;
 
+/// Most file bytes that one NEW_BLOCK with a packed payload stands for: what a receiver holds for each lane while it unpacks is
+/// this twice, and no frame may ask for more.
+pub const PACKED_BYTES_MAX: u32 = 1 << 20;
+
 /// Most bytes of a text for people.
 pub const TEXT_BYTES_MAX: usize = 1024;
 

@@ -24,7 +24,7 @@ const BUFFERS_MIN: u64 = 8 << 20;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct JobArgs {
     /// How what arrived is compared: stream (hashed on both sides as it passes), reread (and read back from the device),
-    /// none, or, to compare with, the slower sequential, file-pipeline, block-pipeline, which read everything twice.
+    /// hybrid (read back what is larger than free memory there), none, or, to compare with, the slower sequential, file-pipeline, block-pipeline, which read everything twice.
     #[arg(long, value_name = "HOW", default_value = "stream", help_heading = "Verification")]
     verify: String,
     /// What is compared, and sent again where it differs: each object, or each file as a whole.
@@ -92,6 +92,10 @@ pub(crate) struct JobArgs {
     /// At most so many bytes a second: 50M, 1GB, ...
     #[arg(long, value_name = "RATE", help_heading = "The way")]
     rate: Option<String>,
+    /// Compress what is sent: auto (without HOW; only while the link is slower than compressing), zstd, zstd:LEVEL from -7 to 19, or none.
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
+          allow_hyphen_values = true, help_heading = "The way")]
+    compress: Option<String>,
     /// Congestion control of the connections: bbr, cubic, ... as the kernel offers them.
     #[arg(long, value_name = "NAME", help_heading = "The way")]
     cc: Option<String>,
@@ -171,7 +175,7 @@ impl JobArgs {
             in_order: unit == Unit::File
                 && algorithm.algebra() == Algebra::Serial
                 && verify == Verify::Stream,
-            compression: Compression::Off,
+            compression: self.compress.as_deref().map_or(Ok(Compression::Off), values::compression)?,
             keep: self.keep(),
             update: match &self.update {
                 _ if self.checksum => Update::Digest,
@@ -183,8 +187,9 @@ impl JobArgs {
             dry_run: self.dry_run,
             budget: 0,
         };
-        if options.verify == Verify::Reread && options.unit == Unit::File {
-            return Err("--verify=reread compares objects: leave --granularity=file out".to_owned());
+        if matches!(options.verify, Verify::Reread | Verify::Hybrid) && options.unit == Unit::File {
+            return Err("--verify=reread and --verify=hybrid compare objects: leave --granularity=file out"
+                .to_owned());
         }
         if let Some(sentence) = options.contradiction() {
             return Err(format!("these options contradict each other: {sentence}"));
@@ -251,10 +256,11 @@ pub(crate) fn buffers(typed: Option<&str>) -> Result<u64, String> {
     if bytes < BUFFERS_MIN { Err("--buffers: 8M is the least that serves".to_owned()) } else { Ok(bytes) }
 }
 
-const VERIFY: [(&str, Verify); 6] = [
+const VERIFY: [(&str, Verify); 7] = [
     ("none", Verify::None),
     ("stream", Verify::Stream),
     ("reread", Verify::Reread),
+    ("hybrid", Verify::Hybrid),
     ("sequential", Verify::Sequential),
     ("file-pipeline", Verify::FilePipeline),
     ("block-pipeline", Verify::BlockPipeline),
@@ -310,6 +316,7 @@ mod tests {
         for (word, level, unit) in [
             ("none", Level::Received, Unit::Object),
             ("reread", Level::Reread, Unit::Object),
+            ("hybrid", Level::Verified, Unit::Object),
             ("sequential", Level::Verified, Unit::File),
             ("file-pipeline", Level::Verified, Unit::File),
             ("block-pipeline", Level::Verified, Unit::Object),
@@ -320,6 +327,7 @@ mod tests {
         assert!(meant(&["--verify=sequential", "--granularity=object"]).is_err());
         assert!(meant(&["--verify=block-pipeline", "--granularity=file"]).is_err());
         assert!(meant(&["--verify=reread", "--granularity=file"]).is_err());
+        assert!(meant(&["--verify=hybrid", "--granularity=file"]).is_err());
         assert!(meant(&["--verify=some"]).expect_err("unknown").contains("one of none, stream"));
     }
 
@@ -351,12 +359,15 @@ mod tests {
             ("--rate=0", "--rate"),
             ("--object-size=3M", "--object-size"),
             ("--update=all", "--update"),
+            ("--compress=zstd:20", "--compress"),
+            ("--compress=gzip", "--compress"),
             ("--hash=nosuch", "--hash"),
         ] {
             let error = meant(&[words]).expect_err(words);
             assert!(error.contains(named), "{words}: {error}");
         }
         assert_eq!(meant(&["--checksum"]).expect("fine").options.update, Update::Digest);
+        assert_eq!(meant(&["--compress"]).expect("fine").options.compression, Compression::Auto);
         assert_eq!(meant(&["--update"]).expect("fine").options.update, Update::SizeTime);
     }
 }

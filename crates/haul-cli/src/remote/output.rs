@@ -3,7 +3,7 @@
 use crate::console::say;
 use base64::Engine;
 use haul_engine::copy::quote;
-use haul_engine::transfer::{Failure, Outcome, Report, Spent};
+use haul_engine::transfer::{Failure, Outcome, Report, Spent, Traffic};
 use haul_model::format_size;
 use haul_proto::{Outcome as Ended, Summary};
 use serde_json::{Value, json};
@@ -183,16 +183,18 @@ impl Report for Output<'_> {
 
 fn summary_event(outcome: &Outcome, took: Duration, dry_run: bool, interrupted: bool) -> Value {
     let Summary { done, same, would, failed, unread, deleted, undeleted, bytes, again } = outcome.summary;
-    let Spent { storage, hashing, crypto, sending, receiving } = outcome.spent;
+    let Spent { storage, hashing, packing, crypto, sending, receiving } = outcome.spent;
+    let Traffic { sent: wire_out, received: wire_in, plain, packed } = outcome.traffic;
     json!({
         "event": "summary", "sent": done, "same": same, "would": would, "failed": failed, "deleted": deleted,
         "undeleted": undeleted, "bytes": bytes, "objects_sent_again": again, "unread": unread,
         "delete_withheld": outcome.delete_withheld, "whole": outcome.is_whole(), "dry_run": dry_run,
         "interrupted": interrupted, "seconds": took.as_secs_f64(),
         "spent": {
-            "storage": storage.as_secs_f64(), "hashing": hashing.as_secs_f64(), "crypto": crypto.as_secs_f64(),
-            "sending": sending.as_secs_f64(), "receiving": receiving.as_secs_f64(),
+            "storage": storage.as_secs_f64(), "hashing": hashing.as_secs_f64(), "compression": packing.as_secs_f64(),
+            "crypto": crypto.as_secs_f64(), "sending": sending.as_secs_f64(), "receiving": receiving.as_secs_f64(),
         },
+        "wire": { "out": wire_out, "in": wire_in, "compressed": { "from": plain, "to": packed } },
     })
 }
 
@@ -219,7 +221,13 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
     if !dry_run {
         let seconds = took.as_secs_f64();
         let rate = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
-        line.push(format!("{} in {seconds:.1} s ({}/s)", format_size(bytes), format_size(rate as u64)));
+        let mut moved = format!("{} in {seconds:.1} s ({}/s)", format_size(bytes), format_size(rate as u64));
+        let Traffic { sent: wire_out, received: wire_in, plain, packed } = outcome.traffic;
+        if plain > 0 {
+            let (wire, from, to) = (wire_out + wire_in, format_size(plain), format_size(packed));
+            moved.push_str(&format!(", {} over the network ({from} compressed to {to})", format_size(wire)));
+        }
+        line.push(moved);
     }
     let mut line = line.join(", ");
     if outcome.delete_withheld {
@@ -246,6 +254,7 @@ fn held_back(spent: &Spent, side: Side) -> Option<(&'static str, u64)> {
     let parts = [
         (spent.storage, "the storage of this side"),
         (spent.hashing, "hashing on this side"),
+        (spent.packing, "compression on this side"),
         (spent.crypto, "encryption on this side"),
         (network, "the network or the other side"),
     ];
@@ -265,7 +274,7 @@ mod tests {
     fn outcome(summary: Summary) -> Outcome {
         let spent =
             Spent { storage: Duration::from_secs(3), hashing: Duration::from_secs(1), ..Spent::default() };
-        Outcome { summary, broken: None, delete_withheld: false, spent }
+        Outcome { summary, broken: None, delete_withheld: false, spent, traffic: Traffic::default() }
     }
 
     #[test]
@@ -274,6 +283,21 @@ mod tests {
         let line = sentence(&outcome(summary), Side::Source, Duration::from_secs(2), false);
         let expected = "3 arrived, 1 failed, 4.0 MiB in 2.0 s (2.0 MiB/s); held back by the storage of this side (75 % of the time)";
         assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn what_was_compressed_is_told_with_what_went_over_the_network() {
+        let summary = Summary { done: 1, bytes: 4 << 20, ..Summary::default() };
+        let mut outcome = outcome(summary);
+        outcome.traffic =
+            Traffic { sent: (2 << 20) + 500_000, received: 24_288, plain: 3 << 20, packed: 1 << 20 };
+        let line = sentence(&outcome, Side::Source, Duration::from_secs(2), false);
+        let expected =
+            "4.0 MiB in 2.0 s (2.0 MiB/s), 2.5 MiB over the network (3.0 MiB compressed to 1.0 MiB);";
+        assert!(line.contains(expected), "{line}");
+        let event = summary_event(&outcome, Duration::from_secs(2), false, false);
+        assert_eq!(event["wire"]["out"], (2 << 20) + 500_000);
+        assert_eq!(event["wire"]["compressed"]["to"], 1 << 20);
     }
 
     #[test]

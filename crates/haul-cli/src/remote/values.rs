@@ -1,8 +1,10 @@
 //! Values of options that say how much, how long, how many.
 
 use haul_engine::copy::quote;
+use haul_engine::transfer::LEVELS;
 use haul_log::waybill::parse_date;
 use haul_model::parse_size;
+use haul_proto::Compression;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +14,28 @@ pub(crate) fn bytes(option: &str, text: &str) -> Result<u64, String> {
         Ok(0) => Err(format!("{option}: at least one byte is needed")),
         Ok(bytes) => Ok(bytes),
         Err(error) => Err(format!("{option}: {error}")),
+    }
+}
+
+/// The level of `zstd` without one: that of the zstd command.
+const ZSTD_LEVEL: i8 = 3;
+
+/// `auto`, `none`, `zstd`, or `zstd:LEVEL`.
+pub(crate) fn compression(text: &str) -> Result<Compression, String> {
+    match text.split_once(':') {
+        None if text == "auto" => Ok(Compression::Auto),
+        None if text == "none" => Ok(Compression::Off),
+        None if text == "zstd" => Ok(Compression::Zstd(ZSTD_LEVEL)),
+        Some(("zstd", level)) => {
+            let level = level.parse().ok().filter(|level| LEVELS.contains(level));
+            level
+                .map(Compression::Zstd)
+                .ok_or_else(|| format!("--compress: levels go from {} to {}", LEVELS.start(), LEVELS.end()))
+        }
+        _ => {
+            let shown = quote(OsStr::new(text));
+            Err(format!("--compress: one of auto, zstd, zstd:LEVEL, none, not {shown}"))
+        }
     }
 }
 
@@ -95,6 +119,20 @@ mod tests {
         assert_eq!(ports("7433"), Ok((7433, 7433)));
         for wrong in ["", "0", "2-1", "1-", "-1", "65536", "a"] {
             assert!(ports(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn compression_has_levels_of_zstd_alone() {
+        assert_eq!(compression("auto"), Ok(Compression::Auto));
+        assert_eq!(compression("none"), Ok(Compression::Off));
+        assert_eq!(compression("zstd"), Ok(Compression::Zstd(3)));
+        assert_eq!(compression("zstd:-7"), Ok(Compression::Zstd(-7)));
+        assert_eq!(compression("zstd:19"), Ok(Compression::Zstd(19)));
+        for wrong in ["", "zstd:", "zstd:20", "zstd:-8", "zstd:300", "auto:3", "gzip", "ZSTD", "zstd:\u{1b}"]
+        {
+            let error = compression(wrong).expect_err(wrong);
+            assert!(error.starts_with("--compress: ") && !error.contains('\u{1b}'), "{error}");
         }
     }
 

@@ -6,6 +6,8 @@ use haul_lab::mounts::SmallFs;
 use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -117,6 +119,68 @@ fn a_file_larger_than_memory_is_read_back_from_the_device_and_hybrid_knows_it_fo
     for name in ["large", "little"] {
         assert!(fs::read(home.path().join(name)).unwrap() == fs::read(sink.join(name)).unwrap(), "{name}");
     }
+    drop(group);
+    small.close().unwrap();
+}
+
+/// The sink is a fetch whose memory holds one of the files and not the other; the source has all it wants.
+#[test]
+fn a_fetch_reads_back_what_it_says_and_hybrid_what_is_larger_than_memory() {
+    let memory = Path::new("/dev/shm");
+    let needs = [Need::Root, Need::Loop, Need::Program("mkfs.ext4"), Need::Path("/dev/shm")];
+    if !met_or_skip(&needs) {
+        return;
+    }
+    let Some(group) = MemoryGroup::new(64 * MIB) else { return };
+    let small = SmallFs::new(256).unwrap();
+    let home = tempfile::tempdir_in(memory).unwrap();
+    let (large, little, tiny) = (112 * MIB + 5, 3 * MIB, 3000);
+    for (name, len) in [("large", large), ("little", little), ("tiny", tiny)] {
+        fs::write(home.path().join(name), noise(len)).unwrap();
+    }
+    let mut server = Command::new(HAUL)
+        .args(["serve", "--plain", "-q", "--listen=127.0.0.1:0", "--root"])
+        .arg(home.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ticket = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut ticket).unwrap();
+    let ticket_file = small.path().join("ticket");
+    fs::write(&ticket_file, ticket).unwrap();
+    fs::set_permissions(&ticket_file, fs::Permissions::from_mode(0o600)).unwrap();
+
+    for (verify, proofs, least, most) in [
+        ("reread", ["re-read", "re-read", "re-read"], large + little + tiny, u64::MAX),
+        ("hybrid", ["re-read", "verified", "verified"], large, u64::MAX),
+        ("stream", ["verified", "verified", "verified"], 0, large / 2),
+    ] {
+        let sink = small.path().join(verify);
+        fs::create_dir(&sink).unwrap();
+        let verify = format!("--verify={verify}");
+        let options =
+            ["fetch", "--plain", "-q", "--json", "--buffers=8M", "--streams=2", &verify, "--ticket-file"];
+        let args: Vec<&Path> = options.iter().map(Path::new).collect();
+        let paths =
+            [ticket_file.as_path(), Path::new(":large"), Path::new(":little"), Path::new(":tiny"), &sink];
+        let fetched = haul(&group, &[&args[..], &paths].concat());
+        let told = |name: &str| {
+            let is_it = |event: &&serde_json::Value| event["path"] == name;
+            fetched.told.iter().find(is_it).and_then(|event| event["proof"].as_str()).unwrap_or_default()
+        };
+        assert_eq!([told("large"), told("little"), told("tiny")], proofs, "{verify}");
+        let read = fetched.from_devices;
+        assert!(least <= read && read <= most, "{read} bytes came from devices with {verify}");
+        for name in ["large", "little", "tiny"] {
+            assert!(
+                fs::read(home.path().join(name)).unwrap() == fs::read(sink.join(name)).unwrap(),
+                "{name}"
+            );
+        }
+        fs::remove_dir_all(&sink).unwrap();
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
     drop(group);
     small.close().unwrap();
 }

@@ -37,11 +37,11 @@ fn one_of_everything_arrives_by_every_way() {
 #[test]
 fn random_trees_arrive_whole() {
     let bed = Bed::new();
-    for seed in 0..6 {
+    for seed in 0..7 {
         let name = format!("tree{seed}");
         RandomTree::default().build(&bed.path(&name), seed).unwrap();
-        let verify =
-            ["none", "stream", "reread", "sequential", "file-pipeline", "block-pipeline"][seed as usize];
+        let verify = ["none", "stream", "reread", "hybrid", "sequential", "file-pipeline", "block-pipeline"]
+            [seed as usize];
         let verify = format!("--verify={verify}");
         assert_ended(&bed.over_ssh("send", &[&verify, "--object-size=64K", &name, "localhost:"]), 0);
         assert_same(&bed.path(&name), &bed.path("there").join(&name));

@@ -1,6 +1,7 @@
 //! `haul send`, `haul fetch` and `haul serve`: two processes on this host, that meet by a stand-in for ssh or by a ticket.
 
 mod kept;
+mod packed;
 mod rules;
 mod serve;
 mod ssh;

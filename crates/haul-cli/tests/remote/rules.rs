@@ -226,7 +226,7 @@ fn command_lines_that_mean_nothing_are_refused_with_the_next_step() {
         (&["fetch", "a", "."], "within one host"),
         (&["send", "--update=never", "data", "h:"], "--update"),
         (&["send", "--exclude={a", "data", "h:"], "'{a'"),
-        (&["send", "--verify=reread", "--granularity=file", "data", "h:"], "compares objects"),
+        (&["send", "--verify=reread", "--granularity=file", "data", "h:"], "compare objects"),
     ] {
         let ended = bed.run(args);
         assert_ended(&ended, 2);

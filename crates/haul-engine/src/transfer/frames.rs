@@ -2,7 +2,7 @@
 
 use haul_net::{LaneError, LaneReader, LaneWriter};
 use haul_proto::{Flaw, HEADER_LEN, Header, Message};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// Bytes of small messages that wait for company at most.
@@ -83,12 +83,13 @@ impl Frames {
 pub(super) struct Outbox {
     lane: LaneWriter,
     gathered: Vec<u8>,
+    waited: Duration,
 }
 
 impl Outbox {
     /// The frames of a lane.
     pub(super) fn new(lane: LaneWriter) -> Outbox {
-        Outbox { lane, gathered: Vec::new() }
+        Outbox { lane, gathered: Vec::new(), waited: Duration::ZERO }
     }
 
     /// Whether nothing waits.
@@ -114,9 +115,7 @@ impl Outbox {
             self.gathered.extend_from_slice(bytes);
             return Ok(());
         }
-        self.lane.write_all_vectored(&[&self.gathered, bytes])?;
-        self.gathered.clear();
-        Ok(())
+        self.write(bytes)
     }
 
     /// Sends what waits.
@@ -124,10 +123,19 @@ impl Outbox {
     /// # Errors
     /// The lane's.
     pub(super) fn flush(&mut self) -> Result<(), LaneError> {
-        if !self.gathered.is_empty() {
-            self.lane.write_all(&self.gathered)?;
-            self.gathered.clear();
-        }
+        if self.gathered.is_empty() { Ok(()) } else { self.write(&[]) }
+    }
+
+    /// How long the lane has held up who writes: until it had taken the bytes, encryption and rate included.
+    pub(super) fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    fn write(&mut self, behind: &[u8]) -> Result<(), LaneError> {
+        let begin = Instant::now();
+        self.lane.write_all_vectored(&[&self.gathered, behind])?;
+        self.waited += begin.elapsed();
+        self.gathered.clear();
         Ok(())
     }
 

@@ -5,12 +5,13 @@ use super::receipt::ReceiptError;
 use super::report::Watch;
 use super::sink::{self, Missing, Store};
 use super::source::{self, Filter, Operand, Tree};
+use super::terms::{agree, hold};
 use super::{Joined, Outcome};
 use haul_model::{PathFault, RelPath};
 use haul_net::{Lane, LaneError};
 use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, Message, NamePolicy, PeerText,
-    Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Verify, Why, Window, limits,
+    Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
 };
 use haul_sys::dir::{CWD, open_place_at};
 use haul_sys::open::mkdir_at;
@@ -25,7 +26,7 @@ use thiserror::Error;
 const HELLO_WITHIN: Duration = Duration::from_secs(30);
 
 /// What this program calls itself on the wire.
-const AGENT: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
+pub(super) const AGENT: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
 
 /// Something that the caller can't do.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -104,6 +105,9 @@ pub enum TransferError {
     /// This side said no.
     #[error("refused: {0}")]
     Denied(Reason),
+    /// The other side answered with terms of its own.
+    #[error("the other side wants to change {0}, which it may not; nothing was begun")]
+    Changed(&'static str),
     /// Something of this side can't be had.
     #[error("cannot {doing} '{}': {}", haul_model::Percent(path), crate::sum::reason(source))]
     Here {
@@ -296,6 +300,7 @@ fn connect(
         other => return Err(TransferError::NotUnderstood(format!("{} instead of an answer", other.name()))),
     };
     first.frames.within(None);
+    hold(asked.options, &accept.options).map_err(TransferError::Changed)?;
     let mut joined = vec![first];
     for number in 1..lanes.min(accept.lanes) {
         // One lane does the job as well, only slower: what can't be opened is not waited for.
@@ -318,36 +323,6 @@ fn join(lane: Lane, token: &[u8; SESSION_TOKEN_BYTES], lanes: u32) -> Option<Joi
     let is_ours = aws_lc_rs::constant_time::verify_slices_are_equal(&join.token, token).is_ok();
     joined.id = join.lane;
     (is_ours && join.lane != CONTROL && join.lane.0 < lanes).then_some(joined)
-}
-
-/// The terms on which a session goes on.
-fn agree(
-    asked: &Connect,
-    offer: &Offer,
-    window: Window,
-    token: [u8; SESSION_TOKEN_BYTES],
-) -> Result<Accept, Reason> {
-    match asked.role {
-        Role::Source if !offer.may_write => return Err(Reason::new(Why::Denied, "nothing may be sent here")),
-        Role::Sink if !offer.may_read => {
-            return Err(Reason::new(Why::Denied, "nothing may be fetched from here"));
-        }
-        Role::Source | Role::Sink => {}
-    }
-    if asked.options.verify == Verify::Hybrid {
-        // Nobody here picks by file: it would be told as what it is not.
-        return Err(Reason::new(Why::Unsupported, "hybrid verification; ask for stream or reread"));
-    }
-    let mut accept = asked.answer(Features::default(), window, offer.lanes, token, PeerText::new(AGENT))?;
-    accept.options.keep = Keep(accept.options.keep.0 & offer.keep.0);
-    // Not done yet: blocks go as they are.
-    accept.options.compression = haul_proto::Compression::Off;
-    if let (Some(quota), Role::Source) = (offer.quota, asked.role)
-        && accept.options.budget > quota
-    {
-        return Err(Reason::new(Why::Quota, &format!("at most {quota} bytes may be sent here")));
-    }
-    Ok(accept)
 }
 
 fn operands_beneath(offer: &Offer, paths: &[Box<[u8]>]) -> Result<Vec<Operand>, Reason> {

@@ -8,21 +8,25 @@ mod frames;
 mod hashing;
 mod hello;
 mod meeting;
+mod packing;
 mod plain;
 mod reason;
 mod receipt;
 mod report;
+mod rereader;
 mod session;
 mod sink;
 mod source;
 mod spent;
+mod terms;
 
 pub use hello::{BoxError, Dial, FetchJob, Offer, SendJob, TransferError, answer, fetch, send};
+pub use packing::LEVELS;
 pub use plain::Onlooker;
 pub use receipt::{Receipt, ReceiptError};
 pub use report::{Failure, Report, Tally, Watch};
 pub use source::{Filter, FilterError, Rule};
-pub use spent::Spent;
+pub use spent::{Spent, Traffic};
 
 use frames::{Frames, Outbox};
 use haul_net::{Lane, LaneControl};
@@ -39,6 +43,8 @@ pub struct Outcome {
     pub delete_withheld: bool,
     /// Where the time of this side's workers went.
     pub spent: Spent,
+    /// What went over this side's lanes.
+    pub traffic: Traffic,
 }
 
 impl Outcome {
@@ -48,13 +54,13 @@ impl Outcome {
         self.broken.is_none() && !self.delete_withheld && failed + unread + undeleted == 0
     }
 
-    fn of(end: Option<End>, spent: Spent) -> Outcome {
+    fn of(end: Option<End>, spent: Spent, traffic: Traffic) -> Outcome {
         let (summary, broken, delete_withheld) = match end {
             Some(End::Finished { summary, delete_withheld }) => (summary, None, delete_withheld),
             Some(End::Broken { reason, summary }) => (summary, Some(reason), false),
             None => (Summary::default(), Some(Why::Internal.into()), false),
         };
-        Outcome { summary, broken, delete_withheld, spent }
+        Outcome { summary, broken, delete_withheld, spent, traffic }
     }
 }
 

@@ -1,16 +1,17 @@
 //! What both sides of a session do alike: they hold its lanes, let time pass, and part.
 
-use super::frames::FrameError;
+use super::frames::{FrameError, Frames, Outbox};
 use super::meeting::{Asked, Meeting};
 use super::receipt::Receipt;
 use super::report::{Report, Tally, Watch};
 use super::spent::{Clocks, Spent};
 use super::{Joined, More};
-use haul_net::LaneControl;
+use haul_net::{LaneControl, LaneError};
 use haul_proto::{End, LaneId, Reason, Sink, Source, Why};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
 use std::time::Duration;
 
 /// Time between two looks at the clock.
@@ -35,6 +36,57 @@ impl Machine for Sink {
     fn is_over(&self) -> bool {
         Sink::is_over(self)
     }
+}
+
+/// What a side does with a lane.
+pub(super) trait Serve: Sync {
+    /// Its machine.
+    type Machine: Machine + Send;
+
+    /// What it has in common with the other side.
+    fn session(&self) -> &Session<'_, Self::Machine>;
+
+    /// A lane stands.
+    fn lane_begins(&self, lane: LaneId);
+
+    /// Nothing more comes by a lane, or nothing more goes.
+    fn lane_ended(&self, lane: LaneId);
+
+    /// Writes on a lane until the machine has nothing more for it.
+    ///
+    /// # Errors
+    /// The lane's.
+    fn write(&self, lane: LaneId, outbox: Outbox) -> Result<(), LaneError>;
+
+    /// Takes what comes by a lane until its end.
+    ///
+    /// # Errors
+    /// The lane's, or what came is not understood.
+    fn read(&self, lane: LaneId, frames: Frames) -> Result<(), FrameError>;
+}
+
+/// Gives a lane its two workers: one writes, one reads.
+pub(super) fn begin<'scope, S: Serve>(side: &'scope S, scope: &'scope Scope<'scope, '_>, lane: Joined) {
+    let session = side.session();
+    session.lanes().insert(lane.id, lane.control.clone());
+    session.workers.fetch_add(2, Ordering::Relaxed);
+    let Joined { id, frames, outbox, .. } = lane;
+    side.lane_begins(id);
+    scope.spawn(move || {
+        if side.write(id, outbox).is_err() {
+            side.session().abort(id);
+            side.lane_ended(id);
+        }
+        side.session().worker_ended();
+    });
+    scope.spawn(move || {
+        if let Err(error) = side.read(id, frames) {
+            side.session().lost(id, &error);
+            side.session().abort(id);
+        }
+        side.lane_ended(id);
+        side.session().worker_ended();
+    });
 }
 
 /// One side of a session, as far as it is the same for both.
@@ -71,14 +123,8 @@ impl<'a, M: Machine> Session<'a, M> {
         }
     }
 
-    /// A lane that two workers are about to serve.
-    pub(super) fn lane_begins(&self, lane: &Joined) {
-        self.lanes().insert(lane.id, lane.control.clone());
-        self.workers.fetch_add(2, Ordering::Relaxed);
-    }
-
     /// A worker of a lane is through.
-    pub(super) fn worker_ended(&self) {
+    fn worker_ended(&self) {
         self.workers.fetch_sub(1, Ordering::Relaxed);
         self.meeting.wake();
     }
@@ -91,7 +137,7 @@ impl<'a, M: Machine> Session<'a, M> {
     }
 
     /// A lane failed. It is told of a little later: the other side, which knew first that all is over, may just have left.
-    pub(super) fn lost(&self, lane: LaneId, error: &FrameError) {
+    fn lost(&self, lane: LaneId, error: &FrameError) {
         if !self.is_ended() {
             self.lost_lanes().push((lane, error.to_string()));
         }

@@ -3,7 +3,7 @@
 use super::FileNumber;
 use super::options::one_of;
 use crate::fields::{Body, Fields};
-use crate::limits::{DIGESTS_PER_MESSAGE, PAYLOAD_BYTES_MAX};
+use crate::limits::{DIGESTS_PER_MESSAGE, PACKED_BYTES_MAX};
 use crate::runs::Runs;
 use crate::{Flaw, Reason};
 use haul_digest::Digest;
@@ -32,7 +32,7 @@ pub struct NewBlock {
 pub enum Encoding {
     /// As they are.
     Raw,
-    /// As one zstd frame that holds exactly these bytes.
+    /// As one zstd frame (RFC 8878) that holds exactly these bytes, at most [`crate::limits::PACKED_BYTES_MAX`].
     Zstd,
     /// Zeros, without payload.
     Zeros,
@@ -130,7 +130,7 @@ impl NewBlock {
         let fits = match encoding {
             Encoding::Raw => len == u64::from(payload),
             // What does not get smaller goes as it is.
-            Encoding::Zstd => len <= u64::from(PAYLOAD_BYTES_MAX) && payload > 0 && u64::from(payload) <= len,
+            Encoding::Zstd => len <= u64::from(PACKED_BYTES_MAX) && payload > 0 && u64::from(payload) <= len,
             Encoding::Zeros | Encoding::Hole | Encoding::Same => payload == 0,
         };
         if !fits {

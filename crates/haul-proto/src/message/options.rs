@@ -15,7 +15,8 @@ pub enum Verify {
     Stream,
     /// As [`Verify::Stream`], and the sink reads back from the device.
     Reread,
-    /// FIVER-Hybrid: the sink chooses between the two for each file, by its size and free memory.
+    /// FIVER-Hybrid: the sink chooses between the two for each file, by its size and free memory (section IV B). A file
+    /// that it reads back ends at the level re-read, whatever the job's level is.
     Hybrid,
     /// A rival: a file is sent, then both sides read it again and hash, then the next file.
     Sequential,
@@ -185,6 +186,7 @@ impl JobOptions {
                 Some("sequential and file-pipeline verification compare whole files")
             }
             Verify::BlockPipeline if by_file => Some("block-pipeline verification compares objects"),
+            Verify::Reread | Verify::Hybrid if by_file => Some("what is read back is compared by objects"),
             Verify::None if self.settle == Level::Verified || self.settle == Level::Reread => {
                 Some("without verification nothing is verified or re-read")
             }

@@ -192,18 +192,18 @@ impl Sink {
         out: &mut Vec<Command>,
     ) {
         let level = self.flight_level();
-        let (settle, settles) = (self.settings.options.settle, self.settles_objects());
+        let settles_above = self.settles_above();
         let Some(file) = self.files.get_mut(&number) else { return };
         file.done.insert(object.0);
         file.tries.remove(&object.0);
         if file.is_scattered() {
             return self.fail(number, Reason::new(Why::Protocol, "its objects came too scattered"), out);
         }
-        if file.geometry.count() > 1
-            && settles
+        if file.settles_objects(settles_above)
             && let Some(object) = file.object(object)
         {
-            out.push(Command::Settle { file: number, attempt: file.attempt, object, to: settle, digest });
+            let (attempt, to) = (file.attempt, file.settle);
+            out.push(Command::Settle { file: number, attempt, object, to, digest });
         }
         if !(file.whole && file.geometry.count() == 1) {
             self.tell(number, level, object.0);

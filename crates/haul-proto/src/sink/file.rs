@@ -54,7 +54,9 @@ pub(super) struct File {
     pub(super) attempt: u16,
     /// Objects that arrived and were found right, as far as the job compares objects.
     pub(super) done: Runs,
-    /// Objects that reached the job's level.
+    /// The level that it must reach: the job's, or one above it that the engine chose for this file.
+    pub(super) settle: Level,
+    /// Objects that reached it.
     pub(super) settled: Runs,
     pub(super) writing: BTreeMap<u64, Writing>,
     /// Digests of objects that are compared after their arrival, or that wait to be settled.
@@ -73,7 +75,7 @@ pub(super) struct File {
 }
 
 impl File {
-    pub(super) fn new(facts: &NewFile, home: LaneId, object: ObjectSize) -> File {
+    pub(super) fn new(facts: &NewFile, home: LaneId, object: ObjectSize, settle: Level) -> File {
         let holes = match &facts.kind {
             FileKind::File { holes, .. } => holes.clone(),
             _ => Runs::default(),
@@ -87,6 +89,7 @@ impl File {
             whole: facts.whole,
             attempt: 0,
             done: holes.clone(),
+            settle,
             settled: holes.clone(),
             holes,
             writing: BTreeMap::new(),
@@ -103,6 +106,12 @@ impl File {
 
     pub(super) fn object(&self, index: ObjectIndex) -> Option<Object> {
         self.geometry.object(index)
+    }
+
+    /// Whether objects are brought to the file's level one by one, above `flight`, the level that they have when they have
+    /// arrived. A file of one object is brought there as a whole, unless that takes a second read: then it is an object's.
+    pub(super) fn settles_objects(&self, flight: Level) -> bool {
+        self.settle > flight && (self.geometry.count() > 1 || self.settle == Level::Reread)
     }
 
     /// Whether every object is in the set.

@@ -4,8 +4,8 @@ use super::file::{File, Stage};
 use super::{Breach, Command, Phase, Sink, Unfinished, Verdict};
 use crate::limits::DIGESTS_PER_MESSAGE;
 use crate::{
-    Answer, BlockReject, Close, FileClose, FileId, FileKind, FileNumber, LaneId, Message, NewFile,
-    ObjectDigests, Outcome, Reason, Runs, Why, Window,
+    Answer, BlockReject, Close, FileClose, FileId, FileKind, FileNumber, JobOptions, LaneId, Message,
+    NewFile, ObjectDigests, Outcome, Reason, Runs, Verify, Why, Window,
 };
 use haul_digest::Digest;
 use haul_model::{Level, ObjectIndex};
@@ -46,7 +46,8 @@ impl Sink {
         if self.files.len() >= 2 * files as usize || self.facts >= facts_most.saturating_mul(2) {
             return Err("more files than the window holds");
         }
-        let file = File::new(&facts, lane, self.settings.options.object);
+        let JobOptions { object, settle, .. } = self.settings.options;
+        let file = File::new(&facts, lane, object, settle);
         if file.done.end() > file.geometry.count() {
             return Err("holes past the end of a file");
         }
@@ -82,7 +83,7 @@ impl Sink {
     /// The lane on which the source would have heard of this file is lost: it is told again what stands.
     fn announced_again(&mut self, lane: LaneId, number: FileNumber) {
         let flight_level = self.flight_level();
-        let (settle, settles) = (self.settings.options.settle, self.settles_objects());
+        let settles_above = self.settles_above();
         let Some(file) = self.files.get_mut(&number) else { return };
         self.syncs.remove(&(file.home, number));
         file.home = lane;
@@ -91,8 +92,8 @@ impl Sink {
         if !done.is_empty() {
             file.tell(flight_level, &done);
         }
-        if !settled.is_empty() && settles {
-            file.tell(settle, &settled);
+        if !settled.is_empty() && file.settles_objects(settles_above) {
+            file.tell(file.settle, &settled);
         }
         self.syncs.insert((lane, number));
         if file.stage != Stage::Open {
@@ -109,7 +110,14 @@ impl Sink {
         }
     }
 
-    pub(super) fn opened(&mut self, number: FileNumber, verdict: Verdict, out: &mut Vec<Command>) {
+    pub(super) fn opened(
+        &mut self,
+        number: FileNumber,
+        verdict: Verdict,
+        rereads: bool,
+        out: &mut Vec<Command>,
+    ) {
+        let is_hybrid = self.settings.options.verify == Verify::Hybrid;
         let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Opening) else {
             // It ended while the engine was opening it.
             out.push(Command::Abandon { file: number });
@@ -128,6 +136,9 @@ impl Sink {
                 file.settled.unite(have);
             }
             Verdict::Take { .. } | Verdict::Differing | Verdict::Unless(_) => {}
+        }
+        if rereads && is_hybrid {
+            file.settle = Level::Reread;
         }
         file.stage = Stage::Open;
         file.verdict = Some(verdict);
@@ -210,16 +221,15 @@ impl Sink {
 
     /// Goes on with a file when all of it is there.
     pub(super) fn look_at(&mut self, number: FileNumber, out: &mut Vec<Command>) {
-        let (rehashes, settle) = (self.rehashes_files(), self.settings.options.settle);
-        let settles_objects = self.settles_objects();
+        let (rehashes, settles_above) = (self.rehashes_files(), self.settles_above());
         let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Open) else { return };
+        let settle = file.settle;
         if file.close == Some(Close::Same) {
             file.stage = Stage::Finishing;
             out.push(Command::Finish { file: number, close: Close::Same, settle });
             return;
         }
-        let is_one = file.geometry.count() <= 1;
-        if !file.covers(&file.done) || (settles_objects && !is_one && !file.covers(&file.settled)) {
+        if !file.covers(&file.done) || (file.settles_objects(settles_above) && !file.covers(&file.settled)) {
             return;
         }
         if rehashes && !file.is_rehashing {
@@ -280,8 +290,8 @@ impl Sink {
         objects: &Runs,
         out: &mut Vec<Command>,
     ) {
-        let settle = self.settings.options.settle;
         let Some(file) = self.files.get_mut(&number).filter(|file| file.attempt == attempt) else { return };
+        let settle = file.settle;
         for index in objects.numbers() {
             // One that was asked for again meanwhile is not what was settled.
             if file.done.contains(index) {

@@ -159,10 +159,10 @@ impl Sink {
         options.unit == Unit::Object && options.verify != Verify::None
     }
 
-    /// Whether objects are brought to the job's level one by one. Where only whole files are compared, nothing is known of
-    /// an object before its file is whole, and no higher level may be claimed.
-    fn settles_objects(&self) -> bool {
-        self.settings.options.unit == Unit::Object && self.settings.options.settle > self.flight_level()
+    /// The level above which objects are brought one by one ([`File::settles_objects`]). Where only whole files are compared,
+    /// nothing is known of an object before its file is whole, and no higher level may be claimed.
+    fn settles_above(&self) -> Level {
+        if self.settings.options.unit == Unit::Object { self.flight_level() } else { Level::Reread }
     }
 
     /// Whether the whole file is hashed by a second read.

@@ -29,7 +29,7 @@ impl Sink {
                 }
             }
             Event::WriteFailed { file, reason } => self.fail(file, reason, out),
-            Event::Opened { file, verdict } => self.opened(file, verdict, out),
+            Event::Opened { file, verdict, rereads } => self.opened(file, verdict, rereads, out),
             Event::OwnDigests { file, digests } => self.own_digests(file, digests),
             Event::Settled { file, attempt, level, objects } => {
                 self.settled(file, attempt, level, &objects, out);

@@ -61,6 +61,9 @@ pub enum Event {
         file: FileNumber,
         /// What becomes of it.
         verdict: Verdict,
+        /// Whether the file is to be read back, where the job leaves that to the sink ([`crate::Verify::Hybrid`]); for all
+        /// other jobs it means nothing.
+        rereads: bool,
     },
     /// Digests of the sink's own copy, in order from the first object, for [`Verdict::Differing`]. `None` for an object that
     /// is not there in full.

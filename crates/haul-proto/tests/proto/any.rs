@@ -2,7 +2,9 @@
 
 use haul_digest::{Algorithm, Digest};
 use haul_model::{ByteRange, Level, Moment, ObjectIndex, ObjectSize};
-use haul_proto::limits::{DIGESTS_PER_MESSAGE, NAMES_PER_LIST, PAYLOAD_BYTES_MAX, XATTRS_MAX};
+use haul_proto::limits::{
+    DIGESTS_PER_MESSAGE, NAMES_PER_LIST, PACKED_BYTES_MAX, PAYLOAD_BYTES_MAX, XATTRS_MAX,
+};
 use haul_proto::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compression, Connect, Delete, Encoding,
     Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId, List,
@@ -140,9 +142,10 @@ fn new_block() -> impl Strategy<Value = NewBlock> {
         .prop_map(|(number, attempt, object, start, len, less, encoding)| {
             let payload = match encoding {
                 Encoding::Raw => len,
-                Encoding::Zstd => less.min(len),
+                Encoding::Zstd => less.min(len).min(PACKED_BYTES_MAX),
                 _ => 0,
             };
+            let len = if encoding == Encoding::Zstd { len.min(PACKED_BYTES_MAX) } else { len };
             let range = ByteRange::between(start, start + u64::from(len));
             NewBlock { number, attempt, object, range, encoding, payload }
         })

@@ -216,7 +216,8 @@ impl Obedient {
                     3 => Verdict::Unless(digest(dice)),
                     _ => Verdict::Take { have: Runs::default() },
                 };
-                self.handle(Event::Opened { file, verdict }, dice);
+                let rereads = dice.once_in(2);
+                self.handle(Event::Opened { file, verdict, rereads }, dice);
             }
             Command::Make { facts, path, first } => {
                 let paths = [Some(path), first];

@@ -236,7 +236,11 @@ fn obey(sink: &mut Sink, out: &mut Vec<sink::Command>) {
             let event = match command {
                 Command::Open { facts, path } => {
                     assert!(!path.as_bytes().split(|&byte| byte == b'/').any(|part| part == b".."));
-                    Event::Opened { file: facts.number, verdict: Verdict::Take { have: Runs::default() } }
+                    Event::Opened {
+                        file: facts.number,
+                        verdict: Verdict::Take { have: Runs::default() },
+                        rereads: false,
+                    }
                 }
                 Command::Make { facts, .. } => {
                     Event::Finished { file: facts.number, result: Ok(Outcome::Done(Level::Verified)) }

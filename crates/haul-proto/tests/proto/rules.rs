@@ -2,11 +2,12 @@
 
 use haul_model::{ByteRange, Level, Moment, ObjectIndex};
 use haul_proto::limits::UNREAD_AHEAD;
+use haul_proto::sink::Verdict;
 use haul_proto::source::{Command, Event, Settings, Work};
 use haul_proto::{
-    BlockReject, BlockSync, CONTROL, Close, Connect, End, Features, FileDone, FileId, FileKind, FileNumber,
-    JobOptions, LaneId, Message, NewFile, Outcome, PeerText, Role, Runs, Source, Timing, Unit, Verify, Why,
-    Window,
+    BlockDigest, BlockReject, BlockSync, CONTROL, Close, Connect, Encoding, End, Features, FileClose,
+    FileDone, FileId, FileKind, FileNumber, JobOptions, LaneId, Message, NamePolicy, NewBlock, NewFile,
+    Outcome, PeerText, Role, Runs, Sink, Source, Stated, Timing, Unit, Verify, Why, Window, sink,
 };
 use std::time::Duration;
 
@@ -270,5 +271,83 @@ fn sessions_that_cannot_be_are_refused_with_a_reason() {
     assert_eq!(answer(&Connect { versions: (2, 3), ..connect.clone() }), Err(Why::Version));
     assert_eq!(answer(&Connect { needs: Features(4), ..connect.clone() }), Err(Why::Feature));
     let options = JobOptions { verify: Verify::Sequential, unit: Unit::Object, ..JobOptions::default() };
-    assert_eq!(answer(&Connect { options, ..connect }), Err(Why::Unsupported));
+    assert_eq!(answer(&Connect { options, ..connect.clone() }), Err(Why::Unsupported));
+    for (verify, settle) in [(Verify::Reread, Level::Reread), (Verify::Hybrid, Level::Verified)] {
+        let options = JobOptions { verify, settle, unit: Unit::File, ..JobOptions::default() };
+        assert_eq!(answer(&Connect { options, ..connect.clone() }), Err(Why::Unsupported));
+    }
+}
+
+/// What a sink says when a small file comes, that was opened like this, with the digest that its bytes have.
+fn small_file_arrives(verify: Verify, rereads: bool) -> (Sink, Vec<sink::Command>) {
+    let settle = if verify == Verify::Reread { Level::Reread } else { Level::Verified };
+    let settings = sink::Settings {
+        options: JobOptions { verify, settle, ..JobOptions::default() },
+        window: Window::default(),
+        timing: Timing::default(),
+        tries: 2,
+        names: NamePolicy::default(),
+    };
+    let mut sink = Sink::new(settings);
+    let number = FileNumber(0);
+    let found = haul_digest::digest(haul_digest::Algorithm::Blake3, &[7; 4096]);
+    let range = ByteRange::between(0, 4096);
+    let (object, attempt) = (ObjectIndex(0), 0);
+    let block = NewBlock { number, attempt, object, range, encoding: Encoding::Raw, payload: 4096 };
+    let end = BlockDigest { number, attempt, object, stated: Stated::Digest(found) };
+    let close = Close::Read { size: 4096, mtime: Moment::default(), root: None };
+    let mut said = Vec::new();
+    for event in [
+        sink::Event::LaneUp(CONTROL),
+        sink::Event::Message(CONTROL, Message::NewFile(Box::new(NewFile { whole: true, ..file(4096) }))),
+        sink::Event::Opened { file: number, verdict: Verdict::Take { have: Runs::default() }, rereads },
+        sink::Event::Message(CONTROL, Message::NewBlock(block)),
+        sink::Event::ObjectEnd { lane: CONTROL, end, found: Some(found) },
+        sink::Event::Message(CONTROL, Message::FileClose(Box::new(FileClose { number, attempt, close }))),
+    ] {
+        sink.handle(event, NOW, &mut said);
+    }
+    // To open it and to write its bytes come first.
+    (sink, said.split_off(2))
+}
+
+/// A file of one object used to be called re-read when it had only been made durable.
+#[test]
+fn a_small_file_is_read_back_before_it_counts_as_that() {
+    for (verify, rereads) in [(Verify::Reread, false), (Verify::Hybrid, true)] {
+        let (mut sink, mut said) = small_file_arrives(verify, rereads);
+        let (file, attempt) = (FileNumber(0), 0);
+        let close = Close::Read { size: 4096, mtime: Moment::default(), root: None };
+        let digest = haul_digest::digest(haul_digest::Algorithm::Blake3, &[7; 4096]);
+        let is_settle = |command: &sink::Command| matches!(command, sink::Command::Settle { to: Level::Reread, digest: Some(wanted), .. } if *wanted == digest);
+        assert!(said.len() == 1 && is_settle(&said[0]), "nothing else before it was read back: {said:?}");
+        said.clear();
+        let settled = sink::Event::Settled { file, attempt, level: Level::Reread, objects: Runs::of(0, 1) };
+        sink.handle(settled, NOW, &mut said);
+        assert_eq!(said, [sink::Command::Finish { file, close, settle: Level::Reread }]);
+    }
+}
+
+#[test]
+fn what_is_read_back_and_differs_is_asked_for_again() {
+    let (mut sink, _) = small_file_arrives(Verify::Reread, true);
+    let failed =
+        sink::Event::SettleFailed { file: FileNumber(0), attempt: 0, object: ObjectIndex(0), reason: None };
+    sink.handle(failed, NOW, &mut Vec::new());
+    let sink::Outgoing::Send(Message::BlockReject(reject)) = sink.next(CONTROL, NOW) else {
+        panic!("it is asked for again")
+    };
+    assert_eq!((reject.object, reject.reason.why), (Some(ObjectIndex(0)), Why::Differs));
+}
+
+/// The engine's choice counts where the job leaves it to the engine, and nowhere else.
+#[test]
+fn a_file_is_read_back_by_the_sinks_choice_in_hybrid_jobs_alone() {
+    for (verify, rereads) in [(Verify::Hybrid, false), (Verify::Stream, true)] {
+        let (_, said) = small_file_arrives(verify, rereads);
+        assert!(
+            matches!(said[..], [sink::Command::Finish { settle: Level::Verified, .. }]),
+            "{verify:?}: {said:?}"
+        );
+    }
 }

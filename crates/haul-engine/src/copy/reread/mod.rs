@@ -24,13 +24,11 @@ use super::error::CopyError;
 use super::file::FileMove;
 use super::job::Job;
 use super::settings::{HashForm, Moving, Verify};
+use crate::border::Border;
 use haul_digest::Algorithm;
 use haul_model::limits;
 use haul_plan::{Plan, Route};
-use haul_sys::process;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 /// How one file's copy is proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +59,7 @@ pub(crate) struct Proof {
     journey: Moving,
     /// Most files that one worker lets wait for their proof.
     pub(super) held_most: usize,
-    free: Mutex<Option<(Instant, u64)>>,
+    border: Border,
     told_cached: AtomicBool,
     told_cloned: AtomicBool,
     told_special: AtomicBool,
@@ -71,9 +69,6 @@ pub(crate) struct Proof {
 /// was read is the buffer that is written. So it is there to be compared later, with what the copy holds then, and
 /// what it has to find is accidents: a CRC of 64 bits misses one in 2^64 of them, combines, and is the fastest that does.
 const JOURNEY_DIGEST: Algorithm = Algorithm::Crc64Nvme;
-
-/// How long the figure of free memory is taken for true: it costs some reads of /proc, and a tree may have a million files.
-const FREE_MEMORY_AGE: Duration = Duration::from_secs(1);
 
 /// Most files that one worker lets wait for one sync: more gain nothing that could be measured, and each keeps two
 /// descriptors open.
@@ -91,7 +86,7 @@ impl Proof {
         Proof {
             journey,
             held_most: usize::try_from(held.min(HELD_MOST)).unwrap_or(0),
-            free: Mutex::new(None),
+            border: Border::default(),
             told_cached: AtomicBool::new(false),
             told_cloned: AtomicBool::new(false),
             told_special: AtomicBool::new(false),
@@ -124,13 +119,7 @@ impl Proof {
         if plan.route() == Route::Stream && file.source_stat.size == 0 {
             return false;
         }
-        let mut known = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.is_none_or(|(asked, _)| asked.elapsed() > FREE_MEMORY_AGE) {
-            // Where nobody can say what is free, nothing fits: the stronger proof is taken.
-            let free = process::memory().map_or(0, |memory| memory.available);
-            *known = Some((Instant::now(), free));
-        }
-        known.is_some_and(|(_, free)| plan.geometry().len() <= free)
+        self.border.holds(plan.geometry().len())
     }
 
     /// What is to be computed of a file that is proved like this.

@@ -5,22 +5,20 @@ use super::incoming::Incoming;
 use super::places::Missing;
 use crate::transfer::meeting::Asked;
 use crate::transfer::reason::reason;
-use haul_digest::{Digest, Hasher};
-use haul_model::{ByteLen, ByteRange, Geometry, Level, Object, ObjectIndex, RelPath};
-use haul_proto::sink::{Event, Unfinished, Verdict};
+use crate::transfer::rereader::Rereader;
+use haul_digest::Digest;
+use haul_model::{ByteLen, Geometry, Level, Object, ObjectIndex, RelPath};
+use haul_proto::sink::{Event, Verdict};
 use haul_proto::{Close, FileNumber, Reason, Runs, Why, limits};
 use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::open::{rmdir_at, unlink_at};
-use haul_sys::{FileKind, Follow, cache, open, stat, transfer};
+use haul_sys::{FileKind, Follow, cache, open, stat};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Bytes read at a time.
-const BLOCK_BYTES: usize = 256 << 10;
 
 /// Names of a directory that are looked at together.
 const NAMES_AT_ONCE: usize = 256;
@@ -50,7 +48,7 @@ type Unsettled = (Object, Level, Option<Digest>);
 impl Side<'_> {
     /// Does what comes until nothing more can.
     pub(super) fn run_errands(&self, errands: &crossbeam_channel::Receiver<Errand>) {
-        let mut block = vec![0; BLOCK_BYTES];
+        let mut rereader = Rereader::new(self.recipe, &self.session.spent);
         while let Some(first) = self.next_errand(errands) {
             // Syncs are grouped: all that wait for one file share it.
             let mut settle: BTreeMap<(FileNumber, u16), Vec<Unsettled>> = BTreeMap::new();
@@ -61,17 +59,19 @@ impl Side<'_> {
                         settle.entry((file, attempt)).or_default().push((object, to, digest));
                     }
                     Errand::Rehash { file, attempt, object } => {
-                        self.rehash(file, attempt, object, &mut block);
+                        self.rehash(file, attempt, object, &mut rereader);
                     }
-                    Errand::Finish { file, close, settle } => self.finish(file, &close, settle, &mut block),
-                    Errand::HashStanding { file } => self.hash_standing(file, &mut block),
-                    Errand::HashObjects { file } => self.hash_objects(file, &mut block),
+                    Errand::Finish { file, close, settle } => {
+                        self.finish(file, &close, settle, Some(&mut rereader));
+                    }
+                    Errand::HashStanding { file } => self.hash_standing(file, &mut rereader),
+                    Errand::HashObjects { file } => self.hash_objects(file, &mut rereader),
                     Errand::Sweep => self.sweep(),
                     Errand::Remove { batch, directory, names } => self.remove(batch, &directory, &names),
                 }
             }
             for ((file, attempt), objects) in settle {
-                self.settle(file, attempt, objects, &mut block);
+                self.settle(file, attempt, objects, &mut rereader);
             }
         }
     }
@@ -87,7 +87,7 @@ impl Side<'_> {
         }
     }
 
-    fn settle(&self, file: FileNumber, attempt: u16, objects: Vec<Unsettled>, block: &mut [u8]) {
+    fn settle(&self, file: FileNumber, attempt: u16, objects: Vec<Unsettled>, rereader: &mut Rereader<'_>) {
         let Some(incoming) = self.incoming(file) else { return };
         let fail = |object: Object, reason: Option<Reason>| {
             self.handle(Event::SettleFailed { file, attempt, object: object.index, reason });
@@ -107,7 +107,7 @@ impl Side<'_> {
         let mut settled: BTreeMap<Level, Runs> = BTreeMap::new();
         for (object, to, digest) in objects {
             if to == Level::Reread {
-                let read = self.read_back(arriving.fd(), object, incoming.facts.size(), block);
+                let read = self.read_back(arriving.fd(), object, incoming.facts.size(), rereader);
                 match (read, digest) {
                     (Ok(found), Some(expected)) if found == expected => {}
                     (Ok(_), Some(_)) => {
@@ -143,50 +143,14 @@ impl Side<'_> {
         file: impl AsFd,
         object: Object,
         size: u64,
-        block: &mut [u8],
+        rereader: &mut Rereader<'_>,
     ) -> Result<Digest, Reason> {
         let file = open::reopen_source(&file, false).map_err(|error| reason("cannot read back", &error))?;
         cache::drop_range(&file, object.range).map_err(|error| reason("cannot read back", &error))?;
-        self.hash_object(&file, object, size, block)
+        rereader.object(&file, object, size).map(|(digest, _)| digest)
     }
 
-    fn hash_object(
-        &self,
-        file: &OwnedFd,
-        object: Object,
-        size: u64,
-        block: &mut [u8],
-    ) -> Result<Digest, Reason> {
-        let mut hash = self.recipe.object_again(object, size);
-        self.each_block(file, object.range, block, |bytes| hash.update(bytes))?;
-        hash.finish().0.ok_or_else(|| Why::Internal.into())
-    }
-
-    fn each_block(
-        &self,
-        file: &OwnedFd,
-        range: ByteRange,
-        block: &mut [u8],
-        mut each: impl FnMut(&[u8]),
-    ) -> Result<(), Reason> {
-        let mut at = range.start.0;
-        while at < range.end.0 {
-            let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
-            let begin = Instant::now();
-            let got = transfer::read_at(file, at, &mut block[..len]);
-            self.session.spent.storage.add(begin.elapsed());
-            if got.map_err(|error| reason(&format!("cannot read back at byte {at}"), &error))? < len {
-                return Err(Reason::new(Why::Changed, "shorter than what was written"));
-            }
-            let begin = Instant::now();
-            each(&block[..len]);
-            self.session.spent.hashing.add(begin.elapsed());
-            at += len as u64;
-        }
-        Ok(())
-    }
-
-    fn rehash(&self, file: FileNumber, attempt: u16, object: Option<Object>, block: &mut [u8]) {
+    fn rehash(&self, file: FileNumber, attempt: u16, object: Option<Object>, rereader: &mut Rereader<'_>) {
         let Some(incoming) = self.incoming(file) else { return };
         let digest = incoming.arriving(&self.store.places).and_then(|arriving| {
             // Objects that are holes never come.
@@ -196,8 +160,10 @@ impl Side<'_> {
             let source = open::reopen_source(arriving.fd(), false)
                 .map_err(|error| reason("cannot read back", &error))?;
             match object {
-                Some(object) => self.hash_object(&source, object, incoming.facts.size(), block),
-                None => self.hash_whole(&source, incoming.facts.size(), block),
+                Some(object) => {
+                    rereader.object(&source, object, incoming.facts.size()).map(|(digest, _)| digest)
+                }
+                None => rereader.whole(&source, incoming.facts.size()),
             }
         });
         self.handle(Event::Rehashed { file, attempt, object: object.map(|object| object.index), digest });
@@ -208,9 +174,9 @@ impl Side<'_> {
         &self,
         incoming: &Incoming,
         close: &Close,
-        block: &mut [u8],
+        rereader: &mut Rereader<'_>,
     ) -> Result<(), Reason> {
-        if !matches!(close, Close::Read { .. }) || incoming.missing(0).is_none() {
+        if !incoming.is_incomplete(close) {
             return Ok(());
         }
         let size = incoming.facts.size();
@@ -220,62 +186,30 @@ impl Side<'_> {
             open::reopen_source(arriving.fd(), false).map_err(|error| reason("cannot read back", &error))?;
         let mut next = 0;
         while let Some(object) = incoming.missing(next) {
-            let mut hash = self.recipe.object(object, size);
-            self.each_block(&source, object.range, block, |bytes| hash.update(bytes))?;
-            incoming.add_late(object, hash.finish().1);
+            incoming.add_late(object, rereader.late(&source, object, size)?);
             next = object.index.0 + 1;
         }
         Ok(())
     }
 
-    /// Reads a file of one object back from the device, where that is asked for: the machine asks only for the objects of larger
-    /// ones.
-    pub(super) fn read_back_sole(
-        &self,
-        incoming: &Incoming,
-        close: &Close,
-        settle: Level,
-        block: &mut [u8],
-    ) -> Result<(), Unfinished> {
-        let digest = *incoming.sole_digest.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some(object), Some(expected)) = (incoming.sole_object(), digest) else { return Ok(()) };
-        if settle != Level::Reread || !matches!(close, Close::Read { .. }) {
-            return Ok(());
-        }
-        let arriving = incoming.arriving(&self.store.places).map_err(Unfinished::Failed)?;
-        let begin = Instant::now();
-        let synced = cache::sync_data(arriving.fd());
-        self.session.spent.storage.add(begin.elapsed());
-        synced.map_err(|error| Unfinished::Failed(reason("cannot make durable", &error)))?;
-        let found = self
-            .read_back(arriving.fd(), object, incoming.facts.size(), block)
-            .map_err(Unfinished::Failed)?;
-        if found == expected { Ok(()) } else { Err(Unfinished::Differs) }
-    }
-
-    fn hash_whole(&self, file: &OwnedFd, size: u64, block: &mut [u8]) -> Result<Digest, Reason> {
-        let mut hasher = Hasher::new(self.recipe.algorithm());
-        self.each_block(file, ByteRange::between(0, size), block, |bytes| hasher.update(bytes))?;
-        Ok(hasher.finish())
-    }
-
-    fn hash_standing(&self, file: FileNumber, block: &mut [u8]) {
+    fn hash_standing(&self, file: FileNumber, rereader: &mut Rereader<'_>) {
         let Some(incoming) = self.incoming(file) else { return };
-        let found = standing(self, &incoming)
-            .and_then(|(standing, size)| self.hash_whole(&standing, size, block).ok());
+        let found =
+            standing(self, &incoming).and_then(|(standing, size)| rereader.whole(&standing, size).ok());
         *incoming.standing_digest.lock().unwrap_or_else(PoisonError::into_inner) = found;
         // What can't be read is sent anew.
         let verdict = found.map_or(Verdict::Take { have: Runs::default() }, Verdict::Unless);
-        self.handle(Event::Opened { file, verdict });
+        self.handle(self.opened(file, verdict, incoming.facts.size()));
     }
 
-    fn hash_objects(&self, file: FileNumber, block: &mut [u8]) {
+    fn hash_objects(&self, file: FileNumber, rereader: &mut Rereader<'_>) {
         let Some(incoming) = self.incoming(file) else { return };
         let Some((standing, size)) = standing(self, &incoming) else {
-            return self.handle(Event::Opened { file, verdict: Verdict::Take { have: Runs::default() } });
+            let take = Verdict::Take { have: Runs::default() };
+            return self.handle(self.opened(file, take, incoming.facts.size()));
         };
-        self.handle(Event::Opened { file, verdict: Verdict::Differing });
         let total = incoming.facts.size();
+        self.handle(self.opened(file, Verdict::Differing, total));
         let geometry = Geometry::new(ByteLen(total), self.options.object);
         let mut next = 0;
         while next < geometry.count() {
@@ -292,7 +226,9 @@ impl Side<'_> {
             let digests = (next..next + count).map(|index| {
                 let object = geometry.object(ObjectIndex(index))?;
                 let is_there = object.range.end.0 <= size;
-                is_there.then(|| self.hash_object(&standing, object, total, block).ok()).flatten()
+                is_there
+                    .then(|| rereader.object(&standing, object, total).ok().map(|(digest, _)| digest))
+                    .flatten()
             });
             let digests = digests.collect();
             self.handle(Event::OwnDigests { file, digests });

@@ -27,8 +27,6 @@ pub(super) struct Incoming {
     base: Mutex<Option<Arc<OwnedFd>>>,
     /// The digests of the whole, as far as the bytes came.
     pub(super) root: Mutex<RootHash>,
-    /// The digest of the file's only object, as it arrived.
-    pub(super) sole_digest: Mutex<Option<Digest>>,
     /// The digest of what stood under the name, where the source was asked for that.
     pub(super) standing_digest: Mutex<Option<Digest>>,
 }
@@ -49,7 +47,6 @@ impl Incoming {
             arriving: Mutex::default(),
             base: Mutex::default(),
             root: Mutex::new(root),
-            sole_digest: Mutex::default(),
             standing_digest: Mutex::default(),
         }
     }
@@ -149,17 +146,9 @@ impl Incoming {
         lock(&self.root).turn_to(attempt);
     }
 
-    /// Whether something is still to be read before the file is at its end: objects that did not come and its digests are made
-    /// of, or its only object, where that must be read back.
-    pub(super) fn is_read_at_end(&self, close: &Close, settle: Level) -> bool {
-        let is_read_back = settle == Level::Reread && self.sole_object().is_some();
-        matches!(close, Close::Read { .. }) && (is_read_back || self.missing(0).is_some())
-    }
-
-    /// The only object of the file.
-    pub(super) fn sole_object(&self) -> Option<Object> {
-        let geometry = lock(&self.root).geometry();
-        geometry.objects().next().filter(|_| geometry.count() == 1)
+    /// Whether objects did not come that its digests are made of.
+    pub(super) fn is_incomplete(&self, close: &Close) -> bool {
+        matches!(close, Close::Read { .. }) && self.missing(0).is_some()
     }
 
     /// The next object that did not come.

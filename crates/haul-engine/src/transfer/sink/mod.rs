@@ -8,22 +8,24 @@ mod names;
 mod places;
 mod taking;
 
-use super::frames::{Frames, Outbox};
+use super::frames::{FrameError, Frames, Outbox};
 use super::hashing::Recipe;
 use super::meeting::Asked;
 use super::reason::reason;
 use super::report::{Failure, Watch};
-use super::session::Session;
+use super::rereader::Rereader;
+use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
+use crate::border::Border;
 use arriving::{Tag, spot};
 use crossbeam_channel::Sender;
 use errands::Errand;
 use haul_model::{Level, RelPath};
 use haul_net::LaneError;
-use haul_proto::sink::{Command, Event, Settings, Unfinished, Verdict};
+use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 use haul_proto::{
     Close, FileKind, FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Reason, Runs, Sink, Update,
-    Why,
+    Verify, Why,
 };
 use haul_sys::dir::open_dir_at;
 use haul_sys::{Follow, Stat, Timespec, stat};
@@ -80,6 +82,7 @@ pub(super) struct Side<'a> {
     errands: Sender<Errand>,
     options: JobOptions,
     recipe: Recipe,
+    border: Border,
 }
 
 /// Takes all that comes by these lanes into `store`, and tells how it ended.
@@ -100,23 +103,53 @@ pub(super) fn run(
         files: Mutex::default(),
         errands,
         recipe: Recipe::of(&options, watch.receipt.is_some()),
+        border: Border::default(),
         options,
     };
     std::thread::scope(|scope| {
-        let begin = |lane: Joined| {
-            side.session.lane_begins(&lane);
-            side.handle(Event::LaneUp(lane.id));
-            let Joined { id, frames, outbox, .. } = lane;
-            scope.spawn(move || side.write(id, outbox));
-            scope.spawn(move || side.read(id, frames));
-        };
+        let begin = |lane: Joined| session::begin(side, scope, lane);
         joined.into_iter().for_each(&begin);
         scope.spawn(move || side.run_errands(&waiting));
         side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
     });
     side.files().drain().for_each(|(_, file)| file.abandon());
     let (end, spent) = side.session.close();
-    Outcome::of(end, spent)
+    Outcome::of(end, spent, side.session.spent.traffic())
+}
+
+impl Serve for Side<'_> {
+    type Machine = Sink;
+
+    fn session(&self) -> &Session<'_, Sink> {
+        &self.session
+    }
+
+    fn lane_begins(&self, lane: LaneId) {
+        self.handle(Event::LaneUp(lane));
+    }
+
+    fn lane_ended(&self, lane: LaneId) {
+        self.handle(Event::LaneLost(lane));
+    }
+
+    fn write(&self, lane: LaneId, mut outbox: Outbox) -> Result<(), LaneError> {
+        loop {
+            let is_idle = outbox.is_empty();
+            let outgoing = self.session.meeting.ask(|machine, now| match machine.next(lane, now) {
+                Outgoing::Wait { until } if is_idle => Asked::Wait(until),
+                outgoing => Asked::Answer(outgoing),
+            });
+            match outgoing {
+                Outgoing::Send(message) => outbox.push(&message)?,
+                Outgoing::Wait { .. } => outbox.flush()?,
+                Outgoing::Done => return outbox.finish(),
+            }
+        }
+    }
+
+    fn read(&self, lane: LaneId, frames: Frames) -> Result<(), FrameError> {
+        Taker::new(self, lane, frames).run()
+    }
 }
 
 impl Side<'_> {
@@ -167,11 +200,10 @@ impl Side<'_> {
             }
             Command::Finish { file, close, settle } => {
                 // Where something is to be read, the lane is not kept waiting.
-                let is_read = |incoming: Arc<Incoming>| incoming.is_read_at_end(&close, settle);
-                if self.incoming(file).is_some_and(is_read) {
+                if self.incoming(file).is_some_and(|incoming| incoming.is_incomplete(&close)) {
                     self.errand(Errand::Finish { file, close, settle });
                 } else {
-                    self.finish(file, &close, settle, &mut []);
+                    self.finish(file, &close, settle, None);
                 }
             }
             Command::Abandon { file } => {
@@ -188,13 +220,12 @@ impl Side<'_> {
         }
     }
 
-    /// Brings a file to its end; `block` is room for what is to be read, which may not be empty if anything is.
-    fn finish(&self, file: FileNumber, close: &Close, settle: Level, block: &mut [u8]) {
+    /// Brings a file to its end; with a reader, what did not come of it is hashed before.
+    fn finish(&self, file: FileNumber, close: &Close, settle: Level, rereader: Option<&mut Rereader<'_>>) {
         let result = match self.incoming(file) {
-            Some(incoming) => self
-                .complete(&incoming, close, block)
+            Some(incoming) => rereader
+                .map_or(Ok(()), |rereader| self.complete(&incoming, close, rereader))
                 .map_err(Unfinished::Failed)
-                .and_then(|()| self.read_back_sole(&incoming, close, settle, block))
                 .and_then(|()| incoming.finish(&self.store.places, &self.keeper, close, settle)),
             None => Err(Unfinished::Failed(Why::Stopped.into())),
         };
@@ -216,10 +247,12 @@ impl Side<'_> {
             && self.taken.fetch_add(size, Ordering::Relaxed).saturating_add(size) > quota
         {
             self.taken.fetch_sub(size, Ordering::Relaxed);
-            return Some(Event::Opened { file: number, verdict: Verdict::Refused(Why::Quota.into()) });
+            let verdict = Verdict::Refused(Why::Quota.into());
+            return Some(Event::Opened { file: number, verdict, rereads: false });
         }
         if self.is_receipt(&path) {
-            return Some(Event::Opened { file: number, verdict: Verdict::Refused(waybill_in_the_way()) });
+            let verdict = Verdict::Refused(waybill_in_the_way());
+            return Some(Event::Opened { file: number, verdict, rereads: false });
         }
         self.session.tally.found(size);
         let incoming =
@@ -257,7 +290,13 @@ impl Side<'_> {
             self.files().remove(&number);
             self.session.tally.ended();
         }
-        verdict.map(|verdict| Event::Opened { file: number, verdict })
+        verdict.map(|verdict| self.opened(number, verdict, size))
+    }
+
+    /// What was decided about a file of `size` bytes, and whether it is read back where the job leaves that to this side.
+    fn opened(&self, file: FileNumber, verdict: Verdict, size: u64) -> Event {
+        let rereads = self.options.verify == Verify::Hybrid && !self.border.holds(size);
+        Event::Opened { file, verdict, rereads }
     }
 
     fn make(&self, facts: &NewFile, path: &RelPath, first: Option<&RelPath>) -> Result<Ended, Unfinished> {
@@ -362,40 +401,6 @@ impl Side<'_> {
 
     fn incoming(&self, number: FileNumber) -> Option<Arc<Incoming>> {
         self.files().get(&number).map(Arc::clone)
-    }
-
-    /// Writes what the machine says on a lane, until it has nothing more.
-    fn write(&self, lane: LaneId, outbox: Outbox) {
-        if self.write_all(lane, outbox).is_err() {
-            self.session.abort(lane);
-            self.handle(Event::LaneLost(lane));
-        }
-        self.session.worker_ended();
-    }
-
-    fn write_all(&self, lane: LaneId, mut outbox: Outbox) -> Result<(), LaneError> {
-        use haul_proto::sink::Outgoing;
-        loop {
-            let is_idle = outbox.is_empty();
-            let outgoing = self.session.meeting.ask(|machine, now| match machine.next(lane, now) {
-                Outgoing::Wait { until } if is_idle => Asked::Wait(until),
-                outgoing => Asked::Answer(outgoing),
-            });
-            match outgoing {
-                Outgoing::Send(message) => outbox.push(&message)?,
-                Outgoing::Wait { .. } => outbox.flush()?,
-                Outgoing::Done => return outbox.finish(),
-            }
-        }
-    }
-
-    fn read(&self, lane: LaneId, frames: Frames) {
-        if let Err(error) = Taker::new(self, lane, frames).run() {
-            self.session.lost(lane, &error);
-            self.session.abort(lane);
-        }
-        self.handle(Event::LaneLost(lane));
-        self.session.worker_ended();
     }
 
     fn files(&self) -> MutexGuard<'_, HashMap<FileNumber, Arc<Incoming>>> {

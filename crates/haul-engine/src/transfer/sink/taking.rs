@@ -4,11 +4,12 @@ use super::Side;
 use super::incoming::Incoming;
 use crate::transfer::frames::{FrameError, Frames};
 use crate::transfer::hashing::ObjectHash;
+use crate::transfer::packing::Unpacker;
 use crate::transfer::reason::reason;
 use haul_digest::Digest;
 use haul_model::{ByteRange, Object};
 use haul_proto::sink::{Command, Event};
-use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason};
+use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason, Verify, Why};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -20,6 +21,7 @@ pub(super) struct Taker<'a> {
     side: &'a Side<'a>,
     lane: LaneId,
     frames: Frames,
+    unpacker: Unpacker,
     block: Vec<u8>,
     under_way: Option<UnderWay>,
 }
@@ -35,7 +37,7 @@ struct UnderWay {
 
 impl<'a> Taker<'a> {
     pub(super) fn new(side: &'a Side<'a>, lane: LaneId, frames: Frames) -> Taker<'a> {
-        Taker { side, lane, frames, block: vec![0; BLOCK_BYTES], under_way: None }
+        Taker { side, lane, frames, unpacker: Unpacker::new(), block: vec![0; BLOCK_BYTES], under_way: None }
     }
 
     /// Takes what comes until the lane's end.
@@ -110,10 +112,7 @@ impl<'a> Taker<'a> {
             Encoding::Raw => self.raw(range)?,
             Encoding::Zeros | Encoding::Hole => self.zeros(range),
             Encoding::Same => self.same(range),
-            Encoding::Zstd => {
-                self.frames.skip(u64::from(payload))?;
-                Err(Reason::new(haul_proto::Why::Unsupported, "compressed blocks"))
-            }
+            Encoding::Zstd => self.packed(range, payload as usize)?,
         };
         if let Err(reason) = written {
             self.under_way = None;
@@ -134,7 +133,7 @@ impl<'a> Taker<'a> {
         let begin = Instant::now();
         let mut arriving = match file {
             Some(file) => file.arriving(&side.store.places),
-            None => Err(haul_proto::Why::Stopped.into()),
+            None => Err(Why::Stopped.into()),
         };
         side.session.spent.storage.add(begin.elapsed());
         let mut at = range.start.0;
@@ -166,6 +165,44 @@ impl<'a> Taker<'a> {
             }
         }
         Ok(arriving.map(drop))
+    }
+
+    /// Payload that is packed. A frame that can't be unpacked to exactly these bytes was damaged, or lies: zeros stand for it, so
+    /// that the digest shows it and the object is asked for again. Where nothing is compared the file fails.
+    fn packed(&mut self, range: ByteRange, payload: usize) -> Result<Result<(), Reason>, FrameError> {
+        let side = self.side;
+        self.frames.payload(self.unpacker.room(payload))?;
+        let Some(UnderWay { hash, file: Some(file), .. }) = &mut self.under_way else { return Ok(Ok(())) };
+        let len = usize::try_from(range.len()).unwrap_or(usize::MAX);
+        if self.block.len() < len {
+            self.block.resize(len, 0);
+        }
+        let block = &mut self.block[..len];
+        let begin = Instant::now();
+        let unpacked = self.unpacker.unpack(block);
+        side.session.spent.packing.add(begin.elapsed());
+        match unpacked {
+            Ok(()) => {}
+            Err(error) if side.options.verify == Verify::None => {
+                return Ok(Err(Reason::new(Why::Differs, &error.to_string())));
+            }
+            Err(_) => return Ok(self.zeros(range)),
+        }
+        side.session.spent.packed(len, payload);
+        let begin = Instant::now();
+        hash.update(block);
+        file.root.lock().unwrap_or_else(PoisonError::into_inner).update(block);
+        let hashed = Instant::now();
+        side.session.spent.hashing.add(hashed - begin);
+        let written = file.arriving(&side.store.places).and_then(|arriving| {
+            let at = range.start.0;
+            arriving.write(at, block).map_err(|error| {
+                arriving.abandon();
+                reason(&format!("cannot write at byte {at}"), &error)
+            })
+        });
+        side.session.spent.storage.add(hashed.elapsed());
+        Ok(written)
     }
 
     /// Bytes that are zeros: they need no writing in a new file.
@@ -202,10 +239,6 @@ impl<'a> Taker<'a> {
         if let Some(file) = &under_way.file {
             let mut root = file.root.lock().unwrap_or_else(PoisonError::into_inner);
             root.add(under_way.attempt, under_way.object, passed);
-            drop(root);
-            if file.sole_object().is_some() {
-                *file.sole_digest.lock().unwrap_or_else(PoisonError::into_inner) = digest;
-            }
         }
         self.side.session.spent.hashing.add(begin.elapsed());
         digest.filter(|_| self.side.recipe.states_objects())

@@ -12,18 +12,17 @@ pub(super) use tree::{Operand, Tree, directories};
 
 use tree::Root;
 
-use super::frames::{Frames, Outbox};
-use super::hashing::{Passed, Recipe};
+use super::frames::{FrameError, Frames, Outbox};
+use super::hashing::Recipe;
 use super::meeting::Asked;
-use super::reason::reason;
 use super::report::{Failure, Watch};
-use super::session::Session;
+use super::rereader::Rereader;
+use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
-use haul_digest::{Digest, Hasher};
-use haul_model::{Object, RelPath};
+use haul_model::RelPath;
+use haul_net::LaneError;
 use haul_proto::source::{Command, Event, Settings};
 use haul_proto::{FileKind, FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Source, Why};
-use haul_sys::transfer;
 use held::Held;
 use sending::Sender;
 use std::collections::HashMap;
@@ -31,11 +30,8 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use walk::{Directories, Offering};
-
-/// Bytes that a second look reads at a time.
-const BLOCK_BYTES: usize = 256 << 10;
 
 /// What all threads of the source share.
 pub(super) struct Side<'a> {
@@ -72,13 +68,7 @@ pub(super) fn run(
         filter: tree.filter().clone(),
     };
     std::thread::scope(|scope| {
-        let begin = |lane: Joined| {
-            side.session.lane_begins(&lane);
-            side.handle(Event::LaneUp(lane.id));
-            let Joined { id, frames, outbox, .. } = lane;
-            scope.spawn(move || side.write(id, outbox));
-            scope.spawn(move || side.read(id, frames));
-        };
+        let begin = |lane: Joined| session::begin(side, scope, lane);
         joined.into_iter().for_each(&begin);
         if side.options.verify.reads_twice() {
             scope.spawn(|| side.check());
@@ -87,7 +77,34 @@ pub(super) fn run(
         side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
     });
     let (end, spent) = side.session.close();
-    Outcome::of(end, spent)
+    Outcome::of(end, spent, side.session.spent.traffic())
+}
+
+impl Serve for Side<'_> {
+    type Machine = Source;
+
+    fn session(&self) -> &Session<'_, Source> {
+        &self.session
+    }
+
+    fn lane_begins(&self, lane: LaneId) {
+        self.handle(Event::LaneUp(lane));
+    }
+
+    fn lane_ended(&self, lane: LaneId) {
+        self.handle(Event::LaneLost(lane));
+    }
+
+    fn write(&self, lane: LaneId, outbox: Outbox) -> Result<(), LaneError> {
+        Sender::new(self, lane, outbox).run()
+    }
+
+    fn read(&self, lane: LaneId, mut frames: Frames) -> Result<(), FrameError> {
+        while let Some(message) = frames.next()? {
+            self.handle(Event::Message(lane, message));
+        }
+        Ok(())
+    }
 }
 
 impl Side<'_> {
@@ -184,55 +201,27 @@ impl Side<'_> {
         &self,
         held: &Held,
         file: &OwnedFd,
-        block: &mut [u8],
+        rereader: &mut Rereader<'_>,
         mut alive: impl FnMut() -> Result<(), E>,
     ) -> Result<Result<(), Reason>, E> {
-        let size = held.item.facts.size;
         let mut next = 0;
         loop {
             let missing = held.root.lock().unwrap_or_else(PoisonError::into_inner).missing(next);
             let Some(object) = missing else { return Ok(Ok(())) };
-            let mut hash = self.recipe.object(object, size);
-            let range = (object.range.start.0, object.range.end.0);
-            if let Err(reason) = self.each_block(file, range, block, |bytes| hash.update(bytes)) {
-                return Ok(Err(reason));
+            match rereader.late(file, object, held.item.facts.size) {
+                Ok(passed) => {
+                    held.root.lock().unwrap_or_else(PoisonError::into_inner).add_late(object, passed);
+                }
+                Err(reason) => return Ok(Err(reason)),
             }
-            let passed = hash.finish().1;
-            held.root.lock().unwrap_or_else(PoisonError::into_inner).add_late(object, passed);
             next = object.index.0 + 1;
             alive()?;
         }
     }
 
-    /// Writes on a lane until the machine has nothing more for it.
-    fn write(&self, lane: LaneId, outbox: Outbox) {
-        if Sender::new(self, lane, outbox).run().is_err() {
-            self.session.abort(lane);
-            self.handle(Event::LaneLost(lane));
-        }
-        self.session.worker_ended();
-    }
-
-    /// Reads a lane until its end.
-    fn read(&self, lane: LaneId, mut frames: Frames) {
-        loop {
-            match frames.next() {
-                Ok(Some(message)) => self.handle(Event::Message(lane, message)),
-                Ok(None) => break,
-                Err(error) => {
-                    self.session.lost(lane, &error);
-                    self.session.abort(lane);
-                    break;
-                }
-            }
-        }
-        self.handle(Event::LaneLost(lane));
-        self.session.worker_ended();
-    }
-
     /// Reads again what the rival modes hash after sending.
     fn check(&self) {
-        let mut block = vec![0; BLOCK_BYTES];
+        let mut rereader = self.rereader();
         loop {
             let next = self.session.meeting.ask(|machine, now| match machine.next_check() {
                 Some(check) => Asked::Answer(Some(check)),
@@ -244,56 +233,15 @@ impl Side<'_> {
             let opened =
                 self.held(check.facts.number).ok_or(Reason::from(Why::Stopped)).and_then(|held| held.open());
             let digest = opened.and_then(|file| match check.object {
-                Some(object) => self.hash_object(&file, object, size, &mut block).map(|(digest, _)| digest),
-                None => self.hash_file(&file, size, &mut block),
+                Some(object) => rereader.object(&file, object, size).map(|(digest, _)| digest),
+                None => rereader.whole(&file, size),
             });
             self.handle(Event::Checked { check, digest });
         }
     }
 
-    /// The digest of an object as the file has it now.
-    fn hash_object(
-        &self,
-        file: &OwnedFd,
-        object: Object,
-        size: u64,
-        block: &mut [u8],
-    ) -> Result<(Digest, Passed), Reason> {
-        let mut hash = self.recipe.object_again(object, size);
-        self.each_block(file, (object.range.start.0, object.range.end.0), block, |bytes| hash.update(bytes))?;
-        let (digest, passed) = hash.finish();
-        digest.map(|digest| (digest, passed)).ok_or_else(|| Why::Internal.into())
-    }
-
-    /// The digest of a whole file as it is now.
-    fn hash_file(&self, file: &OwnedFd, size: u64, block: &mut [u8]) -> Result<Digest, Reason> {
-        let mut hasher = Hasher::new(self.recipe.algorithm());
-        self.each_block(file, (0, size), block, |bytes| hasher.update(bytes))?;
-        Ok(hasher.finish())
-    }
-
-    fn each_block(
-        &self,
-        file: &OwnedFd,
-        (mut at, end): (u64, u64),
-        block: &mut [u8],
-        mut each: impl FnMut(&[u8]),
-    ) -> Result<(), Reason> {
-        while at < end {
-            let len = usize::try_from(end - at).unwrap_or(usize::MAX).min(block.len());
-            let begin = Instant::now();
-            let got = transfer::read_at(file, at, &mut block[..len]);
-            self.session.spent.storage.add(begin.elapsed());
-            let got = got.map_err(|error| reason(&format!("cannot read at byte {at}"), &error))?;
-            if got < len {
-                return Err(Why::Changed.into());
-            }
-            let begin = Instant::now();
-            each(&block[..len]);
-            self.session.spent.hashing.add(begin.elapsed());
-            at += len as u64;
-        }
-        Ok(())
+    fn rereader(&self) -> Rereader<'_> {
+        Rereader::new(self.recipe, &self.session.spent)
     }
 
     /// Whether the source does not have a name that the sink has. Only a clear answer is one.

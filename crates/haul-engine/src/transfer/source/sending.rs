@@ -3,9 +3,11 @@
 use super::Side;
 use super::held::Held;
 use crate::transfer::frames::Outbox;
-use crate::transfer::hashing::{ObjectHash, Passed};
+use crate::transfer::hashing::ObjectHash;
 use crate::transfer::meeting::Asked;
+use crate::transfer::packing::Packer;
 use crate::transfer::reason::reason;
+use crate::transfer::rereader::Rereader;
 use haul_digest::Digest;
 use haul_model::{ByteRange, Object};
 use haul_net::LaneError;
@@ -22,11 +24,6 @@ use std::time::{Duration, Instant};
 /// Bytes that are read, hashed and handed to the lane at a time: they stay in the second-level cache meanwhile.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Bytes that one NEW_BLOCK announces at most; what was announced must be sent, so not more than is soon through.
-const STRETCH_BYTES: u64 = 8 << 20;
-
-const _: () = assert!(STRETCH_BYTES <= haul_proto::limits::PAYLOAD_BYTES_MAX as u64);
-
 /// How often a lane whose worker hashes what does not travel is told to be alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
@@ -35,7 +32,25 @@ pub(super) struct Sender<'a> {
     side: &'a Side<'a>,
     lane: LaneId,
     outbox: Outbox,
+    packer: Packer,
+    rereader: Rereader<'a>,
     block: Vec<u8>,
+}
+
+/// Which object of which try of a file blocks are of.
+struct Target {
+    number: FileNumber,
+    attempt: u16,
+    object: Object,
+}
+
+impl Target {
+    /// What announces a block.
+    fn block(&self, range: ByteRange, encoding: Encoding, payload: u64) -> Message {
+        let payload = u32::try_from(payload).expect("a stretch is no longer than a payload may be");
+        let Target { number, attempt, object } = *self;
+        Message::NewBlock(NewBlock { number, attempt, object: object.index, range, encoding, payload })
+    }
 }
 
 /// How an object went out.
@@ -48,7 +63,8 @@ enum Went {
 
 impl<'a> Sender<'a> {
     pub(super) fn new(side: &'a Side<'a>, lane: LaneId, outbox: Outbox) -> Sender<'a> {
-        Sender { side, lane, outbox, block: vec![0; BLOCK_BYTES] }
+        let packer = Packer::new(side.options.compression);
+        Sender { side, lane, outbox, packer, rereader: side.rereader(), block: vec![0; BLOCK_BYTES] }
     }
 
     /// Does what the machine says until nothing is left.
@@ -134,7 +150,7 @@ impl<'a> Sender<'a> {
             return Ok(());
         }
         if let Some(theirs) = theirs {
-            match self.hash_object(&file, object, facts.size()) {
+            match self.rereader.object(&file, object, facts.size()) {
                 Err(reason) => {
                     failed(reason);
                     return Ok(());
@@ -144,7 +160,8 @@ impl<'a> Sender<'a> {
                     root.turn_to(attempt);
                     root.add(attempt, object, passed);
                     drop(root);
-                    self.block_of(number, attempt, object, object.range, Encoding::Same, 0)?;
+                    let target = Target { number, attempt, object };
+                    self.outbox.push(&target.block(object.range, Encoding::Same, 0))?;
                     let stated = Stated::Digest(ours);
                     let end = BlockDigest { number, attempt, object: object.index, stated };
                     self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
@@ -182,6 +199,7 @@ impl<'a> Sender<'a> {
         // Who needs no order lets go of it: objects of the file go by other lanes meanwhile.
         let mut root = Some(root).filter(|root| root.is_serial());
         let has_holes = held.item.facts.is_sparse();
+        let target = Target { number: facts.number, attempt, object };
         let mut failed = None;
         let mut rest = object.range;
         while rest.start < rest.end && failed.is_none() {
@@ -191,10 +209,9 @@ impl<'a> Sender<'a> {
                 if let Some(root) = &mut root {
                     root.update_zeros(piece.len());
                 }
-                self.block_of(facts.number, attempt, object, piece, Encoding::Hole, 0)?;
+                self.outbox.push(&target.block(piece, Encoding::Hole, 0))?;
             } else {
-                self.block_of(facts.number, attempt, object, piece, Encoding::Raw, piece.len())?;
-                failed = self.payload(file, piece, |block| {
+                failed = self.data(&target, file, piece, |block| {
                     hash.update(block);
                     if let Some(root) = &mut root {
                         root.update(block);
@@ -212,30 +229,78 @@ impl<'a> Sender<'a> {
 
     /// Sends the bytes of a range, each block shown to `hash` before. What can't be read is the answer; what was
     /// promised goes all the same, and nobody takes it for the file's.
-    fn payload(
+    fn data(
         &mut self,
+        target: &Target,
         file: &OwnedFd,
         range: ByteRange,
         mut hash: impl FnMut(&[u8]),
     ) -> Result<Option<Reason>, LaneError> {
         let mut failed = None;
+        // Up to here bytes were announced that go as they are.
+        let mut promised = range.start.0;
         let mut at = range.start.0;
         while at < range.end.0 {
             let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
             let block = &mut self.block[..len];
+            let begin = Instant::now();
             if failed.is_none() {
                 failed = read(self.side, file, at, block).err();
             }
             if failed.is_some() {
+                if at >= promised {
+                    break;
+                }
                 block.fill(0);
             }
-            let begin = Instant::now();
+            let is_read = Instant::now();
             hash(block);
-            self.side.session.spent.hashing.add(begin.elapsed());
-            self.outbox.payload(&self.block[..len])?;
+            self.side.session.spent.hashing.add(is_read.elapsed());
+            let may_promise = range.end.0.min(at + self.packer.stretch().max(len as u64));
+            promised = self.block(target, (at, len), promised, may_promise, begin.elapsed())?;
             at += len as u64;
         }
         Ok(failed)
+    }
+
+    /// Sends the block in hand, which begins at a byte of the file and is so long: packed, where that is to be and it gets
+    /// smaller, or as it is, announced together with what follows it up to `may_promise`. Gives up to where bytes are
+    /// promised then. `own` is how long it took so far.
+    fn block(
+        &mut self,
+        target: &Target,
+        (at, len): (u64, usize),
+        promised: u64,
+        may_promise: u64,
+        own: Duration,
+    ) -> Result<u64, LaneError> {
+        let block = &self.block[..len];
+        let range = ByteRange::between(at, at + len as u64);
+        let lane_before = self.outbox.waited();
+        let is_promised = at < promised;
+        let packed = if is_promised { None } else { self.packer.pack(block) };
+        let (went, promised) = match packed {
+            Some(packed) => {
+                self.outbox.push(&target.block(range, Encoding::Zstd, packed.len() as u64))?;
+                self.outbox.payload(packed)?;
+                (packed.len(), range.end.0)
+            }
+            None => {
+                let promised = if is_promised { promised } else { may_promise };
+                if !is_promised {
+                    let all = ByteRange::between(at, promised);
+                    self.outbox.push(&target.block(all, Encoding::Raw, all.len()))?;
+                }
+                self.outbox.payload(block)?;
+                (len, promised)
+            }
+        };
+        let spent = &self.side.session.spent;
+        spent.packing.add(self.packer.sent(len, went, own, self.outbox.waited() - lane_before));
+        if went < len {
+            spent.packed(len, went);
+        }
+        Ok(promised)
     }
 
     fn stated(
@@ -260,35 +325,11 @@ impl<'a> Sender<'a> {
         }
     }
 
-    fn block_of(
-        &mut self,
-        number: FileNumber,
-        attempt: u16,
-        object: Object,
-        range: ByteRange,
-        encoding: Encoding,
-        payload: u64,
-    ) -> Result<(), LaneError> {
-        let payload = u32::try_from(payload).expect("a stretch is no longer than a payload may be");
-        self.outbox.push(&Message::NewBlock(NewBlock {
-            number,
-            attempt,
-            object: object.index,
-            range,
-            encoding,
-            payload,
-        }))
-    }
-
-    fn hash_object(&mut self, file: &OwnedFd, object: Object, size: u64) -> Result<(Digest, Passed), Reason> {
-        self.side.hash_object(file, object, size, &mut self.block)
-    }
-
     fn compare(&mut self, facts: &Arc<NewFile>, theirs: &Digest) {
         let (side, number) = (self.side, facts.number);
         let opened = side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file)));
         let same = opened.and_then(|(held, file)| {
-            let ours = side.hash_file(&file, facts.size(), &mut self.block)?;
+            let ours = self.rereader.whole(&file, facts.size())?;
             *held.same.lock().unwrap_or_else(PoisonError::into_inner) = Some(ours);
             Ok(ours == *theirs)
         });
@@ -315,7 +356,7 @@ impl<'a> Sender<'a> {
     /// holes: the lane is told to be alive.
     fn last_look(&mut self, held: &Held, file: &OwnedFd) -> Result<Close, LaneError> {
         let mut told = Instant::now();
-        let completed = self.side.complete(held, file, &mut self.block, || {
+        let completed = self.side.complete(held, file, &mut self.rereader, || {
             if told.elapsed() < ALIVE_EVERY {
                 return Ok(());
             }
@@ -330,7 +371,7 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// What `rest` begins with: data, at most a stretch of it, or a hole (`true`). Holes are looked for only where the file has any.
+/// What `rest` begins with: data, or a hole (`true`). Holes are looked for only where the file has any.
 fn next_piece(file: &OwnedFd, rest: ByteRange, has_holes: bool) -> (ByteRange, bool) {
     let data = if has_holes { sparse::next_data(file, rest.start.0, rest.len()) } else { Ok(Some(rest)) };
     let data = match data {
@@ -342,7 +383,7 @@ fn next_piece(file: &OwnedFd, rest: ByteRange, has_holes: bool) -> (ByteRange, b
         // The read will say what is wrong.
         Err(_) => rest,
     };
-    (ByteRange::between(rest.start.0, data.end.0.min(rest.start.0 + STRETCH_BYTES)), false)
+    (ByteRange::between(rest.start.0, data.end.0.min(rest.end.0)), false)
 }
 
 /// Reads a block in full; a file that ends before it has changed.

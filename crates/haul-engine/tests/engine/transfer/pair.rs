@@ -1,8 +1,8 @@
 //! Two ends of a transfer in one process, each with its folder.
 
 use haul_engine::transfer::{
-    BoxError, Failure, FetchJob, Filter, Offer, Outcome, Receipt, Report, SendJob, Tally, TransferError,
-    Watch, answer, fetch, send,
+    BoxError, Failure, FetchJob, Filter, Offer, Outcome, Receipt, Report, SendJob, Tally, Traffic,
+    TransferError, Watch, answer, fetch, send,
 };
 use haul_log::waybill::Job;
 use haul_net::Lane;
@@ -29,6 +29,19 @@ pub(super) fn keep_all() -> Keep {
     ]
     .into_iter()
     .fold(Keep::MODE, Keep::with)
+}
+
+/// Everything is allowed beneath `root`.
+pub(super) fn offer(root: &Path) -> Offer {
+    Offer {
+        root: root.into(),
+        may_read: true,
+        may_write: true,
+        lanes: 8,
+        buffers: 64 << 20,
+        quota: None,
+        keep: keep_all(),
+    }
 }
 
 /// A folder for each end.
@@ -77,6 +90,11 @@ impl Told {
 
     pub(super) fn summary(&self) -> Summary {
         self.started.as_ref().unwrap().summary
+    }
+
+    /// What went over the lanes, by the word of the side that started and of the one that answered.
+    pub(super) fn traffic(&self) -> [Traffic; 2] {
+        [&self.started, &self.answered].map(|outcome| outcome.as_ref().unwrap().traffic)
     }
 
     /// What was told as failed, by both ends together.
@@ -200,15 +218,7 @@ impl Pair {
             &Watch<'_>,
         ) -> Result<Outcome, TransferError>,
     ) -> Told {
-        let mut offer = Offer {
-            root: self.sink().into(),
-            may_read: true,
-            may_write: true,
-            lanes: 8,
-            buffers: 64 << 20,
-            quota: None,
-            keep: keep_all(),
-        };
+        let mut offer = offer(&self.sink());
         change(&mut offer);
         let (give, take): (Sender<Lane>, Receiver<Lane>) = channel();
         let heard = [Heard::default(), Heard::default()];

@@ -123,7 +123,7 @@ impl Faults {
             crash_sink: maybe(6, 400),
             crash_source: maybe(6, 400),
             ill: maybe(4, 6),
-            rot: if verify == Verify::Reread { maybe(2, 60) } else { 0 },
+            rot: if matches!(verify, Verify::Reread | Verify::Hybrid) { maybe(2, 60) } else { 0 },
             full: maybe(8, 150),
             walk_errors: maybe(6, 1),
         }

@@ -1,0 +1,405 @@
+//! Whether packing helps: a link that is slower than the processor makes the worker of a lane wait, and packed bytes wait less.
+//!
+//! ```text
+//!            a plain byte waits longer than packing one takes, twice in a row
+//!   Plain ------------------------------------------------------------------> Tried
+//!     ^  ^                                                                      |
+//!     |  +---- no faster than it was: the sink or the processor is the wall ----+
+//!     |                                                                         | faster
+//!     +------- from time to time, to look at the link as it is now --------- Packed
+//! ```
+//!
+//! Waiting alone does not tell a slow link from a sink that is slow itself, and that one is not helped by having to unpack. So what
+//! packing came to is compared with what was before, and each decision that has to be taken back puts off the next one.
+
+use std::time::Duration;
+
+/// Plain bytes that are looked at together.
+const SPAN_BYTES: u64 = 1 << 20;
+
+/// A lane that held its worker up for so long is looked at before that.
+const SPAN_TIME: Duration = Duration::from_millis(100);
+
+/// A plain byte must have waited so much longer than packing takes, that packing is tried.
+const MARGIN: f64 = 1.1;
+
+/// Spans in a row that say the same before packing is tried: one is a hiccup.
+const SPANS_ALIKE: u32 = 2;
+
+/// What packing leaves of a byte at most, where it is worth it.
+const LEFT_MOST: f64 = 0.9;
+
+/// The part of a plain byte's time that a packed one takes at most, where packing is kept.
+const KEPT_BELOW: f64 = 0.95;
+
+/// Bytes on the wire after which the buffers between the two sides hold nothing from before: those of TCP are a few MiB.
+const TURNED_OVER_BYTES: u64 = 8 << 20;
+
+/// Spans that are judged behind them.
+const JUDGED_SPANS: u32 = 8;
+
+/// Plain spans between two samples of what packing would take and leave.
+const SAMPLE_EVERY: u32 = 8;
+
+/// The lane must have held its worker up so many times longer since the last sample than that one took: where nobody
+/// waits, nobody wants to know.
+const SAMPLE_WORTH: u32 = 20;
+
+/// Plain spans after a trial that came to nothing, the first time and at most; it doubles in between.
+const REST: (u32, u32) = (64, 4096);
+
+/// Packed spans until the link is looked at again, the first time and at most, and how much more a span counts where
+/// the lane took everything at once, which says nothing about how fast it is.
+const LOOK_AGAIN: (u32, u32) = (256, 2048);
+const UNHINDERED_COUNTS: u32 = 16;
+
+/// What became of one block.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Took {
+    /// Its bytes.
+    pub(super) plain: u64,
+    /// Bytes that went for it.
+    pub(super) went: u64,
+    /// Time for packing it; zero where that was not tried.
+    pub(super) packing: Duration,
+    /// Time for reading and hashing it.
+    pub(super) own: Duration,
+    /// Time that the lane held the worker up.
+    pub(super) lane: Duration,
+}
+
+impl Took {
+    fn add(&mut self, other: &Took) {
+        self.plain += other.plain;
+        self.went += other.went;
+        self.packing += other.packing;
+        self.own += other.own;
+        self.lane += other.lane;
+    }
+
+    /// Seconds for each plain byte of the time.
+    fn each(&self, time: Duration) -> f64 {
+        time.as_secs_f64() / self.plain.max(1) as f64
+    }
+
+    fn left(&self) -> f64 {
+        self.went as f64 / self.plain.max(1) as f64
+    }
+
+    fn all(&self) -> Duration {
+        self.packing + self.own + self.lane
+    }
+}
+
+/// The decision for one lane.
+#[derive(Debug)]
+pub(super) struct Auto {
+    mode: Mode,
+    span: Took,
+    /// The last block that was packed, or tried to be.
+    sample: Took,
+    /// Plain spans since then, and how long the lane held the worker up in them.
+    sampled: u32,
+    waited: Duration,
+    /// How long the next rest, and the time until the next look, will be.
+    rest: u32,
+    look_again: u32,
+}
+
+#[derive(Debug)]
+enum Mode {
+    /// Nothing is packed but samples; after `rest` spans packing may be tried.
+    Plain { rest: u32, alike: u32 },
+    /// Everything is packed; it must beat `plain`, seconds for each byte.
+    Tried { plain: f64, turned_over: u64, judged: Took, spans: u32 },
+    /// Everything is packed; when this many spans have counted the link is looked at again.
+    Packed { left: u32 },
+}
+
+impl Default for Auto {
+    fn default() -> Auto {
+        Auto {
+            mode: Mode::Plain { rest: 0, alike: 0 },
+            span: Took::default(),
+            sample: Took::default(),
+            sampled: SAMPLE_EVERY,
+            waited: Duration::ZERO,
+            rest: REST.0,
+            look_again: LOOK_AGAIN.0,
+        }
+    }
+}
+
+impl Auto {
+    /// Whether the next block is to be packed.
+    pub(super) fn packs_next(&self) -> bool {
+        let is_worth_it = self.waited >= self.sample.packing * SAMPLE_WORTH;
+        !matches!(self.mode, Mode::Plain { .. }) || (self.sampled >= SAMPLE_EVERY && is_worth_it)
+    }
+
+    /// Takes what became of a block.
+    pub(super) fn sent(&mut self, took: &Took) {
+        let is_tried = !took.packing.is_zero();
+        if is_tried {
+            self.sample = *took;
+            self.sampled = 0;
+            self.waited = Duration::ZERO;
+            if let Mode::Plain { alike, .. } = &mut self.mode {
+                // The lane got on while it was packed: the next span waits less than it would, and is not to be beaten.
+                *alike = 0;
+            }
+        }
+        if is_tried == matches!(self.mode, Mode::Plain { .. }) {
+            // A plain span is measured without samples, a packed one without blocks that are too short to be packed.
+            return;
+        }
+        self.span.add(took);
+        if self.span.plain >= SPAN_BYTES || self.span.lane >= SPAN_TIME {
+            let span = std::mem::take(&mut self.span);
+            self.decide(&span);
+        }
+    }
+
+    fn decide(&mut self, span: &Took) {
+        let sample = self.sample;
+        match &mut self.mode {
+            Mode::Plain { rest, alike } => {
+                self.sampled = self.sampled.saturating_add(1);
+                self.waited += span.lane;
+                *rest = rest.saturating_sub(1);
+                let waits = span.each(span.lane) > sample.each(sample.packing) * MARGIN;
+                let helps = waits && sample.plain > 0 && sample.left() <= LEFT_MOST && *rest == 0;
+                *alike = if helps { *alike + 1 } else { 0 };
+                if *alike >= SPANS_ALIKE {
+                    let plain = span.each(span.all());
+                    self.mode = Mode::Tried { plain, turned_over: 0, judged: Took::default(), spans: 0 };
+                } else if *alike == 0 && *rest == 0 && !waits {
+                    // It has been seen that the link is faster now.
+                    self.look_again = LOOK_AGAIN.0;
+                }
+            }
+            _ if span.left() > LEFT_MOST => self.mode = Mode::Plain { rest: 0, alike: 0 },
+            Mode::Tried { turned_over, .. } if *turned_over < TURNED_OVER_BYTES => *turned_over += span.went,
+            Mode::Tried { plain, judged, spans, .. } => {
+                judged.add(span);
+                *spans += 1;
+                if *spans < JUDGED_SPANS {
+                    return;
+                }
+                if judged.each(judged.all()) < *plain * KEPT_BELOW {
+                    self.rest = REST.0;
+                    self.mode = Mode::Packed { left: self.look_again };
+                } else {
+                    self.mode = Mode::Plain { rest: self.rest, alike: 0 };
+                    self.rest = (2 * self.rest).min(REST.1);
+                }
+            }
+            Mode::Packed { left } => {
+                let is_unhindered = span.lane < span.packing / 4;
+                *left = left.saturating_sub(if is_unhindered { UNHINDERED_COUNTS } else { 1 });
+                if *left == 0 {
+                    self.look_again = (2 * self.look_again).min(LOOK_AGAIN.1);
+                    self.mode = Mode::Plain { rest: 0, alike: 0 };
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    /// Bytes of a block.
+    const BLOCK: u64 = 256 << 10;
+
+    /// A lane and its two ends; times in seconds for each MiB.
+    #[derive(Clone, Copy, Debug)]
+    struct World {
+        /// Of a byte on the wire.
+        link: f64,
+        /// Of a byte of the file: reading and hashing at the source, packing there, everything at the sink.
+        own: f64,
+        packing: f64,
+        sink: f64,
+        /// What packing leaves.
+        left: f64,
+        /// Bytes that wait on the way.
+        buffer: u64,
+    }
+
+    /// A lane in virtual time.
+    #[derive(Default)]
+    struct Lane {
+        now: f64,
+        /// When each block on its way has been taken by the sink, and its bytes on the wire.
+        queue: VecDeque<(f64, u64)>,
+        last: f64,
+        packed: u64,
+        all: u64,
+    }
+
+    impl Lane {
+        /// Sends a block and says what that took.
+        fn send(&mut self, world: &World, packs: bool) -> Took {
+            let mib = BLOCK as f64 / f64::from(1 << 20);
+            let packed = (BLOCK as f64 * world.left) as u64;
+            let saves = packed < BLOCK - BLOCK / 32;
+            let went = if packs && saves { packed } else { BLOCK };
+            let packing = if packs { world.packing * mib } else { 0.0 };
+            self.now += world.own * mib + packing;
+            let before = self.now;
+            while self.queue.iter().map(|(_, bytes)| bytes).sum::<u64>() + went > world.buffer.max(went) {
+                let (taken, _) = self.queue.pop_front().expect("an empty queue holds nothing");
+                self.now = self.now.max(taken);
+            }
+            let crossing = world.link * went as f64 / f64::from(1 << 20);
+            self.last = self.last.max(self.now) + crossing.max(world.sink * mib);
+            self.queue.push_back((self.last, went));
+            while self.queue.front().is_some_and(|(taken, _)| *taken <= self.now) {
+                self.queue.pop_front();
+            }
+            self.all += 1;
+            self.packed += u64::from(packs);
+            let time = Duration::from_secs_f64;
+            Took {
+                plain: BLOCK,
+                went,
+                packing: time(packing),
+                own: time(world.own * mib),
+                lane: time(self.now - before),
+            }
+        }
+
+        /// Sends `mib` MiB as `auto` says, and gives the part that was packed.
+        fn run(&mut self, auto: &mut Auto, world: &World, mib: u64) -> f64 {
+            let (packed, all) = (self.packed, self.all);
+            for _ in 0..mib * 4 {
+                let took = self.send(world, auto.packs_next());
+                auto.sent(&took);
+            }
+            (self.packed - packed) as f64 / (self.all - all) as f64
+        }
+    }
+
+    /// How long `mib` MiB take if all of it is packed, or nothing.
+    fn fixed(world: &World, packs: bool, mib: u64) -> f64 {
+        let mut lane = Lane::default();
+        for _ in 0..mib * 4 {
+            lane.send(world, packs);
+        }
+        lane.last
+    }
+
+    /// A text on a host that packs 200 MiB a second, and a link of `link` seconds for each MiB.
+    fn text(link: f64) -> World {
+        World { link, own: 0.001, packing: 0.005, sink: 0.001, left: 0.3, buffer: 4 << 20 }
+    }
+
+    #[test]
+    fn a_slow_link_is_given_packed_blocks() {
+        let (world, mut lane) = (text(0.1), Lane::default());
+        let packed = lane.run(&mut Auto::default(), &world, 400);
+        assert!(packed > 0.95, "{packed}");
+        assert!(lane.last < 0.37 * fixed(&world, false, 400), "{}", lane.last);
+    }
+
+    #[test]
+    fn a_fast_link_is_not() {
+        let (world, mut lane) = (text(0.000_5), Lane::default());
+        let packed = lane.run(&mut Auto::default(), &world, 1000);
+        assert!(packed < 0.04, "only samples, not {packed}");
+    }
+
+    /// Packing that takes two hundred times as long as sending, tried once in 32 blocks, made it six times as slow.
+    #[test]
+    fn where_nobody_waits_nothing_is_sampled() {
+        let world = World { link: 0.000_1, own: 0.000_2, packing: 0.035, sink: 0.000_2, ..text(0.0) };
+        let mut lane = Lane::default();
+        lane.run(&mut Auto::default(), &world, 4000);
+        assert_eq!(lane.packed, 1);
+    }
+
+    /// The time that a sample took seemed to be saved by the plain blocks behind it, and packing was given up.
+    #[test]
+    fn what_a_sample_takes_is_not_counted_for_plain_blocks() {
+        let buffer = 3_372_974;
+        let world = World { link: 0.047, own: 0.008, packing: 0.024, sink: 0.000_2, left: 0.81, buffer };
+        let mut lane = Lane::default();
+        let packed = lane.run(&mut Auto::default(), &world, 4000);
+        assert!(packed > 0.9, "{packed}");
+    }
+
+    #[test]
+    fn a_few_blocks_on_a_very_slow_link_are_packed_soon() {
+        let (world, mut lane) = (World { buffer: 64 << 10, ..text(2.0) }, Lane::default());
+        let packed = lane.run(&mut Auto::default(), &world, 4);
+        assert!(packed > 0.75, "{packed}");
+    }
+
+    #[test]
+    fn a_slow_sink_is_not_mistaken_for_a_slow_link() {
+        let world = World { sink: 0.02, ..text(0.000_5) };
+        let mut lane = Lane::default();
+        let packed = lane.run(&mut Auto::default(), &world, 4000);
+        assert!(packed < 0.2, "{packed}");
+    }
+
+    #[test]
+    fn blocks_too_short_to_be_packed_say_nothing_about_packing() {
+        let (mut auto, mut lane) = (Auto::default(), Lane::default());
+        lane.run(&mut auto, &text(0.1), 40);
+        assert!(auto.packs_next());
+        let short = Took { plain: 100, went: 100, lane: 2 * SPAN_TIME, ..Took::default() };
+        (0..100).for_each(|_| auto.sent(&short));
+        assert!(auto.packs_next());
+    }
+
+    #[test]
+    fn what_does_not_get_smaller_is_not_packed() {
+        let world = World { left: 1.0, ..text(0.1) };
+        let packed = Lane::default().run(&mut Auto::default(), &world, 1000);
+        assert!(packed < 0.05, "only samples, not {packed}");
+    }
+
+    #[test]
+    fn a_link_that_changes_is_followed() {
+        let (mut auto, mut lane) = (Auto::default(), Lane::default());
+        assert!(lane.run(&mut auto, &text(0.000_5), 200) < 0.1);
+        assert!(lane.run(&mut auto, &text(0.1), 400) > 0.9);
+        lane.run(&mut auto, &text(0.000_5), 1200);
+        assert!(lane.run(&mut auto, &text(0.000_5), 200) < 0.1, "by then it has been seen to be fast");
+        assert!(lane.run(&mut auto, &text(0.1), 400) > 0.9);
+    }
+
+    #[test]
+    fn files_that_change_are_followed() {
+        let (mut auto, mut lane) = (Auto::default(), Lane::default());
+        assert!(lane.run(&mut auto, &World { left: 0.99, ..text(0.1) }, 200) < 0.1);
+        assert!(lane.run(&mut auto, &text(0.1), 400) > 0.9);
+        assert!(lane.run(&mut auto, &World { left: 0.99, ..text(0.1) }, 200) < 0.1);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever the world is like, choosing costs little beside having known.
+        #[test]
+        fn in_any_world_it_is_hardly_slower_than_the_better_choice(
+            link in 0.000_1f64..0.2,
+            own in 0.000_2f64..0.01,
+            packing in 0.001f64..0.05,
+            sink in 0.000_2f64..0.02,
+            left in 0.05f64..1.0,
+            buffer in (64u64 << 10)..(8 << 20),
+        ) {
+            let world = World { link, own, packing, sink, left, buffer };
+            let mut lane = Lane::default();
+            lane.run(&mut Auto::default(), &world, 4000);
+            let best = fixed(&world, true, 4000).min(fixed(&world, false, 4000));
+            prop_assert!(lane.last < best * 1.2, "{} s instead of {best} s", lane.last);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Packing and unpacking by themselves.
+
+use super::*;
+use proptest::prelude::*;
+
+/// A block of any kind: random, repeating, zeros, words.
+fn block() -> impl Strategy<Value = Vec<u8>> {
+    let len = prop_oneof![0usize..2000, Just(256 << 10), (256usize << 10) - 3..(256 << 10)];
+    (any::<u64>(), 1u64..300, len).prop_map(|(seed, kinds, len)| {
+        let mut state = seed | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        (0..len).map(|_| (next() % kinds).to_le_bytes()[0]).collect()
+    })
+}
+
+fn any_level() -> impl Strategy<Value = Compression> {
+    prop_oneof![Just(1i8), Just(3), Just(-7), Just(9), any::<i8>()]
+        .prop_map(|level| Compression::Zstd(level.min(9)))
+}
+
+/// Unpacks `frame`, which is to be `len` bytes.
+fn unpack(frame: &[u8], len: usize) -> io::Result<Vec<u8>> {
+    let mut unpacker = Unpacker::new();
+    unpacker.room(frame.len()).copy_from_slice(frame);
+    let mut block = vec![0; len];
+    unpacker.unpack(&mut block).map(|()| block)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_packed_is_smaller_and_the_same_again(block in block(), level in any_level()) {
+        let mut packer = Packer::new(level);
+        if let Some(frame) = packer.pack(&block) {
+            prop_assert!(frame.len() <= block.len() - block.len() / SAVED_LEAST);
+            prop_assert!(unpack(frame, block.len()).unwrap() == block);
+        }
+    }
+
+    /// The system's tool is a second opinion on what a frame is: here its library, by another of its ways in.
+    #[test]
+    fn a_frame_is_what_others_take_for_one(block in block()) {
+        let mut packer = Packer::new(Compression::Zstd(3));
+        if let Some(frame) = packer.pack(&block) {
+            prop_assert!(zstd::stream::decode_all(frame).unwrap() == block);
+        }
+        let theirs = zstd::stream::encode_all(&block[..], 1).unwrap();
+        prop_assert!(unpack(&theirs, block.len()).unwrap() == block);
+    }
+
+    #[test]
+    fn a_frame_of_any_other_length_is_refused(block in block(), other in 0usize..(300 << 10)) {
+        let frame = zstd::stream::encode_all(&block[..], 1).unwrap();
+        prop_assert_eq!(unpack(&frame, other).is_ok(), other == block.len());
+    }
+
+    #[test]
+    fn damage_and_noise_never_do_more_than_fail(
+        block in block(), at in any::<prop::sample::Index>(), with in 1u8.., noise in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let mut frame = zstd::stream::encode_all(&block[..], 1).unwrap();
+        let at = at.index(frame.len());
+        frame[at] ^= with;
+        for bytes in [&frame[..], &frame[..at], &noise] {
+            if let Ok(unpacked) = unpack(bytes, block.len()) {
+                prop_assert_eq!(unpacked.len(), block.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_without_a_pattern_go_as_they_are() {
+    let mut state = 7_u64;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56).to_le_bytes()[0]
+    })
+    .take(256 << 10)
+    .collect();
+    for level in [-7, 1, 3, 19] {
+        assert!(Packer::new(Compression::Zstd(level)).pack(&noise).is_none(), "level {level}");
+    }
+    assert!(Packer::new(Compression::Off).pack(&[0; 4096]).is_none());
+    assert!(Packer::new(Compression::Zstd(3)).pack(&[0; 100]).is_none(), "too short to be worth it");
+}
+
+/// A frame of 9 bytes and a few that stands for 128 MiB, and one whose header claims 2^62: neither is unpacked further than the
+/// block that was announced.
+#[test]
+fn a_bomb_is_refused() {
+    let bomb = zstd::stream::encode_all(std::io::repeat(0).take(128 << 20), 19).unwrap();
+    assert!(bomb.len() < 16 << 10);
+    let refusal = unpack(&bomb, 1 << 20).expect_err("it stands for more");
+    assert!(refusal.to_string().contains("too long"), "{refusal}");
+    let mut claims = vec![0x28, 0xb5, 0x2f, 0xfd, 0xe0];
+    claims.extend((1_u64 << 62).to_le_bytes());
+    claims.extend([1, 0, 0]);
+    unpack(&claims, 4096).expect_err("it claims more");
+}
+
+#[test]
+fn two_frames_are_not_one() {
+    let one = zstd::stream::encode_all(&[7; 1000][..], 1).unwrap();
+    unpack(&[&one[..], &one].concat(), 2000).expect_err("two frames");
+    unpack(&[&one[..], b"behind"].concat(), 1000).expect_err("something behind it");
+    let skippable = [0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4];
+    unpack(&[&skippable[..], &one].concat(), 1000).expect_err("something before it");
+    unpack(&skippable, 4).expect_err("nothing but that");
+    unpack(&[], 1).expect_err("nothing at all");
+}
+
+use std::io::Read;

@@ -1,0 +1,100 @@
+//! What both sides agree on, and what neither takes from the other.
+
+use super::hello::{AGENT, Offer};
+use super::packing;
+use haul_proto::{
+    Accept, Compression, Connect, Features, JobOptions, Keep, PeerText, Reason, Role, SESSION_TOKEN_BYTES,
+    Why, Window,
+};
+
+/// The terms on which a session goes on.
+///
+/// # Errors
+/// Why it doesn't.
+pub(super) fn agree(
+    asked: &Connect,
+    offer: &Offer,
+    window: Window,
+    token: [u8; SESSION_TOKEN_BYTES],
+) -> Result<Accept, Reason> {
+    match asked.role {
+        Role::Source if !offer.may_write => return Err(Reason::new(Why::Denied, "nothing may be sent here")),
+        Role::Sink if !offer.may_read => {
+            return Err(Reason::new(Why::Denied, "nothing may be fetched from here"));
+        }
+        Role::Source | Role::Sink => {}
+    }
+    let mut accept = asked.answer(Features::default(), window, offer.lanes, token, PeerText::new(AGENT))?;
+    accept.options.keep = Keep(accept.options.keep.0 & offer.keep.0);
+    accept.options.compression = packing::possible(accept.options.compression);
+    if let (Some(quota), Role::Source) = (offer.quota, asked.role)
+        && accept.options.budget > quota
+    {
+        return Err(Reason::new(Why::Quota, &format!("at most {quota} bytes may be sent here")));
+    }
+    Ok(accept)
+}
+
+/// Holds an answer against what was asked: the other side may keep less and pack otherwise, and nothing else. It may not have
+/// us delete, write in place, or compare in another way than was meant.
+///
+/// # Errors
+/// What it changed.
+pub(super) fn hold(asked: &JobOptions, accepted: &JobOptions) -> Result<(), &'static str> {
+    let packs_unasked = asked.compression == Compression::Off && accepted.compression != Compression::Off;
+    if packs_unasked || packing::possible(accepted.compression) != accepted.compression {
+        return Err("the compression");
+    }
+    if !asked.keep.has(accepted.keep) {
+        return Err("what is kept");
+    }
+    let free = |options: &JobOptions| JobOptions {
+        compression: Compression::Off,
+        keep: Keep::default(),
+        budget: 0,
+        ..options.clone()
+    };
+    if free(asked) == free(accepted) { Ok(()) } else { Err("the job's options") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_model::Level;
+    use haul_proto::{Unit, Update, Verify};
+
+    #[test]
+    fn an_answer_may_keep_less_and_pack_otherwise() {
+        let asked = JobOptions {
+            keep: Keep::MODE.with(Keep::TIMES),
+            compression: Compression::Zstd(3),
+            budget: 7,
+            ..JobOptions::default()
+        };
+        let less = JobOptions { keep: Keep::MODE, compression: Compression::Off, budget: 0, ..asked.clone() };
+        for answer in [&asked, &less] {
+            assert_eq!(hold(&asked, answer), Ok(()));
+        }
+    }
+
+    #[test]
+    fn an_answer_that_changes_the_job_is_not_taken() {
+        let asked = JobOptions { keep: Keep::MODE, ..JobOptions::default() };
+        let changed = [
+            JobOptions { delete: true, ..asked.clone() },
+            JobOptions { in_place: true, ..asked.clone() },
+            JobOptions { dry_run: true, ..asked.clone() },
+            JobOptions { verify: Verify::None, settle: Level::Received, ..asked.clone() },
+            JobOptions { unit: Unit::File, ..asked.clone() },
+            JobOptions { update: Update::Missing, ..asked.clone() },
+            JobOptions { keep: Keep::MODE.with(Keep::SETUID), ..asked.clone() },
+            JobOptions { compression: Compression::Auto, ..asked.clone() },
+        ];
+        for answer in &changed {
+            hold(&asked, answer).expect_err("something was changed");
+        }
+        let packed = JobOptions { compression: Compression::Auto, ..asked };
+        let wild = JobOptions { compression: Compression::Zstd(100), ..packed.clone() };
+        hold(&packed, &wild).expect_err("there is no such level");
+    }
+}
