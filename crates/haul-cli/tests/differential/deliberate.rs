@@ -269,8 +269,10 @@ fn unmade_parents(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdic
         return Verdict::Settled;
     }
     // After an operand whose directories could not be made GNU 9.1 takes the sinks of all others for new.
-    let is_told = |ending: &Ending| contains(&ending.err, b": File exists\n");
-    if is_told(system) && !is_told(ours) {
+    let unmade: [&[u8]; 2] = [b"cp: failed to get attributes of ", b"cp: cannot make directory "];
+    let is_told = |part: &&[u8]| contains(&system.err, part);
+    let operands = case.words.iter().filter(|word| !word.starts_with(b"-")).count();
+    if operands > 2 && unmade.iter().any(is_told) && ours.status == Status::Exit(1) {
         return Verdict::Settled;
     }
     for (theirs, own) in system.tree.iter().zip(&mut ours.tree) {

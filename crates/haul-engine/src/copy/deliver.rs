@@ -78,16 +78,22 @@ impl Delivery {
         // A small new file is open for both: no descriptor of its own is needed.
         let needs_reader = match method {
             Method::Nothing | Method::Journey => false,
-            // A new file may be closed to its own maker, whose mask is the world's.
-            Method::Cache => file.sink_state != SinkState::New || direct_write.is_some(),
+            Method::Cache => true,
             Method::Device => {
                 plan.geometry().count() > 1 || file.sink_state != SinkState::New || direct_write.is_some()
             }
         };
-        let reader = needs_reader
-            .then(|| open::reopen_source(&file.sink, false))
-            .transpose()
-            .map_err(|source| CopyError::Cannot { action: "read back", path: file.sink_path(), source })?;
+        // A new file may be closed to its own maker, by the umask. It is open for reading where it was made.
+        let is_readable = file.sink_state == SinkState::New && direct_write.is_none();
+        let reopened = match needs_reader.then(|| open::reopen_source(&file.sink, false)) {
+            Some(Err(error)) if is_readable && error.kind() == io::ErrorKind::PermissionDenied => None,
+            reopened => reopened,
+        };
+        let reader = reopened.transpose().map_err(|source| CopyError::Cannot {
+            action: "read back",
+            path: file.sink_path(),
+            source,
+        })?;
         if let (Method::Device, Some(reader)) = (method, &reader) {
             // What is read is asked for by ranges. Reading ahead of one would bring in pages of the next, and nobody could
             // say any more whether they were dropped before.
