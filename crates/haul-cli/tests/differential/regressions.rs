@@ -367,3 +367,12 @@ fn who_may_not_set_a_standing_directorys_times_is_told_that_alone() {
     world().has(dir("a")).runs("-a a h").ends_alike();
     world().has(dir("a")).runs("-a --no-preserve=timestamps a h").ends_alike();
 }
+
+#[test]
+fn a_file_where_parents_want_a_directory_keeps_its_mode() {
+    Case::new(Tool::Cp)
+        .has(dir("b"))
+        .has(file("b/b", b'r'))
+        .runs("--preserve --parents b/b/. b")
+        .ends_alike();
+}

@@ -85,6 +85,8 @@ fn make_one(
     }
     match standing {
         Ok(standing) if standing.kind != FileKind::Directory => {
+            // What is no directory gets nothing of one.
+            made.directories.retain(|parent| parent.sink != sink);
             return Err(Refusal::ParentIsFile(target.sink_path_of(sink)).into());
         }
         Ok(_) => {
