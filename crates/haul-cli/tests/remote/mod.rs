@@ -2,10 +2,12 @@
 
 mod kept;
 mod packed;
+mod proxy;
 mod rules;
 mod serve;
 mod ssh;
 mod stopped;
+mod storms;
 mod tickets;
 mod waybills;
 

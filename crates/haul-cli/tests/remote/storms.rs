@@ -1,0 +1,113 @@
+//! Bad lines: connections that are cut, reset, stalled and bent under a job. Whatever they do, a file that has its name is
+//! right, and the exit status says whether all of them are there.
+
+use super::proxy::{Fate, Ill, stand_between};
+use super::{Bed, Ended, Server, assert_alike, assert_ended, assert_no_strays};
+use haul_lab::random::Random;
+use serde_json::Value;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+/// Lanes of each job.
+const LANES: usize = 4;
+
+/// Bytes that a lane carries at least, whatever the others do: a fate lies before.
+const LANE_BYTES: u64 = 600_000;
+
+struct Storm {
+    bed: Bed,
+    _server: Server,
+    is_plain: bool,
+}
+
+impl Storm {
+    /// A server behind a bad line, and 8 MiB to send to it.
+    fn new(fates: Vec<Fate>, is_plain: bool) -> Storm {
+        let bed = Bed::new();
+        for at in 0..8 {
+            bed.file(&format!("data/{at}"), (1 << 20) + at);
+        }
+        let line = TcpListener::bind("127.0.0.1:0").unwrap();
+        let told = format!("--address={}", line.local_addr().unwrap());
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, bed.free_port()));
+        let mut args = vec!["--root", "there", &told];
+        args.extend(is_plain.then_some("--plain"));
+        let server = bed.serve_at(&at.to_string(), &args);
+        stand_between(line, at, fates);
+        Storm { bed, _server: server, is_plain }
+    }
+
+    /// Sends all of it, not faster than so that every lane is used.
+    fn send(&self) -> Ended {
+        let mut args = vec!["send", "--json", "--ticket-file=ticket", "--object-size=64K", "--rate=16M"];
+        args.extend(self.is_plain.then_some("--plain"));
+        self.bed.run(&[&args[..], &["data", ":"]].concat())
+    }
+
+    fn assert_all_there(&self) {
+        assert_alike(&self.bed.path("data"), &self.bed.path("there/data"));
+        assert_no_strays(&self.bed.path("there"));
+    }
+}
+
+fn summary(ended: &Ended) -> Value {
+    serde_json::from_str(ended.out.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn connections_that_are_cut_reset_stalled_or_bent_cost_no_file() {
+    let mut lost = 0;
+    for seed in 0..6 {
+        let mut random = Random::from_seed(seed);
+        let ills = [Ill::Cut, Ill::Reset, Ill::Stall(Duration::from_millis(700)), Ill::Flip];
+        let mut fate = |connection| Fate {
+            connection,
+            at: 2000 + random.below(LANE_BYTES),
+            ill: ills[random.index(ills.len())],
+        };
+        // The first connection carries the job; two of the others live on.
+        let fates = vec![fate(1 + seed as usize % (LANES - 1)), fate(1 + (seed as usize + 1) % (LANES - 1))];
+        let told = format!("{fates:?}");
+        let storm = Storm::new(fates, false);
+        let ended = storm.send();
+        assert_eq!(ended.status, Some(0), "seed {seed}, {told}: {ended:#?}");
+        storm.assert_all_there();
+        lost += ended.err.matches(" was lost: ").count();
+    }
+    assert!(lost > 0, "no connection was ever lost: nothing was tried");
+}
+
+#[test]
+fn a_job_whose_first_connection_is_lost_says_so_and_is_finished_by_another() {
+    for (seed, ill) in [Ill::Cut, Ill::Reset, Ill::Flip].into_iter().enumerate() {
+        let at = 2000 + Random::from_seed(seed as u64).below(LANE_BYTES);
+        let storm = Storm::new(vec![Fate { connection: 0, at, ill }], false);
+        let ended = storm.send();
+        assert_ended(&ended, 1);
+        assert_eq!(summary(&ended)["whole"], Value::Bool(false), "{ill:?}: {ended:#?}");
+        assert_ended(&storm.send(), 0);
+        storm.assert_all_there();
+    }
+}
+
+#[test]
+fn bits_flipped_on_a_plain_connection_reach_no_file() {
+    let mut sent_again = 0;
+    for seed in 0..8 {
+        let mut random = Random::from_seed(100 + seed);
+        let mut fate = |connection| Fate { connection, at: 2000 + random.below(LANE_BYTES), ill: Ill::Flip };
+        let storm = Storm::new((0..LANES).map(&mut fate).collect(), true);
+        let ended = storm.send();
+        match ended.status {
+            Some(0) => storm.assert_all_there(),
+            // A frame's head that is bent ends its connection, and the first one's the job.
+            Some(1) => {
+                assert_ended(&storm.send(), 0);
+                storm.assert_all_there();
+            }
+            _ => panic!("seed {seed}: {ended:#?}"),
+        }
+        sent_again += summary(&ended)["objects_sent_again"].as_u64().unwrap();
+    }
+    assert!(sent_again >= 8, "{sent_again} damaged objects were found in 8 jobs of 4 flips each");
+}
