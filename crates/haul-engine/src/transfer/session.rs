@@ -89,6 +89,14 @@ pub(super) fn begin<'scope, S: Serve>(side: &'scope S, scope: &'scope Scope<'sco
     });
 }
 
+/// A lane that was lost.
+struct Lost {
+    lane: LaneId,
+    why: String,
+    /// Whether the clock has been looked at since.
+    was_seen: bool,
+}
+
 /// One side of a session, as far as it is the same for both.
 pub(super) struct Session<'a, M> {
     pub(super) meeting: Meeting<M>,
@@ -96,7 +104,7 @@ pub(super) struct Session<'a, M> {
     lanes: Mutex<HashMap<LaneId, LaneControl>>,
     end: Mutex<Option<End>>,
     /// Lanes that were lost and are not told of yet.
-    lost: Mutex<Vec<(LaneId, String)>>,
+    lost: Mutex<Vec<Lost>>,
     /// Workers of lanes that have not ended.
     workers: AtomicU64,
     pub(super) spent: Clocks,
@@ -139,14 +147,23 @@ impl<'a, M: Machine> Session<'a, M> {
     /// A lane failed. It is told of a little later: the other side, which knew first that all is over, may just have left.
     fn lost(&self, lane: LaneId, error: &FrameError) {
         if !self.is_ended() {
-            self.lost_lanes().push((lane, error.to_string()));
+            self.lost_lanes().push(Lost { lane, why: error.to_string(), was_seen: false });
         }
     }
 
-    /// Tells of the lanes that were lost, if that is news.
-    fn tell_lost(&self, is_news: bool) {
-        let lost = std::mem::take(&mut *self.lost_lanes());
-        lost.iter().filter(|_| is_news).for_each(|(lane, why)| self.report.lane_lost(lane.0, why));
+    /// Tells of the lanes that had been lost when this was asked before.
+    fn tell_lost(&self) {
+        let told: Vec<Lost> =
+            self.lost_lanes().extract_if(.., |lost| std::mem::replace(&mut lost.was_seen, true)).collect();
+        told.iter().for_each(|lost| self.report.lane_lost(lost.lane.0, &lost.why));
+    }
+
+    /// Tells of all lanes that were lost, unless the session ended with its work done: then they are no news.
+    fn tell_lost_at_end(&self) {
+        let rest = std::mem::take(&mut *self.lost_lanes());
+        if !self.is_finished() {
+            rest.iter().for_each(|lost| self.report.lane_lost(lost.lane.0, &lost.why));
+        }
     }
 
     /// The machine has said how it ended.
@@ -180,7 +197,7 @@ impl<'a, M: Machine> Session<'a, M> {
     ) {
         let mut is_stopped = false;
         while !self.wait(TICK, &|| self.is_ended()) {
-            self.tell_lost(true);
+            self.tell_lost();
             while let Some(lane) = more.as_mut().and_then(|more| more()) {
                 begin(lane);
             }
@@ -188,7 +205,7 @@ impl<'a, M: Machine> Session<'a, M> {
             is_stopped |= stops;
             tick(stops.then(|| Reason::new(Why::Stopped, "the job was stopped")));
         }
-        self.tell_lost(!self.is_finished());
+        self.tell_lost_at_end();
         // The other side closes its ends as well; who does not is not waited for.
         if !self.wait(PARTING, &|| self.workers.load(Ordering::Relaxed) == 0) {
             self.lanes().values().for_each(LaneControl::abort);
@@ -213,7 +230,7 @@ impl<'a, M: Machine> Session<'a, M> {
         (self.end.lock().unwrap_or_else(PoisonError::into_inner).take(), self.spent.spent())
     }
 
-    fn lost_lanes(&self) -> MutexGuard<'_, Vec<(LaneId, String)>> {
+    fn lost_lanes(&self) -> MutexGuard<'_, Vec<Lost>> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
