@@ -71,40 +71,32 @@ fn make_one(
     made: &mut Made,
 ) -> Result<(), CopyError> {
     let keep = &job.settings.rules.preserve;
-    let standing = stat::stat_at(target.sink(), sink, Follow::Yes);
-    if standing.is_err() || keep.ownership || keep.mode || keep.timestamps {
-        let stat = stat::stat_at(CWD, source, Follow::Yes)
-            .and_then(|stat| if stat.kind == FileKind::Directory { Ok(stat) } else { Err(not_a_directory()) })
-            .map_err(|error| failed("failed to get attributes of", source.to_owned(), error))?;
-        made.directories.push(MadeParent {
-            source: source.to_owned(),
-            sink: sink.to_owned(),
-            stat,
-            restore: None,
-        });
-    }
-    match standing {
-        Ok(standing) if standing.kind != FileKind::Directory => {
-            // What is no directory gets nothing of one.
-            made.directories.retain(|parent| parent.sink != sink);
-            return Err(Refusal::ParentIsFile(target.sink_path_of(sink)).into());
-        }
-        Ok(_) => {
-            made.last_is_new = false;
-            return Ok(());
-        }
-        Err(_) => made.last_is_new = true,
-    }
-    if let Some(parent) = made.directories.last_mut()
-        && let Err(error) = make_fillable(job, target, parent)
-    {
+    let Ok(standing) = stat::stat_at(target.sink(), sink, Follow::Yes) else {
+        let mut parent = parent_of(source, sink)?;
+        made.last_is_new = true;
+        let result = make_fillable(job, target, &mut parent);
         // What was not made gets nothing of its source.
-        if stat::stat_at(target.sink(), sink, Follow::No).is_err() {
-            made.directories.pop();
+        if result.is_ok() || stat::stat_at(target.sink(), sink, Follow::No).is_ok() {
+            made.directories.push(parent);
         }
-        return Err(error);
+        return result;
+    };
+    let keeps = keep.ownership || keep.mode || keep.timestamps;
+    let noted = if keeps { Some(parent_of(source, sink)?) } else { None };
+    if standing.kind != FileKind::Directory {
+        return Err(Refusal::ParentIsFile(target.sink_path_of(sink)).into());
     }
+    made.directories.extend(noted);
+    made.last_is_new = false;
     Ok(())
+}
+
+/// A directory above an operand, as its source is now.
+fn parent_of(source: &OsStr, sink: &OsStr) -> Result<MadeParent, CopyError> {
+    let stat = stat::stat_at(CWD, source, Follow::Yes)
+        .and_then(|stat| if stat.kind == FileKind::Directory { Ok(stat) } else { Err(not_a_directory()) })
+        .map_err(|error| failed("failed to get attributes of", source.to_owned(), error))?;
+    Ok(MadeParent { source: source.to_owned(), sink: sink.to_owned(), stat, restore: None })
 }
 
 /// Makes the directory with all rights for its owner, and notes what it is to have in the end.
