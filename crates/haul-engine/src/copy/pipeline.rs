@@ -7,10 +7,10 @@ use super::file::{FileMove, SharedFile};
 use super::job::Job;
 use super::lane::Lane;
 use super::report::Tally;
-use super::reread::{Method, Pace, Stretch, prove_objects, prove_rest};
+use super::reread::{CHECK_DIGEST, Method, Pace, Stretch, prove_objects, prove_rest};
 use super::settings::Moving;
 use super::{ahead, overlap, receipt, settle};
-use haul_digest::{Algorithm, Digest, Hasher};
+use haul_digest::{Digest, Hasher};
 use haul_model::{ByteLen, ByteOffset, ByteRange, Level, Object};
 use haul_plan::{FileFacts, Plan, Route, Wanted};
 use haul_sys::cache::{self, Advice};
@@ -278,7 +278,7 @@ pub(crate) struct Run<'a> {
 pub(crate) struct Written {
     /// Its bytes.
     pub(crate) bytes: u64,
-    /// BLAKE3 of what was read, where it is still to be proved.
+    /// The [`CHECK_DIGEST`] of what was read, where it is still to be proved.
     pub(crate) to_prove: Option<Digest>,
 }
 
@@ -370,7 +370,7 @@ impl Run<'_> {
         if self.delivery.method == Method::Cache && self.job.settings.moving.double_buffer != Some(true) {
             return Ok((self.blocks_compared(lane, range, watch)?, None));
         }
-        let mut check = compares.then(|| Hasher::new(Algorithm::Blake3));
+        let mut check = compares.then(|| Hasher::new(CHECK_DIGEST));
         let moved = match self.in_ring(lane, range, watch, check.as_mut())? {
             Some(moved) => moved,
             None => self.blocks(lane, range, watch, check.as_mut())?,
@@ -522,14 +522,14 @@ impl Run<'_> {
         Err(self.differs(ByteRange::from_len(to, ByteLen(bytes.len() as u64))))
     }
 
-    /// Reads one object of the copy back; returns its BLAKE3.
+    /// Reads one object of the copy back; returns its [`CHECK_DIGEST`].
     pub(super) fn sink_digest(&self, lane: &mut Lane, range: ByteRange) -> Result<Digest, CopyError> {
         let reader = self.delivery.reader(self.file);
         let unreadable =
             |source| CopyError::ReadFailed { path: self.file.sink_path(), at: range.start, source };
         let written = self.sink_range(range);
         let block = lane.block().map_err(unreadable)?;
-        let mut hasher = Hasher::new(Algorithm::Blake3);
+        let mut hasher = Hasher::new(CHECK_DIGEST);
         let mut at = written.start.0;
         while at < written.end.0 {
             if self.job.pool.stopping() {

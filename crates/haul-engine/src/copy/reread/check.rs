@@ -1,14 +1,14 @@
 //! One object's proof: to the device, out of the cache, back, compared; and written again where it differs.
 
 use super::queue::{Asked, Check, Pace, Step};
-use super::{ReadPath, tell_cached};
+use super::{CHECK_DIGEST, ReadPath, tell_cached};
 use crate::copy::error::CopyError;
 use crate::copy::file::SharedFile;
 use crate::copy::lane::Lane;
 use crate::copy::pipeline::{Run, changed, interrupted, one_is_through};
 use crate::copy::report::Tally;
 use crate::copy::settle;
-use haul_digest::{Algorithm, Digest, Hasher};
+use haul_digest::{Digest, Hasher};
 use haul_model::{ByteOffset, ByteRange};
 use haul_plan::Route;
 use haul_sys::cache::{self, Advice, FOLIO_BYTES_MAX};
@@ -185,7 +185,7 @@ impl Run<'_> {
         // Pages that stay are read as they are; their digest tells.
         let from = self.source_range(check.range);
         let _ = cache::advise(&self.file.source, widened(from, FOLIO_BYTES_MAX), Advice::DontNeed);
-        let mut hasher = Hasher::new(Algorithm::Blake3);
+        let mut hasher = Hasher::new(CHECK_DIGEST);
         let mut at = check.range.start.0;
         let block = lane.block().map_err(|source| self.read_failed(at, source))?;
         while at < check.range.end.0 {

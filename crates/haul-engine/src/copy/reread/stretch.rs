@@ -1,8 +1,8 @@
 //! Streams, which have no objects until they were read.
 
-use super::Method;
+use super::{CHECK_DIGEST, Method};
 use crate::copy::pipeline::Run;
-use haul_digest::{Algorithm, Hasher};
+use haul_digest::Hasher;
 use haul_model::ByteRange;
 
 /// The stretch of a stream that is proved next.
@@ -15,7 +15,7 @@ pub(crate) struct Stretch {
 impl Stretch {
     /// Nothing yet, of a stream that is proved like this.
     pub(crate) fn new(method: Method) -> Stretch {
-        Stretch { hasher: (method == Method::Device).then(|| Hasher::new(Algorithm::Blake3)), bytes: 0 }
+        Stretch { hasher: (method == Method::Device).then(|| Hasher::new(CHECK_DIGEST)), bytes: 0 }
     }
 
     /// Takes the next bytes.
@@ -29,7 +29,7 @@ impl Stretch {
     /// Ends the stretch, which ends at byte `end` of what was moved, and begins the next.
     pub(crate) fn close(&mut self, run: &Run<'_>, end: u64) {
         if let Some(hasher) = &mut self.hasher {
-            let full = std::mem::replace(hasher, Hasher::new(Algorithm::Blake3));
+            let full = std::mem::replace(hasher, Hasher::new(CHECK_DIGEST));
             run.written(ByteRange::between(end - self.bytes, end), full.finish());
             self.bytes = 0;
         }
