@@ -7,6 +7,7 @@ use haul_digest::Digest;
 use haul_engine::copy::{CopyError, FileFigures, HashLine, Print, Question, Report, Tally, cause};
 use haul_engine::moving::{MoveError, MoveReport};
 use haul_model::{Level, format_size};
+use haul_sys::transfer;
 use prompt::Answers;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
@@ -94,8 +95,7 @@ impl<'a> Console<'a> {
             return;
         }
         line.push(b'\n');
-        let mut out = io::stdout().lock();
-        if let Err(error) = out.write_all(&line).and_then(|()| out.flush()) {
+        if let Err(error) = write_out(&line) {
             self.is_broken.store(true, Ordering::Relaxed);
             *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         }
@@ -190,9 +190,16 @@ impl MoveReport for Console<'_> {
     }
 }
 
+/// Writes to standard output, past the library's buffer, which takes a closed one for a sink that swallows all.
+fn write_out(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.flush()?;
+    transfer::write_stream(&out, bytes)
+}
+
 /// Prints what was asked about the tool itself.
 pub(crate) fn answer(tool: &str, text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
+    match write_out(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => tell_unwritten(tool, &error),
     }

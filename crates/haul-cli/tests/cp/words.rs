@@ -155,6 +155,10 @@ fn what_can_not_be_written() {
         ),
         ("nobody to tell", "cp no z 2>&-; echo $?; cp a z 2>&-; echo $?; cp a y <&-; echo $?"),
         (
+            "nobody to answer",
+            "cp -v a z >&-; echo $?; mv -v z y >&-; echo $?; install -v a x >&- <&-; echo $?; cp a w >&-; echo $?",
+        ),
+        (
             "names too long",
             "cp a \"$(head -c 300 /dev/zero | tr '\\0' n)\" 2>&1 | tail -c 30; cp a \"$(head -c 255 /dev/zero | tr '\\0' n)\"",
         ),

@@ -1,10 +1,12 @@
 //! The same arguments to the installed tool and to ours: the same output, messages and status.
 
-use super::{ours, run, theirs, words};
+use super::{Outcome, ours, run, theirs, words};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 const GNU: [&str; 8] =
     ["md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum", "cksum"];
@@ -26,6 +28,24 @@ fn odd_files(dir: &Path) {
 fn same(tool: &str, dir: &Path, args: &[&OsStr], input: &[u8]) {
     let Some(reference) = theirs(tool, dir) else { return };
     assert_eq!(run(ours(tool, dir), args, input), run(reference, args, input), "{tool} {args:?}");
+}
+
+#[test]
+fn a_digest_that_nobody_takes_is_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a"), "a").unwrap();
+    fs::create_dir(dir.path().join("bin")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_haul"), dir.path().join("bin/md5sum")).unwrap();
+    let closed = |tool: &str, name: &str| -> Option<Outcome> {
+        theirs(name, dir.path())?;
+        let script = format!("{tool} a >&-; echo $?; {tool} --help >&-; echo $?");
+        let mut shell = Command::new("sh");
+        shell.current_dir(dir.path()).env("LC_ALL", "C.UTF-8");
+        let (status, out, err) = run(shell, &words(&["-c", &script]), b"");
+        Some((status, out, err.replace(tool, name)))
+    };
+    let Some(expected) = closed("md5sum", "md5sum") else { return };
+    assert_eq!(closed("./bin/md5sum", "md5sum"), Some(expected));
 }
 
 #[test]
