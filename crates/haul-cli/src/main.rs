@@ -1,6 +1,8 @@
 //! The binary `haul`. Called by its own name it takes a command (`haul cp`, `haul sum`, `haul check`, `haul bench`);
 //! called as `cp`, `mcp`, `md5sum`, `msum`, ... it is that tool and signs its messages as that tool.
 
+#![cfg_attr(not(test), no_main)]
+
 mod bench;
 mod check;
 mod console;
@@ -28,7 +30,11 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use tool::Tool;
 
-fn main() -> ExitCode {
+#[cfg(not(test))]
+haul_sys::program!(run);
+
+#[cfg_attr(test, allow(dead_code, reason = "the tests have a start of their own"))]
+fn run() -> ExitCode {
     let mut args = std::env::args_os();
     let called = args.next().unwrap_or_else(|| OsString::from("haul"));
     let args: Vec<OsString> = args.collect();

@@ -27,6 +27,8 @@ mod backend {
 
     impl Sha {
         pub(crate) fn new(kind: ShaKind) -> Sha {
+            // The library may have been built to ask for the processor's kind when it is told to.
+            aws_lc_rs::init();
             Sha(Context::new(match kind {
                 ShaKind::Sha1 => &digest::SHA1_FOR_LEGACY_USE_ONLY,
                 ShaKind::Sha224 => &digest::SHA224,

@@ -18,6 +18,7 @@ pub mod metadata;
 pub mod open;
 pub mod place;
 pub mod process;
+pub mod program;
 pub mod selinux;
 pub mod signals;
 pub mod socket;

@@ -67,6 +67,8 @@ pub(crate) fn is_haul(connection: &Connection) -> bool {
 /// Gbit/s on one core, where AES-256-GCM gave 10.4 and ChaCha20-Poly1305 3.6), else ChaCha20-Poly1305. The key exchange is
 /// hybrid first: what is recorded today stays closed to a later quantum computer.
 fn provider(fast_aes: bool) -> Arc<CryptoProvider> {
+    // The library may have been built to ask for the processor's kind when it is told to.
+    ::aws_lc_rs::init();
     let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites = cipher_suites(fast_aes);
     provider.kx_groups = vec![aws_lc_rs::kx_group::X25519MLKEM768, aws_lc_rs::kx_group::X25519];
