@@ -2,6 +2,7 @@
 
 use super::Holder;
 use haul_log::objects::{Flaw, TooManyObjects};
+use haul_log::record::RecordFlaw;
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -37,6 +38,14 @@ pub enum LogError {
         folder: PathBuf,
         /// Which of its files, and its version.
         flaw: Flaw,
+    },
+    /// A newer program wrote the record of the job.
+    #[error("{path}: {flaw}, or forget the job")]
+    Record {
+        /// The record.
+        path: PathBuf,
+        /// What is wrong with it.
+        flaw: RecordFlaw,
     },
     /// More than any job's log.
     #[error(
