@@ -11,6 +11,7 @@ mod fetch;
 mod getopt;
 mod install;
 mod interrupt;
+mod jobs;
 mod meet;
 mod mv;
 mod progress;
@@ -64,6 +65,7 @@ fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
         Tool::Send => apart(|| send::run(args)),
         Tool::Fetch => apart(|| fetch::run(args)),
         Tool::Serve => apart(|| serve::run(args)),
+        Tool::Jobs => apart(|| jobs::run(args)),
         Tool::Meet => apart(|| meet::run(args)),
     }
 }
