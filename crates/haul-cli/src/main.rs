@@ -11,6 +11,7 @@ mod fetch;
 mod getopt;
 mod install;
 mod interrupt;
+mod jobs;
 mod meet;
 mod mv;
 mod progress;

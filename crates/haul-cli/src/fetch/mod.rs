@@ -122,8 +122,14 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
     let stop = interrupt.flag();
     let output = Output::new(NAME, args.job.json, args.job.verbose, args.job.dry_run, stop);
     let Meant { paths, from, into, job } = meant;
-    let (other, paths) = match from {
+    let tell = |why: &str| output.note(why);
+    let typed = |server: &[u8]| {
+        let words: Vec<&[u8]> = std::iter::once(server).chain(paths.iter().map(Vec::as_slice)).collect();
+        job.resume(&words, tell)
+    };
+    let (other, resume, met_paths) = match from {
         Origin::Ssh { ssh, login } => {
+            let resume = typed(login.argument().as_encoded_bytes());
             let request = typed::request(&job, &ssh, Direction::Fetch, &paths, job.rate);
             let mut met = match ssh.meet(&login, &request, &job, stop) {
                 Ok(met) => met,
@@ -131,15 +137,17 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
             };
             typed::tell_way(&output, &met, args.job.quiet);
             let paths = std::mem::take(&mut met.paths);
-            (Other::Met(Box::new(met)), paths)
+            (Other::Met(Box::new(met)), resume, Some(paths))
         }
         Origin::Server(ticket) => {
+            let resume = typed(&ticket::told_apart_by(&ticket));
             let dialer = way::dialer(*ticket, &job.link, None, false).map_err(|error| error.to_string())?;
-            (Other::Server(Way::Outside { dialer: Box::new(dialer), first: None }), paths)
+            (Other::Server(Way::Outside { dialer: Box::new(dialer), first: None }), resume, None)
         }
     };
     let lanes = other.lanes(job.lanes);
-    let fetch = FetchJob { paths, into, options: job.options, lanes, buffers: job.buffers };
+    let paths = met_paths.unwrap_or(paths);
+    let fetch = FetchJob { paths, into, options: job.options, lanes, buffers: job.buffers, resume };
     let run = Run {
         tool: NAME,
         args: &args.job,

@@ -1,8 +1,10 @@
 //! The options that sending and fetching share: what was typed, and what it means.
 
 use super::values;
+use crate::jobs::keeping::{LogArgs, LogMeant};
 use clap::Args;
 use haul_digest::{Algebra, Algorithm};
+use haul_engine::transfer::Resume;
 use haul_model::{Level, ObjectSize};
 use haul_net::SocketSettings;
 use haul_proto::{Compression, JobOptions, Keep, Unit, Update, Verify};
@@ -109,6 +111,9 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "SIZE", help_heading = "The way")]
     buffers: Option<String>,
 
+    #[command(flatten)]
+    log: LogArgs,
+
     /// Write a receipt to FILE on this host: each name that arrived, with digests of its objects and what was proven of it at the
     /// sink; 'haul verify' re-reads either side's files by it. A FILE that is there gets a further section.
     #[arg(long, value_name = "FILE", help_heading = "What is told")]
@@ -136,6 +141,27 @@ pub(crate) struct JobMeant {
     /// Bytes a second that the side that sends may send.
     pub(crate) rate: Option<u64>,
     pub(crate) link: Link,
+    /// How the sink keeps its log, or why there is no place for one.
+    log: Result<LogMeant, String>,
+}
+
+impl JobMeant {
+    /// How the job goes on when it was cut off, by what tells the other side and what is asked of it apart. Where there is no place for that, it is said
+    /// to `tell`, and the job begins anew then.
+    pub(crate) fn resume(&self, other: &[&[u8]], tell: impl FnOnce(&str)) -> Option<Resume> {
+        match &self.log {
+            Ok(log) => Some(Resume {
+                peer: other.join(&0),
+                state: log.state.clone(),
+                settings: log.settings,
+                recheck: log.recheck,
+            }),
+            Err(why) => {
+                tell(why);
+                None
+            }
+        }
+    }
 }
 
 /// How the connections are to be.
@@ -201,6 +227,7 @@ impl JobArgs {
             buffers: self.buffers()?,
             rate,
             link: Link { congestion: self.cc.clone(), multipath: self.mptcp, plain: self.plain },
+            log: self.log.resolve().map_err(|error| error.to_string()),
         })
     }
 

@@ -45,6 +45,8 @@ pub struct Keeper {
     // Locked before `facts` where both are.
     folder: Mutex<Folder>,
     facts: Mutex<Facts>,
+    /// What was there at the beginning.
+    before: haul_log::objects::Facts,
 }
 
 /// What was learned, and how much of it is not written.
@@ -77,8 +79,19 @@ impl Keeper {
             objects: found.facts.iter().map(|(_, objects)| objects.len()).sum(),
             flaws: found.flaws,
         };
+        let before = found.facts;
         let facts = Mutex::new(Facts { log, pace: Pace::new(settings.sync) });
-        Ok((Keeper { home, claim, folder: Mutex::new(folder), facts }, told))
+        Ok((Keeper { home, claim, folder: Mutex::new(folder), facts, before }, told))
+    }
+
+    /// The folder of the job.
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// What the log said when it was opened.
+    pub fn before(&self) -> &haul_log::objects::Facts {
+        &self.before
     }
 
     /// A file is under way: its key, and its objects that are durable. What the log says of other versions of it is
@@ -154,7 +167,7 @@ impl Keeper {
     /// # Errors
     /// [`LogError::Io`]: something is left of it.
     pub fn finish(self) -> Result<(), LogError> {
-        let Keeper { home, claim, folder, facts } = self;
+        let Keeper { home, claim, folder, facts, .. } = self;
         let mut folder = folder.into_inner().unwrap_or_else(PoisonError::into_inner);
         folder.perform(&facts.into_inner().unwrap_or_else(PoisonError::into_inner).log.finish())?;
         // Strangers that were left alone stay, and the folder with them.

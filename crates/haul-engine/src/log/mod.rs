@@ -5,18 +5,24 @@
 //!
 //! ```text
 //!  STATE/jobs/ID/lock      locked while the job runs; who runs it
+//!  STATE/jobs/ID/begun     of a transfer: when its runs began
 //!  STATE/jobs/ID/log/      docs/formats/log.md
 //! ```
 
+mod begun;
 mod claim;
 mod error;
 mod folder;
 mod keeper;
 mod pace;
+mod recheck;
 mod state;
 
+pub use begun::Begun;
 pub use claim::Holder;
 pub use error::LogError;
 pub use keeper::{Found, Keeper, Settings};
 pub use pace::SyncPolicy;
+pub(crate) use pace::{GROUP_TIME, Pace};
+pub use recheck::{Recheck, SAMPLE_ONE_IN};
 pub use state::state_dir;

@@ -3,15 +3,17 @@
 use super::frames::{FrameError, Frames};
 use super::receipt::ReceiptError;
 use super::report::Watch;
-use super::sink::{self, Missing, Store};
+use super::resume::{self, Resume};
+use super::sink::{self, Keeping, Missing, Opening, Store};
 use super::source::{self, Filter, Operand, Tree};
 use super::terms::{agree, hold};
 use super::{Joined, Outcome};
+use crate::log::{LogError, Recheck};
 use haul_model::{PathFault, RelPath};
 use haul_net::{Lane, LaneError};
 use haul_proto::{
-    Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, Message, NamePolicy, PeerText,
-    Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
+    Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, LogWish, Message, NamePolicy,
+    PeerText, Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
 };
 use haul_sys::dir::{CWD, open_place_at};
 use haul_sys::open::mkdir_at;
@@ -19,6 +21,7 @@ use haul_sys::{Follow, process};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -51,6 +54,8 @@ pub struct SendJob {
     pub lanes: u32,
     /// Bytes of objects under way at most.
     pub buffers: u64,
+    /// How it goes on when it was cut off; `None` where it then begins anew.
+    pub resume: Option<Resume>,
 }
 
 /// Files to fetch.
@@ -66,6 +71,8 @@ pub struct FetchJob {
     pub lanes: u32,
     /// Bytes of objects under way at most.
     pub buffers: u64,
+    /// How it goes on when it was cut off; `None` where it then begins anew.
+    pub resume: Option<Resume>,
 }
 
 /// What a side that answers allows.
@@ -85,6 +92,9 @@ pub struct Offer {
     pub quota: Option<u64>,
     /// What a sender may ask to be kept. Without [`Keep::SETUID`] no program gets rights by it.
     pub keep: Keep,
+    /// The state directory, where files that are sent here can be gone on with after a session that was cut off; `None` where they begin
+    /// anew.
+    pub state: Option<PathBuf>,
 }
 
 /// Why there was no session.
@@ -121,6 +131,9 @@ pub enum TransferError {
     /// This side's waybill can't be begun.
     #[error(transparent)]
     Receipt(#[from] ReceiptError),
+    /// Another process is at the job.
+    #[error(transparent)]
+    Held(LogError),
     /// No randomness for the session's secret.
     #[error("the system gives no random bytes")]
     NoRandomness,
@@ -137,10 +150,18 @@ pub fn send(dial: Dial<'_>, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome,
         .map(|source| Operand::local(source).map_err(|error| here("open", source.as_bytes(), error)));
     let operands = operands.collect::<Result<Vec<_>, _>>()?;
     let watch = &begin_receipt(watch, &job.options, || source::directories(&job.sources), false)?;
-    let asked = Asked { role: Role::Source, options: &job.options, operands: vec![job.to.as_slice().into()] };
+    let resume = job.resume.as_ref().filter(|_| resume::is_possible(&job.options));
+    let asked = Asked {
+        role: Role::Source,
+        options: &job.options,
+        operands: vec![job.to.as_slice().into()],
+        job: resume.map_or([0; 16], |resume| resume.job(Role::Source, &job.options, &job.sources)),
+        log: resume.map(|resume| resume.wish(watch.receipt.is_some())),
+        resumes: false,
+    };
     let window = window(job.buffers);
     let (accept, joined) = connect(dial, &asked, window, job.lanes)?;
-    let settings = source_settings(accept.options, window.least(accept.window));
+    let settings = source_settings(accept.options, window.least(accept.window), accept.resumes);
     let tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
     Ok(source::run(settings, joined, None, tree, watch))
 }
@@ -155,13 +176,45 @@ pub fn fetch(dial: Dial<'_>, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcom
     }
     let watch = &begin_receipt(watch, &job.options, || job.into.clone(), true)?;
     let operands = job.paths.iter().map(|path| path.as_slice().into()).collect();
-    let asked = Asked { role: Role::Sink, options: &job.options, operands };
+    let number = session_number(&random_token()?);
+    let opened = || Store::open(&job.into, b"", Missing::Fails, number, None);
+    let resume = job.resume.as_ref().filter(|_| resume::is_possible(&job.options));
+    let (mut store, mut log, mut name) = (None, None, [0; 16]);
+    if let Some(resume) = resume {
+        name = resume.job(Role::Sink, &job.options, std::slice::from_ref(&job.into));
+        let store = store.insert(opened().map_err(|error| here("open", job.into.as_bytes(), error))?);
+        let recheck = if watch.receipt.is_some() { Some(Recheck::All) } else { resume.recheck };
+        let opening = Opening {
+            state: &resume.state,
+            job: name,
+            root: Path::new(&job.into),
+            object: job.options.object,
+            settings: resume.settings,
+            recheck,
+            stop: watch.stop,
+        };
+        log = keeping(&opening, store, watch)?;
+    }
+    let resumes = log.as_ref().is_some_and(Keeping::resumes);
+    let asked = Asked { role: Role::Sink, options: &job.options, operands, job: name, log: None, resumes };
     let window = window(job.buffers);
-    let (accept, joined) = connect(dial, &asked, window, job.lanes)?;
-    let store = Store::open(&job.into, b"", Missing::Fails, session_number(&accept.token), None)
-        .map_err(|error| here("open", job.into.as_bytes(), error))?;
+    let connected = connect(dial, &asked, window, job.lanes);
+    let (accept, joined) = match connected {
+        Ok(connected) => connected,
+        Err(error) => {
+            if let (Some(log), Some(store)) = (log, &store) {
+                // Why there is no session is what is told.
+                let _ = log.end(store, false);
+            }
+            return Err(error);
+        }
+    };
+    let store = match store {
+        Some(store) => store,
+        None => opened().map_err(|error| here("open", job.into.as_bytes(), error))?,
+    };
     let settings = sink_settings(accept.options, window.least(accept.window));
-    Ok(sink::run(settings, joined, None, store, watch))
+    Ok(sink::run(settings, joined, None, (store, log), watch))
 }
 
 /// Answers one session: reads what it asks on `first`, and does its part as far as `offer` allows. `more` gives further lanes
@@ -193,7 +246,7 @@ pub fn answer(
             let missing = if asked.options.dry_run { Missing::Fails } else { Missing::IsMade };
             let store = Store::open(&offer.root, &into, missing, session_number(&token), offer.quota);
             let store = store.map_err(|error| super::reason::reason("cannot open the directory", &error))?;
-            Ok((accept, Part::Sink(store)))
+            Ok((accept, Part::Sink(Box::new(store), into)))
         }
         Role::Sink => Ok((accept, Part::Source(operands_beneath(offer, &asked.operands)?))),
     });
@@ -205,9 +258,16 @@ pub fn answer(
         // What is wrong with a file of this host is not for the other side to know.
         let told = Reason::new(Why::Io, "no waybill can be written there");
         let watch = begin_receipt(watch, &accept.options, root, is_sink).map_err(|error| (told, error))?;
-        Ok((accept, part, watch))
+        let log = match &part {
+            Part::Sink(store, into) => answered_log(&asked, offer, store, into, &watch).map_err(|error| {
+                let said = Reason::new(Why::Busy, &error.to_string());
+                (said, error)
+            })?,
+            Part::Source(_) => None,
+        };
+        Ok((accept, part, (watch, log)))
     });
-    let (accept, part, watch) = match begun {
+    let (mut accept, part, (watch, log)) = match begun {
         Ok(begun) => begun,
         Err((reason, error)) => {
             // Whether it hears that or not, it is refused.
@@ -216,8 +276,15 @@ pub fn answer(
         }
     };
     let watch = &watch;
-    first.outbox.push(&Message::Accept(Box::new(accept.clone())))?;
-    first.outbox.flush()?;
+    accept.resumes = log.as_ref().is_some_and(Keeping::resumes);
+    let accepted = first.outbox.push(&Message::Accept(Box::new(accept.clone())));
+    if let Err(error) = accepted.and_then(|()| first.outbox.flush()) {
+        if let (Some(log), Part::Sink(store, _)) = (log, &part) {
+            // That the other side is gone is what is told.
+            let _ = log.end(store, false);
+        }
+        return Err(error.into());
+    }
     let window = window.least(asked.window);
     let mut more = || loop {
         // A lane that does not join as it should is dropped, and the next one is looked at.
@@ -226,11 +293,12 @@ pub fn answer(
         }
     };
     Ok(match part {
-        Part::Sink(store) => {
-            sink::run(sink_settings(accept.options, window), vec![first], Some(&mut more), store, watch)
+        Part::Sink(store, _) => {
+            let settings = sink_settings(accept.options, window);
+            sink::run(settings, vec![first], Some(&mut more), (*store, log), watch)
         }
         Part::Source(operands) => {
-            let settings = source_settings(accept.options, window);
+            let settings = source_settings(accept.options, window, asked.resumes);
             let tree = Tree::new(operands, Filter::default(), false);
             source::run(settings, vec![first], Some(&mut more), tree, watch)
         }
@@ -258,9 +326,52 @@ fn beneath(root: &OsStr, path: &[u8]) -> OsString {
     OsString::from_vec([root, slash, path].concat())
 }
 
+/// Opens the log of a job that is sent here, if this side keeps logs and the job has a name.
+fn answered_log(
+    asked: &Connect,
+    offer: &Offer,
+    store: &Store,
+    into: &[u8],
+    watch: &Watch<'_>,
+) -> Result<Option<Keeping>, TransferError> {
+    let Some(state) = offer.state.as_ref() else { return Ok(None) };
+    if asked.job == [0; 16] || !resume::is_possible(&asked.options) {
+        return Ok(None);
+    }
+    let (settings, recheck) = resume::wished(&asked.log.unwrap_or_default());
+    let root = PathBuf::from(beneath(&offer.root, into));
+    let opening = Opening {
+        state,
+        job: asked.job,
+        root: &root,
+        object: asked.options.object,
+        settings,
+        recheck: if watch.receipt.is_some() { Some(Recheck::All) } else { recheck },
+        stop: watch.stop,
+    };
+    keeping(&opening, store, watch)
+}
+
+/// Opens the log of a job. Without one it is done all the same, and that is told; only while another process is at the job it is not.
+fn keeping(
+    opening: &Opening<'_>,
+    store: &Store,
+    watch: &Watch<'_>,
+) -> Result<Option<Keeping>, TransferError> {
+    match Keeping::open(opening, store, watch.report) {
+        Ok(log) => Ok(Some(log)),
+        Err(error @ LogError::Held { .. }) => Err(TransferError::Held(error)),
+        Err(error) => {
+            watch.report.note(&format!("{error}; this job can't be gone on with if it is cut off"));
+            Ok(None)
+        }
+    }
+}
+
 /// What the answering side will be.
 enum Part {
-    Sink(Store),
+    /// Where it goes to, and the directory beneath the root that was asked for.
+    Sink(Box<Store>, Vec<u8>),
     Source(Vec<Operand>),
 }
 
@@ -269,6 +380,9 @@ struct Asked<'a> {
     role: Role,
     options: &'a JobOptions,
     operands: Vec<Box<[u8]>>,
+    job: [u8; 16],
+    log: Option<LogWish>,
+    resumes: bool,
 }
 
 /// Connects, and joins with as many further lanes as both sides want.
@@ -284,11 +398,13 @@ fn connect(
         offers: Features::default(),
         needs: Features::default(),
         role: asked.role,
-        job: [0; 16],
+        job: asked.job,
         options: asked.options.clone(),
         window,
         operands: asked.operands.clone(),
         agent: PeerText::new(AGENT),
+        log: asked.log,
+        resumes: asked.resumes,
     }));
     connect.check().map_err(|flaw| TransferError::Denied(Reason::new(Why::TooLarge, &flaw.to_string())))?;
     first.outbox.push(&connect)?;
@@ -356,8 +472,9 @@ fn read(frames: &mut Frames) -> Result<Message, TransferError> {
     }
 }
 
-fn source_settings(options: JobOptions, window: Window) -> haul_proto::source::Settings {
-    haul_proto::source::Settings { options, window, timing: Timing::default(), tries: limits::TRIES_MAX }
+fn source_settings(options: JobOptions, window: Window, asks: bool) -> haul_proto::source::Settings {
+    let (timing, tries) = (Timing::default(), limits::TRIES_MAX);
+    haul_proto::source::Settings { options, window, timing, tries, asks }
 }
 
 fn sink_settings(options: JobOptions, window: Window) -> haul_proto::sink::Settings {

@@ -38,6 +38,7 @@ impl SendJob {
             to: Vec::new(),
             lanes: LANES,
             buffers: BUFFERS,
+            resume: None,
         }
     }
 }
@@ -46,7 +47,7 @@ impl FetchJob {
     /// These paths beneath the other side's root, into this directory, as [`SendJob::new`].
     pub fn new(paths: Vec<Vec<u8>>, into: OsString) -> FetchJob {
         let options = JobOptions { keep: KEPT, ..JobOptions::default() };
-        FetchJob { paths, into, options, lanes: LANES, buffers: BUFFERS }
+        FetchJob { paths, into, options, lanes: LANES, buffers: BUFFERS, resume: None }
     }
 }
 
@@ -70,6 +71,7 @@ impl Offer {
             buffers: BUFFERS,
             quota: None,
             keep: KEPT,
+            state: None,
         }
     }
 }

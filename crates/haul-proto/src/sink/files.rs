@@ -131,14 +131,17 @@ impl Sink {
                 out.push(Command::Abandon { file: number });
                 return self.finish(number, Outcome::Would);
             }
-            Verdict::Take { ref have } if have.end() <= count => {
+            Verdict::Take { ref have } | Verdict::Differing { ref have, .. } if have.end() <= count => {
                 file.done.unite(have);
                 file.settled.unite(have);
             }
-            Verdict::Take { .. } | Verdict::Differing | Verdict::Unless(_) => {}
+            Verdict::Take { .. } | Verdict::Differing { .. } | Verdict::Unless(_) => {}
         }
         if rereads && is_hybrid {
             file.settle = Level::Reread;
+        }
+        if let Verdict::Differing { samples, .. } = &verdict {
+            file.samples = samples.clone();
         }
         file.stage = Stage::Open;
         file.verdict = Some(verdict);
@@ -152,9 +155,11 @@ impl Sink {
         let Some(file) = self.files.get_mut(&number) else { return };
         let answer = match &file.verdict {
             // Told once: after a lane was lost the rest goes in full.
-            Some(Verdict::Differing) => {
+            Some(Verdict::Differing { have, .. }) => {
+                let mut have = have.clone();
+                have.truncate(crate::limits::RUNS_MAX);
                 file.verdict = None;
-                Answer::Differing
+                Answer::Differing { have }
             }
             Some(Verdict::Unless(digest)) if file.done.is_empty() => Answer::Unless(*digest),
             _ => {
@@ -299,6 +304,9 @@ impl Sink {
                 if level >= settle {
                     file.settled.insert(index);
                     file.pairs.remove(&index);
+                    if let Some(object) = file.object(ObjectIndex(index)).filter(|_| file.has_several()) {
+                        out.push(Command::Proved { file: number, attempt, object });
+                    }
                 }
             }
         }

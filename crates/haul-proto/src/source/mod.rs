@@ -174,7 +174,8 @@ impl Source {
         let has_holes = matches!(&facts.kind, FileKind::File { holes, .. } if !holes.is_empty());
         let is_wanted = options.update == Update::Always && !options.dry_run;
         let is_small = geometry.count() <= 1 && facts.size() <= self.settings.window.bytes;
-        !facts.is_regular() || (is_wanted && is_small && !has_holes && !options.verify.reads_twice())
+        let is_new = is_wanted && !self.settings.asks;
+        !facts.is_regular() || (is_new && is_small && !has_holes && !options.verify.reads_twice())
     }
 
     /// What was done so far, by the sink's word.

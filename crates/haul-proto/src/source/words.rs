@@ -19,6 +19,8 @@ pub struct Settings {
     pub timing: Timing,
     /// Times that an object, or a file, is sent again because it arrived damaged.
     pub tries: u8,
+    /// Whether the sink was at this job before: each regular file waits for its answer, for it may be there.
+    pub asks: bool,
 }
 
 /// What happened.

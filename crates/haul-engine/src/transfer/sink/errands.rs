@@ -93,7 +93,7 @@ impl Side<'_> {
             self.handle(Event::SettleFailed { file, attempt, object: object.index, reason });
         };
         let begin = Instant::now();
-        let synced = incoming.arriving(&self.store.places).and_then(|arriving| {
+        let synced = incoming.arriving_of(&self.store.places, attempt).and_then(|arriving| {
             cache::sync_data(arriving.fd()).map_err(|error| reason("cannot make durable", &error))?;
             Ok(arriving)
         });
@@ -152,7 +152,7 @@ impl Side<'_> {
 
     fn rehash(&self, file: FileNumber, attempt: u16, object: Option<Object>, rereader: &mut Rereader<'_>) {
         let Some(incoming) = self.incoming(file) else { return };
-        let digest = incoming.arriving(&self.store.places).and_then(|arriving| {
+        let digest = incoming.arriving_of(&self.store.places, attempt).and_then(|arriving| {
             // Objects that are holes never come.
             arriving
                 .grow_to(incoming.facts.size())
@@ -204,12 +204,13 @@ impl Side<'_> {
 
     fn hash_objects(&self, file: FileNumber, rereader: &mut Rereader<'_>) {
         let Some(incoming) = self.incoming(file) else { return };
-        let Some((standing, size)) = standing(self, &incoming) else {
-            let take = Verdict::Take { have: Runs::default() };
+        let (have, samples) = incoming.compared_by();
+        let Some((standing, size)) = incoming.compared(&self.store.places) else {
+            let take = Verdict::Take { have };
             return self.handle(self.opened(file, take, incoming.facts.size()));
         };
         let total = incoming.facts.size();
-        self.handle(self.opened(file, Verdict::Differing, total));
+        self.handle(self.opened(file, Verdict::Differing { have: have.clone(), samples }, total));
         let geometry = Geometry::new(ByteLen(total), self.options.object);
         let mut next = 0;
         while next < geometry.count() {
@@ -225,7 +226,7 @@ impl Side<'_> {
             let count = wanted.min(geometry.count() - next).min(limits::DIGESTS_PER_MESSAGE as u64).min(64);
             let digests = (next..next + count).map(|index| {
                 let object = geometry.object(ObjectIndex(index))?;
-                let is_there = object.range.end.0 <= size;
+                let is_there = object.range.end.0 <= size && !have.contains(index);
                 is_there
                     .then(|| rereader.object(&standing, object, total).ok().map(|(digest, _)| digest))
                     .flatten()

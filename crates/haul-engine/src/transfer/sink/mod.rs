@@ -3,9 +3,11 @@
 mod arriving;
 mod errands;
 mod incoming;
+mod keeping;
 mod metadata;
 mod names;
 mod places;
+mod resumed;
 mod taking;
 
 use super::frames::{FrameError, Frames, Outbox};
@@ -15,6 +17,7 @@ use super::reason::reason;
 use super::report::{Failure, Watch};
 use super::rereader::Rereader;
 use super::session::{self, Serve, Session};
+use super::spent::Spent;
 use super::{Joined, More, Outcome};
 use crate::border::Border;
 use arriving::{Tag, spot};
@@ -24,12 +27,13 @@ use haul_model::{Level, RelPath};
 use haul_net::LaneError;
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 use haul_proto::{
-    Close, FileKind, FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Reason, Runs, Sink, Update,
-    Verify, Why,
+    Close, End, FileKind, FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Reason, Runs, Sink,
+    Update, Verify, Why,
 };
 use haul_sys::dir::open_dir_at;
 use haul_sys::{Follow, Stat, Timespec, stat};
 use incoming::Incoming;
+pub(super) use keeping::{Keeping, Opening};
 use metadata::Keeper;
 pub(super) use places::Missing;
 use places::Places;
@@ -83,6 +87,8 @@ pub(super) struct Side<'a> {
     options: JobOptions,
     recipe: Recipe,
     border: Border,
+    /// The object log, where the job can be gone on with.
+    log: Option<Keeping>,
 }
 
 /// Takes all that comes by these lanes into `store`, and tells how it ended.
@@ -90,12 +96,12 @@ pub(super) fn run(
     settings: Settings,
     joined: Vec<Joined>,
     more: More<'_>,
-    store: Store,
+    (store, log): (Store, Option<Keeping>),
     watch: &Watch<'_>,
 ) -> Outcome {
     let options = settings.options.clone();
     let (errands, waiting) = crossbeam_channel::unbounded();
-    let side = &Side {
+    let side = Side {
         session: Session::new(Sink::new(settings), watch),
         store,
         taken: AtomicU64::new(0),
@@ -104,17 +110,41 @@ pub(super) fn run(
         errands,
         recipe: Recipe::of(&options, watch.receipt.is_some()),
         border: Border::default(),
+        log,
         options,
     };
+    let (end, spent) = serve(&side, joined, more, &waiting);
+    let outcome = Outcome::of(end, spent, &side.session);
+    let is_finished = outcome.broken.is_none();
+    let Side { session, store, log, .. } = side;
+    if let Some(Err(error)) = log.map(|log| log.end(&store, is_finished)) {
+        session.report.note(&error.to_string());
+    }
+    outcome
+}
+
+/// Does the sink's part of a session, and tells how it ended.
+fn serve(
+    side: &Side<'_>,
+    joined: Vec<Joined>,
+    more: More<'_>,
+    waiting: &crossbeam_channel::Receiver<Errand>,
+) -> (Option<End>, Spent) {
     std::thread::scope(|scope| {
         let begin = |lane: Joined| session::begin(side, scope, lane);
         joined.into_iter().for_each(&begin);
-        scope.spawn(move || side.run_errands(&waiting));
+        scope.spawn(move || side.run_errands(waiting));
+        if let Some(log) = &side.log {
+            scope.spawn(move || log.run(side.session.report));
+        }
         side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
+        if let Some(log) = &side.log {
+            log.over();
+        }
     });
-    side.files().drain().for_each(|(_, file)| file.abandon());
-    let (end, spent) = side.session.close();
-    Outcome::of(end, spent, side.session.spent.traffic())
+    let left: Vec<Arc<Incoming>> = side.files().drain().map(|(_, file)| file).collect();
+    left.iter().for_each(|file| side.let_go(file, true));
+    side.session.close()
 }
 
 impl Serve for Side<'_> {
@@ -187,6 +217,7 @@ impl Side<'_> {
             Command::Write { .. } | Command::Discard { .. } => {
                 unreachable!("the machine says so to the worker whose lane brought the bytes")
             }
+            Command::Proved { file, attempt, object } => self.proved(file, attempt, object),
             Command::Settle { file, attempt, object, to, digest } => {
                 self.errand(Errand::Settle { file, attempt, object, to, digest });
             }
@@ -207,8 +238,10 @@ impl Side<'_> {
                 }
             }
             Command::Abandon { file } => {
-                if let Some(incoming) = self.files().remove(&file) {
-                    incoming.abandon();
+                let incoming = self.files().remove(&file);
+                if let Some(incoming) = incoming {
+                    let is_over = || self.session.meeting.ask(|machine, _| Asked::Answer(machine.is_over()));
+                    self.let_go(&incoming, incoming.may_come_later() || is_over());
                 }
             }
             Command::Sweep => self.errand(Errand::Sweep),
@@ -241,7 +274,6 @@ impl Side<'_> {
     /// Decides about a file that was announced; `None` where someone else will.
     fn open(&self, facts: Arc<NewFile>, path: RelPath) -> Option<Event> {
         let number = facts.number;
-        let tag = Tag { session: self.store.session, number: number.0 };
         let size = facts.size();
         if let Some(quota) = self.store.quota
             && self.taken.fetch_add(size, Ordering::Relaxed).saturating_add(size) > quota
@@ -254,13 +286,16 @@ impl Side<'_> {
             let verdict = Verdict::Refused(waybill_in_the_way());
             return Some(Event::Opened { file: number, verdict, rereads: false });
         }
+        let tag = Tag { session: self.store.session, number: number.0 };
+        let log = self.log.as_ref().filter(|log| log.claim(&path));
+        let tag = (log.map_or(tag, |log| log.tag(&path)), log.is_some());
         self.session.tally.found(size);
         let incoming =
             Arc::new(Incoming::new(facts, path, tag, self.options.in_place, self.recipe.root(size)));
         self.files().insert(number, Arc::clone(&incoming));
-        let take = || Some(Verdict::Take { have: Runs::default() });
+        let take = || self.take(&incoming);
         let verdict = match self.options.update {
-            Update::Always => take(),
+            Update::Always => self.always(&incoming),
             rule => match incoming.standing(&self.store.places) {
                 Err(error) => Some(Verdict::Refused(reason("cannot look at what is there", &error))),
                 Ok(None) => take(),
@@ -278,6 +313,7 @@ impl Side<'_> {
                             None
                         }
                         Update::Object => {
+                            self.go_on_beside(&incoming);
                             self.errand(Errand::HashObjects { file: number });
                             None
                         }
@@ -287,7 +323,8 @@ impl Side<'_> {
             },
         };
         if matches!(verdict, Some(Verdict::Same | Verdict::Refused(_))) {
-            self.files().remove(&number);
+            let incoming = self.files().remove(&number);
+            incoming.iter().for_each(|incoming| self.release(incoming));
             self.session.tally.ended();
         }
         verdict.map(|verdict| self.opened(number, verdict, size))
@@ -334,12 +371,14 @@ impl Side<'_> {
         let path = &incoming.facts.path;
         match result {
             Ok(outcome) => {
+                self.arrived(&incoming, outcome);
                 self.session.tally.settled(incoming.facts.size());
                 self.write_down(&incoming, outcome);
                 self.session.report.ended(path, outcome);
             }
             Err(Unfinished::Failed(reason)) => {
-                incoming.abandon();
+                incoming.fails_for(reason);
+                self.let_go(&incoming, incoming.may_come_later());
                 self.session.report.failed(&Failure {
                     path: path.to_vec(),
                     here: true,

@@ -10,6 +10,7 @@ use haul_digest::Digest;
 use haul_model::{ByteRange, Object};
 use haul_proto::sink::{Command, Event};
 use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason, Verify, Why};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -115,6 +116,9 @@ impl<'a> Taker<'a> {
             Encoding::Zstd => self.packed(range, payload as usize)?,
         };
         if let Err(reason) = written {
+            if let Some(UnderWay { file: Some(file), .. }) = &self.under_way {
+                file.fails_for(&reason);
+            }
             self.under_way = None;
             for command in self.side.tell(Event::WriteFailed { file: number, reason }) {
                 self.side.obey(command);
@@ -126,13 +130,13 @@ impl<'a> Taker<'a> {
     /// Payload as it is. What can't be written is taken all the same.
     fn raw(&mut self, range: ByteRange) -> Result<Result<(), Reason>, FrameError> {
         let side = self.side;
-        let Some(UnderWay { hash, file, .. }) = &mut self.under_way else {
+        let Some(UnderWay { hash, file, attempt, .. }) = &mut self.under_way else {
             self.frames.skip(range.len())?;
             return Ok(Ok(()));
         };
         let begin = Instant::now();
         let mut arriving = match file {
-            Some(file) => file.arriving(&side.store.places),
+            Some(file) => file.arriving_of(&side.store.places, *attempt),
             None => Err(Why::Stopped.into()),
         };
         side.session.spent.storage.add(begin.elapsed());
@@ -151,7 +155,6 @@ impl<'a> Taker<'a> {
             side.session.spent.hashing.add(hashed - begin);
             if let Ok(open) = &arriving {
                 if let Err(error) = open.write(at, block) {
-                    open.abandon();
                     arriving = Err(reason(&format!("cannot write at byte {at}"), &error));
                 }
                 side.session.spent.storage.add(hashed.elapsed());
@@ -172,7 +175,9 @@ impl<'a> Taker<'a> {
     fn packed(&mut self, range: ByteRange, payload: usize) -> Result<Result<(), Reason>, FrameError> {
         let side = self.side;
         self.frames.payload(self.unpacker.room(payload))?;
-        let Some(UnderWay { hash, file: Some(file), .. }) = &mut self.under_way else { return Ok(Ok(())) };
+        let Some(UnderWay { hash, file: Some(file), attempt, .. }) = &mut self.under_way else {
+            return Ok(Ok(()));
+        };
         let len = usize::try_from(range.len()).unwrap_or(usize::MAX);
         if self.block.len() < len {
             self.block.resize(len, 0);
@@ -194,12 +199,9 @@ impl<'a> Taker<'a> {
         file.root.lock().unwrap_or_else(PoisonError::into_inner).update(block);
         let hashed = Instant::now();
         side.session.spent.hashing.add(hashed - begin);
-        let written = file.arriving(&side.store.places).and_then(|arriving| {
+        let written = file.arriving_of(&side.store.places, *attempt).and_then(|arriving| {
             let at = range.start.0;
-            arriving.write(at, block).map_err(|error| {
-                arriving.abandon();
-                reason(&format!("cannot write at byte {at}"), &error)
-            })
+            arriving.write(at, block).map_err(|error| reason(&format!("cannot write at byte {at}"), &error))
         });
         side.session.spent.storage.add(hashed.elapsed());
         Ok(written)
@@ -208,10 +210,12 @@ impl<'a> Taker<'a> {
     /// Bytes that are zeros: they need no writing in a new file.
     fn zeros(&mut self, range: ByteRange) -> Result<(), Reason> {
         let side = self.side;
-        let Some(UnderWay { hash, file: Some(file), .. }) = &mut self.under_way else { return Ok(()) };
+        let Some(UnderWay { hash, file: Some(file), attempt, .. }) = &mut self.under_way else {
+            return Ok(());
+        };
         hash.update_zeros(range.len());
         file.root.lock().unwrap_or_else(PoisonError::into_inner).update_zeros(range.len());
-        let arriving = file.arriving(&side.store.places)?;
+        let arriving = file.arriving_of(&side.store.places, *attempt)?;
         // A hole at the end has no byte that would make the file long enough to be read back.
         let made = arriving.clear(range).and_then(|()| arriving.grow_to(file.facts.size()));
         made.map_err(|error| reason("cannot make a hole", &error))
@@ -219,13 +223,19 @@ impl<'a> Taker<'a> {
 
     fn same(&mut self, range: ByteRange) -> Result<(), Reason> {
         let side = self.side;
-        let Some(UnderWay { hash, file: Some(file), .. }) = &mut self.under_way else { return Ok(()) };
-        let arriving = file.arriving(&side.store.places)?;
+        let Some(UnderWay { hash, file: Some(file), attempt, .. }) = &mut self.under_way else {
+            return Ok(());
+        };
+        let arriving = file.arriving_of(&side.store.places, *attempt)?;
         let root = &file.root;
-        file.keep_same(&arriving, range, &mut self.block, |bytes| {
+        let stays = file.keep_same(&arriving, range, &mut self.block, |bytes| {
             hash.update(bytes);
             root.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
-        })
+        })?;
+        if stays && side.goes_on() {
+            side.session.spared.fetch_add(range.len(), Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// The digest of what arrived, if it is this object that ends.

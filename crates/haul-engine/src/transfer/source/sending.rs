@@ -165,6 +165,7 @@ impl<'a> Sender<'a> {
                     let stated = Stated::Digest(ours);
                     let end = BlockDigest { number, attempt, object: object.index, stated };
                     self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
+                    side.spare(object.range.len());
                     side.handle(Event::ObjectSent { lane, file: number, attempt, object: object.index });
                     return Ok(());
                 }

@@ -293,5 +293,6 @@ fn empty_directory(item: &Item) -> NewFile {
         user: Box::default(),
         group: Box::default(),
         xattrs: Vec::new(),
+        version: None,
     }
 }

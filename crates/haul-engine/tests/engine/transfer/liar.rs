@@ -135,6 +135,8 @@ fn connect(options: &JobOptions) -> Message {
         window: Window::default(),
         operands: vec![b""[..].into()],
         agent: PeerText::new("liar"),
+        log: None,
+        resumes: false,
     }))
 }
 
@@ -153,6 +155,7 @@ fn new_file(number: FileNumber, size: u64) -> Message {
         user: Box::default(),
         group: Box::default(),
         xattrs: Vec::new(),
+        version: None,
     }))
 }
 

@@ -5,6 +5,7 @@ mod liar;
 mod lying;
 mod packed;
 mod pair;
+mod resumed;
 mod waybills;
 
 use haul_engine::transfer::{Filter, Rule};

@@ -1,9 +1,11 @@
 //! Two ends of a transfer in one process, each with its folder.
 
+use haul_engine::log::{Recheck, Settings, SyncPolicy};
 use haul_engine::transfer::{
-    BoxError, Failure, FetchJob, Filter, Offer, Outcome, Receipt, Report, SendJob, Tally, Traffic,
+    BoxError, Failure, FetchJob, Filter, Offer, Outcome, Receipt, Report, Resume, SendJob, Tally, Traffic,
     TransferError, Watch, answer, fetch, send,
 };
+use haul_log::objects::Style;
 use haul_log::waybill::Job;
 use haul_net::Lane;
 use haul_proto::{JobOptions, Keep, Reason, Summary};
@@ -41,6 +43,7 @@ pub(super) fn offer(root: &Path) -> Offer {
         buffers: 64 << 20,
         quota: None,
         keep: keep_all(),
+        state: None,
     }
 }
 
@@ -49,6 +52,8 @@ pub(super) struct Pair {
     folder: tempfile::TempDir,
     /// Whether both ends write waybills.
     writes_waybills: bool,
+    /// Whether jobs are gone on with, and how what is left is compared then.
+    resume: Option<Option<Recheck>>,
 }
 
 /// What one end told.
@@ -114,6 +119,11 @@ impl Told {
         }
     }
 
+    /// Bytes that were not sent again, by the word of both ends.
+    pub(super) fn spared(&self) -> [u64; 2] {
+        [&self.started, &self.answered].map(|outcome| outcome.as_ref().unwrap().spared)
+    }
+
     pub(super) fn was_stopped(&self) -> bool {
         self.started.as_ref().is_ok_and(|outcome| outcome.broken.is_some() && !outcome.is_whole())
     }
@@ -125,12 +135,38 @@ impl Pair {
         for end in ["source", "sink"] {
             std::fs::create_dir(folder.path().join(end)).unwrap();
         }
-        Pair { folder, writes_waybills: false }
+        Pair { folder, writes_waybills: false, resume: None }
     }
 
     /// A pair of which each end writes a waybill.
     pub(super) fn with_waybills() -> Pair {
         Pair { writes_waybills: true, ..Pair::new() }
+    }
+
+    /// A pair whose jobs are gone on with; what is left is compared as `recheck` says.
+    pub(super) fn resuming(recheck: Option<Recheck>) -> Pair {
+        Pair { resume: Some(recheck), ..Pair::new() }
+    }
+
+    /// As [`Pair::resuming`], and each end writes a waybill.
+    pub(super) fn also_with_waybills(self) -> Pair {
+        Pair { writes_waybills: true, ..self }
+    }
+
+    /// Folders of jobs that are not over.
+    pub(super) fn jobs(&self) -> Vec<PathBuf> {
+        let found = std::fs::read_dir(self.state().join("jobs")).into_iter().flatten().flatten();
+        found.map(|entry| entry.path()).collect()
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    fn resume(&self) -> Option<Resume> {
+        let settings = Settings { style: Style::DEFAULT, sync: SyncPolicy::Group, wait: false };
+        let recheck = self.resume?;
+        Some(Resume { peer: b"the other end".to_vec(), state: self.state(), settings, recheck })
     }
 
     /// The waybill of the end that started, or that answered.
@@ -180,21 +216,32 @@ impl Pair {
         self.run(change, false, |dial, watch| send(dial, &job, watch))
     }
 
+    pub(super) fn fetch_stopped(&self, names: &[&str], options: &JobOptions) -> Told {
+        let job = self.fetch_job(names, options, 1);
+        let source = self.source();
+        self.run(|offer| offer.root = source.into(), true, |dial, watch| fetch(dial, &job, watch))
+    }
+
     pub(super) fn send_stopped(&self, names: &[&str], options: &JobOptions) -> Told {
         let job = self.send_job(names, options);
         self.run(|_| {}, true, |dial, watch| send(dial, &job, watch))
     }
 
     pub(super) fn fetch(&self, names: &[&str], options: &JobOptions, lanes: u32) -> Told {
-        let job = FetchJob {
+        let job = self.fetch_job(names, options, lanes);
+        let source = self.source();
+        self.run(|offer| offer.root = source.into(), false, |dial, watch| fetch(dial, &job, watch))
+    }
+
+    fn fetch_job(&self, names: &[&str], options: &JobOptions, lanes: u32) -> FetchJob {
+        FetchJob {
             paths: names.iter().map(|name| name.as_bytes().to_vec()).collect(),
             into: self.sink().into(),
             options: options.clone(),
             lanes,
             buffers: 64 << 20,
-        };
-        let source = self.source();
-        self.run(|offer| offer.root = source.into(), false, |dial, watch| fetch(dial, &job, watch))
+            resume: self.resume(),
+        }
     }
 
     fn send_job(&self, names: &[&str], options: &JobOptions) -> SendJob {
@@ -206,6 +253,7 @@ impl Pair {
             to: Vec::new(),
             lanes: 1,
             buffers: 64 << 20,
+            resume: self.resume(),
         }
     }
 
@@ -219,6 +267,7 @@ impl Pair {
         ) -> Result<Outcome, TransferError>,
     ) -> Told {
         let mut offer = offer(&self.sink());
+        offer.state = self.resume.map(|_| self.state());
         change(&mut offer);
         let (give, take): (Sender<Lane>, Receiver<Lane>) = channel();
         let heard = [Heard::default(), Heard::default()];
@@ -240,7 +289,9 @@ impl Pair {
             });
             if is_stopped {
                 scope.spawn(move || {
-                    while tallies[0].bytes_done.load(Ordering::Relaxed) < 4 << 20
+                    // The source counts objects, the sink files.
+                    let done = |tally: &Tally| tally.bytes_done.load(Ordering::Relaxed);
+                    while tallies.iter().all(|tally| done(tally) < 4 << 20)
                         && !tallies[0].walked.load(Ordering::Relaxed)
                     {
                         std::thread::sleep(Duration::from_millis(1));

@@ -1,0 +1,3 @@
+//! Jobs that can be gone on with when they were cut off.
+
+pub(crate) mod keeping;
