@@ -11,10 +11,13 @@ use crate::transfer::source::moment;
 use haul_log::objects::{FileKey, Identity, Job, ObjectSet, SourceVersion, Subject};
 use haul_model::{Object, ObjectIndex, ObjectSize, RelPath};
 use haul_proto::FileNumber;
+use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::open::{create_new_at, unlink_at};
-use haul_sys::{Stat, cache, stat};
+use haul_sys::{Follow, Stat, cache, stat};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::CString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -25,6 +28,12 @@ const HELD_WITHIN: Duration = Duration::from_secs(10);
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Bytes of a temporary name that are the same for all files of a job.
+const TAG_OF_JOB: usize = ".haul-0123456789abcdef-".len();
+
+/// Names that are looked at together.
+const NAMES_AT_ONCE: usize = 256;
 
 /// The log of a job at its sink.
 pub(in crate::transfer) struct Keeping {
@@ -326,12 +335,37 @@ impl Keeping {
         if is_finished {
             let unmet = std::mem::take(&mut *lock(&self.unmet));
             unmet.iter().for_each(|path| self.remove(&store.places, path));
+            if self.resumes {
+                // Best effort, as above.
+                let _ = store.places.open(b"", Missing::Fails).and_then(|root| self.sweep(&root, b""));
+            }
         }
         if kept > 0 || (!is_finished && has_done) {
             return self.keeper.close();
         }
         Begun::remove(self.keeper.home())?;
         self.keeper.finish()
+    }
+
+    /// Removes what earlier runs left in a directory of files that the source has no more, and that were cut off before an object was logged. All
+    /// that the source has in it has been met.
+    pub(super) fn sweep(&self, place: &OwnedFd, directory: &[u8]) -> io::Result<()> {
+        let is_in = |path: &RelPath| {
+            let path = path.as_bytes();
+            let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+            path[..end] == *directory
+        };
+        let stay: HashSet<CString> =
+            lock(&self.claimed).iter().filter(|path| is_in(path)).map(|path| self.tag(path).name()).collect();
+        let own = self.tag(&RelPath::new(b"-").map_err(io::Error::other)?).name();
+        let ours = &own.as_bytes()[..TAG_OF_JOB];
+        let mut reader = DirReader::new(open_dir_at(place, c".", Follow::No)?);
+        let (mut found, mut more) = (Vec::new(), true);
+        while more {
+            more = reader.read_batch(NAMES_AT_ONCE, &mut found)?;
+            found.retain(|entry| entry.name.as_bytes().starts_with(ours) && !stay.contains(&entry.name));
+        }
+        found.iter().try_for_each(|entry| unlink_at(place, entry.name.as_c_str()))
     }
 
     /// Removes what an earlier run left of a file that the source has no more.

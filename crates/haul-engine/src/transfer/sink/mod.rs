@@ -343,6 +343,10 @@ impl Side<'_> {
             return Ok(Ended::Would);
         }
         let tag = Tag { session: self.store.session, number: facts.number.0 };
+        if facts.kind == FileKind::Directory {
+            // Before it gets its times.
+            self.sweep_left(path);
+        }
         let made = if self.is_receipt(path) { Err(waybill_in_the_way()) } else { Ok(()) };
         match made.and_then(|()| names::make(&self.store.places, &self.keeper, &tag, facts, path, first)) {
             Ok(()) => {

@@ -5,9 +5,10 @@ use super::arriving::Arriving;
 use super::errands::Errand;
 use super::incoming::Incoming;
 use super::keeping::{Keeping, Said};
+use super::places::Missing;
 use crate::log::{LogError, Recheck, SAMPLE_ONE_IN};
 use haul_log::objects::ObjectSet;
-use haul_model::{Level, Object};
+use haul_model::{Level, Object, RelPath};
 use haul_proto::sink::Verdict;
 use haul_proto::{FileNumber, Outcome, Runs, Update};
 use haul_sys::metadata::Place;
@@ -210,7 +211,20 @@ impl Side<'_> {
             log.forget(incoming.last().as_deref());
         }
         incoming.let_go(keeps);
-        log.release(&incoming.path);
+        if !keeps {
+            log.release(&incoming.path);
+        }
+    }
+
+    /// All files of a directory have been met: what earlier runs left of others goes.
+    pub(super) fn sweep_left(&self, path: &RelPath) {
+        let Some(log) = self.log.as_ref().filter(|log| log.resumes()) else { return };
+        // Best effort: it has names of its own, and is in nobody's way.
+        let _ = self
+            .store
+            .places
+            .open(path.as_bytes(), Missing::Fails)
+            .and_then(|place| log.sweep(&place, path.as_bytes()));
     }
 
     /// An object arrived and is right.
