@@ -7,13 +7,13 @@ use haul_engine::transfer::{
 };
 use haul_log::objects::Style;
 use haul_log::waybill::Job;
-use haul_net::Lane;
+use haul_net::{Lane, Pacer};
 use haul_proto::{JobOptions, Keep, Reason, Summary};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Everything that can be kept.
@@ -300,7 +300,13 @@ impl Pair {
                 });
             }
             let mut dial = |_: u32| -> Result<Lane, BoxError> {
-                let (ours, theirs) = Lane::pair()?;
+                let (mut ours, mut theirs) = Lane::pair()?;
+                if is_stopped {
+                    // A session looks every quarter of a second whether it is to stop.
+                    for lane in [&mut ours, &mut theirs] {
+                        lane.set_pacer(Some(Arc::new(Pacer::new(40 << 20))));
+                    }
+                }
                 controls.push(ours.control());
                 give.send(theirs)?;
                 Ok(ours)
