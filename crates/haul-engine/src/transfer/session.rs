@@ -1,13 +1,13 @@
 //! What both sides of a session do alike: they hold its lanes, let time pass, and part.
 
 use super::frames::{FrameError, Frames, Outbox};
-use super::meeting::{Asked, Meeting};
+use super::meeting::{Asked, Machine, Meeting, Seat};
 use super::receipt::Receipt;
 use super::report::{Report, Tally, Watch};
 use super::spent::{Clocks, Spent};
 use super::{Joined, More};
 use haul_net::{LaneControl, LaneError};
-use haul_proto::{End, LaneId, Reason, Sink, Source, Why};
+use haul_proto::{End, LaneId, Reason, Why};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,24 +19,6 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// How long the other side has to close its ends when the session is over.
 const PARTING: Duration = Duration::from_secs(5);
-
-/// A state machine that a session is over with.
-pub(super) trait Machine {
-    /// Whether it is.
-    fn is_over(&self) -> bool;
-}
-
-impl Machine for Source {
-    fn is_over(&self) -> bool {
-        Source::is_over(self)
-    }
-}
-
-impl Machine for Sink {
-    fn is_over(&self) -> bool {
-        Sink::is_over(self)
-    }
-}
 
 /// What a side does with a lane.
 pub(super) trait Serve: Sync {
@@ -134,7 +116,7 @@ impl<'a, M: Machine> Session<'a, M> {
     /// A worker of a lane is through.
     fn worker_ended(&self) {
         self.workers.fetch_sub(1, Ordering::Relaxed);
-        self.meeting.wake();
+        self.meeting.remind(Seat::Close);
     }
 
     /// Gives a lane up.
@@ -169,7 +151,7 @@ impl<'a, M: Machine> Session<'a, M> {
     /// The machine has said how it ended.
     pub(super) fn ended(&self, end: End) {
         *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
-        self.meeting.wake();
+        self.meeting.remind(Seat::Close);
     }
 
     /// Whether the machine has said how it ended.
@@ -218,7 +200,7 @@ impl<'a, M: Machine> Session<'a, M> {
         self.meeting.ask(move |machine, now| {
             let until = *until.get_or_insert(now + time);
             let holds = machine.is_over() && holds();
-            if holds || now >= until { Asked::Answer(holds) } else { Asked::Wait(until) }
+            if holds || now >= until { Asked::Answer(holds) } else { Asked::Wait(Seat::Close, until) }
         })
     }
 

@@ -32,15 +32,18 @@ impl Sink {
             }
             return Ok(());
         }
-        if let Some((_, outcome)) = self.ends.iter().find(|(ended, _)| *ended == number) {
-            if facts.again {
-                let done = crate::FileDone { number, outcome: outcome.clone() };
-                self.post(lane, Message::FileDone(Box::new(done)));
+        // All ends are searched for a number that ended, and no other.
+        if self.ended.contains(number.0) {
+            let end = self.ends.iter().find(|(ended, _)| *ended == number);
+            match end.map(|(_, outcome)| outcome.clone()) {
+                Some(outcome) if facts.again => {
+                    let done = crate::FileDone { number, outcome };
+                    self.post(lane, Message::FileDone(Box::new(done)));
+                    return Ok(());
+                }
+                None if facts.again => {}
+                _ => return Ok(()),
             }
-            return Ok(());
-        }
-        if !facts.again && self.ended.contains(number.0) {
-            return Ok(());
         }
         let Window { files, facts: facts_most, .. } = self.settings.window;
         if self.files.len() >= 2 * files as usize || self.facts >= facts_most.saturating_mul(2) {

@@ -15,7 +15,7 @@ mod pick;
 mod react;
 mod words;
 
-pub use words::{Check, Command, Event, Settings, Work};
+pub use words::{Check, Command, Event, Next, Settings, Work};
 
 use crate::limits::UNREAD_AHEAD;
 use crate::{
@@ -113,6 +113,11 @@ impl Source {
             return 0;
         }
         (self.settings.window.files as usize).saturating_sub(self.files.len())
+    }
+
+    /// How many files there is room for when none is under way.
+    pub fn room_most(&self) -> usize {
+        self.settings.window.files as usize
     }
 
     /// Offers a file; the machine gives it its number and its flags. Directories come after everything in them is done

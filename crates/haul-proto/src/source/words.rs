@@ -222,6 +222,17 @@ pub enum Work {
     Done,
 }
 
+/// Whether there is something for a lane to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// No.
+    Nothing,
+    /// Yes, and for no other lane.
+    Own,
+    /// Yes; other lanes that are told the same may take it first.
+    Shared,
+}
+
 /// A second read, in the modes that hash after sending ([`crate::Verify::reads_twice`]): for a worker beside the lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {

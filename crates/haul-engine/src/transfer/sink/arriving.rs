@@ -4,7 +4,7 @@ use super::places::Places;
 use haul_model::ByteRange;
 use haul_sys::open::{RenameMode, create_new_at, open_existing_at, rename_at, unlink_at};
 use haul_sys::sparse::{self, Support};
-use haul_sys::{FileKind, Follow, filesystem, stat, transfer};
+use haul_sys::{FileKind, Follow, Stat, filesystem, stat, transfer};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,9 +30,12 @@ impl Arriving {
     /// Makes a file under the temporary name `tag`, to become `name` in `place`, with `room` bytes kept for it.
     ///
     /// # Errors
-    /// What the kernel says; a name that is a directory is refused before a byte is written.
+    /// What the kernel says; for a larger file, a name that is a directory is refused before its bytes travel. Smaller ones
+    /// hear of it when they take the name.
     pub(super) fn beside(place: Arc<OwnedFd>, name: CString, tag: &Tag, room: u64) -> io::Result<Arriving> {
-        if stat::stat_at(&place, name.as_c_str(), Follow::No).is_ok_and(|now| now.kind == FileKind::Directory)
+        if room >= RESERVE_FROM
+            && stat::stat_at(&place, name.as_c_str(), Follow::No)
+                .is_ok_and(|now| now.kind == FileKind::Directory)
         {
             return Err(io::ErrorKind::IsADirectory.into());
         }
@@ -128,12 +131,16 @@ impl Arriving {
         if stat::stat_fd(&self.file)?.size < len { sparse::set_len(&self.file, len) } else { Ok(()) }
     }
 
-    /// Gives the file exactly its length: holes at its end have none of their own.
+    /// Gives the file exactly its length: holes at its end have none of their own. Gives its facts but for that.
     ///
     /// # Errors
     /// What ftruncate(2) reports.
-    pub(super) fn set_len(&self, len: u64) -> io::Result<()> {
-        if stat::stat_fd(&self.file)?.size == len { Ok(()) } else { sparse::set_len(&self.file, len) }
+    pub(super) fn set_len(&self, len: u64) -> io::Result<Stat> {
+        let now = stat::stat_fd(&self.file)?;
+        if now.size != len {
+            sparse::set_len(&self.file, len)?;
+        }
+        Ok(now)
     }
 
     /// Gives the file its name, in place of whatever file has it.

@@ -9,7 +9,7 @@ use haul_digest::Digest;
 use haul_model::{ByteRange, Level, Object, RelPath};
 use haul_proto::{Close, FileKind, NewFile, Outcome, Reason, Why, sink::Unfinished};
 use haul_sys::metadata::Place;
-use haul_sys::{Stat, cache, open, stat, transfer};
+use haul_sys::{Stat, open, stat, transfer};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -146,6 +146,11 @@ impl Incoming {
         lock(&self.root).turn_to(attempt);
     }
 
+    /// Whether it has no second object.
+    pub(super) fn is_one_object(&self) -> bool {
+        lock(&self.root).geometry().count() <= 1
+    }
+
     /// Whether objects did not come that its digests are made of.
     pub(super) fn is_incomplete(&self, close: &Close) -> bool {
         matches!(close, Close::Read { .. }) && self.missing(0).is_some()
@@ -169,7 +174,7 @@ impl Incoming {
         lock(&self.base).as_ref().and_then(|base| stat::stat_fd(base).ok())
     }
 
-    /// Gives the file all it is to have, and its name.
+    /// Gives the file all it is to have, and its name. What is durable then is not asked.
     ///
     /// # Errors
     /// [`Unfinished`]: the digest differs, or the system refuses something.
@@ -180,17 +185,28 @@ impl Incoming {
         close: &Close,
         settle: Level,
     ) -> Result<Outcome, Unfinished> {
-        let failed = |doing: &str| {
-            let doing = doing.to_owned();
-            move |error: io::Error| Unfinished::Failed(reason(&doing, &error))
-        };
+        let Some(arriving) = self.prepare(places, keeper, close)? else { return Ok(Outcome::Same) };
+        arriving.take_name().map_err(failed("cannot name"))?;
+        Ok(Outcome::Done(settle))
+    }
+
+    /// Gives the file all it is to have but its name; `None` where it stood there already and has it.
+    ///
+    /// # Errors
+    /// As [`Incoming::finish`]; nothing of what came is left then.
+    pub(super) fn prepare(
+        &self,
+        places: &Places,
+        keeper: &Keeper,
+        close: &Close,
+    ) -> Result<Option<Arc<Arriving>>, Unfinished> {
         let (size, stated) = match close {
             Close::Read { size, root, .. } => (*size, *root),
             Close::Same => {
                 let found = self.standing(places).map_err(failed("cannot open"))?;
                 let (file, _) = found.ok_or_else(|| Unfinished::Failed(Why::NotFound.into()))?;
-                keeper.apply(Place::file(&file), &self.facts).map_err(Unfinished::Failed)?;
-                return Ok(Outcome::Same);
+                keeper.apply(Place::file(&file), &self.facts, None).map_err(Unfinished::Failed)?;
+                return Ok(None);
             }
             Close::Failed(reason) => return Err(Unfinished::Failed(reason.clone())),
         };
@@ -199,19 +215,12 @@ impl Incoming {
         }
         self.compare(stated, size)?;
         let arriving = self.arriving(places).map_err(Unfinished::Failed)?;
-        let done = arriving
-            .set_len(size)
-            .map_err(failed("cannot set the length"))
-            .and_then(|()| keeper.apply(Place::File(arriving.fd()), &self.facts).map_err(Unfinished::Failed))
-            .and_then(|()| match settle {
-                Level::Durable | Level::Reread => {
-                    cache::sync_all(arriving.fd()).map_err(failed("cannot make durable"))
-                }
-                Level::Received | Level::Verified => Ok(()),
-            })
-            .and_then(|()| arriving.take_name().map_err(failed("cannot name")));
+        let done = arriving.set_len(size).map_err(failed("cannot set the length")).and_then(|now| {
+            let new = Some(&now).filter(|_| !self.in_place);
+            keeper.apply(Place::File(arriving.fd()), &self.facts, new).map_err(Unfinished::Failed)
+        });
         match done {
-            Ok(()) => Ok(Outcome::Done(settle)),
+            Ok(()) => Ok(Some(arriving)),
             Err(unfinished) => {
                 arriving.abandon();
                 Err(unfinished)
@@ -238,6 +247,10 @@ impl Incoming {
             arriving.abandon();
         }
     }
+}
+
+fn failed(doing: &str) -> impl FnOnce(io::Error) -> Unfinished {
+    move |error| Unfinished::Failed(reason(doing, &error))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

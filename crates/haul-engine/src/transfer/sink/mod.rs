@@ -6,14 +6,14 @@ mod incoming;
 mod metadata;
 mod names;
 mod places;
+mod settling;
 mod taking;
 
 use super::frames::{FrameError, Frames, Outbox};
 use super::hashing::Recipe;
-use super::meeting::Asked;
+use super::meeting::{Asked, Seat};
 use super::reason::reason;
 use super::report::{Failure, Watch};
-use super::rereader::Rereader;
 use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
 use crate::border::Border;
@@ -40,6 +40,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use taking::Taker;
+
+/// Messages that are taken at once to be sent.
+const SAID_AT_ONCE: usize = 128;
 
 /// Where a sink's files go.
 #[derive(Debug)]
@@ -135,14 +138,27 @@ impl Serve for Side<'_> {
     fn write(&self, lane: LaneId, mut outbox: Outbox) -> Result<(), LaneError> {
         loop {
             let is_idle = outbox.is_empty();
-            let outgoing = self.session.meeting.ask(|machine, now| match machine.next(lane, now) {
-                Outgoing::Wait { until } if is_idle => Asked::Wait(until),
-                outgoing => Asked::Answer(outgoing),
+            // What there is to say is taken together.
+            let mut said = Vec::new();
+            let rest = self.session.meeting.ask(|machine, now| {
+                while said.len() < SAID_AT_ONCE {
+                    match machine.next(lane, now) {
+                        Outgoing::Send(message) => said.push(message),
+                        Outgoing::Wait { until } if is_idle && said.is_empty() => {
+                            return Asked::Wait(Seat::Lane(lane), until);
+                        }
+                        rest => return Asked::Answer(Some(rest)),
+                    }
+                }
+                Asked::Answer(None)
             });
-            match outgoing {
-                Outgoing::Send(message) => outbox.push(&message)?,
-                Outgoing::Wait { .. } => outbox.flush()?,
-                Outgoing::Done => return outbox.finish(),
+            for message in &said {
+                outbox.push(message)?;
+            }
+            match rest {
+                Some(Outgoing::Done) => return outbox.finish(),
+                Some(_) => outbox.flush()?,
+                None => {}
             }
         }
     }
@@ -163,26 +179,24 @@ impl Side<'_> {
     /// Tells the machine what happened, and does what it says.
     fn handle(&self, event: Event) {
         for command in self.tell(event) {
-            self.obey(command);
+            if let Some(event) = self.obey(command) {
+                self.handle(event);
+            }
         }
     }
 
-    /// What any thread may do. What concerns the bytes on a lane, its own worker does.
-    fn obey(&self, command: Command) {
+    /// What any thread may do; gives what the machine is to be told of it. What concerns the bytes on a lane, its own worker does.
+    fn obey(&self, command: Command) -> Option<Event> {
         match command {
             Command::Unread(unread) => self.session.report.failed(&Failure {
                 path: unread.path.into_vec(),
                 here: false,
                 reason: unread.reason,
             }),
-            Command::Open { facts, path } => {
-                if let Some(event) = self.open(facts, path) {
-                    self.handle(event);
-                }
-            }
+            Command::Open { facts, path } => return self.open(facts, path),
             Command::Make { facts, path, first } => {
                 let result = self.make(&facts, &path, first.as_ref());
-                self.handle(Event::Finished { file: facts.number, result });
+                return Some(Event::Finished { file: facts.number, result });
             }
             Command::Write { .. } | Command::Discard { .. } => {
                 unreachable!("the machine says so to the worker whose lane brought the bytes")
@@ -199,12 +213,13 @@ impl Side<'_> {
                 }
             }
             Command::Finish { file, close, settle } => {
-                // Where something is to be read, the lane is not kept waiting.
-                if self.incoming(file).is_some_and(|incoming| incoming.is_incomplete(&close)) {
-                    self.errand(Errand::Finish { file, close, settle });
-                } else {
-                    self.finish(file, &close, settle, None);
+                // Where something is to be read or synced, the lane is not kept waiting.
+                let takes_long = settle >= Level::Durable
+                    || self.incoming(file).is_some_and(|incoming| incoming.is_incomplete(&close));
+                if !takes_long {
+                    return Some(self.finish(file, &close, settle));
                 }
+                self.errand(Errand::Finish { file, close, settle });
             }
             Command::Abandon { file } => {
                 if let Some(incoming) = self.files().remove(&file) {
@@ -218,19 +233,17 @@ impl Side<'_> {
             Command::DropLane { lane } => self.session.abort(lane),
             Command::Ended(end) => self.session.ended(end),
         }
+        None
     }
 
-    /// Brings a file to its end; with a reader, what did not come of it is hashed before.
-    fn finish(&self, file: FileNumber, close: &Close, settle: Level, rereader: Option<&mut Rereader<'_>>) {
+    /// Brings a file to its end.
+    fn finish(&self, file: FileNumber, close: &Close, settle: Level) -> Event {
         let result = match self.incoming(file) {
-            Some(incoming) => rereader
-                .map_or(Ok(()), |rereader| self.complete(&incoming, close, rereader))
-                .map_err(Unfinished::Failed)
-                .and_then(|()| incoming.finish(&self.store.places, &self.keeper, close, settle)),
+            Some(incoming) => incoming.finish(&self.store.places, &self.keeper, close, settle),
             None => Err(Unfinished::Failed(Why::Stopped.into())),
         };
         self.finished(file, &result);
-        self.handle(Event::Finished { file, result });
+        Event::Finished { file, result }
     }
 
     fn errand(&self, errand: Errand) {
@@ -352,7 +365,8 @@ impl Side<'_> {
 
     /// The waybill's entry of a file that arrived, or was found the same by its digest.
     fn write_down(&self, incoming: &Incoming, outcome: &Ended) {
-        let (Some(receipt), Some(stat)) = (self.session.receipt, incoming.stat()) else { return };
+        let Some(receipt) = self.session.receipt else { return };
+        let Some(stat) = incoming.stat() else { return };
         let path = &incoming.facts.path;
         match outcome {
             Ended::Done(level) => {

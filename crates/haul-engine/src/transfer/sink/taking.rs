@@ -11,7 +11,7 @@ use haul_model::{ByteRange, Object};
 use haul_proto::sink::{Command, Event};
 use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason, Verify, Why};
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes that are taken from the lane, hashed and written at a time: they stay in the second-level cache meanwhile.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -24,6 +24,8 @@ pub(super) struct Taker<'a> {
     unpacker: Unpacker,
     block: Vec<u8>,
     under_way: Option<UnderWay>,
+    /// Since when the machine knows of things that nobody was woken for.
+    untold: Option<Instant>,
 }
 
 /// The object that is arriving.
@@ -37,7 +39,8 @@ struct UnderWay {
 
 impl<'a> Taker<'a> {
     pub(super) fn new(side: &'a Side<'a>, lane: LaneId, frames: Frames) -> Taker<'a> {
-        Taker { side, lane, frames, unpacker: Unpacker::new(), block: vec![0; BLOCK_BYTES], under_way: None }
+        let (unpacker, block) = (Unpacker::new(), vec![0; BLOCK_BYTES]);
+        Taker { side, lane, frames, unpacker, block, under_way: None, untold: None }
     }
 
     /// Takes what comes until the lane's end.
@@ -45,7 +48,11 @@ impl<'a> Taker<'a> {
     /// # Errors
     /// The lane's.
     pub(super) fn run(&mut self) -> Result<(), FrameError> {
-        while let Some(message) = self.frames.next()? {
+        loop {
+            if self.is_time_to_wake() || !self.frames.has_next() {
+                self.wake();
+            }
+            let Some(message) = self.frames.next()? else { return Ok(()) };
             let event = match message {
                 Message::BlockDigest(end) => {
                     let found = self.object_ended(&end);
@@ -53,36 +60,49 @@ impl<'a> Taker<'a> {
                 }
                 message => Event::Message(self.lane, message),
             };
-            for command in self.side.tell(event) {
-                self.obey(command)?;
+            self.handle(event)?;
+        }
+    }
+
+    /// Tells the machine what happened, and does what it says.
+    fn handle(&mut self, event: Event) -> Result<(), FrameError> {
+        for command in self.tell(event) {
+            let event = match command {
+                Command::Write { file, attempt, object, range, encoding, payload } => {
+                    self.write(file, attempt, object, range, encoding, payload)?
+                }
+                Command::Discard { payload } => {
+                    self.under_way = None;
+                    self.wake();
+                    self.frames.skip(u64::from(payload))?;
+                    None
+                }
+                other => self.side.obey(other),
+            };
+            if let Some(event) = event {
+                self.handle(event)?;
             }
         }
         Ok(())
     }
 
-    fn obey(&mut self, command: Command) -> Result<(), FrameError> {
-        match command {
-            Command::Write { file, attempt, object, range, encoding, payload } => {
-                self.write(file, attempt, object, range, encoding, payload)
-            }
-            Command::Discard { payload } => {
-                self.under_way = None;
-                self.frames.skip(u64::from(payload))
-            }
-            Command::Open { facts, path } => {
-                let verdict = self.side.open(facts, path);
-                if let Some(event) = verdict {
-                    for command in self.side.tell(event) {
-                        self.obey(command)?;
-                    }
-                }
-                Ok(())
-            }
-            other => {
-                self.side.obey(other);
-                Ok(())
-            }
+    /// Tells the machine what happened. Others hear of it by [`Taker::wake`]: at the latest when this worker waits for the lane.
+    fn tell(&mut self, event: Event) -> Vec<Command> {
+        self.untold.get_or_insert_with(Instant::now);
+        let mut commands = Vec::new();
+        self.side.session.meeting.quietly(|machine, now| machine.handle(event, now, &mut commands));
+        commands
+    }
+
+    /// Wakes those whom it concerns what was told.
+    fn wake(&mut self) {
+        if self.untold.take().is_some() {
+            self.side.session.meeting.wake();
         }
+    }
+
+    fn is_time_to_wake(&self) -> bool {
+        self.untold.is_some_and(|since| since.elapsed() > WAKE_WITHIN)
     }
 
     fn write(
@@ -93,7 +113,7 @@ impl<'a> Taker<'a> {
         range: ByteRange,
         encoding: Encoding,
         payload: u32,
-    ) -> Result<(), FrameError> {
+    ) -> Result<Option<Event>, FrameError> {
         let is_same = |known: &UnderWay| {
             known.number == number && known.attempt == attempt && known.object.index == object.index
         };
@@ -114,18 +134,18 @@ impl<'a> Taker<'a> {
             Encoding::Same => self.same(range),
             Encoding::Zstd => self.packed(range, payload as usize)?,
         };
-        if let Err(reason) = written {
+        Ok(written.err().map(|reason| {
             self.under_way = None;
-            for command in self.side.tell(Event::WriteFailed { file: number, reason }) {
-                self.side.obey(command);
-            }
-        }
-        Ok(())
+            Event::WriteFailed { file: number, reason }
+        }))
     }
 
     /// Payload as it is. What can't be written is taken all the same.
     fn raw(&mut self, range: ByteRange) -> Result<Result<(), Reason>, FrameError> {
         let side = self.side;
+        if usize::try_from(range.len()).map_or(true, |len| !self.frames.has_payload(len)) {
+            self.wake();
+        }
         let Some(UnderWay { hash, file, .. }) = &mut self.under_way else {
             self.frames.skip(range.len())?;
             return Ok(Ok(()));
@@ -159,9 +179,7 @@ impl<'a> Taker<'a> {
             at += len as u64;
             if reported.elapsed() > REPORT_EVERY {
                 reported = Instant::now();
-                for command in side.tell(Event::Progress(self.lane)) {
-                    side.obey(command);
-                }
+                side.handle(Event::Progress(self.lane));
             }
         }
         Ok(arriving.map(drop))
@@ -171,6 +189,9 @@ impl<'a> Taker<'a> {
     /// that the digest shows it and the object is asked for again. Where nothing is compared the file fails.
     fn packed(&mut self, range: ByteRange, payload: usize) -> Result<Result<(), Reason>, FrameError> {
         let side = self.side;
+        if !self.frames.has_payload(payload) {
+            self.wake();
+        }
         self.frames.payload(self.unpacker.room(payload))?;
         let Some(UnderWay { hash, file: Some(file), .. }) = &mut self.under_way else { return Ok(Ok(())) };
         let len = usize::try_from(range.len()).unwrap_or(usize::MAX);
@@ -246,4 +267,7 @@ impl<'a> Taker<'a> {
 }
 
 /// How often a lane that brings a long object is told to be alive.
-const REPORT_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
+const REPORT_EVERY: Duration = Duration::from_secs(2);
+
+/// How long others wait at most for what a worker did while it has more at hand.
+const WAKE_WITHIN: Duration = Duration::from_millis(5);

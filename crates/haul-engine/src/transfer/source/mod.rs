@@ -14,7 +14,7 @@ use tree::Root;
 
 use super::frames::{FrameError, Frames, Outbox};
 use super::hashing::Recipe;
-use super::meeting::Asked;
+use super::meeting::{Asked, Seat};
 use super::report::{Failure, Watch};
 use super::rereader::Rereader;
 use super::session::{self, Serve, Session};
@@ -32,6 +32,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use walk::{Directories, Offering};
+
+/// Messages of a lane that are heard at once.
+const HEARD_AT_ONCE: usize = 128;
 
 /// What all threads of the source share.
 pub(super) struct Side<'a> {
@@ -100,18 +103,38 @@ impl Serve for Side<'_> {
     }
 
     fn read(&self, lane: LaneId, mut frames: Frames) -> Result<(), FrameError> {
-        while let Some(message) = frames.next()? {
-            self.handle(Event::Message(lane, message));
+        loop {
+            // What came together is heard together.
+            let mut heard = Vec::new();
+            let next = loop {
+                match frames.next() {
+                    Ok(Some(message)) => heard.push(Event::Message(lane, message)),
+                    end => break end.map(|_| false),
+                }
+                if heard.len() == HEARD_AT_ONCE || !frames.has_next() {
+                    break Ok(true);
+                }
+            };
+            self.handle_all(heard);
+            if !next? {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 }
 
 impl Side<'_> {
     /// Tells the machine what happened, and does what it says.
     fn handle(&self, event: Event) {
+        self.handle_all([event]);
+    }
+
+    /// The same of several things that happened one after the other.
+    fn handle_all(&self, events: impl IntoIterator<Item = Event>) {
         let mut commands = Vec::new();
-        self.session.meeting.with(|machine, now| machine.handle(event, now, &mut commands));
+        self.session.meeting.with(|machine, now| {
+            events.into_iter().for_each(|event| machine.handle(event, now, &mut commands));
+        });
         for command in commands {
             self.obey(command);
         }
@@ -167,8 +190,10 @@ impl Side<'_> {
             }
         }
         self.session.tally.ended();
-        self.directories().one_ended(held.within);
-        self.session.meeting.wake();
+        let has_ended = self.directories().one_ended(held.within);
+        if has_ended {
+            self.session.meeting.remind(Seat::Ends);
+        }
     }
 
     /// The waybill's entry of a name that arrived.
@@ -226,7 +251,7 @@ impl Side<'_> {
             let next = self.session.meeting.ask(|machine, now| match machine.next_check() {
                 Some(check) => Asked::Answer(Some(check)),
                 None if machine.is_over() => Asked::Answer(None),
-                None => Asked::Wait(now + Duration::from_secs(1)),
+                None => Asked::Wait(Seat::Checks, now + Duration::from_secs(1)),
             });
             let Some(check) = next else { return };
             let size = check.facts.size();

@@ -390,7 +390,11 @@ impl SinkSide {
     }
 
     pub(crate) fn next(&mut self, lane: LaneId, now: Duration) -> Option<Message> {
-        match self.machine.next(lane, now) {
+        let has_next = self.machine.has_next(lane);
+        let outgoing = self.machine.next(lane, now);
+        let is_idle = matches!(outgoing, Outgoing::Wait { .. } | Outgoing::Send(Message::KeepAlive));
+        assert_eq!(has_next, !is_idle, "a lane that would find {outgoing:?} is woken, and no other");
+        match outgoing {
             Outgoing::Send(message) => Some(message),
             Outgoing::Wait { .. } | Outgoing::Done => None,
         }
