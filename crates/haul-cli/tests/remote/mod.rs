@@ -2,7 +2,6 @@
 
 mod kept;
 mod packed;
-mod proxy;
 mod rules;
 mod serve;
 mod ssh;
