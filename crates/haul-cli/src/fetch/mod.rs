@@ -135,7 +135,7 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
         }
         Origin::Server(ticket) => {
             let dialer = way::dialer(*ticket, &job.link, None, false).map_err(|error| error.to_string())?;
-            (Other::Server(Way::Outside { dialer: Box::new(dialer), first: None }), paths)
+            (Other::Server(Way::outside(dialer, None)), paths)
         }
     };
     let lanes = other.lanes(job.lanes);

@@ -138,7 +138,7 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
         To::Server { ticket, directory } => {
             let dialer =
                 way::dialer(*ticket, &job.link, job.rate, false).map_err(|error| error.to_string())?;
-            (Other::Server(Way::Outside { dialer: Box::new(dialer), first: None }), directory)
+            (Other::Server(Way::outside(dialer, None)), directory)
         }
     };
     let lanes = other.lanes(job.lanes);

@@ -19,6 +19,7 @@ use haul_sys::{Follow, process};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -31,8 +32,8 @@ pub(super) const AGENT: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
 /// Something that the caller can't do.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Opens lane `number`: 0 first, further ones when the other side has accepted.
-pub type Dial<'a> = &'a mut dyn FnMut(u32) -> Result<Lane, BoxError>;
+/// Opens lane `number`: 0 first, the further ones when the other side has accepted, each from a thread of its own.
+pub type Dial<'a> = &'a (dyn Fn(u32) -> Result<Lane, BoxError> + Sync);
 
 /// Files to send.
 #[derive(Clone, Debug)]
@@ -139,10 +140,10 @@ pub fn send(dial: Dial<'_>, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome,
     let watch = &begin_receipt(watch, &job.options, || source::directories(&job.sources), false)?;
     let asked = Asked { role: Role::Source, options: &job.options, operands: vec![job.to.as_slice().into()] };
     let window = window(job.buffers);
-    let (accept, joined) = connect(dial, &asked, window, job.lanes)?;
-    let settings = source_settings(accept.options, window.least(accept.window));
+    let (accept, first) = connect(dial, &asked, window)?;
+    let settings = source_settings(accept.options.clone(), window.least(accept.window));
     let tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
-    Ok(source::run(settings, joined, None, tree, watch))
+    Ok(beside(dial, &accept, job.lanes, |more| source::run(settings, vec![first], Some(more), tree, watch)))
 }
 
 /// Fetches files from the other side.
@@ -157,11 +158,11 @@ pub fn fetch(dial: Dial<'_>, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcom
     let operands = job.paths.iter().map(|path| path.as_slice().into()).collect();
     let asked = Asked { role: Role::Sink, options: &job.options, operands };
     let window = window(job.buffers);
-    let (accept, joined) = connect(dial, &asked, window, job.lanes)?;
+    let (accept, first) = connect(dial, &asked, window)?;
     let store = Store::open(&job.into, b"", Missing::Fails, session_number(&accept.token), None)
         .map_err(|error| here("open", job.into.as_bytes(), error))?;
-    let settings = sink_settings(accept.options, window.least(accept.window));
-    Ok(sink::run(settings, joined, None, store, watch))
+    let settings = sink_settings(accept.options.clone(), window.least(accept.window));
+    Ok(beside(dial, &accept, job.lanes, |more| sink::run(settings, vec![first], Some(more), store, watch)))
 }
 
 /// Answers one session: reads what it asks on `first`, and does its part as far as `offer` allows. `more` gives further lanes
@@ -271,13 +272,8 @@ struct Asked<'a> {
     operands: Vec<Box<[u8]>>,
 }
 
-/// Connects, and joins with as many further lanes as both sides want.
-fn connect(
-    dial: Dial<'_>,
-    asked: &Asked<'_>,
-    window: Window,
-    lanes: u32,
-) -> Result<(Accept, Vec<Joined>), TransferError> {
+/// Connects by the first lane.
+fn connect(dial: Dial<'_>, asked: &Asked<'_>, window: Window) -> Result<(Accept, Joined), TransferError> {
     let mut first = Joined::new(CONTROL, dial(0).map_err(TransferError::Dial)?);
     let connect = Message::Connect(Box::new(Connect {
         versions: (VERSION, VERSION),
@@ -301,16 +297,36 @@ fn connect(
     };
     first.frames.within(None);
     hold(asked.options, &accept.options).map_err(TransferError::Changed)?;
-    let mut joined = vec![first];
-    for number in 1..lanes.min(accept.lanes) {
-        // One lane does the job as well, only slower: what can't be opened is not waited for.
-        let Ok(lane) = dial(number) else { break };
-        let mut lane = Joined::new(LaneId(number), lane);
-        lane.outbox.push(&Message::Join(Join { token: accept.token, lane: lane.id }))?;
-        lane.outbox.flush()?;
-        joined.push(lane);
-    }
-    Ok((accept, joined))
+    Ok((accept, first))
+}
+
+/// Does the work of a session while as many further lanes are opened as both sides want, all at once: each takes three round
+/// trips, and nothing waits for them. The first lane does the job as well, only slower, so that what can't be opened is left.
+fn beside<T>(
+    dial: Dial<'_>,
+    accept: &Accept,
+    lanes: u32,
+    work: impl FnOnce(&mut dyn FnMut() -> Option<Joined>) -> T,
+) -> T {
+    let (give, take) = channel();
+    std::thread::scope(|scope| {
+        for number in 1..lanes.min(accept.lanes) {
+            let give = give.clone();
+            scope.spawn(move || {
+                let joined = dial(number).and_then(|lane| -> Result<_, BoxError> {
+                    let mut lane = Joined::new(LaneId(number), lane);
+                    lane.outbox.push(&Message::Join(Join { token: accept.token, lane: lane.id }))?;
+                    lane.outbox.flush()?;
+                    Ok(lane)
+                });
+                if let Ok(lane) = joined {
+                    // Where the work is over by now, the lane ends here.
+                    let _ = give.send(lane);
+                }
+            });
+        }
+        work(&mut || take.try_recv().ok())
+    })
 }
 
 /// A further lane, if its first message is a JOIN of this session.

@@ -12,10 +12,14 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time between two looks at the clock.
 const TICK: Duration = Duration::from_millis(250);
+
+/// Time between two looks for further lanes, and for how long they are looked for so often: they come soon or hardly ever.
+const LOOK: Duration = Duration::from_millis(5);
+const LANES_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long the other side has to close its ends when the session is over.
 const PARTING: Duration = Duration::from_secs(5);
@@ -196,11 +200,19 @@ impl<'a, M: Machine> Session<'a, M> {
         tick: impl Fn(Option<Reason>),
     ) {
         let mut is_stopped = false;
-        while !self.wait(TICK, &|| self.is_ended()) {
-            self.tell_lost();
+        let begun = Instant::now();
+        let mut ticked = begun;
+        let looks = more.is_some();
+        let pause = |begun: Instant| if looks && begun.elapsed() < LANES_WITHIN { LOOK } else { TICK };
+        while !self.wait(pause(begun), &|| self.is_ended()) {
             while let Some(lane) = more.as_mut().and_then(|more| more()) {
                 begin(lane);
             }
+            if ticked.elapsed() < TICK {
+                continue;
+            }
+            ticked = Instant::now();
+            self.tell_lost();
             let stops = self.is_stopping() && !is_stopped;
             is_stopped |= stops;
             tick(stops.then(|| Reason::new(Why::Stopped, "the job was stopped")));

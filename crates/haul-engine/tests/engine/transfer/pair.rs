@@ -214,7 +214,7 @@ impl Pair {
         change: impl FnOnce(&mut Offer),
         is_stopped: bool,
         start: impl FnOnce(
-            &mut dyn FnMut(u32) -> Result<Lane, BoxError>,
+            &(dyn Fn(u32) -> Result<Lane, BoxError> + Sync),
             &Watch<'_>,
         ) -> Result<Outcome, TransferError>,
     ) -> Told {
@@ -225,7 +225,7 @@ impl Pair {
         let tallies = [Tally::default(), Tally::default()];
         let stop = AtomicBool::new(false);
         let never = AtomicBool::new(false);
-        let mut controls = Vec::new();
+        let controls = Mutex::new(Vec::new());
         let receipts = [true, false].map(|started| {
             let job = Job { run: b"test".to_vec(), ..Job::default() };
             self.writes_waybills.then(|| Receipt::new(self.waybill(started).into(), job))
@@ -248,15 +248,15 @@ impl Pair {
                     stop.store(true, Ordering::Relaxed);
                 });
             }
-            let mut dial = |_: u32| -> Result<Lane, BoxError> {
+            let dial = |_: u32| -> Result<Lane, BoxError> {
                 let (ours, theirs) = Lane::pair()?;
-                controls.push(ours.control());
+                controls.lock().unwrap().push(ours.control());
                 give.send(theirs)?;
                 Ok(ours)
             };
             let receipt = receipts[0].as_ref();
             let watch = Watch { stop, tally: &tallies[0], report: &heard[0], receipt };
-            let started = start(&mut dial, &watch);
+            let started = start(&dial, &watch);
             if started.is_err() {
                 // Nobody dialled, or the session never began: the other end is not left waiting.
                 drop(give);
@@ -266,6 +266,7 @@ impl Pair {
         for receipt in receipts.iter().flatten() {
             receipt.close().unwrap();
         }
+        let controls = controls.into_inner().unwrap();
         let bytes_out = controls.iter().map(|control| control.stats().bytes_out).sum();
         let answered = answered.unwrap_or(Err(TransferError::NoRandomness));
         Told { started, answered, heard, bytes_out }
