@@ -47,6 +47,9 @@ struct Args {
     ssh: SshArgs,
     #[command(flatten)]
     pick: PickArgs,
+    /// Stay in each SOURCE's file system.
+    #[arg(short = 'x', long, help_heading = "What is sent")]
+    one_file_system: bool,
     #[command(flatten)]
     job: JobArgs,
 }
@@ -142,7 +145,7 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
         }
     };
     let lanes = other.lanes(job.lanes);
-    let one_file_system = args.pick.one_file_system;
+    let one_file_system = args.one_file_system;
     let send = SendJob {
         sources,
         filter,

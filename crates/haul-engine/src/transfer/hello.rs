@@ -4,7 +4,7 @@ use super::frames::{FrameError, Frames};
 use super::receipt::ReceiptError;
 use super::report::Watch;
 use super::sink::{self, Missing, Store};
-use super::source::{self, Filter, Operand, Tree};
+use super::source::{self, Filter, Operand, Rule, Tree};
 use super::terms::{agree, hold};
 use super::{Joined, Outcome};
 use haul_model::{PathFault, RelPath};
@@ -61,6 +61,8 @@ pub struct FetchJob {
     pub paths: Vec<Vec<u8>>,
     /// The directory that it all goes to. It is made if only its last component is missing.
     pub into: OsString,
+    /// Which names beneath `paths` are taken, in their order; the other side judges by them.
+    pub rules: Vec<Rule>,
     /// The job's options.
     pub options: JobOptions,
     /// Lanes at most.
@@ -138,7 +140,8 @@ pub fn send(dial: Dial<'_>, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome,
         .map(|source| Operand::local(source).map_err(|error| here("open", source.as_bytes(), error)));
     let operands = operands.collect::<Result<Vec<_>, _>>()?;
     let watch = &begin_receipt(watch, &job.options, || source::directories(&job.sources), false)?;
-    let asked = Asked { role: Role::Source, options: &job.options, operands: vec![job.to.as_slice().into()] };
+    let operands_there = vec![job.to.as_slice().into()];
+    let asked = Asked { role: Role::Source, options: &job.options, operands: operands_there, rules: &[] };
     let window = window(job.buffers);
     let (accept, first) = connect(dial, &asked, window)?;
     let settings = source_settings(accept.options.clone(), window.least(accept.window));
@@ -156,7 +159,7 @@ pub fn fetch(dial: Dial<'_>, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcom
     }
     let watch = &begin_receipt(watch, &job.options, || job.into.clone(), true)?;
     let operands = job.paths.iter().map(|path| path.as_slice().into()).collect();
-    let asked = Asked { role: Role::Sink, options: &job.options, operands };
+    let asked = Asked { role: Role::Sink, options: &job.options, operands, rules: &job.rules };
     let window = window(job.buffers);
     let (accept, first) = connect(dial, &asked, window)?;
     let store = Store::open(&job.into, b"", Missing::Fails, session_number(&accept.token), None)
@@ -196,7 +199,12 @@ pub fn answer(
             let store = store.map_err(|error| super::reason::reason("cannot open the directory", &error))?;
             Ok((accept, Part::Sink(store)))
         }
-        Role::Sink => Ok((accept, Part::Source(operands_beneath(offer, &asked.operands)?))),
+        Role::Sink => {
+            let operands = operands_beneath(offer, &asked.operands)?;
+            let filter = Filter::asked(&asked.rules)
+                .map_err(|error| Reason::new(Why::Unsupported, &error.to_string()))?;
+            Ok((accept, Part::Source(operands, filter)))
+        }
     });
     let prepared = prepared.map_err(|reason| (reason.clone(), TransferError::Denied(reason)));
     let begun = prepared.and_then(|(accept, part)| {
@@ -230,9 +238,9 @@ pub fn answer(
         Part::Sink(store) => {
             sink::run(sink_settings(accept.options, window), vec![first], Some(&mut more), store, watch)
         }
-        Part::Source(operands) => {
+        Part::Source(operands, filter) => {
             let settings = source_settings(accept.options, window);
-            let tree = Tree::new(operands, Filter::default(), false);
+            let tree = Tree::new(operands, filter, false);
             source::run(settings, vec![first], Some(&mut more), tree, watch)
         }
     })
@@ -262,7 +270,7 @@ fn beneath(root: &OsStr, path: &[u8]) -> OsString {
 /// What the answering side will be.
 enum Part {
     Sink(Store),
-    Source(Vec<Operand>),
+    Source(Vec<Operand>, Filter),
 }
 
 /// What CONNECT asks for.
@@ -270,6 +278,7 @@ struct Asked<'a> {
     role: Role,
     options: &'a JobOptions,
     operands: Vec<Box<[u8]>>,
+    rules: &'a [Rule],
 }
 
 /// Connects by the first lane.
@@ -285,6 +294,7 @@ fn connect(dial: Dial<'_>, asked: &Asked<'_>, window: Window) -> Result<(Accept,
         window,
         operands: asked.operands.clone(),
         agent: PeerText::new(AGENT),
+        rules: asked.rules.iter().map(Rule::to_wire).collect(),
     }));
     connect.check().map_err(|flaw| TransferError::Denied(Reason::new(Why::TooLarge, &flaw.to_string())))?;
     first.outbox.push(&connect)?;

@@ -46,7 +46,7 @@ impl FetchJob {
     /// These paths beneath the other side's root, into this directory, as [`SendJob::new`].
     pub fn new(paths: Vec<Vec<u8>>, into: OsString) -> FetchJob {
         let options = JobOptions { keep: KEPT, ..JobOptions::default() };
-        FetchJob { paths, into, options, lanes: LANES, buffers: BUFFERS }
+        FetchJob { paths, into, rules: Vec::new(), options, lanes: LANES, buffers: BUFFERS }
     }
 }
 

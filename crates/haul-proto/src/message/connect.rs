@@ -1,13 +1,17 @@
 //! How a session begins: CONNECT, its answer, and JOIN for further lanes.
 
 use super::options::{JobOptions, one_of};
-use crate::fields::{Body, Fields};
+use super::rule::{self, NameRule};
+use crate::fields::{Body, Fields, MANDATORY};
 use crate::limits::{LANES_MAX, OPERANDS_BYTES_MAX, OPERANDS_MAX};
 use crate::{Flaw, LaneId, PeerText, Reason, Why, limits};
 use haul_model::PATH_BYTES_MAX;
 
 /// The first bytes of CONNECT and JOIN, so that a stranger is known by its first frame.
 const MAGIC: [u8; 4] = *b"haul";
+
+/// Field of CONNECT that must be understood: [`Connect::rules`].
+const RULES: u16 = 3 | MANDATORY;
 
 /// Bytes of the secret that binds further lanes to a session.
 pub const SESSION_TOKEN_BYTES: usize = 32;
@@ -91,6 +95,8 @@ pub struct Connect {
     pub operands: Vec<Box<[u8]>>,
     /// Program and version, for logs.
     pub agent: PeerText,
+    /// Of a sink: which names beneath what it wants are taken, in their order.
+    pub rules: Vec<NameRule>,
 }
 
 /// ACCEPT: go on, on these terms.
@@ -163,7 +169,8 @@ impl Connect {
         let longest = self.operands.iter().map(|operand| operand.len()).max().unwrap_or(0);
         at_most("operands", self.operands.len(), OPERANDS_MAX)?;
         at_most("operands' bytes", bytes, OPERANDS_BYTES_MAX)?;
-        at_most("operand", longest, PATH_BYTES_MAX)
+        at_most("operand", longest, PATH_BYTES_MAX)?;
+        rule::check(&self.rules)
     }
 
     pub(super) fn encode(&self, body: &mut Body<'_>) {
@@ -181,6 +188,9 @@ impl Connect {
         for operand in &self.operands {
             body.bytes(operand);
         }
+        if !self.rules.is_empty() {
+            body.optional(RULES, |body| rule::encode(&self.rules, body));
+        }
     }
 
     pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Connect, Flaw> {
@@ -196,7 +206,14 @@ impl Connect {
         let count = fields.count(OPERANDS_MAX, "operands")?;
         let operands =
             (0..count).map(|_| fields.bytes(PATH_BYTES_MAX, "operand")).collect::<Result<Vec<_>, _>>()?;
-        let connect = Connect { versions, offers, needs, role, job, options, window, operands, agent };
+        let mut rules = Vec::new();
+        fields.tail(|tag, field| {
+            if tag == RULES {
+                rules = rule::decode(field)?;
+            }
+            Ok(tag == RULES)
+        })?;
+        let connect = Connect { versions, offers, needs, role, job, options, window, operands, agent, rules };
         connect.check()?;
         Ok(connect)
     }

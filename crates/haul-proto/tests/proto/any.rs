@@ -8,8 +8,8 @@ use haul_proto::limits::{
 use haul_proto::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compression, Connect, Delete, Encoding,
     Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId, List,
-    Message, NewBlock, NewFile, ObjectDigests, Outcome, PeerText, Reason, Role, Runs, Stated, Summary, Unit,
-    Unread, Update, Verify, WalkEnd, Why, Window, Xattr,
+    Message, NameRule, NewBlock, NewFile, ObjectDigests, Outcome, PeerText, Reason, Role, Runs, Stated,
+    Summary, Unit, Unread, Update, Verify, WalkEnd, Why, Window, Xattr,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -164,8 +164,10 @@ fn object_digests() -> impl Strategy<Value = ObjectDigests> {
 fn connect() -> impl Strategy<Value = Connect> {
     let role = prop_oneof![Just(Role::Source), Just(Role::Sink)];
     let numbers = any::<(u16, u16, u64, u64)>();
-    (numbers, role, any::<[u8; 16]>(), options(), window(), vec(bytes(40), 0..5), ".{0,20}").prop_map(
-        |((low, high, offers, needs), role, job, options, window, operands, agent)| Connect {
+    let rules = vec((any::<bool>(), bytes(40)), 0..4);
+    let names = (vec(bytes(40), 0..5), rules);
+    (numbers, role, any::<[u8; 16]>(), options(), window(), names, ".{0,20}").prop_map(
+        |((low, high, offers, needs), role, job, options, window, (operands, rules), agent)| Connect {
             versions: (low, high),
             offers: Features(offers),
             needs: Features(needs),
@@ -175,6 +177,7 @@ fn connect() -> impl Strategy<Value = Connect> {
             window,
             operands,
             agent: PeerText::new(&agent),
+            rules: rules.into_iter().map(|(takes, pattern)| NameRule { takes, pattern }).collect(),
         },
     )
 }

@@ -260,6 +260,7 @@ fn sessions_that_cannot_be_are_refused_with_a_reason() {
         window: Window::default(),
         operands: Vec::new(),
         agent: PeerText::default(),
+        rules: Vec::new(),
     };
     let answer = |connect: &Connect| {
         connect

@@ -135,6 +135,7 @@ fn connect(options: &JobOptions) -> Message {
         window: Window::default(),
         operands: vec![b""[..].into()],
         agent: PeerText::new("liar"),
+        rules: Vec::new(),
     }))
 }
 

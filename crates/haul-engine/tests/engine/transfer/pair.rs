@@ -189,6 +189,7 @@ impl Pair {
         let job = FetchJob {
             paths: names.iter().map(|name| name.as_bytes().to_vec()).collect(),
             into: self.sink().into(),
+            rules: Vec::new(),
             options: options.clone(),
             lanes,
             buffers: 64 << 20,
