@@ -8,9 +8,6 @@ use haul_net::SocketSettings;
 use haul_proto::{Compression, JobOptions, Keep, Unit, Update, Verify};
 use std::ffi::OsString;
 
-/// Lanes of a job without `--streams`.
-const LANES_DEFAULT: u32 = 4;
-
 /// Lanes at most: what a server takes of one session.
 const LANES_MAX: u32 = 64;
 
@@ -86,7 +83,7 @@ pub(crate) struct JobArgs {
     #[arg(long, help_heading = "What is kept")]
     no_specials: bool,
 
-    /// How many connections carry the data.
+    /// How many connections carry the data; without it as many as the path wants, 4 to 16 by the time of a round trip.
     #[arg(long, value_name = "N", help_heading = "The way")]
     streams: Option<u32>,
     /// At most so many bytes a second: 50M, 1GB, ...
@@ -131,7 +128,8 @@ pub(crate) struct JobArgs {
 #[derive(Clone, Debug)]
 pub(crate) struct JobMeant {
     pub(crate) options: JobOptions,
-    pub(crate) lanes: u32,
+    /// `None`: as many as the path wants.
+    pub(crate) lanes: Option<u32>,
     pub(crate) buffers: u64,
     /// Bytes a second that the side that sends may send.
     pub(crate) rate: Option<u64>,
@@ -210,10 +208,10 @@ impl JobArgs {
         ObjectSize::new(bytes).map_err(|error| format!("--object-size: {error}"))
     }
 
-    fn lanes(&self) -> Result<u32, String> {
+    fn lanes(&self) -> Result<Option<u32>, String> {
         match self.streams {
-            None => Ok(LANES_DEFAULT),
-            Some(lanes) if (1..=LANES_MAX).contains(&lanes) => Ok(lanes),
+            None => Ok(None),
+            Some(lanes) if (1..=LANES_MAX).contains(&lanes) => Ok(Some(lanes)),
             Some(_) => Err(format!("--streams: 1 to {LANES_MAX} are possible")),
         }
     }

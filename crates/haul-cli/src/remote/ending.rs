@@ -36,7 +36,7 @@ pub(crate) enum Other {
 
 impl Other {
     /// How many of `wanted` lanes there can be.
-    pub(crate) fn lanes(&self, wanted: u32) -> u32 {
+    pub(crate) fn lanes(&self, wanted: Option<u32>) -> Option<u32> {
         match self {
             Other::Met(met) => met.way.lanes(wanted),
             Other::Server(way) => way.lanes(wanted),

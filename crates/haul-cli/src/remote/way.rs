@@ -95,10 +95,10 @@ impl Way {
     }
 
     /// How many of `wanted` lanes there can be.
-    pub(crate) fn lanes(&self, wanted: u32) -> u32 {
+    pub(crate) fn lanes(&self, wanted: Option<u32>) -> Option<u32> {
         match self {
             Way::Outside { .. } => wanted,
-            Way::Inside(_) => 1,
+            Way::Inside(_) => Some(1),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::source::{self, Filter, Operand, Rule, Tree};
 use super::terms::{agree, hold};
 use super::{Joined, Outcome};
 use haul_model::{PathFault, RelPath};
-use haul_net::{Lane, LaneError};
+use haul_net::{Lane, LaneControl, LaneError};
 use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, Message, NamePolicy, PeerText,
     Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
@@ -29,6 +29,16 @@ const HELLO_WITHIN: Duration = Duration::from_secs(30);
 /// What this program calls itself on the wire.
 pub(super) const AGENT: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
 
+/// Lanes of a job that names no number, at least.
+const LANES_LEAST: u32 = 4;
+
+/// Lanes of a job that names no number, at most.
+pub const LANES_UNASKED_MAX: u32 = 16;
+
+/// Round trip for which a lane is opened: what a kernel lets one connection have under way by itself is 4 MiB on most systems, so
+/// that one lane carries some 300 MB a second over 10 ms, and a tenth of that over 100.
+const ROUND_TRIP_OF_A_LANE: Duration = Duration::from_millis(10);
+
 /// Something that the caller can't do.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -48,8 +58,8 @@ pub struct SendJob {
     pub options: JobOptions,
     /// The directory beneath the other side's root that it all goes to; empty for the root itself.
     pub to: Vec<u8>,
-    /// Lanes at most.
-    pub lanes: u32,
+    /// Lanes at most; `None` for as many as the path wants.
+    pub lanes: Option<u32>,
     /// Bytes of objects under way at most.
     pub buffers: u64,
 }
@@ -65,8 +75,8 @@ pub struct FetchJob {
     pub rules: Vec<Rule>,
     /// The job's options.
     pub options: JobOptions,
-    /// Lanes at most.
-    pub lanes: u32,
+    /// Lanes at most; `None` for as many as the path wants.
+    pub lanes: Option<u32>,
     /// Bytes of objects under way at most.
     pub buffers: u64,
 }
@@ -146,7 +156,8 @@ pub fn send(dial: Dial<'_>, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome,
     let (accept, first) = connect(dial, &asked, window)?;
     let settings = source_settings(accept.options.clone(), window.least(accept.window));
     let tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
-    Ok(beside(dial, &accept, job.lanes, |more| source::run(settings, vec![first], Some(more), tree, watch)))
+    let lanes = job.lanes.unwrap_or_else(|| lanes_for(&first.control));
+    Ok(beside(dial, &accept, lanes, |more| source::run(settings, vec![first], Some(more), tree, watch)))
 }
 
 /// Fetches files from the other side.
@@ -165,7 +176,8 @@ pub fn fetch(dial: Dial<'_>, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcom
     let store = Store::open(&job.into, b"", Missing::Fails, session_number(&accept.token), None)
         .map_err(|error| here("open", job.into.as_bytes(), error))?;
     let settings = sink_settings(accept.options.clone(), window.least(accept.window));
-    Ok(beside(dial, &accept, job.lanes, |more| sink::run(settings, vec![first], Some(more), store, watch)))
+    let lanes = job.lanes.unwrap_or_else(|| lanes_for(&first.control));
+    Ok(beside(dial, &accept, lanes, |more| sink::run(settings, vec![first], Some(more), store, watch)))
 }
 
 /// Answers one session: reads what it asks on `first`, and does its part as far as `offer` allows. `more` gives further lanes
@@ -310,6 +322,16 @@ fn connect(dial: Dial<'_>, asked: &Asked<'_>, window: Window) -> Result<(Accept,
     Ok((accept, first))
 }
 
+/// How many lanes the path of the first one wants.
+fn lanes_for(first: &LaneControl) -> u32 {
+    lanes_of_round_trip(first.tcp().map_or(Duration::ZERO, |tcp| tcp.shortest_round_trip))
+}
+
+fn lanes_of_round_trip(round_trip: Duration) -> u32 {
+    let wanted = round_trip.as_micros() / ROUND_TRIP_OF_A_LANE.as_micros();
+    u32::try_from(wanted).unwrap_or(u32::MAX).clamp(LANES_LEAST, LANES_UNASKED_MAX)
+}
+
 /// Does the work of a session while as many further lanes are opened as both sides want, all at once: each takes three round
 /// trips, and nothing waits for them. The first lane does the job as well, only slower, so that what can't be opened is left.
 fn beside<T>(
@@ -428,4 +450,16 @@ fn make_if_missing(path: &OsStr) -> io::Result<()> {
 
 fn here(doing: &'static str, path: &[u8], source: io::Error) -> TransferError {
     TransferError::Here { doing, path: path.to_vec(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paths_want_more_lanes() {
+        for (millis, lanes) in [(0, 4), (30, 4), (50, 5), (89, 8), (200, 16), (5000, 16)] {
+            assert_eq!(lanes_of_round_trip(Duration::from_millis(millis)), lanes, "{millis} ms");
+        }
+    }
 }

@@ -20,7 +20,9 @@ mod source;
 mod spent;
 mod terms;
 
-pub use hello::{BoxError, Dial, FetchJob, Offer, SendJob, TransferError, answer, fetch, send};
+pub use hello::{
+    BoxError, Dial, FetchJob, LANES_UNASKED_MAX, Offer, SendJob, TransferError, answer, fetch, send,
+};
 pub use packing::LEVELS;
 pub use plain::Onlooker;
 pub use receipt::{Receipt, ReceiptError};

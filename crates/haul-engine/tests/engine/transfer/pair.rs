@@ -161,7 +161,7 @@ impl Pair {
     }
 
     pub(super) fn send(&self, names: &[&str], options: &JobOptions, lanes: u32) -> Told {
-        let job = SendJob { lanes, ..self.send_job(names, options) };
+        let job = SendJob { lanes: Some(lanes), ..self.send_job(names, options) };
         self.run(|_| {}, false, |dial, watch| send(dial, &job, watch))
     }
 
@@ -191,7 +191,7 @@ impl Pair {
             into: self.sink().into(),
             rules: Vec::new(),
             options: options.clone(),
-            lanes,
+            lanes: Some(lanes),
             buffers: 64 << 20,
         };
         let source = self.source();
@@ -205,7 +205,7 @@ impl Pair {
             one_file_system: false,
             options: options.clone(),
             to: Vec::new(),
-            lanes: 1,
+            lanes: Some(1),
             buffers: 64 << 20,
         }
     }
