@@ -1,6 +1,7 @@
 //! Transfers between two ends of one process, through the engine's public face: what arrives is compared with what was there.
 
 mod examples;
+mod lanes;
 mod liar;
 mod lying;
 mod packed;
