@@ -30,7 +30,7 @@ import bench
 from bench_link import FAR, START_SECONDS_MAX, Link, Servers
 from bench_network_rows import MIB, all_rows
 
-STOPPED_SECONDS_MIN = 20
+STOPPED_SECONDS_MIN = 15
 
 
 @dataclass
@@ -55,6 +55,8 @@ def main():
         return 0
     if os.geteuid() != 0:
         sys.exit("bench: network namespaces need root")
+    # Who ends this run ends its servers, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     table = Table(options)
     for row in rows:
         measured = Measured(options, row, table)
@@ -73,7 +75,7 @@ def parse_options():
     parser.add_argument("--list", action="store_true", help="name the rows and do nothing")
     parser.add_argument("--quick", action="store_true", help="small data, to try the script: no figures to quote")
     parser.add_argument("--tools", help="of each row only these tools, by the beginnings of their names")
-    parser.add_argument("--patience", type=float, default=5, help="how often our time a tool may take (default 5)")
+    parser.add_argument("--patience", type=float, default=3, help="how often our time a tool may take (default 3)")
     parser.add_argument("--dir", type=Path, default=Path("/dev/shm/haul-bench-network"), help="where the data lives: in memory")
     parser.add_argument("--disk-dir", type=Path, default=Path("bench-out/network"), help="the same on a disk")
     parser.add_argument("--out", type=Path, default=Path("bench-out"), help="where the table is written")

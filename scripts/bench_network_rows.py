@@ -78,8 +78,8 @@ class Sizes:
 
     def __post_init__(self):
         q = self.quick
-        self.large = uniform("net-quick-large", 1, 64 * MIB) if q else uniform("net-large", 1, GIB)
-        self.medium = uniform("net-quick-1M", 50, MIB) if q else uniform("net-1000x1M", 1000, MIB)
+        self.large = uniform("net-quick-large", 1, 64 * MIB) if q else uniform("net-large", 1, GIB // 2)
+        self.medium = uniform("net-quick-1M", 50, MIB) if q else uniform("net-500x1M", 500, MIB)
         self.many = small("net-quick-4K", 1000, 10, 4 * KIB) if q else small("net-20000x4K", 20_000, 200, 4 * KIB)
         self.all_small = small("net-quick-4K", 1000, 10, 4 * KIB) if q else small("net-100000x4K", 100_000, 1000, 4 * KIB)
         self.one_of_small = uniform("net-quick-one", 1, 1000 * 4 * KIB) if q else uniform("net-one", 1, 100_000 * 4 * KIB)
