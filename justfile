@@ -24,6 +24,10 @@ house:
 bench *ARGS:
     scripts/bench.sh {{ARGS}}
 
+# The table of transfers between two hosts (network namespaces; as root); `just bench-network --quick` tries the script.
+bench-network *ARGS:
+    scripts/bench.sh network {{ARGS}}
+
 # Licences, advisories and duplicates (needs cargo-deny).
 deny:
     cargo deny check

@@ -40,7 +40,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import bench_ssh
-from bench_rows import GIB, KIB, MIB, all_rows
+from bench_log import log_rows
+from bench_rows import GIB, KIB, MIB, Failed, Sizes, all_rows
 
 ROUNDS = 5
 DIRTY_MAX_KIB = 32 * 1024
@@ -59,14 +60,11 @@ class Run:
     output: str
 
 
-class Failed(Exception):
-    """A command that did not do its work."""
-
-
 def main():
     options = parse_options()
     bench = Bench(options)
-    rows = choose_rows(all_rows(options.quick, bench.workers), options.rows)
+    rows = all_rows(options.quick, bench.workers) + log_rows(Sizes(options.quick))
+    rows = choose_rows(rows, options.rows)
     if options.list:
         for row in rows:
             print(f"{row.id:20} {row.title}")
@@ -104,7 +102,7 @@ def parse_options():
 
 def choose_rows(rows, names):
     if not names:
-        return rows
+        return [row for row in rows if not row.by_name]
     chosen = set()
     for name in names.split(","):
         found = {row.id for row in rows if row.id == name}
@@ -129,7 +127,7 @@ class Bench:
         self.path = f"{peers}:{os.environ.get('PATH', '')}"
         options.dir = options.dir.resolve()
         self.words = {"{haul}": str(options.haul.resolve()), "{lab}": str(options.lab.resolve()),
-                      "{keep}": str(options.dir / "keep.tmp"), "{new}": str(options.dir / "new.tmp")}
+                      "{state}": str(options.dir / "state.tmp"), "{keep}": str(options.dir / "keep.tmp"), "{new}": str(options.dir / "new.tmp")}
 
     def prepare(self):
         for tool in [self.options.haul, self.options.lab]:
@@ -158,6 +156,8 @@ class Bench:
         if "{ssh}" in row.ours and not self.opens_door():
             missing.append(f"{row.id}: sshd is not installed")
             return []
+        if row.special:
+            return self.run_special(row, source, missing)
         if row.prepare:
             self.forget("{keep}")
             self.measure(self.fill_in(row.prepare, source, None))
@@ -178,11 +178,30 @@ class Bench:
         lines = list(lines_of(row, peers, runs, problems, self.share_of(row)))
         self.forget("{keep}")
         self.forget("{new}")
+        self.forget_state()
         return lines
 
     def forget(self, word):
         """Nothing is there any more under one of the names that commands are given."""
         Path(self.words[word]).unlink(missing_ok=True)
+
+    def state(self):
+        """Where jobs keep their state."""
+        return Path(self.words["{state}"])
+
+    def forget_state(self):
+        shutil.rmtree(self.state(), ignore_errors=True)
+
+    def run_special(self, row, source, missing):
+        """Measures a row that measures itself; gives its lines of the table."""
+        try:
+            return row.special(self, row, source)
+        except Failed as error:
+            missing.append(f"{row.id}: {error}")
+            return []
+        finally:
+            self.clear_copies()
+            self.forget_state()
 
     def share_of(self, row):
         """How large {new} is beside the data, without the paths in it."""
@@ -235,6 +254,7 @@ class Bench:
         if row.into:
             copy.mkdir()
         self.forget("{new}")
+        self.forget_state()
         self.settle()
         if row.is_cold:
             Path("/proc/sys/vm/drop_caches").write_text("3\n")

@@ -1,7 +1,7 @@
 """The rows of the table: what is done, by whom, on which data, and the goal.
 
 A row's commands are lists of words in which are filled in: {src} and {dst}, {home} (where {src} lies), {haul} and {lab} (the
-binaries), {ssh} (one word: what logs in at this host), {ssh options} (its words after `ssh`), {host} (this host as it is named there), {keep} (a file that the row's `prepare` makes once, before anything is measured) and {new} (a name where nothing is yet).
+binaries), {ssh} (one word: what logs in at this host), {ssh options} (its words after `ssh`), {host} (this host as it is named there), {state} (a folder for the state of jobs, new for each command), {keep} (a file that the row's `prepare` makes once, before anything is measured) and {new} (a name where nothing is yet).
 `goal` is the most that ours / peer may be; `None` where the ratio is only told. A row with `across` moves: {src} is
 then made anew for each command, on another file system than {dst}.
 """
@@ -62,6 +62,14 @@ class Row:
     into: bool = False
     prepare: list = field(default_factory=list)
     share_max: float = 0
+    # Only run where it is named.
+    by_name: bool = False
+    # Measures the row by itself, given the bench, the row and the source; gives lines of the table.
+    special: object = None
+
+
+class Failed(Exception):
+    """A command that did not do its work."""
 
 
 def uniform(name, files, size):
@@ -82,6 +90,8 @@ class Sizes:
     medium: Data = field(init=False)
     many: Data = field(init=False)
     few_small: Data = field(init=False)
+    log_big: Data = field(init=False)
+    log_small: Data = field(init=False)
     moved: Data = field(init=False)
     tiny: Data = field(init=False)
     streams: Data = field(init=False)
@@ -101,6 +111,8 @@ class Sizes:
         self.million = small("quick-5000x0", 5000, 50, 0) if q else small("1000000x0", 1_000_000, 1000, 0)
         self.little = uniform("quick-little", 1, 4 * MIB) if q else uniform("little-64M", 1, 64 * MIB)
         self.moved = small("quick-500x4K", 500, 5, 4 * KIB) if q else small("20000x4K", 20_000, 200, 4 * KIB)
+        self.log_big = uniform("quick-10x16M", 10, 16 * MIB) if q else uniform("100x64M", 100, 64 * MIB)
+        self.log_small = uniform("quick-100x1M", 100, MIB) if q else uniform("10000x1M", 10_000, MIB)
         self.tiny = uniform("tiny", 1, 1)
         self.few_small = small("quick-500x0", 500, 50, 0) if q else small("10000x0", 10_000, 100, 0)
 

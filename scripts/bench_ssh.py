@@ -1,4 +1,5 @@
-"""An SSH server of the bench's own: on this host only, for this user only, with keys made for the run."""
+"""An SSH server of the bench's own: on this host only, for this user only, with keys made for the run. It may stand in a network
+namespace, and clients in another one."""
 
 import getpass
 import shlex
@@ -20,24 +21,28 @@ def server_program():
 
 
 class Door:
-    """A running server; `options` are the words that ssh and scp need to come in, `host` is where."""
+    """A running server; `options` are the words that ssh and scp need to come in, `host` is where. `there` and `here` are what
+    commands begin with that run where the server is, and where its clients are."""
 
-    def __init__(self):
+    def __init__(self, host="127.0.0.1", there=(), here=()):
         self.folder = tempfile.TemporaryDirectory(prefix="haul-bench-ssh-")
         home = Path(self.folder.name)
         for name in ["host", "user"]:
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", home / name], check=True)
-        port = free_port()
+        port = self.port = 2222 if there else free_port()
+        self.here = list(here)
+        self.key = f"{home}/user"
         settings = [
-            f"Port {port}", "ListenAddress 127.0.0.1", f"HostKey {home}/host", "StrictModes no",
+            f"Port {port}", f"ListenAddress {host}", f"HostKey {home}/host", "StrictModes no",
             f"AuthorizedKeysFile {home}/user.pub", "PasswordAuthentication no", "PidFile none",
             "PermitRootLogin prohibit-password", "Subsystem sftp internal-sftp", "LogLevel ERROR",
         ]
         (home / "settings").write_text("\n".join(settings) + "\n")
         # Started by root, it drops its rights here before anyone has logged in.
         Path("/run/sshd").mkdir(exist_ok=True) if getpass.getuser() == "root" else None
-        self.server = subprocess.Popen([server_program(), "-D", "-e", "-f", home / "settings"])
-        self.host = "127.0.0.1"
+        self.server = subprocess.Popen([*there, server_program(), "-D", "-e", "-f", home / "settings"],
+                                       stderr=subprocess.DEVNULL if there else None)
+        self.host = host
         self.options = []
         for option in [f"Port={port}", f"IdentityFile={home}/user", "StrictHostKeyChecking=no",
                        "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "BatchMode=yes"]:
@@ -48,12 +53,20 @@ class Door:
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
-                socket.create_connection((self.host, port), timeout=1).close()
+                self.knock(port)
                 return
-            except OSError:
+            except (OSError, subprocess.CalledProcessError):
                 if time.monotonic() > deadline or self.server.poll() is not None:
                     raise
                 time.sleep(0.05)
+
+    def knock(self, port):
+        """Whether something listens, as a client finds it; raises where nothing does."""
+        if not self.here:
+            socket.create_connection((self.host, port), timeout=1).close()
+            return
+        subprocess.run([*self.here, "bash", "-c", f": < /dev/tcp/{self.host}/{port}"], check=True,
+                       stderr=subprocess.DEVNULL)
 
     def shell(self):
         """The command that logs in, as one word for `-e`."""

@@ -4,7 +4,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(b3sum libarchive-zip-perl openssl rsync xrootd-client xxhash)
+packages=(
+    b3sum libarchive-zip-perl openssl rsync xrootd-client xxhash
+    # What scripts/bench_network.py measures against, and the servers of those tools.
+    globus-gass-copy-progs globus-gridftp-server-progs iproute2 lftp openssh-client openssh-server rclone xrootd-server
+)
 missing=()
 for package in "${packages[@]}"; do
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")

@@ -15,6 +15,7 @@ packages=(
     fuse3       # mounts of the fault injector without root
     git         # lists the repository's files for the rules of the house
     hashdeep    # hashdeep, md5deep: lists for haul check
+    iproute2    # ip, tc: links between network namespaces
     libcap2-bin # setcap: capabilities of files that are copied
     mount       # mount, umount
     openssh-client # ssh-keygen, the peer of signatures of waybills

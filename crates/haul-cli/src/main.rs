@@ -13,6 +13,7 @@ mod fetch;
 mod getopt;
 mod install;
 mod interrupt;
+mod jobs;
 mod meet;
 mod mv;
 mod progress;
@@ -70,6 +71,7 @@ fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
         Tool::Send => apart(|| send::run(args)),
         Tool::Fetch => apart(|| fetch::run(args)),
         Tool::Serve => apart(|| serve::run(args)),
+        Tool::Jobs => apart(|| jobs::run(args)),
         Tool::Meet => apart(|| meet::run(args)),
     }
 }

@@ -21,6 +21,7 @@ Commands:
   verify  re-read data and hold it against a waybill: intact, modified, rotted, missing
   repair  replace damaged bytes, and make missing files, from replicas that verify
   waybill show, check or export a waybill
+  jobs    what jobs there are and how far they came; go on with one, or forget it
   bench   how fast this machine computes and reads each checksum, as a table and a plot
 
 'haul COMMAND --help' lists a command's options.
@@ -54,6 +55,8 @@ pub(crate) enum Tool {
     Fetch,
     /// `haul serve`.
     Serve,
+    /// `haul jobs`.
+    Jobs,
     /// What ssh starts on the other host, for `haul send` and `haul fetch`. No command of a user's.
     Meet,
 }
@@ -104,6 +107,7 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
         "send" => Some(Tool::Send),
         "fetch" => Some(Tool::Fetch),
         "serve" => Some(Tool::Serve),
+        "jobs" => Some(Tool::Jobs),
         "meet" => Some(Tool::Meet),
         _ => called_as(word).filter(|_| !word.as_encoded_bytes().contains(&b'/')),
     }
@@ -114,7 +118,7 @@ pub(crate) fn suggestion(word: &OsStr) -> String {
     let word = word.to_string_lossy();
     let commands = [
         "cp", "mv", "install", "send", "fetch", "serve", "sum", "check", "verify", "repair", "waybill",
-        "bench",
+        "jobs", "bench",
     ];
     let near = commands.into_iter().find(|command| is_one_slip_away(command, &word));
     near.map(|command| format!(" (did you mean '{command}'?)")).unwrap_or_default()

@@ -11,6 +11,7 @@ mod install;
 mod mv;
 mod remote;
 mod repair;
+mod resume;
 mod sum;
 mod traps;
 mod twins;

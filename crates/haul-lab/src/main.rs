@@ -1,4 +1,6 @@
-//! `haul-lab`: makes data sets, compares trees, and mounts storage that fails, from the command line.
+//! `haul-lab`: makes data sets, compares trees, mounts storage that fails, and joins hosts by links, from the command line.
+
+mod network;
 
 use clap::{Parser, Subcommand};
 use haul_lab::bound::{self, Way};
@@ -85,6 +87,8 @@ enum Command {
         /// A file of rules: GLOB OP FROM..TO ACTION, read again when it changes.
         rules: PathBuf,
     },
+    #[command(flatten)]
+    Network(network::Network),
 }
 
 #[derive(Subcommand)]
@@ -244,6 +248,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Faultfs { source, mountpoint, rules } => {
             FaultFs::mount_with_file(&source, &mountpoint, &rules)?.wait()?;
         }
+        Command::Network(command) => network::run(command, &mut out)?,
     }
     Ok(ExitCode::SUCCESS)
 }

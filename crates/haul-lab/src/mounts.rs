@@ -2,9 +2,11 @@
 //! each kind that all tests of a process share.
 
 mod disk;
+mod recorded;
 mod shared;
 
 pub use disk::{Format, SmallFs};
+pub use recorded::{RecordedDisk, Recording};
 pub use shared::{FsKind, shared_room};
 
 use std::fs;

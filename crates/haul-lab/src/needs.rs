@@ -21,6 +21,8 @@ pub enum Need {
     Fuse,
     /// Loop devices and the right to mount them.
     Loop,
+    /// Network namespaces and TUN devices: the right to make them, and `ip`.
+    Links,
     /// A program on the path.
     Program(&'static str),
     /// A file, directory or device that most machines have: of /proc, /sys or /dev.
@@ -41,6 +43,11 @@ impl Need {
                 device.is_ok() && (may_mount() || has_program("fusermount3"))
             }
             Self::Loop => may_mount() && Path::new("/dev/loop-control").exists(),
+            Self::Links => {
+                let device = File::options().read(true).write(true).open("/dev/net/tun");
+                // CAP_NET_ADMIN, and mounts for `ip netns`.
+                device.is_ok() && has_capability(12) && may_mount() && has_program("ip")
+            }
             Self::Program(name) => has_program(name),
             Self::Path(path) => Path::new(path).exists(),
             Self::FileSystem(name) => has_file_system(name),
@@ -51,6 +58,7 @@ impl Need {
             Self::DeviceNodes => "the right to make device nodes".into(),
             Self::Fuse => "fuse".into(),
             Self::Loop => "loop devices".into(),
+            Self::Links => "network namespaces and /dev/net/tun".into(),
             Self::Program(name) => format!("the program {name}"),
             Self::Path(path) => path.into(),
             Self::FileSystem(name) => format!("a kernel with {name}"),

@@ -71,6 +71,34 @@ impl Random {
             items.swap(end, self.index(end + 1));
         }
     }
+
+    /// `bytes` with one to six changes: bits flipped, bytes and numbers set to what lies at an edge, pieces cut out, doubled,
+    /// or filled anew; or cut off.
+    pub fn bend(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut bent = bytes.to_vec();
+        for _ in 0..=self.below(6) {
+            let at = self.index(bent.len() + 1);
+            let end = at + self.index((bent.len() - at).min(40) + 1);
+            match self.below(7) {
+                0 | 1 if at < bent.len() => bent[at] ^= 1 << self.below(8),
+                2 if at < bent.len() => bent[at] = [0, 1, 0x7f, 0x80, 0xff][self.index(5)],
+                3 => {
+                    let edge =
+                        [u64::MAX, 0, 1 << 63, 1 << 31, u64::from(u32::MAX)][self.index(5)].to_le_bytes();
+                    let width = [2, 4, 8][self.index(3)].min(bent.len() - at);
+                    bent[at..at + width].copy_from_slice(&edge[..width]);
+                }
+                4 => drop(bent.drain(at..end)),
+                5 => {
+                    let piece = bent[at..end].to_vec();
+                    bent.splice(at..at, piece);
+                }
+                6 if self.chance(20) => bent.truncate(at),
+                _ => self.fill(&mut bent[at..end]),
+            }
+        }
+        bent
+    }
 }
 
 /// One step of splitmix64 (Steele, Lea and Flood 2014).
@@ -121,6 +149,16 @@ mod tests {
             seen[random.index(7)] += 1;
         }
         assert!(seen.iter().all(|&count| count > 50), "{seen:?}");
+    }
+
+    #[test]
+    fn bent_bytes_differ_and_a_seed_repeats_them() {
+        let bytes: Vec<u8> = (0..200).collect();
+        let bent = |seed| Random::from_seed(seed).bend(&bytes);
+        assert!((0..100).filter(|seed| bent(*seed) != bytes).count() > 90);
+        assert!((0..100).all(|seed| bent(seed) == bent(seed)));
+        assert!((0..100).any(|seed| bent(seed).len() != bytes.len()));
+        assert!((0..100).all(|seed| Random::from_seed(seed).bend(&[]).len() < 100));
     }
 
     #[test]

@@ -119,6 +119,19 @@ pub(crate) enum BadHello {
     Encryption(u8),
 }
 
+/// What a recorded hello says, for people. Whether its proof holds can't be told from it alone.
+///
+/// # Errors
+/// Why these bytes are none.
+pub fn describe(bytes: &[u8]) -> Result<String, String> {
+    let bytes: &[u8; HELLO_BYTES] = bytes
+        .try_into()
+        .map_err(|_| format!("a hello has {HELLO_BYTES} bytes, and these are {}", bytes.len()))?;
+    let Hello { encryption, lane, ticket, session } =
+        Hello::decode(bytes).map_err(|error| error.to_string())?;
+    Ok(format!("lane {lane} of session {session} by ticket {ticket}, {encryption:?}"))
+}
+
 impl Hello {
     /// The bytes, with the proof of `secret` for the connection of `binding`.
     pub(crate) fn encode(&self, secret: &Secret, binding: &Binding) -> [u8; HELLO_BYTES] {

@@ -127,12 +127,15 @@ impl<'a> Fields<'a> {
 
     /// The optional fields that end every body: each is handed over; one that nobody takes is passed over, unless
     /// its tag says that it must be understood.
-    pub(crate) fn tail(mut self, mut take: impl FnMut(u16, &[u8]) -> Result<bool, Flaw>) -> Result<(), Flaw> {
+    pub(crate) fn tail(
+        &mut self,
+        mut take: impl FnMut(u16, &mut Fields<'_>) -> Result<bool, Flaw>,
+    ) -> Result<(), Flaw> {
         while !self.rest.is_empty() {
             let tag = self.u16("optional field")?;
             let len = self.u32("optional field")?;
-            let bytes = self.take(len as usize, "optional field")?;
-            if !take(tag, bytes)? && tag & MANDATORY != 0 {
+            let mut field = Fields::new(self.take(len as usize, "optional field")?);
+            if !take(tag, &mut field)? && tag & MANDATORY != 0 {
                 return Err(Flaw::MustUnderstand(tag));
             }
         }
@@ -140,7 +143,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A tail of which nothing is known yet.
-    pub(crate) fn end(self) -> Result<(), Flaw> {
+    pub(crate) fn end(mut self) -> Result<(), Flaw> {
         self.tail(|_, _| Ok(false))
     }
 }
@@ -179,6 +182,16 @@ impl Body<'_> {
     /// Over 2^32 - 1: a message is held against the limits before it is encoded.
     pub(crate) fn count(&mut self, count: usize) {
         self.u32(u32::try_from(count).expect("a length within the limits"));
+    }
+
+    /// An optional field: its tag, its length, and what `put` writes.
+    pub(crate) fn optional(&mut self, tag: u16, put: impl FnOnce(&mut Body<'_>)) {
+        self.u16(tag);
+        let at = self.0.len();
+        self.u32(0);
+        put(self);
+        let len = u32::try_from(self.0.len() - at - 4).expect("a field within the limits");
+        self.0[at..at + 4].copy_from_slice(&len.to_le_bytes());
     }
 
     pub(crate) fn moment(&mut self, moment: Moment) {

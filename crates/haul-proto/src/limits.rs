@@ -58,6 +58,12 @@ pub const OPERANDS_MAX: usize = 256;
 /// Most bytes in all paths that a job names.
 pub const OPERANDS_BYTES_MAX: usize = 512 << 10;
 
+/// Most rules about names that a job has.
+pub const RULES_MAX: usize = 1024;
+
+/// Most bytes of all patterns that a job has.
+pub const RULES_BYTES_MAX: usize = 64 << 10;
+
 /// Most lanes of one session.
 pub const LANES_MAX: u32 = 256;
 
@@ -69,7 +75,8 @@ pub const TRIES_MAX: u8 = 5;
 
 const _: () =
     assert!(PATH_BYTES_MAX * 2 + XATTRS_BYTES_MAX + XATTRS_MAX * 8 + RUNS_MAX * 16 + 4096 <= BODY_BYTES_MAX);
-const _: () = assert!(OPERANDS_BYTES_MAX + OPERANDS_MAX * 4 + 8192 <= BODY_BYTES_MAX);
+const _: () =
+    assert!(OPERANDS_BYTES_MAX + OPERANDS_MAX * 4 + RULES_BYTES_MAX + RULES_MAX * 5 + 8192 <= BODY_BYTES_MAX);
 const _: () =
     assert!(NAMES_PER_LIST * (haul_model::PART_BYTES_MAX + 2) + PATH_BYTES_MAX + 64 <= BODY_BYTES_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX as u64 >= OBJECT_BYTES_MIN);

@@ -25,6 +25,7 @@ pub mod socket;
 pub mod sparse;
 pub mod stat;
 pub mod transfer;
+pub mod tunnel;
 pub mod uring;
 pub mod users;
 pub mod wait;

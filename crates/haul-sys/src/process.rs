@@ -93,6 +93,13 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// What this life of the machine, since it was last started, is told apart by; nothing where the kernel does not say.
+pub fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map(|text| text.trim().to_owned())
+        .unwrap_or_default()
+}
+
 /// The user in whose name files are made and permissions are checked.
 pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()

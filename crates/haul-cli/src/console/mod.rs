@@ -62,6 +62,8 @@ impl<'a> Console<'a> {
                 files: self.copied.load(Ordering::Relaxed),
                 files_met: Tally::get(&tally.files_found),
                 bytes: Tally::get(&tally.bytes_done),
+                files_kept: Tally::get(&tally.files_kept),
+                bytes_kept: Tally::get(&tally.bytes_kept),
                 bytes_reread: Tally::get(&tally.bytes_reread),
                 bytes_read_back: Tally::get(&tally.bytes_read_back),
                 objects_mended: Tally::get(&tally.objects_mended),
@@ -323,12 +325,22 @@ enum Event<'a> {
         files: u64,
         files_met: u64,
         bytes: u64,
+        /// What was there already in a job that goes on; of `bytes`.
+        #[serde(skip_serializing_if = "is_nothing")]
+        files_kept: u64,
+        #[serde(skip_serializing_if = "is_nothing")]
+        bytes_kept: u64,
         bytes_reread: u64,
         bytes_read_back: u64,
         objects_mended: u64,
         failures: u64,
         interrupted: bool,
     },
+}
+
+/// Counts of jobs that go on are left out of all others.
+fn is_nothing(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A digest that was compared with nothing yet.

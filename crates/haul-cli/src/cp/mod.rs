@@ -4,6 +4,7 @@
 mod batch;
 mod options;
 mod resolve;
+mod resume;
 mod run;
 mod waybill;
 

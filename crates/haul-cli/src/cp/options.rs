@@ -85,6 +85,36 @@ pub(super) const OPTIONS: &[Opt] = &[
         "keep digests of leaves of SIZE (1K; a power of two) in the waybill as well, for 'haul verify --locate'",
     ),
     own("waybill-digests", Required("LIST"), "further digests for the waybill, which always has blake3"),
+    own(
+        "resume",
+        No,
+        "make a job of it: the same command run again goes on where it stopped; implies --preserve=mode,timestamps",
+    ),
+    own(
+        "log-mechanism",
+        Required("MECHANISM"),
+        "how files share the object log: file, transaction[:FILES], universal (default)",
+    ),
+    own(
+        "log-encoding",
+        Required("ENCODING"),
+        "how objects are written in it: char, int, enc, binary, bit8 (default), bit64",
+    ),
+    own(
+        "sync",
+        Required("WHAT"),
+        "what is made durable before it is logged: each object, groups of a second or 256 MiB (group, default), or none",
+    ),
+    own(
+        "verify-resume",
+        Optional("HOW"),
+        "compare again what is logged: none, sample (default after an end that was not clean), all (without HOW)",
+    ),
+    own(
+        "state-dir",
+        Required("DIR"),
+        "keep jobs in DIR (default: haul in $XDG_STATE_HOME or ~/.local/state)",
+    ),
     shared::PROGRESS,
     shared::JSON,
     shared::HELP,

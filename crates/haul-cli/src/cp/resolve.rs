@@ -4,6 +4,7 @@
 mod tests;
 
 use super::batch;
+use super::resume::{self, ResumeOrder};
 use super::waybill::{Asked, WaybillOrder};
 use crate::getopt::backup::{BackupEnvironment, BackupTyped};
 use crate::getopt::choice::{self, Choice, ChoiceError};
@@ -16,7 +17,7 @@ use haul_engine::copy::{
     Batch, CopyRules, CopySettings, Dereference, Existing, Make, Moving, Operands, Preserve, Print, Reflink,
     SparseRule, Verify, Workers, cause, quote,
 };
-use haul_model::{LeafSizeError, limits};
+use haul_model::{ByteOffset, LeafSizeError, limits};
 use haul_sys::selinux;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -33,6 +34,8 @@ pub(super) struct Resolved {
     pub(super) json: bool,
     /// `--waybill`.
     pub(super) waybill: Option<WaybillOrder>,
+    /// `--resume`.
+    pub(super) resume: Option<ResumeOrder>,
 }
 
 /// What a command line asks for.
@@ -88,6 +91,14 @@ pub(super) enum UsageError {
         "cannot combine --read-stdin with --interactive (-i): standard input holds the list, not answers"
     )]
     AskAndBatch,
+    #[error("{option}: {why}")]
+    LogOption { option: &'static str, why: String },
+    #[error("{0} is about the log of a job that can be gone on with: it needs --resume")]
+    NeedsResume(&'static str),
+    #[error(
+        "cannot combine --resume with {0}: a job that goes on copies whole files, and must know its own by their metadata"
+    )]
+    NotWithResume(&'static str),
     #[error("standard input: {}", cause(.0))]
     StandardInput(io::Error),
     #[error("target {}: {}", quote(path), cause(source))]
@@ -120,6 +131,9 @@ pub(super) struct Environment {
 /// Options as far as they were read.
 #[derive(Debug, Default)]
 struct Reading {
+    resume: resume::Asked,
+    /// `--no-preserve` took something from what a job that goes on needs.
+    no_preserve: bool,
     rules: CopyRules,
     dereference: Option<Dereference>,
     selinux: bool,
@@ -172,7 +186,8 @@ pub(super) fn resolve(
     environment: &Environment,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Wish, UsageError> {
-    let mut reading = Reading { selinux: environment.selinux, ..Reading::default() };
+    let mut reading =
+        Reading { selinux: environment.selinux, resume: resume::Asked::of(&typed), ..Reading::default() };
     for option in &typed.options {
         match (option.name, option.value.as_deref()) {
             ("help", _) => return Ok(Wish::Help),
@@ -189,7 +204,8 @@ pub(super) fn resolve(
 
 impl Reading {
     fn option(&mut self, name: &str, value: Option<&OsStr>) -> Result<(), UsageError> {
-        if self.backup.option(name, value) || self.destination.option(name, value)? {
+        let is_taken = self.backup.option(name, value) || self.destination.option(name, value)?;
+        if is_taken || self.resume.option(name, value)? {
             return Ok(());
         }
         let rules = &mut self.rules;
@@ -314,8 +330,12 @@ impl Reading {
                 Kept::Mode => {
                     keep.mode = on;
                     keep.explicit_no_mode = !on;
+                    self.no_preserve |= !on;
                 }
-                Kept::Timestamps => keep.timestamps = on,
+                Kept::Timestamps => {
+                    keep.timestamps = on;
+                    self.no_preserve |= !on;
+                }
                 Kept::Ownership => keep.ownership = on,
                 Kept::Links => keep.links = on,
                 Kept::Context => {
@@ -335,6 +355,7 @@ impl Reading {
                     keep.links = on;
                     keep.xattr = on;
                     keep.context = on && self.selinux;
+                    self.no_preserve |= !on;
                 }
             }
         }
@@ -361,11 +382,44 @@ impl Reading {
             _ => Make::Copy,
         };
         let operands = if self.read_stdin { self.batch(&operands)? } else { self.operands(operands)? };
-        let moving = self.moving()?;
+        let mut moving = self.moving()?;
+        if self.resume.is_resume() {
+            self.fits_resume(&moving)?;
+            self.rules.preserve.mode = true;
+            self.rules.preserve.timestamps = true;
+        }
+        let resume = self.resume.resolve(&operands, &mut moving)?;
         let asked = Asked { path: self.waybill, digests: self.waybill_digests, leaf: self.leaf };
         let waybill = WaybillOrder::resolve(asked, self.rules.attributes_only, &operands, &moving)?;
         let settings = CopySettings { operands, place: None, rules: self.rules, moving, print: self.print };
-        Ok(Resolved { settings, progress: self.progress, json: self.json, waybill })
+        Ok(Resolved { settings, progress: self.progress, json: self.json, waybill, resume })
+    }
+
+    /// Whether all else that was asked for goes with `--resume`.
+    fn fits_resume(&self, moving: &Moving) -> Result<(), UsageError> {
+        let rules = &self.rules;
+        let is_part =
+            moving.offset != ByteOffset(0) || moving.length.is_some() || moving.sink_offset.is_some();
+        let refused = [
+            (self.read_stdin, "--read-stdin"),
+            (is_part, "--offset, --length or --dst-offset"),
+            (rules.attributes_only, "--attributes-only"),
+            (rules.make != Make::Copy, "--link or --symbolic-link"),
+            (rules.backup.is_some(), "--backup"),
+            (rules.remove_destination, "--remove-destination"),
+            (rules.existing != Existing::Overwrite, "--interactive, --no-clobber or --update=none"),
+            (rules.update, "--update"),
+            (rules.copy_contents, "--copy-contents"),
+            (rules.skip_chmod, "--skip-chmod"),
+            (self.no_preserve, "--no-preserve of mode or timestamps"),
+            (self.print.hash, "--print-hash"),
+            (self.waybill.is_some(), "--waybill"),
+            (matches!(moving.verify, Verify::Stream | Verify::Hybrid), "--verify=stream or --verify=hybrid"),
+        ];
+        match refused.into_iter().find(|(is_asked, _)| *is_asked) {
+            Some((_, option)) => Err(UsageError::NotWithResume(option)),
+            None => Ok(()),
+        }
     }
 
     /// What `-i`, `-n` and `--update` mean together: `-n` is the strongest of them, and what `--update` leaves to be

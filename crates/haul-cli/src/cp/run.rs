@@ -2,14 +2,17 @@
 
 use super::options::{self, OPTIONS};
 use super::resolve::{Environment, Resolved, Wish, resolve};
+use super::resume;
 use crate::console::{Console, answer, refuse, say};
 use crate::getopt::{self, backup::BackupEnvironment};
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
 use haul_engine::copy::{self, Existing, Outcome, Tally};
+use haul_log::record::Status;
 use haul_sys::selinux;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Copies what `args` say. `tool` is the name that messages begin with: `cp`, `mcp` or `haul cp`.
 pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
@@ -22,14 +25,14 @@ pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     match resolve(getopt::parse(OPTIONS, args, options_first), &environment, &mut |warning| {
         say(tool, &warning);
     }) {
-        Ok(Wish::Copy(resolved)) => copy(tool, &resolved),
+        Ok(Wish::Copy(resolved)) => copy(tool, args, &resolved),
         Ok(Wish::Help) => answer(tool, &options::help(tool)),
         Ok(Wish::Version) => answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION"))),
         Err(error) => refuse(tool, &error, error.has_hint()),
     }
 }
 
-fn copy(tool: &str, resolved: &Resolved) -> ExitCode {
+fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
     let mut settings = resolved.settings.clone();
     let interrupt = match Interrupt::watch() {
         Ok(interrupt) => interrupt,
@@ -48,21 +51,48 @@ fn copy(tool: &str, resolved: &Resolved) -> ExitCode {
         }
     };
     settings.moving.receipt = receipt.clone();
+    let begun = resolved.resume.as_ref().map(|order| order.begin(args, &mut |text| console.say(&text)));
+    let begun = match begun.transpose() {
+        Ok(begun) => begun,
+        Err(error) => {
+            console.failure(&error);
+            return console.close(true);
+        }
+    };
+    let (log, state) = begun.map(|begun| (Arc::new(begun.log), begun.state)).unzip();
+    settings.moving.log = log.clone();
     // With the limit as it is, deep trees may fail, and then say so.
     let _ = haul_sys::process::raise_open_file_limit();
     let tally = Tally::default();
     let outcome =
         watched(tool, resolved, &tally, || copy::copy(&settings, &console, &tally, interrupt.flag()));
+    drop(settings);
     console.summary(&tally, outcome.failures, outcome.interrupted);
     let closed = receipt.map_or(Ok(()), |receipt| receipt.bill().close().map(drop));
     if let Err(error) = &closed {
         say(tool, error);
     }
+    let status = match () {
+        () if outcome.interrupted => (Status::Stopped, interrupt.status()),
+        () if outcome.failures > 0 || closed.is_err() => (Status::Failed, 1),
+        () => (Status::Finished, 0),
+    };
+    let let_go = log
+        .and_then(Arc::into_inner)
+        .zip(state)
+        .map(|(log, state)| resume::close(log, &state, status, &tally));
+    if let Some(Err(error)) = &let_go {
+        console.failure(error);
+    }
+    let goes_on = resolved.resume.is_some();
+    if let Some(found) = resume::found_there(&tally).filter(|_| goes_on && !resolved.json) {
+        console.say(&found);
+    }
     if outcome.interrupted {
-        tell_interrupted(&console, &outcome);
+        tell_interrupted(&console, &outcome, goes_on);
         return ExitCode::from(interrupt.status());
     }
-    console.close(outcome.failures > 0 || closed.is_err())
+    console.close(outcome.failures > 0 || closed.is_err() || matches!(let_go, Some(Err(_))))
 }
 
 /// Draws progress where it is wanted: under a name of our own unasked, as `cp` only when asked.
@@ -81,9 +111,13 @@ fn watched(tool: &str, resolved: &Resolved, tally: &Tally, work: impl FnOnce() -
 }
 
 /// An interrupted job says what it left and how to go on.
-fn tell_interrupted(console: &Console<'_>, outcome: &Outcome) {
+fn tell_interrupted(console: &Console<'_>, outcome: &Outcome, goes_on: bool) {
     for sink in &outcome.cut_off {
         console.say(&format_args!("interrupted: {} is not complete", copy::quote(sink)));
     }
-    console.say(&"interrupted: run the same command with --update to copy what is missing");
+    if goes_on {
+        console.say(&"interrupted: run the same command again to go on where it stopped");
+    } else {
+        console.say(&"interrupted: run the same command with --update to copy what is missing");
+    }
 }

@@ -4,14 +4,15 @@ use crate::interrupt::Interrupt;
 use crate::remote::args::{JobArgs, JobMeant};
 use crate::remote::ending::{Other, Run};
 use crate::remote::output::{Output, Side};
+use crate::remote::pick::PickArgs;
 use crate::remote::place::{Login, Place};
 use crate::remote::ssh::{Ssh, SshArgs};
 use crate::remote::way::{self, Way};
 use crate::remote::words::Way as Direction;
 use crate::remote::{ticket, typed};
-use clap::Parser;
+use clap::{ArgMatches, Parser};
 use haul_engine::copy::quote;
-use haul_engine::transfer::{self, FetchJob};
+use haul_engine::transfer::{self, FetchJob, Filter, Rule};
 use haul_net::Ticket;
 use haul_proto::Keep;
 use std::ffi::{OsStr, OsString};
@@ -48,6 +49,8 @@ struct Args {
     #[arg(long, help_heading = "What is kept")]
     setuid: bool,
     #[command(flatten)]
+    pick: PickArgs,
+    #[command(flatten)]
     job: JobArgs,
 }
 
@@ -56,6 +59,7 @@ struct Meant {
     paths: Vec<Vec<u8>>,
     from: Origin,
     into: OsString,
+    rules: Vec<Rule>,
     job: JobMeant,
 }
 
@@ -66,16 +70,25 @@ enum Origin {
 
 /// Fetches what `args` say; they come without the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    typed::run::<Args>(NAME, args, |args, _| start(args, args.resolve()?))
+    typed::run::<Args>(NAME, args, |args, matches| start(args, args.resolve(matches)?))
 }
 
 impl Args {
-    fn resolve(&self) -> Result<Meant, String> {
+    fn resolve(&self, matches: &ArgMatches) -> Result<Meant, String> {
         let mut job = self.job.resolve()?;
+        let rules = self.pick.rules(matches);
+        // A pattern that can't be understood is told before anyone is asked.
+        Filter::new(&rules).map_err(|error| error.to_string())?;
         if !self.setuid {
             job.options.keep = Keep(job.options.keep.0 & !Keep::SETUID.0);
         }
         let (last, sources) = self.operands.split_last().ok_or("nothing to fetch")?;
+        let from_stdin = OsString::from("-");
+        if self.ticket_file.as_ref() == Some(&from_stdin) && self.pick.reads_stdin() {
+            return Err("the ticket and --files-from can't both come by standard input".to_owned());
+        }
+        let listed = self.pick.listed()?;
+        let sources: Vec<&OsString> = sources.iter().chain(&listed).collect();
         if sources.is_empty() {
             return Err("say where to: HOST:PATH... DIR".to_owned());
         }
@@ -104,7 +117,7 @@ impl Args {
             }
             (None, None) => return Err("say HOST:PATH, or --ticket-file FILE".to_owned()),
         };
-        Ok(Meant { paths, from, into, job })
+        Ok(Meant { paths, from, into, rules, job })
     }
 
     /// A source's path and, where ssh is to reach it, its host.
@@ -121,9 +134,15 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let stop = interrupt.flag();
     let output = Output::new(NAME, args.job.json, args.job.verbose, args.job.dry_run, stop);
-    let Meant { paths, from, into, job } = meant;
-    let (other, paths) = match from {
+    let Meant { paths, from, into, rules, job } = meant;
+    let tell = |why: &str| output.note(why);
+    let typed = |server: &[u8]| {
+        let words: Vec<&[u8]> = std::iter::once(server).chain(paths.iter().map(Vec::as_slice)).collect();
+        job.resume(&words, tell)
+    };
+    let (other, resume, met_paths) = match from {
         Origin::Ssh { ssh, login } => {
+            let resume = typed(login.argument().as_encoded_bytes());
             let request = typed::request(&job, &ssh, Direction::Fetch, &paths, job.rate);
             let mut met = match ssh.meet(&login, &request, &job, stop) {
                 Ok(met) => met,
@@ -131,15 +150,17 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
             };
             typed::tell_way(&output, &met, args.job.quiet);
             let paths = std::mem::take(&mut met.paths);
-            (Other::Met(Box::new(met)), paths)
+            (Other::Met(Box::new(met)), resume, Some(paths))
         }
         Origin::Server(ticket) => {
+            let resume = typed(&ticket::told_apart_by(&ticket));
             let dialer = way::dialer(*ticket, &job.link, None, false).map_err(|error| error.to_string())?;
-            (Other::Server(Way::Outside { dialer: Box::new(dialer), first: None }), paths)
+            (Other::Server(Way::outside(dialer, None)), resume, None)
         }
     };
     let lanes = other.lanes(job.lanes);
-    let fetch = FetchJob { paths, into, options: job.options, lanes, buffers: job.buffers };
+    let paths = met_paths.unwrap_or(paths);
+    let fetch = FetchJob { paths, into, rules, options: job.options, lanes, buffers: job.buffers, resume };
     let run = Run {
         tool: NAME,
         args: &args.job,

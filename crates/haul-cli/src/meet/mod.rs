@@ -4,7 +4,7 @@
 mod root;
 
 use crate::interrupt::Interrupt;
-use crate::remote::output::Quiet;
+use crate::remote::output::Answering;
 use crate::remote::way::STALL;
 use crate::remote::words::{self, DONE, INSIDE, MARK, MEET, OUTSIDE, Reply, Request, Way};
 use haul_engine::transfer::{self, Offer, Receipt, Tally, Watch};
@@ -94,6 +94,8 @@ fn start() -> Result<bool, String> {
         buffers: request.buffers,
         quota: None,
         keep: KEEP_ALL,
+        // Where this user has no home, jobs begin anew when they were cut off.
+        state: crate::jobs::keeping::state_of(None).ok(),
     };
     let listener = opened.ok().map(|(listener, _)| listener);
     let receipt = receipt_of(&request)?;
@@ -287,7 +289,7 @@ fn answer(
     (receipt, stop): (Option<&Receipt>, &AtomicBool),
 ) -> Result<transfer::Outcome, String> {
     let tally = Tally::default();
-    let watch = Watch { stop, tally: &tally, report: &Quiet, receipt };
+    let watch = Watch { stop, tally: &tally, report: &Answering { tool: NAME }, receipt };
     transfer::answer(first, more, offer, &watch).map_err(|error| error.to_string())
 }
 

@@ -1,15 +1,14 @@
 //! The options that sending and fetching share: what was typed, and what it means.
 
 use super::values;
+use crate::jobs::keeping::{LogArgs, LogMeant};
 use clap::Args;
 use haul_digest::{Algebra, Algorithm};
+use haul_engine::transfer::Resume;
 use haul_model::{Level, ObjectSize};
 use haul_net::SocketSettings;
 use haul_proto::{Compression, JobOptions, Keep, Unit, Update, Verify};
 use std::ffi::OsString;
-
-/// Lanes of a job without `--streams`.
-const LANES_DEFAULT: u32 = 4;
 
 /// Lanes at most: what a server takes of one session.
 const LANES_MAX: u32 = 64;
@@ -86,7 +85,7 @@ pub(crate) struct JobArgs {
     #[arg(long, help_heading = "What is kept")]
     no_specials: bool,
 
-    /// How many connections carry the data.
+    /// How many connections carry the data; without it as many as the path wants, 4 to 16 by the time of a round trip.
     #[arg(long, value_name = "N", help_heading = "The way")]
     streams: Option<u32>,
     /// At most so many bytes a second: 50M, 1GB, ...
@@ -108,6 +107,9 @@ pub(crate) struct JobArgs {
     /// Memory for bytes under way, on each side.
     #[arg(long, value_name = "SIZE", help_heading = "The way")]
     buffers: Option<String>,
+
+    #[command(flatten)]
+    log: LogArgs,
 
     /// Write a receipt to FILE on this host: each name that arrived, with digests of its objects and what was proven of it at the
     /// sink; 'haul verify' re-reads either side's files by it. A FILE that is there gets a further section.
@@ -131,11 +133,33 @@ pub(crate) struct JobArgs {
 #[derive(Clone, Debug)]
 pub(crate) struct JobMeant {
     pub(crate) options: JobOptions,
-    pub(crate) lanes: u32,
+    /// `None`: as many as the path wants.
+    pub(crate) lanes: Option<u32>,
     pub(crate) buffers: u64,
     /// Bytes a second that the side that sends may send.
     pub(crate) rate: Option<u64>,
     pub(crate) link: Link,
+    /// How the sink keeps its log, or why there is no place for one.
+    log: Result<LogMeant, String>,
+}
+
+impl JobMeant {
+    /// How the job goes on when it was cut off, by what tells the other side and what is asked of it apart. Where there is no place for that, it is said
+    /// to `tell`, and the job begins anew then.
+    pub(crate) fn resume(&self, other: &[&[u8]], tell: impl FnOnce(&str)) -> Option<Resume> {
+        match &self.log {
+            Ok(log) => Some(Resume {
+                peer: other.join(&0),
+                state: log.state.clone(),
+                settings: log.settings,
+                recheck: log.recheck,
+            }),
+            Err(why) => {
+                tell(why);
+                None
+            }
+        }
+    }
 }
 
 /// How the connections are to be.
@@ -201,6 +225,7 @@ impl JobArgs {
             buffers: self.buffers()?,
             rate,
             link: Link { congestion: self.cc.clone(), multipath: self.mptcp, plain: self.plain },
+            log: self.log.resolve().map_err(|error| error.to_string()),
         })
     }
 
@@ -210,10 +235,10 @@ impl JobArgs {
         ObjectSize::new(bytes).map_err(|error| format!("--object-size: {error}"))
     }
 
-    fn lanes(&self) -> Result<u32, String> {
+    fn lanes(&self) -> Result<Option<u32>, String> {
         match self.streams {
-            None => Ok(LANES_DEFAULT),
-            Some(lanes) if (1..=LANES_MAX).contains(&lanes) => Ok(lanes),
+            None => Ok(None),
+            Some(lanes) if (1..=LANES_MAX).contains(&lanes) => Ok(Some(lanes)),
             Some(_) => Err(format!("--streams: 1 to {LANES_MAX} are possible")),
         }
     }

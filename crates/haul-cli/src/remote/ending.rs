@@ -36,7 +36,7 @@ pub(crate) enum Other {
 
 impl Other {
     /// How many of `wanted` lanes there can be.
-    pub(crate) fn lanes(&self, wanted: u32) -> u32 {
+    pub(crate) fn lanes(&self, wanted: Option<u32>) -> Option<u32> {
         match self {
             Other::Met(met) => met.way.lanes(wanted),
             Other::Server(way) => way.lanes(wanted),
@@ -48,17 +48,17 @@ impl Run<'_> {
     /// Runs `job` over the lanes of `other`, tells what it came to, and gives the exit status.
     pub(crate) fn go(
         &self,
-        mut other: Other,
+        other: Other,
         output: Output<'_>,
         job: impl FnOnce(Dial<'_>, &Watch<'_>) -> Result<Outcome, TransferError>,
     ) -> u8 {
         let stop = self.interrupt.flag();
         let (tally, begun) = (Tally::default(), Instant::now());
-        let way = match &mut other {
-            Other::Met(met) => &mut met.way,
+        let way = match &other {
+            Other::Met(met) => &met.way,
             Other::Server(way) => way,
         };
-        let dial: Dial<'_> = &mut |number| way.lane(number).map_err(Into::into);
+        let dial: Dial<'_> = &|number| way.lane(number).map_err(Into::into);
         let receipt = self.args.waybill.as_ref().map(|file| {
             // The engine says what the paths are relative to.
             Receipt::new(file.clone(), crate::receipt::job(self.tool, &Root::new(OsString::new())))

@@ -14,11 +14,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Says nothing: for a side whose failures the other side tells.
-pub(crate) struct Quiet;
+/// Says what only this side knows: its failures the other side tells.
+pub(crate) struct Answering<'a> {
+    pub(crate) tool: &'a str,
+}
 
-impl Report for Quiet {
+impl Report for Answering<'_> {
     fn failed(&self, _: &Failure) {}
+
+    fn note(&self, text: &str) {
+        say(self.tool, &text);
+    }
 }
 
 /// A server's log of one session: what failed.
@@ -168,8 +174,12 @@ impl Report for Output<'_> {
         }
     }
 
+    fn note(&self, text: &str) {
+        Output::note(self, text);
+    }
+
     fn lane_lost(&self, lane: u32, why: &str) {
-        self.note(&format!("connection {lane} was lost: {why}"));
+        Output::note(self, &format!("connection {lane} was lost: {why}"));
     }
 
     fn deleted(&self, path: &[u8]) {
@@ -187,7 +197,7 @@ fn summary_event(outcome: &Outcome, took: Duration, dry_run: bool, interrupted: 
     let Traffic { sent: wire_out, received: wire_in, plain, packed } = outcome.traffic;
     json!({
         "event": "summary", "sent": done, "same": same, "would": would, "failed": failed, "deleted": deleted,
-        "undeleted": undeleted, "bytes": bytes, "objects_sent_again": again, "unread": unread,
+        "undeleted": undeleted, "bytes": bytes, "bytes_of_earlier_runs": outcome.spared, "objects_sent_again": again, "unread": unread,
         "delete_withheld": outcome.delete_withheld, "whole": outcome.is_whole(), "dry_run": dry_run,
         "interrupted": interrupted, "seconds": took.as_secs_f64(),
         "spent": {
@@ -228,13 +238,16 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
             moved.push_str(&format!(", {} over the network ({from} compressed to {to})", format_size(wire)));
         }
         line.push(moved);
+        if outcome.spared > 0 {
+            line.push(format!("{} were there from an earlier run", format_size(outcome.spared)));
+        }
     }
     let mut line = line.join(", ");
     if outcome.delete_withheld {
         line.push_str("; nothing was deleted, because not all of the source could be read");
     }
     if let Some(reason) = &outcome.broken {
-        line.push_str(&format!("; not finished: {reason}"));
+        line.push_str(&format!("; not finished: {reason}; run the same command again to go on"));
     } else if let Some((what, share)) = held_back(&outcome.spent, side).filter(|_| !dry_run && bytes > 0) {
         line.push_str(&format!("; held back by {what} ({share} % of the time)"));
     }
@@ -274,7 +287,14 @@ mod tests {
     fn outcome(summary: Summary) -> Outcome {
         let spent =
             Spent { storage: Duration::from_secs(3), hashing: Duration::from_secs(1), ..Spent::default() };
-        Outcome { summary, broken: None, delete_withheld: false, spent, traffic: Traffic::default() }
+        Outcome {
+            summary,
+            broken: None,
+            delete_withheld: false,
+            spent,
+            traffic: Traffic::default(),
+            spared: 0,
+        }
     }
 
     #[test]

@@ -18,20 +18,22 @@ pub(crate) struct PickArgs {
     /// Take names that fit PATTERN, whatever an earlier --exclude says.
     #[arg(long, value_name = "PATTERN", help_heading = "What is sent")]
     include: Vec<String>,
-    /// Further SOURCEs from FILE, one a line; - is standard input.
+    /// Further operands from FILE, one a line, written as they would be typed; - is standard input.
     #[arg(long, value_name = "FILE", help_heading = "What is sent")]
     files_from: Option<OsString>,
     /// The names in --files-from are ended by NUL, not by line ends.
     #[arg(short = '0', long, requires = "files_from", help_heading = "What is sent")]
     from0: bool,
-    /// Stay in each SOURCE's file system.
-    #[arg(short = 'x', long, help_heading = "What is sent")]
-    pub(crate) one_file_system: bool,
 }
 
 impl PickArgs {
-    /// The patterns in their order, which only `matches` still knows. The error is a message.
+    /// The filter of this side's files. The error is a message.
     pub(crate) fn filter(&self, matches: &ArgMatches) -> Result<Filter, String> {
+        Filter::new(&self.rules(matches)).map_err(|error| error.to_string())
+    }
+
+    /// The patterns in their order, which only `matches` still knows.
+    pub(crate) fn rules(&self, matches: &ArgMatches) -> Vec<Rule> {
         let mut rules: Vec<(usize, Rule)> = Vec::new();
         let typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
         if typed("exclude") {
@@ -43,8 +45,7 @@ impl PickArgs {
             rules.extend(places.zip(self.include.iter().cloned().map(Rule::Include)));
         }
         rules.sort_by_key(|(place, _)| *place);
-        let rules: Vec<Rule> = rules.into_iter().map(|(_, rule)| rule).collect();
-        Filter::new(&rules).map_err(|error| error.to_string())
+        rules.into_iter().map(|(_, rule)| rule).collect()
     }
 
     /// Whether the list comes by standard input.

@@ -256,7 +256,7 @@ impl Ssh {
         let mut lane =
             Lane::over_pipes(OwnedFd::from(from), OwnedFd::from(line), Some(STALL)).map_err(failed)?;
         lane.set_pacer(rate.map(|rate| Arc::new(Pacer::new(rate))));
-        Ok((Way::Inside(Some(Box::new(lane))), None, paths, note.filter(|_| !self.inside)))
+        Ok((Way::inside(lane), None, paths, note.filter(|_| !self.inside)))
     }
 }
 
@@ -283,7 +283,7 @@ fn beside(
     let ticket = ticket.with_addresses(addresses).unwrap_or(own);
     let dialer = dialer(ticket, &meant.link, rate, true)?;
     let first = dialer.lane(0)?;
-    Ok(Way::Outside { dialer: Box::new(dialer), first: Some(Box::new(first)) })
+    Ok(Way::outside(dialer, Some(first)))
 }
 
 impl Met {

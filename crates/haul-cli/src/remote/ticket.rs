@@ -80,6 +80,14 @@ pub(crate) fn write_secret(file: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
+/// What a server is told apart by, whatever ticket leads to it: its key, or where it is.
+pub(crate) fn told_apart_by(ticket: &Ticket) -> Vec<u8> {
+    match ticket.fingerprint() {
+        Some(fingerprint) => format!("{fingerprint:?}").into_bytes(),
+        None => format!("{:?}", ticket.addresses()).into_bytes(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ use crate::interrupt::Interrupt;
 use crate::tool::without_controls;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use haul_engine::copy::quote;
+use haul_engine::transfer::LANES_UNASKED_MAX;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
@@ -104,7 +105,7 @@ pub(crate) fn request(
         way,
         paths: to_words(paths),
         ports: ssh.ports,
-        lanes: meant.lanes,
+        lanes: meant.lanes.unwrap_or(LANES_UNASKED_MAX),
         buffers: meant.buffers,
         rate,
         congestion: meant.link.congestion.clone(),

@@ -2,7 +2,7 @@
 
 use super::args::Link;
 use haul_net::{DialError, DialSettings, Dialer, Encryption, Lane, Pacer, Ticket};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -19,11 +19,14 @@ pub(crate) enum Way {
         /// It knows the ticket.
         dialer: Box<Dialer>,
         /// The first lane, where it stands already.
-        first: Option<Box<Lane>>,
+        first: Ready,
     },
-    /// Inside ssh; `None` once it is given away.
-    Inside(Option<Box<Lane>>),
+    /// Inside ssh.
+    Inside(Ready),
 }
+
+/// A lane that stands, until it is given away.
+type Ready = Mutex<Option<Box<Lane>>>;
 
 /// Why a lane can't be had.
 #[derive(Debug, Error)]
@@ -62,28 +65,44 @@ pub(crate) fn dialer(
 }
 
 impl Way {
-    /// Lane `number`; inside ssh only the first is to be had.
+    /// Beside ssh, or to a server; the first lane may stand already.
+    pub(crate) fn outside(dialer: Dialer, first: Option<Lane>) -> Way {
+        Way::Outside { dialer: Box::new(dialer), first: Mutex::new(first.map(Box::new)) }
+    }
+
+    /// Inside ssh.
+    pub(crate) fn inside(lane: Lane) -> Way {
+        Way::Inside(Mutex::new(Some(Box::new(lane))))
+    }
+
+    /// Lane `number`, from any thread; inside ssh only the first is to be had.
     ///
     /// # Errors
     /// [`WayError`].
-    pub(crate) fn lane(&mut self, number: u32) -> Result<Lane, WayError> {
+    pub(crate) fn lane(&self, number: u32) -> Result<Lane, WayError> {
         match self {
-            Way::Outside { first: first @ Some(_), .. } if number == 0 => {
-                first.take().map(|lane| *lane).ok_or(WayError::OneLane)
-            }
-            Way::Outside { dialer, .. } => {
+            Way::Outside { dialer, first } => {
+                if number == 0
+                    && let Some(lane) = taken(first)
+                {
+                    return Ok(lane);
+                }
                 let index = u16::try_from(number).map_err(|_| WayError::Number(number))?;
                 Ok(dialer.lane(index)?)
             }
-            Way::Inside(lane) => lane.take().map(|lane| *lane).ok_or(WayError::OneLane),
+            Way::Inside(lane) => taken(lane).ok_or(WayError::OneLane),
         }
     }
 
     /// How many of `wanted` lanes there can be.
-    pub(crate) fn lanes(&self, wanted: u32) -> u32 {
+    pub(crate) fn lanes(&self, wanted: Option<u32>) -> Option<u32> {
         match self {
             Way::Outside { .. } => wanted,
-            Way::Inside(_) => 1,
+            Way::Inside(_) => Some(1),
         }
     }
+}
+
+fn taken(ready: &Ready) -> Option<Lane> {
+    ready.lock().unwrap_or_else(PoisonError::into_inner).take().map(|lane| *lane)
 }

@@ -47,6 +47,9 @@ struct Args {
     ssh: SshArgs,
     #[command(flatten)]
     pick: PickArgs,
+    /// Stay in each SOURCE's file system.
+    #[arg(short = 'x', long, help_heading = "What is sent")]
+    one_file_system: bool,
     #[command(flatten)]
     job: JobArgs,
 }
@@ -124,8 +127,10 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
         output.note("nothing is deleted, because not all of the source is there");
         job.options.delete = false;
     }
-    let (other, directory) = match to {
+    let (other, directory, resume) = match to {
         To::Ssh { ssh, login, directory } => {
+            let host = login.argument();
+            let resume = job.resume(&[host.as_encoded_bytes(), &directory], |why| output.note(why));
             let request = typed::request(&job, &ssh, Direction::Send, &[directory], None);
             let mut met = match ssh.meet(&login, &request, &job, stop) {
                 Ok(met) => met,
@@ -133,16 +138,18 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
             };
             typed::tell_way(&output, &met, args.job.quiet);
             let directory = met.paths.pop().unwrap_or_default();
-            (Other::Met(Box::new(met)), directory)
+            (Other::Met(Box::new(met)), directory, resume)
         }
         To::Server { ticket, directory } => {
+            let server = ticket::told_apart_by(&ticket);
+            let resume = job.resume(&[&server, &directory], |why| output.note(why));
             let dialer =
                 way::dialer(*ticket, &job.link, job.rate, false).map_err(|error| error.to_string())?;
-            (Other::Server(Way::Outside { dialer: Box::new(dialer), first: None }), directory)
+            (Other::Server(Way::outside(dialer, None)), directory, resume)
         }
     };
     let lanes = other.lanes(job.lanes);
-    let one_file_system = args.pick.one_file_system;
+    let one_file_system = args.one_file_system;
     let send = SendJob {
         sources,
         filter,
@@ -151,6 +158,7 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
         to: directory,
         lanes,
         buffers: job.buffers,
+        resume,
     };
     let run = Run {
         tool: NAME,

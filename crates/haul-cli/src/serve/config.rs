@@ -1,69 +1,19 @@
 //! The file that `--config` names.
 
+mod file;
+
+pub(super) use file::Config;
+
 use super::addresses;
 use super::meant::{self, Issue, Meant, Share};
 use crate::remote::args::buffers;
 use crate::remote::values;
+use file::{Access, ShareConfig};
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use haul_net::{Limits, Role, Uses};
-use serde::Deserialize;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
-
-/// What may stand in it. What is misspelt is an error: a limit that is not heeded would be worse.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct Config {
-    /// Keeps the certificate and its key; without it tickets would not outlive the process.
-    identity: Option<PathBuf>,
-    #[serde(default)]
-    listen: Vec<SocketAddr>,
-    #[serde(default)]
-    address: Vec<String>,
-    #[serde(default)]
-    plain: bool,
-    rate: Option<String>,
-    cc: Option<String>,
-    #[serde(default)]
-    mptcp: bool,
-    sessions: Option<usize>,
-    sessions_per_peer: Option<usize>,
-    streams: Option<u16>,
-    buffers: Option<String>,
-    /// A directory for the waybill of each session.
-    waybills: Option<PathBuf>,
-    #[serde(default)]
-    share: Vec<ShareConfig>,
-}
-
-/// One `[[share]]`.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct ShareConfig {
-    root: PathBuf,
-    /// The file of its ticket, made if it is missing.
-    ticket: PathBuf,
-    #[serde(default)]
-    access: Access,
-    /// Of a ticket that is made.
-    expires: Option<String>,
-    quota: Option<String>,
-    #[serde(default)]
-    keep_owner: bool,
-    #[serde(default)]
-    keep_setuid: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Access {
-    Read,
-    Write,
-    #[default]
-    Both,
-}
 
 impl Config {
     /// What `file` says. The error is a message.
@@ -71,10 +21,6 @@ impl Config {
         let text = std::fs::read_to_string(file)
             .map_err(|error| format!("cannot read {}: {}", quote(file.as_os_str()), reason(&error)))?;
         Config::parse(&text).map_err(|why| format!("{}: {why}", quote(file.as_os_str())))
-    }
-
-    fn parse(text: &str) -> Result<Config, String> {
-        toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
     }
 
     /// What is to be served. The error is a message.
@@ -163,6 +109,18 @@ mod tests {
         assert!(meant.shares[0].expires.is_some());
         assert_eq!((meant.limits.sessions, meant.limits.sessions_per_peer, meant.limits.lanes), (8, 2, 16));
         assert_eq!((meant.listen.len(), meant.rate, meant.buffers), (2, Some(1 << 30), 64 << 20));
+    }
+
+    /// The same that the fuzzer does, from bent configurations.
+    #[test]
+    fn any_bytes_are_a_configuration_or_an_error() {
+        let text = "identity = '/i'\nlisten = ['127.0.0.1:0', '[::1]:7433']\nrate = '1G'\nsessions = 8\nstreams = 16\n\
+                    [[share]]\nroot = '/'\nticket = '/a'\naccess = 'write'\nexpires = '30d'\nkeep-owner = true\n";
+        assert!(Config::parse(text).is_ok());
+        let mut random = haul_lab::random::Random::from_seed(7);
+        for _ in 0..2000 {
+            file::any(&random.bend(text.as_bytes()));
+        }
     }
 
     #[test]

@@ -125,6 +125,7 @@ impl Hall {
             buffers: self.buffers,
             quota: share.quota,
             keep: share.keep,
+            state: None,
         };
         let (tally, begun) = (Tally::default(), Instant::now());
         let report = Told { tool: NAME, session: &name, quiet: self.quiet };

@@ -260,19 +260,24 @@ fn waiting(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
 /// Where `--parents` can't make all directories above an operand, GNU leaves those it made closed to others and with
 /// the time of the run. Ours gives them what is kept, as if the rest had come, and says where it can't.
 fn unmade_parents(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
-    if system.status != Status::Exit(1) || !case.has_option(0, "parents") {
+    let has_absolute = case.words.iter().any(|word| word.starts_with(BOX));
+    if !case.has_option(0, "parents") || (system.status != Status::Exit(1) && !has_absolute) {
         return Verdict::Absent;
     }
-    // GNU 9.1 also looks for the directories above an absolute name without its first slash, and fails.
-    if contains(&system.err, "cp: \u{2018}".as_bytes()) && case.words.iter().any(|word| word.starts_with(BOX))
-    {
+    // GNU 9.1 also looks for the directories above an absolute name without its first slash, and fails or leaves those it
+    // made closed.
+    if contains(&system.err, "cp: \u{2018}".as_bytes()) && has_absolute {
         return Verdict::Settled;
     }
-    // After an operand whose directories could not be made GNU 9.1 takes the sinks of all others for new.
+    // After an operand whose directories it made, or could not make, GNU 9.1 takes the sinks of all others for new, and can't
+    // create what stands there.
     let unmade: [&[u8]; 2] = [b"cp: failed to get attributes of ", b"cp: cannot make directory "];
     let is_told = |part: &&[u8]| contains(&system.err, part);
+    let stands = |line: &[u8]| line.starts_with(b"cp: cannot create ") && line.ends_with(b": File exists");
     let operands = case.words.iter().filter(|word| !word.starts_with(b"-")).count();
-    if operands > 2 && unmade.iter().any(is_told) && ours.status == Status::Exit(1) {
+    let takes_for_new = system.err.split(|&byte| byte == b'\n').any(stands)
+        || (unmade.iter().any(is_told) && ours.status == Status::Exit(1));
+    if operands > 2 && takes_for_new {
         return Verdict::Settled;
     }
     for (theirs, own) in system.tree.iter().zip(&mut ours.tree) {

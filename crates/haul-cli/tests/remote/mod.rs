@@ -2,7 +2,7 @@
 
 mod kept;
 mod packed;
-mod proxy;
+mod resumed;
 mod rules;
 mod serve;
 mod ssh;
@@ -75,6 +75,8 @@ impl Bed {
             .current_dir(self.home.path())
             .env("LC_ALL", "C.UTF-8")
             .env_remove("SSH_CONNECTION")
+            // What is kept of jobs that are cut off: by both sides, which are users of one host here.
+            .env("XDG_STATE_HOME", self.home.path().join("state"))
             .args(args);
         command
     }

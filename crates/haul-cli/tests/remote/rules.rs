@@ -150,6 +150,51 @@ fn filters_hold_in_the_order_they_were_typed() {
 }
 
 #[test]
+fn a_fetch_is_filtered_by_the_side_that_has_the_files() {
+    let bed = Bed::new();
+    bed.tree("there/data");
+    bed.file("there/data/sub/keep.o", 7);
+    bed.file("there/data/a.o", 7);
+    let rules = ["--exclude=*.o", "--include=keep.o", "--exclude=/data/big"];
+    let fetch = |target: &str, options: &[&str]| {
+        let fetched = bed.over_ssh("fetch", &[&rules, options, &["localhost:data", target]].concat());
+        assert_ended(&fetched, 0);
+    };
+    fetch("one", &[]);
+    let has = |name: &str| bed.path(name).exists();
+    assert!(
+        has("one/data/sub/keep.o") && has("one/data/small") && !has("one/data/a.o") && !has("one/data/big")
+    );
+    // What is left out is not deleted either, and what the source does not have is.
+    bed.file("one/data/a.o", 3);
+    bed.file("one/data/extra", 3);
+    fetch("one", &["--delete"]);
+    assert!(has("one/data/a.o") && !has("one/data/extra"));
+    let _server = bed.serve(&["--root", "there", "--read-only"]);
+    let args = ["fetch", "--ticket-file", "ticket", "--exclude=sub/", ":data/", "two"];
+    assert_ended(&bed.run(&args), 0);
+    assert!(has("two/big") && has("two/a.o") && !has("two/sub"));
+}
+
+#[test]
+fn what_is_fetched_may_come_from_a_list() {
+    let bed = Bed::new();
+    bed.tree("there/data");
+    let _server = bed.serve(&["--root", "there", "--read-only"]);
+    fs::write(bed.path("list"), ":data/big\n:data/sub\n").unwrap();
+    assert_ended(&bed.run(&["fetch", "--ticket-file", "ticket", "--files-from=list", "in"]), 0);
+    assert_alike(&bed.path("there/data/sub"), &bed.path("in/sub"));
+    assert!(bed.path("in/big").exists() && !bed.path("in/small").exists());
+    let both = bed.run(&["fetch", "--ticket-file=-", "--files-from=-", "in"]);
+    assert_ended(&both, 2);
+    let long: String = (0..300).map(|at| format!(":data/{at}\n")).collect();
+    fs::write(bed.path("list"), long).unwrap();
+    let too_many = bed.run(&["fetch", "--ticket-file", "ticket", "--files-from=list", "in"]);
+    assert_ended(&too_many, 2);
+    assert!(too_many.err.contains("operands"), "{too_many:#?}");
+}
+
+#[test]
 fn operands_may_come_from_a_list() {
     let bed = Bed::new();
     bed.tree("data");
@@ -226,6 +271,7 @@ fn command_lines_that_mean_nothing_are_refused_with_the_next_step() {
         (&["fetch", "a", "."], "within one host"),
         (&["send", "--update=never", "data", "h:"], "--update"),
         (&["send", "--exclude={a", "data", "h:"], "'{a'"),
+        (&["fetch", "--exclude={a", "h:data", "in"], "'{a'"),
         (&["send", "--verify=reread", "--granularity=file", "data", "h:"], "compare objects"),
     ] {
         let ended = bed.run(args);

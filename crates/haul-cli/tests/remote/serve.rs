@@ -1,9 +1,10 @@
 //! A lasting server: its configuration, what it keeps, and many clients.
 
-use super::{Bed, assert_alike, assert_ended};
+use super::{Bed, PATIENCE, Server, assert_alike, assert_ended, assert_no_strays};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::Duration;
 
 /// A configuration of two shares: `in` takes, `out` gives.
 fn configured(bed: &Bed, port: u16) {
@@ -84,6 +85,112 @@ fn many_clients_are_served_at_once() {
         }
     });
     drop(server);
+}
+
+/// Clients that come at once, and how many of them are let in.
+const CROWD: usize = 40;
+const LET_IN: usize = 10;
+
+/// Bytes that each session may have under way.
+const BUFFERS: u64 = 8 << 20;
+
+/// Runs a client until the server has a place for it; whether it had to come again.
+fn patient(bed: &Bed, args: &[&str]) -> bool {
+    for tries in 0.. {
+        let ended = bed.run(args);
+        if ended.status == Some(0) {
+            return tries > 0;
+        }
+        assert!(ended.err.contains("as many sessions as it takes"), "{ended:#?}");
+        assert_eq!(ended.status, Some(2), "nothing was begun: {ended:#?}");
+        assert!(tries < 2000, "it never had a turn");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    unreachable!("the loop ends by itself")
+}
+
+/// The most memory that a process had at once.
+fn memory_peak(server: &Server) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn a_crowd_is_served_within_the_limits_of_the_server() {
+    let bed = Bed::new();
+    bed.tree("data");
+    bed.file("data/more", 3 << 20);
+    bed.tree("there/kept");
+    let places = LET_IN.to_string();
+    let server = bed.serve(&[
+        "--root",
+        "there",
+        "--sessions",
+        &places,
+        "--sessions-per-peer",
+        &places,
+        "--buffers=8M",
+    ]);
+    let again = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CROWD)
+            .map(|client| {
+                let bed = &bed;
+                scope.spawn(move || {
+                    let own = format!("own-{client}");
+                    let (words, one, other) = if client % 2 == 0 {
+                        (
+                            ["send", "data", &format!(":{own}")].map(str::to_owned),
+                            "data",
+                            format!("there/{own}/data"),
+                        )
+                    } else {
+                        (["fetch", ":kept", &own].map(str::to_owned), "there/kept", format!("{own}/kept"))
+                    };
+                    let [command, from, to] = &words;
+                    let came_again =
+                        patient(bed, &[command, "-q", "--streams=2", "--ticket-file", "ticket", from, to]);
+                    assert_alike(&bed.path(one), &bed.path(&other));
+                    came_again
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().unwrap()).filter(|again| *again).count()
+    });
+    assert!(again > 0, "{CROWD} clients never filled {LET_IN} places");
+    let peak = memory_peak(&server);
+    assert!(peak < LET_IN as u64 * (BUFFERS + (4 << 20)) + (48 << 20), "{} MiB", peak >> 20);
+    assert_no_strays(&bed.path("there"));
+    let (mut open, mut most, mut ended) = (0_usize, 0, 0);
+    while ended < CROWD {
+        let line = server.log.recv_timeout(PATIENCE).expect("each session is told of");
+        if line.contains(" is open to ") {
+            open += 1;
+            most = most.max(open);
+        } else if line.contains(": session ") && !line.contains(" by ticket ") {
+            open -= 1;
+            ended += 1;
+        }
+    }
+    assert!((2..=LET_IN).contains(&most), "{most} sessions at once");
+}
+
+#[test]
+fn one_client_does_not_take_all_places() {
+    let bed = Bed::new();
+    bed.file("data", 4 << 20);
+    let server = bed.serve(&["--root", "there", "--sessions", "8", "--sessions-per-peer", "1"]);
+    let mut slow =
+        bed.haul(&["send", "-q", "--rate=1M", "--ticket-file", "ticket", "data", ":slow"]).spawn().unwrap();
+    server.says(" is open to ");
+    let ended = bed.run(&["send", "--ticket-file", "ticket", "data", ":second"]);
+    assert_ended(&ended, 2);
+    assert!(ended.err.contains("as many sessions as it takes"), "{ended:#?}");
+    slow.kill().unwrap();
+    slow.wait().unwrap();
+    // Its place is free again as soon as the server has seen it go.
+    patient(&bed, &["send", "-q", "--ticket-file", "ticket", "data", ":second"]);
+    assert_alike(&bed.path("data"), &bed.path("there/second/data"));
 }
 
 #[test]

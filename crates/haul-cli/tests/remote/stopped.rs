@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Waits until `holds`.
 #[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < PATIENCE, "{what} did not come");
@@ -20,13 +20,14 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// The processes `haul meet` that run in `there`.
-fn far_sides(there: &Path) -> usize {
+pub(super) fn far_sides(there: &Path) -> Vec<Pid> {
     let is_one = |entry: &fs::DirEntry| {
         let cwd = fs::read_link(entry.path().join("cwd"));
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         cwd.is_ok_and(|cwd| cwd == there) && line.ends_with(b"\0meet\0")
     };
-    fs::read_dir("/proc").unwrap().flatten().filter(is_one).count()
+    let found = fs::read_dir("/proc").unwrap().flatten().filter(is_one);
+    found.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 /// A sending of 40 MiB at 4 MiB a second, which has begun.
@@ -53,12 +54,13 @@ fn interrupted(way: &[&str]) {
     assert_eq!(ended.status.code(), Some(130), "{told}");
     assert!(told.contains("stopped") || told.contains("not finished"), "{told}");
     let there = bed.path("there").canonicalize().unwrap();
-    wait_until("the end of the other side", || far_sides(&there) == 0);
-    assert_no_strays(&bed.path("there"));
+    wait_until("the end of the other side", || far_sides(&there).is_empty());
     assert!(!bed.path("there/in/data/big").exists());
+    assert!(told.contains("run the same command again to go on"), "{told}");
     // The same command again brings it to its end.
     assert_ended(&bed.over_ssh("send", &[way, &["data", "localhost:in"]].concat()), 0);
     assert_alike(&bed.path("data"), &bed.path("there/in/data"));
+    assert_no_strays(&bed.path("there"));
 }
 
 #[test]
@@ -79,8 +81,7 @@ fn the_other_side_ends_when_this_one_is_killed() {
         child.kill().unwrap();
         child.wait().unwrap();
         let there = bed.path("there").canonicalize().unwrap();
-        wait_until("the end of the other side", || far_sides(&there) == 0);
-        assert_no_strays(&bed.path("there"));
+        wait_until("the end of the other side", || far_sides(&there).is_empty());
         assert!(!bed.path("there/in/data/big").exists());
     }
 }

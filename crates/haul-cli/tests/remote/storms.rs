@@ -1,8 +1,8 @@
 //! Bad lines: connections that are cut, reset, stalled and bent under a job. Whatever they do, a file that has its name is
 //! right, and the exit status says whether all of them are there.
 
-use super::proxy::{Fate, Ill, stand_between};
 use super::{Bed, Ended, Server, assert_alike, assert_ended, assert_no_strays};
+use haul_lab::line::{Fate, Ill, Line, Over, Way};
 use haul_lab::random::Random;
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -33,7 +33,7 @@ impl Storm {
         let mut args = vec!["--root", "there", &told];
         args.extend(is_plain.then_some("--plain"));
         let server = bed.serve_at(&at.to_string(), &args);
-        stand_between(line, at, fates);
+        Line::between(line, at, fates).unwrap();
         Storm { bed, _server: server, is_plain }
     }
 
@@ -61,7 +61,8 @@ fn connections_that_are_cut_reset_stalled_or_bent_cost_no_file() {
         let mut random = Random::from_seed(seed);
         let ills = [Ill::Cut, Ill::Reset, Ill::Stall(Duration::from_millis(700)), Ill::Flip];
         let mut fate = |connection| Fate {
-            connection,
+            over: Over::Connection(connection),
+            way: Way::ToServer,
             at: 2000 + random.below(LANE_BYTES),
             ill: ills[random.index(ills.len())],
         };
@@ -81,7 +82,7 @@ fn connections_that_are_cut_reset_stalled_or_bent_cost_no_file() {
 fn a_job_whose_first_connection_is_lost_says_so_and_is_finished_by_another() {
     for (seed, ill) in [Ill::Cut, Ill::Reset, Ill::Flip].into_iter().enumerate() {
         let at = 2000 + Random::from_seed(seed as u64).below(LANE_BYTES);
-        let storm = Storm::new(vec![Fate { connection: 0, at, ill }], false);
+        let storm = Storm::new(vec![Fate { over: Over::Connection(0), way: Way::ToServer, at, ill }], false);
         let ended = storm.send();
         assert_ended(&ended, 1);
         assert_eq!(summary(&ended)["whole"], Value::Bool(false), "{ill:?}: {ended:#?}");
@@ -95,7 +96,10 @@ fn bits_flipped_on_a_plain_connection_reach_no_file() {
     let mut sent_again = 0;
     for seed in 0..8 {
         let mut random = Random::from_seed(100 + seed);
-        let mut fate = |connection| Fate { connection, at: 2000 + random.below(LANE_BYTES), ill: Ill::Flip };
+        let mut fate = |connection| {
+            let (over, at) = (Over::Connection(connection), 2000 + random.below(LANE_BYTES));
+            Fate { over, way: Way::ToServer, at, ill: Ill::Flip }
+        };
         let storm = Storm::new((0..LANES).map(&mut fate).collect(), true);
         let ended = storm.send();
         match ended.status {

@@ -11,6 +11,7 @@ use haul_plan::{Plan, Route};
 use haul_sys::buffer::BUFFER_ALIGN;
 use haul_sys::direct::Alignment;
 use haul_sys::filesystem::{self, Medium};
+use haul_sys::sparse::Support;
 use haul_sys::{cache, direct, open, sparse, stat, transfer};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -77,6 +78,7 @@ impl Delivery {
         }
         // A small new file is open for both: no descriptor of its own is needed.
         let needs_reader = match method {
+            _ if file.sink_state == SinkState::Resumed => true,
             Method::Nothing | Method::Journey => false,
             Method::Cache => true,
             Method::Device => {
@@ -248,12 +250,33 @@ impl Delivery {
         })
     }
 
-    /// Gives the sink its length where holes at the end were not written.
+    /// Makes a range of a sink with old content read as zeros, where holes are to be left out of what is written next.
+    ///
+    /// # Errors
+    /// As [`Delivery::put`].
+    pub(crate) fn clear(&self, file: &FileMove, range: ByteRange) -> Result<(), CopyError> {
+        if self.holes == Holes::Dense || matches!(sparse::punch_hole(&file.sink, range), Ok(Support::Done)) {
+            return Ok(());
+        }
+        let zeros = [0; HOLE_BYTES_MIN];
+        let mut at = range.start.0;
+        while at < range.end.0 {
+            let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(zeros.len());
+            let failed =
+                |source| CopyError::WriteFailed { path: file.sink_path(), at: ByteOffset(at), source };
+            transfer::write_all_at(&file.sink, at, &zeros[..len]).map_err(failed)?;
+            at += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Gives the sink its length where holes at the end were not written, or where it had another one meanwhile.
     ///
     /// # Errors
     /// What ftruncate(2) reports.
     pub(crate) fn close_end(&self, file: &FileMove, end: u64) -> Result<(), CopyError> {
-        if self.holes == Holes::Dense || !file.sink_is_regular || file.sink_state == SinkState::Kept {
+        let has_its_end = self.holes == Holes::Dense && file.sink_state != SinkState::Resumed;
+        if has_its_end || !file.sink_is_regular || file.sink_state == SinkState::Kept {
             return Ok(());
         }
         let failed = |source| CopyError::WriteFailed { path: file.sink_path(), at: ByteOffset(end), source };
@@ -319,6 +342,8 @@ pub(crate) fn clone(
         Reflink::Never => return Ok(false),
         // Bytes that are to be proved are written.
         Reflink::Auto if job.settings.moving.verify.needs_bytes() => return Ok(false),
+        // What is there already need not come again.
+        Reflink::Auto if file.sink_state == SinkState::Resumed => return Ok(false),
         Reflink::Auto => false,
         Reflink::Always => true,
     };

@@ -13,7 +13,7 @@ mod regular;
 mod same;
 
 pub(crate) use super::links::Memory;
-pub(crate) use age::is_as_new;
+pub(crate) use age::{is_as_new, is_same_time};
 pub(crate) use enter::{
     DirectoryFacts, DirectorySettle, NewDirectory, OperandNames, OperandSettle, SinkEnd, enter, open_sink,
     open_source,

@@ -1,6 +1,7 @@
 //! What can go wrong with one entry, in the words of cp.
 
 use super::quote::{quote, quote_if_needed, quote_word};
+use crate::log::LogError;
 use haul_log::waybill::PathFault;
 use haul_model::{ByteOffset, ByteRange};
 use haul_sys::metadata::AclError;
@@ -11,6 +12,35 @@ use thiserror::Error;
 /// A failure (or warning) about one entry. `Display` gives cp's words without the tool's name.
 #[derive(Debug, Error)]
 pub enum CopyError {
+    /// What was logged of a file is not what stands there.
+    #[error(
+        "{}: what was logged of it does not hold; all of it, and all else of the earlier run, is compared: run the same command again",
+        quote(path)
+    )]
+    LogFalse {
+        /// The sink.
+        path: OsString,
+    },
+    /// As [`CopyError::LogFalse`], found where all was compared anyhow.
+    #[error("{}: what was logged of it did not hold, and was copied again", quote(path))]
+    LogMended {
+        /// The sink.
+        path: OsString,
+    },
+    /// What is logged of a file can't be taken back, so nothing may be written over it.
+    #[error("{} is left as it is, because what is logged of it can't be taken back: {source}", quote(path))]
+    NotRevoked {
+        /// The sink.
+        path: OsString,
+        /// Why.
+        source: Box<LogError>,
+    },
+    /// The log can't be written.
+    #[error("the copy goes on, but if it is cut off more of it will be looked at again: {0}")]
+    Unlogged(Box<LogError>),
+    /// A file system could not be made durable.
+    #[error("error syncing the file system of the destination: {}", cause(.0))]
+    Unsynced(io::Error),
     /// The source could not be read at a place.
     #[error("error reading {}: {}", quote(path), cause(source))]
     ReadFailed {

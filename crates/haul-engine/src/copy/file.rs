@@ -24,6 +24,8 @@ pub(crate) enum SinkState {
     New,
     /// A file, now truncated to no bytes.
     Truncated,
+    /// A file that may hold some of its source already, which is found out object by object.
+    Resumed,
     /// Something that keeps what it has (a device, a pipe, or a file that gets a part).
     Kept,
 }

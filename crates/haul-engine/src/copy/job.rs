@@ -111,7 +111,11 @@ pub(crate) fn copy_after(
     if let Some(walk) = operands::begin(&job) {
         job.pool.offer_walk(Walk::Operands(walk));
         let workers = operands::workers(&job, most_workers);
-        job.pool.run(workers, || Lane::new(&job), |lane, turn| take_turn(&job, lane, turn));
+        let work = || job.pool.run(workers, || Lane::new(&job), |lane, turn| take_turn(&job, lane, turn));
+        match &settings.moving.log {
+            Some(log) => log.beside(&job, work),
+            None => work(),
+        }
     }
     Outcome {
         failures: Tally::get(&tally.failures) - failed_before,

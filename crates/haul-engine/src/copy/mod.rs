@@ -27,6 +27,7 @@ mod quote;
 mod receipt;
 mod report;
 mod reread;
+mod resume;
 mod settings;
 mod settle;
 
@@ -43,9 +44,10 @@ pub use job::{Outcome, copy};
 pub(crate) use links::Claims;
 pub(crate) use metadata::is_copied as is_attribute_copied;
 pub use place::Place;
-pub use quote::{Quoted, quote, quote_word};
+pub use quote::{Quoted, quote, quote_if_needed, quote_word};
 pub use receipt::Receipt;
 pub use report::{FileFigures, HashLine, Question, Report, Tally};
+pub use resume::{Earlier, JobLog, LogOrder};
 pub use settings::{
     Backup, BackupMethod, Batch, BatchFailure, BatchItem, BatchSource, CopyRules, CopySettings, Dereference,
     Existing, HashForm, Make, Moving, Operands, Preserve, Print, Reflink, SparseRule, Verify, Workers,

@@ -36,7 +36,7 @@ pub(crate) fn block_bytes(job: &Job<'_>) -> usize {
 
 /// Moves a file: alone when it is small or must go in order, with whoever is free when it is large. The file is
 /// settled when this returns, or will be by the worker that moves its last object.
-pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
+pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, mut file: FileMove) {
     let plan = plan(job, &file);
     let begun = Delivery::new(job, &file, &plan).and_then(|mut delivery| {
         if deliver::clone(job, lane.refusals(), &file, &plan)? {
@@ -56,6 +56,10 @@ pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
         return settle::finish(job, &file, Ok(Moved::received(bytes)));
     }
     if !delivery.done_by_clone {
+        match job.settings.moving.log.as_ref().map(|log| log.open(job, &file, &plan)).transpose() {
+            Ok(logged) => file.settle.logged = logged.flatten(),
+            Err(error) => return settle::finish(job, &file, Err(error)),
+        }
         delivery.reserve(&file, &plan);
     }
     match plan.route() {
@@ -142,7 +146,7 @@ pub(crate) fn take_objects(job: &Job<'_>, lane: &mut Lane, shared: &Arc<SharedFi
 fn move_object(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile, object: Object) -> bool {
     ahead::ask(shared, object);
     let mut digest = shared.digest.object(object);
-    match run.object(lane, object.range, &mut digest) {
+    match run.bring(lane, object, &mut digest) {
         Ok(written) if written.bytes < object.range.len() => shared.broke(changed(&shared.file)),
         Ok(written) => {
             shared.moved.fetch_add(written.bytes, Ordering::Relaxed);
@@ -201,7 +205,7 @@ fn in_order(
             if job.pool.stopping() {
                 return Err(interrupted(file));
             }
-            let written = run.object(lane, object.range, &mut digest)?;
+            let written = run.bring(lane, object, &mut digest)?;
             bytes += written.bytes;
             if let Some(digest) = written.to_prove {
                 run.written(ByteRange::from_len(object.range.start, ByteLen(written.bytes)), digest);

@@ -28,7 +28,7 @@ pub fn quote(name: &OsStr) -> Quoted<'_> {
 }
 
 /// Quotes a name only where a shell would need it: for messages that begin with the name.
-pub(crate) fn quote_if_needed(name: &OsStr) -> Quoted<'_> {
+pub fn quote_if_needed(name: &OsStr) -> Quoted<'_> {
     Quoted { name: name.as_bytes(), when: When::Needed }
 }
 

@@ -74,6 +74,10 @@ pub struct Tally {
     pub bytes_found: Counter,
     /// Bytes moved.
     pub bytes_done: Counter,
+    /// Those of them that an earlier run of the job had moved, or that stood at the sink and are right.
+    pub bytes_kept: Counter,
+    /// Files that an earlier run of the job had finished.
+    pub files_kept: Counter,
     /// Bytes that were read back from the device and are right.
     pub bytes_reread: Counter,
     /// Bytes that were to be read back from the device and came from the page cache.

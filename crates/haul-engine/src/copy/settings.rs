@@ -2,6 +2,7 @@
 
 use super::place::Place;
 use super::receipt::Receipt;
+use super::resume::JobLog;
 use haul_digest::Algorithm;
 use haul_model::{ByteLen, ByteOffset, ObjectSize, limits};
 use haul_sys::process;
@@ -270,6 +271,8 @@ pub struct Moving {
     pub digest: Option<(Algorithm, HashForm)>,
     /// The waybill of the job, with digests from the same read.
     pub receipt: Option<Arc<Receipt>>,
+    /// The log of the job, where it can be gone on with.
+    pub log: Option<Arc<JobLog>>,
     /// How the copy is compared with what was read.
     pub verify: Verify,
     /// Each file and directory is made durable as it is finished, for file systems that can't be made so as a whole.
@@ -401,6 +404,7 @@ impl Moving {
             double_buffer: None,
             digest: None,
             receipt: None,
+            log: None,
             verify: Verify::No,
             sync_each: false,
             offset: ByteOffset(0),

@@ -27,6 +27,9 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
         if source_moved_on(file) {
             return Err(changed(file));
         }
+        if let Some(error) = file.settle.logged.as_ref().and_then(|logged| logged.take_failure()) {
+            return Err(error);
+        }
         job.closing.flush(file)?;
         metadata::settle_file(job, file)?;
         if job.settings.moving.sync_each && file.sink_is_regular {
@@ -37,9 +40,17 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
         Ok(moved)
     });
     match settled {
-        Ok(moved) => {
+        Ok(mut moved) => {
+            if file.settle.logged.as_ref().is_some_and(|logged| logged.compared_some.load(Ordering::Relaxed))
+            {
+                // What was found by comparison came from the page cache, and was synced with the rest.
+                moved.level = moved.level.min(Level::Durable);
+            }
             if let Some(identity) = file.settle.linked {
                 job.memory.settled(identity);
+            }
+            if let Some(log) = job.settings.moving.log.as_ref().filter(|_| file.sink_is_regular) {
+                log.finished(job, file, moved.bytes);
             }
             tell(job, file, &moved);
         }
@@ -158,7 +169,9 @@ fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
         let _ = stat_fd(&file.sink).and_then(|now| set_len(&file.sink, now.size));
         let _ = set_times_fd(&file.sink, unfinished(&file.source_stat));
     }
-    if interrupted && file.sink_state == SinkState::New {
+    // What a later run goes on with stays.
+    let goes_on = file.settle.logged.is_some();
+    if interrupted && file.sink_state == SinkState::New && !goes_on {
         let _ = open::unlink_at(file.parent.sink(), &*file.sink_name);
     }
     file.undo(job);

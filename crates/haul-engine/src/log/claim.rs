@@ -7,6 +7,12 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+/// How often and in what steps a held lock is tried again: whoever lists jobs has each for a moment.
+const TRIES: u32 = 10;
+const STEP: Duration = Duration::from_millis(5);
 
 /// Far above what a holder takes.
 const HOLDER_BYTES_MAX: u64 = 1024;
@@ -61,6 +67,7 @@ impl Claim {
     /// Takes the lock of the job in the folder `home`, which is made if it is not there; waits for whoever has it, if `wait`.
     pub(super) fn take(home: &Path, wait: bool) -> Result<Claim, LogError> {
         let path = &home.join("lock");
+        let mut tries = TRIES;
         loop {
             folder::make(home)?;
             let mut options = File::options();
@@ -72,6 +79,11 @@ impl Claim {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) if wait => {
                     file.lock().map_err(LogError::io("wait for the lock", path))?;
+                }
+                Err(TryLockError::WouldBlock) if tries > 0 => {
+                    tries -= 1;
+                    thread::sleep(STEP);
+                    continue;
                 }
                 Err(TryLockError::WouldBlock) => {
                     let holder = read(&mut file).unwrap_or_default();
@@ -115,6 +127,20 @@ impl Claim {
         file.rewind()?;
         file.write_all(text.as_bytes())?;
         file.sync_data()
+    }
+}
+
+/// Who holds a job's lock; nobody where there is none.
+pub(super) fn holder(path: &Path) -> Result<Option<Holder>, LogError> {
+    let mut file = match folder::options().open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(LogError::io("open the lock", path))?,
+    };
+    // A shared lock bothers no other look, and is let go with the file.
+    match file.try_lock_shared() {
+        Ok(()) => Ok(None),
+        Err(TryLockError::WouldBlock) => Ok(Some(read(&mut file).unwrap_or_default())),
+        Err(TryLockError::Error(error)) => Err(LogError::io("look who holds", path)(error)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Holder;
 use haul_log::objects::{Flaw, TooManyObjects};
+use haul_log::record::RecordFlaw;
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -38,6 +39,14 @@ pub enum LogError {
         /// Which of its files, and its version.
         flaw: Flaw,
     },
+    /// A newer program wrote the record of the job.
+    #[error("{path}: {flaw}, or forget the job")]
+    Record {
+        /// The record.
+        path: PathBuf,
+        /// What is wrong with it.
+        flaw: RecordFlaw,
+    },
     /// More than any job's log.
     #[error(
         "{path}: the files of this log have more than {max} bytes; look what they are, and remove them or name another --state-dir"
@@ -51,6 +60,12 @@ pub enum LogError {
     /// A file can't be logged.
     #[error(transparent)]
     TooManyObjects(#[from] TooManyObjects),
+    /// Files at the sink can't be used or made durable.
+    #[error("what arrives can't be logged: {source}{}", sink_step(source))]
+    Sink {
+        /// What the system said.
+        source: io::Error,
+    },
     /// A call failed.
     #[error("{path}: can't {what}: {source}{}", next_step(source))]
     Io {
@@ -64,10 +79,23 @@ pub enum LogError {
 }
 
 impl LogError {
+    /// An error of a call at the sink.
+    pub(crate) fn sink(error: io::Error) -> LogError {
+        LogError::Sink { source: error }
+    }
+
     /// Makes an error of a call that failed.
     pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LogError + use<> {
         let path = path.to_path_buf();
         move |source| LogError::Io { what, path, source }
+    }
+}
+
+/// What to do about a failure at the sink, where that is known.
+fn sink_step(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room there",
+        _ => "",
     }
 }
 

@@ -168,7 +168,8 @@ pub(super) fn make(path: &Path) -> Result<(), LogError> {
     Ok(())
 }
 
-fn options() -> fs::OpenOptions {
+/// How files of a job are opened for reading: through no link, which could lead to another file of ours.
+pub(super) fn options() -> fs::OpenOptions {
     let mut options = File::options();
     options.read(true).mode(0o600).custom_flags(haul_sys::open::NO_FOLLOW);
     options

@@ -1,16 +1,14 @@
 //! The log of a running job.
 
-use super::claim::Claim;
 use super::folder::Folder;
+use super::hold::remove_empty;
 use super::pace::Pace;
-use super::{Holder, LogError, SyncPolicy};
+use super::{Hold, Holder, LogError, SyncPolicy};
 use haul_log::objects::{FileKey, Flaw, Job, Log, ObjectSet, Style, Subject, replay};
 use haul_model::ObjectIndex;
 use std::collections::hash_map::RandomState;
-use std::fs;
 use std::hash::{BuildHasher, Hasher};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How a log is kept.
@@ -40,11 +38,12 @@ pub struct Found {
 /// The log of a job, held by this process. Any worker may tell it facts; one at a time writes them.
 #[derive(Debug)]
 pub struct Keeper {
-    home: PathBuf,
-    claim: Claim,
+    hold: Hold,
     // Locked before `facts` where both are.
     folder: Mutex<Folder>,
     facts: Mutex<Facts>,
+    /// What was there at the beginning.
+    before: haul_log::objects::Facts,
 }
 
 /// What was learned, and how much of it is not written.
@@ -62,9 +61,15 @@ impl Keeper {
     /// [`LogError`]: the job is held by another process, the folder can't be used, or a newer program wrote the log.
     /// Nothing of the job was touched then.
     pub fn open(state: &Path, job: Job, settings: Settings) -> Result<(Keeper, Found), LogError> {
-        let home = state.join("jobs").join(job.id.to_hex());
-        let claim = Claim::take(&home, settings.wait)?;
-        let mut folder = Folder::open(home.join("log"), settings.sync.syncs())?;
+        Keeper::on(Hold::take(state, job.id, settings.wait)?, job, settings)
+    }
+
+    /// As [`Keeper::open`], of a job that this process has already.
+    ///
+    /// # Errors
+    /// As [`Keeper::open`]. The job is let go, as one that was cut off.
+    pub fn on(hold: Hold, job: Job, settings: Settings) -> Result<(Keeper, Found), LogError> {
+        let mut folder = Folder::open(hold.folder().join("log"), settings.sync.syncs())?;
         let found = replay(&job, &folder.read()?);
         if let Some(flaw) = found.flaws.iter().find(|flaw| matches!(flaw, Flaw::Newer { .. })) {
             return Err(LogError::Newer { folder: folder.path().to_path_buf(), flaw: flaw.clone() });
@@ -72,24 +77,49 @@ impl Keeper {
         let mut log = Log::resume(job, settings.style, random(), &found);
         folder.perform(&log.commit())?;
         let told = Found {
-            left_by: claim.left_by.clone(),
+            left_by: hold.left_by().cloned(),
             files: found.facts.len(),
             objects: found.facts.iter().map(|(_, objects)| objects.len()).sum(),
             flaws: found.flaws,
         };
+        let before = found.facts;
         let facts = Mutex::new(Facts { log, pace: Pace::new(settings.sync) });
-        Ok((Keeper { home, claim, folder: Mutex::new(folder), facts }, told))
+        Ok((Keeper { hold, folder: Mutex::new(folder), facts, before }, told))
     }
 
-    /// A file is under way: its key, and its objects that are durable. What the log says of other versions of it is
-    /// revoked by the next commit, which must be asked for before the sink file is written over.
+    /// The folder of the job.
+    pub fn home(&self) -> &Path {
+        self.hold.folder()
+    }
+
+    /// What the log said when it was opened.
+    pub fn before(&self) -> &haul_log::objects::Facts {
+        &self.before
+    }
+
+    /// A file is under way: its key, and its objects that are durable. What the log says of other versions of it is gone for good
+    /// when this returns, so that the sink file may be written over.
     ///
     /// # Errors
-    /// [`LogError::TooManyObjects`].
+    /// [`LogError::TooManyObjects`], and those of [`Keeper::commit`].
     pub fn file(&self, subject: &Subject) -> Result<(FileKey, ObjectSet), LogError> {
+        let (key, known, revokes) = {
+            let mut facts = lock(&self.facts);
+            let revokes = facts.log.knows_another(subject);
+            let key = facts.log.open(subject)?;
+            (key, facts.log.known(key).cloned().unwrap_or_default(), revokes)
+        };
+        if revokes {
+            self.commit()?;
+        }
+        Ok((key, known))
+    }
+
+    /// Objects of a file are durable at the sink, made so by a sync of the caller's. Nothing is written before
+    /// [`Keeper::commit`].
+    pub fn durable_together(&self, file: FileKey, objects: impl IntoIterator<Item = ObjectIndex>) {
         let mut facts = lock(&self.facts);
-        let key = facts.log.open(subject)?;
-        Ok((key, facts.log.known(key).cloned().unwrap_or_default()))
+        objects.into_iter().for_each(|object| facts.log.done(file, object));
     }
 
     /// An object, of so many bytes, is durable at the sink. Writes the group if it is due.
@@ -146,30 +176,20 @@ impl Keeper {
     pub fn close(self) -> Result<(), LogError> {
         self.commit()?;
         lock(&self.folder).sync()?;
-        self.claim.release()
+        self.hold.release()
     }
 
-    /// The job is done: its log and its folder are removed.
+    /// The job is done: its log is removed, and its folder where no record is in it.
     ///
     /// # Errors
     /// [`LogError::Io`]: something is left of it.
     pub fn finish(self) -> Result<(), LogError> {
-        let Keeper { home, claim, folder, facts } = self;
+        let Keeper { hold, folder, facts, .. } = self;
         let mut folder = folder.into_inner().unwrap_or_else(PoisonError::into_inner);
         folder.perform(&facts.into_inner().unwrap_or_else(PoisonError::into_inner).log.finish())?;
         // Strangers that were left alone stay, and the folder with them.
         remove_empty(folder.path())?;
-        claim.remove()?;
-        remove_empty(&home)
-    }
-}
-
-fn remove_empty(path: &Path) -> Result<(), LogError> {
-    match fs::remove_dir(path) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
-            Ok(())
-        }
-        done => done.map_err(LogError::io("remove the folder", path)),
+        hold.finish()
     }
 }
 

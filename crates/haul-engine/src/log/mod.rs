@@ -5,18 +5,33 @@
 //!
 //! ```text
 //!  STATE/jobs/ID/lock      locked while the job runs; who runs it
+//!  STATE/jobs/ID/begun     of a transfer: when its runs began
 //!  STATE/jobs/ID/log/      docs/formats/log.md
+//!  STATE/jobs/ID/record    what the job is and how it stands: haul_log::record
 //! ```
+//!
+//! A command that only wants to be listed takes a [`Hold`] and begins a [`Ledger`]; one that keeps an object log gives the hold to a [`Keeper`].
 
+mod begun;
 mod claim;
 mod error;
 mod folder;
+mod hold;
 mod keeper;
+mod ledger;
+mod list;
 mod pace;
+mod recheck;
 mod state;
 
+pub use begun::Begun;
 pub use claim::Holder;
 pub use error::LogError;
+pub use hold::Hold;
 pub use keeper::{Found, Keeper, Settings};
+pub use ledger::{Call, Ledger, identity};
+pub use list::{FINISHED_DAYS_MAX, FINISHED_MAX, Listed, job_folder, jobs, prune};
 pub use pace::SyncPolicy;
+pub(crate) use pace::{GROUP_BYTES, GROUP_TIME, Pace};
+pub use recheck::{Recheck, SAMPLE_ONE_IN};
 pub use state::state_dir;

@@ -1,13 +1,14 @@
 //! When a group is committed, and what of it lasts.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 /// A group is committed after so long, so that a job that is cut off sends at most this much again.
-const GROUP_TIME: Duration = Duration::from_secs(1);
+pub(crate) const GROUP_TIME: Duration = Duration::from_secs(1);
 
 /// A group is committed after so many bytes of objects.
-const GROUP_BYTES: u64 = 256 << 20;
+pub(crate) const GROUP_BYTES: u64 = 256 << 20;
 
 /// What is synced when (`--sync`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,8 +28,15 @@ impl SyncPolicy {
         [("object", SyncPolicy::Object), ("group", SyncPolicy::Group), ("none", SyncPolicy::None)];
 
     /// Whether what is ordered to be durable is made so.
-    pub(super) fn syncs(self) -> bool {
+    pub(crate) fn syncs(self) -> bool {
         self != SyncPolicy::None
+    }
+}
+
+impl fmt::Display for SyncPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = SyncPolicy::NAMES.into_iter().find(|(_, policy)| policy == self);
+        f.write_str(name.map_or("", |(name, _)| name))
     }
 }
 
@@ -45,19 +53,19 @@ impl FromStr for SyncPolicy {
 
 /// The group that is open.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     policy: SyncPolicy,
     since: Instant,
     bytes: u64,
 }
 
 impl Pace {
-    pub(super) fn new(policy: SyncPolicy) -> Pace {
+    pub(crate) fn new(policy: SyncPolicy) -> Pace {
         Pace { policy, since: Instant::now(), bytes: 0 }
     }
 
     /// So many bytes joined the group; whether it is to be committed.
-    pub(super) fn add(&mut self, bytes: u64) -> bool {
+    pub(crate) fn add(&mut self, bytes: u64) -> bool {
         if self.bytes == 0 {
             self.since = Instant::now();
         }
@@ -66,7 +74,7 @@ impl Pace {
     }
 
     /// A new group begins.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         *self = Pace::new(self.policy);
     }
 }
@@ -84,7 +92,11 @@ mod tests {
         group.since = Instant::now().checked_sub(GROUP_TIME).unwrap();
         assert!(group.add(1));
         assert!(Pace::new(SyncPolicy::Object).add(1) && !Pace::new(SyncPolicy::None).add(1));
-        assert!(SyncPolicy::NAMES.into_iter().all(|(name, policy)| name.parse() == Ok(policy)));
+        assert!(
+            SyncPolicy::NAMES
+                .into_iter()
+                .all(|(name, policy)| name.parse() == Ok(policy) && policy.to_string() == name)
+        );
         assert!("all".parse::<SyncPolicy>().is_err_and(|said| said.contains("object, group or none")));
     }
 }

@@ -323,20 +323,40 @@ fn open(path: &OsStr, waybill: &OsStr) -> Result<SshSig, SignatureError> {
         }
         other => other,
     })?;
-    let unread = |why: String| SignatureError::NoSignature { path: path.to_owned(), why };
-    let signature = SshSig::from_pem(&text).map_err(|error| unread(error.to_string()))?;
+    decode(&text).map_err(|why| SignatureError::NoSignature { path: path.to_owned(), why })
+}
+
+/// The signature that a text is. The error is a message.
+fn decode(text: &[u8]) -> Result<SshSig, String> {
+    let signature = SshSig::from_pem(text).map_err(|error| error.to_string())?;
     // The crate takes lower ones, and the signature does not cover its own version.
     if signature.version() != SshSig::VERSION {
-        return Err(unread(format!("its version is {}", signature.version())));
+        return Err(format!("its version is {}", signature.version()));
     }
     // Nor does the crate hold all lengths against each other: what it read has one form, and this has to be it.
     let letters = |text: &[u8]| text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let (found, meant): (Vec<u8>, Option<Vec<u8>>) =
-        (letters(&text), signature.to_pem(LineEnding::LF).ok().map(|text| letters(text.as_bytes())));
+        (letters(text), signature.to_pem(LineEnding::LF).ok().map(|text| letters(text.as_bytes())));
     if meant != Some(found) {
-        return Err(unread("its parts contradict each other".to_owned()));
+        return Err("its parts contradict each other".to_owned());
     }
     Ok(signature)
+}
+
+/// The key that made a signature, as `ssh-keygen -l` prints it; whose it is and whether it holds is not told.
+///
+/// # Errors
+/// Why the text is no signature.
+pub fn look_at(text: &[u8]) -> Result<String, String> {
+    decode(text).map(|signature| named(signature.public_key()))
+}
+
+/// How many signers a list has, read as [`check`] reads it.
+///
+/// # Errors
+/// [`SignersFault`]: the line that is wrong.
+pub fn count_signers(list: &[u8]) -> Result<usize, SignersFault> {
+    Signers::parse(list).map(|signers| signers.count())
 }
 
 fn read(path: &OsStr, what: &'static str, limit: u64) -> Result<Vec<u8>, SignatureError> {

@@ -113,6 +113,11 @@ impl Signers {
         Ok(Signers { lines })
     }
 
+    /// How many lines with a key there are.
+    pub(super) fn count(&self) -> usize {
+        self.lines.len()
+    }
+
     /// Who signed, if the key's word counts for `identity`, or for anyone where none is asked for. Of several lines with
     /// the key one has to agree; else the last one's reason is told.
     pub(super) fn admit(

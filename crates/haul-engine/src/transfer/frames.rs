@@ -5,8 +5,11 @@ use haul_proto::{Flaw, HEADER_LEN, Header, Message};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// Bytes of small messages that wait for company at most.
+/// Bytes of small frames that wait for company at most: what a lane encrypts at once.
 const GATHERED_MAX: usize = 64 << 10;
+
+/// Bytes that are taken from a lane at once where less is asked for: many small frames in one call.
+const AHEAD_BYTES: usize = 64 << 10;
 
 /// Why nothing more comes by a lane.
 #[derive(Debug, Error)]
@@ -22,13 +25,16 @@ pub(super) enum FrameError {
 /// The frames that come by a lane.
 pub(super) struct Frames {
     lane: LaneReader,
-    body: Vec<u8>,
+    /// What came and was not taken yet is `ahead[start..end]`.
+    ahead: Vec<u8>,
+    start: usize,
+    end: usize,
 }
 
 impl Frames {
     /// The frames of a lane.
     pub(super) fn new(lane: LaneReader) -> Frames {
-        Frames { lane, body: Vec::new() }
+        Frames { lane, ahead: Vec::new(), start: 0, end: 0 }
     }
 
     /// Lets the lane be silent for so long at most; `None` for any time.
@@ -42,18 +48,31 @@ impl Frames {
     /// [`FrameError`]; the lane is of no more use then.
     pub(super) fn next(&mut self) -> Result<Option<Message>, FrameError> {
         loop {
-            let mut header = [0; HEADER_LEN];
-            if !self.lane.read_exact_or_end(&mut header)? {
+            if !self.gather(HEADER_LEN)? {
                 return Ok(None);
             }
-            let header = Header::decode(&header)?;
-            self.body.resize(header.body_len(), 0);
-            self.lane.read_exact(&mut self.body)?;
-            match Message::decode(&header, &self.body)? {
+            let header = self.header()?;
+            let len = HEADER_LEN + header.body_len();
+            self.gather(len)?;
+            let body = &self.ahead[self.start + HEADER_LEN..self.start + len];
+            let message = Message::decode(&header, body)?;
+            self.start += len;
+            match message {
                 Some(message) => return Ok(Some(message)),
                 None => self.skip(u64::from(header.payload_len()))?,
             }
         }
+    }
+
+    /// Whether [`Frames::next`] would not wait for the other side. The payload of what comes next is not looked at.
+    pub(super) fn has_next(&self) -> bool {
+        let here = self.end - self.start;
+        here >= HEADER_LEN && self.header().map_or(true, |header| here >= HEADER_LEN + header.body_len())
+    }
+
+    /// Whether so much payload can be taken without waiting for the other side.
+    pub(super) fn has_payload(&self, len: usize) -> bool {
+        self.end - self.start >= len
     }
 
     /// Takes payload.
@@ -61,7 +80,11 @@ impl Frames {
     /// # Errors
     /// As [`Frames::next`].
     pub(super) fn payload(&mut self, into: &mut [u8]) -> Result<(), FrameError> {
-        Ok(self.lane.read_exact(into)?)
+        let here = into.len().min(self.end - self.start);
+        let (first, rest) = into.split_at_mut(here);
+        first.copy_from_slice(&self.ahead[self.start..self.start + here]);
+        self.start += here;
+        if rest.is_empty() { Ok(()) } else { Ok(self.lane.read_exact(rest)?) }
     }
 
     /// Takes payload that nobody wants.
@@ -72,10 +95,39 @@ impl Frames {
         let mut block = [0; 16 << 10];
         while len > 0 {
             let now = usize::try_from(len).unwrap_or(usize::MAX).min(block.len());
-            self.lane.read_exact(&mut block[..now])?;
+            self.payload(&mut block[..now])?;
             len -= now as u64;
         }
         Ok(())
+    }
+
+    /// The header of the next frame, all of which is here.
+    fn header(&self) -> Result<Header, Flaw> {
+        let mut header = [0; HEADER_LEN];
+        header.copy_from_slice(&self.ahead[self.start..self.start + HEADER_LEN]);
+        Header::decode(&header)
+    }
+
+    /// Takes from the lane until so many bytes are here; false where it ended, well, before the first of them.
+    fn gather(&mut self, len: usize) -> Result<bool, FrameError> {
+        while self.end - self.start < len {
+            if self.start > 0 {
+                self.ahead.copy_within(self.start..self.end, 0);
+                (self.start, self.end) = (0, self.end - self.start);
+            }
+            // Made at the first use, which lanes that only send hardly come to.
+            let room = self.ahead.len().max(AHEAD_BYTES).max(len);
+            self.ahead.resize(room, 0);
+            match self.lane.read_some(&mut self.ahead[self.end..])? {
+                0 if self.start == self.end => return Ok(false),
+                0 => {
+                    let missing = len - (self.end - self.start);
+                    return Err(LaneError::EndedInside { missing }.into());
+                }
+                came => self.end += came,
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -102,8 +154,15 @@ impl Outbox {
     /// # Errors
     /// The lane's.
     pub(super) fn push(&mut self, message: &Message) -> Result<(), LaneError> {
+        let before = self.gathered.len();
         message.encode(&mut self.gathered);
-        if self.gathered.len() >= GATHERED_MAX { self.flush() } else { Ok(()) }
+        if self.gathered.len() <= GATHERED_MAX {
+            return Ok(());
+        }
+        let last = self.gathered.split_off(before);
+        self.flush()?;
+        self.gathered = last;
+        if self.gathered.len() <= GATHERED_MAX { Ok(()) } else { self.flush() }
     }
 
     /// Adds bytes of payload, which go at once where they are many.
@@ -111,11 +170,14 @@ impl Outbox {
     /// # Errors
     /// The lane's.
     pub(super) fn payload(&mut self, bytes: &[u8]) -> Result<(), LaneError> {
-        if self.gathered.len() + bytes.len() < GATHERED_MAX {
-            self.gathered.extend_from_slice(bytes);
-            return Ok(());
+        if bytes.len() >= GATHERED_MAX / 2 {
+            return self.write(bytes);
         }
-        self.write(bytes)
+        if self.gathered.len() + bytes.len() > GATHERED_MAX {
+            self.flush()?;
+        }
+        self.gathered.extend_from_slice(bytes);
+        Ok(())
     }
 
     /// Sends what waits.

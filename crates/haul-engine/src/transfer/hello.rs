@@ -3,15 +3,17 @@
 use super::frames::{FrameError, Frames};
 use super::receipt::ReceiptError;
 use super::report::Watch;
-use super::sink::{self, Missing, Store};
-use super::source::{self, Filter, Operand, Tree};
+use super::resume::{self, Resume};
+use super::sink::{self, Keeping, Missing, Opening, Store};
+use super::source::{self, Filter, Operand, Rule, Tree};
 use super::terms::{agree, hold};
 use super::{Joined, Outcome};
+use crate::log::{LogError, Recheck};
 use haul_model::{PathFault, RelPath};
-use haul_net::{Lane, LaneError};
+use haul_net::{Lane, LaneControl, LaneError};
 use haul_proto::{
-    Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, Message, NamePolicy, PeerText,
-    Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
+    Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, LogWish, Message, NamePolicy,
+    PeerText, Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
 };
 use haul_sys::dir::{CWD, open_place_at};
 use haul_sys::open::mkdir_at;
@@ -19,6 +21,8 @@ use haul_sys::{Follow, process};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -28,11 +32,21 @@ const HELLO_WITHIN: Duration = Duration::from_secs(30);
 /// What this program calls itself on the wire.
 pub(super) const AGENT: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
 
+/// Lanes of a job that names no number, at least.
+const LANES_LEAST: u32 = 4;
+
+/// Lanes of a job that names no number, at most.
+pub const LANES_UNASKED_MAX: u32 = 16;
+
+/// Round trip for which a lane is opened: what a kernel lets one connection have under way by itself is 4 MiB on most systems, so
+/// that one lane carries some 300 MB a second over 10 ms, and a tenth of that over 100.
+const ROUND_TRIP_OF_A_LANE: Duration = Duration::from_millis(10);
+
 /// Something that the caller can't do.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Opens lane `number`: 0 first, further ones when the other side has accepted.
-pub type Dial<'a> = &'a mut dyn FnMut(u32) -> Result<Lane, BoxError>;
+/// Opens lane `number`: 0 first, the further ones when the other side has accepted, each from a thread of its own.
+pub type Dial<'a> = &'a (dyn Fn(u32) -> Result<Lane, BoxError> + Sync);
 
 /// Files to send.
 #[derive(Clone, Debug)]
@@ -47,10 +61,12 @@ pub struct SendJob {
     pub options: JobOptions,
     /// The directory beneath the other side's root that it all goes to; empty for the root itself.
     pub to: Vec<u8>,
-    /// Lanes at most.
-    pub lanes: u32,
+    /// Lanes at most; `None` for as many as the path wants.
+    pub lanes: Option<u32>,
     /// Bytes of objects under way at most.
     pub buffers: u64,
+    /// How it goes on when it was cut off; `None` where it then begins anew.
+    pub resume: Option<Resume>,
 }
 
 /// Files to fetch.
@@ -60,12 +76,16 @@ pub struct FetchJob {
     pub paths: Vec<Vec<u8>>,
     /// The directory that it all goes to. It is made if only its last component is missing.
     pub into: OsString,
+    /// Which names beneath `paths` are taken, in their order; the other side judges by them.
+    pub rules: Vec<Rule>,
     /// The job's options.
     pub options: JobOptions,
-    /// Lanes at most.
-    pub lanes: u32,
+    /// Lanes at most; `None` for as many as the path wants.
+    pub lanes: Option<u32>,
     /// Bytes of objects under way at most.
     pub buffers: u64,
+    /// How it goes on when it was cut off; `None` where it then begins anew.
+    pub resume: Option<Resume>,
 }
 
 /// What a side that answers allows.
@@ -85,6 +105,9 @@ pub struct Offer {
     pub quota: Option<u64>,
     /// What a sender may ask to be kept. Without [`Keep::SETUID`] no program gets rights by it.
     pub keep: Keep,
+    /// The state directory, where files that are sent here can be gone on with after a session that was cut off; `None` where they begin
+    /// anew.
+    pub state: Option<PathBuf>,
 }
 
 /// Why there was no session.
@@ -121,6 +144,9 @@ pub enum TransferError {
     /// This side's waybill can't be begun.
     #[error(transparent)]
     Receipt(#[from] ReceiptError),
+    /// Another process is at the job.
+    #[error(transparent)]
+    Held(LogError),
     /// No randomness for the session's secret.
     #[error("the system gives no random bytes")]
     NoRandomness,
@@ -137,12 +163,22 @@ pub fn send(dial: Dial<'_>, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome,
         .map(|source| Operand::local(source).map_err(|error| here("open", source.as_bytes(), error)));
     let operands = operands.collect::<Result<Vec<_>, _>>()?;
     let watch = &begin_receipt(watch, &job.options, || source::directories(&job.sources), false)?;
-    let asked = Asked { role: Role::Source, options: &job.options, operands: vec![job.to.as_slice().into()] };
+    let resume = job.resume.as_ref().filter(|_| resume::is_possible(&job.options));
+    let asked = Asked {
+        role: Role::Source,
+        options: &job.options,
+        operands: vec![job.to.as_slice().into()],
+        rules: &[],
+        job: resume.map_or([0; 16], |resume| resume.job(Role::Source, &job.options, &job.sources)),
+        log: resume.map(|resume| resume.wish(watch.receipt.is_some())),
+        resumes: false,
+    };
     let window = window(job.buffers);
-    let (accept, joined) = connect(dial, &asked, window, job.lanes)?;
-    let settings = source_settings(accept.options, window.least(accept.window));
+    let (accept, first) = connect(dial, &asked, window)?;
+    let settings = source_settings(accept.options.clone(), window.least(accept.window), accept.resumes);
     let tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
-    Ok(source::run(settings, joined, None, tree, watch))
+    let lanes = job.lanes.unwrap_or_else(|| lanes_for(&first.control));
+    Ok(beside(dial, &accept, lanes, |more| source::run(settings, vec![first], Some(more), tree, watch)))
 }
 
 /// Fetches files from the other side.
@@ -155,13 +191,55 @@ pub fn fetch(dial: Dial<'_>, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcom
     }
     let watch = &begin_receipt(watch, &job.options, || job.into.clone(), true)?;
     let operands = job.paths.iter().map(|path| path.as_slice().into()).collect();
-    let asked = Asked { role: Role::Sink, options: &job.options, operands };
+    let number = session_number(&random_token()?);
+    let opened = || Store::open(&job.into, b"", Missing::Fails, number, None);
+    let resume = job.resume.as_ref().filter(|_| resume::is_possible(&job.options));
+    let (mut store, mut log, mut name) = (None, None, [0; 16]);
+    if let Some(resume) = resume {
+        name = resume.job(Role::Sink, &job.options, std::slice::from_ref(&job.into));
+        let store = store.insert(opened().map_err(|error| here("open", job.into.as_bytes(), error))?);
+        let recheck = if watch.receipt.is_some() { Some(Recheck::All) } else { resume.recheck };
+        let opening = Opening {
+            state: &resume.state,
+            job: name,
+            root: Path::new(&job.into),
+            object: job.options.object,
+            settings: resume.settings,
+            recheck,
+            stop: watch.stop,
+        };
+        log = keeping(&opening, store, watch)?;
+    }
+    let resumes = log.as_ref().is_some_and(Keeping::resumes);
+    let asked = Asked {
+        role: Role::Sink,
+        options: &job.options,
+        operands,
+        rules: &job.rules,
+        job: name,
+        log: None,
+        resumes,
+    };
     let window = window(job.buffers);
-    let (accept, joined) = connect(dial, &asked, window, job.lanes)?;
-    let store = Store::open(&job.into, b"", Missing::Fails, session_number(&accept.token), None)
-        .map_err(|error| here("open", job.into.as_bytes(), error))?;
-    let settings = sink_settings(accept.options, window.least(accept.window));
-    Ok(sink::run(settings, joined, None, store, watch))
+    let connected = connect(dial, &asked, window);
+    let (accept, first) = match connected {
+        Ok(connected) => connected,
+        Err(error) => {
+            if let (Some(log), Some(store)) = (log, &store) {
+                // Why there is no session is what is told.
+                let _ = log.end(store, false);
+            }
+            return Err(error);
+        }
+    };
+    let store = match store {
+        Some(store) => store,
+        None => opened().map_err(|error| here("open", job.into.as_bytes(), error))?,
+    };
+    let settings = sink_settings(accept.options.clone(), window.least(accept.window));
+    let store = (store, log);
+    let lanes = job.lanes.unwrap_or_else(|| lanes_for(&first.control));
+    Ok(beside(dial, &accept, lanes, |more| sink::run(settings, vec![first], Some(more), store, watch)))
 }
 
 /// Answers one session: reads what it asks on `first`, and does its part as far as `offer` allows. `more` gives further lanes
@@ -193,9 +271,14 @@ pub fn answer(
             let missing = if asked.options.dry_run { Missing::Fails } else { Missing::IsMade };
             let store = Store::open(&offer.root, &into, missing, session_number(&token), offer.quota);
             let store = store.map_err(|error| super::reason::reason("cannot open the directory", &error))?;
-            Ok((accept, Part::Sink(store)))
+            Ok((accept, Part::Sink(Box::new(store), into)))
         }
-        Role::Sink => Ok((accept, Part::Source(operands_beneath(offer, &asked.operands)?))),
+        Role::Sink => {
+            let operands = operands_beneath(offer, &asked.operands)?;
+            let filter = Filter::asked(&asked.rules)
+                .map_err(|error| Reason::new(Why::Unsupported, &error.to_string()))?;
+            Ok((accept, Part::Source(operands, filter)))
+        }
     });
     let prepared = prepared.map_err(|reason| (reason.clone(), TransferError::Denied(reason)));
     let begun = prepared.and_then(|(accept, part)| {
@@ -205,9 +288,16 @@ pub fn answer(
         // What is wrong with a file of this host is not for the other side to know.
         let told = Reason::new(Why::Io, "no waybill can be written there");
         let watch = begin_receipt(watch, &accept.options, root, is_sink).map_err(|error| (told, error))?;
-        Ok((accept, part, watch))
+        let log = match &part {
+            Part::Sink(store, into) => answered_log(&asked, offer, store, into, &watch).map_err(|error| {
+                let said = Reason::new(Why::Busy, &error.to_string());
+                (said, error)
+            })?,
+            Part::Source(..) => None,
+        };
+        Ok((accept, part, (watch, log)))
     });
-    let (accept, part, watch) = match begun {
+    let (mut accept, part, (watch, log)) = match begun {
         Ok(begun) => begun,
         Err((reason, error)) => {
             // Whether it hears that or not, it is refused.
@@ -216,8 +306,15 @@ pub fn answer(
         }
     };
     let watch = &watch;
-    first.outbox.push(&Message::Accept(Box::new(accept.clone())))?;
-    first.outbox.flush()?;
+    accept.resumes = log.as_ref().is_some_and(Keeping::resumes);
+    let accepted = first.outbox.push(&Message::Accept(Box::new(accept.clone())));
+    if let Err(error) = accepted.and_then(|()| first.outbox.flush()) {
+        if let (Some(log), Part::Sink(store, _)) = (log, &part) {
+            // That the other side is gone is what is told.
+            let _ = log.end(store, false);
+        }
+        return Err(error.into());
+    }
     let window = window.least(asked.window);
     let mut more = || loop {
         // A lane that does not join as it should is dropped, and the next one is looked at.
@@ -226,12 +323,13 @@ pub fn answer(
         }
     };
     Ok(match part {
-        Part::Sink(store) => {
-            sink::run(sink_settings(accept.options, window), vec![first], Some(&mut more), store, watch)
+        Part::Sink(store, _) => {
+            let settings = sink_settings(accept.options, window);
+            sink::run(settings, vec![first], Some(&mut more), (*store, log), watch)
         }
-        Part::Source(operands) => {
-            let settings = source_settings(accept.options, window);
-            let tree = Tree::new(operands, Filter::default(), false);
+        Part::Source(operands, filter) => {
+            let settings = source_settings(accept.options, window, asked.resumes);
+            let tree = Tree::new(operands, filter, false);
             source::run(settings, vec![first], Some(&mut more), tree, watch)
         }
     })
@@ -258,10 +356,53 @@ fn beneath(root: &OsStr, path: &[u8]) -> OsString {
     OsString::from_vec([root, slash, path].concat())
 }
 
+/// Opens the log of a job that is sent here, if this side keeps logs and the job has a name.
+fn answered_log(
+    asked: &Connect,
+    offer: &Offer,
+    store: &Store,
+    into: &[u8],
+    watch: &Watch<'_>,
+) -> Result<Option<Keeping>, TransferError> {
+    let Some(state) = offer.state.as_ref() else { return Ok(None) };
+    if asked.job == [0; 16] || !resume::is_possible(&asked.options) {
+        return Ok(None);
+    }
+    let (settings, recheck) = resume::wished(&asked.log.unwrap_or_default());
+    let root = PathBuf::from(beneath(&offer.root, into));
+    let opening = Opening {
+        state,
+        job: asked.job,
+        root: &root,
+        object: asked.options.object,
+        settings,
+        recheck: if watch.receipt.is_some() { Some(Recheck::All) } else { recheck },
+        stop: watch.stop,
+    };
+    keeping(&opening, store, watch)
+}
+
+/// Opens the log of a job. Without one it is done all the same, and that is told; only while another process is at the job it is not.
+fn keeping(
+    opening: &Opening<'_>,
+    store: &Store,
+    watch: &Watch<'_>,
+) -> Result<Option<Keeping>, TransferError> {
+    match Keeping::open(opening, store, watch.report) {
+        Ok(log) => Ok(Some(log)),
+        Err(error @ LogError::Held { .. }) => Err(TransferError::Held(error)),
+        Err(error) => {
+            watch.report.note(&format!("{error}; this job can't be gone on with if it is cut off"));
+            Ok(None)
+        }
+    }
+}
+
 /// What the answering side will be.
 enum Part {
-    Sink(Store),
-    Source(Vec<Operand>),
+    /// Where it goes to, and the directory beneath the root that was asked for.
+    Sink(Box<Store>, Vec<u8>),
+    Source(Vec<Operand>, Filter),
 }
 
 /// What CONNECT asks for.
@@ -269,26 +410,28 @@ struct Asked<'a> {
     role: Role,
     options: &'a JobOptions,
     operands: Vec<Box<[u8]>>,
+    rules: &'a [Rule],
+    job: [u8; 16],
+    log: Option<LogWish>,
+    resumes: bool,
 }
 
-/// Connects, and joins with as many further lanes as both sides want.
-fn connect(
-    dial: Dial<'_>,
-    asked: &Asked<'_>,
-    window: Window,
-    lanes: u32,
-) -> Result<(Accept, Vec<Joined>), TransferError> {
+/// Connects by the first lane.
+fn connect(dial: Dial<'_>, asked: &Asked<'_>, window: Window) -> Result<(Accept, Joined), TransferError> {
     let mut first = Joined::new(CONTROL, dial(0).map_err(TransferError::Dial)?);
     let connect = Message::Connect(Box::new(Connect {
         versions: (VERSION, VERSION),
         offers: Features::default(),
         needs: Features::default(),
         role: asked.role,
-        job: [0; 16],
+        job: asked.job,
         options: asked.options.clone(),
         window,
         operands: asked.operands.clone(),
         agent: PeerText::new(AGENT),
+        rules: asked.rules.iter().map(Rule::to_wire).collect(),
+        log: asked.log,
+        resumes: asked.resumes,
     }));
     connect.check().map_err(|flaw| TransferError::Denied(Reason::new(Why::TooLarge, &flaw.to_string())))?;
     first.outbox.push(&connect)?;
@@ -301,16 +444,46 @@ fn connect(
     };
     first.frames.within(None);
     hold(asked.options, &accept.options).map_err(TransferError::Changed)?;
-    let mut joined = vec![first];
-    for number in 1..lanes.min(accept.lanes) {
-        // One lane does the job as well, only slower: what can't be opened is not waited for.
-        let Ok(lane) = dial(number) else { break };
-        let mut lane = Joined::new(LaneId(number), lane);
-        lane.outbox.push(&Message::Join(Join { token: accept.token, lane: lane.id }))?;
-        lane.outbox.flush()?;
-        joined.push(lane);
-    }
-    Ok((accept, joined))
+    Ok((accept, first))
+}
+
+/// How many lanes the path of the first one wants.
+fn lanes_for(first: &LaneControl) -> u32 {
+    lanes_of_round_trip(first.tcp().map_or(Duration::ZERO, |tcp| tcp.shortest_round_trip))
+}
+
+fn lanes_of_round_trip(round_trip: Duration) -> u32 {
+    let wanted = round_trip.as_micros() / ROUND_TRIP_OF_A_LANE.as_micros();
+    u32::try_from(wanted).unwrap_or(u32::MAX).clamp(LANES_LEAST, LANES_UNASKED_MAX)
+}
+
+/// Does the work of a session while as many further lanes are opened as both sides want, all at once: each takes three round
+/// trips, and nothing waits for them. The first lane does the job as well, only slower, so that what can't be opened is left.
+fn beside<T>(
+    dial: Dial<'_>,
+    accept: &Accept,
+    lanes: u32,
+    work: impl FnOnce(&mut dyn FnMut() -> Option<Joined>) -> T,
+) -> T {
+    let (give, take) = channel();
+    std::thread::scope(|scope| {
+        for number in 1..lanes.min(accept.lanes) {
+            let give = give.clone();
+            scope.spawn(move || {
+                let joined = dial(number).and_then(|lane| -> Result<_, BoxError> {
+                    let mut lane = Joined::new(LaneId(number), lane);
+                    lane.outbox.push(&Message::Join(Join { token: accept.token, lane: lane.id }))?;
+                    lane.outbox.flush()?;
+                    Ok(lane)
+                });
+                if let Ok(lane) = joined {
+                    // Where the work is over by now, the lane ends here.
+                    let _ = give.send(lane);
+                }
+            });
+        }
+        work(&mut || take.try_recv().ok())
+    })
 }
 
 /// A further lane, if its first message is a JOIN of this session.
@@ -356,8 +529,9 @@ fn read(frames: &mut Frames) -> Result<Message, TransferError> {
     }
 }
 
-fn source_settings(options: JobOptions, window: Window) -> haul_proto::source::Settings {
-    haul_proto::source::Settings { options, window, timing: Timing::default(), tries: limits::TRIES_MAX }
+fn source_settings(options: JobOptions, window: Window, asks: bool) -> haul_proto::source::Settings {
+    let (timing, tries) = (Timing::default(), limits::TRIES_MAX);
+    haul_proto::source::Settings { options, window, timing, tries, asks }
 }
 
 fn sink_settings(options: JobOptions, window: Window) -> haul_proto::sink::Settings {
@@ -402,4 +576,16 @@ fn make_if_missing(path: &OsStr) -> io::Result<()> {
 
 fn here(doing: &'static str, path: &[u8], source: io::Error) -> TransferError {
     TransferError::Here { doing, path: path.to_vec(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paths_want_more_lanes() {
+        for (millis, lanes) in [(0, 4), (30, 4), (50, 5), (89, 8), (200, 16), (5000, 16)] {
+            assert_eq!(lanes_of_round_trip(Duration::from_millis(millis)), lanes, "{millis} ms");
+        }
+    }
 }

@@ -1,66 +1,347 @@
-//! Where the threads of one side of a session meet: its state machine behind one lock.
+//! Where the threads of one side of a session meet: its state machine behind one lock, and a seat for each who waits.
+//!
+//! To wake a thread costs two system calls and a change of threads, more than all else that a small file takes. So who waits
+//! says what for, and
+//! - whoever changes the machine wakes those whom that concerns, and who really wait ([`Meeting::with`]);
+//! - of those who wait for what any of them may take, one is woken; when it has taken its share, it wakes the next;
+//! - a worker that has more at hand goes on without waking anyone ([`Meeting::quietly`]), and wakes whom all of it concerns
+//!   before it waits itself ([`Meeting::wake`]).
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use haul_proto::source::Next;
+use haul_proto::{FileNumber, LaneId, Sink, Source};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
+
+/// A moment that has passed already is not asked for in a busy loop.
+const WAIT_LEAST: Duration = Duration::from_millis(1);
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seat {
+    /// Something to write on a lane.
+    Lane(LaneId),
+    /// The source's walk: room for so many files.
+    Room(usize),
+    /// The source's walk: that files which were found come to their end.
+    Ends,
+    /// Something to be read again.
+    Checks,
+    /// The sink's errands: that digests of the file are wanted.
+    Digests(FileNumber),
+    /// The sink's errands: that names may be listed.
+    Lists,
+    /// The session's end, and that of its workers.
+    Close,
+}
+
+/// A state machine that knows whom it concerns.
+pub(super) trait Machine {
+    /// Whether the session is over.
+    fn is_over(&self) -> bool;
+
+    /// Whether who waits there would find what it waits for. Of those with [`Next::Shared`] one is enough.
+    fn concerns(&mut self, seat: Seat) -> Next;
+}
+
+impl Machine for Source {
+    fn is_over(&self) -> bool {
+        Source::is_over(self)
+    }
+
+    fn concerns(&mut self, seat: Seat) -> Next {
+        let is_met = match seat {
+            Seat::Lane(lane) => return self.has_next(lane),
+            Seat::Close => false,
+            _ if Source::is_over(self) => true,
+            Seat::Room(files) => self.room() >= files,
+            Seat::Ends => self.open_files() == 0,
+            Seat::Checks => self.has_check(),
+            Seat::Digests(_) | Seat::Lists => false,
+        };
+        if is_met { Next::Own } else { Next::Nothing }
+    }
+}
+
+impl Machine for Sink {
+    fn is_over(&self) -> bool {
+        Sink::is_over(self)
+    }
+
+    fn concerns(&mut self, seat: Seat) -> Next {
+        let is_met = match seat {
+            Seat::Lane(lane) => self.has_next(lane),
+            Seat::Close => false,
+            _ if Sink::is_over(self) => true,
+            Seat::Digests(file) => self.digests_wanted(file) > 0 || !self.is_open(file),
+            Seat::Lists => self.may_list(),
+            Seat::Room(_) | Seat::Ends | Seat::Checks => false,
+        };
+        if is_met { Next::Own } else { Next::Nothing }
+    }
+}
 
 /// A machine, its clock, and who waits for it.
 #[derive(Debug)]
 pub(super) struct Meeting<M> {
-    machine: Mutex<M>,
-    wake: Condvar,
+    room: Mutex<Room<M>>,
     begin: Instant,
 }
 
-impl<M> Meeting<M> {
-    /// A machine whose time begins now.
-    pub(super) fn new(machine: M) -> Meeting<M> {
-        Meeting { machine: Mutex::new(machine), wake: Condvar::new(), begin: Instant::now() }
-    }
-
-    /// Does something with the machine, and wakes who waits.
-    pub(super) fn with<T>(&self, act: impl FnOnce(&mut M, Duration) -> T) -> T {
-        let done = act(&mut self.lock(), self.begin.elapsed());
-        self.wake.notify_all();
-        done
-    }
-
-    /// Asks the machine until there is an answer; in between waits for it to change, or for the moment that the question
-    /// names. Asking wakes nobody.
-    pub(super) fn ask<T>(&self, mut question: impl FnMut(&mut M, Duration) -> Asked<T>) -> T {
-        let mut machine = self.lock();
-        loop {
-            let now = self.begin.elapsed();
-            match question(&mut machine, now) {
-                Asked::Answer(answer) => return answer,
-                Asked::Wait(until) => {
-                    let time = until.saturating_sub(now).max(WAIT_LEAST);
-                    let waited = self.wake.wait_timeout(machine, time);
-                    machine = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(guard, _)| guard);
-                }
-            }
-        }
-    }
-
-    /// Wakes who waits: something beside the machine changed.
-    pub(super) fn wake(&self) {
-        // Behind the lock, so that nobody who has just asked misses it.
-        drop(self.lock());
-        self.wake.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, M> {
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+#[derive(Debug)]
+struct Room<M> {
+    machine: M,
+    seated: Vec<Seated>,
 }
 
-/// A moment that has passed already is not asked for in a busy loop.
-const WAIT_LEAST: Duration = Duration::from_millis(1);
+/// A thread that waits.
+#[derive(Debug)]
+struct Seated {
+    seat: Seat,
+    thread: Thread,
+    /// Whether it was woken and did not come yet.
+    is_coming: bool,
+}
 
 /// What a question came to.
 #[derive(Debug)]
 pub(super) enum Asked<T> {
     /// This.
     Answer(T),
-    /// Nothing before the machine changes, or this moment comes.
-    Wait(Duration),
+    /// Nothing before what the seat stands for, or this moment.
+    Wait(Seat, Duration),
+}
+
+impl<M: Machine> Meeting<M> {
+    /// A machine whose time begins now.
+    pub(super) fn new(machine: M) -> Meeting<M> {
+        Meeting { room: Mutex::new(Room { machine, seated: Vec::new() }), begin: Instant::now() }
+    }
+
+    /// Does something with the machine, and wakes those whom it concerns.
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut M, Duration) -> T) -> T {
+        let mut room = self.enter();
+        let done = act(&mut room.machine, self.begin.elapsed());
+        leave(room, |room| room.concerned(|_, concern| concern != Next::Nothing));
+        done
+    }
+
+    /// Does something with the machine and wakes nobody yet: the caller does by [`Meeting::wake`] before it waits for anything.
+    pub(super) fn quietly<T>(&self, act: impl FnOnce(&mut M, Duration) -> T) -> T {
+        act(&mut self.enter().machine, self.begin.elapsed())
+    }
+
+    /// Wakes those whom the machine's state concerns.
+    pub(super) fn wake(&self) {
+        leave(self.enter(), |room| room.concerned(|_, concern| concern != Next::Nothing));
+    }
+
+    /// Wakes who waits there: something beside the machine changed. Whoever asked before has sat down by now, and whoever
+    /// asks later sees it.
+    pub(super) fn remind(&self, seat: Seat) {
+        leave(self.enter(), |room| room.concerned(|other, _| other == seat));
+    }
+
+    /// Asks the machine until there is an answer. In between waits for what the question names: the thread that asks is woken
+    /// when the machine says that it concerns the seat. To ask changes nothing that concerns anybody else, but to take what
+    /// others may take as well; if there is more of that, the next one is woken.
+    pub(super) fn ask<T>(&self, mut question: impl FnMut(&mut M, Duration) -> Asked<T>) -> T {
+        loop {
+            let mut room = self.enter();
+            room.stand_up();
+            let now = self.begin.elapsed();
+            let asked = question(&mut room.machine, now);
+            let waits = match &asked {
+                Asked::Wait(seat, until) => Some((*seat, until.saturating_sub(now).max(WAIT_LEAST))),
+                Asked::Answer(_) => None,
+            };
+            leave(room, |room| {
+                let next = room.concerned(|_, concern| concern == Next::Shared);
+                if let Some((seat, _)) = waits {
+                    room.seated.push(Seated { seat, thread: thread::current(), is_coming: false });
+                }
+                next
+            });
+            match (asked, waits) {
+                (Asked::Answer(answer), _) => return answer,
+                (_, Some((_, time))) => thread::park_timeout(time),
+                (_, None) => {}
+            }
+        }
+    }
+
+    fn enter(&self) -> MutexGuard<'_, Room<M>> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wakes, without the lock: who is woken would only wait for it.
+fn leave<M>(mut room: MutexGuard<'_, Room<M>>, whom: impl FnOnce(&mut Room<M>) -> Vec<Thread>) {
+    let woken = whom(&mut room);
+    drop(room);
+    woken.iter().for_each(Thread::unpark);
+}
+
+impl<M: Machine> Room<M> {
+    /// The threads to wake: those that `is_meant` means, by what their seats stand for and what the machine says of those.
+    fn concerned(&mut self, is_meant: impl Fn(Seat, Next) -> bool) -> Vec<Thread> {
+        let Room { machine, seated } = self;
+        // A lane's worker that is on its way takes of what all may take, and wakes the next when that is not all.
+        let mut is_one_coming =
+            seated.iter().any(|other| other.is_coming && matches!(other.seat, Seat::Lane(_)));
+        let mut woken = Vec::new();
+        // Who sat down last has most of what it needs in the caches.
+        for one in seated.iter_mut().rev().filter(|one| !one.is_coming) {
+            let concern = machine.concerns(one.seat);
+            if !is_meant(one.seat, concern) || (concern == Next::Shared && is_one_coming) {
+                continue;
+            }
+            is_one_coming |= concern == Next::Shared;
+            one.is_coming = true;
+            woken.push(one.thread.clone());
+        }
+        woken
+    }
+
+    /// The thread that asks waits no more.
+    fn stand_up(&mut self) {
+        if !self.seated.is_empty() {
+            let own = thread::current().id();
+            self.seated.retain(|other| other.thread.id() != own);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Longer than any test takes: who waits so long was forgotten.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Goods that any lane may take, and some for one alone.
+    #[derive(Debug, Default)]
+    struct Shop {
+        shared: u32,
+        own: [u32; 4],
+        is_over: bool,
+    }
+
+    impl Shop {
+        fn take(&mut self, lane: u32) -> Option<u32> {
+            let shelf =
+                if self.own[lane as usize] > 0 { &mut self.own[lane as usize] } else { &mut self.shared };
+            // Some at once, and not all.
+            let taken = (*shelf).min(3);
+            *shelf -= taken;
+            (taken > 0).then_some(taken)
+        }
+    }
+
+    impl Machine for Shop {
+        fn is_over(&self) -> bool {
+            self.is_over
+        }
+
+        fn concerns(&mut self, seat: Seat) -> Next {
+            match seat {
+                Seat::Lane(lane) if self.is_over || self.own[lane.0 as usize] > 0 => Next::Own,
+                Seat::Lane(_) if self.shared > 0 => Next::Shared,
+                _ => Next::Nothing,
+            }
+        }
+    }
+
+    /// Takes until the shop closes; counts what it got and how often it asked.
+    fn buy(meeting: &Meeting<Shop>, lane: u32, got: &AtomicU32, asked: &AtomicU32) {
+        loop {
+            let mut until = None;
+            let taken = meeting.ask(|shop, now| {
+                asked.fetch_add(1, Ordering::SeqCst);
+                let until = *until.get_or_insert(now + PATIENCE);
+                match shop.take(lane) {
+                    Some(taken) => {
+                        assert!(now < until, "nobody woke lane {lane} for what it could take");
+                        Asked::Answer(Some(taken))
+                    }
+                    None if shop.is_over => Asked::Answer(None),
+                    None => Asked::Wait(Seat::Lane(LaneId(lane)), until),
+                }
+            });
+            let Some(taken) = taken else { return };
+            got.fetch_add(taken, Ordering::SeqCst);
+        }
+    }
+
+    fn until(what: impl Fn() -> bool) {
+        while !what() {
+            thread::yield_now();
+        }
+    }
+
+    fn seated(meeting: &Meeting<Shop>) -> usize {
+        meeting.enter().seated.len()
+    }
+
+    #[test]
+    fn nothing_is_left_lying_while_somebody_waits_for_it() {
+        let (meeting, got, asked) = (Meeting::new(Shop::default()), AtomicU32::new(0), AtomicU32::new(0));
+        let mut brought = 0;
+        thread::scope(|scope| {
+            for lane in 0..4 {
+                let (meeting, got, asked) = (&meeting, &got, &asked);
+                scope.spawn(move || buy(meeting, lane, got, asked));
+            }
+            for round in 0..5000_u32 {
+                let goods = 1 + round % 7;
+                brought += goods;
+                let bring = |shop: &mut Shop, _| match round % 3 {
+                    0 => shop.own[round as usize % 4] += goods,
+                    _ => shop.shared += goods,
+                };
+                if round % 5 == 0 {
+                    meeting.quietly(bring);
+                    meeting.wake();
+                } else {
+                    meeting.with(bring);
+                }
+                if round % 50 == 0 {
+                    until(|| got.load(Ordering::SeqCst) == brought);
+                }
+            }
+            until(|| got.load(Ordering::SeqCst) == brought);
+            meeting.with(|shop, _| shop.is_over = true);
+        });
+        assert_eq!(seated(&meeting), 0);
+    }
+
+    #[test]
+    fn one_is_woken_for_what_one_can_take_and_nobody_for_what_is_told_quietly() {
+        let (meeting, got, asked) = (Meeting::new(Shop::default()), AtomicU32::new(0), AtomicU32::new(0));
+        let is_idle = |answers| got.load(Ordering::SeqCst) == answers && seated(&meeting) == 4;
+        thread::scope(|scope| {
+            for lane in 0..4 {
+                let (meeting, got, asked) = (&meeting, &got, &asked);
+                scope.spawn(move || buy(meeting, lane, got, asked));
+            }
+            until(|| is_idle(0));
+            let before = asked.load(Ordering::SeqCst);
+            meeting.quietly(|shop, _| shop.shared = 2);
+            assert!(meeting.enter().seated.iter().all(|one| !one.is_coming));
+            meeting.wake();
+            until(|| is_idle(2));
+            // It came, took, and asked again.
+            assert_eq!(asked.load(Ordering::SeqCst) - before, 2);
+            // Two shares: the one that takes the first wakes another, or comes again itself.
+            meeting.with(|shop, _| shop.shared = 6);
+            until(|| is_idle(8));
+            assert!(asked.load(Ordering::SeqCst) - before <= 6);
+            let before = asked.load(Ordering::SeqCst);
+            meeting.remind(Seat::Lane(LaneId(2)));
+            until(|| asked.load(Ordering::SeqCst) > before && is_idle(8));
+            assert_eq!(asked.load(Ordering::SeqCst) - before, 1, "only who is reminded asks again");
+            meeting.with(|shop, _| shop.is_over = true);
+        });
+    }
 }

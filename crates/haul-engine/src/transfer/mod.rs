@@ -14,23 +14,28 @@ mod reason;
 mod receipt;
 mod report;
 mod rereader;
+mod resume;
 mod session;
 mod sink;
 mod source;
 mod spent;
 mod terms;
 
-pub use hello::{BoxError, Dial, FetchJob, Offer, SendJob, TransferError, answer, fetch, send};
+pub use hello::{
+    BoxError, Dial, FetchJob, LANES_UNASKED_MAX, Offer, SendJob, TransferError, answer, fetch, send,
+};
 pub use packing::LEVELS;
 pub use plain::Onlooker;
 pub use receipt::{Receipt, ReceiptError};
 pub use report::{Failure, Report, Tally, Watch};
+pub use resume::Resume;
 pub use source::{Filter, FilterError, Rule};
 pub use spent::{Spent, Traffic};
 
 use frames::{Frames, Outbox};
 use haul_net::{Lane, LaneControl};
 use haul_proto::{End, LaneId, Reason, Summary, Why};
+use std::sync::atomic::Ordering;
 
 /// How a session ended.
 #[derive(Clone, Debug)]
@@ -45,6 +50,8 @@ pub struct Outcome {
     pub spent: Spent,
     /// What went over this side's lanes.
     pub traffic: Traffic,
+    /// Bytes that an earlier run of the job had brought, and that were not sent again.
+    pub spared: u64,
 }
 
 impl Outcome {
@@ -54,13 +61,14 @@ impl Outcome {
         self.broken.is_none() && !self.delete_withheld && failed + unread + undeleted == 0
     }
 
-    fn of(end: Option<End>, spent: Spent, traffic: Traffic) -> Outcome {
+    fn of<M: meeting::Machine>(end: Option<End>, spent: Spent, session: &session::Session<'_, M>) -> Outcome {
+        let (traffic, spared) = (session.spent.traffic(), session.spared.load(Ordering::Relaxed));
         let (summary, broken, delete_withheld) = match end {
             Some(End::Finished { summary, delete_withheld }) => (summary, None, delete_withheld),
             Some(End::Broken { reason, summary }) => (summary, Some(reason), false),
             None => (Summary::default(), Some(Why::Internal.into()), false),
         };
-        Outcome { summary, broken, delete_withheld, spent, traffic }
+        Outcome { summary, broken, delete_withheld, spent, traffic, spared }
     }
 }
 

@@ -8,8 +8,8 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Lanes of a job, and what a side that answers takes.
-const LANES: u32 = 4;
+/// Lanes that a side that answers takes.
+const LANES: u32 = super::LANES_UNASKED_MAX;
 
 /// Bytes under way at most.
 const BUFFERS: u64 = 256 << 20;
@@ -36,8 +36,9 @@ impl SendJob {
             one_file_system: false,
             options: JobOptions { keep: KEPT, ..JobOptions::default() },
             to: Vec::new(),
-            lanes: LANES,
+            lanes: None,
             buffers: BUFFERS,
+            resume: None,
         }
     }
 }
@@ -46,7 +47,7 @@ impl FetchJob {
     /// These paths beneath the other side's root, into this directory, as [`SendJob::new`].
     pub fn new(paths: Vec<Vec<u8>>, into: OsString) -> FetchJob {
         let options = JobOptions { keep: KEPT, ..JobOptions::default() };
-        FetchJob { paths, into, options, lanes: LANES, buffers: BUFFERS }
+        FetchJob { paths, into, rules: Vec::new(), options, lanes: None, buffers: BUFFERS, resume: None }
     }
 }
 
@@ -70,6 +71,7 @@ impl Offer {
             buffers: BUFFERS,
             quota: None,
             keep: KEPT,
+            state: None,
         }
     }
 }

@@ -17,6 +17,9 @@ pub trait Report: Sync {
     /// A name was deleted at the sink, or would be.
     fn deleted(&self, _path: &[u8]) {}
 
+    /// Something worth a line that is no failure: what of an earlier run is not trusted, or can't be written down.
+    fn note(&self, _text: &str) {}
+
     /// A lane was lost; the others go on with what it had, if there are any.
     fn lane_lost(&self, _lane: u32, _why: &str) {}
 }

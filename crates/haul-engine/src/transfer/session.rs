@@ -1,42 +1,28 @@
 //! What both sides of a session do alike: they hold its lanes, let time pass, and part.
 
 use super::frames::{FrameError, Frames, Outbox};
-use super::meeting::{Asked, Meeting};
+use super::meeting::{Asked, Machine, Meeting, Seat};
 use super::receipt::Receipt;
 use super::report::{Report, Tally, Watch};
 use super::spent::{Clocks, Spent};
 use super::{Joined, More};
 use haul_net::{LaneControl, LaneError};
-use haul_proto::{End, LaneId, Reason, Sink, Source, Why};
+use haul_proto::{End, LaneId, Reason, Why};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time between two looks at the clock.
 const TICK: Duration = Duration::from_millis(250);
 
+/// Time between two looks for further lanes, and for how long they are looked for so often: they come soon or hardly ever.
+const LOOK: Duration = Duration::from_millis(5);
+const LANES_WITHIN: Duration = Duration::from_secs(10);
+
 /// How long the other side has to close its ends when the session is over.
 const PARTING: Duration = Duration::from_secs(5);
-
-/// A state machine that a session is over with.
-pub(super) trait Machine {
-    /// Whether it is.
-    fn is_over(&self) -> bool;
-}
-
-impl Machine for Source {
-    fn is_over(&self) -> bool {
-        Source::is_over(self)
-    }
-}
-
-impl Machine for Sink {
-    fn is_over(&self) -> bool {
-        Sink::is_over(self)
-    }
-}
 
 /// What a side does with a lane.
 pub(super) trait Serve: Sync {
@@ -108,6 +94,8 @@ pub(super) struct Session<'a, M> {
     /// Workers of lanes that have not ended.
     workers: AtomicU64,
     pub(super) spent: Clocks,
+    /// Bytes that an earlier run of the job had brought, and that were not sent again.
+    pub(super) spared: AtomicU64,
     stop: &'a AtomicBool,
     pub(super) tally: &'a Tally,
     pub(super) report: &'a dyn Report,
@@ -124,6 +112,7 @@ impl<'a, M: Machine> Session<'a, M> {
             lost: Mutex::default(),
             workers: AtomicU64::new(0),
             spent: Clocks::default(),
+            spared: AtomicU64::new(0),
             stop: watch.stop,
             tally: watch.tally,
             report: watch.report,
@@ -134,7 +123,7 @@ impl<'a, M: Machine> Session<'a, M> {
     /// A worker of a lane is through.
     fn worker_ended(&self) {
         self.workers.fetch_sub(1, Ordering::Relaxed);
-        self.meeting.wake();
+        self.meeting.remind(Seat::Close);
     }
 
     /// Gives a lane up.
@@ -169,7 +158,7 @@ impl<'a, M: Machine> Session<'a, M> {
     /// The machine has said how it ended.
     pub(super) fn ended(&self, end: End) {
         *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
-        self.meeting.wake();
+        self.meeting.remind(Seat::Close);
     }
 
     /// Whether the machine has said how it ended.
@@ -196,11 +185,19 @@ impl<'a, M: Machine> Session<'a, M> {
         tick: impl Fn(Option<Reason>),
     ) {
         let mut is_stopped = false;
-        while !self.wait(TICK, &|| self.is_ended()) {
-            self.tell_lost();
+        let begun = Instant::now();
+        let mut ticked = begun;
+        let looks = more.is_some();
+        let pause = |begun: Instant| if looks && begun.elapsed() < LANES_WITHIN { LOOK } else { TICK };
+        while !self.wait(pause(begun), &|| self.is_ended()) {
             while let Some(lane) = more.as_mut().and_then(|more| more()) {
                 begin(lane);
             }
+            if ticked.elapsed() < TICK {
+                continue;
+            }
+            ticked = Instant::now();
+            self.tell_lost();
             let stops = self.is_stopping() && !is_stopped;
             is_stopped |= stops;
             tick(stops.then(|| Reason::new(Why::Stopped, "the job was stopped")));
@@ -218,7 +215,7 @@ impl<'a, M: Machine> Session<'a, M> {
         self.meeting.ask(move |machine, now| {
             let until = *until.get_or_insert(now + time);
             let holds = machine.is_over() && holds();
-            if holds || now >= until { Asked::Answer(holds) } else { Asked::Wait(until) }
+            if holds || now >= until { Asked::Answer(holds) } else { Asked::Wait(Seat::Close, until) }
         })
     }
 

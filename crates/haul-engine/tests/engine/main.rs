@@ -3,6 +3,7 @@
 
 mod bed;
 mod clones;
+mod fuzzed;
 mod inside;
 mod log;
 mod parts;

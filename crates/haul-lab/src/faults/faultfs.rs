@@ -31,6 +31,34 @@ pub struct Fired {
     pub action: Action,
 }
 
+/// Something that reached the storage while that was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// Bytes of a file.
+    Write {
+        /// The file, from the root.
+        path: PathBuf,
+        /// Offset of the first byte.
+        at: u64,
+        /// All of them.
+        bytes: Vec<u8>,
+    },
+    /// A range was made zeros.
+    Zero {
+        /// The file, from the root.
+        path: PathBuf,
+        /// Offset of the first byte.
+        at: u64,
+        /// How many.
+        len: u64,
+    },
+    /// The file was synced: all before this is durable.
+    Sync {
+        /// The file, from the root.
+        path: PathBuf,
+    },
+}
+
 /// The file system could not be mounted.
 #[derive(Debug, Error)]
 pub enum FaultFsError {
@@ -64,7 +92,11 @@ impl FaultFs {
     /// # Errors
     /// [`FaultFsError::Mount`].
     pub fn mount(source: &Path, mountpoint: &Path, rules: Rules) -> Result<Self, FaultFsError> {
-        Self::start(source, mountpoint, Control { rules, file: None, fired: Vec::new(), log: false })
+        Self::start(
+            source,
+            mountpoint,
+            Control { rules, file: None, fired: Vec::new(), recorded: None, log: false },
+        )
     }
 
     /// The same with rules that stand in a file, which is read again whenever it has changed; a file that
@@ -75,7 +107,11 @@ impl FaultFs {
     pub fn mount_with_file(source: &Path, mountpoint: &Path, rules: &Path) -> Result<Self, FaultFsError> {
         let mut file = RulesFile { path: rules.to_owned(), version: None };
         let rules = file.changed()?.unwrap_or_default();
-        Self::start(source, mountpoint, Control { rules, file: Some(file), fired: Vec::new(), log: true })
+        Self::start(
+            source,
+            mountpoint,
+            Control { rules, file: Some(file), fired: Vec::new(), recorded: None, log: true },
+        )
     }
 
     fn start(source: &Path, mountpoint: &Path, control: Control) -> Result<Self, FaultFsError> {
@@ -103,6 +139,16 @@ impl FaultFs {
         lock(&self.control).fired.clone()
     }
 
+    /// From now on all that reaches the storage is noted, in its order.
+    pub fn begin_record(&self) {
+        lock(&self.control).recorded = Some(Vec::new());
+    }
+
+    /// What reached the storage since recording began; it ends.
+    pub fn end_record(&self) -> Vec<Recorded> {
+        lock(&self.control).recorded.take().unwrap_or_default()
+    }
+
     /// Waits until someone else unmounts it.
     pub fn wait(self) -> io::Result<()> {
         let panicked = || io::Error::other("the file system's thread panicked");
@@ -121,6 +167,8 @@ pub(super) struct Control {
     rules: Rules,
     file: Option<RulesFile>,
     fired: Vec<Fired>,
+    /// What reached the storage since recording began.
+    pub(super) recorded: Option<Vec<Recorded>>,
     log: bool,
 }
 

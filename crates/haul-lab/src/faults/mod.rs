@@ -9,5 +9,5 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
-pub use faultfs::{FaultFs, FaultFsError, Fired};
+pub use faultfs::{FaultFs, FaultFsError, Fired, Recorded};
 pub use rules::{Action, Op, Rule, RuleError, Rules};

@@ -1,6 +1,6 @@
 //! What each operation does to the source, and where the rules come in.
 
-use super::faultfs::{Control, lock};
+use super::faultfs::{Control, Recorded, lock};
 use super::nodes::{Nodes, attr, errno_of, kind, seconds_of};
 use super::rules::{Action, Op};
 use fuser::{FileAttr, FileType, Request, TimeOrNow};
@@ -246,7 +246,16 @@ impl Pass {
         if dropped {
             return Ok(bytes.len());
         }
-        file.write_at(&bytes, from).map_err(|e| errno_of(&e))
+        let written = file.write_at(&bytes, from).map_err(|e| errno_of(&e))?;
+        self.record(|| Recorded::Write { path: path.to_owned(), at: from, bytes: bytes[..written].to_vec() });
+        Ok(written)
+    }
+
+    /// Notes what reached the storage, while that is recorded.
+    pub(super) fn record(&self, what: impl FnOnce() -> Recorded) {
+        if let Some(recorded) = &mut lock(&self.control).recorded {
+            recorded.push(what());
+        }
     }
 
     pub(super) fn truncate(&self, path: &Path, handle: Option<u64>, size: u64) -> Result<(), Errno> {

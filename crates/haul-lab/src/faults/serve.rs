@@ -1,6 +1,7 @@
 //! The kernel's requests, answered one at a time. Files are opened past the page cache, so that each read and
 //! write of a program is one that the rules see.
 
+use super::faultfs::Recorded;
 use super::nodes::{errno_of, generation};
 use super::pass::{Change, Open, Pass};
 use super::rules::Op;
@@ -284,7 +285,9 @@ impl Filesystem for Pass {
             if self.meet(Op::Fsync, path)? {
                 return Ok(());
             }
-            if data_only { sys::fdatasync(file) } else { sys::fsync(file) }
+            if data_only { sys::fdatasync(file) } else { sys::fsync(file) }?;
+            self.record(|| Recorded::Sync { path: path.to_owned() });
+            Ok(())
         });
         answer(done, reply);
     }
@@ -381,7 +384,12 @@ impl Filesystem for Pass {
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let done = self.file(handle).and_then(|(file, path)| {
             self.meet(Op::Allocate, path)?;
-            sys::fallocate(file, flags, unsigned(from), unsigned(len))
+            sys::fallocate(file, flags, unsigned(from), unsigned(len))?;
+            if flags.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
+                let (at, len) = (unsigned(from), unsigned(len));
+                self.record(|| Recorded::Zero { path: path.to_owned(), at, len });
+            }
+            Ok(())
         });
         answer(done, reply);
     }

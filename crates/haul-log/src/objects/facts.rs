@@ -100,4 +100,17 @@ impl Identity {
     pub fn to_hex(self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
+
+    /// What [`to_hex`](Identity::to_hex) wrote.
+    pub fn from_hex(text: &str) -> Option<Identity> {
+        let mut identity = [0; 16];
+        let is_written_so = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if text.len() != 32 || !text.bytes().all(is_written_so) {
+            return None;
+        }
+        for (byte, digits) in identity.iter_mut().zip(text.as_bytes().chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+        }
+        Some(Identity(identity))
+    }
 }

@@ -170,6 +170,11 @@ impl Log {
         }
     }
 
+    /// Whether something is logged of another version of a file, which [`open`](Log::open) revokes.
+    pub fn knows_another(&self, subject: &Subject) -> bool {
+        self.versions(&subject.path).any(|(other, _)| other != subject)
+    }
+
     /// An order failed: nothing is known about what stands in the files. The next commit writes all anew.
     pub fn start_over(&mut self) {
         self.names.append(&mut self.removed);

@@ -25,7 +25,7 @@ pub(super) fn parse_decimal(text: &str) -> Option<Moment> {
 
 /// `2026-11-21T10:43:25Z` for seconds since 1970 (RFC 3339, UTC). Moments without a date of four digits become the
 /// nearest that has one.
-pub(super) fn date(seconds: i64) -> String {
+pub fn date(seconds: i64) -> String {
     let seconds = seconds.clamp(*DATED.start(), *DATED.end());
     let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
     let (year, month, day) = civil(days);

@@ -1,6 +1,7 @@
 //! Peers that mean harm, and networks that do it.
 
-use crate::world::{LONG, Numbers, Proxy, World, dialer, refusal};
+use crate::world::{LONG, Numbers, World, dialer, refusal};
+use haul_lab::line::{Ill, Line, Way};
 use haul_net::{DialError, Encryption, Grant, LaneError, Limits, Role, Ticket, Uses, Verdict};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -139,12 +140,12 @@ fn threads() -> usize {
 fn a_flipped_bit_on_the_way_is_found() {
     for at in [0, 3, 17, 1000, 70_000] {
         let world = World::new(Encryption::Tls);
-        let proxy = Proxy::new(world.address());
-        let ticket = world.ticket(Uses::Once).with_addresses(vec![proxy.address.into()]).expect("one");
+        let line = Line::to(world.address(), Vec::new()).expect("a port");
+        let ticket = world.ticket(Uses::Once).with_addresses(vec![line.address().into()]).expect("one");
         let (_dialer, _session, mut near, mut far) = world.meet(&ticket);
         far.write_all(&[1; 10]).expect("writes");
         near.read_exact(&mut [0; 10]).expect("reads");
-        proxy.flip_ahead(at);
+        line.befall_ahead(Way::ToClient, at, Ill::Flip);
         let sent: Vec<u8> = (0..200_000_u32).map(|n| n as u8).collect();
         let bytes = sent.clone();
         let sending = thread::spawn(move || drop(far.write_all(&bytes)));
@@ -167,12 +168,12 @@ fn a_flipped_bit_on_the_way_is_found() {
 fn a_connection_cut_on_the_way_is_no_clean_end() {
     for at in [0, 1, 5000] {
         let world = World::new(Encryption::Tls);
-        let proxy = Proxy::new(world.address());
-        let ticket = world.ticket(Uses::Once).with_addresses(vec![proxy.address.into()]).expect("one");
+        let line = Line::to(world.address(), Vec::new()).expect("a port");
+        let ticket = world.ticket(Uses::Once).with_addresses(vec![line.address().into()]).expect("one");
         let (_dialer, _session, mut near, mut far) = world.meet(&ticket);
         far.write_all(&[1; 10]).expect("writes");
         near.read_exact(&mut [0; 10]).expect("reads");
-        proxy.cut_ahead(at);
+        line.befall_ahead(Way::ToClient, at, Ill::End);
         far.write_all(&[2; 100]).expect("writes");
         far.write_all(&[2; 10_000]).expect("writes");
         let mut got = 0;
@@ -191,10 +192,10 @@ fn a_connection_cut_on_the_way_is_no_clean_end() {
 #[test]
 fn a_recorded_hello_is_of_no_use() {
     let world = World::new(Encryption::Plain);
-    let proxy = Proxy::new(world.address());
-    let ticket = world.ticket(Uses::Lasting).with_addresses(vec![proxy.address.into()]).expect("one");
+    let line = Line::to(world.address(), Vec::new()).expect("a port");
+    let ticket = world.ticket(Uses::Lasting).with_addresses(vec![line.address().into()]).expect("one");
     drop(world.meet(&ticket));
-    let recorded = proxy.heard();
+    let recorded = line.heard();
     assert_eq!(recorded.len(), 40 + 64, "a greeting and a hello");
     let mut stream = TcpStream::connect(world.address()).expect("connects");
     stream.write_all(&recorded).expect("writes");
@@ -251,9 +252,9 @@ fn other_versions_and_unknown_fields_are_told() {
     let said = hear(&hello);
     assert_eq!((said.len(), said[5]), (40, Verdict::OtherEncryption as u8));
     hello[..6].copy_from_slice(b"HAUL\x01\x09");
-    assert_eq!(hear(&hello), []);
+    assert!(hear(&hello).is_empty());
     world.said("its encryption is 9");
     hello[..4].copy_from_slice(b"HTTP");
-    assert_eq!(hear(&hello), []);
+    assert!(hear(&hello).is_empty());
     world.said("does not begin as haul does");
 }

@@ -1,8 +1,4 @@
-//! A server and its clients within this process, with a proxy between them where a test wants one.
-
-mod proxy;
-
-pub(crate) use proxy::Proxy;
+//! A server and its clients within this process.
 
 use haul_net::{
     DialError, DialSettings, Dialer, DoorEvent, Encryption, Grant, Identity, Kind, Lane, Limits,

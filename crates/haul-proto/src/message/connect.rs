@@ -1,13 +1,23 @@
 //! How a session begins: CONNECT, its answer, and JOIN for further lanes.
 
 use super::options::{JobOptions, one_of};
-use crate::fields::{Body, Fields};
+use super::rule::{self, NameRule};
+use super::wish::LogWish;
+use crate::fields::{Body, Fields, MANDATORY};
 use crate::limits::{LANES_MAX, OPERANDS_BYTES_MAX, OPERANDS_MAX};
 use crate::{Flaw, LaneId, PeerText, Reason, Why, limits};
 use haul_model::PATH_BYTES_MAX;
 
 /// The first bytes of CONNECT and JOIN, so that a stranger is known by its first frame.
 const MAGIC: [u8; 4] = *b"haul";
+
+/// Optional field of CONNECT and ACCEPT, without bytes: [`Connect::resumes`].
+const RESUMES: u16 = 1;
+
+/// Optional field of CONNECT: [`Connect::log`].
+const LOG: u16 = 2;
+/// Field of CONNECT that must be understood: [`Connect::rules`].
+const RULES: u16 = 3 | MANDATORY;
 
 /// Bytes of the secret that binds further lanes to a session.
 pub const SESSION_TOKEN_BYTES: usize = 32;
@@ -91,6 +101,12 @@ pub struct Connect {
     pub operands: Vec<Box<[u8]>>,
     /// Program and version, for logs.
     pub agent: PeerText,
+    /// Of a source: how the sink is to keep its object log.
+    pub log: Option<LogWish>,
+    /// Of a sink: it was at this job before and may have some of the files. The source asks for each.
+    pub resumes: bool,
+    /// Of a sink: which names beneath what it wants are taken, in their order.
+    pub rules: Vec<NameRule>,
 }
 
 /// ACCEPT: go on, on these terms.
@@ -110,6 +126,8 @@ pub struct Accept {
     pub token: [u8; SESSION_TOKEN_BYTES],
     /// Program and version, for logs.
     pub agent: PeerText,
+    /// Of a sink: as [`Connect::resumes`].
+    pub resumes: bool,
 }
 
 /// JOIN: a further lane of a session that stands.
@@ -155,6 +173,7 @@ impl Connect {
             lanes: lanes.clamp(1, LANES_MAX),
             token,
             agent,
+            resumes: false,
         })
     }
 
@@ -163,7 +182,8 @@ impl Connect {
         let longest = self.operands.iter().map(|operand| operand.len()).max().unwrap_or(0);
         at_most("operands", self.operands.len(), OPERANDS_MAX)?;
         at_most("operands' bytes", bytes, OPERANDS_BYTES_MAX)?;
-        at_most("operand", longest, PATH_BYTES_MAX)
+        at_most("operand", longest, PATH_BYTES_MAX)?;
+        rule::check(&self.rules)
     }
 
     pub(super) fn encode(&self, body: &mut Body<'_>) {
@@ -181,6 +201,13 @@ impl Connect {
         for operand in &self.operands {
             body.bytes(operand);
         }
+        if let Some(wish) = &self.log {
+            body.optional(LOG, |body| wish.encode(body));
+        }
+        encode_resumes(self.resumes, body);
+        if !self.rules.is_empty() {
+            body.optional(RULES, |body| rule::encode(&self.rules, body));
+        }
     }
 
     pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Connect, Flaw> {
@@ -196,7 +223,30 @@ impl Connect {
         let count = fields.count(OPERANDS_MAX, "operands")?;
         let operands =
             (0..count).map(|_| fields.bytes(PATH_BYTES_MAX, "operand")).collect::<Result<Vec<_>, _>>()?;
-        let connect = Connect { versions, offers, needs, role, job, options, window, operands, agent };
+        let (mut log, mut resumes, mut rules) = (None, false, Vec::new());
+        fields.tail(|tag, field| {
+            match tag {
+                LOG => log = Some(LogWish::decode(field)?),
+                RESUMES => resumes = true,
+                RULES => rules = rule::decode(field)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        let connect = Connect {
+            versions,
+            offers,
+            needs,
+            role,
+            job,
+            options,
+            window,
+            operands,
+            agent,
+            log,
+            resumes,
+            rules,
+        };
         connect.check()?;
         Ok(connect)
     }
@@ -211,6 +261,7 @@ impl Accept {
         self.options.encode(body);
         self.window.encode(body);
         self.agent.encode(body);
+        encode_resumes(self.resumes, body);
     }
 
     pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Accept, Flaw> {
@@ -224,7 +275,12 @@ impl Accept {
         if lanes == 0 || lanes > LANES_MAX {
             return Err(Flaw::Value("lanes"));
         }
-        Ok(Accept { version, features, options, window, lanes, token, agent })
+        let mut resumes = false;
+        fields.tail(|tag, _| {
+            resumes |= tag == RESUMES;
+            Ok(tag == RESUMES)
+        })?;
+        Ok(Accept { version, features, options, window, lanes, token, agent, resumes })
     }
 }
 
@@ -239,6 +295,12 @@ impl Join {
         magic(fields)?;
         let lane = LaneId(fields.u32("lane")?);
         Ok(Join { lane, token: fields.id("token")? })
+    }
+}
+
+fn encode_resumes(resumes: bool, body: &mut Body<'_>) {
+    if resumes {
+        body.optional(RESUMES, |_| {});
     }
 }
 

@@ -41,7 +41,16 @@ pub struct NewFile {
     pub group: Box<[u8]>,
     /// Extended attributes, access control lists among them.
     pub xattrs: Vec<Xattr>,
+    /// What this version of a regular file is told apart from others of the same size and time by, where a job may have to go on with
+    /// it: device, inode and ctime, or what stands for them.
+    pub version: Option<[u8; 16]>,
 }
+
+/// Optional field of NEW_FILE: [`NewFile::version`].
+const VERSION_OF_FILE: u16 = 1;
+
+/// Optional field of FILE_ID: the objects of [`Answer::Differing`] that are there.
+const HAVE: u16 = 1;
 
 /// What sort of thing a name leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +123,10 @@ pub enum Answer {
         have: Runs,
     },
     /// The objects whose digests differ from its own, which follow in OBJECT_DIGESTS.
-    Differing,
+    Differing {
+        /// Objects that need not be looked at: they are there. A source that knows nothing of this sends them.
+        have: Runs,
+    },
     /// Everything, unless the source's digest of the whole is this one.
     Unless(Digest),
 }
@@ -228,6 +240,9 @@ impl NewFile {
             body.bytes(&xattr.name);
             body.bytes(&xattr.value);
         }
+        if let Some(version) = &self.version {
+            body.optional(VERSION_OF_FILE, |body| body.id(version));
+        }
     }
 
     pub(super) fn decode(fields: &mut Fields<'_>) -> Result<NewFile, Flaw> {
@@ -252,7 +267,29 @@ impl NewFile {
         }
         at_most("extended attributes' bytes", xattr_bytes(&xattrs), XATTRS_BYTES_MAX)?;
         let (whole, again) = (flags & 1 != 0, flags & 2 != 0);
-        Ok(NewFile { number, whole, again, path, kind, mode, mtime, atime, uid, gid, user, group, xattrs })
+        let mut version = None;
+        fields.tail(|tag, field| {
+            if tag == VERSION_OF_FILE {
+                version = Some(field.id("version of a file")?);
+            }
+            Ok(tag == VERSION_OF_FILE)
+        })?;
+        Ok(NewFile {
+            number,
+            whole,
+            again,
+            path,
+            kind,
+            mode,
+            mtime,
+            atime,
+            uid,
+            gid,
+            user,
+            group,
+            xattrs,
+            version,
+        })
     }
 }
 
@@ -319,7 +356,12 @@ impl FileId {
                 body.u8(0);
                 body.runs(have);
             }
-            Answer::Differing => body.u8(1),
+            Answer::Differing { have } => {
+                body.u8(1);
+                if !have.is_empty() {
+                    body.optional(HAVE, |body| body.runs(have));
+                }
+            }
             Answer::Unless(digest) => {
                 body.u8(2);
                 body.digest(digest);
@@ -330,12 +372,19 @@ impl FileId {
     pub(super) fn decode(fields: &mut Fields<'_>) -> Result<FileId, Flaw> {
         let number = FileNumber(fields.u64("file number")?);
         let attempt = fields.u16("attempt")?;
-        let answer = match fields.u8("answer")? {
+        let mut answer = match fields.u8("answer")? {
             0 => Answer::Take { have: fields.runs("objects")? },
-            1 => Answer::Differing,
+            1 => Answer::Differing { have: Runs::default() },
             2 => Answer::Unless(fields.digest("digest")?),
             _ => return Err(Flaw::Value("answer")),
         };
+        fields.tail(|tag, field| match &mut answer {
+            Answer::Differing { have } if tag == HAVE => {
+                *have = field.runs("objects")?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        })?;
         Ok(FileId { number, attempt, answer })
     }
 }

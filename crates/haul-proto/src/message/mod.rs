@@ -4,13 +4,17 @@ mod block;
 mod connect;
 mod file;
 mod options;
+mod rule;
 mod session;
+mod wish;
 
 pub use block::{BlockDigest, BlockReject, BlockSync, Encoding, NewBlock, ObjectDigests, Stated};
 pub use connect::{Accept, Connect, Features, Join, Role, SESSION_TOKEN_BYTES, Window};
 pub use file::{Answer, Close, FileClose, FileDone, FileId, FileKind, NewFile, Outcome, Xattr};
 pub use options::{Compression, JobOptions, Keep, Unit, Update, Verify};
+pub use rule::NameRule;
 pub use session::{Bye, Delete, List, Summary, Unread, WalkEnd};
+pub use wish::LogWish;
 
 use crate::fields::{Body, Fields};
 use crate::{Flaw, Reason};

@@ -93,6 +93,10 @@ impl Sink {
             writing.again = true;
             return Ok(unwanted);
         }
+        if block.encoding != Encoding::Same && file.samples.contains(index) {
+            self.restart(block.number, Reason::new(Why::Differs, "what an earlier run left"), out);
+            return Ok(unwanted);
+        }
         if in_order && (file.done.first_gap(0) != index || !file.writing.is_empty()) {
             // A lane was lost and what it carried comes by another, while the running hash stands elsewhere.
             self.restart(block.number, Reason::new(Why::LanesLost, "its objects came out of order"), out);
@@ -199,11 +203,15 @@ impl Sink {
         if file.is_scattered() {
             return self.fail(number, Reason::new(Why::Protocol, "its objects came too scattered"), out);
         }
-        if file.settles_objects(settles_above)
-            && let Some(object) = file.object(object)
-        {
-            let (attempt, to) = (file.attempt, file.settle);
-            out.push(Command::Settle { file: number, attempt, object, to, digest });
+        let attempt = file.attempt;
+        match file.object(object) {
+            Some(object) if file.settles_objects(settles_above) => {
+                out.push(Command::Settle { file: number, attempt, object, to: file.settle, digest });
+            }
+            Some(object) if file.has_several() => {
+                out.push(Command::Proved { file: number, attempt, object });
+            }
+            _ => {}
         }
         if !(file.whole && file.geometry.count() == 1) {
             self.tell(number, level, object.0);

@@ -72,6 +72,8 @@ pub(super) struct File {
     /// Digests of the own copy that were told.
     pub(super) digests_told: u64,
     pub(super) verdict: Option<Verdict>,
+    /// Objects that must be the same, or the file begins anew.
+    pub(super) samples: Runs,
 }
 
 impl File {
@@ -101,6 +103,7 @@ impl File {
             syncs: BTreeMap::new(),
             digests_told: 0,
             verdict: None,
+            samples: Runs::default(),
         }
     }
 
@@ -112,6 +115,11 @@ impl File {
     /// arrived. A file of one object is brought there as a whole, unless that takes a second read: then it is an object's.
     pub(super) fn settles_objects(&self, flight: Level) -> bool {
         self.settle > flight && (self.geometry.count() > 1 || self.settle == Level::Reread)
+    }
+
+    /// Whether it has more than one object.
+    pub(super) fn has_several(&self) -> bool {
+        self.geometry.count() > 1
     }
 
     /// Whether every object is in the set.
@@ -139,6 +147,7 @@ impl File {
         self.is_rehashing = false;
         self.close = None;
         self.syncs.clear();
+        self.samples = Runs::default();
         self.stage = Stage::Open;
     }
 }

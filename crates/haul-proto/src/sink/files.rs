@@ -32,15 +32,18 @@ impl Sink {
             }
             return Ok(());
         }
-        if let Some((_, outcome)) = self.ends.iter().find(|(ended, _)| *ended == number) {
-            if facts.again {
-                let done = crate::FileDone { number, outcome: outcome.clone() };
-                self.post(lane, Message::FileDone(Box::new(done)));
+        // All ends are searched for a number that ended, and no other.
+        if self.ended.contains(number.0) {
+            let end = self.ends.iter().find(|(ended, _)| *ended == number);
+            match end.map(|(_, outcome)| outcome.clone()) {
+                Some(outcome) if facts.again => {
+                    let done = crate::FileDone { number, outcome };
+                    self.post(lane, Message::FileDone(Box::new(done)));
+                    return Ok(());
+                }
+                None if facts.again => {}
+                _ => return Ok(()),
             }
-            return Ok(());
-        }
-        if !facts.again && self.ended.contains(number.0) {
-            return Ok(());
         }
         let Window { files, facts: facts_most, .. } = self.settings.window;
         if self.files.len() >= 2 * files as usize || self.facts >= facts_most.saturating_mul(2) {
@@ -131,14 +134,17 @@ impl Sink {
                 out.push(Command::Abandon { file: number });
                 return self.finish(number, Outcome::Would);
             }
-            Verdict::Take { ref have } if have.end() <= count => {
+            Verdict::Take { ref have } | Verdict::Differing { ref have, .. } if have.end() <= count => {
                 file.done.unite(have);
                 file.settled.unite(have);
             }
-            Verdict::Take { .. } | Verdict::Differing | Verdict::Unless(_) => {}
+            Verdict::Take { .. } | Verdict::Differing { .. } | Verdict::Unless(_) => {}
         }
         if rereads && is_hybrid {
             file.settle = Level::Reread;
+        }
+        if let Verdict::Differing { samples, .. } = &verdict {
+            file.samples = samples.clone();
         }
         file.stage = Stage::Open;
         file.verdict = Some(verdict);
@@ -152,9 +158,11 @@ impl Sink {
         let Some(file) = self.files.get_mut(&number) else { return };
         let answer = match &file.verdict {
             // Told once: after a lane was lost the rest goes in full.
-            Some(Verdict::Differing) => {
+            Some(Verdict::Differing { have, .. }) => {
+                let mut have = have.clone();
+                have.truncate(crate::limits::RUNS_MAX);
                 file.verdict = None;
-                Answer::Differing
+                Answer::Differing { have }
             }
             Some(Verdict::Unless(digest)) if file.done.is_empty() => Answer::Unless(*digest),
             _ => {
@@ -299,6 +307,9 @@ impl Sink {
                 if level >= settle {
                     file.settled.insert(index);
                     file.pairs.remove(&index);
+                    if let Some(object) = file.object(ObjectIndex(index)).filter(|_| file.has_several()) {
+                        out.push(Command::Proved { file: number, attempt, object });
+                    }
                 }
             }
         }

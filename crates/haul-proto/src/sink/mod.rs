@@ -127,6 +127,12 @@ impl Sink {
         Outgoing::Wait { until: due }
     }
 
+    /// Whether [`Sink::next`] has something for this lane now, but for a KEEPALIVE. So an engine knows whom to wake.
+    pub fn has_next(&mut self, lane: LaneId) -> bool {
+        let Some(state) = self.lanes.get(&lane) else { return true };
+        !state.outbox.is_empty() || self.phase == Phase::Over || self.first_sync(lane).is_some()
+    }
+
     /// What was done so far.
     pub fn summary(&self) -> Summary {
         self.summary
@@ -136,6 +142,11 @@ impl Sink {
     /// source has given up.
     pub fn open_files(&self) -> usize {
         self.files.len()
+    }
+
+    /// Whether a file is under way.
+    pub fn is_open(&self, number: FileNumber) -> bool {
+        self.files.contains_key(&number)
     }
 
     /// Whether the session is over.
@@ -179,17 +190,20 @@ impl Sink {
 
     /// The next thing to be told of objects on this lane: one file, one level.
     fn next_sync(&mut self, lane: LaneId) -> Option<BlockSync> {
+        let number = self.first_sync(lane)?;
+        let file = self.files.get_mut(&number)?;
+        let (level, mut objects) = file.syncs.pop_first()?;
+        objects.truncate(crate::limits::RUNS_MAX);
+        Some(BlockSync { number, attempt: file.attempt, level, objects })
+    }
+
+    /// The first file that has objects to be told of on this lane.
+    fn first_sync(&mut self, lane: LaneId) -> Option<FileNumber> {
         loop {
             let first = (lane, FileNumber(0));
-            let next = self.syncs.range(first..).next().copied().filter(|(on, _)| *on == lane);
-            let (_, number) = next?;
-            let told = self.files.get_mut(&number).and_then(|file| {
-                let (level, mut objects) = file.syncs.pop_first()?;
-                objects.truncate(crate::limits::RUNS_MAX);
-                Some(BlockSync { number, attempt: file.attempt, level, objects })
-            });
-            if told.is_some() {
-                return told;
+            let (_, number) = self.syncs.range(first..).next().copied().filter(|(on, _)| *on == lane)?;
+            if self.files.get(&number).is_some_and(|file| !file.syncs.is_empty()) {
+                return Some(number);
             }
             self.syncs.remove(&(lane, number));
         }

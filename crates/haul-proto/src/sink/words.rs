@@ -146,7 +146,14 @@ pub enum Verdict {
         have: Runs,
     },
     /// Send the objects that differ: [`Event::OwnDigests`] follow, by a worker beside the lanes.
-    Differing,
+    Differing {
+        /// Objects that are there, durable and of this very version of the file: they are not looked at. Their digests are
+        /// told as `None`.
+        have: Runs,
+        /// Objects that would be in `have`, and are compared to see whether it is to be trusted: if one of them differs the file
+        /// begins anew.
+        samples: Runs,
+    },
     /// Send it unless its digest is this.
     Unless(Digest),
     /// It is the same by the job's rule; nothing is to be done but perhaps its metadata, which the engine has done.
@@ -207,6 +214,16 @@ pub enum Command {
     Discard {
         /// Bytes of payload that follow on the lane.
         payload: u32,
+    },
+    /// An object of a file of several is what the source sent, as far as the job compares objects, and has the file's level, where that
+    /// is reached by objects: it may be logged when it is durable. It is not written again in this try of the file.
+    Proved {
+        /// The file.
+        file: FileNumber,
+        /// Which try of the file.
+        attempt: u16,
+        /// The object.
+        object: Object,
     },
     /// Bring an object to a level, then [`Event::Settled`]. Many may be settled by one sync.
     Settle {

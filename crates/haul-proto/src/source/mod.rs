@@ -15,7 +15,7 @@ mod pick;
 mod react;
 mod words;
 
-pub use words::{Check, Command, Event, Settings, Work};
+pub use words::{Check, Command, Event, Next, Settings, Work};
 
 use crate::limits::UNREAD_AHEAD;
 use crate::{
@@ -115,6 +115,11 @@ impl Source {
         (self.settings.window.files as usize).saturating_sub(self.files.len())
     }
 
+    /// How many files there is room for when none is under way.
+    pub fn room_most(&self) -> usize {
+        self.settings.window.files as usize
+    }
+
     /// Offers a file; the machine gives it its number and its flags. Directories come after everything in them is done
     /// ([`Command::FileDone`]), so that their times stay. A hard link names by `first` the file it is a further name
     /// of: it goes when that one has arrived, and fails if that one fails. A number that has ended is taken for arrived.
@@ -174,7 +179,8 @@ impl Source {
         let has_holes = matches!(&facts.kind, FileKind::File { holes, .. } if !holes.is_empty());
         let is_wanted = options.update == Update::Always && !options.dry_run;
         let is_small = geometry.count() <= 1 && facts.size() <= self.settings.window.bytes;
-        !facts.is_regular() || (is_wanted && is_small && !has_holes && !options.verify.reads_twice())
+        let is_new = is_wanted && !self.settings.asks;
+        !facts.is_regular() || (is_new && is_small && !has_holes && !options.verify.reads_twice())
     }
 
     /// What was done so far, by the sink's word.

@@ -4,10 +4,25 @@
 //! files; objects of open files, those in turn.
 
 use super::file::{Closing, Flight, Stage};
-use super::{Check, Phase, Source, Work};
+use super::{Check, Next, Phase, Source, Work};
 use crate::{FileClose, FileNumber, LaneId, Message, Verify};
+use haul_digest::Digest;
 use haul_model::Object;
 use std::time::Duration;
+
+/// What the worker of a lane could do.
+enum Found {
+    /// Send an object again.
+    Again(FileNumber, Object),
+    /// End a file.
+    Close(FileNumber),
+    /// Begin the file that has waited longest.
+    Fresh(FileNumber),
+    /// Compare the file that has waited longest with the sink's digest.
+    Compare(FileNumber, Digest),
+    /// Send an object for the first time, of the file that stands there among those in turn.
+    New { turn: usize, number: FileNumber, object: Object },
+}
 
 impl Source {
     /// What the worker of this lane does next. A lane that is not known, or not any more, gets [`Work::Done`].
@@ -20,7 +35,7 @@ impl Source {
         if self.phase == Phase::Over {
             return Work::Done;
         }
-        if let Some(work) = self.pick(lane) {
+        if let Some(work) = self.find(lane).and_then(|found| self.take(found, lane)) {
             self.sent_on(lane, now);
             return work;
         }
@@ -30,6 +45,16 @@ impl Source {
             return Work::Send(Message::KeepAlive);
         }
         Work::Wait { until: due }
+    }
+
+    /// Whether [`Source::next`] has something for this lane now, but for a KEEPALIVE, and whether another lane may take it
+    /// as well. So an engine knows whom to wake.
+    pub fn has_next(&mut self, lane: LaneId) -> Next {
+        match self.lanes.get(&lane) {
+            Some(state) if state.outbox.is_empty() && self.phase != Phase::Over => {}
+            _ => return Next::Own,
+        }
+        if self.find(lane).is_some() { Next::Shared } else { Next::Nothing }
     }
 
     /// What a worker beside the lanes reads again, in the modes that hash after sending.
@@ -43,21 +68,27 @@ impl Source {
         None
     }
 
+    /// Whether there may be something to read again.
+    pub fn has_check(&self) -> bool {
+        !self.queues.checks.is_empty()
+    }
+
     fn sent_on(&mut self, lane: LaneId, now: Duration) {
         if let Some(state) = self.lanes.get_mut(&lane) {
             state.sent = now;
         }
     }
 
-    fn pick(&mut self, lane: LaneId) -> Option<Work> {
-        self.pick_again(lane)
-            .or_else(|| self.pick_close(lane))
-            .or_else(|| self.pick_fresh(lane))
-            .or_else(|| self.pick_compare(lane))
-            .or_else(|| self.pick_object(lane))
+    /// What this lane's worker could do now. Nothing is taken; what a queue holds in vain is removed.
+    fn find(&mut self, lane: LaneId) -> Option<Found> {
+        self.find_again(lane)
+            .or_else(|| self.find_close(lane))
+            .or_else(|| self.find_fresh())
+            .or_else(|| self.find_compare())
+            .or_else(|| self.find_object(lane))
     }
 
-    fn pick_again(&mut self, lane: LaneId) -> Option<Work> {
+    fn find_again(&mut self, lane: LaneId) -> Option<Found> {
         let waiting: Vec<FileNumber> = self.queues.again.iter().copied().collect();
         for number in waiting {
             let next = self.files.get(&number).and_then(|file| file.next_again());
@@ -66,35 +97,20 @@ impl Source {
                 continue;
             };
             if self.may_carry(number, lane) && self.has_window(object) {
-                return Some(self.give(number, lane, object, true));
+                return Some(Found::Again(number, object));
             }
         }
         None
     }
 
-    fn pick_close(&mut self, lane: LaneId) -> Option<Work> {
+    fn find_close(&mut self, lane: LaneId) -> Option<Found> {
         let waiting: Vec<FileNumber> = self.queues.close.iter().copied().collect();
         for number in waiting {
-            let file = self.files.get_mut(&number).filter(|file| file.is_all_sent());
-            let Some(file) = file else {
-                self.queues.close.remove(&number);
-                continue;
-            };
-            match &file.closing {
-                Closing::Open => {
-                    self.queues.close.remove(&number);
-                    file.closing = Closing::Taken(lane);
-                    let facts = file.facts.clone();
-                    return Some(Work::Close { facts, attempt: file.attempt, root: file.root });
-                }
-                Closing::Ready(close) if file.home == Some(lane) => {
-                    self.queues.close.remove(&number);
-                    let close = close.clone();
-                    file.closing = Closing::Sent(close.clone());
-                    let message = FileClose { number, attempt: file.attempt, close };
-                    return Some(Work::Send(Message::FileClose(Box::new(message))));
-                }
-                Closing::Ready(_) => {}
+            let file = self.files.get(&number).filter(|file| file.is_all_sent());
+            match file.map(|file| (&file.closing, file.home)) {
+                Some((Closing::Open, _)) => return Some(Found::Close(number)),
+                Some((Closing::Ready(_), home)) if home == Some(lane) => return Some(Found::Close(number)),
+                Some((Closing::Ready(_), _)) => {}
                 _ => {
                     self.queues.close.remove(&number);
                 }
@@ -103,52 +119,32 @@ impl Source {
         None
     }
 
-    fn pick_fresh(&mut self, lane: LaneId) -> Option<Work> {
+    fn find_fresh(&mut self) -> Option<Found> {
         loop {
             let number = *self.queues.fresh.front()?;
             let Some(file) = self.files.get(&number).filter(|file| file.stage == Stage::Fresh) else {
                 self.queues.fresh.pop_front();
                 continue;
             };
-            let whole = file.facts.whole;
-            let object = if whole { file.geometry.objects().next() } else { None };
+            let object = if file.facts.whole { file.geometry.objects().next() } else { None };
             let has_window = object.is_none_or(|object| self.has_window(object));
-            if !has_window || !self.may_begin(number) {
-                return None;
-            }
-            self.queues.fresh.pop_front();
-            let file = self.files.get_mut(&number)?;
-            file.home = Some(lane);
-            let facts = file.facts.clone();
-            if !whole {
-                file.stage = Stage::Asked;
-                return Some(Work::Send(Message::NewFile(Box::new((*facts).clone()))));
-            }
-            file.stage = Stage::Sending;
-            file.closing = Closing::Taken(lane);
-            if let Some(object) = object {
-                file.cursor = 1;
-                file.flight.insert(0, Flight { lane, sent: false });
-                self.flying += object.range.len();
-            }
-            return Some(Work::Whole { facts, object });
+            return (has_window && self.may_begin(number)).then_some(Found::Fresh(number));
         }
     }
 
-    fn pick_compare(&mut self, lane: LaneId) -> Option<Work> {
-        while let Some(number) = self.queues.compare.pop_front() {
-            let Some(file) = self.files.get_mut(&number) else { continue };
-            if let Stage::Comparing(theirs) = file.stage {
-                file.stage = Stage::ComparedBy(lane, theirs);
-                return Some(Work::Compare { facts: file.facts.clone(), theirs });
+    fn find_compare(&mut self) -> Option<Found> {
+        while let Some(&number) = self.queues.compare.front() {
+            if let Some(Stage::Comparing(theirs)) = self.files.get(&number).map(|file| file.stage) {
+                return Some(Found::Compare(number, theirs));
             }
+            self.queues.compare.pop_front();
         }
         None
     }
 
     /// The next object of an open file. As many files are open as there are lanes, so that lanes spread over files
     /// while there are several, and over the objects of one when it is the last.
-    fn pick_object(&mut self, lane: LaneId) -> Option<Work> {
+    fn find_object(&mut self, lane: LaneId) -> Option<Found> {
         let files = &self.files;
         self.queues.active.retain(|number| files.get(number).is_some_and(|file| file.has_new()));
         while self.queues.active.len() < self.lanes.len() {
@@ -159,18 +155,68 @@ impl Source {
                 self.queues.active.push_back(number);
             }
         }
-        for _ in 0..self.queues.active.len() {
-            self.queues.active.rotate_left(1);
-            let number = *self.queues.active.back()?;
-            let file = self.files.get(&number)?;
-            let Some(object) = file.next_new().filter(|object| file.may_send(object.index.0)) else {
-                continue;
+        self.queues.active.iter().enumerate().find_map(|(turn, &number)| {
+            let next = self.files.get(&number)?.next_new();
+            let may_send = |object: &Object| {
+                let file = self.files.get(&number);
+                file.is_some_and(|file| file.may_send(object.index.0))
+                    && self.may_carry(number, lane)
+                    && self.has_window(*object)
             };
-            if self.may_carry(number, lane) && self.has_window(object) {
-                return Some(self.give(number, lane, object, false));
+            next.filter(may_send).map(|object| Found::New { turn, number, object })
+        })
+    }
+
+    fn take(&mut self, found: Found, lane: LaneId) -> Option<Work> {
+        match found {
+            Found::Again(number, object) => Some(self.give(number, lane, object, true)),
+            Found::Close(number) => self.take_close(number, lane),
+            Found::Fresh(number) => self.take_fresh(number, lane),
+            Found::Compare(number, theirs) => {
+                self.queues.compare.pop_front();
+                let file = self.files.get_mut(&number)?;
+                file.stage = Stage::ComparedBy(lane, theirs);
+                Some(Work::Compare { facts: file.facts.clone(), theirs })
+            }
+            Found::New { turn, number, object } => {
+                // Those behind it come before it the next time.
+                self.queues.active.rotate_left(turn + 1);
+                Some(self.give(number, lane, object, false))
             }
         }
-        None
+    }
+
+    fn take_close(&mut self, number: FileNumber, lane: LaneId) -> Option<Work> {
+        self.queues.close.remove(&number);
+        let file = self.files.get_mut(&number)?;
+        if let Closing::Ready(close) = &file.closing {
+            let close = close.clone();
+            file.closing = Closing::Sent(close.clone());
+            let message = FileClose { number, attempt: file.attempt, close };
+            return Some(Work::Send(Message::FileClose(Box::new(message))));
+        }
+        file.closing = Closing::Taken(lane);
+        Some(Work::Close { facts: file.facts.clone(), attempt: file.attempt, root: file.root })
+    }
+
+    fn take_fresh(&mut self, number: FileNumber, lane: LaneId) -> Option<Work> {
+        self.queues.fresh.pop_front();
+        let file = self.files.get_mut(&number)?;
+        file.home = Some(lane);
+        let facts = file.facts.clone();
+        if !facts.whole {
+            file.stage = Stage::Asked;
+            return Some(Work::Send(Message::NewFile(Box::new((*facts).clone()))));
+        }
+        file.stage = Stage::Sending;
+        file.closing = Closing::Taken(lane);
+        let object = file.geometry.objects().next();
+        if let Some(object) = object {
+            file.cursor = 1;
+            file.flight.insert(0, Flight { lane, sent: false });
+            self.flying += object.range.len();
+        }
+        Some(Work::Whole { facts, object })
     }
 
     /// Gives an object to the worker of a lane.

@@ -239,11 +239,18 @@ impl Source {
                     out.push(Command::Had { file: number, objects: have });
                 }
             }
-            Answer::Differing => {
+            Answer::Differing { have } => {
+                if have.end() > file.geometry.count() {
+                    return Err("objects past the end of a file");
+                }
                 file.stage = Stage::Sending;
                 file.differing = true;
                 file.theirs_first = 0;
+                file.have(&have);
                 self.queues.ready.push_back(number);
+                if !have.is_empty() {
+                    out.push(Command::Had { file: number, objects: have });
+                }
             }
             Answer::Unless(digest) => {
                 file.stage = Stage::Comparing(digest);

@@ -19,6 +19,8 @@ pub struct Settings {
     pub timing: Timing,
     /// Times that an object, or a file, is sent again because it arrived damaged.
     pub tries: u8,
+    /// Whether the sink was at this job before: each regular file waits for its answer, for it may be there.
+    pub asks: bool,
 }
 
 /// What happened.
@@ -220,6 +222,17 @@ pub enum Work {
     },
     /// Nothing more on this lane: close it.
     Done,
+}
+
+/// Whether there is something for a lane to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// No.
+    Nothing,
+    /// Yes, and for no other lane.
+    Own,
+    /// Yes; other lanes that are told the same may take it first.
+    Shared,
 }
 
 /// A second read, in the modes that hash after sending ([`crate::Verify::reads_twice`]): for a worker beside the lanes.

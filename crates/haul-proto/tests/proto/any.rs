@@ -8,8 +8,8 @@ use haul_proto::limits::{
 use haul_proto::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compression, Connect, Delete, Encoding,
     Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId, List,
-    Message, NewBlock, NewFile, ObjectDigests, Outcome, PeerText, Reason, Role, Runs, Stated, Summary, Unit,
-    Unread, Update, Verify, WalkEnd, Why, Window, Xattr,
+    LogWish, Message, NameRule, NewBlock, NewFile, ObjectDigests, Outcome, PeerText, Reason, Role, Runs,
+    Stated, Summary, Unit, Unread, Update, Verify, WalkEnd, Why, Window, Xattr,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -122,10 +122,33 @@ fn kind() -> impl Strategy<Value = FileKind> {
 
 fn new_file() -> impl Strategy<Value = NewFile> {
     let xattr = (bytes(20), bytes(90)).prop_map(|(name, value)| Xattr { name, value });
-    let names = (bytes(80), bytes(9), bytes(9), vec(xattr, 0..XATTRS_MAX.min(6)));
+    let names =
+        (bytes(80), bytes(9), bytes(9), vec(xattr, 0..XATTRS_MAX.min(6)), option::of(any::<[u8; 16]>()));
     (number(), any::<(bool, bool)>(), kind(), any::<[u32; 3]>(), (moment(), moment()), names).prop_map(
-        |(number, (whole, again), kind, [mode, uid, gid], (mtime, atime), (path, user, group, xattrs))| {
-            NewFile { number, whole, again, path, kind, mode, mtime, atime, uid, gid, user, group, xattrs }
+        |(
+            number,
+            (whole, again),
+            kind,
+            [mode, uid, gid],
+            (mtime, atime),
+            (path, user, group, xattrs, version),
+        )| {
+            NewFile {
+                number,
+                whole,
+                again,
+                path,
+                kind,
+                mode,
+                mtime,
+                atime,
+                uid,
+                gid,
+                user,
+                group,
+                xattrs,
+                version,
+            }
         },
     )
 }
@@ -164,8 +187,27 @@ fn object_digests() -> impl Strategy<Value = ObjectDigests> {
 fn connect() -> impl Strategy<Value = Connect> {
     let role = prop_oneof![Just(Role::Source), Just(Role::Sink)];
     let numbers = any::<(u16, u16, u64, u64)>();
-    (numbers, role, any::<[u8; 16]>(), options(), window(), vec(bytes(40), 0..5), ".{0,20}").prop_map(
-        |((low, high, offers, needs), role, job, options, window, operands, agent)| Connect {
+    let wish = any::<([u8; 4], u32)>().prop_map(|([mechanism, encoding, sync, verify], files)| LogWish {
+        mechanism,
+        files,
+        encoding,
+        sync,
+        verify,
+    });
+    let rules = vec((any::<bool>(), bytes(40)), 0..4);
+    let names = (vec(bytes(40), 0..5), rules);
+    let late = (option::of(wish), any::<bool>());
+    (numbers, role, any::<[u8; 16]>(), options(), window(), names, ".{0,20}", late).prop_map(
+        |(
+            (low, high, offers, needs),
+            role,
+            job,
+            options,
+            window,
+            (operands, rules),
+            agent,
+            (log, resumes),
+        )| Connect {
             versions: (low, high),
             offers: Features(offers),
             needs: Features(needs),
@@ -175,13 +217,16 @@ fn connect() -> impl Strategy<Value = Connect> {
             window,
             operands,
             agent: PeerText::new(&agent),
+            log,
+            resumes,
+            rules: rules.into_iter().map(|(takes, pattern)| NameRule { takes, pattern }).collect(),
         },
     )
 }
 
 fn session() -> impl Strategy<Value = Message> {
-    let accept = (any::<(u16, u64)>(), options(), window(), 1u32..=256, any::<[u8; 32]>(), ".{0,20}")
-        .prop_map(|((version, features), options, window, lanes, token, agent)| Accept {
+    let accept = (any::<(u16, u64)>(), options(), window(), 1u32..=256, any::<([u8; 32], bool)>(), ".{0,20}")
+        .prop_map(|((version, features), options, window, lanes, (token, resumes), agent)| Accept {
             version,
             features: Features(features),
             options,
@@ -189,6 +234,7 @@ fn session() -> impl Strategy<Value = Message> {
             lanes,
             token,
             agent: PeerText::new(&agent),
+            resumes,
         });
     let summary = any::<[u64; 9]>().prop_map(
         |[done, same, would, failed, unread, deleted, undeleted, bytes, again]| Summary {
@@ -225,7 +271,7 @@ fn session() -> impl Strategy<Value = Message> {
 fn of_a_file() -> impl Strategy<Value = Message> {
     let answer = prop_oneof![
         runs().prop_map(|have| Answer::Take { have }),
-        Just(Answer::Differing),
+        runs().prop_map(|have| Answer::Differing { have }),
         digest().prop_map(Answer::Unless)
     ];
     let close = prop_oneof![

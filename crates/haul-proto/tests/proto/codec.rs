@@ -174,6 +174,7 @@ fn a_file_with_more_attributes_than_the_wire_takes_is_told_before_it_is_sent() {
         user: Box::default(),
         group: Box::default(),
         xattrs: vec![xattr; XATTRS_BYTES_MAX / (XATTR_VALUE_BYTES_MAX + 6)],
+        version: None,
     };
     let message = Message::NewFile(Box::new(file.clone()));
     assert_eq!(message.check(), Ok(()));

@@ -71,6 +71,7 @@ fn new_file(dice: &mut Dice) -> NewFile {
         user: Box::default(),
         group: Box::default(),
         xattrs: Vec::new(),
+        version: None,
     }
 }
 
@@ -212,7 +213,7 @@ impl Obedient {
                 let verdict = match dice.below(8) {
                     0 => Verdict::Same,
                     1 => Verdict::Refused(Why::NoSpace.into()),
-                    2 => Verdict::Differing,
+                    2 => Verdict::Differing { have: runs(dice), samples: runs(dice) },
                     3 => Verdict::Unless(digest(dice)),
                     _ => Verdict::Take { have: Runs::default() },
                 };
@@ -257,6 +258,7 @@ impl Obedient {
             Command::Remove { batch, .. } => self.later.push(Event::Removed { batch, deleted: 1, failed: 0 }),
             Command::Ended(_) => self.is_over = true,
             Command::Unread(_)
+            | Command::Proved { .. }
             | Command::Discard { .. }
             | Command::Abandon { .. }
             | Command::DropLane { .. } => {}
@@ -316,7 +318,7 @@ fn of_a_sink(dice: &mut Dice) -> Message {
     match dice.below(16) {
         0..=3 => {
             let answer = match dice.below(4) {
-                0 => Answer::Differing,
+                0 => Answer::Differing { have: if dice.once_in(3) { runs(dice) } else { Runs::default() } },
                 1 => Answer::Unless(digest(dice)),
                 _ => Answer::Take { have: if dice.once_in(3) { runs(dice) } else { Runs::default() } },
             };
@@ -361,6 +363,7 @@ fn a_sink_that_says_anything_makes_nothing_done_that_was_not_sent() {
             window: WINDOW,
             timing: Timing::default(),
             tries: 3,
+            asks: dice.once_in(2),
         };
         let mut source = Source::new(settings);
         let mut out = Vec::new();

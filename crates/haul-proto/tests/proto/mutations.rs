@@ -175,7 +175,13 @@ proptest! {
     #[test]
     fn a_source_outlives_any_messages(all in messages(40)) {
         let settings =
-            source::Settings { options: options(), window: WINDOW, timing: Timing::default(), tries: 2 };
+            source::Settings {
+                options: options(),
+                window: WINDOW,
+                timing: Timing::default(),
+                tries: 2,
+                asks: false,
+            };
         let mut source = Source::new(settings);
         let mut out = Vec::new();
         for lane in 0..2 {
@@ -224,6 +230,7 @@ fn file(size: u64) -> NewFile {
         user: Box::default(),
         group: Box::default(),
         xattrs: Vec::new(),
+        version: None,
     }
 }
 
@@ -264,6 +271,7 @@ fn obey(sink: &mut Sink, out: &mut Vec<sink::Command>) {
                 Command::Sweep => Event::Swept,
                 Command::Remove { batch, .. } => Event::Removed { batch, deleted: 0, failed: 0 },
                 Command::Unread(_)
+                | Command::Proved { .. }
                 | Command::Restart { .. }
                 | Command::Ended(_)
                 | Command::Discard { .. }

@@ -29,11 +29,13 @@ fn file(size: u64) -> NewFile {
         user: Box::default(),
         group: Box::default(),
         xattrs: Vec::new(),
+        version: None,
     }
 }
 
 fn source(lanes: u32, window: Window) -> Source {
-    let settings = Settings { options: JobOptions::default(), window, timing: Timing::default(), tries: 2 };
+    let settings =
+        Settings { options: JobOptions::default(), window, timing: Timing::default(), tries: 2, asks: false };
     let mut source = Source::new(settings);
     for lane in 0..lanes {
         assert_eq!(told(&mut source, Event::LaneUp(LaneId(lane))), []);
@@ -205,6 +207,7 @@ fn what_cannot_be_read_is_told_and_counted_and_fills_no_memory() {
         window: Window::default(),
         timing: Timing::default(),
         tries: 2,
+        asks: false,
     };
     let mut source = Source::new(settings);
     told(&mut source, Event::LaneUp(CONTROL));
@@ -235,6 +238,7 @@ fn nothing_is_deleted_after_an_error_at_the_source() {
             window: Window::default(),
             timing: Timing::default(),
             tries: 2,
+            asks: false,
         };
         let mut source = Source::new(settings);
         told(&mut source, Event::LaneUp(CONTROL));
@@ -260,6 +264,9 @@ fn sessions_that_cannot_be_are_refused_with_a_reason() {
         window: Window::default(),
         operands: Vec::new(),
         agent: PeerText::default(),
+        log: None,
+        resumes: false,
+        rules: Vec::new(),
     };
     let answer = |connect: &Connect| {
         connect

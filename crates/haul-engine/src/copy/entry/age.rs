@@ -8,6 +8,11 @@ const SECOND: i64 = 1_000_000_000;
 /// version 2 servers, the 10 ms of exFAT, the microsecond of NFS servers and archives, the 100 ns of NTFS and SMB.
 const STEPS: [i64; 5] = [2 * SECOND, SECOND, 10_000_000, 1_000, 100];
 
+/// Whether the sink has its source's time, as far as its file system can keep it.
+pub(crate) fn is_same_time(sink: &Stat, source: &Stat) -> bool {
+    sink.mtime == source.mtime || sink.mtime == cut_off(source.mtime, step_of(sink))
+}
+
 /// Whether the sink is as new as the source or newer. With `keeps_times`, a sink whose file system cut the source's time
 /// off counts as new: it got all of it that there was room for.
 pub(crate) fn is_as_new(sink: &Stat, source: &Stat, keeps_times: bool) -> bool {

@@ -7,7 +7,7 @@ use crate::copy::backup;
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::links::Claim;
 use crate::copy::quote::quote;
-use crate::copy::report::Question;
+use crate::copy::report::{Question, Tally};
 use crate::copy::settings::{Dereference, Existing, Make};
 use haul_sys::{FileKind, Follow, Stat, open, process, stat};
 use std::ffi::OsStr;
@@ -23,6 +23,9 @@ impl Task<'_, '_> {
     pub(super) fn meet(&self) -> Result<Option<Sink>, CopyError> {
         let mut sink = self.look_at_sink()?;
         if let Some(before) = sink.before {
+            if self.was_finished(&before)? {
+                return Ok(None);
+            }
             if !self.may_replace(&before)? {
                 return Ok(None);
             }
@@ -34,6 +37,21 @@ impl Task<'_, '_> {
         }
         self.refuse_just_created_link()?;
         Ok(Some(sink))
+    }
+
+    /// Whether an earlier run of this job finished the sink; other names of the source are still linked to it.
+    fn was_finished(&self, before: &Stat) -> Result<bool, CopyError> {
+        let Some(log) = &self.job.settings.moving.log else { return Ok(false) };
+        if !log.is_finished(before, &self.source) {
+            return Ok(false);
+        }
+        self.remember_updated()?;
+        let tally = self.job.tally;
+        Tally::add(&tally.bytes_done, self.source.size);
+        Tally::add(&tally.bytes_kept, self.source.size);
+        Tally::add(&tally.files_kept, 1);
+        self.tell_skipped();
+        Ok(true)
     }
 
     fn look_at_sink(&self) -> Result<Sink, CopyError> {

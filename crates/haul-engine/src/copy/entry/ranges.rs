@@ -137,6 +137,7 @@ pub(super) fn open_later(
             turn: Some(turn),
             ranges: Some(Arc::clone(ranges)),
             way: Way::default(),
+            logged: None,
             more_follows: !is_last,
         },
         begun: Instant::now(),

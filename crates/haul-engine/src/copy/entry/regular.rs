@@ -10,6 +10,7 @@ use crate::copy::job::Job;
 use crate::copy::links::{Identity, WriteTurn};
 use crate::copy::quote::quote;
 use crate::copy::report::Tally;
+use crate::copy::resume::Logged;
 use crate::copy::settings::{Dereference, Make};
 use haul_model::ByteOffset;
 use haul_sys::open::{self as sys, RenameMode};
@@ -37,6 +38,8 @@ pub(crate) struct FileSettle {
     pub(super) ranges: Option<Arc<Ranges>>,
     /// How its bytes go, for `--debug`.
     pub(crate) way: Way,
+    /// What of it is logged, object by object.
+    pub(crate) logged: Option<Arc<Logged>>,
     /// More parts follow: nothing is set on the file yet but a time that nobody takes for its source's.
     pub(crate) more_follows: bool,
 }
@@ -146,6 +149,9 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
     let sink_is_regular = standing.kind == FileKind::Regular;
     let sink_state = match (stood, sink_is_regular && !keeps_bytes(task)) {
         (Stood::Nothing, _) => SinkState::New,
+        (Stood::Link | Stood::File, true) if may_be_begun(task, &source_stat, &standing) => {
+            SinkState::Resumed
+        }
         // The name is not this job's to remove.
         (Stood::Link | Stood::File, true) => SinkState::Truncated,
         (Stood::Link | Stood::File, false) => SinkState::Kept,
@@ -172,6 +178,7 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
             turn: Some(turn),
             ranges: task.entry.ranges.clone(),
             way: Way::of(task.made_later(sink)),
+            logged: None,
             more_follows,
         },
         begun,
@@ -182,6 +189,18 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
             .map_err(task.cannot("create regular file"))?;
     }
     Ok(file)
+}
+
+/// Whether some of the source may stand at the sink already, so that it is not cut: in a job that can be gone on with, a file of several objects,
+/// or one of the same length.
+fn may_be_begun(task: &Task<'_, '_>, source: &Stat, standing: &Stat) -> bool {
+    let moving = &task.job.settings.moving;
+    let is_worth_it = source.size > moving.receipt_object().bytes() || standing.size == source.size;
+    moving.log.is_some()
+        && source.kind == FileKind::Regular
+        && standing.size > 0
+        && source.size > 0
+        && is_worth_it
 }
 
 /// Waits until nobody else writes the sink, whatever name led there, and cuts it to no bytes where it is to have none.

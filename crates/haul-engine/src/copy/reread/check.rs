@@ -155,15 +155,15 @@ impl Run<'_> {
                 Err(self.unsteady(check))
             };
         }
-        self.proved(check, path, rewrites);
-        Ok(())
+        self.proved(check, path, rewrites)
     }
 
-    fn proved(&self, check: Check, path: ReadPath, rewrites: u32) {
+    fn proved(&self, check: Check, path: ReadPath, rewrites: u32) -> Result<(), CopyError> {
         let tally = self.job.tally;
         let counter = if path == ReadPath::Device { &tally.bytes_reread } else { &tally.bytes_read_back };
         Tally::add(counter, check.range.len());
         self.delivery.proving.proved(path);
+        self.log(check.range)?;
         if let ReadPath::Cache(why) = path {
             tell_cached(self.job, self.file, why);
         }
@@ -172,6 +172,7 @@ impl Run<'_> {
             let range = self.sink_range(check.range);
             self.job.report.warned(&CopyError::Mended { sink: self.file.sink_path(), range, rewrites });
         }
+        Ok(())
     }
 
     /// Whether the sink gives back what was read of the source.

@@ -1,14 +1,17 @@
 //! A regular file on its way in: under a temporary name beside its target until every byte is there and right.
 
 use super::places::Places;
+use haul_log::objects::FileKey;
 use haul_model::ByteRange;
+use haul_sys::metadata::{set_mode_fd, set_owner_fd};
 use haul_sys::open::{RenameMode, create_new_at, open_existing_at, rename_at, unlink_at};
 use haul_sys::sparse::{self, Support};
-use haul_sys::{FileKind, Follow, filesystem, stat, transfer};
+use haul_sys::{FileKind, Follow, Stat, filesystem, process, stat, transfer};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Mode of a file before it is whole: nobody else may read half of it.
 const MODE_UNTIL_SETTLED: u32 = 0o600;
@@ -24,15 +27,24 @@ pub(super) struct Arriving {
     name: CString,
     /// `None`: it is written in place.
     temporary: Option<CString>,
+    /// Whether this run made it, so that it has nothing but what a new file gets.
+    pub(super) is_new: bool,
+    /// Whether it stands under its own name by now.
+    is_named: AtomicBool,
+    /// What the object log knows it by, once it does.
+    pub(super) logged: OnceLock<FileKey>,
 }
 
 impl Arriving {
     /// Makes a file under the temporary name `tag`, to become `name` in `place`, with `room` bytes kept for it.
     ///
     /// # Errors
-    /// What the kernel says; a name that is a directory is refused before a byte is written.
+    /// What the kernel says; for a larger file, a name that is a directory is refused before its bytes travel. Smaller ones
+    /// hear of it when they take the name.
     pub(super) fn beside(place: Arc<OwnedFd>, name: CString, tag: &Tag, room: u64) -> io::Result<Arriving> {
-        if stat::stat_at(&place, name.as_c_str(), Follow::No).is_ok_and(|now| now.kind == FileKind::Directory)
+        if room >= RESERVE_FROM
+            && stat::stat_at(&place, name.as_c_str(), Follow::No)
+                .is_ok_and(|now| now.kind == FileKind::Directory)
         {
             return Err(io::ErrorKind::IsADirectory.into());
         }
@@ -45,7 +57,7 @@ impl Arriving {
             }
             other => other?,
         };
-        let arriving = Arriving { file, place, name, temporary: Some(temporary) };
+        let arriving = Arriving { is_new: true, ..Arriving::new(file, place, name, Some(temporary)) };
         match arriving.reserve(room) {
             Ok(()) => Ok(arriving),
             Err(error) => {
@@ -53,6 +65,59 @@ impl Arriving {
                 Err(error)
             }
         }
+    }
+
+    fn new(file: OwnedFd, place: Arc<OwnedFd>, name: CString, temporary: Option<CString>) -> Arriving {
+        let is_named = AtomicBool::new(false);
+        Arriving { file, place, name, temporary, is_new: false, is_named, logged: OnceLock::new() }
+    }
+
+    /// Opens what an earlier run left under the temporary name `tag`, of a file that will be `len` bytes long, with its facts as they were found;
+    /// `None` where there is nothing.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn again(
+        place: Arc<OwnedFd>,
+        name: CString,
+        tag: &Tag,
+        (len, room): (u64, u64),
+    ) -> io::Result<Option<(Arriving, Stat)>> {
+        let temporary = tag.name();
+        let file = match open_existing_at(&place, temporary.as_c_str(), false, Follow::No) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let found = stat::stat_fd(&file)?;
+        if found.kind != FileKind::Regular || found.nlink != 1 {
+            unlink_at(&place, temporary.as_c_str())?;
+            return Ok(None);
+        }
+        if found.size > len {
+            sparse::set_len(&file, len)?;
+        }
+        let arriving = Arriving::new(file, place, name, Some(temporary));
+        arriving.reserve(room)?;
+        Ok(Some((arriving, found)))
+    }
+
+    /// Whether a file with these facts could be written by its owner alone, who is this user: nobody else can have put bytes there.
+    pub(super) fn is_ours_alone(found: &Stat) -> bool {
+        found.uid == process::effective_user() && found.mode & 0o777 == MODE_UNTIL_SETTLED
+    }
+
+    /// Takes a file back that had got its owner and its permissions already when the run that made it was killed.
+    ///
+    /// # Errors
+    /// What fchown(2) or fchmod(2) reports.
+    pub(super) fn take_back(&self) -> io::Result<()> {
+        set_owner_fd(self.fd(), Some(process::effective_user()), Some(process::effective_group()))?;
+        set_mode_fd(self.fd(), MODE_UNTIL_SETTLED)
+    }
+
+    /// Whether it stands under its own name.
+    pub(super) fn has_name(&self) -> bool {
+        self.is_named.load(Ordering::Relaxed)
     }
 
     /// Opens `name` in `place`, which will be `len` bytes long, to be written over, or makes it, with `room` bytes kept for it.
@@ -73,7 +138,7 @@ impl Arriving {
         if now.size > len {
             sparse::set_len(&file, len)?;
         }
-        let arriving = Arriving { file, place, name, temporary: None };
+        let arriving = Arriving::new(file, place, name, None);
         arriving.reserve(room)?;
         Ok(arriving)
     }
@@ -128,12 +193,16 @@ impl Arriving {
         if stat::stat_fd(&self.file)?.size < len { sparse::set_len(&self.file, len) } else { Ok(()) }
     }
 
-    /// Gives the file exactly its length: holes at its end have none of their own.
+    /// Gives the file exactly its length: holes at its end have none of their own. Gives its facts but for that.
     ///
     /// # Errors
     /// What ftruncate(2) reports.
-    pub(super) fn set_len(&self, len: u64) -> io::Result<()> {
-        if stat::stat_fd(&self.file)?.size == len { Ok(()) } else { sparse::set_len(&self.file, len) }
+    pub(super) fn set_len(&self, len: u64) -> io::Result<Stat> {
+        let now = stat::stat_fd(&self.file)?;
+        if now.size != len {
+            sparse::set_len(&self.file, len)?;
+        }
+        Ok(now)
     }
 
     /// Gives the file its name, in place of whatever file has it.
@@ -141,6 +210,7 @@ impl Arriving {
     /// # Errors
     /// What renameat(2) reports; the temporary name is removed then.
     pub(super) fn take_name(&self) -> io::Result<()> {
+        self.is_named.store(true, Ordering::Relaxed);
         let Some(temporary) = &self.temporary else { return Ok(()) };
         let (from, to) = (temporary.as_c_str(), self.name.as_c_str());
         let renamed = rename_at(&self.place, from, &self.place, to, RenameMode::Replace);
@@ -162,9 +232,9 @@ impl Arriving {
 /// What tells the temporary names of one session from all others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tag {
-    /// Of the session, at random.
+    /// Of the job, where it can be gone on with; else of the session, at random.
     pub(super) session: u64,
-    /// Of the file, within the session.
+    /// Of the file, within it.
     pub(super) number: u64,
 }
 

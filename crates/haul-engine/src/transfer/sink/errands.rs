@@ -3,22 +3,22 @@
 use super::Side;
 use super::incoming::Incoming;
 use super::places::Missing;
-use crate::transfer::meeting::Asked;
+use super::settling::{Ending, Settling, Unsettled};
+use crate::transfer::meeting::{Asked, Seat};
 use crate::transfer::reason::reason;
 use crate::transfer::rereader::Rereader;
 use haul_digest::Digest;
 use haul_model::{ByteLen, Geometry, Level, Object, ObjectIndex, RelPath};
 use haul_proto::sink::{Event, Verdict};
-use haul_proto::{Close, FileNumber, Reason, Runs, Why, limits};
+use haul_proto::{Close, FileNumber, Reason, Runs, limits};
 use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::open::{rmdir_at, unlink_at};
-use haul_sys::{FileKind, Follow, cache, open, stat};
-use std::collections::BTreeMap;
+use haul_sys::{FileKind, Follow, open, stat};
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Names of a directory that are looked at together.
 const NAMES_AT_ONCE: usize = 256;
@@ -42,27 +42,21 @@ pub(super) enum Errand {
     Remove { batch: u32, directory: Box<[u8]>, names: Vec<Box<[u8]>> },
 }
 
-/// An object, the level it is to reach, and the digest that its bytes must have.
-type Unsettled = (Object, Level, Option<Digest>);
-
 impl Side<'_> {
     /// Does what comes until nothing more can.
     pub(super) fn run_errands(&self, errands: &crossbeam_channel::Receiver<Errand>) {
         let mut rereader = Rereader::new(self.recipe, &self.session.spent);
         while let Some(first) = self.next_errand(errands) {
-            // Syncs are grouped: all that wait for one file share it.
-            let mut settle: BTreeMap<(FileNumber, u16), Vec<Unsettled>> = BTreeMap::new();
-            let waiting = std::iter::once(first).chain(errands.try_iter()).collect::<Vec<_>>();
-            for errand in waiting {
+            // Syncs are grouped: what came while the last ones ran shares the next.
+            let mut unsettled = Unsettled::default();
+            for errand in std::iter::once(first).chain(errands.try_iter()).collect::<Vec<_>>() {
                 match errand {
                     Errand::Settle { file, attempt, object, to, digest } => {
-                        settle.entry((file, attempt)).or_default().push((object, to, digest));
+                        unsettled.object((file, attempt), Settling { object, to, digest });
                     }
+                    Errand::Finish { file, close, settle } => unsettled.end(Ending { file, close, settle }),
                     Errand::Rehash { file, attempt, object } => {
                         self.rehash(file, attempt, object, &mut rereader);
-                    }
-                    Errand::Finish { file, close, settle } => {
-                        self.finish(file, &close, settle, Some(&mut rereader));
                     }
                     Errand::HashStanding { file } => self.hash_standing(file, &mut rereader),
                     Errand::HashObjects { file } => self.hash_objects(file, &mut rereader),
@@ -70,9 +64,7 @@ impl Side<'_> {
                     Errand::Remove { batch, directory, names } => self.remove(batch, &directory, &names),
                 }
             }
-            for ((file, attempt), objects) in settle {
-                self.settle(file, attempt, objects, &mut rereader);
-            }
+            self.settle(unsettled, &mut rereader);
         }
     }
 
@@ -87,72 +79,9 @@ impl Side<'_> {
         }
     }
 
-    fn settle(&self, file: FileNumber, attempt: u16, objects: Vec<Unsettled>, rereader: &mut Rereader<'_>) {
-        let Some(incoming) = self.incoming(file) else { return };
-        let fail = |object: Object, reason: Option<Reason>| {
-            self.handle(Event::SettleFailed { file, attempt, object: object.index, reason });
-        };
-        let begin = Instant::now();
-        let synced = incoming.arriving(&self.store.places).and_then(|arriving| {
-            cache::sync_data(arriving.fd()).map_err(|error| reason("cannot make durable", &error))?;
-            Ok(arriving)
-        });
-        self.session.spent.storage.add(begin.elapsed());
-        let arriving = match synced {
-            Ok(arriving) => arriving,
-            Err(reason) => {
-                return objects.into_iter().for_each(|(object, ..)| fail(object, Some(reason.clone())));
-            }
-        };
-        let mut settled: BTreeMap<Level, Runs> = BTreeMap::new();
-        for (object, to, digest) in objects {
-            if to == Level::Reread {
-                let read = self.read_back(arriving.fd(), object, incoming.facts.size(), rereader);
-                match (read, digest) {
-                    (Ok(found), Some(expected)) if found == expected => {}
-                    (Ok(_), Some(_)) => {
-                        fail(object, None);
-                        continue;
-                    }
-                    (Ok(_), None) => {
-                        fail(
-                            object,
-                            Some(Reason::new(
-                                Why::Internal,
-                                "an object without a digest was to be read back",
-                            )),
-                        );
-                        continue;
-                    }
-                    (Err(reason), _) => {
-                        fail(object, Some(reason));
-                        continue;
-                    }
-                }
-            }
-            settled.entry(to).or_default().insert(object.index.0);
-        }
-        for (level, objects) in settled {
-            self.handle(Event::Settled { file, attempt, level, objects });
-        }
-    }
-
-    /// Reads an object past the page cache, as far as the system lets go of it.
-    fn read_back(
-        &self,
-        file: impl AsFd,
-        object: Object,
-        size: u64,
-        rereader: &mut Rereader<'_>,
-    ) -> Result<Digest, Reason> {
-        let file = open::reopen_source(&file, false).map_err(|error| reason("cannot read back", &error))?;
-        cache::drop_range(&file, object.range).map_err(|error| reason("cannot read back", &error))?;
-        rereader.object(&file, object, size).map(|(digest, _)| digest)
-    }
-
     fn rehash(&self, file: FileNumber, attempt: u16, object: Option<Object>, rereader: &mut Rereader<'_>) {
         let Some(incoming) = self.incoming(file) else { return };
-        let digest = incoming.arriving(&self.store.places).and_then(|arriving| {
+        let digest = incoming.arriving_of(&self.store.places, attempt).and_then(|arriving| {
             // Objects that are holes never come.
             arriving
                 .grow_to(incoming.facts.size())
@@ -204,19 +133,20 @@ impl Side<'_> {
 
     fn hash_objects(&self, file: FileNumber, rereader: &mut Rereader<'_>) {
         let Some(incoming) = self.incoming(file) else { return };
-        let Some((standing, size)) = standing(self, &incoming) else {
-            let take = Verdict::Take { have: Runs::default() };
+        let (have, samples) = incoming.compared_by();
+        let Some((standing, size)) = incoming.compared(&self.store.places) else {
+            let take = Verdict::Take { have };
             return self.handle(self.opened(file, take, incoming.facts.size()));
         };
         let total = incoming.facts.size();
-        self.handle(self.opened(file, Verdict::Differing, total));
+        self.handle(self.opened(file, Verdict::Differing { have: have.clone(), samples }, total));
         let geometry = Geometry::new(ByteLen(total), self.options.object);
         let mut next = 0;
         while next < geometry.count() {
             let wanted = self.session.meeting.ask(|machine, now| match machine.digests_wanted(file) {
                 _ if machine.is_over() => Asked::Answer(0),
-                0 if self.incoming(file).is_none() => Asked::Answer(0),
-                0 => Asked::Wait(now + Duration::from_secs(1)),
+                0 if !machine.is_open(file) => Asked::Answer(0),
+                0 => Asked::Wait(Seat::Digests(file), now + Duration::from_secs(1)),
                 wanted => Asked::Answer(wanted),
             });
             if wanted == 0 {
@@ -225,7 +155,7 @@ impl Side<'_> {
             let count = wanted.min(geometry.count() - next).min(limits::DIGESTS_PER_MESSAGE as u64).min(64);
             let digests = (next..next + count).map(|index| {
                 let object = geometry.object(ObjectIndex(index))?;
-                let is_there = object.range.end.0 <= size;
+                let is_there = object.range.end.0 <= size && !have.contains(index);
                 is_there
                     .then(|| rereader.object(&standing, object, total).ok().map(|(digest, _)| digest))
                     .flatten()
@@ -280,7 +210,7 @@ impl Side<'_> {
         let may = self.session.meeting.ask(|machine, now| match machine.may_list() {
             _ if machine.is_over() => Asked::Answer(false),
             true => Asked::Answer(true),
-            false => Asked::Wait(now + Duration::from_secs(1)),
+            false => Asked::Wait(Seat::Lists, now + Duration::from_secs(1)),
         });
         if may {
             self.handle(Event::Listed { directory: directory.into(), names });

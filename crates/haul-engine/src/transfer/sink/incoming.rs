@@ -6,36 +6,64 @@ use super::places::{Missing, Places};
 use crate::transfer::hashing::{Passed, RootHash};
 use crate::transfer::reason::reason;
 use haul_digest::Digest;
+use haul_log::objects::FileKey;
 use haul_model::{ByteRange, Level, Object, RelPath};
-use haul_proto::{Close, FileKind, NewFile, Outcome, Reason, Why, sink::Unfinished};
+use haul_proto::{Close, FileKind, NewFile, Outcome, Reason, Runs, Why, sink::Unfinished};
 use haul_sys::metadata::Place;
-use haul_sys::{Stat, cache, open, stat, transfer};
+use haul_sys::{Stat, open, stat, transfer};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A regular file that is taken.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) facts: Arc<NewFile>,
-    path: RelPath,
+    pub(super) path: RelPath,
     tag: Tag,
     in_place: bool,
     /// Made when the first bytes come, or at the end.
-    arriving: Mutex<Option<Arc<Arriving>>>,
-    /// What stood under the name, for bytes that are the same there.
-    base: Mutex<Option<Arc<OwnedFd>>>,
+    arriving: Mutex<Tries>,
+    /// What holds bytes that are the same.
+    base: Mutex<Option<Base>>,
+    /// Of a comparison by objects: those that are there and are not looked at, and those that must agree.
+    compared: Mutex<(Runs, Runs)>,
+    /// Whether there are objects that a later run of the job can go on with.
+    is_kept: AtomicBool,
+    /// Whether this side lacks what it takes, so that a later run may bring the file to its end.
+    lacks: AtomicBool,
+    /// Whether its temporary name is the job's and its own, to be found by it.
+    pub(super) is_claimed: bool,
     /// The digests of the whole, as far as the bytes came.
     pub(super) root: Mutex<RootHash>,
     /// The digest of what stood under the name, where the source was asked for that.
     pub(super) standing_digest: Mutex<Option<Digest>>,
 }
 
+/// What the bytes of each try of a file go to, the last one behind.
+#[derive(Debug, Default)]
+struct Tries {
+    made: Vec<(u16, Arc<Arriving>)>,
+    /// The try that the file is at.
+    attempt: u16,
+    /// Whether the file has ended: nothing is made for it any more.
+    has_ended: bool,
+}
+
+/// A file of this side that has bytes of the source.
+#[derive(Clone, Debug)]
+struct Base {
+    file: Arc<OwnedFd>,
+    /// Whether it is the one that is written: what is the same stays.
+    is_arriving: bool,
+}
+
 impl Incoming {
     pub(super) fn new(
         facts: Arc<NewFile>,
         path: RelPath,
-        tag: Tag,
+        (tag, is_claimed): (Tag, bool),
         in_place: bool,
         root: RootHash,
     ) -> Incoming {
@@ -46,6 +74,10 @@ impl Incoming {
             in_place,
             arriving: Mutex::default(),
             base: Mutex::default(),
+            compared: Mutex::default(),
+            is_kept: AtomicBool::new(false),
+            lacks: AtomicBool::new(false),
+            is_claimed,
             root: Mutex::new(root),
             standing_digest: Mutex::default(),
         }
@@ -67,35 +99,161 @@ impl Incoming {
         if facts.kind != haul_sys::FileKind::Regular {
             return Ok(None);
         }
-        *lock(&self.base) = Some(Arc::clone(&file));
+        *lock(&self.base) = Some(Base { file: Arc::clone(&file), is_arriving: self.in_place });
         Ok(Some((file, facts)))
     }
 
-    /// The file that the bytes go to.
+    /// What objects are compared with: what an earlier run left, or what stands under the name; open, and its length.
+    pub(super) fn compared(&self, places: &Places) -> Option<(Arc<OwnedFd>, u64)> {
+        let base = lock(&self.base).clone();
+        if let Some(base) = base.filter(|base| base.is_arriving) {
+            let size = stat::stat_fd(&base.file).ok()?.size;
+            return Some((base.file, size));
+        }
+        self.standing(places).ok().flatten().map(|(file, facts)| (file, facts.size))
+    }
+
+    /// What was opened to be gone on with is not what objects are compared with.
+    pub(super) fn compare_with_standing(&self) {
+        lock(&self.base).take_if(|base| base.is_arriving);
+    }
+
+    /// Objects that are not looked at in a comparison, and those that must agree.
+    pub(super) fn compared_by(&self) -> (Runs, Runs) {
+        lock(&self.compared).clone()
+    }
+
+    /// A comparison is to leave out `have`, and `samples` must agree.
+    pub(super) fn compare_by(&self, have: Runs, samples: Runs) {
+        *lock(&self.compared) = (have, samples);
+    }
+
+    /// Opens what an earlier run left of the file, to go on with it; its facts as they were found, or `None` where nothing is.
     ///
     /// # Errors
-    /// It can't be made.
-    pub(super) fn arriving(&self, places: &Places) -> Result<Arc<Arriving>, Reason> {
-        let mut arriving = lock(&self.arriving);
-        if let Some(arriving) = &*arriving {
-            return Ok(Arc::clone(arriving));
+    /// What the system says.
+    pub(super) fn reopen(&self, places: &Places) -> io::Result<Option<Stat>> {
+        let (place, name) = match spot(places, self.path.as_bytes(), Missing::Fails) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            found => found?,
+        };
+        let again = Arriving::again(place, name, &self.tag, (self.facts.size(), self.room()))?;
+        let Some((arriving, found)) = again else { return Ok(None) };
+        self.clear_holes(&arriving)?;
+        let file = Arc::new(open::reopen_source(arriving.fd(), false)?);
+        *lock(&self.base) = Some(Base { file, is_arriving: true });
+        lock(&self.arriving).made = vec![(0, Arc::new(arriving))];
+        Ok(Some(found))
+    }
+
+    /// Removes what [`Incoming::reopen`] opened: it is of no use.
+    pub(super) fn forget(&self) {
+        *lock(&self.base) = None;
+        if let Some((_, arriving)) = lock(&self.arriving).made.pop() {
+            arriving.abandon();
+        }
+    }
+
+    /// What [`Incoming::reopen`] opened is this user's alone again.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn take_back(&self) -> io::Result<()> {
+        self.last().map_or(Ok(()), |arriving| arriving.take_back())
+    }
+
+    /// What [`Incoming::reopen`] opened is in the log.
+    pub(super) fn is_logged_as(&self, key: FileKey) {
+        if let Some((_, arriving)) = lock(&self.arriving).made.last() {
+            arriving.logged.get_or_init(|| key);
+        }
+    }
+
+    /// There are objects that a later run can go on with.
+    pub(super) fn keep_for_later(&self) {
+        self.is_kept.store(true, Ordering::Relaxed);
+    }
+
+    /// The file fails for this reason, of this side.
+    pub(super) fn fails_for(&self, reason: &Reason) {
+        let lacks = matches!(reason.why, Why::NoSpace | Why::Quota | Why::Io | Why::ReadOnly);
+        self.lacks.fetch_or(lacks, Ordering::Relaxed);
+    }
+
+    /// Whether a later run may bring it to its end, though this one goes on without it.
+    pub(super) fn may_come_later(&self) -> bool {
+        self.lacks.load(Ordering::Relaxed)
+    }
+
+    /// Whether there are.
+    pub(super) fn is_kept_for_later(&self) -> bool {
+        self.is_kept.load(Ordering::Relaxed)
+    }
+
+    /// The file that bytes went to last.
+    pub(super) fn last(&self) -> Option<Arc<Arriving>> {
+        lock(&self.arriving).made.last().map(|(_, arriving)| Arc::clone(arriving))
+    }
+
+    /// The file that the bytes of a try go to, if it is open.
+    pub(super) fn open_for(&self, attempt: u16) -> Option<Arc<Arriving>> {
+        let tries = lock(&self.arriving);
+        let made = tries.made.iter().rev().find(|(of, _)| *of <= attempt);
+        made.filter(|_| attempt == tries.attempt).map(|(_, arriving)| Arc::clone(arriving))
+    }
+
+    /// The file that the bytes of this try go to.
+    ///
+    /// # Errors
+    /// It can't be made; [`Why::Stopped`] where the file has ended.
+    pub(super) fn arriving_of(&self, places: &Places, attempt: u16) -> Result<Arc<Arriving>, Reason> {
+        let mut tries = lock(&self.arriving);
+        tries.attempt = tries.attempt.max(attempt);
+        // A late writer of an earlier try keeps to what it had, and is not heard.
+        if let Some((of, arriving)) = tries.made.iter().rev().find(|(of, _)| *of <= attempt) {
+            let (of, arriving) = (*of, Arc::clone(arriving));
+            if of == attempt || attempt < tries.attempt {
+                return Ok(arriving);
+            }
+            // What is logged, or about to be, is never written over: its log might outlive it.
+            if !self.is_kept_for_later() || self.in_place {
+                tries.made.push((attempt, Arc::clone(&arriving)));
+                return Ok(arriving);
+            }
+        }
+        if tries.has_ended {
+            return Err(Why::Stopped.into());
         }
         let made = spot(places, self.path.as_bytes(), Missing::IsMade).and_then(|(place, name)| {
-            // A file with holes may be far longer than the disk.
-            let has_holes =
-                matches!(&self.facts.kind, haul_proto::FileKind::File { holes, .. } if !holes.is_empty());
-            let room = if has_holes { 0 } else { self.facts.size() };
             if self.in_place {
-                let arriving = Arriving::in_place(place, name, self.facts.size(), room)?;
+                let arriving = Arriving::in_place(place, name, self.facts.size(), self.room())?;
                 self.clear_holes(&arriving)?;
                 Ok(arriving)
             } else {
-                Arriving::beside(place, name, &self.tag, room)
+                Arriving::beside(place, name, &self.tag, self.room())
             }
         });
         let made = Arc::new(made.map_err(|error| reason("cannot make", &error))?);
-        *arriving = Some(Arc::clone(&made));
+        self.is_kept.store(false, Ordering::Relaxed);
+        tries.made.push((attempt, Arc::clone(&made)));
         Ok(made)
+    }
+
+    /// As [`Incoming::arriving_of`], of the try that the file is at.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn arriving(&self, places: &Places) -> Result<Arc<Arriving>, Reason> {
+        let attempt = lock(&self.arriving).attempt;
+        self.arriving_of(places, attempt)
+    }
+
+    /// Bytes that are kept free for it.
+    fn room(&self) -> u64 {
+        // A file with holes may be far longer than the disk.
+        let has_holes =
+            matches!(&self.facts.kind, haul_proto::FileKind::File { holes, .. } if !holes.is_empty());
+        if has_holes { 0 } else { self.facts.size() }
     }
 
     /// In a file that was there, what the source has as holes is no hole yet, and nothing comes for it.
@@ -113,7 +271,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Takes over a range that is the same in what stands under the name.
+    /// Takes over a range that is the same in what this side has; whether it stays where it is.
     ///
     /// # Errors
     /// What the system says; [`Why::Changed`] where it is no longer there.
@@ -123,8 +281,9 @@ impl Incoming {
         range: ByteRange,
         block: &mut [u8],
         mut see: impl FnMut(&[u8]),
-    ) -> Result<(), Reason> {
+    ) -> Result<bool, Reason> {
         let base = lock(&self.base).clone().ok_or_else(|| Reason::from(Why::Protocol))?;
+        let Base { file: base, is_arriving } = base;
         let mut at = range.start.0;
         while at < range.end.0 {
             let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
@@ -133,17 +292,26 @@ impl Incoming {
                 return Err(Why::Changed.into());
             }
             see(&block[..len]);
-            if !self.in_place {
+            if !is_arriving {
                 arriving.write(at, &block[..len]).map_err(|error| reason("cannot write", &error))?;
             }
             at += len as u64;
         }
-        Ok(())
+        Ok(is_arriving)
     }
 
     /// Forgets the bytes that came before this try of the file.
     pub(super) fn restart(&self, attempt: u16) {
+        let mut tries = lock(&self.arriving);
+        tries.attempt = tries.attempt.max(attempt);
+        drop(tries);
+        lock(&self.base).take_if(|base| base.is_arriving && !self.in_place);
         lock(&self.root).turn_to(attempt);
+    }
+
+    /// Whether it has no second object.
+    pub(super) fn is_one_object(&self) -> bool {
+        lock(&self.root).geometry().count() <= 1
     }
 
     /// Whether objects did not come that its digests are made of.
@@ -163,13 +331,13 @@ impl Incoming {
 
     /// What the file is now: the one that arrived, or the one that was left.
     pub(super) fn stat(&self) -> Option<Stat> {
-        if let Some(arriving) = &*lock(&self.arriving) {
+        if let Some((_, arriving)) = lock(&self.arriving).made.last() {
             return stat::stat_fd(arriving.fd()).ok();
         }
-        lock(&self.base).as_ref().and_then(|base| stat::stat_fd(base).ok())
+        lock(&self.base).as_ref().and_then(|base| stat::stat_fd(&base.file).ok())
     }
 
-    /// Gives the file all it is to have, and its name.
+    /// Gives the file all it is to have, and its name. What is durable then is not asked.
     ///
     /// # Errors
     /// [`Unfinished`]: the digest differs, or the system refuses something.
@@ -180,17 +348,28 @@ impl Incoming {
         close: &Close,
         settle: Level,
     ) -> Result<Outcome, Unfinished> {
-        let failed = |doing: &str| {
-            let doing = doing.to_owned();
-            move |error: io::Error| Unfinished::Failed(reason(&doing, &error))
-        };
+        let Some(arriving) = self.prepare(places, keeper, close)? else { return Ok(Outcome::Same) };
+        arriving.take_name().map_err(failed("cannot name"))?;
+        Ok(Outcome::Done(settle))
+    }
+
+    /// Gives the file all it is to have but its name; `None` where it stood there already and has it.
+    ///
+    /// # Errors
+    /// As [`Incoming::finish`]; what came of it is let go of with the file.
+    pub(super) fn prepare(
+        &self,
+        places: &Places,
+        keeper: &Keeper,
+        close: &Close,
+    ) -> Result<Option<Arc<Arriving>>, Unfinished> {
         let (size, stated) = match close {
             Close::Read { size, root, .. } => (*size, *root),
             Close::Same => {
                 let found = self.standing(places).map_err(failed("cannot open"))?;
                 let (file, _) = found.ok_or_else(|| Unfinished::Failed(Why::NotFound.into()))?;
-                keeper.apply(Place::file(&file), &self.facts).map_err(Unfinished::Failed)?;
-                return Ok(Outcome::Same);
+                keeper.apply(Place::file(&file), &self.facts, None).map_err(Unfinished::Failed)?;
+                return Ok(None);
             }
             Close::Failed(reason) => return Err(Unfinished::Failed(reason.clone())),
         };
@@ -199,24 +378,11 @@ impl Incoming {
         }
         self.compare(stated, size)?;
         let arriving = self.arriving(places).map_err(Unfinished::Failed)?;
-        let done = arriving
-            .set_len(size)
-            .map_err(failed("cannot set the length"))
-            .and_then(|()| keeper.apply(Place::File(arriving.fd()), &self.facts).map_err(Unfinished::Failed))
-            .and_then(|()| match settle {
-                Level::Durable | Level::Reread => {
-                    cache::sync_all(arriving.fd()).map_err(failed("cannot make durable"))
-                }
-                Level::Received | Level::Verified => Ok(()),
-            })
-            .and_then(|()| arriving.take_name().map_err(failed("cannot name")));
-        match done {
-            Ok(()) => Ok(Outcome::Done(settle)),
-            Err(unfinished) => {
-                arriving.abandon();
-                Err(unfinished)
-            }
-        }
+        let done = arriving.set_len(size).map_err(failed("cannot set the length")).and_then(|now| {
+            let new = Some(&now).filter(|_| arriving.is_new);
+            keeper.apply(Place::File(arriving.fd()), &self.facts, new).map_err(Unfinished::Failed)
+        });
+        done.map(|()| Some(arriving))
     }
 
     /// Holds the digest of what came against the source's, where whole files are compared as they pass. Without both nothing
@@ -232,12 +398,21 @@ impl Incoming {
         if found == stated { Ok(()) } else { Err(Unfinished::Differs) }
     }
 
-    /// Lets go of what came.
-    pub(super) fn abandon(&self) {
-        if let Some(arriving) = lock(&self.arriving).take() {
+    /// The end of the file: what came of it goes, unless a later run can go on with it.
+    pub(super) fn let_go(&self, keeps: bool) {
+        let mut tries = lock(&self.arriving);
+        tries.has_ended = true;
+        let last = tries.made.pop();
+        let Some((attempt, arriving)) = last else { return };
+        // Another try than the last was never logged, or its file is gone.
+        if !keeps || attempt < tries.attempt {
             arriving.abandon();
         }
     }
+}
+
+fn failed(doing: &str) -> impl FnOnce(io::Error) -> Unfinished {
+    move |error| Unfinished::Failed(reason(doing, &error))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

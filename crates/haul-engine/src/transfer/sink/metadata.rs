@@ -6,7 +6,7 @@ use haul_sys::metadata::{
     ACL_ACCESS, Place, Times, drop_acl, set_mode_at, set_mode_fd, set_owner_at, set_owner_fd, set_times_at,
     set_times_fd, set_xattr,
 };
-use haul_sys::{Timespec, process, users};
+use haul_sys::{Stat, Timespec, process, users};
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -41,14 +41,15 @@ impl Keeper {
         }
     }
 
-    /// Gives what stands at `place` all that is to be kept of `facts`.
+    /// Gives what stands at `place` all that is to be kept of `facts`. `new`: what it is, where it was made for this and nobody
+    /// has changed it; what it has already is not set again then.
     ///
     /// # Errors
     /// The first thing that can't be kept and that this user could expect to be: file systems without attributes, and users
     /// who may not give files away, are no failures.
-    pub(super) fn apply(&self, place: Place<'_>, facts: &NewFile) -> Result<(), Reason> {
+    pub(super) fn apply(&self, place: Place<'_>, facts: &NewFile, new: Option<&Stat>) -> Result<(), Reason> {
         let is_link = matches!(facts.kind, haul_proto::FileKind::Symlink { .. });
-        let has_owner = self.owner(place, facts)?;
+        let has_owner = self.owner(place, facts, new)?;
         self.attributes(place, facts)?;
         if !is_link {
             self.permissions(place, facts, has_owner)?;
@@ -66,12 +67,15 @@ impl Keeper {
     }
 
     /// Returns whether it has its source's owner now.
-    fn owner(&self, place: Place<'_>, facts: &NewFile) -> Result<bool, Reason> {
+    fn owner(&self, place: Place<'_>, facts: &NewFile, new: Option<&Stat>) -> Result<bool, Reason> {
         if !self.keep.has(Keep::OWNER) {
             return Ok(false);
         }
         let uid = id_of(&self.users, &facts.user, facts.uid, users::user);
         let gid = id_of(&self.groups, &facts.group, facts.gid, users::group);
+        if new.is_some_and(|new| (new.uid, new.gid) == (uid, gid)) {
+            return Ok(true);
+        }
         let set = |uid, gid| match place {
             Place::File(fd) => set_owner_fd(fd, uid, gid),
             Place::Name(dir, name) => set_owner_at(dir, name, uid, gid),

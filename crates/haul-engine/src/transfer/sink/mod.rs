@@ -3,18 +3,21 @@
 mod arriving;
 mod errands;
 mod incoming;
+mod keeping;
 mod metadata;
 mod names;
 mod places;
+mod resumed;
+mod settling;
 mod taking;
 
 use super::frames::{FrameError, Frames, Outbox};
 use super::hashing::Recipe;
-use super::meeting::Asked;
+use super::meeting::{Asked, Seat};
 use super::reason::reason;
 use super::report::{Failure, Watch};
-use super::rereader::Rereader;
 use super::session::{self, Serve, Session};
+use super::spent::Spent;
 use super::{Joined, More, Outcome};
 use crate::border::Border;
 use arriving::{Tag, spot};
@@ -24,12 +27,13 @@ use haul_model::{Level, RelPath};
 use haul_net::LaneError;
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 use haul_proto::{
-    Close, FileKind, FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Reason, Runs, Sink, Update,
-    Verify, Why,
+    Close, End, FileKind, FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Reason, Runs, Sink,
+    Update, Verify, Why,
 };
 use haul_sys::dir::open_dir_at;
 use haul_sys::{Follow, Stat, Timespec, stat};
 use incoming::Incoming;
+pub(super) use keeping::{Keeping, Opening};
 use metadata::Keeper;
 pub(super) use places::Missing;
 use places::Places;
@@ -40,6 +44,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use taking::Taker;
+
+/// Messages that are taken at once to be sent.
+const SAID_AT_ONCE: usize = 128;
 
 /// Where a sink's files go.
 #[derive(Debug)]
@@ -83,6 +90,8 @@ pub(super) struct Side<'a> {
     options: JobOptions,
     recipe: Recipe,
     border: Border,
+    /// The object log, where the job can be gone on with.
+    log: Option<Keeping>,
 }
 
 /// Takes all that comes by these lanes into `store`, and tells how it ended.
@@ -90,12 +99,12 @@ pub(super) fn run(
     settings: Settings,
     joined: Vec<Joined>,
     more: More<'_>,
-    store: Store,
+    (store, log): (Store, Option<Keeping>),
     watch: &Watch<'_>,
 ) -> Outcome {
     let options = settings.options.clone();
     let (errands, waiting) = crossbeam_channel::unbounded();
-    let side = &Side {
+    let side = Side {
         session: Session::new(Sink::new(settings), watch),
         store,
         taken: AtomicU64::new(0),
@@ -104,17 +113,41 @@ pub(super) fn run(
         errands,
         recipe: Recipe::of(&options, watch.receipt.is_some()),
         border: Border::default(),
+        log,
         options,
     };
+    let (end, spent) = serve(&side, joined, more, &waiting);
+    let outcome = Outcome::of(end, spent, &side.session);
+    let is_finished = outcome.broken.is_none();
+    let Side { session, store, log, .. } = side;
+    if let Some(Err(error)) = log.map(|log| log.end(&store, is_finished)) {
+        session.report.note(&error.to_string());
+    }
+    outcome
+}
+
+/// Does the sink's part of a session, and tells how it ended.
+fn serve(
+    side: &Side<'_>,
+    joined: Vec<Joined>,
+    more: More<'_>,
+    waiting: &crossbeam_channel::Receiver<Errand>,
+) -> (Option<End>, Spent) {
     std::thread::scope(|scope| {
         let begin = |lane: Joined| session::begin(side, scope, lane);
         joined.into_iter().for_each(&begin);
-        scope.spawn(move || side.run_errands(&waiting));
+        scope.spawn(move || side.run_errands(waiting));
+        if let Some(log) = &side.log {
+            scope.spawn(move || log.run(side.session.report));
+        }
         side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
+        if let Some(log) = &side.log {
+            log.over();
+        }
     });
-    side.files().drain().for_each(|(_, file)| file.abandon());
-    let (end, spent) = side.session.close();
-    Outcome::of(end, spent, side.session.spent.traffic())
+    let left: Vec<Arc<Incoming>> = side.files().drain().map(|(_, file)| file).collect();
+    left.iter().for_each(|file| side.let_go(file, true));
+    side.session.close()
 }
 
 impl Serve for Side<'_> {
@@ -135,14 +168,27 @@ impl Serve for Side<'_> {
     fn write(&self, lane: LaneId, mut outbox: Outbox) -> Result<(), LaneError> {
         loop {
             let is_idle = outbox.is_empty();
-            let outgoing = self.session.meeting.ask(|machine, now| match machine.next(lane, now) {
-                Outgoing::Wait { until } if is_idle => Asked::Wait(until),
-                outgoing => Asked::Answer(outgoing),
+            // What there is to say is taken together.
+            let mut said = Vec::new();
+            let rest = self.session.meeting.ask(|machine, now| {
+                while said.len() < SAID_AT_ONCE {
+                    match machine.next(lane, now) {
+                        Outgoing::Send(message) => said.push(message),
+                        Outgoing::Wait { until } if is_idle && said.is_empty() => {
+                            return Asked::Wait(Seat::Lane(lane), until);
+                        }
+                        rest => return Asked::Answer(Some(rest)),
+                    }
+                }
+                Asked::Answer(None)
             });
-            match outgoing {
-                Outgoing::Send(message) => outbox.push(&message)?,
-                Outgoing::Wait { .. } => outbox.flush()?,
-                Outgoing::Done => return outbox.finish(),
+            for message in &said {
+                outbox.push(message)?;
+            }
+            match rest {
+                Some(Outgoing::Done) => return outbox.finish(),
+                Some(_) => outbox.flush()?,
+                None => {}
             }
         }
     }
@@ -163,30 +209,29 @@ impl Side<'_> {
     /// Tells the machine what happened, and does what it says.
     fn handle(&self, event: Event) {
         for command in self.tell(event) {
-            self.obey(command);
+            if let Some(event) = self.obey(command) {
+                self.handle(event);
+            }
         }
     }
 
-    /// What any thread may do. What concerns the bytes on a lane, its own worker does.
-    fn obey(&self, command: Command) {
+    /// What any thread may do; gives what the machine is to be told of it. What concerns the bytes on a lane, its own worker does.
+    fn obey(&self, command: Command) -> Option<Event> {
         match command {
             Command::Unread(unread) => self.session.report.failed(&Failure {
                 path: unread.path.into_vec(),
                 here: false,
                 reason: unread.reason,
             }),
-            Command::Open { facts, path } => {
-                if let Some(event) = self.open(facts, path) {
-                    self.handle(event);
-                }
-            }
+            Command::Open { facts, path } => return self.open(facts, path),
             Command::Make { facts, path, first } => {
                 let result = self.make(&facts, &path, first.as_ref());
-                self.handle(Event::Finished { file: facts.number, result });
+                return Some(Event::Finished { file: facts.number, result });
             }
             Command::Write { .. } | Command::Discard { .. } => {
                 unreachable!("the machine says so to the worker whose lane brought the bytes")
             }
+            Command::Proved { file, attempt, object } => self.proved(file, attempt, object),
             Command::Settle { file, attempt, object, to, digest } => {
                 self.errand(Errand::Settle { file, attempt, object, to, digest });
             }
@@ -199,16 +244,19 @@ impl Side<'_> {
                 }
             }
             Command::Finish { file, close, settle } => {
-                // Where something is to be read, the lane is not kept waiting.
-                if self.incoming(file).is_some_and(|incoming| incoming.is_incomplete(&close)) {
-                    self.errand(Errand::Finish { file, close, settle });
-                } else {
-                    self.finish(file, &close, settle, None);
+                // Where something is to be read or synced, the lane is not kept waiting.
+                let takes_long = settle >= Level::Durable
+                    || self.incoming(file).is_some_and(|incoming| incoming.is_incomplete(&close));
+                if !takes_long {
+                    return Some(self.finish(file, &close, settle));
                 }
+                self.errand(Errand::Finish { file, close, settle });
             }
             Command::Abandon { file } => {
-                if let Some(incoming) = self.files().remove(&file) {
-                    incoming.abandon();
+                let incoming = self.files().remove(&file);
+                if let Some(incoming) = incoming {
+                    let is_over = || self.session.meeting.ask(|machine, _| Asked::Answer(machine.is_over()));
+                    self.let_go(&incoming, incoming.may_come_later() || is_over());
                 }
             }
             Command::Sweep => self.errand(Errand::Sweep),
@@ -218,19 +266,17 @@ impl Side<'_> {
             Command::DropLane { lane } => self.session.abort(lane),
             Command::Ended(end) => self.session.ended(end),
         }
+        None
     }
 
-    /// Brings a file to its end; with a reader, what did not come of it is hashed before.
-    fn finish(&self, file: FileNumber, close: &Close, settle: Level, rereader: Option<&mut Rereader<'_>>) {
+    /// Brings a file to its end.
+    fn finish(&self, file: FileNumber, close: &Close, settle: Level) -> Event {
         let result = match self.incoming(file) {
-            Some(incoming) => rereader
-                .map_or(Ok(()), |rereader| self.complete(&incoming, close, rereader))
-                .map_err(Unfinished::Failed)
-                .and_then(|()| incoming.finish(&self.store.places, &self.keeper, close, settle)),
+            Some(incoming) => incoming.finish(&self.store.places, &self.keeper, close, settle),
             None => Err(Unfinished::Failed(Why::Stopped.into())),
         };
         self.finished(file, &result);
-        self.handle(Event::Finished { file, result });
+        Event::Finished { file, result }
     }
 
     fn errand(&self, errand: Errand) {
@@ -241,7 +287,6 @@ impl Side<'_> {
     /// Decides about a file that was announced; `None` where someone else will.
     fn open(&self, facts: Arc<NewFile>, path: RelPath) -> Option<Event> {
         let number = facts.number;
-        let tag = Tag { session: self.store.session, number: number.0 };
         let size = facts.size();
         if let Some(quota) = self.store.quota
             && self.taken.fetch_add(size, Ordering::Relaxed).saturating_add(size) > quota
@@ -254,13 +299,16 @@ impl Side<'_> {
             let verdict = Verdict::Refused(waybill_in_the_way());
             return Some(Event::Opened { file: number, verdict, rereads: false });
         }
+        let tag = Tag { session: self.store.session, number: number.0 };
+        let log = self.log.as_ref().filter(|log| log.claim(&path));
+        let tag = (log.map_or(tag, |log| log.tag(&path)), log.is_some());
         self.session.tally.found(size);
         let incoming =
             Arc::new(Incoming::new(facts, path, tag, self.options.in_place, self.recipe.root(size)));
         self.files().insert(number, Arc::clone(&incoming));
-        let take = || Some(Verdict::Take { have: Runs::default() });
+        let take = || self.take(&incoming);
         let verdict = match self.options.update {
-            Update::Always => take(),
+            Update::Always => self.always(&incoming),
             rule => match incoming.standing(&self.store.places) {
                 Err(error) => Some(Verdict::Refused(reason("cannot look at what is there", &error))),
                 Ok(None) => take(),
@@ -278,6 +326,7 @@ impl Side<'_> {
                             None
                         }
                         Update::Object => {
+                            self.go_on_beside(&incoming);
                             self.errand(Errand::HashObjects { file: number });
                             None
                         }
@@ -287,7 +336,8 @@ impl Side<'_> {
             },
         };
         if matches!(verdict, Some(Verdict::Same | Verdict::Refused(_))) {
-            self.files().remove(&number);
+            let incoming = self.files().remove(&number);
+            incoming.iter().for_each(|incoming| self.release(incoming));
             self.session.tally.ended();
         }
         verdict.map(|verdict| self.opened(number, verdict, size))
@@ -306,6 +356,10 @@ impl Side<'_> {
             return Ok(Ended::Would);
         }
         let tag = Tag { session: self.store.session, number: facts.number.0 };
+        if facts.kind == FileKind::Directory {
+            // Before it gets its times.
+            self.sweep_left(path);
+        }
         let made = if self.is_receipt(path) { Err(waybill_in_the_way()) } else { Ok(()) };
         match made.and_then(|()| names::make(&self.store.places, &self.keeper, &tag, facts, path, first)) {
             Ok(()) => {
@@ -334,12 +388,14 @@ impl Side<'_> {
         let path = &incoming.facts.path;
         match result {
             Ok(outcome) => {
+                self.arrived(&incoming, outcome);
                 self.session.tally.settled(incoming.facts.size());
                 self.write_down(&incoming, outcome);
                 self.session.report.ended(path, outcome);
             }
             Err(Unfinished::Failed(reason)) => {
-                incoming.abandon();
+                incoming.fails_for(reason);
+                self.let_go(&incoming, incoming.may_come_later());
                 self.session.report.failed(&Failure {
                     path: path.to_vec(),
                     here: true,
@@ -352,7 +408,8 @@ impl Side<'_> {
 
     /// The waybill's entry of a file that arrived, or was found the same by its digest.
     fn write_down(&self, incoming: &Incoming, outcome: &Ended) {
-        let (Some(receipt), Some(stat)) = (self.session.receipt, incoming.stat()) else { return };
+        let Some(receipt) = self.session.receipt else { return };
+        let Some(stat) = incoming.stat() else { return };
         let path = &incoming.facts.path;
         match outcome {
             Ended::Done(level) => {

@@ -29,7 +29,7 @@ pub(super) fn make(
     if facts.kind == Kind::Directory {
         let place =
             places.open(path.as_bytes(), Missing::IsMade).map_err(|error| reason("cannot make", &error))?;
-        return keeper.apply(Place::file(&place), facts);
+        return keeper.apply(Place::file(&place), facts, None);
     }
     let (place, name) =
         spot(places, path.as_bytes(), Missing::IsMade).map_err(|error| reason("cannot make", &error))?;
@@ -42,7 +42,7 @@ pub(super) fn make(
     let _ = unlink_at(&place, temporary.as_c_str());
     let made = make_under(places, &place, &temporary, facts, first).and_then(|()| {
         if first.is_none() {
-            keeper.apply(Place::name(&place, &temporary), facts)?;
+            keeper.apply(Place::name(&place, &temporary), facts, None)?;
         }
         let (from, to) = (temporary.as_c_str(), name.as_c_str());
         rename_at(&place, from, &place, to, RenameMode::Replace)

@@ -51,6 +51,11 @@ impl Places {
         Places { root: Arc::new(root), open: Mutex::default() }
     }
 
+    /// The root.
+    pub(super) fn root(&self) -> &OwnedFd {
+        &self.root
+    }
+
     /// The directory under `path` (empty: the root), open to resolve names in it and to read it.
     ///
     /// # Errors

@@ -10,8 +10,9 @@ use haul_digest::Digest;
 use haul_model::{ByteRange, Object};
 use haul_proto::sink::{Command, Event};
 use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason, Verify, Why};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes that are taken from the lane, hashed and written at a time: they stay in the second-level cache meanwhile.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -24,6 +25,8 @@ pub(super) struct Taker<'a> {
     unpacker: Unpacker,
     block: Vec<u8>,
     under_way: Option<UnderWay>,
+    /// Since when the machine knows of things that nobody was woken for.
+    untold: Option<Instant>,
 }
 
 /// The object that is arriving.
@@ -37,7 +40,8 @@ struct UnderWay {
 
 impl<'a> Taker<'a> {
     pub(super) fn new(side: &'a Side<'a>, lane: LaneId, frames: Frames) -> Taker<'a> {
-        Taker { side, lane, frames, unpacker: Unpacker::new(), block: vec![0; BLOCK_BYTES], under_way: None }
+        let (unpacker, block) = (Unpacker::new(), vec![0; BLOCK_BYTES]);
+        Taker { side, lane, frames, unpacker, block, under_way: None, untold: None }
     }
 
     /// Takes what comes until the lane's end.
@@ -45,7 +49,11 @@ impl<'a> Taker<'a> {
     /// # Errors
     /// The lane's.
     pub(super) fn run(&mut self) -> Result<(), FrameError> {
-        while let Some(message) = self.frames.next()? {
+        loop {
+            if self.is_time_to_wake() || !self.frames.has_next() {
+                self.wake();
+            }
+            let Some(message) = self.frames.next()? else { return Ok(()) };
             let event = match message {
                 Message::BlockDigest(end) => {
                     let found = self.object_ended(&end);
@@ -53,36 +61,49 @@ impl<'a> Taker<'a> {
                 }
                 message => Event::Message(self.lane, message),
             };
-            for command in self.side.tell(event) {
-                self.obey(command)?;
+            self.handle(event)?;
+        }
+    }
+
+    /// Tells the machine what happened, and does what it says.
+    fn handle(&mut self, event: Event) -> Result<(), FrameError> {
+        for command in self.tell(event) {
+            let event = match command {
+                Command::Write { file, attempt, object, range, encoding, payload } => {
+                    self.write(file, attempt, object, range, encoding, payload)?
+                }
+                Command::Discard { payload } => {
+                    self.under_way = None;
+                    self.wake();
+                    self.frames.skip(u64::from(payload))?;
+                    None
+                }
+                other => self.side.obey(other),
+            };
+            if let Some(event) = event {
+                self.handle(event)?;
             }
         }
         Ok(())
     }
 
-    fn obey(&mut self, command: Command) -> Result<(), FrameError> {
-        match command {
-            Command::Write { file, attempt, object, range, encoding, payload } => {
-                self.write(file, attempt, object, range, encoding, payload)
-            }
-            Command::Discard { payload } => {
-                self.under_way = None;
-                self.frames.skip(u64::from(payload))
-            }
-            Command::Open { facts, path } => {
-                let verdict = self.side.open(facts, path);
-                if let Some(event) = verdict {
-                    for command in self.side.tell(event) {
-                        self.obey(command)?;
-                    }
-                }
-                Ok(())
-            }
-            other => {
-                self.side.obey(other);
-                Ok(())
-            }
+    /// Tells the machine what happened. Others hear of it by [`Taker::wake`]: at the latest when this worker waits for the lane.
+    fn tell(&mut self, event: Event) -> Vec<Command> {
+        self.untold.get_or_insert_with(Instant::now);
+        let mut commands = Vec::new();
+        self.side.session.meeting.quietly(|machine, now| machine.handle(event, now, &mut commands));
+        commands
+    }
+
+    /// Wakes those whom it concerns what was told.
+    fn wake(&mut self) {
+        if self.untold.take().is_some() {
+            self.side.session.meeting.wake();
         }
+    }
+
+    fn is_time_to_wake(&self) -> bool {
+        self.untold.is_some_and(|since| since.elapsed() > WAKE_WITHIN)
     }
 
     fn write(
@@ -93,7 +114,7 @@ impl<'a> Taker<'a> {
         range: ByteRange,
         encoding: Encoding,
         payload: u32,
-    ) -> Result<(), FrameError> {
+    ) -> Result<Option<Event>, FrameError> {
         let is_same = |known: &UnderWay| {
             known.number == number && known.attempt == attempt && known.object.index == object.index
         };
@@ -114,25 +135,28 @@ impl<'a> Taker<'a> {
             Encoding::Same => self.same(range),
             Encoding::Zstd => self.packed(range, payload as usize)?,
         };
-        if let Err(reason) = written {
-            self.under_way = None;
-            for command in self.side.tell(Event::WriteFailed { file: number, reason }) {
-                self.side.obey(command);
+        Ok(written.err().map(|reason| {
+            if let Some(UnderWay { file: Some(file), .. }) = &self.under_way {
+                file.fails_for(&reason);
             }
-        }
-        Ok(())
+            self.under_way = None;
+            Event::WriteFailed { file: number, reason }
+        }))
     }
 
     /// Payload as it is. What can't be written is taken all the same.
     fn raw(&mut self, range: ByteRange) -> Result<Result<(), Reason>, FrameError> {
         let side = self.side;
-        let Some(UnderWay { hash, file, .. }) = &mut self.under_way else {
+        if usize::try_from(range.len()).map_or(true, |len| !self.frames.has_payload(len)) {
+            self.wake();
+        }
+        let Some(UnderWay { hash, file, attempt, .. }) = &mut self.under_way else {
             self.frames.skip(range.len())?;
             return Ok(Ok(()));
         };
         let begin = Instant::now();
         let mut arriving = match file {
-            Some(file) => file.arriving(&side.store.places),
+            Some(file) => file.arriving_of(&side.store.places, *attempt),
             None => Err(Why::Stopped.into()),
         };
         side.session.spent.storage.add(begin.elapsed());
@@ -151,7 +175,6 @@ impl<'a> Taker<'a> {
             side.session.spent.hashing.add(hashed - begin);
             if let Ok(open) = &arriving {
                 if let Err(error) = open.write(at, block) {
-                    open.abandon();
                     arriving = Err(reason(&format!("cannot write at byte {at}"), &error));
                 }
                 side.session.spent.storage.add(hashed.elapsed());
@@ -159,9 +182,7 @@ impl<'a> Taker<'a> {
             at += len as u64;
             if reported.elapsed() > REPORT_EVERY {
                 reported = Instant::now();
-                for command in side.tell(Event::Progress(self.lane)) {
-                    side.obey(command);
-                }
+                side.handle(Event::Progress(self.lane));
             }
         }
         Ok(arriving.map(drop))
@@ -171,8 +192,13 @@ impl<'a> Taker<'a> {
     /// that the digest shows it and the object is asked for again. Where nothing is compared the file fails.
     fn packed(&mut self, range: ByteRange, payload: usize) -> Result<Result<(), Reason>, FrameError> {
         let side = self.side;
+        if !self.frames.has_payload(payload) {
+            self.wake();
+        }
         self.frames.payload(self.unpacker.room(payload))?;
-        let Some(UnderWay { hash, file: Some(file), .. }) = &mut self.under_way else { return Ok(Ok(())) };
+        let Some(UnderWay { hash, file: Some(file), attempt, .. }) = &mut self.under_way else {
+            return Ok(Ok(()));
+        };
         let len = usize::try_from(range.len()).unwrap_or(usize::MAX);
         if self.block.len() < len {
             self.block.resize(len, 0);
@@ -194,12 +220,9 @@ impl<'a> Taker<'a> {
         file.root.lock().unwrap_or_else(PoisonError::into_inner).update(block);
         let hashed = Instant::now();
         side.session.spent.hashing.add(hashed - begin);
-        let written = file.arriving(&side.store.places).and_then(|arriving| {
+        let written = file.arriving_of(&side.store.places, *attempt).and_then(|arriving| {
             let at = range.start.0;
-            arriving.write(at, block).map_err(|error| {
-                arriving.abandon();
-                reason(&format!("cannot write at byte {at}"), &error)
-            })
+            arriving.write(at, block).map_err(|error| reason(&format!("cannot write at byte {at}"), &error))
         });
         side.session.spent.storage.add(hashed.elapsed());
         Ok(written)
@@ -208,10 +231,12 @@ impl<'a> Taker<'a> {
     /// Bytes that are zeros: they need no writing in a new file.
     fn zeros(&mut self, range: ByteRange) -> Result<(), Reason> {
         let side = self.side;
-        let Some(UnderWay { hash, file: Some(file), .. }) = &mut self.under_way else { return Ok(()) };
+        let Some(UnderWay { hash, file: Some(file), attempt, .. }) = &mut self.under_way else {
+            return Ok(());
+        };
         hash.update_zeros(range.len());
         file.root.lock().unwrap_or_else(PoisonError::into_inner).update_zeros(range.len());
-        let arriving = file.arriving(&side.store.places)?;
+        let arriving = file.arriving_of(&side.store.places, *attempt)?;
         // A hole at the end has no byte that would make the file long enough to be read back.
         let made = arriving.clear(range).and_then(|()| arriving.grow_to(file.facts.size()));
         made.map_err(|error| reason("cannot make a hole", &error))
@@ -219,13 +244,19 @@ impl<'a> Taker<'a> {
 
     fn same(&mut self, range: ByteRange) -> Result<(), Reason> {
         let side = self.side;
-        let Some(UnderWay { hash, file: Some(file), .. }) = &mut self.under_way else { return Ok(()) };
-        let arriving = file.arriving(&side.store.places)?;
+        let Some(UnderWay { hash, file: Some(file), attempt, .. }) = &mut self.under_way else {
+            return Ok(());
+        };
+        let arriving = file.arriving_of(&side.store.places, *attempt)?;
         let root = &file.root;
-        file.keep_same(&arriving, range, &mut self.block, |bytes| {
+        let stays = file.keep_same(&arriving, range, &mut self.block, |bytes| {
             hash.update(bytes);
             root.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
-        })
+        })?;
+        if stays && side.goes_on() {
+            side.session.spared.fetch_add(range.len(), Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// The digest of what arrived, if it is this object that ends.
@@ -246,4 +277,7 @@ impl<'a> Taker<'a> {
 }
 
 /// How often a lane that brings a long object is told to be alive.
-const REPORT_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
+const REPORT_EVERY: Duration = Duration::from_secs(2);
+
+/// How long others wait at most for what a worker did while it has more at hand.
+const WAKE_WITHIN: Duration = Duration::from_millis(5);

@@ -1,6 +1,7 @@
 //! What is told of a name before its bytes: NEW_FILE from what the system says.
 
 use super::tree::Item;
+use haul_log::objects::Identity;
 use haul_model::{ByteRange, Moment, ObjectSize};
 use haul_proto::{FileKind as Kind, FileNumber, JobOptions, Keep, NewFile, Runs, Xattr};
 use haul_sys::metadata::{Place, get_xattr, list_xattrs};
@@ -53,8 +54,23 @@ impl Clerk {
             user: if by_name { name(&mut self.users, stat.uid, users::user_name) } else { Box::default() },
             group: if by_name { name(&mut self.groups, stat.gid, users::group_name) } else { Box::default() },
             xattrs: if first.is_some() { Vec::new() } else { xattrs(item, keep)? },
+            version: version(item, options),
         })
     }
+}
+
+/// What a log knows this version of a file by; nothing of files of one object, which no log knows.
+fn version(item: &Item, options: &JobOptions) -> Option<[u8; 16]> {
+    let facts = &item.facts;
+    if facts.kind != FileKind::Regular || facts.size <= options.object.bytes() {
+        return None;
+    }
+    let (sec, nsec) = (facts.ctime.sec.cast_unsigned(), u64::from(facts.ctime.nsec));
+    let mut bytes = [0; 32];
+    for (to, part) in bytes.chunks_mut(8).zip([facts.dev, facts.ino, sec, nsec]) {
+        to.copy_from_slice(&part.to_le_bytes());
+    }
+    Some(Identity::of(&bytes).0)
 }
 
 fn name(

@@ -1,5 +1,6 @@
 //! Which names are left out: patterns in the form of gitignore, the last that fits decides.
 
+use haul_proto::NameRule;
 use haul_sys::FileKind;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::ffi::OsStr;
@@ -31,7 +32,33 @@ pub struct FilterError {
     pub reason: String,
 }
 
+impl Rule {
+    /// As the other side is told.
+    pub(in crate::transfer) fn to_wire(&self) -> NameRule {
+        let (takes, pattern) = match self {
+            Rule::Exclude(pattern) => (false, pattern),
+            Rule::Include(pattern) => (true, pattern),
+        };
+        NameRule { takes, pattern: pattern.as_bytes().into() }
+    }
+}
+
 impl Filter {
+    /// The filter that the other side asks for.
+    ///
+    /// # Errors
+    /// The first pattern that is no text or can't be understood.
+    pub(in crate::transfer) fn asked(rules: &[NameRule]) -> Result<Filter, FilterError> {
+        let rule = |rule: &NameRule| {
+            let pattern = String::from_utf8(rule.pattern.to_vec()).map_err(|error| FilterError {
+                pattern: String::from_utf8_lossy(error.as_bytes()).into_owned(),
+                reason: "it is no UTF-8".to_owned(),
+            })?;
+            Ok(if rule.takes { Rule::Include(pattern) } else { Rule::Exclude(pattern) })
+        };
+        Filter::new(&rules.iter().map(rule).collect::<Result<Vec<_>, _>>()?)
+    }
+
     /// A filter of these rules, in their order.
     ///
     /// # Errors
@@ -114,6 +141,17 @@ mod tests {
             let rules = [Rule::Exclude("*".into()), Rule::Include(pattern.into())];
             assert!(!left_out(&rules, name, FileKind::Regular), "{name}");
         }
+    }
+
+    #[test]
+    fn rules_of_the_wire_are_the_same_rules() {
+        let rules = [Rule::Exclude("*.o".into()), Rule::Include("keep.o".into())];
+        let filter = Filter::asked(&rules.each_ref().map(Rule::to_wire)).expect("understood");
+        for (path, expected) in [("a.o", true), ("keep.o", false), ("a.c", false)] {
+            assert_eq!(filter.leaves_out(path.as_bytes(), FileKind::Regular), expected, "{path}");
+        }
+        let no_text = NameRule { takes: true, pattern: b"\xff"[..].into() };
+        assert!(Filter::asked(&[no_text]).expect_err("refused").to_string().contains("UTF-8"));
     }
 
     #[test]

@@ -10,11 +10,12 @@ mod walk;
 pub use filter::{Filter, FilterError, Rule};
 pub(super) use tree::{Operand, Tree, directories};
 
+pub(super) use facts::moment;
 use tree::Root;
 
 use super::frames::{FrameError, Frames, Outbox};
 use super::hashing::Recipe;
-use super::meeting::Asked;
+use super::meeting::{Asked, Seat};
 use super::report::{Failure, Watch};
 use super::rereader::Rereader;
 use super::session::{self, Serve, Session};
@@ -22,16 +23,20 @@ use super::{Joined, More, Outcome};
 use haul_model::RelPath;
 use haul_net::LaneError;
 use haul_proto::source::{Command, Event, Settings};
-use haul_proto::{FileKind, FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Source, Why};
+use haul_proto::{FileKind, FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Source, Update, Why};
 use held::Held;
 use sending::Sender;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use walk::{Directories, Offering};
+
+/// Messages of a lane that are heard at once.
+const HEARD_AT_ONCE: usize = 128;
 
 /// What all threads of the source share.
 pub(super) struct Side<'a> {
@@ -46,6 +51,8 @@ pub(super) struct Side<'a> {
     roots: Vec<Root>,
     /// What is left out is not deleted either.
     filter: Filter,
+    /// Whether the sink goes on with what an earlier run brought.
+    resumes: bool,
 }
 
 /// Sends all that `tree` meets by these lanes, and tells how it ended.
@@ -56,7 +63,7 @@ pub(super) fn run(
     tree: Tree,
     watch: &Watch<'_>,
 ) -> Outcome {
-    let options = settings.options.clone();
+    let (options, resumes) = (settings.options.clone(), settings.asks);
     let side = &Side {
         session: Session::new(Source::new(settings), watch),
         files: Mutex::default(),
@@ -66,6 +73,7 @@ pub(super) fn run(
         options,
         roots: tree.roots(),
         filter: tree.filter().clone(),
+        resumes,
     };
     std::thread::scope(|scope| {
         let begin = |lane: Joined| session::begin(side, scope, lane);
@@ -77,7 +85,7 @@ pub(super) fn run(
         side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
     });
     let (end, spent) = side.session.close();
-    Outcome::of(end, spent, side.session.spent.traffic())
+    Outcome::of(end, spent, &side.session)
 }
 
 impl Serve for Side<'_> {
@@ -100,18 +108,38 @@ impl Serve for Side<'_> {
     }
 
     fn read(&self, lane: LaneId, mut frames: Frames) -> Result<(), FrameError> {
-        while let Some(message) = frames.next()? {
-            self.handle(Event::Message(lane, message));
+        loop {
+            // What came together is heard together.
+            let mut heard = Vec::new();
+            let next = loop {
+                match frames.next() {
+                    Ok(Some(message)) => heard.push(Event::Message(lane, message)),
+                    end => break end.map(|_| false),
+                }
+                if heard.len() == HEARD_AT_ONCE || !frames.has_next() {
+                    break Ok(true);
+                }
+            };
+            self.handle_all(heard);
+            if !next? {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 }
 
 impl Side<'_> {
     /// Tells the machine what happened, and does what it says.
     fn handle(&self, event: Event) {
+        self.handle_all([event]);
+    }
+
+    /// The same of several things that happened one after the other.
+    fn handle_all(&self, events: impl IntoIterator<Item = Event>) {
         let mut commands = Vec::new();
-        self.session.meeting.with(|machine, now| machine.handle(event, now, &mut commands));
+        self.session.meeting.with(|machine, now| {
+            events.into_iter().for_each(|event| machine.handle(event, now, &mut commands));
+        });
         for command in commands {
             self.obey(command);
         }
@@ -130,7 +158,7 @@ impl Side<'_> {
                     }
                 }
             }
-            Command::Had { .. } => {}
+            Command::Had { file, objects } => self.had(file, &objects),
             Command::FileDone { file, outcome, here } => self.file_done(file, &outcome, here),
             Command::Judge { batch, directory, names } => {
                 let gone = names.iter().map(|name| self.is_gone(&directory, name)).collect();
@@ -138,6 +166,25 @@ impl Side<'_> {
             }
             Command::DropLane { lane } => self.session.abort(lane),
             Command::Ended(end) => self.session.ended(end),
+        }
+    }
+
+    /// Objects that need not be sent: an earlier run brought them.
+    fn had(&self, file: FileNumber, objects: &haul_proto::Runs) {
+        let Some(held) = self.held(file) else { return };
+        let mut counted = held.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is told when a lane was lost is what came by this run.
+        if *counted == (0, None) {
+            counted.0 = self.bytes_of(&held, objects);
+            self.session.spared.fetch_add(counted.0, Ordering::Relaxed);
+            self.session.tally.settled(counted.0);
+        }
+    }
+
+    /// An object, or a file, was found to be the same at the sink.
+    fn spare(&self, bytes: u64) {
+        if self.resumes && self.options.update == Update::Always {
+            self.session.spared.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
@@ -160,6 +207,9 @@ impl Side<'_> {
             outcome => {
                 let counted = held.counted.lock().unwrap_or_else(PoisonError::into_inner).0;
                 if held.item.facts.kind == haul_sys::FileKind::Regular {
+                    if *outcome == Ended::Same {
+                        self.spare(held.item.facts.size);
+                    }
                     self.session.tally.settled(held.item.facts.size.saturating_sub(counted));
                 }
                 self.write_down(&held, outcome);
@@ -167,8 +217,10 @@ impl Side<'_> {
             }
         }
         self.session.tally.ended();
-        self.directories().one_ended(held.within);
-        self.session.meeting.wake();
+        let has_ended = self.directories().one_ended(held.within);
+        if has_ended {
+            self.session.meeting.remind(Seat::Ends);
+        }
     }
 
     /// The waybill's entry of a name that arrived.
@@ -226,7 +278,7 @@ impl Side<'_> {
             let next = self.session.meeting.ask(|machine, now| match machine.next_check() {
                 Some(check) => Asked::Answer(Some(check)),
                 None if machine.is_over() => Asked::Answer(None),
-                None => Asked::Wait(now + Duration::from_secs(1)),
+                None => Asked::Wait(Seat::Checks, now + Duration::from_secs(1)),
             });
             let Some(check) = next else { return };
             let size = check.facts.size();

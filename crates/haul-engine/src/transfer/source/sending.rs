@@ -4,7 +4,7 @@ use super::Side;
 use super::held::Held;
 use crate::transfer::frames::Outbox;
 use crate::transfer::hashing::ObjectHash;
-use crate::transfer::meeting::Asked;
+use crate::transfer::meeting::{Asked, Seat};
 use crate::transfer::packing::Packer;
 use crate::transfer::reason::reason;
 use crate::transfer::rereader::Rereader;
@@ -24,6 +24,13 @@ use std::time::{Duration, Instant};
 /// Bytes that are read, hashed and handed to the lane at a time: they stay in the second-level cache meanwhile.
 const BLOCK_BYTES: usize = 256 << 10;
 
+/// What a worker takes of the work at once, weighed by [`weight_of`]: a write's worth of small files for the lane, and as much
+/// again while that is under way.
+const AT_ONCE: u64 = 128 << 10;
+
+/// What each piece of work weighs at least: 64 of the smallest are taken at once.
+const WEIGHT_LEAST: u64 = AT_ONCE / 64;
+
 /// How often a lane whose worker hashes what does not travel is told to be alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
@@ -35,6 +42,8 @@ pub(super) struct Sender<'a> {
     packer: Packer,
     rereader: Rereader<'a>,
     block: Vec<u8>,
+    /// What the machine is to hear when this worker asks it next.
+    told: Vec<Event>,
 }
 
 /// Which object of which try of a file blocks are of.
@@ -64,7 +73,8 @@ enum Went {
 impl<'a> Sender<'a> {
     pub(super) fn new(side: &'a Side<'a>, lane: LaneId, outbox: Outbox) -> Sender<'a> {
         let packer = Packer::new(side.options.compression);
-        Sender { side, lane, outbox, packer, rereader: side.rereader(), block: vec![0; BLOCK_BYTES] }
+        let block = vec![0; BLOCK_BYTES];
+        Sender { side, lane, outbox, packer, rereader: side.rereader(), block, told: Vec::new() }
     }
 
     /// Does what the machine says until nothing is left.
@@ -73,24 +83,52 @@ impl<'a> Sender<'a> {
     /// The lane's.
     pub(super) fn run(mut self) -> Result<(), LaneError> {
         loop {
-            // What was gathered goes before this worker waits.
-            let (lane, is_idle) = (self.lane, self.outbox.is_empty());
-            let work = self.side.session.meeting.ask(|machine, now| match machine.next(lane, now) {
-                Work::Wait { until } if is_idle => Asked::Wait(until),
-                work => Asked::Answer(work),
-            });
-            match work {
-                Work::Send(message) => self.outbox.push(&message)?,
-                Work::Whole { facts, object } => self.whole(&facts, object)?,
-                Work::Object { facts, attempt, object, theirs, again } => {
-                    self.object(&facts, attempt, object, theirs, again)?;
+            if !self.told.is_empty() {
+                self.side.handle_all(self.told.drain(..));
+            }
+            let (works, is_rest) = self.next();
+            for work in works {
+                match work {
+                    Work::Send(message) => self.outbox.push(&message)?,
+                    Work::Whole { facts, object } => self.whole(&facts, object)?,
+                    Work::Object { facts, attempt, object, theirs, again } => {
+                        self.object(&facts, attempt, object, theirs, again)?;
+                    }
+                    Work::Compare { facts, theirs } => self.compare(&facts, &theirs),
+                    Work::Close { facts, attempt, root } => self.close(&facts, attempt, root)?,
+                    Work::Wait { .. } => {}
+                    Work::Done => return self.outbox.finish(),
                 }
-                Work::Compare { facts, theirs } => self.compare(&facts, &theirs),
-                Work::Close { facts, attempt, root } => self.close(&facts, attempt, root)?,
-                Work::Wait { .. } => self.outbox.flush()?,
-                Work::Done => return self.outbox.finish(),
+            }
+            // What was gathered goes before this worker waits.
+            if is_rest && self.told.is_empty() {
+                self.outbox.flush()?;
             }
         }
+    }
+
+    /// What this lane is to do next: several small things at once, or one that takes longer. Waits only where nothing was
+    /// gathered. Whether that is all there is.
+    fn next(&self) -> (Vec<Work>, bool) {
+        let (lane, is_idle) = (self.lane, self.outbox.is_empty());
+        let mut works = Vec::new();
+        let mut weight = 0;
+        let is_rest = self.side.session.meeting.ask(|machine, now| {
+            while weight < AT_ONCE {
+                match machine.next(lane, now) {
+                    Work::Wait { until } if is_idle && works.is_empty() => {
+                        return Asked::Wait(Seat::Lane(lane), until);
+                    }
+                    Work::Wait { .. } => return Asked::Answer(true),
+                    work => {
+                        weight += weight_of(&work);
+                        works.push(work);
+                    }
+                }
+            }
+            Asked::Answer(false)
+        });
+        (works, is_rest)
     }
 
     fn whole(&mut self, facts: &Arc<NewFile>, object: Option<Object>) -> Result<(), LaneError> {
@@ -98,7 +136,7 @@ impl<'a> Sender<'a> {
         if !facts.is_regular() {
             self.outbox.push(&Message::NewFile(Box::new(NewFile::clone(facts))))?;
             let close = Close::Read { size: 0, mtime: facts.mtime, root: None };
-            side.handle(Event::WholeSent { lane: self.lane, file: number, close });
+            self.told.push(Event::WholeSent { lane: self.lane, file: number, close });
             return Ok(());
         }
         let opened = side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file)));
@@ -118,11 +156,15 @@ impl<'a> Sender<'a> {
             Went::Whole => self.last_look(&held, &file)?,
             Went::Abandoned(reason) => Close::Failed(reason),
         };
-        let message = FileClose { number, attempt: 0, close: close.clone() };
-        self.outbox.push(&Message::FileClose(Box::new(message)))?;
         held.close();
-        side.handle(Event::WholeSent { lane: self.lane, file: number, close });
-        Ok(())
+        let message = FileClose { number, attempt: 0, close: close.clone() };
+        let has_failed = matches!(close, Close::Failed(_));
+        self.told.push(Event::WholeSent { lane: self.lane, file: number, close });
+        if has_failed {
+            // Before the sink can repeat it.
+            side.handle_all(self.told.drain(..));
+        }
+        self.outbox.push(&Message::FileClose(Box::new(message)))
     }
 
     fn object(
@@ -165,7 +207,8 @@ impl<'a> Sender<'a> {
                     let stated = Stated::Digest(ours);
                     let end = BlockDigest { number, attempt, object: object.index, stated };
                     self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
-                    side.handle(Event::ObjectSent { lane, file: number, attempt, object: object.index });
+                    side.spare(object.range.len());
+                    self.told.push(Event::ObjectSent { lane, file: number, attempt, object: object.index });
                     return Ok(());
                 }
                 Ok(_) => {}
@@ -173,7 +216,7 @@ impl<'a> Sender<'a> {
         }
         match self.send_object(&held, &file, facts, attempt, object)? {
             Went::Whole => {
-                side.handle(Event::ObjectSent { lane, file: number, attempt, object: object.index });
+                self.told.push(Event::ObjectSent { lane, file: number, attempt, object: object.index });
             }
             Went::Abandoned(reason) => failed(reason),
         }
@@ -348,7 +391,7 @@ impl<'a> Sender<'a> {
                 },
                 Err(reason) => Close::Failed(reason),
             };
-        side.handle(Event::Closed { lane: self.lane, file: number, attempt, close });
+        self.told.push(Event::Closed { lane: self.lane, file: number, attempt, close });
         Ok(())
     }
 
@@ -369,6 +412,17 @@ impl<'a> Sender<'a> {
             Err(reason) => Close::Failed(reason),
         })
     }
+}
+
+/// About how long a piece of work takes, in bytes that are read and sent meanwhile. One that may take long weighs all.
+fn weight_of(work: &Work) -> u64 {
+    let bytes = match work {
+        Work::Whole { object, .. } => object.map_or(0, |object| object.range.len()),
+        Work::Object { object, .. } => object.range.len(),
+        Work::Compare { .. } | Work::Close { .. } | Work::Done => AT_ONCE,
+        Work::Send(_) | Work::Wait { .. } => 0,
+    };
+    bytes.max(WEIGHT_LEAST)
 }
 
 /// What `rest` begins with: data, or a hole (`true`). Holes are looked for only where the file has any.

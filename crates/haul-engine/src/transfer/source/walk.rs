@@ -4,19 +4,28 @@ use super::Side;
 use super::facts::Clerk;
 use super::held::Held;
 use super::tree::{Item, Met, Tree};
-use crate::transfer::meeting::Asked;
+use crate::transfer::meeting::{Asked, Seat};
 use crate::transfer::reason::reason;
 use crate::transfer::report::Failure;
 use haul_proto::source::Event;
 use haul_proto::{FileNumber, Keep, NewFile, Reason, Why};
 use haul_sys::FileKind;
-use std::collections::HashMap;
-use std::sync::PoisonError;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How long a walk that has nothing to do waits for the machine to change, at most.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Files that are offered at once: the workers of the lanes are woken for all of them together.
+const OFFERED_AT_ONCE: usize = 64;
+
+/// How long a file that was met waits for others before it is offered. Where names take long to read, nobody waits for many.
+const OFFERED_WITHIN: Duration = Duration::from_millis(2);
+
+/// Bytes of facts that wait to be offered: much fewer than the window holds.
+const OFFERED_FACTS: u64 = 256 << 10;
 
 /// Directories that were entered and are not announced yet.
 #[derive(Debug, Default)]
@@ -51,28 +60,41 @@ impl Directories {
         }
     }
 
-    /// One thing in a directory ended.
-    pub(super) fn one_ended(&mut self, number: Option<u64>) {
-        let Some(number) = number else { return };
-        if let Some(directory) = self.by_number.get_mut(&number) {
-            directory.under_way -= 1;
-            if directory.under_way == 0 {
-                self.ready.push(number);
-            }
+    /// One thing in a directory ended; whether the directory's own end has come with it.
+    pub(super) fn one_ended(&mut self, number: Option<u64>) -> bool {
+        let Some(number) = number else { return false };
+        let Some(directory) = self.by_number.get_mut(&number) else { return false };
+        directory.under_way -= 1;
+        let has_ended = directory.under_way == 0;
+        if has_ended {
+            self.ready.push(number);
         }
+        has_ended
+    }
+
+    /// The directories whose end has come.
+    fn take_ready(&mut self) -> Vec<Directory> {
+        let Directories { by_number, ready, .. } = self;
+        ready.drain(..).filter_map(|number| by_number.remove(&number)).collect()
     }
 }
 
-/// What the walk does next.
+/// What the walk does when all is met and offered.
 enum Turn {
-    /// Offer this directory.
-    Directory(Box<Directory>),
-    /// Take a step.
-    Step,
+    /// Offer directories whose end has come.
+    Offer,
     /// All has ended.
     End,
     /// The session is over.
     Over,
+}
+
+/// What is to be offered.
+struct Waiting {
+    facts: NewFile,
+    held: Held,
+    /// What it is a further name of.
+    first: Option<FileNumber>,
 }
 
 /// A walk that offers what it meets.
@@ -80,6 +102,8 @@ pub(super) struct Offering<'a> {
     side: &'a Side<'a>,
     tree: Tree,
     is_walked: bool,
+    /// What was met and is not offered yet.
+    waiting: VecDeque<Waiting>,
     clerk: Clerk,
     /// The directories from the operand down.
     path: Vec<u64>,
@@ -89,7 +113,6 @@ pub(super) struct Offering<'a> {
 
 /// A file with several names that was offered under one of them.
 struct Linked {
-    identity: (u64, u64),
     number: FileNumber,
     path: Vec<u8>,
     /// Names that were not met yet.
@@ -98,53 +121,65 @@ struct Linked {
 
 impl<'a> Offering<'a> {
     pub(super) fn new(side: &'a Side<'a>, tree: Tree) -> Offering<'a> {
-        let clerk = Clerk::default();
-        Offering { side, tree, is_walked: false, clerk, path: Vec::new(), linked: HashMap::new() }
+        let (waiting, clerk) = (VecDeque::new(), Clerk::default());
+        Offering { side, tree, is_walked: false, waiting, clerk, path: Vec::new(), linked: HashMap::new() }
     }
 
     /// Walks to the end, or until the session is over.
     pub(super) fn run(mut self) {
-        loop {
-            match self.turn() {
-                Turn::Directory(directory) => {
-                    let Directory { facts, item, above, .. } = *directory;
-                    self.offer(facts, item, above, None);
+        while !self.is_over() {
+            let ended = self.side.directories().take_ready();
+            for Directory { facts, item, above, .. } in ended {
+                self.wait(facts, item, above, None);
+            }
+            self.gather();
+            self.offer();
+            if self.is_walked {
+                match self.turn() {
+                    Turn::Offer => {}
+                    Turn::End => return self.side.handle(Event::WalkEnded),
+                    Turn::Over => return,
                 }
-                Turn::Step => match self.tree.next() {
-                    Some(met) => self.met(met),
-                    None => {
-                        self.is_walked = true;
-                        self.side.session.tally.walked.store(true, Ordering::Relaxed);
-                    }
-                },
-                Turn::End => return self.side.handle(Event::WalkEnded),
-                Turn::Over => return,
             }
         }
     }
 
+    /// Waits, when all is met, for directories to end, or for everything.
     fn turn(&self) -> Turn {
-        let (side, is_walked) = (self.side, self.is_walked);
+        let side = self.side;
         side.session.meeting.ask(|machine, now| {
+            let directories = side.directories();
             if machine.is_over() || side.session.is_stopping() {
-                return Asked::Answer(Turn::Over);
-            }
-            if machine.room() == 0 {
-                return Asked::Wait(now + PATIENCE);
-            }
-            let mut directories = side.directories();
-            if let Some(number) = directories.ready.pop() {
-                let directory = directories.by_number.remove(&number).expect("a directory ends once");
-                return Asked::Answer(Turn::Directory(Box::new(directory)));
-            }
-            match is_walked {
-                false => Asked::Answer(Turn::Step),
-                true if directories.by_number.is_empty() && machine.open_files() == 0 => {
-                    Asked::Answer(Turn::End)
-                }
-                true => Asked::Wait(now + PATIENCE),
+                Asked::Answer(Turn::Over)
+            } else if !directories.ready.is_empty() {
+                Asked::Answer(Turn::Offer)
+            } else if directories.by_number.is_empty() && machine.open_files() == 0 {
+                Asked::Answer(Turn::End)
+            } else {
+                Asked::Wait(Seat::Ends, now + PATIENCE)
             }
         })
+    }
+
+    /// Takes steps until enough waits to be offered, or has waited long enough.
+    fn gather(&mut self) {
+        let begin = Instant::now();
+        let mut facts = 0;
+        while !self.is_walked
+            && self.waiting.len() < OFFERED_AT_ONCE
+            && facts < OFFERED_FACTS
+            && begin.elapsed() < OFFERED_WITHIN
+        {
+            let before = self.waiting.len();
+            match self.tree.next() {
+                Some(met) => self.met(met),
+                None => {
+                    self.is_walked = true;
+                    self.side.session.tally.walked.store(true, Ordering::Relaxed);
+                }
+            }
+            facts += self.waiting.iter().skip(before).map(|one| one.facts.facts_len()).sum::<u64>();
+        }
     }
 
     fn met(&mut self, met: Met) {
@@ -172,7 +207,8 @@ impl<'a> Offering<'a> {
             }
             Met::Leave => {
                 let number = self.path.pop();
-                self.side.directories().one_ended(number);
+                // Its end is looked for before this thread waits.
+                let _ = self.side.directories().one_ended(number);
             }
             Met::Failed(path, error) => {
                 self.walk_failed(path.into_encoded_bytes(), reason("cannot read", &error));
@@ -197,8 +233,15 @@ impl<'a> Offering<'a> {
         match self.clerk.facts(&item, &self.side.options, path) {
             Ok(facts) => {
                 self.side.directories().add_to(within);
-                if let Some(linked) = self.offer(facts, item, within, first.map(|(number, _)| number)) {
-                    self.linked.insert(linked.identity, linked);
+                let is_first = first.is_none() && has_several_names(&item);
+                let linked =
+                    is_first.then(|| (item.facts.identity(), item.path.clone(), item.facts.nlink - 1));
+                self.wait(facts, item, within, first.map(|(number, _)| number));
+                // Its further names go by its number.
+                if let Some((identity, path, names_left)) = linked
+                    && let Some(number) = self.offer()
+                {
+                    self.linked.insert(identity, Linked { number, path, names_left });
                 }
             }
             Err(error) => {
@@ -209,8 +252,7 @@ impl<'a> Offering<'a> {
 
     /// The name under which a file was offered that this is a further name of.
     fn first_name(&mut self, item: &Item) -> Option<(FileNumber, Vec<u8>)> {
-        let is_one_of_several = item.facts.nlink > 1 && item.facts.kind != FileKind::Directory;
-        if !is_one_of_several || !self.side.options.keep.has(Keep::HARD_LINKS) {
+        if !has_several_names(item) || !self.side.options.keep.has(Keep::HARD_LINKS) {
             return None;
         }
         let identity = item.facts.identity();
@@ -223,58 +265,86 @@ impl<'a> Offering<'a> {
         Some(first)
     }
 
-    /// Offers what there is room for. Returns what is to be remembered of a file with several names.
-    fn offer(
-        &mut self,
-        facts: NewFile,
-        item: Item,
-        within: Option<u64>,
-        first: Option<FileNumber>,
-    ) -> Option<Linked> {
+    /// Lets what was met wait to be offered.
+    fn wait(&mut self, facts: NewFile, item: Item, within: Option<u64>, first: Option<FileNumber>) {
         let side = self.side;
-        let (size, shown) = (facts.size(), item.shown.clone());
-        let remembered = (first.is_none() && item.facts.nlink > 1 && item.facts.kind != FileKind::Directory)
-            .then(|| (item.facts.identity(), item.path.clone(), item.facts.nlink));
-        let is_directory = item.facts.kind == FileKind::Directory;
         let kind = side.session.receipt.map(|_| facts.kind.clone());
-        let held = Held::new(item, kind, within, side.recipe.root(size));
-        // The file is held before any worker can hear of it.
-        let offered = side.session.meeting.with(|machine, _| {
-            let mut all = side.files.lock().unwrap_or_else(PoisonError::into_inner);
-            let offered = machine.offer(facts, first);
-            if let Ok(number) = &offered {
-                all.insert(*number, std::sync::Arc::new(held));
+        let held = Held::new(item, kind, within, side.recipe.root(facts.size()));
+        self.waiting.push_back(Waiting { facts, held, first });
+    }
+
+    /// Offers all that waits, as there is room for it. Gives the number of the last, if that was taken.
+    fn offer(&mut self) -> Option<FileNumber> {
+        let side = self.side;
+        let mut last = None;
+        while !self.waiting.is_empty() {
+            if !self.has_room() {
+                self.waiting.clear();
+                return None;
             }
-            offered
-        });
-        match offered {
-            Ok(number) => {
-                if !is_directory {
-                    side.session.tally.found(size);
+            let mut refused = Vec::new();
+            side.session.meeting.with(|machine, _| {
+                // A file is held before any worker can hear of it.
+                let mut all = side.files.lock().unwrap_or_else(PoisonError::into_inner);
+                while machine.room() > 0
+                    && let Some(Waiting { facts, held, first }) = self.waiting.pop_front()
+                {
+                    let size = facts.size();
+                    let offered = machine.offer(facts, first);
+                    last = offered.as_ref().ok().copied();
+                    match offered {
+                        Ok(number) => {
+                            if held.item.facts.kind != FileKind::Directory {
+                                side.session.tally.found(size);
+                            }
+                            all.insert(number, Arc::new(held));
+                        }
+                        Err(flaw) => refused.push((held, flaw)),
+                    }
                 }
-                remembered.map(|(identity, path, names)| Linked {
-                    identity,
-                    number,
-                    path,
-                    names_left: names - 1,
-                })
-            }
-            Err(flaw) => {
+            });
+            for (held, flaw) in refused {
                 side.session.report.failed(&Failure {
-                    path: shown.into_encoded_bytes(),
+                    path: held.item.shown.into_encoded_bytes(),
                     here: true,
                     reason: Reason::new(Why::TooLarge, &flaw.to_string()),
                 });
-                side.directories().one_ended(within);
-                None
+                // Its end is looked for before this thread waits.
+                let _ = side.directories().one_ended(held.within);
             }
         }
+        last
+    }
+
+    /// Waits until there is room for what waits; false where the session is over.
+    fn has_room(&self) -> bool {
+        let side = self.side;
+        side.session.meeting.ask(|machine, now| {
+            // Not for each that comes free.
+            let wanted = self.waiting.len().min(machine.room_most().div_ceil(4)).max(1);
+            if machine.is_over() || side.session.is_stopping() {
+                Asked::Answer(false)
+            } else if machine.room() >= wanted {
+                Asked::Answer(true)
+            } else {
+                Asked::Wait(Seat::Room(wanted), now + PATIENCE)
+            }
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.side.session.is_stopping() || self.side.session.is_ended()
     }
 
     fn walk_failed(&self, path: Vec<u8>, reason: Reason) {
         self.side.session.report.failed(&Failure { path: path.clone(), here: true, reason: reason.clone() });
         self.side.handle(Event::Unread { path: path.into(), reason });
     }
+}
+
+/// Whether there may be further names of it to be met.
+fn has_several_names(item: &Item) -> bool {
+    item.facts.nlink > 1 && item.facts.kind != FileKind::Directory
 }
 
 /// A directory of which nothing is known but its mode and times.
@@ -293,5 +363,6 @@ fn empty_directory(item: &Item) -> NewFile {
         user: Box::default(),
         group: Box::default(),
         xattrs: Vec::new(),
+        version: None,
     }
 }

@@ -135,6 +135,9 @@ fn connect(options: &JobOptions) -> Message {
         window: Window::default(),
         operands: vec![b""[..].into()],
         agent: PeerText::new("liar"),
+        log: None,
+        resumes: false,
+        rules: Vec::new(),
     }))
 }
 
@@ -153,6 +156,7 @@ fn new_file(number: FileNumber, size: u64) -> Message {
         user: Box::default(),
         group: Box::default(),
         xattrs: Vec::new(),
+        version: None,
     }))
 }
 

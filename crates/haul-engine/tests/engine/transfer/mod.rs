@@ -1,10 +1,12 @@
 //! Transfers between two ends of one process, through the engine's public face: what arrives is compared with what was there.
 
 mod examples;
+mod lanes;
 mod liar;
 mod lying;
 mod packed;
 mod pair;
+mod resumed;
 mod waybills;
 
 use haul_engine::transfer::{Filter, Rule};
@@ -250,4 +252,33 @@ fn a_job_that_is_stopped_says_so_and_leaves_no_half_of_a_file() {
     let told = pair.send_stopped(&["large"], &small_objects());
     assert!(told.was_stopped() || pair.sink().join("large").exists());
     pair.nothing_is_left_over();
+}
+
+/// Many share one sync; what fails of them fails alone, and leaves nothing behind.
+#[test]
+fn small_files_that_are_synced_together_end_each_by_itself() {
+    for (verify, settle) in [(Verify::Stream, Level::Durable), (Verify::Reread, Level::Reread)] {
+        let pair = Pair::new();
+        let names: Vec<String> = (0..300).map(|number| format!("{number}")).collect();
+        for (number, name) in names.iter().enumerate() {
+            fs::write(pair.source().join(name), vec![number as u8; number * 7]).unwrap();
+        }
+        let in_the_way: Vec<&String> = names.iter().step_by(50).collect();
+        for name in &in_the_way {
+            fs::create_dir(pair.sink().join(name)).unwrap();
+        }
+        let all: Vec<&str> = names.iter().map(String::as_str).collect();
+        let told = pair.send(&all, &JobOptions { verify, settle, ..small_objects() }, 3);
+        assert_eq!(told.summary().failed, in_the_way.len() as u64);
+        assert_eq!(told.summary().done, (names.len() - in_the_way.len()) as u64);
+        for (number, name) in names.iter().enumerate() {
+            let there = pair.sink().join(name);
+            if number % 50 == 0 {
+                assert!(there.is_dir(), "{name} stays what it was");
+            } else {
+                assert_eq!(fs::read(there).unwrap(), vec![number as u8; number * 7]);
+            }
+        }
+        assert_eq!(fs::read_dir(pair.sink()).unwrap().count(), names.len(), "no temporary name is left");
+    }
 }

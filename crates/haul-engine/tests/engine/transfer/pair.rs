@@ -1,17 +1,19 @@
 //! Two ends of a transfer in one process, each with its folder.
 
+use haul_engine::log::{Recheck, Settings, SyncPolicy};
 use haul_engine::transfer::{
-    BoxError, Failure, FetchJob, Filter, Offer, Outcome, Receipt, Report, SendJob, Tally, Traffic,
+    BoxError, Failure, FetchJob, Filter, Offer, Outcome, Receipt, Report, Resume, SendJob, Tally, Traffic,
     TransferError, Watch, answer, fetch, send,
 };
+use haul_log::objects::Style;
 use haul_log::waybill::Job;
-use haul_net::Lane;
+use haul_net::{Lane, Pacer};
 use haul_proto::{JobOptions, Keep, Reason, Summary};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Everything that can be kept.
@@ -41,6 +43,7 @@ pub(super) fn offer(root: &Path) -> Offer {
         buffers: 64 << 20,
         quota: None,
         keep: keep_all(),
+        state: None,
     }
 }
 
@@ -49,6 +52,8 @@ pub(super) struct Pair {
     folder: tempfile::TempDir,
     /// Whether both ends write waybills.
     writes_waybills: bool,
+    /// Whether jobs are gone on with, and how what is left is compared then.
+    resume: Option<Option<Recheck>>,
 }
 
 /// What one end told.
@@ -114,6 +119,11 @@ impl Told {
         }
     }
 
+    /// Bytes that were not sent again, by the word of both ends.
+    pub(super) fn spared(&self) -> [u64; 2] {
+        [&self.started, &self.answered].map(|outcome| outcome.as_ref().unwrap().spared)
+    }
+
     pub(super) fn was_stopped(&self) -> bool {
         self.started.as_ref().is_ok_and(|outcome| outcome.broken.is_some() && !outcome.is_whole())
     }
@@ -125,12 +135,38 @@ impl Pair {
         for end in ["source", "sink"] {
             std::fs::create_dir(folder.path().join(end)).unwrap();
         }
-        Pair { folder, writes_waybills: false }
+        Pair { folder, writes_waybills: false, resume: None }
     }
 
     /// A pair of which each end writes a waybill.
     pub(super) fn with_waybills() -> Pair {
         Pair { writes_waybills: true, ..Pair::new() }
+    }
+
+    /// A pair whose jobs are gone on with; what is left is compared as `recheck` says.
+    pub(super) fn resuming(recheck: Option<Recheck>) -> Pair {
+        Pair { resume: Some(recheck), ..Pair::new() }
+    }
+
+    /// As [`Pair::resuming`], and each end writes a waybill.
+    pub(super) fn also_with_waybills(self) -> Pair {
+        Pair { writes_waybills: true, ..self }
+    }
+
+    /// Folders of jobs that are not over.
+    pub(super) fn jobs(&self) -> Vec<PathBuf> {
+        let found = std::fs::read_dir(self.state().join("jobs")).into_iter().flatten().flatten();
+        found.map(|entry| entry.path()).collect()
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    fn resume(&self) -> Option<Resume> {
+        let settings = Settings { style: Style::DEFAULT, sync: SyncPolicy::Group, wait: false };
+        let recheck = self.resume?;
+        Some(Resume { peer: b"the other end".to_vec(), state: self.state(), settings, recheck })
     }
 
     /// The waybill of the end that started, or that answered.
@@ -161,7 +197,7 @@ impl Pair {
     }
 
     pub(super) fn send(&self, names: &[&str], options: &JobOptions, lanes: u32) -> Told {
-        let job = SendJob { lanes, ..self.send_job(names, options) };
+        let job = SendJob { lanes: Some(lanes), ..self.send_job(names, options) };
         self.run(|_| {}, false, |dial, watch| send(dial, &job, watch))
     }
 
@@ -180,21 +216,33 @@ impl Pair {
         self.run(change, false, |dial, watch| send(dial, &job, watch))
     }
 
+    pub(super) fn fetch_stopped(&self, names: &[&str], options: &JobOptions) -> Told {
+        let job = self.fetch_job(names, options, 1);
+        let source = self.source();
+        self.run(|offer| offer.root = source.into(), true, |dial, watch| fetch(dial, &job, watch))
+    }
+
     pub(super) fn send_stopped(&self, names: &[&str], options: &JobOptions) -> Told {
         let job = self.send_job(names, options);
         self.run(|_| {}, true, |dial, watch| send(dial, &job, watch))
     }
 
     pub(super) fn fetch(&self, names: &[&str], options: &JobOptions, lanes: u32) -> Told {
-        let job = FetchJob {
-            paths: names.iter().map(|name| name.as_bytes().to_vec()).collect(),
-            into: self.sink().into(),
-            options: options.clone(),
-            lanes,
-            buffers: 64 << 20,
-        };
+        let job = self.fetch_job(names, options, lanes);
         let source = self.source();
         self.run(|offer| offer.root = source.into(), false, |dial, watch| fetch(dial, &job, watch))
+    }
+
+    fn fetch_job(&self, names: &[&str], options: &JobOptions, lanes: u32) -> FetchJob {
+        FetchJob {
+            paths: names.iter().map(|name| name.as_bytes().to_vec()).collect(),
+            into: self.sink().into(),
+            rules: Vec::new(),
+            options: options.clone(),
+            lanes: Some(lanes),
+            buffers: 64 << 20,
+            resume: self.resume(),
+        }
     }
 
     fn send_job(&self, names: &[&str], options: &JobOptions) -> SendJob {
@@ -204,8 +252,9 @@ impl Pair {
             one_file_system: false,
             options: options.clone(),
             to: Vec::new(),
-            lanes: 1,
+            lanes: Some(1),
             buffers: 64 << 20,
+            resume: self.resume(),
         }
     }
 
@@ -214,18 +263,19 @@ impl Pair {
         change: impl FnOnce(&mut Offer),
         is_stopped: bool,
         start: impl FnOnce(
-            &mut dyn FnMut(u32) -> Result<Lane, BoxError>,
+            &(dyn Fn(u32) -> Result<Lane, BoxError> + Sync),
             &Watch<'_>,
         ) -> Result<Outcome, TransferError>,
     ) -> Told {
         let mut offer = offer(&self.sink());
+        offer.state = self.resume.map(|_| self.state());
         change(&mut offer);
         let (give, take): (Sender<Lane>, Receiver<Lane>) = channel();
         let heard = [Heard::default(), Heard::default()];
         let tallies = [Tally::default(), Tally::default()];
         let stop = AtomicBool::new(false);
         let never = AtomicBool::new(false);
-        let mut controls = Vec::new();
+        let controls = Mutex::new(Vec::new());
         let receipts = [true, false].map(|started| {
             let job = Job { run: b"test".to_vec(), ..Job::default() };
             self.writes_waybills.then(|| Receipt::new(self.waybill(started).into(), job))
@@ -240,7 +290,9 @@ impl Pair {
             });
             if is_stopped {
                 scope.spawn(move || {
-                    while tallies[0].bytes_done.load(Ordering::Relaxed) < 4 << 20
+                    // The source counts objects, the sink files.
+                    let done = |tally: &Tally| tally.bytes_done.load(Ordering::Relaxed);
+                    while tallies.iter().all(|tally| done(tally) < 4 << 20)
                         && !tallies[0].walked.load(Ordering::Relaxed)
                     {
                         std::thread::sleep(Duration::from_millis(1));
@@ -248,15 +300,21 @@ impl Pair {
                     stop.store(true, Ordering::Relaxed);
                 });
             }
-            let mut dial = |_: u32| -> Result<Lane, BoxError> {
-                let (ours, theirs) = Lane::pair()?;
-                controls.push(ours.control());
+            let dial = |_: u32| -> Result<Lane, BoxError> {
+                let (mut ours, mut theirs) = Lane::pair()?;
+                if is_stopped {
+                    // A session looks every quarter of a second whether it is to stop.
+                    for lane in [&mut ours, &mut theirs] {
+                        lane.set_pacer(Some(Arc::new(Pacer::new(40 << 20))));
+                    }
+                }
+                controls.lock().unwrap().push(ours.control());
                 give.send(theirs)?;
                 Ok(ours)
             };
             let receipt = receipts[0].as_ref();
             let watch = Watch { stop, tally: &tallies[0], report: &heard[0], receipt };
-            let started = start(&mut dial, &watch);
+            let started = start(&dial, &watch);
             if started.is_err() {
                 // Nobody dialled, or the session never began: the other end is not left waiting.
                 drop(give);
@@ -266,6 +324,7 @@ impl Pair {
         for receipt in receipts.iter().flatten() {
             receipt.close().unwrap();
         }
+        let controls = controls.into_inner().unwrap();
         let bytes_out = controls.iter().map(|control| control.stats().bytes_out).sum();
         let answered = answered.unwrap_or(Err(TransferError::NoRandomness));
         Told { started, answered, heard, bytes_out }

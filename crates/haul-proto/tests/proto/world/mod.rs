@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) window: Window,
     pub(crate) lanes: u32,
     pub(crate) faults: Faults,
+    /// Whether the sink was at this job before, and says so.
+    pub(crate) resumes: bool,
 }
 
 const VERIFICATIONS: [(Verify, Unit); 10] = [
@@ -88,7 +90,8 @@ impl Plan {
             facts: 1 << 20,
             bytes: dice.pick(&[1, 64 << 10, 200 << 10, 1 << 20]),
         };
-        Plan { options, window, lanes: 1 + dice.below(4) as u32, faults: Faults::any(dice, verify) }
+        let lanes = 1 + dice.below(4) as u32;
+        Plan { options, window, lanes, faults: Faults::any(dice, verify), resumes: false }
     }
 
     fn source(&self) -> source::Settings {
@@ -97,6 +100,7 @@ impl Plan {
             window: self.window,
             timing: Timing::default(),
             tries: 20,
+            asks: self.resumes,
         }
     }
 

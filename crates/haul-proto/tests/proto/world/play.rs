@@ -89,7 +89,7 @@ impl World {
     /// Another session of the same job, after both sides lost what they had in memory.
     pub(crate) fn resume(mut self, faults: Faults) -> World {
         self.sink.crash();
-        let plan = Plan { faults, ..self.plan.clone() };
+        let plan = Plan { faults, resumes: self.dice.once_in(2), ..self.plan.clone() };
         let mut files = std::mem::take(&mut self.source.files);
         if faults.ill == 0 {
             files.iter_mut().for_each(|file| file.ill = Ill::Well);
@@ -98,6 +98,7 @@ impl World {
         next.sink.tree = self.sink.tree;
         next.sink.others = self.sink.others;
         next.sink.partials = self.sink.partials;
+        next.sink.resumes = next.plan.resumes;
         next
     }
 
@@ -187,6 +188,7 @@ impl World {
         let alone = [
             (6, !self.source_dead && self.source.may_walk()),
             (7, !self.sink_dead && self.sink.has_later()),
+            (11, !self.sink_dead && self.sink.has_proved()),
             (8, !self.source_dead && !self.source.checks.is_empty()),
             (9, !self.source_dead && !self.source.judging.is_empty()),
             (10, !self.sink_dead && self.sink.sweep.is_some() && self.sink.machine.may_list()),
@@ -262,6 +264,7 @@ impl World {
                 let (batch, gone) = self.source.judging.remove(0);
                 self.see(|world| world.source.handle(SourceEvent::Judged { batch, gone }, world.now));
             }
+            11 => self.sink.log_group(),
             _ => {
                 let dropped = self.sink.list(self.now);
                 self.drop_at_sink(dropped);

@@ -28,6 +28,11 @@ struct Open {
     partial: Partial,
     /// Where the running hash of a file in order stands.
     hashed_to: u64,
+    attempt: u16,
+    /// Objects that were told to be there: nobody sends them while the try of the file lasts.
+    had: Runs,
+    /// Whether the digests that are told are of what an earlier session left, and not of what has the name.
+    compares_partial: bool,
     /// Whether it is read back: what rots on the way to the device is seen in no other way.
     rereads: bool,
 }
@@ -42,6 +47,10 @@ pub(crate) struct SinkSide {
     open: BTreeMap<FileNumber, Open>,
     /// What a lane's worker does before it reads on, and what was handed to others.
     later: VecDeque<Event>,
+    /// What may be logged when it is durable.
+    proved: Vec<(FileNumber, u16, Object)>,
+    /// Whether this is a later session of a job, so that what is the same by size and time is of an earlier one.
+    pub(crate) resumes: bool,
     pub(crate) end: Option<End>,
     pub(crate) sweep: Option<VecDeque<Vec<u8>>>,
     pub(crate) is_sweeping: bool,
@@ -63,6 +72,8 @@ impl SinkSide {
             partials: BTreeMap::new(),
             open: BTreeMap::new(),
             later: VecDeque::new(),
+            proved: Vec::new(),
+            resumes: false,
             end: None,
             sweep: None,
             is_sweeping: false,
@@ -94,7 +105,7 @@ impl SinkSide {
                 let file = facts.number;
                 let verdict = self.decide(&facts, path.as_bytes());
                 let is_wanted = !matches!(verdict, Verdict::Same | Verdict::Refused(_));
-                let differing = verdict == Verdict::Differing;
+                let differing = matches!(verdict, Verdict::Differing { .. });
                 // The memory of the simulated sink is full half of the time.
                 let rereads = self.dice.once_in(2);
                 if is_wanted {
@@ -129,11 +140,15 @@ impl SinkSide {
                 let object = object.map(|object| object.index);
                 self.later.push_back(Event::Rehashed { file, attempt, object, digest });
             }
-            Command::Restart { file, .. } => {
+            Command::Proved { file, attempt, object } => self.proved.push((file, attempt, object)),
+            Command::Restart { file, attempt } => {
                 let open = self.open.get_mut(&file).expect("a file that is open");
                 open.partial.cells.clear();
                 open.partial.log = Runs::default();
+                open.partial.device.clear();
                 open.hashed_to = 0;
+                open.attempt = attempt;
+                open.had = Runs::default();
             }
             Command::Finish { file, close, settle } => {
                 let result = self.finish(file, &close, settle);
@@ -187,7 +202,10 @@ impl SinkSide {
             (Update::Digest, Some(here)) if here.size == facts.size() => {
                 return Verdict::Unless(here.digest(ByteRange::between(0, here.size)));
             }
-            (Update::Object, Some(_)) => return Verdict::Differing,
+            (Update::Object, Some(_)) => {
+                return Verdict::Differing { have: Runs::default(), samples: Runs::default() };
+            }
+            (Update::Always, _) if is_same && self.resumes && facts.is_regular() => return Verdict::Same,
             _ => {}
         }
         let earlier =
@@ -195,32 +213,60 @@ impl SinkSide {
         let have = earlier.map(|partial| partial.log.clone()).unwrap_or_default();
         // A whole file's hash goes over all bytes; and a small file is not worth a look.
         let resumes = self.settings.options.unit == Unit::Object && !facts.whole;
-        Verdict::Take { have: if resumes { have } else { Runs::default() } }
+        // Where a second read follows, nothing is called the same on the way.
+        let compares = resumes && earlier.is_some() && self.settings.options.verify != Verify::BlockPipeline;
+        match self.dice.below(3) {
+            // The log was lost.
+            0 if compares => Verdict::Differing { have: Runs::default(), samples: Runs::default() },
+            1 if compares => {
+                let (mut trusted, mut samples) = (have.clone(), Runs::default());
+                for object in have.numbers().filter(|_| self.dice.once_in(3)) {
+                    trusted.remove(object);
+                    samples.insert(object);
+                }
+                Verdict::Differing { have: trusted, samples }
+            }
+            _ => Verdict::Take { have: if resumes { have } else { Runs::default() } },
+        }
     }
 
     fn begin(&mut self, facts: &Arc<NewFile>, path: &[u8], verdict: &Verdict, rereads: bool) {
         let verify = self.settings.options.verify;
         let rereads = verify == Verify::Reread || (verify == Verify::Hybrid && rereads);
+        let compares_partial = matches!(verdict, Verdict::Differing { .. })
+            && (self.settings.options.update != Update::Object || !self.tree.contains_key(path));
+        let had = match verdict {
+            Verdict::Take { have } | Verdict::Differing { have, .. } => have.clone(),
+            _ => Runs::default(),
+        };
         let mut partial = match verdict {
             Verdict::Take { have } if !have.is_empty() => self.partials.remove(path).unwrap_or_default(),
+            Verdict::Differing { .. } if compares_partial => self.partials.remove(path).unwrap_or_default(),
             _ => Partial::default(),
         };
+        if matches!(verdict, Verdict::Differing { samples, .. } if samples.is_empty() && had.is_empty()) {
+            partial.log = Runs::default();
+        }
         partial.size = facts.size();
         partial.mtime = facts.mtime.sec;
-        let open = Open { facts: facts.clone(), path: path.to_vec(), partial, hashed_to: 0, rereads };
-        assert!(self.open.insert(facts.number, open).is_none(), "a file is opened once");
+        let (facts, path) = (facts.clone(), path.to_vec());
+        let open = Open { facts, path, partial, hashed_to: 0, attempt: 0, had, compares_partial, rereads };
+        let number = open.facts.number;
+        assert!(self.open.insert(number, open).is_none(), "a file is opened once");
     }
 
     fn tell_digests(&mut self, file: FileNumber, now: Duration) -> Vec<LaneId> {
         let wanted = self.machine.digests_wanted(file);
         let Some(open) = self.open.get(&file).filter(|_| wanted > 0) else { return Vec::new() };
-        let own = &self.tree[&open.path];
         let geometry = Geometry::new(ByteLen(open.facts.size()), self.settings.options.object);
         // As many as fit are told at once: files of the world are small.
-        let digests = geometry
-            .objects()
-            .take(wanted as usize)
-            .map(|object| (object.range.end.0 <= own.size).then(|| own.digest(object.range)));
+        let digests = geometry.objects().take(wanted as usize).map(|object| {
+            match self.tree.get(&open.path).filter(|_| !open.compares_partial) {
+                _ if open.had.contains(object.index.0) => None,
+                Some(own) => (object.range.end.0 <= own.size).then(|| own.digest(object.range)),
+                None => open.partial.has(object.range).then(|| open.partial.digest(object.range)),
+            }
+        });
         let digests: Vec<Option<Digest>> = digests.collect();
         self.handle(Event::OwnDigests { file, digests }, &[], now)
     }
@@ -238,6 +284,7 @@ impl SinkSide {
             options.in_order && options.unit == Unit::File && options.verify == haul_proto::Verify::Stream;
         let open = self.open.get_mut(&file).expect("a file that is open is written");
         assert!(range.start >= object.range.start && range.end <= object.range.end, "within its object");
+        assert!(!open.had.contains(object.index.0), "what is there is not sent again");
         if in_order {
             assert_eq!(open.hashed_to, range.start.0, "a file in order is hashed in order");
             open.hashed_to = range.end.0;
@@ -245,6 +292,8 @@ impl SinkSide {
         for (place, cell) in cells(range).enumerate() {
             let value = match encoding {
                 Encoding::Raw => payload[place],
+                // It stays where it is, durable or not.
+                Encoding::Same if open.compares_partial => continue,
                 Encoding::Same => self.tree[&open.path].cells[cell as usize],
                 _ => 0,
             };
@@ -294,7 +343,6 @@ impl SinkSide {
         if to == Level::Reread && Some(open.partial.device_digest(object.range)) != digest {
             return Some(Event::SettleFailed { file, attempt, object: index, reason: None });
         }
-        open.partial.log.insert(index.0);
         let objects = Runs::of(index.0, index.0 + 1);
         Some(Event::Settled { file, attempt, level: to, objects })
     }
@@ -361,6 +409,29 @@ impl SinkSide {
         Ok(Outcome::Done(Level::Durable))
     }
 
+    pub(crate) fn has_proved(&self) -> bool {
+        !self.proved.is_empty()
+    }
+
+    /// A group commit: what was proved is brought to the device, and then logged.
+    pub(crate) fn log_group(&mut self) {
+        for (file, attempt, object) in std::mem::take(&mut self.proved) {
+            let Some(open) = self.open.get_mut(&file).filter(|open| open.attempt == attempt) else {
+                continue;
+            };
+            if !self.lies.durable {
+                for cell in cells(object.range) {
+                    if let (None, Some(value)) =
+                        (open.partial.device.get(&cell), open.partial.cells.get(&cell))
+                    {
+                        open.partial.device.insert(cell, *value);
+                    }
+                }
+            }
+            open.partial.log.insert(object.index.0);
+        }
+    }
+
     pub(crate) fn has_later(&self) -> bool {
         !self.later.is_empty()
     }
@@ -390,7 +461,11 @@ impl SinkSide {
     }
 
     pub(crate) fn next(&mut self, lane: LaneId, now: Duration) -> Option<Message> {
-        match self.machine.next(lane, now) {
+        let has_next = self.machine.has_next(lane);
+        let outgoing = self.machine.next(lane, now);
+        let is_idle = matches!(outgoing, Outgoing::Wait { .. } | Outgoing::Send(Message::KeepAlive));
+        assert_eq!(has_next, !is_idle, "a lane that would find {outgoing:?} is woken, and no other");
+        match outgoing {
             Outgoing::Send(message) => Some(message),
             Outgoing::Wait { .. } | Outgoing::Done => None,
         }
@@ -434,6 +509,11 @@ impl SinkSide {
 }
 
 impl Partial {
+    /// Whether something stands in all of a range.
+    fn has(&self, range: ByteRange) -> bool {
+        cells(range).all(|cell| self.cells.contains_key(&cell) || self.device.contains_key(&cell))
+    }
+
     fn digest(&self, range: ByteRange) -> Digest {
         let value =
             |cell| self.cells.get(&cell).or_else(|| self.device.get(&cell)).copied().unwrap_or(u64::MAX);

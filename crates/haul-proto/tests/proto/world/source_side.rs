@@ -3,7 +3,7 @@
 use super::dice::Dice;
 use super::tree::{Ill, SourceFile, cells};
 use haul_model::{ByteRange, Object};
-use haul_proto::source::{Check, Command, Event, Settings, Work};
+use haul_proto::source::{Check, Command, Event, Next, Settings, Work};
 use haul_proto::{
     BlockDigest, Close, Encoding, End, FileClose, FileNumber, LaneId, Message, NewBlock, NewFile, Outcome,
     Reason, Source, Stated, Unit, Why,
@@ -151,7 +151,11 @@ impl SourceSide {
             Some(Step::Frame(message, payload)) => (Some((message, payload)), Vec::new()),
             Some(Step::Report(event)) => (None, self.handle(event, now)),
             None => {
-                let steps = match self.machine.next(lane, now) {
+                let has_next = self.machine.has_next(lane) != Next::Nothing;
+                let work = self.machine.next(lane, now);
+                let is_idle = matches!(work, Work::Wait { .. } | Work::Send(Message::KeepAlive));
+                assert_eq!(has_next, !is_idle, "a lane that would find {work:?} is woken, and no other");
+                let steps = match work {
                     Work::Send(message) => vec![Step::Frame(message, Vec::new())],
                     Work::Whole { facts, object } => self.whole(lane, &facts, object, dice),
                     Work::Object { facts, attempt, object, theirs, again } => {

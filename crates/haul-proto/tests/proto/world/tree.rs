@@ -55,6 +55,7 @@ impl SourceFile {
             user: Box::default(),
             group: Box::default(),
             xattrs: Vec::new(),
+            version: None,
         }
     }
 

@@ -1,0 +1,218 @@
+//! `haul cp --resume`: which job a command is, and how its log is kept.
+
+use super::resolve::UsageError;
+use crate::getopt::Typed;
+use crate::jobs::keeping::state_of;
+use haul_engine::copy::{Earlier, JobLog, LogOrder, Moving, Operands, Tally};
+use haul_engine::log::{Call, LogError, Recheck, Settings, SyncPolicy, identity, prune};
+use haul_log::objects::{Encoding, Identity, Mechanism, Style};
+use haul_log::record::Status;
+use haul_model::{ObjectSize, format_size};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What was typed about going on.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    resume: bool,
+    /// The first of the other options that was typed.
+    alone: Option<&'static str>,
+    mechanism: Option<Mechanism>,
+    encoding: Option<Encoding>,
+    sync: SyncPolicy,
+    recheck: Option<Recheck>,
+    state: Option<PathBuf>,
+    /// The options that tell this job from others.
+    words: Vec<OsString>,
+}
+
+/// A job that can be gone on with.
+#[derive(Debug)]
+pub(super) struct ResumeOrder {
+    id: Identity,
+    settings: Settings,
+    recheck: Option<Recheck>,
+    state: Option<PathBuf>,
+    object: ObjectSize,
+}
+
+/// Options that change neither which bytes arrive nor where: the same job goes on with others of them. Of the size of objects the log itself
+/// says when it is another one.
+const ASIDE: [&str; 20] = [
+    "resume",
+    "log-mechanism",
+    "log-encoding",
+    "sync",
+    "verify-resume",
+    "state-dir",
+    "progress",
+    "json",
+    "verbose",
+    "debug",
+    "threads",
+    "split-size",
+    "buffer-size",
+    "print-stats",
+    "print-src",
+    "direct-read",
+    "direct-write",
+    "fadvise-read",
+    "fadvise-write",
+    "double-buffer",
+];
+
+impl Asked {
+    /// Begins with the options that tell the job from others; a target directory is one of the operands.
+    pub(super) fn of(typed: &Typed) -> Asked {
+        if !typed.options.iter().any(|option| option.name == "resume") {
+            return Asked::default();
+        }
+        let tells = |name: &str| !ASIDE.contains(&name) && name != "target-directory";
+        let telling = typed.options.iter().filter(|option| tells(option.name));
+        let words = telling
+            .flat_map(|option| [OsString::from(option.name), option.value.clone().unwrap_or_default()]);
+        Asked { words: words.collect(), ..Asked::default() }
+    }
+
+    /// Takes an option, if it is one of these.
+    pub(super) fn option(&mut self, name: &str, value: Option<&OsStr>) -> Result<bool, UsageError> {
+        let text = value.unwrap_or_default().to_string_lossy();
+        let wrong = |option: &'static str, why: String| UsageError::LogOption { option, why };
+        let option = match name {
+            "resume" => {
+                self.resume = true;
+                return Ok(true);
+            }
+            "log-mechanism" => {
+                self.mechanism =
+                    Some(text.parse().map_err(|error| wrong("--log-mechanism", format!("{error}")))?);
+                "--log-mechanism"
+            }
+            "log-encoding" => {
+                self.encoding =
+                    Some(text.parse().map_err(|error| wrong("--log-encoding", format!("{error}")))?);
+                "--log-encoding"
+            }
+            "sync" => {
+                self.sync = text.parse().map_err(|why| wrong("--sync", why))?;
+                "--sync"
+            }
+            "verify-resume" => {
+                let asked = value.map_or(Ok(Recheck::All), |_| text.parse());
+                self.recheck = Some(asked.map_err(|why| wrong("--verify-resume", why))?);
+                "--verify-resume"
+            }
+            "state-dir" => {
+                self.state = value.map(PathBuf::from);
+                "--state-dir"
+            }
+            _ => return Ok(false),
+        };
+        self.alone.get_or_insert(option);
+        Ok(true)
+    }
+
+    /// Whether the copy is to be one that can be gone on with.
+    pub(super) fn is_resume(&self) -> bool {
+        self.resume
+    }
+
+    /// The job of these operands.
+    pub(super) fn resolve(
+        self,
+        operands: &Operands,
+        moving: &mut Moving,
+    ) -> Result<Option<ResumeOrder>, UsageError> {
+        if !self.resume {
+            return self.alone.map_or(Ok(None), |option| Err(UsageError::NeedsResume(option)));
+        }
+        let style = Style {
+            mechanism: self.mechanism.unwrap_or(Style::DEFAULT.mechanism),
+            encoding: self.encoding.unwrap_or(Style::DEFAULT.encoding),
+        };
+        let settings = Settings { style, sync: self.sync, wait: false };
+        moving.sync_each = self.sync == SyncPolicy::Object;
+        let id = job(&self.words, operands)?;
+        let object = moving.receipt_object();
+        Ok(Some(ResumeOrder { id, settings, recheck: self.recheck, state: self.state, object }))
+    }
+}
+
+/// What the job is told apart by: its options, and where its operands lead from here.
+fn job(words: &[OsString], operands: &Operands) -> Result<Identity, UsageError> {
+    let (sources, sink, form): (&[OsString], _, &[u8]) = match operands {
+        Operands::IntoDirectory { sources, directory, .. } => (sources, directory, b"into"),
+        Operands::Onto { source, sink } => (std::slice::from_ref(source), sink, b"onto"),
+        Operands::Batch(_) => return Err(UsageError::NotWithResume("--read-stdin")),
+    };
+    let absolute = |path: &OsString| std::path::absolute(path).unwrap_or_else(|_| path.into());
+    let paths: Vec<PathBuf> = sources.iter().chain([sink]).map(absolute).collect();
+    let words = words.iter().map(|word| word.as_bytes());
+    let paths = paths.iter().map(|path| path.as_os_str().as_bytes());
+    Ok(identity("cp", Path::new(""), words.chain([form]).chain(paths)))
+}
+
+/// The log of a job that runs.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) log: JobLog,
+    pub(super) state: PathBuf,
+}
+
+impl ResumeOrder {
+    /// Takes hold of the job. What there is to know of an earlier run goes to `say`.
+    pub(super) fn begin(&self, args: &[OsString], say: &mut dyn FnMut(&str)) -> Result<Begun, LogError> {
+        let state = state_of(self.state.clone())?;
+        let words = std::iter::once(OsString::from("cp")).chain(args.iter().cloned()).collect();
+        let cwd = std::env::current_dir().unwrap_or_default();
+        let order = LogOrder {
+            state: state.clone(),
+            id: self.id,
+            settings: self.settings,
+            recheck: self.recheck,
+            object: self.object,
+            call: Call { kind: "cp", words, cwd },
+        };
+        let (log, earlier) = JobLog::begin(order)?;
+        tell(&earlier, say);
+        Ok(Begun { log, state })
+    }
+}
+
+/// What is to be known of an earlier run.
+fn tell(earlier: &Earlier, say: &mut dyn FnMut(&str)) {
+    for flaw in &earlier.found.flaws {
+        say(&flaw.to_string());
+    }
+    if earlier.is_void {
+        say(
+            "the earlier run made nothing durable (--sync=none), and the machine was started again since: all is compared",
+        );
+    } else if earlier.record.is_some()
+        && let Some(holder) = &earlier.found.left_by
+        && earlier.recheck == Recheck::Sample
+    {
+        say(&format!(
+            "the earlier run ended without a word ({holder}): a sample of what it logged is compared again"
+        ));
+    }
+}
+
+/// The job is over. Records of jobs that were finished long ago go.
+pub(super) fn close(
+    log: JobLog,
+    state: &Path,
+    (status, exit): (Status, u8),
+    tally: &Tally,
+) -> Result<(), LogError> {
+    log.close(status, exit, tally)?;
+    if status == Status::Finished { prune(state) } else { Ok(()) }
+}
+
+/// What a job that went on found there; `None` where that is nothing.
+pub(super) fn found_there(tally: &Tally) -> Option<String> {
+    let (files, bytes) = (Tally::get(&tally.files_kept), Tally::get(&tally.bytes_kept));
+    (bytes > 0 || files > 0)
+        .then(|| format!("went on: {files} files were finished, {} were there already", format_size(bytes)))
+}

@@ -1,0 +1,195 @@
+//! `haul jobs`: what jobs there are, how far they came, and going on with them or forgetting them.
+
+pub(crate) mod keeping;
+mod show;
+
+use crate::console::{self, say};
+use clap::{Parser, Subcommand};
+use haul_engine::log::{Hold, Listed, LogError, job_folder, jobs};
+use haul_log::record::Status;
+use keeping::StateArgs;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{self, ExitCode};
+use thiserror::Error;
+
+const NAME: &str = "haul jobs";
+
+/// The fewest digits that an ID may be cut to.
+const ID_DIGITS_MIN: usize = 4;
+
+/// Say which jobs run, were stopped, are finished or failed, and how far they came.
+///
+/// A job is listed that can be gone on with (cp --resume, send, fetch), or that runs for some seconds. Records of finished jobs are kept for 30 days, the last
+/// 100 of them; all others until they are gone on with or forgotten.
+///
+/// ID is what the list shows, or as many of its first digits as tell the job apart, at least 4.
+/// Exit status: 0 all well, 1 no such job, or it could not be done.
+#[derive(Debug, Parser)]
+#[command(name = "haul jobs", disable_version_flag = true, args_conflicts_with_subcommands = false)]
+struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// One JSON object a job, each in a line.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(flatten)]
+    place: StateArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// All that is known of a job.
+    Show {
+        /// Which.
+        id: String,
+    },
+    /// Run the job's command again, in the directory it was begun in: it goes on where it stopped.
+    Resume {
+        /// Which.
+        id: String,
+    },
+    /// Remove what is kept of jobs, so that the same command begins anew. What was copied stays.
+    Forget {
+        /// Which.
+        #[arg(required = true)]
+        id: Vec<String>,
+    },
+}
+
+/// Why a job can't be told of, gone on with or forgotten.
+#[derive(Debug, Error)]
+enum JobsError {
+    #[error("{0:?} is no job here; 'haul jobs' lists them")]
+    Unknown(String),
+    #[error("{0:?} is the beginning of several jobs; give more digits")]
+    Ambiguous(String),
+    #[error("{0:?} is no ID: at least {ID_DIGITS_MIN} of the digits that 'haul jobs' shows")]
+    NoId(String),
+    #[error("{id}: {holder} is at this job")]
+    Runs { id: String, holder: String },
+    #[error("{id}: this job is finished; there is nothing to go on with")]
+    Finished { id: String },
+    #[error("{id}: its record can't be used: {why}; run the command itself again, or forget the job")]
+    NoRecord { id: String, why: String },
+    #[error("{id}: can't run {command:?} in {cwd:?}: {source}")]
+    NotRun { id: String, command: String, cwd: String, source: io::Error },
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("write error: {0}")]
+    Unwritten(io::Error),
+}
+
+/// Does what `args` say; they come without the command's name.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    let args = match console::typed::<Args>(NAME, args, 2) {
+        Ok(args) => args,
+        Err(status) => return status,
+    };
+    match carry_out(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(NAME, &error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn carry_out(args: &Args) -> Result<(), JobsError> {
+    let state = args.place.resolve()?;
+    let all = jobs(&state)?;
+    match &args.command {
+        None => {
+            let text = if args.json { all.iter().map(show::json).collect() } else { show::table(&all) };
+            io::stdout().write_all(text.as_bytes()).map_err(JobsError::Unwritten)
+        }
+        Some(Command::Show { id }) => {
+            let job = find(&all, id)?;
+            let text = if args.json { show::json(job) } else { show::all(job, &job_folder(&state, job.id)) };
+            io::stdout().write_all(text.as_bytes()).map_err(JobsError::Unwritten)
+        }
+        Some(Command::Resume { id }) => Err(resume(find(&all, id)?)),
+        Some(Command::Forget { id }) => {
+            let asked = id.iter().map(|id| find(&all, id)).collect::<Result<Vec<_>, _>>()?;
+            asked.into_iter().try_for_each(|job| forget(job, &state))
+        }
+    }
+}
+
+/// The job that digits are the beginning of.
+fn find<'j>(all: &'j [Listed], digits: &str) -> Result<&'j Listed, JobsError> {
+    if digits.len() < ID_DIGITS_MIN || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(JobsError::NoId(digits.to_owned()));
+    }
+    let digits = digits.to_ascii_lowercase();
+    let mut found = all.iter().filter(|job| job.id.to_hex().starts_with(&digits));
+    match (found.next(), found.next()) {
+        (Some(job), None) => Ok(job),
+        (Some(_), Some(_)) => Err(JobsError::Ambiguous(digits)),
+        (None, _) => Err(JobsError::Unknown(digits)),
+    }
+}
+
+/// Becomes the job's command; returns only why not.
+fn resume(job: &Listed) -> JobsError {
+    let id = show::short(job);
+    if let Some(holder) = &job.holder {
+        return JobsError::Runs { id, holder: holder.to_string() };
+    }
+    let record = match &job.record {
+        Some(Ok(record)) => record,
+        Some(Err(flaw)) => return JobsError::NoRecord { id, why: flaw.to_string() },
+        None => return JobsError::NoRecord { id, why: "it was never written".to_owned() },
+    };
+    if job.status() == Status::Finished {
+        return JobsError::Finished { id };
+    }
+    let program = std::env::current_exe().unwrap_or_else(|_| "haul".into());
+    let cwd = OsStr::from_bytes(&record.cwd);
+    let mut command = process::Command::new(program);
+    command.args(record.words.iter().map(|word| OsStr::from_bytes(word))).current_dir(cwd);
+    let source = command.exec();
+    JobsError::NotRun { id, command: show::command(record), cwd: cwd.to_string_lossy().into_owned(), source }
+}
+
+fn forget(job: &Listed, state: &Path) -> Result<(), JobsError> {
+    match Hold::take(state, job.id, false) {
+        Ok(hold) => Ok(hold.forget()?),
+        Err(LogError::Held { holder, .. }) => {
+            Err(JobsError::Runs { id: show::short(job), holder: holder.to_string() })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documented;
+    use haul_log::objects::Identity;
+
+    #[test]
+    fn every_option_is_documented_and_tested() {
+        documented::in_document("docs/options/jobs.md", documented::typed_by::<Args>());
+    }
+
+    #[test]
+    fn jobs_are_found_by_the_beginning_of_their_id() {
+        let job = |first: u8, last: u8| {
+            let mut id = [first; 16];
+            id[15] = last;
+            Listed { id: Identity(id), holder: None, record: None, log_bytes: 0 }
+        };
+        let all = [job(0xab, 1), job(0xab, 2), job(0xcd, 1)];
+        assert_eq!(find(&all, "CDCD").unwrap().id, all[2].id);
+        assert_eq!(find(&all, &all[1].id.to_hex()).unwrap().id, all[1].id);
+        assert!(matches!(find(&all, "abab"), Err(JobsError::Ambiguous(_))));
+        assert!(matches!(find(&all, "eeee"), Err(JobsError::Unknown(_))));
+        for wrong in ["", "abc", "../a", "wxyz"] {
+            assert!(matches!(find(&all, wrong), Err(JobsError::NoId(_))), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Jobs as a table, as lines, and as JSON.
+
+use haul_engine::copy::quote_if_needed;
+use haul_engine::log::Listed;
+use haul_log::record::{JobRecord, Progress, Status};
+use haul_log::waybill::date;
+use haul_model::format_size;
+use serde::Serialize;
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Digits of an ID that the table shows.
+const SHORT: usize = 10;
+
+/// As much of an ID as people need.
+pub(super) fn short(job: &Listed) -> String {
+    job.id.to_hex()[..SHORT].to_owned()
+}
+
+/// All jobs, one a line.
+pub(super) fn table(jobs: &[Listed]) -> String {
+    let mut text = String::new();
+    if jobs.is_empty() {
+        return text;
+    }
+    let head = ("ID", "STATUS", "DONE", "FILES", "BYTES", "BEGUN");
+    let _ = writeln!(
+        text,
+        "{:SHORT$}  {:8}  {:>5}  {:>17}  {:>21}  {:20}  COMMAND",
+        head.0, head.1, head.2, head.3, head.4, head.5
+    );
+    for job in jobs {
+        let (id, status) = (short(job), job.status());
+        let Some(record) = job.whole() else {
+            let why = why(job);
+            let _ = writeln!(text, "{id}  {status:8}  {why}");
+            continue;
+        };
+        let (share, files, bytes) = progress(record.progress, status);
+        let (begun, command) = (date(record.begun.sec), command(record));
+        let _ = writeln!(text, "{id}  {status:8}  {share:>5}  {files:>17}  {bytes:>21}  {begun}  {command}");
+    }
+    text
+}
+
+/// The share that is done (by bytes, or by files where there are none), and files and bytes.
+fn progress(progress: Progress, status: Status) -> (String, String, String) {
+    let Progress { files_done, files_found, bytes_done, bytes_found } = progress;
+    let share = |done: u64, found: u64| format!("{}%", u128::from(done.min(found)) * 100 / u128::from(found));
+    let share = match () {
+        () if status == Status::Finished => "100%".to_owned(),
+        () if bytes_found > 0 => share(bytes_done, bytes_found),
+        () if files_found > 0 => share(files_done, files_found),
+        () => "-".to_owned(),
+    };
+    let bytes = format!("{}/{}", format_size(bytes_done), format_size(bytes_found));
+    (share, format!("{files_done}/{files_found}"), bytes)
+}
+
+/// Why nothing is known of a job.
+fn why(job: &Listed) -> String {
+    match &job.record {
+        Some(Err(flaw)) => format!("its record can't be used: {flaw}"),
+        _ => "it has no record".to_owned(),
+    }
+}
+
+/// The command as it can be typed again.
+pub(super) fn command(record: &JobRecord) -> String {
+    let words = record.words.iter().map(|word| quote_if_needed(OsStr::from_bytes(word)).to_string());
+    std::iter::once("haul".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// All that is known of a job.
+pub(super) fn all(job: &Listed, folder: &Path) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "{:10} {value}", format!("{name}:"));
+    };
+    line("job", &job.id.to_hex());
+    line("status", job.status().name());
+    if let Some(holder) = &job.holder {
+        line("held by", &holder.to_string());
+    }
+    let Some(record) = job.whole() else {
+        line("record", &why(job));
+        line("folder", &quote_if_needed(folder.as_os_str()).to_string());
+        return text;
+    };
+    line("command", &command(record));
+    line("directory", &quote_if_needed(OsStr::from_bytes(&record.cwd)).to_string());
+    line("begun", &date(record.begun.sec));
+    line("runs", &record.runs.to_string());
+    if let Some(ended) = record.ended {
+        line("ended", &date(ended.sec));
+    }
+    if let Some(exit) = record.exit {
+        line("exit", &exit.to_string());
+    }
+    let (share, files, bytes) = progress(record.progress, job.status());
+    line("done", &format!("{share}, {files} files, {bytes}"));
+    line("log", &format!("{} bytes", job.log_bytes));
+    line("folder", &quote_if_needed(folder.as_os_str()).to_string());
+    text
+}
+
+/// One job as a line of JSON.
+pub(super) fn json(job: &Listed) -> String {
+    let record = job.whole();
+    let lossy = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+    let told = Told {
+        id: job.id.to_hex(),
+        status: job.status().name(),
+        held_by: job.holder.as_ref().map(ToString::to_string),
+        trouble: record.is_none().then(|| why(job)),
+        kind: record.map(|record| record.kind.as_str()),
+        words: record.map(|record| record.words.iter().map(lossy).collect()),
+        directory: record.map(|record| lossy(&record.cwd)),
+        begun: record.map(|record| date(record.begun.sec)),
+        ended: record.and_then(|record| record.ended).map(|ended| date(ended.sec)),
+        exit: record.and_then(|record| record.exit),
+        runs: record.map(|record| record.runs),
+        files_done: record.map(|record| record.progress.files_done),
+        files_found: record.map(|record| record.progress.files_found),
+        bytes_done: record.map(|record| record.progress.bytes_done),
+        bytes_found: record.map(|record| record.progress.bytes_found),
+        log_bytes: job.log_bytes,
+    };
+    // Strings and numbers always have a form in JSON.
+    serde_json::to_string(&told).map(|line| line + "\n").unwrap_or_default()
+}
+
+#[derive(Serialize)]
+struct Told<'j> {
+    id: String,
+    status: &'static str,
+    held_by: Option<String>,
+    trouble: Option<String>,
+    kind: Option<&'j str>,
+    words: Option<Vec<String>>,
+    directory: Option<String>,
+    begun: Option<String>,
+    ended: Option<String>,
+    exit: Option<u8>,
+    runs: Option<u32>,
+    files_done: Option<u64>,
+    files_found: Option<u64>,
+    bytes_done: Option<u64>,
+    bytes_found: Option<u64>,
+    log_bytes: u64,
+}

@@ -1,0 +1,75 @@
+//! What may stand in the file, by its names; nothing here knows more of this program, so that a fuzzer can read it alone.
+
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// What may stand in it. What is misspelt is an error: a limit that is not heeded would be worse.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Config {
+    /// Keeps the certificate and its key; without it tickets would not outlive the process.
+    pub(crate) identity: Option<PathBuf>,
+    #[serde(default)]
+    pub(crate) listen: Vec<SocketAddr>,
+    #[serde(default)]
+    pub(crate) address: Vec<String>,
+    #[serde(default)]
+    pub(crate) plain: bool,
+    pub(crate) rate: Option<String>,
+    pub(crate) cc: Option<String>,
+    #[serde(default)]
+    pub(crate) mptcp: bool,
+    pub(crate) sessions: Option<usize>,
+    pub(crate) sessions_per_peer: Option<usize>,
+    pub(crate) streams: Option<u16>,
+    pub(crate) buffers: Option<String>,
+    /// A directory for the waybill of each session.
+    pub(crate) waybills: Option<PathBuf>,
+    #[serde(default)]
+    pub(crate) share: Vec<ShareConfig>,
+}
+
+/// One `[[share]]`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct ShareConfig {
+    pub(crate) root: PathBuf,
+    /// The file of its ticket, made if it is missing.
+    pub(crate) ticket: PathBuf,
+    #[serde(default)]
+    pub(crate) access: Access,
+    /// Of a ticket that is made.
+    pub(crate) expires: Option<String>,
+    pub(crate) quota: Option<String>,
+    #[serde(default)]
+    pub(crate) keep_owner: bool,
+    #[serde(default)]
+    pub(crate) keep_setuid: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Access {
+    Read,
+    Write,
+    #[default]
+    Both,
+}
+
+impl Config {
+    /// What a text says. The error is a message.
+    pub(crate) fn parse(text: &str) -> Result<Config, String> {
+        toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
+    }
+}
+
+/// Whatever the bytes are, they are a configuration or an error that says something.
+#[cfg_attr(not(test), allow(dead_code, reason = "for the tests here and the fuzzer beside the workspace"))]
+pub(crate) fn any(bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Err(why) = Config::parse(text)
+    {
+        assert!(!why.is_empty());
+    }
+}

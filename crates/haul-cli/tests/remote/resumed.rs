@@ -1,0 +1,455 @@
+//! Jobs that are cut off at any moment, by kill -9 of either side or both, and begun again: all arrives, and nothing that was durable is sent
+//! again.
+
+use super::stopped::{far_sides, wait_until};
+use super::{Bed, assert_alike, assert_ended, assert_no_strays};
+use haul_lab::random::Random;
+use haul_log::objects::{Facts, Identity, Job, replay};
+use haul_model::ObjectSize;
+use haul_sys::{CWD, Follow, stat};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// Moments at which each of sending and fetching is cut off.
+const POINTS: u64 = 60;
+
+/// Beds that are played at once: their jobs mostly wait for their rate.
+const AT_ONCE: u64 = 4;
+
+/// Bytes a second of a job that is to be cut off.
+const RATE: u64 = 12 << 20;
+
+const OBJECT: u64 = 64 << 10;
+
+/// Which way the files go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Send,
+    Fetch,
+}
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Source,
+    Sink,
+    Both,
+}
+
+/// A job of a bed, with a tree of files larger and smaller than an object, about 6 MiB.
+struct Play {
+    bed: Bed,
+    way: Way,
+    options: Vec<String>,
+}
+
+impl Play {
+    fn new(way: Way, options: &[&str]) -> Play {
+        let bed = Bed::new();
+        let from = if way == Way::Send { "data" } else { "there/data" };
+        for (name, len) in
+            [("a", 900_000), ("m/b", 2_500_001), ("z", 1_800_000), ("one", 65_536), ("empty", 0)]
+        {
+            bed.file(&format!("{from}/{name}"), len);
+        }
+        for number in 0..24 {
+            bed.file(&format!("{from}/many/{number}"), number * 997);
+        }
+        fs::hard_link(bed.path(from).join("a"), bed.path(from).join("again")).unwrap();
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        Play { bed, way, options }
+    }
+
+    fn source(&self) -> PathBuf {
+        self.bed.path(if self.way == Way::Send { "data" } else { "there/data" })
+    }
+
+    fn sink(&self) -> PathBuf {
+        self.bed.path(if self.way == Way::Send { "there/in/data" } else { "in/data" })
+    }
+
+    /// The job's command line.
+    fn words(&self, more: &[&str]) -> Vec<String> {
+        let (command, operands) = match self.way {
+            Way::Send => ("send", ["data", "localhost:in"]),
+            Way::Fetch => ("fetch", ["localhost:data", "in"]),
+        };
+        let ssh = format!("sh {}", self.bed.path("fake-ssh").display());
+        let fixed =
+            [command, "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "--object-size=64K", "--json"];
+        let mut words: Vec<String> = fixed.map(str::to_owned).to_vec();
+        words.extend(self.options.iter().cloned());
+        words.extend(more.iter().chain(&operands).map(|&word| word.to_owned()));
+        words
+    }
+
+    fn start(&self, more: &[&str]) -> Child {
+        let words = self.words(more);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut command = self.bed.haul(&words);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Runs it to its end, and gives its summary and what it said.
+    #[track_caller]
+    fn finish(&self, more: &[&str]) -> (Value, String) {
+        let words = self.words(more);
+        let ended = self.bed.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_ended(&ended, 0);
+        let last = ended.out.lines().last().unwrap();
+        let summary: Value = serde_json::from_str(last).unwrap();
+        assert_eq!((&summary["event"], &summary["whole"]), (&"summary".into(), &true.into()), "{summary}");
+        (summary, ended.err)
+    }
+
+    /// Begins the job slowly, and kills `victim` after `time` of it.
+    fn cut_off(&self, victim: Victim, time: Duration) {
+        let mut child = self.start(&[&format!("--rate={RATE}")]);
+        let there = self.bed.path("there").canonicalize().unwrap();
+        let sink = self.sink();
+        wait_until("the job", || sink.exists() || child.try_wait().unwrap().is_some());
+        std::thread::sleep(time);
+        let (here, far) = match (self.way, victim) {
+            (_, Victim::Both) => (true, true),
+            (Way::Send, Victim::Source) | (Way::Fetch, Victim::Sink) => (true, false),
+            (Way::Send, Victim::Sink) | (Way::Fetch, Victim::Source) => (false, true),
+        };
+        if far {
+            for pid in far_sides(&there) {
+                // It may have ended by itself at this moment.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        if here {
+            let _ = kill_process(Pid::from_child(&child), Signal::KILL);
+        }
+        child.wait().unwrap();
+        wait_until("the end of the other side", || far_sides(&there).is_empty());
+    }
+
+    fn jobs(&self) -> Vec<PathBuf> {
+        let found = fs::read_dir(self.bed.path("state/haul/jobs")).into_iter().flatten().flatten();
+        found.map(|entry| entry.path()).collect()
+    }
+
+    /// What the sink's log says.
+    fn facts(&self) -> Facts {
+        let Some(home) = self.jobs().pop() else { return Facts::default() };
+        let name = home.file_name().unwrap().to_str().unwrap().to_owned();
+        let mut id = [0; 16];
+        for (at, byte) in id.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&name[2 * at..2 * at + 2], 16).unwrap();
+        }
+        let job = Job { id: Identity(id), object: ObjectSize::new(OBJECT).unwrap() };
+        let files = fs::read_dir(home.join("log")).into_iter().flatten().flatten();
+        let files: BTreeMap<String, Vec<u8>> = files
+            .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()))
+            .collect();
+        replay(&job, &files).facts
+    }
+
+    /// Bytes that need not travel again: of files that stand under their names, and of objects that are logged of others.
+    fn durable(&self) -> (u64, u64) {
+        let temporary: Vec<Identity> = files_beneath(&self.sink())
+            .iter()
+            .filter(|path| is_temporary(path))
+            .map(|path| identity(path))
+            .collect();
+        let mut logged = 0;
+        for (subject, objects) in self.facts().iter().filter(|(subject, _)| temporary.contains(&subject.sink))
+        {
+            logged += objects.iter().map(|at| (subject.source.size - at.0 * OBJECT).min(OBJECT)).sum::<u64>();
+        }
+        (finished_bytes(&self.sink()), logged)
+    }
+
+    #[track_caller]
+    fn assert_whole(&self, what: &str) {
+        assert_alike(&self.source(), &self.sink());
+        assert_no_strays(&self.bed.path("there"));
+        assert_no_strays(&self.bed.path(""));
+        assert!(self.jobs().is_empty(), "{what}: the job is over, and leaves nothing");
+    }
+
+    fn total(&self) -> u64 {
+        finished_bytes(&self.source())
+    }
+}
+
+fn files_beneath(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(files_beneath(&entry.path())),
+            false => found.push(entry.path()),
+        }
+    }
+    found
+}
+
+fn is_temporary(path: &Path) -> bool {
+    path.file_name().unwrap().to_string_lossy().starts_with(".haul-")
+}
+
+/// Bytes of the files that have their names, each name counted that has an inode of its own.
+fn finished_bytes(dir: &Path) -> u64 {
+    let whole = files_beneath(dir).into_iter().filter(|path| !is_temporary(path));
+    whole.filter(|path| path.file_name().unwrap() != "again").map(|path| path.metadata().unwrap().len()).sum()
+}
+
+/// What the log knows a sink file by.
+fn identity(path: &Path) -> Identity {
+    let found = stat::stat_at(CWD, path, Follow::No).unwrap();
+    let birth = found.btime.unwrap_or_default();
+    let parts = [found.dev, found.ino, birth.sec.cast_unsigned(), u64::from(birth.nsec)];
+    Identity::of(&parts.map(u64::to_le_bytes).concat())
+}
+
+/// The style and the policy of a point, so that each pair of mechanism and encoding has its turns.
+fn options_of(point: u64) -> [String; 3] {
+    let mechanisms = ["file", "transaction", "transaction:1", "universal"];
+    let encodings = ["char", "int", "enc", "binary", "bit8", "bit64"];
+    // By groups of a second little is logged of a job of half a second.
+    let sync = ["object", "object", "object", "object", "none", "group"];
+    [
+        format!("--log-mechanism={}", mechanisms[(point / 6 % 4) as usize]),
+        format!("--log-encoding={}", encodings[(point % 6) as usize]),
+        format!("--sync={}", sync[(point * 5 / 7 % 6) as usize]),
+    ]
+}
+
+/// Cuts a job off at the moment of a seed, perhaps twice, and brings it to its end. Whether objects of unfinished files were durable.
+fn play(way: Way, point: u64) -> bool {
+    let mut random = Random::from_seed(point ^ if way == Way::Send { 0 } else { 1 << 32 });
+    let options = options_of(point);
+    let play = Play::new(way, &options.each_ref().map(String::as_str));
+    let what = format!("{way:?}, point {point}");
+    let lasts = play.total() * 1000 / RATE;
+    let mut before = (0, 0);
+    for _ in 0..1 + point % 7 / 6 {
+        let victim = [Victim::Source, Victim::Sink, Victim::Both][random.below(3) as usize];
+        play.cut_off(victim, Duration::from_millis(random.below(lasts * 11 / 10)));
+        for path in files_beneath(&play.sink()).iter().filter(|path| !is_temporary(path)) {
+            let name = path.strip_prefix(play.sink()).unwrap();
+            assert!(
+                fs::read(path).unwrap() == fs::read(play.source().join(name)).unwrap(),
+                "{what}: {name:?} has its name and is not whole"
+            );
+        }
+        let now = play.durable();
+        assert!(now.0 >= before.0, "{what}: what was finished stays so");
+        before = now;
+    }
+    let (finished, logged) = before;
+    let is_whole = play.jobs().is_empty();
+    let (summary, told) = play.finish(&[]);
+    play.assert_whole(&what);
+    let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
+    if !is_whole {
+        assert!(
+            spared >= finished + logged,
+            "{what}: of {finished} and {logged} bytes only {spared} were spared: {told}"
+        );
+        let wire = summary["wire"][if way == Way::Send { "out" } else { "in" }].as_u64().unwrap();
+        let most = play.total() - spared + (300 << 10);
+        assert!(wire <= most, "{what}: {wire} bytes travelled where {most} would do: {told}");
+    }
+    logged > 0
+}
+
+/// Plays all points of a way, some at once. Most of them must find something to go on with, or nothing is shown.
+fn play_all(way: Way) {
+    let had_objects: u64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..AT_ONCE)
+            .map(|first| {
+                let points = (first..POINTS).step_by(AT_ONCE as usize);
+                scope.spawn(move || points.map(|point| u64::from(play(way, point))).sum::<u64>())
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(had_objects > POINTS / 5, "only {had_objects} of {POINTS} points had logged objects");
+}
+
+#[test]
+fn a_sending_goes_on_after_any_kill() {
+    play_all(Way::Send);
+}
+
+#[test]
+fn a_fetching_goes_on_after_any_kill() {
+    play_all(Way::Fetch);
+}
+
+/// A job that was cut off in the middle with objects in its log.
+#[track_caller]
+fn cut_in_the_middle(way: Way, options: &[&str]) -> Play {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let play = Play::new(way, &[&["--sync=object"], options].concat());
+        play.cut_off(Victim::Both, Duration::from_millis(250));
+        if play.durable().1 > 0 {
+            return play;
+        }
+        assert!(Instant::now() < deadline, "no job was cut off with objects in its log");
+    }
+}
+
+#[test]
+fn what_is_left_is_compared_as_asked() {
+    for (how, same) in [("none", true), ("sample", true), ("all", true)] {
+        let play = cut_in_the_middle(Way::Send, &[]);
+        let (finished, logged) = play.durable();
+        let (summary, _) = play.finish(&[&format!("--verify-resume={how}")]);
+        play.assert_whole(how);
+        assert_eq!(summary["bytes_of_earlier_runs"].as_u64().unwrap() >= finished + logged, same, "{how}");
+    }
+}
+
+/// Whoever writes into what is left is found out where it is looked at, and nothing wrong gets its name.
+#[test]
+fn what_was_changed_since_is_sent_again_where_it_is_looked_at() {
+    for how in ["sample", "all"] {
+        let play = cut_in_the_middle(Way::Send, &[]);
+        for path in files_beneath(&play.sink()).iter().filter(|path| is_temporary(path)) {
+            // Every object is another now; device, inode and birth are the same.
+            let mut bytes = fs::read(path).unwrap();
+            bytes.iter_mut().for_each(|byte| *byte ^= 1);
+            fs::write(path, bytes).unwrap();
+        }
+        play.finish(&[&format!("--verify-resume={how}")]);
+        play.assert_whole(how);
+    }
+}
+
+#[test]
+fn a_changed_source_file_begins_anew() {
+    let play = cut_in_the_middle(Way::Send, &[]);
+    for name in ["a", "m/b", "z"] {
+        let path = play.source().join(name);
+        let bytes: Vec<u8> = fs::read(&path).unwrap().iter().map(|byte| byte ^ 7).collect();
+        fs::write(path, bytes).unwrap();
+    }
+    play.finish(&["--verify-resume=none"]);
+    play.assert_whole("changed");
+}
+
+#[test]
+fn what_is_left_of_a_source_file_that_is_gone_goes_as_well() {
+    let play = cut_in_the_middle(Way::Send, &[]);
+    for name in ["a", "again", "m/b", "z"] {
+        fs::remove_file(play.source().join(name)).unwrap();
+    }
+    for path in files_beneath(&play.sink()) {
+        let name = path.strip_prefix(play.sink()).unwrap().to_owned();
+        if !is_temporary(&path) && !play.source().join(name).exists() {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    play.finish(&[]);
+    play.assert_whole("gone");
+}
+
+/// A log that is lost or damaged costs reading, not sending.
+#[test]
+fn bad_logs_are_told_of_and_not_trusted() {
+    type Spoil = fn(&Path);
+    let cases: [(&str, Spoil, &str); 5] = [
+        ("lost", |log| fs::remove_dir_all(log.parent().unwrap()).unwrap(), ""),
+        ("empty", |log| each(log, |bytes| bytes.clear()), ""),
+        ("cut", |log| each(log, |bytes| bytes.truncate(bytes.len() * 2 / 3)), ""),
+        ("bent", |log| each(log, |bytes| bytes[20] ^= 4), "what it said is compared again"),
+        ("another job's", |log| each(log, |bytes| bytes[24..40].fill(9)), "what it said is compared again"),
+    ];
+    for (what, spoil, words) in cases {
+        let play = cut_in_the_middle(Way::Fetch, &[]);
+        let left: u64 = play.durable().0;
+        spoil(&play.jobs()[0].join("log"));
+        let (summary, told) = play.finish(&[]);
+        assert_alike(&play.source(), &play.sink());
+        assert!(told.contains(words), "{what}: {told}");
+        play.assert_whole(what);
+        if what != "lost" {
+            let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
+            assert!(spared > left, "{what}: what stands in unfinished files was compared: {spared}, {left}");
+        }
+    }
+}
+
+/// Changes each file of a folder.
+fn each(folder: &Path, change: impl Fn(&mut Vec<u8>)) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        change(&mut bytes);
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+#[test]
+fn without_a_place_for_its_log_a_job_is_done_all_the_same() {
+    for way in [Way::Send, Way::Fetch] {
+        let play = Play::new(way, &[]);
+        fs::write(play.bed.path("state"), "a file").unwrap();
+        let (_, told) = play.finish(&[]);
+        assert!(told.contains("can't be gone on with if it is cut off"), "{told}");
+        assert_alike(&play.source(), &play.sink());
+    }
+}
+
+#[test]
+fn a_second_process_waits_for_the_first_or_says_who_it_is() {
+    let play = Play::new(Way::Send, &[]);
+    let mut first = play.start(&["--rate=200K"]);
+    let sink = play.sink();
+    wait_until("the job", || sink.exists());
+    let words = play.words(&[]);
+    let second = play.bed.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_ended(&second, 2);
+    assert!(second.err.contains("is at this job") && second.err.contains("process "), "{second:#?}");
+    let third = play.start(&[]);
+    std::thread::sleep(Duration::from_millis(300));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let ended = third.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    play.assert_whole("the third");
+}
+
+/// A job that came to its end is over: run again it does as it was told, and sends all.
+#[test]
+fn a_job_that_is_over_is_not_gone_on_with() {
+    let play = Play::new(Way::Send, &[]);
+    let (first, _) = play.finish(&[]);
+    let (second, _) = play.finish(&[]);
+    for summary in [&first, &second] {
+        assert_eq!(summary["bytes_of_earlier_runs"], 0, "{summary}");
+    }
+    assert_eq!(first["sent"], second["sent"]);
+}
+
+/// What stood there before the job has its size and time by chance: it is no work of the job's.
+#[test]
+fn what_was_there_before_the_job_is_sent_whatever_its_times_say() {
+    let play = Play::new(Way::Send, &["--sync=object"]);
+    let old = play.sink().join("z");
+    fs::create_dir_all(play.sink()).unwrap();
+    fs::write(&old, vec![b'x'; 1_800_000]).unwrap();
+    let times = fs::metadata(play.source().join("z")).unwrap().modified().unwrap();
+    fs::File::options().write(true).open(&old).unwrap().set_modified(times).unwrap();
+    let before = fs::read(&old).unwrap();
+    let mut child = play.start(&[&format!("--rate={RATE}")]);
+    wait_until("a file of the job", || play.sink().join("many/3").exists() || play.sink().join("a").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let there = play.bed.path("there").canonicalize().unwrap();
+    wait_until("the end of the other side", || far_sides(&there).is_empty());
+    assert!(fs::read(&old).unwrap() == before, "the file that comes last was not reached");
+    play.finish(&[]);
+    play.assert_whole("old files");
+}

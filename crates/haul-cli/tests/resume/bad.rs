@@ -1,0 +1,191 @@
+//! Logs and state directories that can't be trusted or used, and two processes at one job.
+
+use super::{Bed, Ended, kill};
+use haul_lab::mounts::{Access, Mounted};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::random::Random;
+use haul_log::record::JobRecord;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The files of the log of the only job, and its record.
+fn files(bed: &Bed) -> Vec<PathBuf> {
+    let log = fs::read_dir(bed.job().join("log")).unwrap().map(|entry| entry.unwrap().path());
+    log.chain([bed.job().join("record")]).collect()
+}
+
+/// A copy of a folder and all beneath.
+fn copy_tree(from: &Path, to: &Path) {
+    let status = std::process::Command::new("cp").arg("-aT").args([from, to]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn a_log_that_is_cut_or_bent_anywhere_never_makes_a_wrong_copy() {
+    let bed = Bed::new(21);
+    bed.cut_off(&["--sync=object", "--threads=1", "--log-mechanism=transaction:1", "--log-encoding=char"]);
+    copy_tree(&bed.path("state"), &bed.path("state-before"));
+    copy_tree(&bed.path("sink"), &bed.path("sink-before"));
+    let mut random = Random::from_seed(21);
+    for case in 0..24 {
+        for name in ["state", "sink"] {
+            fs::remove_dir_all(bed.path(name)).unwrap();
+            copy_tree(&bed.path(&format!("{name}-before")), &bed.path(name));
+        }
+        let files = files(&bed);
+        let victim = &files[random.index(files.len())];
+        let mut bytes = fs::read(victim).unwrap();
+        let at = random.index(bytes.len());
+        if case % 2 == 0 {
+            bytes.truncate(at);
+        } else {
+            bytes[at] ^= 1 << random.below(8);
+        }
+        fs::write(victim, bytes).unwrap();
+        let what = format!("case {case}: {} at {at}", victim.display());
+        let ended = bed.ends(&["--sync=object"]);
+        ended.is_fine(&what);
+        let copied = super::Snapshot::take(&bed.path("sink")).unwrap();
+        let source = super::Snapshot::take(&bed.path("source")).unwrap();
+        // A copy of the sink has other inodes, and so nothing of the log counts: it is compared.
+        assert!(source.diff(&copied, super::Facets::ARCHIVE, 3).is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn a_damaged_log_is_told_and_what_it_lost_is_compared() {
+    let bed = Bed::new(22);
+    bed.cut_off(&["--sync=object", "--threads=1"]);
+    let index = bed.job().join("log/universal.index");
+    let mut bytes = fs::read(&index).unwrap();
+    bytes[20] ^= 4;
+    fs::write(&index, bytes).unwrap();
+    let ended = bed.ends(&["--sync=object"]);
+    ended.is_fine("a damaged log");
+    assert!(ended.stderr.contains("universal.index"), "{ended:?}");
+    bed.is_whole("a damaged log");
+}
+
+#[test]
+fn the_log_of_another_job_or_of_other_objects_is_not_trusted() {
+    let bed = Bed::new(23);
+    bed.cut_off(&["--sync=object", "--threads=1"]);
+    let first = bed.job();
+    // The same log in the folder of another job.
+    let mut command = bed.haul(&["cp", "-rT", "--resume", "--json", "--split-size=64K", "source", "sink"]);
+    let done = Ended::of(command.output().unwrap());
+    done.is_fine("another job");
+    let second =
+        fs::read_dir(bed.jobs()).unwrap().map(|entry| entry.unwrap().path()).find(|path| *path != first);
+    let second = second.unwrap();
+    fs::create_dir(second.join("log")).unwrap();
+    let index = "log/universal.index";
+    fs::copy(first.join(index), second.join(index)).unwrap();
+    let ended = Ended::of(command.output().unwrap());
+    ended.is_fine("a log of another job");
+    assert!(ended.stderr.contains("belongs to another job"), "{ended:?}");
+    fs::remove_dir_all(second).unwrap();
+    // Objects of another size.
+    let mut command = bed.haul(&["cp", "-aT", "--resume", "--json", "--split-size=128K", "source", "sink"]);
+    let ended = Ended::of(command.output().unwrap());
+    ended.is_fine("other objects");
+    assert!(ended.stderr.contains("objects of 2^16 bytes"), "{ended:?}");
+    bed.is_whole("other objects");
+}
+
+#[test]
+fn what_a_newer_program_wrote_stops_before_anything_is_touched() {
+    let bed = Bed::new(24);
+    bed.cut_off(&["--sync=object", "--threads=1"]);
+    let text = "haul-job version=2\nall=new\n";
+    let sum = haul_digest::digest(haul_digest::Algorithm::Blake3, text.as_bytes());
+    let path = bed.job().join("record");
+    fs::write(&path, format!("{text}blake3={sum}\n")).unwrap();
+    let before = super::Snapshot::take(&bed.path("sink")).unwrap();
+    let ended = bed.ends(&[]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("version 2") && ended.stderr.contains("forget the job"), "{ended:?}");
+    assert_eq!(super::Snapshot::take(&bed.path("sink")).unwrap(), before);
+}
+
+#[test]
+fn a_state_directory_that_can_not_be_written_is_told_before_anything_is_touched() {
+    let bed = Bed::new(25);
+    // Nothing that is a directory.
+    fs::write(bed.path("state"), "a file").unwrap();
+    let ended = bed.ends(&[]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("state/haul/jobs"), "{ended:?}");
+    assert!(!bed.path("sink").exists());
+    fs::remove_file(bed.path("state")).unwrap();
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    fs::create_dir(bed.path("locked")).unwrap();
+    let view = Mounted::bind(&bed.path("locked"), Access::ReadOnly).unwrap();
+    let place = format!("--state-dir={}", view.path().display());
+    let ended = bed.ends(&[&place]);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.contains("Read-only file system") && ended.stderr.contains("--state-dir"),
+        "{ended:?}"
+    );
+    assert!(!bed.path("sink").exists());
+    view.close().unwrap();
+}
+
+#[test]
+fn a_state_directory_that_fills_up_is_told_and_the_copy_goes_on() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    let bed = Bed::new(26);
+    let small = Mounted::tmpfs(1).unwrap();
+    let place = format!("--state-dir={}", small.path().display());
+    let filler = small.path().join("filler");
+    fs::write(&filler, vec![1; (1 << 20) - (40 << 10)]).unwrap();
+    let logs = ["--log-mechanism=file", "--log-encoding=int", "--sync=object", "--threads=1", &place];
+    // Room for the record, and soon none for the log.
+    for number in 0..6 {
+        super::write(&bed.path(&format!("source/more{number}")), 80 << 10, number);
+    }
+    let ended = bed.ends(&logs);
+    let told = ended.stderr.contains("the copy goes on") || ended.stderr.contains("make room there");
+    assert!(told || ended.code == Some(0), "{ended:?}");
+    bed.is_whole("a full state directory");
+    fs::remove_file(&filler).unwrap();
+    bed.ends(&logs).is_fine("with room");
+    small.close().unwrap();
+}
+
+#[test]
+fn the_second_process_at_a_job_says_who_has_it() {
+    let bed = Bed::new(27);
+    for number in 0..4 {
+        super::write(&bed.path(&format!("source/more{number}")), 8 << 20, number);
+    }
+    let mut first = bed.cp(&["--sync=object", "--threads=1"]).spawn().unwrap();
+    while bed.facts_or_none().is_none_or(|facts| facts.is_empty()) {
+        assert!(first.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let second = bed.ends(&[]);
+    assert_eq!(second.code, Some(1));
+    let holder = format!("process {}", first.id());
+    assert!(second.stderr.contains(&holder) && second.stderr.contains("is at this job"), "{second:?}");
+    kill(&mut first);
+    bed.ends(&[]).is_fine("when it is free");
+    bed.is_whole("when it is free");
+}
+
+#[test]
+fn records_that_are_damaged_cost_looking_again() {
+    let bed = Bed::new(28);
+    bed.cut_off(&["--sync=object", "--threads=1"]);
+    let path = bed.job().join("record");
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(JobRecord::decode(&fs::read(&path).unwrap()).is_err());
+    bed.ends(&["--sync=object"]).is_fine("half a record");
+    bed.is_whole("half a record");
+}

@@ -1,0 +1,202 @@
+//! What a job that goes on takes at its word, what it looks at again, and what it copies.
+
+use super::{Bed, Ended, OBJECT, write};
+use crate::faults::bed::{FaultBed, HOLD};
+use haul_log::record::Status;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::Command;
+
+#[test]
+fn a_job_that_is_run_again_copies_only_what_is_missing() {
+    let bed = Bed::new(1);
+    let total = {
+        bed.cut_off(&["--sync=object", "--threads=1"]);
+        let claimed = bed.claimed("cut off");
+        assert_eq!(bed.record().status, Status::Running, "nobody was left to say otherwise");
+        let ended = bed.ends(&["--sync=object"]);
+        ended.is_fine("the second run");
+        assert!(ended.moved() <= ended.count("bytes") - claimed && claimed > 0, "{claimed}: {ended:?}");
+        assert!(ended.stderr.contains("a sample of what it logged"), "{ended:?}");
+        bed.is_whole("the second run");
+        ended.count("bytes")
+    };
+    let record = bed.record();
+    assert_eq!((record.status, record.exit, record.runs), (Status::Finished, Some(0), 2));
+    assert_eq!(record.progress.bytes_done, total);
+    assert!(record.progress.files_done == record.progress.files_found && record.ended.is_some());
+    // A job that was finished begins anew.
+    let again = bed.ends(&["--sync=object"]);
+    again.is_fine("anew");
+    assert_eq!((again.count("files_kept"), bed.record().runs), (0, 1));
+}
+
+#[test]
+fn a_copy_without_resume_keeps_no_state() {
+    let bed = Bed::new(2);
+    let output = bed.haul(&["cp", "-aT", "source", "sink"]).output().unwrap();
+    assert!(output.status.success() && !bed.path("state").exists());
+    for option in
+        ["--sync=none", "--log-mechanism=file", "--log-encoding=int", "--verify-resume", "--state-dir=x"]
+    {
+        let output = bed.haul(&["cp", option, "-aT", "source", "sink"]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.contains("it needs --resume"), "{said}");
+    }
+    let refused =
+        ["--print-hash", "--backup", "-n", "-u", "--remove-destination", "--waybill=w", "--length=5"];
+    for option in
+        refused.into_iter().chain(["--no-preserve=timestamps", "-s", "--attributes-only", "--verify=stream"])
+    {
+        let output = bed.haul(&["cp", option, "--resume", "-aT", "source", "sink2"]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            output.status.code() == Some(1) && said.contains("cannot combine --resume with"),
+            "{option}: {said}"
+        );
+        assert!(!bed.path("sink2").exists());
+    }
+}
+
+#[test]
+fn an_interrupt_keeps_what_came_and_the_log_is_clean() {
+    let Some(faulty) = FaultBed::new("") else { return };
+    fs::create_dir(faulty.path("store/source")).unwrap();
+    write(&faulty.path("store/source/victim"), 40 * OBJECT, 3);
+    faulty.rules(&format!("*victim read {}.. delay {HOLD} times 1", 20 * OBJECT));
+    let cp = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+        command.args(["cp", "-aT", "--resume", "--json", "--threads=1", "--split-size=64K", "--sync=object"]);
+        command.arg("--state-dir").arg(faulty.path("state"));
+        command.arg(faulty.path("view/source")).arg(faulty.path("sink")).env("LC_ALL", "C");
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        command
+    };
+    let child = cp().spawn().unwrap();
+    faulty.held();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ended = Ended::of(child.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(ended.stderr.contains("run the same command again to go on"), "{ended:?}");
+    let sink = faulty.path("sink/victim");
+    assert_eq!(fs::metadata(&sink).unwrap().mtime(), 0, "it does not look finished");
+    faulty.rules("");
+    let ended = Ended::of(cp().output().unwrap());
+    ended.is_fine("the second run");
+    assert!(!ended.stderr.contains("sample"), "it ended in order: {ended:?}");
+    assert!(ended.count("bytes_kept") >= 10 * OBJECT && ended.moved() <= 30 * OBJECT, "{ended:?}");
+    assert!(fs::read(faulty.path("store/source/victim")).unwrap() == fs::read(sink).unwrap());
+}
+
+#[test]
+fn a_lost_log_costs_reading_and_no_copying() {
+    let bed = Bed::new(4);
+    bed.ends(&[]).is_fine("first");
+    fs::remove_dir_all(bed.path("state")).unwrap();
+    let inode = fs::metadata(bed.path("sink/large2")).unwrap().ino();
+    // One object of one file is another one, and the end of another file is missing.
+    let sink = File::options().write(true).open(bed.path("sink/large2")).unwrap();
+    sink.write_all_at(b"rot", 3 * OBJECT + 5).unwrap();
+    let cut = File::options().write(true).open(bed.path("sink/large3")).unwrap();
+    cut.set_len(2 * OBJECT + 7).unwrap();
+    let rest = fs::metadata(bed.path("source/large3")).unwrap().len() - 2 * OBJECT;
+    let ended = bed.ends(&[]);
+    ended.is_fine("without a log");
+    bed.is_whole("without a log");
+    // Files with several names are made anew where links are kept, and empty ones are nothing to keep.
+    let linked = fs::metadata(bed.path("source/large0")).unwrap().len();
+    assert_eq!(ended.moved(), OBJECT + rest + linked, "{ended:?}");
+    assert_eq!(fs::metadata(bed.path("sink/large2")).unwrap().ino(), inode);
+}
+
+#[test]
+fn a_source_that_changed_meanwhile_is_copied_as_it_is_now() {
+    let bed = Bed::new(5);
+    bed.cut_off(&["--sync=object", "--threads=1"]);
+    let facts = bed.facts();
+    let (subject, _) = facts.iter().next().unwrap();
+    let name = String::from_utf8(subject.path.as_bytes().to_vec()).unwrap().replace("sink/", "source/");
+    let len = fs::metadata(bed.path(&name)).unwrap().len();
+    write(&bed.path(&name), len, 77);
+    bed.ends(&["--sync=object"]).is_fine("a new version");
+    bed.is_whole("a new version");
+}
+
+#[test]
+fn objects_that_are_not_what_was_logged_are_found_by_looking_again() {
+    for (recheck, code) in [("all", Some(0)), ("none", Some(0))] {
+        let bed = Bed::new(6);
+        bed.cut_off(&["--sync=object", "--threads=1"]);
+        let facts = bed.facts();
+        let (subject, objects) = facts.iter().next().unwrap();
+        let name = String::from_utf8(subject.path.as_bytes().to_vec()).unwrap();
+        let victim = objects.iter().last().unwrap().0 * OBJECT;
+        let sink = File::options().write(true).open(bed.path(&name)).unwrap();
+        sink.write_all_at(b"not what was written", victim).unwrap();
+        drop(sink);
+        let ended = bed.ends(&["--sync=object", &format!("--verify-resume={recheck}")]);
+        assert_eq!(ended.code, code, "{ended:?}");
+        let source = fs::read(bed.path(&name.replace("sink/", "source/"))).unwrap();
+        let is_right = source == fs::read(bed.path(&name)).unwrap();
+        assert_eq!(is_right, recheck == "all", "{recheck} {ended:?}");
+        assert_eq!(ended.stderr.contains("did not hold"), recheck == "all", "{ended:?}");
+    }
+}
+
+#[test]
+fn a_sample_that_does_not_hold_fails_and_the_next_run_compares_all() {
+    let bed = Bed::new(7);
+    bed.cut_off(&["--sync=object", "--threads=1"]);
+    let facts = bed.facts();
+    let (subject, objects) = facts.iter().next().unwrap();
+    let name = String::from_utf8(subject.path.as_bytes().to_vec()).unwrap();
+    // The first object of each file is in every sample.
+    let sink = File::options().write(true).open(bed.path(&name)).unwrap();
+    sink.write_all_at(b"other", objects.iter().next().unwrap().0 * OBJECT).unwrap();
+    drop(sink);
+    let ended = bed.ends(&["--sync=object", "--verify-resume=sample", "--threads=1"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(
+        ended.stderr.contains("does not hold") && ended.stderr.contains("run the same command again"),
+        "{ended:?}"
+    );
+    assert_eq!(bed.record().status, Status::Failed);
+    bed.ends(&["--sync=object"]).is_fine("after that");
+    bed.is_whole("after that");
+}
+
+#[test]
+fn what_another_file_system_says_is_finished_is_not_believed_without_its_record() {
+    let bed = Bed::new(8);
+    bed.ends(&[]).is_fine("first");
+    // Size and time of the source, and other bytes: no run of this job finished that.
+    let name = "dir/small3";
+    let source = fs::read(bed.path("source").join(name)).unwrap();
+    let mtime = fs::metadata(bed.path("source").join(name)).unwrap().modified().unwrap();
+    fs::write(bed.path("sink").join(name), vec![7; source.len()]).unwrap();
+    File::options().write(true).open(bed.path("sink").join(name)).unwrap().set_modified(mtime).unwrap();
+    bed.ends(&[]).is_fine("again");
+    bed.is_whole("again");
+}
+
+#[test]
+fn what_was_not_synced_counts_as_long_as_the_machine_lives() {
+    for lives in [true, false] {
+        let bed = Bed::new(9);
+        bed.ends(&["--sync=none"]).is_fine("first");
+        let mut record = bed.record();
+        assert!(!record.kept.is_empty() && !record.boot.is_empty());
+        // As if it had been cut off at its very end.
+        record.status = Status::Running;
+        if !lives {
+            record.boot = "another life".to_owned();
+        }
+        fs::write(bed.job().join("record"), record.encode()).unwrap();
+        let ended = bed.ends(&["--sync=none", "--verify-resume=none"]);
+        ended.is_fine("the second run");
+        bed.is_whole("the second run");
+        assert_eq!(ended.stderr.contains("all is compared"), !lives, "{ended:?}");
+        assert_eq!(ended.count("files_kept") > 0, lives, "{ended:?}");
+    }
+}

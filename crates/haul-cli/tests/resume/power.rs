@@ -1,0 +1,86 @@
+//! A loss of power at the flushes of a real file system's device, with what was not flushed missing or torn.
+
+use super::{Bed, Ended, OBJECT};
+use haul_lab::mounts::RecordedDisk;
+use haul_lab::needs::met_or_skip;
+use haul_lab::random::Random;
+use haul_lab::snapshot::{Facets, Snapshot};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+/// Points at which power is lost, for each way to sync.
+const POINTS: usize = 12;
+
+/// A job whose sink and state are on one disk, so that both are of one moment.
+fn copy(bed: &Bed, more: &[&str]) -> Ended {
+    let words = ["cp", "-aT", "--resume", "--split-size=64K", "--json", "--state-dir=disk/haul"];
+    Ended::of(bed.haul(&[&words[..], more, &["source", "disk/sink"]].concat()).output().unwrap())
+}
+
+/// Shows the bed a disk.
+fn insert(bed: &Bed, disk: &Path) {
+    let link = bed.path("disk");
+    if link.is_symlink() {
+        fs::remove_file(&link).unwrap();
+    }
+    symlink(disk, link).unwrap();
+}
+
+#[test]
+fn no_logged_object_is_wrong_after_a_loss_of_power() {
+    if !met_or_skip(&RecordedDisk::NEEDS) {
+        return;
+    }
+    let (mut objects, mut files) = (0, 0);
+    for (seed, style) in [
+        (1, &["--sync=object", "--log-mechanism=universal", "--log-encoding=bit8"][..]),
+        (2, &["--sync=object", "--log-mechanism=file", "--log-encoding=enc"]),
+        (3, &["--sync=object", "--log-mechanism=transaction:2", "--log-encoding=char"]),
+        (4, &["--sync=group"]),
+    ] {
+        let bed = Bed::new(40 + seed);
+        let disk = RecordedDisk::new(64).unwrap();
+        insert(&bed, &disk.path());
+        copy(&bed, style).is_fine(&format!("{style:?}"));
+        let recording = disk.close().unwrap();
+        let mut random = Random::from_seed(seed);
+        for point in 0..POINTS {
+            let flushes = 1 + random.index(recording.flushes());
+            let what = format!("{style:?} after {flushes} of {} flushes, point {point}", recording.flushes());
+            let found = recording.lost_power(flushes, seed * 100 + point as u64).unwrap();
+            insert(&bed, &found.path());
+            let (wrong_free, kept) = claims_hold(&bed, &what);
+            objects += wrong_free;
+            files += kept;
+            copy(&bed, style).is_fine(&what);
+            let [a, b] = ["source", "disk/sink"].map(|name| Snapshot::take(&bed.path(name)).unwrap());
+            let differences = a.diff(&b, Facets::ARCHIVE, 3);
+            assert!(differences.is_empty(), "{what}: {differences:?}");
+            found.close().unwrap();
+        }
+    }
+    assert!(
+        objects > 50 && files > 50,
+        "{objects} objects and {files} files were claimed: too few to mean something"
+    );
+}
+
+/// How many objects and files are claimed; panics where one is not what the source has.
+#[track_caller]
+fn claims_hold(bed: &Bed, what: &str) -> (usize, usize) {
+    let Ok(jobs) = fs::read_dir(bed.path("disk/haul/jobs")) else { return (0, 0) };
+    let (mut objects, mut files) = (0, 0);
+    for job in jobs {
+        let job = job.unwrap().path();
+        for (name, object, bytes) in super::logged_objects(&job, &bed.path("disk/sink"), "disk/sink/") {
+            let source = fs::read(bed.path("source").join(&name)).unwrap();
+            let from = (object * OBJECT) as usize;
+            let end = (from + OBJECT as usize).min(source.len());
+            assert!(source[from..end] == bytes[..], "{what}: object {object} of {name}");
+            objects += 1;
+        }
+        files += super::finished_files(&job, &bed.path("source"), &bed.path("disk/sink"), what).0.len();
+    }
+    (objects, files)
+}

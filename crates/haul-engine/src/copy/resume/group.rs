@@ -1,0 +1,231 @@
+//! Group commits: what workers wrote is made durable together, and then said to be.
+
+use super::file::Logged;
+use super::kept::Due;
+use super::{JobLog, progress};
+use crate::copy::error::CopyError;
+use crate::copy::file::FileMove;
+use crate::copy::job::Job;
+use crate::copy::settle;
+use crate::log::{GROUP_BYTES, GROUP_TIME, LogError, SyncPolicy};
+use haul_model::ObjectIndex;
+use haul_sys::{cache, metadata, stat};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+/// What came together since the last commit.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    /// Objects that were written, by file.
+    written: BTreeMap<u64, (Arc<Logged>, Vec<ObjectIndex>)>,
+    /// Files that are through.
+    ended: Vec<Arc<Logged>>,
+    /// Bytes of objects and of finished files.
+    bytes: u64,
+    /// When the first of it came.
+    since: Option<Instant>,
+    /// No more will come.
+    is_over: bool,
+}
+
+impl Group {
+    fn note(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    fn is_due(&self) -> bool {
+        self.bytes >= GROUP_BYTES || self.since.is_some_and(|since| since.elapsed() >= GROUP_TIME)
+    }
+
+    /// What is to be committed; a new group begins.
+    fn take(&mut self) -> Group {
+        let is_over = self.is_over;
+        std::mem::replace(self, Group { is_over, ..Group::default() })
+    }
+}
+
+/// Ends the committing thread even when the copy panics, or the scope would wait for it forever.
+struct Ends<'a>(&'a JobLog);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.group().is_over = true;
+        self.0.wake.notify_all();
+    }
+}
+
+impl JobLog {
+    /// Runs `work` while groups are committed beside it; when this returns, all that it did is.
+    pub(crate) fn beside<T>(&self, job: &Job<'_>, work: impl FnOnce() -> T) -> T {
+        self.group().is_over = false;
+        let done = thread::scope(|scope| {
+            // Where no thread can be had, all is one group.
+            let _committing = thread::Builder::new().spawn_scoped(scope, || {
+                while let Some(group) = self.next_group(job) {
+                    self.commit(job, group);
+                }
+            });
+            let _end = Ends(self);
+            work()
+        });
+        let rest = self.group().take();
+        self.commit(job, rest);
+        done
+    }
+
+    /// An object reached the sink.
+    ///
+    /// # Errors
+    /// With `--sync=object`, that it can't be made durable.
+    pub(crate) fn written(
+        &self,
+        job: &Job<'_>,
+        file: &Arc<Logged>,
+        (object, bytes): (ObjectIndex, u64),
+    ) -> Result<(), CopyError> {
+        if self.sync == SyncPolicy::Object {
+            cache::sync_data(&file.sink).map_err(|source| file.sync_failed(source))?;
+            if let Err(error) = self.keeper.durable(file.key, object, bytes) {
+                self.unwritten(job, error);
+            }
+            return Ok(());
+        }
+        let mut group = self.group();
+        group.note(bytes);
+        let (_, objects) = group.written.entry(file.number).or_insert_with(|| (Arc::clone(file), Vec::new()));
+        objects.push(object);
+        if group.is_due() {
+            self.wake.notify_all();
+        }
+        Ok(())
+    }
+
+    /// A file of so many bytes is finished: its times are set. Files that were not logged object by object are told as well.
+    pub(crate) fn finished(&self, job: &Job<'_>, file: &FileMove, bytes: u64) {
+        match stat::stat_fd(&file.sink) {
+            Ok(sink) if self.is_durable_alone(job, (file, sink.dev)) => {
+                let went_back = self.kept().finished(&sink, file.parent.sink());
+                if went_back {
+                    self.keep(job);
+                }
+            }
+            Ok(_) => {}
+            // It is not said to be finished, and compared by the next run.
+            Err(source) => job.report.warned(&file_sync_failed(file.sink_path(), source)),
+        }
+        let mut group = self.group();
+        // Objects were counted as they came.
+        group.note(if file.settle.logged.is_some() { 0 } else { bytes });
+        group.ended.extend(file.settle.logged.clone());
+        if group.is_due() {
+            self.wake.notify_all();
+        }
+    }
+
+    /// Makes a finished file durable by itself where its file system can't be synced as a whole; false where that failed.
+    fn is_durable_alone(&self, job: &Job<'_>, (file, dev): (&FileMove, u64)) -> bool {
+        if !self.sync.syncs() || self.kept().syncs_as_a_whole(dev, &file.sink) {
+            return true;
+        }
+        let synced = cache::sync_all(&file.sink);
+        if let Err(source) = synced {
+            self.kept().freeze();
+            // Best effort: it has its source's time already, and is not known to be whole.
+            let _ = metadata::set_times_fd(&file.sink, settle::unfinished(&file.source_stat));
+            job.fail(&file_sync_failed(file.sink_path(), source));
+            return false;
+        }
+        true
+    }
+
+    /// Waits for a group that is due; `None` when the copy is over.
+    fn next_group(&self, job: &Job<'_>) -> Option<Group> {
+        loop {
+            let mut group = self.group();
+            if group.is_over {
+                return None;
+            }
+            if group.is_due() {
+                return Some(group.take());
+            }
+            let waited = self.wake.wait_timeout(group, GROUP_TIME / 4);
+            // No worker waits while this is written.
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            // A log that can't be written is told by commits; this is only what 'haul jobs' shows.
+            let _ = self.ledger.progress(progress(job.tally));
+        }
+    }
+
+    /// Makes a group durable, and then says so: of finished files in the record, of others in the log. So a file that is finished within
+    /// one group never enters the log.
+    fn commit(&self, job: &Job<'_>, group: Group) {
+        let mut due = self.kept().take_due();
+        // First all together: what is then left to do for single files is to hear whether one of them lost something.
+        due.retain(|due| self.make_durable(job, due));
+        let mut durable = Vec::new();
+        for (file, objects) in group.written.into_values() {
+            let synced = if self.sync.syncs() { cache::sync_data(&file.sink) } else { Ok(()) };
+            match synced {
+                Ok(()) => durable.push((file, objects)),
+                Err(source) => {
+                    // It may have its source's time by now: nothing more is said by times.
+                    self.kept().freeze();
+                    file.fail(source);
+                }
+            }
+        }
+        due.iter().for_each(|due| self.kept().synced(due));
+        let is_kept = due.is_empty() || self.keep(job);
+        for file in group.ended {
+            if file.has_failed() {
+                if let Some(error) = file.take_failure() {
+                    job.fail(&error);
+                }
+                // It has its source's time by now, and is not whole.
+                let _ = metadata::set_times_fd(&file.sink, settle::unfinished(&file.source_stat));
+            } else if is_kept {
+                self.keeper.complete(file.key);
+            }
+        }
+        for (file, objects) in durable {
+            self.keeper.durable_together(file.key, objects);
+        }
+        self.tell_log(job, self.keeper.commit());
+    }
+
+    /// Makes finished files of a file system durable, with their names and all else; whether that could be done.
+    fn make_durable(&self, job: &Job<'_>, due: &Due) -> bool {
+        if !self.sync.syncs() || !due.is_whole {
+            return true;
+        }
+        let synced = cache::sync_filesystem(&due.handle);
+        if let Err(source) = synced {
+            self.kept().not_synced(due);
+            job.fail(&CopyError::Unsynced(source));
+            return false;
+        }
+        true
+    }
+
+    /// Writes down which finished files are durable; whether that could be done.
+    fn keep(&self, job: &Job<'_>) -> bool {
+        let known = self.kept().known();
+        let done = self.ledger.keep(&known, self.sync.syncs());
+        let is_kept = done.is_ok();
+        self.tell_log(job, done);
+        is_kept
+    }
+
+    fn tell_log(&self, job: &Job<'_>, done: Result<(), LogError>) {
+        if let Err(error) = done {
+            self.unwritten(job, error);
+        }
+    }
+}
+
+fn file_sync_failed(path: std::ffi::OsString, source: std::io::Error) -> CopyError {
+    CopyError::Failed { doing: "error syncing", path, source }
+}

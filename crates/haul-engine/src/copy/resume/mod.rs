@@ -1,0 +1,209 @@
+//! A copy that can be gone on with: what of it is known to be durable, and what a later run makes of that.
+//!
+//! Workers tell what they wrote and finished; one thread makes groups of it durable and then says so, in the object log
+//! and in the job's record. The law is the log's: durable first, logged second.
+//!
+//! A later run of the same job meets each file in one of four states.
+//! - Finished: size and modification time are the source's, and its change time (ctime) lies in the range of those that the record knows
+//!   to be durable. It is left alone.
+//! - Under way, in the log: its logged objects are left alone, the others copied.
+//! - Standing there, and nothing is known of it (the log was lost, the job ended within its last group, somebody else
+//!   made it): its objects are compared with the source's, and only those that differ are written.
+//! - Not there: it is copied.
+
+mod file;
+mod group;
+mod kept;
+mod there;
+
+pub(crate) use file::{Fate, Logged};
+
+use super::entry::is_same_time;
+use super::error::CopyError;
+use super::file::FileMove;
+use super::job::Job;
+use super::report::Tally;
+use crate::log::{Call, Found, Hold, Keeper, Ledger, LogError, Recheck, SAMPLE_ONE_IN, Settings, SyncPolicy};
+use group::Group;
+use haul_log::objects::{Identity, Job as LoggedJob};
+use haul_log::record::{JobRecord, Progress, Status};
+use haul_model::{Moment, ObjectSize};
+use haul_sys::{FileKind, Stat, process};
+use kept::KeptRanges;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A copy job that is to be logged.
+#[derive(Clone, Debug)]
+pub struct LogOrder {
+    /// The state directory.
+    pub state: PathBuf,
+    /// What the job is told apart from others by.
+    pub id: Identity,
+    /// How the log is kept.
+    pub settings: Settings,
+    /// What is compared again of what an earlier run logged; `None`: as the end of that run suggests.
+    pub recheck: Option<Recheck>,
+    /// The size of objects.
+    pub object: ObjectSize,
+    /// The command.
+    pub call: Call,
+}
+
+/// What was there of a job when it began.
+#[derive(Debug)]
+pub struct Earlier {
+    /// The object log.
+    pub found: Found,
+    /// What the record said, of an earlier run that did not finish.
+    pub record: Option<JobRecord>,
+    /// What of it is compared again.
+    pub recheck: Recheck,
+    /// Nothing was made durable, and the machine was started since: all is compared.
+    pub is_void: bool,
+}
+
+/// The log of a running copy.
+#[derive(Debug)]
+pub struct JobLog {
+    ledger: Ledger,
+    keeper: Keeper,
+    sync: SyncPolicy,
+    recheck: Recheck,
+    /// What the earlier run left.
+    record: JobRecord,
+    /// Something that was logged turned out not to hold: nothing else of the earlier run is taken at its word.
+    is_distrusted: AtomicBool,
+    /// The log could not be written, which was told.
+    is_unwritten: AtomicBool,
+    kept: Mutex<KeptRanges>,
+    group: Mutex<Group>,
+    wake: Condvar,
+}
+
+impl JobLog {
+    /// Takes hold of a job and reads what is known of it.
+    ///
+    /// # Errors
+    /// [`LogError`]: nothing was copied or changed then, at source and sink.
+    pub fn begin(order: LogOrder) -> Result<(JobLog, Earlier), LogError> {
+        let hold = Hold::take(&order.state, order.id, order.settings.wait)?;
+        let is_clean = hold.left_by().is_none();
+        let (ledger, before) = Ledger::begin(&hold, order.call)?;
+        let record = before.filter(|record| record.status != Status::Finished);
+        let job = LoggedJob { id: order.id, object: order.object };
+        let (keeper, found) = Keeper::on(hold, job, order.settings)?;
+        let was_begun = record.is_some() || found.files > 0;
+        let boot = record.as_ref().map(|record| record.boot.clone()).unwrap_or_default();
+        // What was not synced is there as long as the machine lives.
+        let lived_on = !boot.is_empty() && boot == process::boot_id();
+        let is_void = was_begun && !order.settings.sync.syncs() && !lived_on;
+        let recheck =
+            order.recheck.unwrap_or(if was_begun { Recheck::unasked(is_clean) } else { Recheck::None });
+        let kept = record.as_ref().map(|record| record.kept.clone()).unwrap_or_default();
+        let log = JobLog {
+            ledger,
+            keeper,
+            sync: order.settings.sync,
+            recheck,
+            record: record.clone().unwrap_or_default(),
+            is_distrusted: AtomicBool::new(is_void),
+            is_unwritten: AtomicBool::new(false),
+            kept: Mutex::new(KeptRanges::of(if is_void { Vec::new() } else { kept })),
+            group: Mutex::default(),
+            wake: Condvar::new(),
+        };
+        Ok((log, Earlier { found, record, recheck, is_void }))
+    }
+
+    /// The job is over. What is known is kept for the next run, unless all is done.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]: the record or the log could not be written.
+    pub fn close(self, status: Status, exit: u8, tally: &Tally) -> Result<(), LogError> {
+        self.ledger.end(status, exit, progress(tally))?;
+        if status == Status::Finished { self.keeper.finish() } else { self.keeper.close() }
+    }
+
+    /// Whether a sink is a file that an earlier run of this job finished, and need not be looked into.
+    pub(super) fn is_finished(&self, sink: &Stat, source: &Stat) -> bool {
+        self.claims_finished(sink, source)
+            && !self.is_distrusted()
+            && match self.recheck {
+                Recheck::None => true,
+                Recheck::All => false,
+                Recheck::Sample => !is_sampled(source.ino ^ source.size.rotate_left(32)),
+            }
+    }
+
+    /// Whether the record says that a sink was finished and is durable.
+    fn claims_finished(&self, sink: &Stat, source: &Stat) -> bool {
+        let both = source.kind == FileKind::Regular && sink.kind == FileKind::Regular;
+        let changed = Moment { sec: sink.ctime.sec, nsec: sink.ctime.nsec };
+        let same = both && sink.size == source.size && is_same_time(sink, source);
+        same && kept::tells_changes(sink) && self.record.keeps(sink.dev, changed)
+    }
+
+    fn is_distrusted(&self) -> bool {
+        self.is_distrusted.load(Ordering::SeqCst)
+    }
+
+    /// Something of the earlier run does not hold. Told once; all else of it is compared from here on. Where all was compared from the
+    /// start nothing was believed, and this is a warning.
+    fn distrust(&self, job: &Job<'_>, file: &FileMove) {
+        if self.is_distrusted.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let path = file.sink_path();
+        if self.recheck == Recheck::All {
+            job.report.warned(&CopyError::LogMended { path });
+        } else {
+            job.fail(&CopyError::LogFalse { path });
+        }
+    }
+
+    /// The log can't be written: told once. The copy goes on, and what is not logged is compared if it is cut off.
+    fn unwritten(&self, job: &Job<'_>, error: LogError) {
+        if !self.is_unwritten.swap(true, Ordering::Relaxed) {
+            job.report.warned(&CopyError::Unlogged(Box::new(error)));
+        }
+    }
+
+    fn group(&self) -> MutexGuard<'_, Group> {
+        // Each step leaves the group whole.
+        self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, KeptRanges> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether something with this number is in the sample: by chance, but the same each time.
+fn is_sampled(number: u64) -> bool {
+    // Fibonacci hashing: neighbours fall far apart.
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).is_multiple_of(SAMPLE_ONE_IN)
+}
+
+fn progress(tally: &Tally) -> Progress {
+    Progress {
+        files_done: Tally::get(&tally.files_done),
+        files_found: Tally::get(&tally.files_found),
+        bytes_done: Tally::get(&tally.bytes_done),
+        bytes_found: Tally::get(&tally.bytes_found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_about_one_in_sixteen_of_any_numbers() {
+        for step in [1, 2, 16, 4096] {
+            let taken = (0..16_000_u64).filter(|number| is_sampled(number * step)).count();
+            assert!((800..1200).contains(&taken), "{taken} of steps of {step}");
+        }
+    }
+}

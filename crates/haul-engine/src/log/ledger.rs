@@ -1,0 +1,177 @@
+//! The record of a running job, kept on disk.
+
+use super::folder;
+use super::{Hold, LogError};
+use haul_log::record::{JobRecord, KEPT_MAX, Kept, Progress, RECORD_BYTES_MAX, RecordFlaw, Status};
+use haul_model::Moment;
+use haul_sys::process;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How often progress is written down.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// What of a new record outlasts a loss of power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lasting {
+    /// The record that is there may be the old one or the new one, and may be torn.
+    No,
+    /// It may be the old one or the new one.
+    Bytes,
+    /// It is the new one.
+    Name,
+}
+
+/// What a job is called by.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The command: `cp`, `send`, ...
+    pub kind: &'static str,
+    /// All words of the command line behind the program's name, so that `haul WORDS` in `cwd` is the job again.
+    pub words: Vec<OsString>,
+    /// The directory it was begun in.
+    pub cwd: PathBuf,
+}
+
+/// The record of a running job. It is replaced as a whole, at most every two seconds but for beginning and end.
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    record: JobRecord,
+    written: Instant,
+}
+
+impl Ledger {
+    /// Writes down that the job runs, durably. Returns what its record said before: of an earlier run, if it is there and whole.
+    ///
+    /// # Errors
+    /// [`LogError`]: the record can't be written, or a newer program wrote the one that is there.
+    pub fn begin(hold: &Hold, call: Call) -> Result<(Ledger, Option<JobRecord>), LogError> {
+        let path = hold.folder().join("record");
+        let before = match read(&path)? {
+            Some(Ok(record)) => Some(record),
+            Some(Err(flaw @ RecordFlaw::Newer(_))) => return Err(LogError::Record { path, flaw }),
+            Some(Err(RecordFlaw::Damaged)) | None => None,
+        };
+        let goes_on = before.as_ref().filter(|record| record.status != Status::Finished);
+        let record = JobRecord {
+            kind: call.kind.to_owned(),
+            words: call.words.into_iter().map(OsString::into_vec).collect(),
+            cwd: call.cwd.into_os_string().into_vec(),
+            begun: goes_on.map_or_else(now, |record| record.begun),
+            runs: goes_on.map_or(0, |record| record.runs).saturating_add(1),
+            status: Status::Running,
+            boot: process::boot_id(),
+            kept: goes_on.map(|record| record.kept.clone()).unwrap_or_default(),
+            ..JobRecord::default()
+        };
+        let ledger = Ledger { path, state: Mutex::new(State { record, written: Instant::now() }) };
+        ledger.write(&mut ledger.lock(), Lasting::Name)?;
+        Ok((ledger, before))
+    }
+
+    /// How far the job came; written down if that was not done lately.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]. The job can go on: only what `haul jobs` tells of it is older then.
+    pub fn progress(&self, progress: Progress) -> Result<(), LogError> {
+        let mut state = self.lock();
+        state.record.progress = progress;
+        if state.written.elapsed() < EVERY { Ok(()) } else { self.write(&mut state, Lasting::No) }
+    }
+
+    /// Finished files of these ranges are durable. Written down at once, and durable itself if `syncs`.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn keep(&self, kept: &[Kept], syncs: bool) -> Result<(), LogError> {
+        let mut state = self.lock();
+        state.record.kept = kept.iter().take(KEPT_MAX).copied().collect();
+        // Where the new name is lost, the old record says less, and nothing that is wrong.
+        self.write(&mut state, if syncs { Lasting::Bytes } else { Lasting::No })
+    }
+
+    /// The job ended: written down, durably.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn end(&self, status: Status, exit: u8, progress: Progress) -> Result<(), LogError> {
+        let mut state = self.lock();
+        let record = &mut state.record;
+        (record.status, record.exit, record.ended) = (status, Some(exit), Some(now()));
+        record.progress = progress;
+        self.write(&mut state, Lasting::Name)
+    }
+
+    fn write(&self, state: &mut State, lasting: Lasting) -> Result<(), LogError> {
+        state.written = Instant::now();
+        let bytes = state.record.encode();
+        replace(&self.path, &bytes, lasting).map_err(LogError::io("write the record of the job", &self.path))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The record at a path; `None` where there is none.
+pub(super) fn read(path: &Path) -> Result<Option<Result<JobRecord, RecordFlaw>>, LogError> {
+    let failed = || LogError::io("read the record of the job", path);
+    let file = match folder::options().open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(failed())?,
+    };
+    let mut bytes = Vec::new();
+    file.take(RECORD_BYTES_MAX).read_to_end(&mut bytes).map_err(failed())?;
+    Ok(Some(JobRecord::decode(&bytes)))
+}
+
+fn replace(path: &Path, bytes: &[u8], lasting: Lasting) -> io::Result<()> {
+    let draft = path.with_extension("new");
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(haul_sys::open::NO_FOLLOW);
+    let mut file = options.open(&draft)?;
+    file.write_all(bytes)?;
+    if lasting != Lasting::No {
+        file.sync_data()?;
+    }
+    fs::rename(&draft, path)?;
+    if let (Lasting::Name, Some(folder)) = (lasting, path.parent()) {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
+fn now() -> Moment {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Moment { sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nsec: since.subsec_nanos() }
+}
+
+/// What a job is told apart from others by: its command, the directory that its names are relative to, and the words that decide what
+/// becomes of which bytes. Each counts with its length, so that no two lists of words are one.
+pub fn identity<'w>(
+    kind: &str,
+    cwd: &Path,
+    words: impl IntoIterator<Item = &'w [u8]>,
+) -> haul_log::objects::Identity {
+    let mut bytes = Vec::new();
+    let mut add = |word: &[u8]| {
+        bytes.extend((word.len() as u64).to_le_bytes());
+        bytes.extend(word);
+    };
+    add(kind.as_bytes());
+    add(cwd.as_os_str().as_bytes());
+    words.into_iter().for_each(add);
+    haul_log::objects::Identity::of(&bytes)
+}

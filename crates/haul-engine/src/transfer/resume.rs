@@ -1,0 +1,176 @@
+//! How a transfer that was cut off goes on: what a job is told apart by, and what each side wishes of the log that the sink keeps.
+
+use crate::log::{Recheck, Settings, SyncPolicy};
+use haul_log::objects::{Encoding, Identity, Mechanism, Style};
+use haul_proto::{
+    Compression, Connect, Features, JobOptions, LogWish, Message, PeerText, Role, Unit, Verify, Window,
+};
+use haul_sys::process;
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// What a job needs to be gone on with when it is begun again after an end before its time.
+#[derive(Clone, Debug)]
+pub struct Resume {
+    /// What the other side, and what is asked of it, is told apart by: host and paths as they were typed.
+    pub peer: Vec<u8>,
+    /// The state directory of this side: the log stands there where this side is the sink.
+    pub state: PathBuf,
+    /// How the sink is to keep its log.
+    pub settings: Settings,
+    /// How much of what an earlier run left is compared again; `None` for none after a clean end, and a sample after another.
+    pub recheck: Option<Recheck>,
+}
+
+impl Resume {
+    /// What tells the job from others: the same command, in the same directory of the same host, has the same. Options that change no byte at the
+    /// sink make no other job.
+    pub(super) fn job(&self, role: Role, options: &JobOptions, here: &[OsString]) -> [u8; 16] {
+        let options = JobOptions {
+            compression: Compression::Off,
+            budget: 0,
+            delete: false,
+            dry_run: false,
+            ..options.clone()
+        };
+        let connect = Message::Connect(Box::new(Connect {
+            versions: (0, 0),
+            offers: Features::default(),
+            needs: Features::default(),
+            role,
+            job: [0; 16],
+            options,
+            window: Window { files: 0, facts: 0, bytes: 0 },
+            operands: Vec::new(),
+            agent: PeerText::new(""),
+            log: None,
+            resumes: false,
+            rules: Vec::new(),
+        }));
+        let mut bytes = Vec::new();
+        connect.encode(&mut bytes);
+        let mut put = |part: &[u8]| {
+            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(part);
+        };
+        put(process::host_name().as_bytes());
+        put(&self.peer);
+        for path in here {
+            // A slash at the end says what a directory goes by.
+            let absolute = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
+            put(absolute.as_os_str().as_bytes());
+            put(path.as_bytes());
+        }
+        Identity::of(&bytes).0
+    }
+
+    /// What the sink is told of it. Whoever writes a waybill needs digests of everything.
+    pub(super) fn wish(&self, has_receipt: bool) -> LogWish {
+        let Style { mechanism, encoding } = self.settings.style;
+        let (mechanism, files) = match mechanism {
+            Mechanism::File => (1, 0),
+            Mechanism::Transaction(files) => (2, files.get()),
+            Mechanism::Universal => (3, 0),
+        };
+        let encoding = 1 + Encoding::ALL.iter().position(|known| *known == encoding).unwrap_or(0) as u8;
+        let sync = match self.settings.sync {
+            SyncPolicy::Object => 1,
+            SyncPolicy::Group => 2,
+            SyncPolicy::None => 3,
+        };
+        let verify = match self.recheck {
+            _ if has_receipt => 3,
+            None => 0,
+            Some(Recheck::None) => 1,
+            Some(Recheck::Sample) => 2,
+            Some(Recheck::All) => 3,
+        };
+        LogWish { mechanism, files, encoding, sync, verify }
+    }
+}
+
+/// What a wish means here; what is not known counts for nothing.
+pub(super) fn wished(wish: &LogWish) -> (Settings, Option<Recheck>) {
+    let mechanism = match wish.mechanism {
+        1 => Mechanism::File,
+        2 => Mechanism::Transaction(NonZeroU32::new(wish.files).unwrap_or(Mechanism::TRANSACTION_FILES)),
+        3 => Mechanism::Universal,
+        _ => Style::DEFAULT.mechanism,
+    };
+    let encoding = usize::from(wish.encoding).checked_sub(1).and_then(|at| Encoding::ALL.get(at)).copied();
+    let style = Style { mechanism, encoding: encoding.unwrap_or(Style::DEFAULT.encoding) };
+    let sync = match wish.sync {
+        1 => SyncPolicy::Object,
+        3 => SyncPolicy::None,
+        _ => SyncPolicy::Group,
+    };
+    let recheck = match wish.verify {
+        1 => Some(Recheck::None),
+        2 => Some(Recheck::Sample),
+        3 => Some(Recheck::All),
+        _ => None,
+    };
+    (Settings { style, sync, wait: false }, recheck)
+}
+
+/// Whether a job of these options can be gone on with: not where bytes are hashed in their order as they pass, nor in the modes
+/// that read everything twice to be compared with, nor where nothing is done.
+pub(super) fn is_possible(options: &JobOptions) -> bool {
+    let is_hashed_in_order =
+        options.in_order && options.unit == Unit::File && options.verify == Verify::Stream;
+    !options.dry_run && !options.verify.reads_twice() && !is_hashed_in_order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_proto::Update;
+
+    fn resume(peer: &str) -> Resume {
+        let settings = Settings { style: Style::DEFAULT, sync: SyncPolicy::Group, wait: false };
+        Resume { peer: peer.into(), state: PathBuf::from("/s"), settings, recheck: None }
+    }
+
+    #[test]
+    fn wishes_are_understood_as_they_were_meant() {
+        for mechanism in Mechanism::ALL {
+            for encoding in Encoding::ALL {
+                for sync in [SyncPolicy::Object, SyncPolicy::Group, SyncPolicy::None] {
+                    for recheck in [None, Some(Recheck::None), Some(Recheck::Sample), Some(Recheck::All)] {
+                        let settings = Settings { style: Style { mechanism, encoding }, sync, wait: false };
+                        let (meant, asked) = wished(&Resume { settings, recheck, ..resume("") }.wish(false));
+                        assert_eq!((meant.style, meant.sync, asked), (settings.style, sync, recheck));
+                    }
+                }
+            }
+        }
+        assert_eq!(wished(&resume("").wish(true)).1, Some(Recheck::All), "a waybill needs all digests");
+        let strange = LogWish { mechanism: 9, files: 0, encoding: 200, sync: 77, verify: 50 };
+        let (settings, recheck) = wished(&strange);
+        assert_eq!((settings.style, settings.sync, recheck), (Style::DEFAULT, SyncPolicy::Group, None));
+    }
+
+    #[test]
+    fn a_job_is_the_same_command_again() {
+        let (options, here) = (JobOptions::default(), [OsString::from("data")]);
+        let job = |options: &JobOptions, here: &[OsString], peer: &str| {
+            resume(peer).job(Role::Source, options, here)
+        };
+        let one = job(&options, &here, "host");
+        assert_eq!(job(&options, &here, "host"), one);
+        let packed = JobOptions { compression: Compression::Zstd(3), delete: true, ..options.clone() };
+        assert_eq!(job(&packed, &here, "host"), one, "no byte at the sink is another");
+        let updating = JobOptions { update: Update::Object, ..options.clone() };
+        for other in [
+            job(&updating, &here, "host"),
+            job(&options, &["data/".into()], "host"),
+            job(&options, &[], "host"),
+            job(&options, &here, "hos"),
+            resume("host").job(Role::Sink, &options, &here),
+        ] {
+            assert_ne!(other, one);
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! The object log of a sink: what has arrived is made durable in groups and written down, so that the job goes on with it
+//! when it is begun again.
+
+use super::Store;
+use super::arriving::{Arriving, Tag, spot};
+use super::incoming::Incoming;
+use super::places::{Missing, Places};
+use crate::log::{Begun, GROUP_TIME, Keeper, LogError, Pace, Recheck, Settings, SyncPolicy};
+use crate::transfer::report::Report;
+use crate::transfer::source::moment;
+use haul_log::objects::{FileKey, Identity, Job, ObjectSet, SourceVersion, Subject};
+use haul_model::{Object, ObjectIndex, ObjectSize, RelPath};
+use haul_proto::FileNumber;
+use haul_sys::dir::{DirReader, open_dir_at};
+use haul_sys::open::{create_new_at, unlink_at};
+use haul_sys::{Follow, Stat, cache, stat};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a job that another process has is waited for: one that was cut off may need a moment to see it.
+const HELD_WITHIN: Duration = Duration::from_secs(10);
+
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Bytes of a temporary name that are the same for all files of a job.
+const TAG_OF_JOB: usize = ".haul-0123456789abcdef-".len();
+
+/// Names that are looked at together.
+const NAMES_AT_ONCE: usize = 256;
+
+/// The log of a job at its sink.
+pub(in crate::transfer) struct Keeping {
+    keeper: Keeper,
+    job: Job,
+    begun: Begun,
+    /// Whether there was a run of the job before this one.
+    resumes: bool,
+    pub(super) recheck: Recheck,
+    /// Whether what the log says nothing of may be compared with the source.
+    pub(super) compares: bool,
+    sync: SyncPolicy,
+    group: Mutex<Group>,
+    due: Condvar,
+    is_over: AtomicBool,
+    /// Files of which objects are logged, and that the job has not met.
+    unmet: Mutex<BTreeSet<RelPath>>,
+    /// Paths of files under way that are called by the job and their path: a second file of the same path is not.
+    claimed: Mutex<HashSet<RelPath>>,
+    /// Files that ended before their time and stay under their temporary names.
+    kept: AtomicU64,
+    /// Files that arrived.
+    arrived: AtomicU64,
+    troubles: Mutex<BTreeSet<String>>,
+}
+
+/// Objects that arrived and are not logged.
+struct Group {
+    pace: Pace,
+    is_due: bool,
+    since: Option<Instant>,
+    files: HashMap<(FileNumber, u16), Waiting>,
+}
+
+struct Waiting {
+    incoming: Arc<Incoming>,
+    arriving: Arc<Arriving>,
+    objects: Vec<(ObjectIndex, u64)>,
+}
+
+/// What a log is opened with.
+pub(in crate::transfer) struct Opening<'a> {
+    /// The state directory.
+    pub(in crate::transfer) state: &'a Path,
+    /// What the side that began it calls the job.
+    pub(in crate::transfer) job: [u8; 16],
+    /// The directory that all goes to.
+    pub(in crate::transfer) root: &'a Path,
+    /// The size of its objects.
+    pub(in crate::transfer) object: ObjectSize,
+    /// How the log is kept.
+    pub(in crate::transfer) settings: Settings,
+    /// What is compared again.
+    pub(in crate::transfer) recheck: Option<Recheck>,
+    /// Turns true when nothing is waited for any more.
+    pub(in crate::transfer) stop: &'a AtomicBool,
+}
+
+impl Keeping {
+    /// Takes hold of the job's log, and says what of it is not trusted.
+    ///
+    /// # Errors
+    /// [`LogError::Held`]: another process is at the job. Any other: there can be no log.
+    pub(in crate::transfer) fn open(
+        opening: &Opening<'_>,
+        store: &Store,
+        report: &dyn Report,
+    ) -> Result<Keeping, LogError> {
+        let root = opening.root.canonicalize().unwrap_or_else(|_| opening.root.to_path_buf());
+        let id = Identity::of(&[&opening.job[..], root.as_os_str().as_encoded_bytes()].concat());
+        let job = Job { id, object: opening.object };
+        let (keeper, found) = take(opening, job)?;
+        found.flaws.iter().for_each(|flaw| report.note(&format!("{flaw}; what it said is compared again")));
+        let mut begun = Begun::read(keeper.home())?;
+        let resumes = begun.is_some() || found.files > 0;
+        let recheck = opening.recheck.unwrap_or(Recheck::unasked(found.left_by.is_none()));
+        let recheck = if begun.may_have_lost() { Recheck::All } else { recheck };
+        let now = time_of(&store.places, id).map_err(LogError::sink)?;
+        begun.run(keeper.home(), now, opening.settings.sync)?;
+        let unmet = keeper.before().iter().map(|(subject, _)| subject.path.clone()).collect();
+        let sync = opening.settings.sync;
+        let group = Group { pace: Pace::new(sync), is_due: false, since: None, files: HashMap::new() };
+        Ok(Keeping {
+            keeper,
+            job,
+            begun,
+            resumes,
+            recheck,
+            compares: opening.recheck != Some(Recheck::None),
+            sync,
+            group: Mutex::new(group),
+            due: Condvar::new(),
+            is_over: AtomicBool::new(false),
+            unmet: Mutex::new(unmet),
+            claimed: Mutex::default(),
+            kept: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
+            troubles: Mutex::default(),
+        })
+    }
+
+    /// Whether the job was begun before, and had not come to its end.
+    pub(in crate::transfer) fn resumes(&self) -> bool {
+        self.resumes
+    }
+
+    /// Takes a path for a file that is under way; false where another file has it, which a source may send to the same place.
+    pub(super) fn claim(&self, path: &RelPath) -> bool {
+        lock(&self.claimed).insert(path.clone())
+    }
+
+    /// The file of a path is under way no more, and nothing is left of it under its temporary name that is not to stay.
+    pub(super) fn release(&self, path: &RelPath) {
+        lock(&self.claimed).remove(path);
+    }
+
+    /// What a file of this job is called until it is whole.
+    pub(super) fn tag(&self, path: &RelPath) -> Tag {
+        let number = |identity: Identity| {
+            identity.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+        };
+        Tag { session: number(self.job.id), number: number(Identity::of(path.as_bytes())) }
+    }
+
+    /// Whether a file with these facts, which stands under its name, came by an earlier run of the job and is there whatever happened since;
+    /// `None` if it did not come by it as far as its times tell, `Some(false)` if its bytes must be looked at.
+    pub(super) fn is_of_job(&self, found: &Stat, in_place: bool, is_durable: bool) -> Option<bool> {
+        // A new file is born under its temporary name; one that is written in place changes.
+        let at = moment(found.btime.filter(|_| !in_place).unwrap_or(found.ctime));
+        if !self.resumes || !self.begun.covers(at) {
+            return None;
+        }
+        let is_there = is_durable || self.begun.covers_in_this_life(at);
+        Some(is_there && self.recheck != Recheck::All)
+    }
+
+    /// What the log says of a file whose bytes are in a temporary file with these facts.
+    pub(super) fn said_of(&self, incoming: &Incoming, sink: &Stat) -> Said {
+        let subject = subject(incoming, sink);
+        let before = self.keeper.before();
+        if before.of(&subject).is_some()
+            && let Ok((key, objects)) = self.keeper.file(&subject)
+        {
+            return Said::Logged(key, objects);
+        }
+        match before.versions(&subject.path).any(|other| other.source != subject.source) {
+            true => Said::OtherVersion,
+            false => Said::Nothing,
+        }
+    }
+
+    /// What is logged of a file no longer counts; gone for good when this returns.
+    pub(super) fn revoke(&self, key: FileKey) -> Result<(), LogError> {
+        self.keeper.revoke(key)
+    }
+
+    /// What an earlier run left of a file is gone: nothing that the log says of it may count for what comes in its place.
+    pub(super) fn begin_anew(&self, path: &RelPath) -> Result<(), LogError> {
+        for subject in self.keeper.before().versions(path) {
+            let (key, _) = self.keeper.file(subject)?;
+            self.keeper.revoke(key)?;
+            self.keeper.complete(key);
+        }
+        Ok(())
+    }
+
+    /// The job has met a file.
+    pub(super) fn meet(&self, path: &RelPath) {
+        lock(&self.unmet).remove(path);
+    }
+
+    /// An object arrived and is right: it joins the group.
+    pub(super) fn proved(
+        &self,
+        number: FileNumber,
+        attempt: u16,
+        object: Object,
+        (incoming, arriving): (Arc<Incoming>, Arc<Arriving>),
+    ) {
+        incoming.keep_for_later();
+        let mut group = lock(&self.group);
+        group.is_due |= group.pace.add(object.range.len());
+        group.since.get_or_insert_with(Instant::now);
+        let waiting = group.files.entry((number, attempt)).or_insert_with(|| Waiting {
+            incoming,
+            arriving,
+            objects: Vec::new(),
+        });
+        waiting.objects.push((object.index, object.range.len()));
+        if group.is_due {
+            self.due.notify_all();
+        }
+    }
+
+    /// A file stands whole under its name.
+    pub(super) fn complete(&self, arriving: Option<&Arriving>) {
+        self.arrived.fetch_add(1, Ordering::Relaxed);
+        self.forget(arriving);
+    }
+
+    /// A file that did not arrive, and of which nothing stays.
+    pub(super) fn forget(&self, arriving: Option<&Arriving>) {
+        if let Some(key) = arriving.and_then(|arriving| arriving.logged.get()) {
+            self.keeper.complete(*key);
+        }
+    }
+
+    /// A file that ended before its time stays for the next run.
+    pub(super) fn keeps_one(&self) {
+        self.kept.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes groups down as they come due, until the session is over.
+    pub(super) fn run(&self, report: &dyn Report) {
+        loop {
+            let is_over = self.is_over.load(Ordering::Relaxed);
+            let group = self.next_group(is_over);
+            if group.is_empty() && is_over {
+                return;
+            }
+            if !group.is_empty()
+                && let Err(error) = self.write(group)
+            {
+                self.trouble(report, &error);
+            }
+        }
+    }
+
+    /// The session is over: what is left is written down.
+    pub(super) fn over(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        drop(lock(&self.group));
+        self.due.notify_all();
+    }
+
+    fn next_group(&self, at_once: bool) -> Vec<Waiting> {
+        let mut group = lock(&self.group);
+        let is_due = |group: &Group| {
+            let is_late = group.since.is_some_and(|since| since.elapsed() >= GROUP_TIME);
+            at_once || group.is_due || is_late
+        };
+        if !is_due(&group) {
+            group = self.due.wait_timeout(group, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if !is_due(&group) {
+            return Vec::new();
+        }
+        group.pace.begin();
+        (group.is_due, group.since) = (false, None);
+        std::mem::take(&mut group.files).into_values().collect()
+    }
+
+    /// Makes the objects of a group durable, and then writes them down.
+    fn write(&self, group: Vec<Waiting>) -> Result<(), LogError> {
+        let mut failed = Ok(());
+        for Waiting { incoming, arriving, objects } in group {
+            if arriving.has_name() {
+                continue;
+            }
+            let synced = if self.sync == SyncPolicy::None { Ok(()) } else { cache::sync_data(arriving.fd()) };
+            let logged = synced
+                .map_err(LogError::sink)
+                .and_then(|()| self.key(&incoming, &arriving))
+                .and_then(|key| {
+                    let mut each = objects.iter();
+                    each.try_for_each(|(object, len)| self.keeper.durable(key, *object, *len)).map(|()| key)
+                });
+            match logged {
+                // It got its name meanwhile.
+                Ok(key) if arriving.has_name() => self.keeper.complete(key),
+                Ok(_) => {}
+                Err(error) => failed = Err(error),
+            }
+        }
+        self.keeper.commit().and(failed)
+    }
+
+    fn key(&self, incoming: &Incoming, arriving: &Arriving) -> Result<FileKey, LogError> {
+        if let Some(key) = arriving.logged.get() {
+            return Ok(*key);
+        }
+        let stat = stat::stat_fd(arriving.fd()).map_err(LogError::sink)?;
+        let (key, _) = self.keeper.file(&subject(incoming, &stat))?;
+        Ok(*arriving.logged.get_or_init(|| key))
+    }
+
+    /// Tells of a trouble once.
+    pub(super) fn trouble(&self, report: &dyn Report, error: &LogError) {
+        let text = error.to_string();
+        if lock(&self.troubles).insert(text.clone()) {
+            report.note(&format!("{text}; what can't be logged is sent again if the job is cut off"));
+        }
+    }
+
+    /// The end of the session. Where its work is done, nothing of the log stays, but what files need that can be gone on with.
+    pub(in crate::transfer) fn end(self, store: &Store, is_finished: bool) -> Result<(), LogError> {
+        let kept = self.kept.load(Ordering::Relaxed);
+        let has_done = self.arrived.load(Ordering::Relaxed) > 0 || self.resumes;
+        if is_finished {
+            let unmet = std::mem::take(&mut *lock(&self.unmet));
+            unmet.iter().for_each(|path| self.remove(&store.places, path));
+            if self.resumes {
+                // Best effort, as above.
+                let _ = store.places.open(b"", Missing::Fails).and_then(|root| self.sweep(&root, b""));
+            }
+        }
+        if kept > 0 || (!is_finished && has_done) {
+            return self.keeper.close();
+        }
+        Begun::remove(self.keeper.home())?;
+        self.keeper.finish()
+    }
+
+    /// Removes what earlier runs left in a directory of files that the source has no more, and that were cut off before an object was logged. All
+    /// that the source has in it has been met.
+    pub(super) fn sweep(&self, place: &OwnedFd, directory: &[u8]) -> io::Result<()> {
+        let is_in = |path: &RelPath| {
+            let path = path.as_bytes();
+            let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+            path[..end] == *directory
+        };
+        let stay: HashSet<CString> =
+            lock(&self.claimed).iter().filter(|path| is_in(path)).map(|path| self.tag(path).name()).collect();
+        let own = self.tag(&RelPath::new(b"-").map_err(io::Error::other)?).name();
+        let ours = &own.as_bytes()[..TAG_OF_JOB];
+        let mut reader = DirReader::new(open_dir_at(place, c".", Follow::No)?);
+        let (mut found, mut more) = (Vec::new(), true);
+        while more {
+            more = reader.read_batch(NAMES_AT_ONCE, &mut found)?;
+            found.retain(|entry| entry.name.as_bytes().starts_with(ours) && !stay.contains(&entry.name));
+        }
+        found.iter().try_for_each(|entry| unlink_at(place, entry.name.as_c_str()))
+    }
+
+    /// Removes what an earlier run left of a file that the source has no more.
+    fn remove(&self, places: &Places, path: &RelPath) {
+        // Best effort: it has a name of its own, and is in nobody's way.
+        let _ = spot(places, path.as_bytes(), Missing::Fails)
+            .and_then(|(place, _)| unlink_at(&place, self.tag(path).name().as_c_str()));
+    }
+}
+
+/// What a log says of a file.
+pub(super) enum Said {
+    /// These objects are durable, of this version in this file.
+    Logged(FileKey, ObjectSet),
+    /// What is there is of another version.
+    OtherVersion,
+    /// Nothing that could be held against it.
+    Nothing,
+}
+
+/// Takes the job's log; whoever has it is given some time.
+fn take(opening: &Opening<'_>, job: Job) -> Result<(Keeper, crate::log::Found), LogError> {
+    let begun = Instant::now();
+    loop {
+        match Keeper::open(opening.state, job, opening.settings) {
+            Err(LogError::Held { .. })
+                if begun.elapsed() < HELD_WITHIN && !opening.stop.load(Ordering::Relaxed) =>
+            {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            taken => return taken,
+        }
+    }
+}
+
+/// The time that the sink's file system has: a server's clock may be another.
+fn time_of(places: &Places, job: Identity) -> io::Result<haul_model::Moment> {
+    let root = places.open(b"", Missing::Fails)?;
+    let name = format!(".haul-{}-begun", job.to_hex());
+    let made = match create_new_at(&root, name.as_str(), 0o600) {
+        // Left by a run that was killed at this moment.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            unlink_at(&root, name.as_str())?;
+            create_new_at(&root, name.as_str(), 0o600)
+        }
+        made => made,
+    };
+    let found = made.and_then(|file| stat::stat_fd(&file));
+    unlink_at(&root, name.as_str())?;
+    found.map(|found| moment(found.btime.unwrap_or(found.ctime)))
+}
+
+/// A file under way, as the log knows it.
+fn subject(incoming: &Incoming, sink: &Stat) -> Subject {
+    let facts = &incoming.facts;
+    let identity = facts.version.map(Identity).unwrap_or_default();
+    let source = SourceVersion { size: facts.size(), mtime: facts.mtime, identity };
+    let birth = sink.btime.unwrap_or_default();
+    let mut bytes = Vec::new();
+    for part in [sink.dev, sink.ino, birth.sec.cast_unsigned(), u64::from(birth.nsec)] {
+        bytes.extend_from_slice(&part.to_le_bytes());
+    }
+    Subject { path: incoming.path.clone(), source, sink: Identity::of(&bytes) }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,246 @@
+//! What an earlier run of the job left of a file, and what is done with it.
+
+use super::Side;
+use super::arriving::Arriving;
+use super::errands::Errand;
+use super::incoming::Incoming;
+use super::keeping::{Keeping, Said};
+use super::places::Missing;
+use crate::log::{LogError, Recheck, SAMPLE_ONE_IN};
+use haul_log::objects::ObjectSet;
+use haul_model::{Level, Object, RelPath};
+use haul_proto::sink::Verdict;
+use haul_proto::{FileNumber, Outcome, Runs, Update};
+use haul_sys::metadata::Place;
+use haul_sys::{Stat, Timespec};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes of a digest that bytes are taken for the same by, whatever they are: in a shorter one unwritten bytes would match by chance now
+/// and then.
+const DIGEST_BYTES_MIN: usize = 8;
+
+impl Side<'_> {
+    /// A file that is sent whatever stands under its name, unless this job has brought that: what is decided, or `None` if an errand
+    /// will.
+    pub(super) fn always(&self, incoming: &Arc<Incoming>) -> Option<Verdict> {
+        let log = self.log_of(incoming).filter(|log| log.resumes());
+        let Some(log) = log else { return self.take(incoming) };
+        // What can't be looked at is sent anew, and that says what is wrong.
+        let standing = incoming.standing(&self.store.places).ok().flatten();
+        let Some((file, stat)) = standing else { return self.take(incoming) };
+        let facts = &incoming.facts;
+        let mtime = |time: Timespec| (time.sec, time.nsec);
+        if stat.size != facts.size() || mtime(stat.mtime) != (facts.mtime.sec, facts.mtime.nsec) {
+            return self.take(incoming);
+        }
+        let is_durable = self.options.settle >= Level::Durable;
+        match log.is_of_job(&stat, self.options.in_place, is_durable) {
+            Some(true) => self.finished_before(incoming, &file, log),
+            Some(false) => {
+                self.errand(Errand::HashStanding { file: facts.number });
+                None
+            }
+            None => self.take(incoming),
+        }
+    }
+
+    /// A file that an earlier run brought to its end: it gets what its source has beside its bytes by now.
+    fn finished_before(&self, incoming: &Incoming, file: &OwnedFd, log: &Keeping) -> Option<Verdict> {
+        log.meet(&incoming.path);
+        Some(match self.keeper.apply(Place::file(file), &incoming.facts, None) {
+            Ok(()) => {
+                self.session.spared.fetch_add(incoming.facts.size(), Ordering::Relaxed);
+                self.session.tally.settled(incoming.facts.size());
+                Verdict::Same
+            }
+            Err(reason) => Verdict::Refused(reason),
+        })
+    }
+
+    /// A file that is to be sent, but for what is there of it.
+    pub(super) fn take(&self, incoming: &Arc<Incoming>) -> Option<Verdict> {
+        let all = || Some(Verdict::Take { have: Runs::default() });
+        let Some(log) = self.log_of(incoming) else { return all() };
+        log.meet(&incoming.path);
+        if incoming.facts.size() <= self.options.object.bytes() {
+            return all();
+        }
+        if self.options.in_place {
+            let is_there = incoming.standing(&self.store.places).is_ok_and(|found| found.is_some());
+            return if log.resumes() && is_there { self.compare(incoming) } else { all() };
+        }
+        // Where it can't be opened again, it can't be made either, and that says why.
+        let left = incoming.reopen(&self.store.places).ok().flatten();
+        let gone_on_with = left.and_then(|stat| self.go_on(incoming, log, &stat));
+        gone_on_with.unwrap_or_else(|| {
+            incoming.forget();
+            let forgotten = log.begin_anew(&incoming.path);
+            forgotten.unwrap_or_else(|error| log.trouble(self.session.report, &error));
+            all()
+        })
+    }
+
+    /// What becomes of a file that was opened again; `None` where it is of no use.
+    fn go_on(&self, incoming: &Arc<Incoming>, log: &Keeping, stat: &Stat) -> Option<Option<Verdict>> {
+        let (key, objects) = match log.said_of(incoming, stat) {
+            Said::Logged(key, objects) => (key, objects),
+            Said::Nothing if self.may_compare(log, stat) => {
+                let forgotten = log.begin_anew(&incoming.path);
+                forgotten.inspect_err(|error| log.trouble(self.session.report, error)).ok()?;
+                return Some(self.compare(incoming));
+            }
+            Said::Nothing | Said::OtherVersion => return None,
+        };
+        incoming.is_logged_as(key);
+        let recheck = if Arriving::is_ours_alone(stat) { log.recheck } else { Recheck::All };
+        Some(match recheck {
+            Recheck::None => {
+                let have = runs(&objects);
+                self.spare(incoming, &have);
+                Some(Verdict::Take { have })
+            }
+            Recheck::Sample => self.sample(incoming, &objects),
+            Recheck::All => {
+                let revoked = incoming.take_back().map_err(LogError::sink).and_then(|()| log.revoke(key));
+                revoked.inspect_err(|error| log.trouble(self.session.report, error)).ok()?;
+                self.compare(incoming)
+            }
+        })
+    }
+
+    /// What stands in a file whose log is lost may be held against the source.
+    fn may_compare(&self, log: &Keeping, stat: &Stat) -> bool {
+        let is_ours = Arriving::is_ours_alone(stat) && stat.size > 0;
+        is_ours && log.compares && self.options.algorithm.digest_len() >= DIGEST_BYTES_MIN
+    }
+
+    /// All that is there is compared with the source, object by object, and only what differs is sent.
+    fn compare(&self, incoming: &Arc<Incoming>) -> Option<Verdict> {
+        incoming.compare_by(Runs::default(), Runs::default());
+        self.errand(Errand::HashObjects { file: incoming.facts.number });
+        None
+    }
+
+    /// Some of what is logged is compared, the rest counts if they agree.
+    fn sample(&self, incoming: &Arc<Incoming>, objects: &ObjectSet) -> Option<Verdict> {
+        let (mut have, mut samples) = (Runs::default(), Runs::default());
+        for (at, object) in objects.iter().enumerate() {
+            let is_sample = (at as u64).is_multiple_of(SAMPLE_ONE_IN);
+            if is_sample { &mut samples } else { &mut have }.insert(object.0);
+        }
+        self.spare(incoming, &have);
+        incoming.compare_by(have, samples);
+        self.errand(Errand::HashObjects { file: incoming.facts.number });
+        None
+    }
+
+    /// A file whose objects are compared with what stands under its name: objects that an earlier run took need not be.
+    pub(super) fn go_on_beside(&self, incoming: &Arc<Incoming>) {
+        let is_small = incoming.facts.size() <= self.options.object.bytes();
+        let log = self.log_of(incoming).filter(|_| !is_small && !self.options.in_place);
+        let Some(log) = log else { return };
+        log.meet(&incoming.path);
+        let Ok(Some(stat)) = incoming.reopen(&self.store.places) else { return };
+        match log.said_of(incoming, &stat) {
+            Said::Logged(key, objects) if log.recheck != Recheck::All && Arriving::is_ours_alone(&stat) => {
+                incoming.is_logged_as(key);
+                let have = runs(&objects);
+                self.spare(incoming, &have);
+                incoming.compare_by(have, Runs::default());
+            }
+            _ => {
+                incoming.forget();
+                let forgotten = log.begin_anew(&incoming.path);
+                forgotten.unwrap_or_else(|error| log.trouble(self.session.report, &error));
+            }
+        }
+        // What stands under the name is looked at, and not what came beside it.
+        incoming.compare_with_standing();
+    }
+
+    /// Whether what is the same is so because an earlier run of the job brought it.
+    pub(super) fn goes_on(&self) -> bool {
+        self.options.update == Update::Always && self.log.as_ref().is_some_and(Keeping::resumes)
+    }
+
+    /// A file is at its end and did not fail.
+    pub(super) fn arrived(&self, incoming: &Incoming, outcome: &Outcome) {
+        let Some(log) = self.log_of(incoming) else { return };
+        log.release(&incoming.path);
+        match outcome {
+            Outcome::Done(_) => log.complete(incoming.last().as_deref()),
+            Outcome::Same if self.goes_on() => {
+                self.session.spared.fetch_add(incoming.facts.size(), Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// These objects need not be sent.
+    pub(super) fn spare(&self, incoming: &Incoming, have: &Runs) {
+        if !have.is_empty() {
+            incoming.keep_for_later();
+        }
+        let (object, size) = (self.options.object.bytes(), incoming.facts.size());
+        let at = |index: u64| index.saturating_mul(object).min(size);
+        let bytes = have.iter().map(|(first, past)| at(past) - at(first)).sum();
+        self.session.spared.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The log, where a file has its place in it.
+    fn log_of(&self, incoming: &Incoming) -> Option<&Keeping> {
+        self.log.as_ref().filter(|_| incoming.is_claimed)
+    }
+
+    /// A file is under way no more.
+    pub(super) fn release(&self, incoming: &Incoming) {
+        if let Some(log) = self.log_of(incoming) {
+            log.release(&incoming.path);
+        }
+    }
+
+    /// The end of a file that did not arrive: what there is of it stays if the next run can go on with it, and `may_come_later`.
+    pub(super) fn let_go(&self, incoming: &Incoming, may_come_later: bool) {
+        let Some(log) = self.log_of(incoming) else { return incoming.let_go(false) };
+        let keeps = may_come_later && incoming.is_kept_for_later();
+        if keeps {
+            log.keeps_one();
+        } else {
+            log.forget(incoming.last().as_deref());
+        }
+        incoming.let_go(keeps);
+        if !keeps {
+            log.release(&incoming.path);
+        }
+    }
+
+    /// All files of a directory have been met: what earlier runs left of others goes.
+    pub(super) fn sweep_left(&self, path: &RelPath) {
+        let Some(log) = self.log.as_ref().filter(|log| log.resumes()) else { return };
+        // Best effort: it has names of its own, and is in nobody's way.
+        let _ = self
+            .store
+            .places
+            .open(path.as_bytes(), Missing::Fails)
+            .and_then(|place| log.sweep(&place, path.as_bytes()));
+    }
+
+    /// An object arrived and is right.
+    pub(super) fn proved(&self, file: FileNumber, attempt: u16, object: Object) {
+        let Some(incoming) = self.incoming(file).filter(|_| !self.options.in_place) else { return };
+        let Some(log) = self.log_of(&incoming) else { return };
+        if let Some(arriving) = incoming.open_for(attempt) {
+            log.proved(file, attempt, object, (incoming, arriving));
+        }
+    }
+}
+
+fn runs(objects: &ObjectSet) -> Runs {
+    let mut runs = Runs::default();
+    objects.iter().for_each(|object| {
+        runs.insert(object.0);
+    });
+    runs
+}

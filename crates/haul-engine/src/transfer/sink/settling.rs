@@ -1,0 +1,238 @@
+//! Bringing what arrived to the level that the job asks for: syncs, and reading back. Many small files share one sync.
+
+use super::Side;
+use super::arriving::Arriving;
+use super::incoming::Incoming;
+use crate::transfer::reason::reason;
+use crate::transfer::rereader::Rereader;
+use haul_digest::Digest;
+use haul_model::{Level, Object};
+use haul_proto::sink::{Event, Unfinished};
+use haul_proto::{Close, FileNumber, Outcome, Reason, Runs, Why};
+use haul_sys::cache::{self, Advice};
+use haul_sys::{filesystem, open, stat};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// From so many small files on, one sync of the whole file system costs less than one of each file; as for copies.
+const FILES_FOR_ONE_SYNC: usize = 8;
+
+/// What waits for the next syncs.
+#[derive(Debug, Default)]
+pub(super) struct Unsettled {
+    /// By file and its try.
+    objects: BTreeMap<(FileNumber, u16), Vec<Settling>>,
+    ends: Vec<Ending>,
+}
+
+/// An object, the level that it is to reach, and the digest that its bytes must have.
+#[derive(Debug)]
+pub(super) struct Settling {
+    pub(super) object: Object,
+    pub(super) to: Level,
+    pub(super) digest: Option<Digest>,
+}
+
+/// A file that is to get its name, at a level.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) file: FileNumber,
+    pub(super) close: Close,
+    pub(super) settle: Level,
+}
+
+/// A file whose objects are settled.
+struct Synced {
+    file: FileNumber,
+    attempt: u16,
+    incoming: Arc<Incoming>,
+    objects: Vec<Settling>,
+    arriving: Arc<Arriving>,
+    /// Open to be read back.
+    source: Option<OwnedFd>,
+}
+
+impl Unsettled {
+    pub(super) fn object(&mut self, file: (FileNumber, u16), settling: Settling) {
+        self.objects.entry(file).or_default().push(settling);
+    }
+
+    pub(super) fn end(&mut self, ending: Ending) {
+        self.ends.push(ending);
+    }
+}
+
+impl Side<'_> {
+    /// Settles all of it.
+    pub(super) fn settle(&self, unsettled: Unsettled, rereader: &mut Rereader<'_>) {
+        let Unsettled { objects, ends } = unsettled;
+        if !objects.is_empty() {
+            self.settle_objects(objects, rereader);
+        }
+        if !ends.is_empty() {
+            self.end_files(ends, rereader);
+        }
+    }
+
+    fn settle_objects(
+        &self,
+        objects: BTreeMap<(FileNumber, u16), Vec<Settling>>,
+        rereader: &mut Rereader<'_>,
+    ) {
+        let mut waiting = Vec::new();
+        for ((file, attempt), objects) in objects {
+            let Some(incoming) = self.incoming(file) else { continue };
+            match incoming.arriving_of(&self.store.places, attempt) {
+                Ok(arriving) => {
+                    waiting.push(Synced { file, attempt, incoming, objects, arriving, source: None });
+                }
+                Err(reason) => self.none_settled(file, attempt, &objects, &reason),
+            }
+        }
+        let files: Vec<(&Incoming, &Arriving)> =
+            waiting.iter().map(|one| (&*one.incoming, &*one.arriving)).collect();
+        let synced = self.sync(&files, |file| cache::sync_data(file));
+        let mut begun = Vec::new();
+        // All are asked of the device before the first is waited for.
+        for (mut one, synced) in waiting.into_iter().zip(synced) {
+            match synced.and_then(|()| one.begin_reading()) {
+                Ok(()) => begun.push(one),
+                Err(reason) => self.none_settled(one.file, one.attempt, &one.objects, &reason),
+            }
+        }
+        begun.into_iter().for_each(|one| self.prove(one, rereader));
+    }
+
+    fn none_settled(&self, file: FileNumber, attempt: u16, objects: &[Settling], reason: &Reason) {
+        for Settling { object, .. } in objects {
+            let (object, reason) = (object.index, Some(reason.clone()));
+            self.handle(Event::SettleFailed { file, attempt, object, reason });
+        }
+    }
+
+    /// Tells the machine what the objects of a synced file have reached.
+    fn prove(&self, synced: Synced, rereader: &mut Rereader<'_>) {
+        let Synced { file, attempt, incoming, objects, source, .. } = synced;
+        let size = incoming.facts.size();
+        let mut settled: BTreeMap<Level, Runs> = BTreeMap::new();
+        for Settling { object, to, digest } in objects {
+            let proved = match (&source, to) {
+                (Some(source), Level::Reread) => {
+                    rereader.object(source, object, size).map_err(Some).and_then(|(found, _)| {
+                        let untold = || {
+                            let text = "an object without a digest was to be read back";
+                            Some(Reason::new(Why::Internal, text))
+                        };
+                        if found == digest.ok_or_else(untold)? { Ok(()) } else { Err(None) }
+                    })
+                }
+                _ => Ok(()),
+            };
+            match proved {
+                Ok(()) => {
+                    settled.entry(to).or_default().insert(object.index.0);
+                }
+                Err(reason) => {
+                    self.handle(Event::SettleFailed { file, attempt, object: object.index, reason });
+                }
+            }
+        }
+        for (level, objects) in settled {
+            self.handle(Event::Settled { file, attempt, level, objects });
+        }
+    }
+
+    /// Brings files to their ends.
+    fn end_files(&self, ends: Vec<Ending>, rereader: &mut Rereader<'_>) {
+        let mut ready = Vec::new();
+        for Ending { file, close, settle } in ends {
+            let prepared = match self.incoming(file) {
+                Some(incoming) => self
+                    .complete(&incoming, &close, rereader)
+                    .map_err(Unfinished::Failed)
+                    .and_then(|()| incoming.prepare(&self.store.places, &self.keeper, &close))
+                    .map(|arriving| arriving.map(|arriving| (incoming, arriving))),
+                None => Err(Unfinished::Failed(Why::Stopped.into())),
+            };
+            match prepared {
+                Ok(Some((incoming, arriving))) => ready.push((file, incoming, arriving, settle)),
+                Ok(None) => self.end_file(file, Ok(Outcome::Same)),
+                Err(unfinished) => self.end_file(file, Err(unfinished)),
+            }
+        }
+        let (durable, others): (Vec<_>, Vec<_>) =
+            ready.into_iter().partition(|(.., settle)| *settle >= Level::Durable);
+        let files: Vec<(&Incoming, &Arriving)> =
+            durable.iter().map(|(_, incoming, arriving, _)| (&**incoming, &**arriving)).collect();
+        let synced = self.sync(&files, |file| cache::sync_all(file));
+        let unsynced = others.into_iter().map(|one| (one, Ok(())));
+        for ((file, _, arriving, settle), synced) in durable.into_iter().zip(synced).chain(unsynced) {
+            let named = synced.map_err(Unfinished::Failed).and_then(|()| {
+                arriving.take_name().map_err(|error| Unfinished::Failed(reason("cannot name", &error)))
+            });
+            self.end_file(file, named.map(|()| Outcome::Done(settle)));
+        }
+    }
+
+    fn end_file(&self, file: FileNumber, result: Result<Outcome, Unfinished>) {
+        self.finished(file, &result);
+        self.handle(Event::Finished { file, result });
+    }
+
+    /// Makes files durable and gives what became of each: those of one object by one sync of their file system where they are
+    /// many and it is of a kind whose sync means its files', all others by `one`.
+    fn sync(
+        &self,
+        files: &[(&Incoming, &Arriving)],
+        one: impl Fn(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> Vec<Result<(), Reason>> {
+        let begin = Instant::now();
+        let root = self.store.places.root();
+        let device = stat::stat_fd(root).ok().map(|root| root.dev);
+        let shares: Vec<bool> = files
+            .iter()
+            .map(|(incoming, arriving)| {
+                let lies_there = || stat::stat_fd(arriving.fd()).ok().map(|file| file.dev) == device;
+                incoming.is_one_object() && device.is_some() && lies_there()
+            })
+            .collect();
+        // The root was open before anything was written: what was lost since is told by its descriptor. It is some file's,
+        // and each is asked then.
+        let is_synced = shares.iter().filter(|shares| **shares).count() >= FILES_FOR_ONE_SYNC
+            && filesystem::syncs_as_a_whole(root)
+            && cache::sync_filesystem(root).is_ok();
+        let synced = files.iter().zip(shares).map(|((_, arriving), shares)| {
+            let synced = if shares && is_synced { Ok(()) } else { one(arriving.fd()) };
+            synced.map_err(|error| reason("cannot make durable", &error))
+        });
+        let synced = synced.collect();
+        self.session.spent.storage.add(begin.elapsed());
+        synced
+    }
+}
+
+impl Synced {
+    /// Lets the page cache go of what is to be read back, as far as the system does, and asks the device for it.
+    fn begin_reading(&mut self) -> Result<(), Reason> {
+        let failed = |error: io::Error| reason("cannot read back", &error);
+        if self.objects.iter().all(|one| one.to != Level::Reread) {
+            return Ok(());
+        }
+        let source = open::reopen_source(self.arriving.fd(), false).map_err(failed)?;
+        for Settling { object, .. } in self.objects.iter().filter(|one| one.to == Level::Reread) {
+            if self.incoming.is_one_object() {
+                // Nobody writes it any more.
+                cache::drop_synced(&source, object.range).map_err(failed)?;
+            } else {
+                cache::drop_range(&source, object.range).map_err(failed)?;
+            }
+            // Only makes the read begin sooner.
+            let _ = cache::advise(&source, object.range, Advice::WillNeed);
+        }
+        self.source = Some(source);
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! Sessions that are stopped in the middle, and begun again.
+
+use super::pair::Pair;
+use super::small_objects;
+use haul_digest::Algorithm;
+use haul_engine::log::Recheck;
+use haul_lab::random::Random;
+use haul_lab::snapshot::{Facets, Snapshot};
+use haul_model::Level;
+use haul_proto::{JobOptions, Unit, Update, Verify};
+use std::fs;
+use std::path::Path;
+
+/// Bytes of the trees that are sent: far more than are under way when a session is stopped.
+const LARGE: usize = 24 << 20;
+
+fn write(path: &Path, len: usize, seed: u64) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let mut bytes = vec![0; len];
+    Random::from_seed(seed).fill(&mut bytes);
+    fs::write(path, bytes).unwrap();
+}
+
+fn grow(pair: &Pair) {
+    let tree = pair.source().join("t");
+    (0..20).for_each(|number| write(&tree.join(format!("a{number}")), number * 3001, number as u64));
+    write(&tree.join("b"), LARGE, 77);
+    write(&tree.join("c"), LARGE / 2, 78);
+}
+
+#[track_caller]
+fn assert_same(pair: &Pair) {
+    let (source, sink) = (pair.source().join("t"), pair.sink().join("t"));
+    Snapshot::take(&source).unwrap().assert_same(&Snapshot::take(&sink).unwrap(), Facets::ARCHIVE);
+    pair.nothing_is_left_over();
+    assert!(pair.jobs().is_empty(), "a job that is over leaves nothing: {:?}", pair.jobs());
+}
+
+/// Stops a sending, or fetching, by these options, and brings it to its end. The bytes that were spared.
+#[track_caller]
+fn stopped_and_gone_on_with(pair: &Pair, options: &JobOptions, fetched: bool) -> u64 {
+    grow(pair);
+    let stopped =
+        if fetched { pair.fetch_stopped(&["t"], options) } else { pair.send_stopped(&["t"], options) };
+    assert!(stopped.was_stopped(), "it was over before it could be stopped");
+    assert!(pair.jobs().len() == 1 || options.settle >= Level::Durable, "{options:?}");
+    let told = if fetched { pair.fetch(&["t"], options, 2) } else { pair.send(&["t"], options, 2) };
+    told.is_fine();
+    assert_same(pair);
+    let [here, there] = told.spared();
+    assert_eq!(here, there, "both ends count the same: {options:?}");
+    here
+}
+
+#[test]
+fn a_stopped_session_goes_on_whatever_it_compares_by() {
+    use Algorithm::{Blake3, Crc32c, Md5};
+    let of =
+        |verify, unit, settle, algorithm| JobOptions { verify, unit, settle, algorithm, ..small_objects() };
+    for options in [
+        of(Verify::Stream, Unit::Object, Level::Verified, Blake3),
+        of(Verify::Stream, Unit::Object, Level::Durable, Md5),
+        of(Verify::None, Unit::Object, Level::Received, Blake3),
+        of(Verify::Reread, Unit::Object, Level::Reread, Crc32c),
+        of(Verify::Hybrid, Unit::Object, Level::Verified, Blake3),
+        of(Verify::Stream, Unit::File, Level::Verified, Blake3),
+    ] {
+        for recheck in [None, Some(Recheck::Sample), Some(Recheck::All)] {
+            let spared = stopped_and_gone_on_with(&Pair::resuming(recheck), &options, false);
+            // What is made durable, or read back, before it counts may be as far behind as it likes.
+            let least = if options.settle >= Level::Durable { 0 } else { 1 << 20 };
+            assert!(spared >= least, "only {spared} bytes were spared: {recheck:?}, {options:?}");
+        }
+    }
+}
+
+#[test]
+fn a_fetching_goes_on_as_well() {
+    for recheck in [None, Some(Recheck::Sample), Some(Recheck::All)] {
+        let spared = stopped_and_gone_on_with(&Pair::resuming(recheck), &small_objects(), true);
+        assert!(spared > 1 << 20, "only {spared} bytes were spared: {recheck:?}");
+    }
+}
+
+/// What can't be gone on with is sent anew, and arrives.
+#[test]
+fn modes_without_a_log_begin_anew() {
+    for (verify, unit, algorithm) in [
+        (Verify::Sequential, Unit::File, Algorithm::Blake3),
+        (Verify::BlockPipeline, Unit::Object, Algorithm::Blake3),
+        (Verify::Stream, Unit::File, Algorithm::Md5),
+    ] {
+        let in_order = algorithm == Algorithm::Md5;
+        let options = JobOptions { verify, unit, algorithm, in_order, ..small_objects() };
+        let pair = Pair::resuming(None);
+        grow(&pair);
+        let stopped = pair.send_stopped(&["t"], &options);
+        assert!(stopped.was_stopped() && pair.jobs().is_empty());
+        pair.nothing_is_left_over();
+        pair.send(&["t"], &options, 2).is_fine();
+        assert_same(&pair);
+    }
+}
+
+#[test]
+fn what_is_written_in_place_is_compared() {
+    let options = JobOptions { in_place: true, ..small_objects() };
+    let spared = stopped_and_gone_on_with(&Pair::resuming(None), &options, false);
+    assert!(spared > 1 << 20, "only {spared} bytes were spared");
+}
+
+#[test]
+fn an_updating_job_goes_on_too() {
+    for update in [Update::SizeTime, Update::Missing, Update::Digest, Update::Object] {
+        let pair = Pair::resuming(None);
+        let options = JobOptions { update, ..small_objects() };
+        grow(&pair);
+        // Something stands there already.
+        write(&pair.sink().join("t/c"), LARGE / 2, 79);
+        assert!(pair.send_stopped(&["t"], &options).was_stopped());
+        pair.send(&["t"], &options, 2).is_fine();
+        if update == Update::Missing {
+            fs::remove_file(pair.sink().join("t/c")).unwrap();
+            pair.send(&["t"], &options, 2).is_fine();
+        }
+        assert_same(&pair);
+    }
+}
+
+/// Both ends' waybills have every file, with digests of what this run did not see.
+#[test]
+fn waybills_of_a_job_that_went_on_are_whole() {
+    let pair = Pair::resuming(None).also_with_waybills();
+    stopped_and_gone_on_with(&pair, &small_objects(), false);
+    for started in [true, false] {
+        let text = fs::read_to_string(pair.waybill(started)).unwrap();
+        let last = text.rsplit("surehaul-waybill").next().unwrap();
+        for name in (0..20).map(|number| format!("t/a{number}")).chain(["t/b".to_owned(), "t/c".to_owned()]) {
+            assert!(last.contains(&name), "{name} is not in the last section: {last}");
+        }
+    }
+}
+
+/// Two sources of one name go to one place: one of them stands there in the end, whole.
+#[test]
+fn two_files_of_one_path_do_not_share_a_temporary_name() {
+    let pair = Pair::resuming(None);
+    write(&pair.source().join("x/f"), 9 << 20, 1);
+    write(&pair.source().join("y/f"), 9 << 20, 2);
+    for _ in 0..4 {
+        pair.send(&["x/f", "y/f"], &small_objects(), 4).is_fine();
+        let arrived = fs::read(pair.sink().join("f")).unwrap();
+        let is_one = ["x/f", "y/f"].iter().any(|name| fs::read(pair.source().join(name)).unwrap() == arrived);
+        assert!(is_one, "a mixture of both stands there");
+        pair.nothing_is_left_over();
+    }
+}
+
+/// Whoever may not write the log begins nothing that could be mistaken for gone on with.
+#[test]
+fn a_job_of_other_options_is_another_job() {
+    let pair = Pair::resuming(None);
+    grow(&pair);
+    assert!(pair.send_stopped(&["t"], &small_objects()).was_stopped());
+    let others = JobOptions { update: Update::Newer, ..small_objects() };
+    let told = pair.send(&["t"], &others, 2);
+    told.is_fine();
+    assert_eq!(told.spared(), [0, 0]);
+    assert_eq!(pair.jobs().len(), 1, "the job that was stopped waits for its own command");
+}

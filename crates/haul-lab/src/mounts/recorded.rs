@@ -1,0 +1,193 @@
+//! An ext4 whose device writes and flushes are recorded, and what a loss of power at any of them leaves.
+//!
+//! The device is a loop device over a file in a file system of ours ([`FaultFs`]), which sees each write and each flush. What was
+//! flushed is durable. Of what came after the last flush, any writes may be missing, and any may be there in part: sectors of
+//! 512 bytes are whole.
+
+use super::{MountError, Mounted, run};
+use crate::faults::{FaultFs, Recorded};
+use crate::needs::Need;
+use crate::random::Random;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// What a device writes whole or not at all.
+const SECTOR_BYTES: u64 = 512;
+
+/// An ext4 that is recorded. Needs the right to mount.
+#[derive(Debug)]
+pub struct RecordedDisk {
+    // In the order in which they go: a mount before what it stands on.
+    mounted: Mounted,
+    faults: FaultFs,
+    home: TempDir,
+}
+
+/// What was written and flushed, in its order, and what stood there before.
+#[derive(Debug)]
+pub struct Recording {
+    home: TempDir,
+    events: Vec<Recorded>,
+}
+
+impl RecordedDisk {
+    /// What a test needs for it.
+    pub const NEEDS: [Need; 4] =
+        [Need::Fuse, Need::Loop, Need::Program("mkfs.ext4"), Need::FileSystem("ext4")];
+
+    /// An empty ext4 of `mib` MiB.
+    ///
+    /// # Errors
+    /// [`MountError`].
+    pub fn new(mib: u64) -> Result<RecordedDisk, MountError> {
+        let temp = std::env::temp_dir();
+        let made = |path: &Path| {
+            let path = path.to_owned();
+            move |source| MountError::Make { path, source }
+        };
+        let home = tempfile::tempdir().map_err(made(&temp))?;
+        let [store, view] = ["store", "view"].map(|name| home.path().join(name));
+        for path in [&store, &view] {
+            fs::create_dir(path).map_err(made(path))?;
+        }
+        let (base, image) = (home.path().join("base"), store.join("image"));
+        File::create_new(&base).and_then(|file| file.set_len(mib << 20)).map_err(made(&base))?;
+        // All of the image is written now, so that nothing is written to it later for its own sake.
+        let eager = "lazy_itable_init=0,lazy_journal_init=0";
+        run(
+            "mkfs.ext4",
+            &["-q", "-F", "-m", "0", "-E", eager]
+                .map(Path::new)
+                .into_iter()
+                .chain([&*base])
+                .collect::<Vec<_>>(),
+        )?;
+        fs::copy(&base, &image).map_err(made(&image))?;
+        let failed = |error: crate::faults::FaultFsError| MountError::Make {
+            path: view.clone(),
+            source: io::Error::other(error),
+        };
+        let faults = FaultFs::mount(&store, &view, crate::faults::Rules::default()).map_err(failed)?;
+        faults.begin_record();
+        let mounted = Mounted::new(|_, dir| {
+            run("mount", &["-o".as_ref(), "loop,noinit_itable".as_ref(), &view.join("image"), dir])
+        })?;
+        Ok(RecordedDisk { mounted, faults, home })
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> PathBuf {
+        self.mounted.path()
+    }
+
+    /// Unmounts it; gives what was recorded.
+    ///
+    /// # Errors
+    /// [`MountError`], for instance while a file is open.
+    pub fn close(self) -> Result<Recording, MountError> {
+        let RecordedDisk { mounted, faults, home } = self;
+        mounted.close()?;
+        let events = faults.end_record();
+        faults.close();
+        Ok(Recording { home, events })
+    }
+}
+
+impl Recording {
+    /// How often the device was flushed.
+    pub fn flushes(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, Recorded::Sync { .. })).count()
+    }
+
+    /// The file system as it is found when the power was lost after so many flushes: all before the last of them is there, and of what
+    /// came between it and the next, what a seed draws.
+    ///
+    /// # Errors
+    /// [`MountError`].
+    pub fn lost_power(&self, flushes: usize, seed: u64) -> Result<Mounted, MountError> {
+        let mut random = Random::from_seed(seed);
+        Mounted::new(|home, dir| {
+            let image = home.join("image");
+            run("cp", &["--sparse=always".as_ref(), &self.home.path().join("base"), &image])?;
+            let failed = |source| MountError::Make { path: image.clone(), source };
+            let file = File::options().write(true).open(&image).map_err(failed)?;
+            self.replay(&file, flushes, &mut random).map_err(failed)?;
+            drop(file);
+            run("mount", &["-o".as_ref(), "loop".as_ref(), &image, dir])
+        })
+    }
+
+    fn replay(&self, image: &File, flushes: usize, random: &mut Random) -> io::Result<()> {
+        let mut left = flushes;
+        for event in &self.events {
+            let is_safe = left > 0;
+            match event {
+                Recorded::Sync { .. } if !is_safe => return Ok(()),
+                Recorded::Sync { .. } => left -= 1,
+                Recorded::Write { at, bytes, .. } => write(image, *at, bytes, is_safe, random)?,
+                Recorded::Zero { at, len, .. } => {
+                    let zeros = vec![0; usize::try_from(*len).unwrap_or(0)];
+                    write(image, *at, &zeros, is_safe, random)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A write as the device has it: all of it if it was flushed, else all, none, or some of its sectors.
+fn write(image: &File, at: u64, bytes: &[u8], is_safe: bool, random: &mut Random) -> io::Result<()> {
+    match random.below(3) {
+        _ if is_safe => image.write_all_at(bytes, at),
+        0 => Ok(()),
+        1 => image.write_all_at(bytes, at),
+        _ => {
+            let mut place = at;
+            for sector in bytes.chunks(SECTOR_BYTES as usize) {
+                if random.chance(50) {
+                    image.write_all_at(sector, place)?;
+                }
+                place += sector.len() as u64;
+            }
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::needs::met_or_skip;
+    use std::io::Write;
+
+    #[test]
+    fn what_was_synced_outlasts_a_loss_of_power_and_other_writes_may_not() {
+        if !met_or_skip(&RecordedDisk::NEEDS) {
+            return;
+        }
+        let disk = RecordedDisk::new(16).unwrap();
+        let path = disk.path().join("file");
+        let mut file = File::create(&path).unwrap();
+        file.write_all(&[1; 100_000]).unwrap();
+        file.sync_all().unwrap();
+        fs::write(disk.path().join("later"), vec![2; 300_000]).unwrap();
+        drop(file);
+        let recording = disk.close().unwrap();
+        let flushes = recording.flushes();
+        assert!(flushes >= 2, "{flushes} flushes");
+        let (mut without, mut with) = (0, 0);
+        for after in 0..=flushes {
+            let found = recording.lost_power(after, after as u64).unwrap();
+            let is_there = fs::read(found.path().join("file")).is_ok_and(|bytes| bytes == [1; 100_000]);
+            *if is_there { &mut with } else { &mut without } += 1;
+            found.close().unwrap();
+        }
+        assert!(without > 0 && with > 0, "{without} without the file, {with} with it");
+        let found = recording.lost_power(flushes, 0).unwrap();
+        assert_eq!(fs::read(found.path().join("later")).unwrap(), vec![2; 300_000]);
+        found.close().unwrap();
+    }
+}

@@ -1,0 +1,155 @@
+//! What a transfer between two hosts is made of, each part measured alone: bytes through a connection, hashed once at either
+//! end, read from a file system and written to one. What a job takes beyond the sum of these is its own.
+
+mod wire;
+
+pub use wire::Encryption;
+
+use haul_digest::{Algorithm, Hasher};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Bytes read from a file, hashed and written at once, as a job does.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// What a part took, of all its threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Took {
+    /// By the wall clock.
+    pub wall: Duration,
+    /// Processor time, user and system.
+    pub processor: Duration,
+}
+
+/// The parts of one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// How many bytes went through each of them.
+    pub bytes: u64,
+    /// One connection, both ends.
+    pub wire: Took,
+    /// Hashed twice: once for each end.
+    pub hash: Took,
+    /// Read once and written once.
+    pub files: Took,
+}
+
+/// Why a part can't be measured.
+#[derive(Debug, Error)]
+pub enum PartError {
+    /// A file can't be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The connection failed.
+    #[error("the connection failed: {0}")]
+    Wire(#[from] io::Error),
+    /// TLS could not be begun.
+    #[error("TLS failed: {0}")]
+    Tls(#[from] rustls::Error),
+    /// No certificate could be made.
+    #[error("no certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+}
+
+impl Parts {
+    /// Measures the parts of sending the file `source` to `sink`, which is made, and hashed by `algorithm`.
+    ///
+    /// # Errors
+    /// [`PartError`].
+    pub fn measure(
+        source: &Path,
+        sink: &Path,
+        algorithm: Algorithm,
+        encryption: Encryption,
+    ) -> Result<Parts, PartError> {
+        let (bytes, files) = timed(|| copy(source, sink))?;
+        let ((), hash) = timed(|| {
+            hash_twice(algorithm, bytes);
+            Ok(())
+        })?;
+        let wire = wire::measure(bytes, encryption)?;
+        Ok(Parts { bytes, wire, hash, files })
+    }
+
+    /// Processor time of all parts.
+    pub fn processor(&self) -> Duration {
+        self.wire.processor + self.hash.processor + self.files.processor
+    }
+}
+
+fn timed<T>(work: impl FnOnce() -> Result<T, PartError>) -> Result<(T, Took), PartError> {
+    let (begin, before) = (Instant::now(), processor_time());
+    let done = work()?;
+    Ok((done, Took { wall: begin.elapsed(), processor: processor_time() - before }))
+}
+
+/// Of this process, all threads.
+fn processor_time() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+fn copy(source: &Path, sink: &Path) -> Result<u64, PartError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| PartError::File { path, source }
+    };
+    let mut from = File::open(source).map_err(failed(source))?;
+    let mut to = File::create(sink).map_err(failed(sink))?;
+    let mut block = vec![0; BLOCK_BYTES];
+    let mut bytes = 0;
+    loop {
+        let read = from.read(&mut block).map_err(failed(source))?;
+        if read == 0 {
+            return Ok(bytes);
+        }
+        to.write_all(&block[..read]).map_err(failed(sink))?;
+        bytes += read as u64;
+    }
+}
+
+fn hash_twice(algorithm: Algorithm, bytes: u64) {
+    let block = vec![7; BLOCK_BYTES];
+    for _ in 0..2 {
+        let mut hasher = Hasher::new(algorithm);
+        let mut left = bytes;
+        while left > 0 {
+            let piece = left.min(BLOCK_BYTES as u64);
+            hasher.update(&block[..usize::try_from(piece).unwrap_or(BLOCK_BYTES)]);
+            left -= piece;
+        }
+        std::hint::black_box(hasher.finish());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_handles_every_byte() {
+        let home = tempfile::tempdir().expect("a directory");
+        let (source, sink) = (home.path().join("source"), home.path().join("sink"));
+        std::fs::write(&source, vec![5; 1_000_003]).expect("writes");
+        for encryption in [Encryption::Plain, Encryption::Tls] {
+            let parts =
+                Parts::measure(&source, &sink, Algorithm::Blake3, encryption).expect("all parts work");
+            assert_eq!(parts.bytes, 1_000_003);
+            assert_eq!(std::fs::read(&sink).expect("is there"), vec![5; 1_000_003]);
+            assert!(parts.processor() >= parts.wire.processor);
+        }
+        let missing = home.path().join("missing");
+        let error =
+            Parts::measure(&missing, &sink, Algorithm::Blake3, Encryption::Plain).expect_err("no file");
+        assert!(error.to_string().contains("missing"), "{error}");
+    }
+}

@@ -1,0 +1,190 @@
+//! The lines of a record.
+
+use super::{JobRecord, KEPT_MAX, Kept, Progress, RecordFlaw, VERSION};
+use haul_digest::{Algorithm, digest};
+use haul_model::{Moment, Percent};
+use std::fmt::Write;
+use std::str::FromStr;
+
+/// What a record begins with, in any version.
+const MAGIC: &str = "haul-job version=";
+
+const SUM: &str = "blake3=";
+
+pub(super) fn encode(record: &JobRecord) -> Vec<u8> {
+    let mut text = format!("{MAGIC}{VERSION}\n");
+    // Writing to a string does not fail.
+    let _ = lines(record, &mut text);
+    let sum = digest(Algorithm::Blake3, text.as_bytes());
+    let _ = writeln!(text, "{SUM}{sum}");
+    text.into_bytes()
+}
+
+fn lines(record: &JobRecord, text: &mut String) -> std::fmt::Result {
+    let Progress { files_done, files_found, bytes_done, bytes_found } = record.progress;
+    writeln!(text, "kind={}", Percent(record.kind.as_bytes()))?;
+    writeln!(text, "status={}", record.status)?;
+    writeln!(text, "begun={} runs={}", moment(record.begun), record.runs)?;
+    let ended = record.ended.map(moment).unwrap_or_default();
+    let exit = record.exit.map(|exit| exit.to_string()).unwrap_or_default();
+    writeln!(text, "ended={ended} exit={exit}")?;
+    writeln!(text, "files={files_done}/{files_found} bytes={bytes_done}/{bytes_found}")?;
+    writeln!(text, "boot={}", Percent(record.boot.as_bytes()))?;
+    writeln!(text, "cwd={}", Percent(&record.cwd))?;
+    for word in &record.words {
+        writeln!(text, "word={}", Percent(word))?;
+    }
+    for kept in record.kept.iter().take(KEPT_MAX) {
+        writeln!(text, "kept={}:{}:{}", kept.dev, kept.from, kept.until)?;
+    }
+    Ok(())
+}
+
+fn moment(moment: Moment) -> String {
+    format!("{}.{:09}", moment.sec, moment.nsec)
+}
+
+pub(super) fn decode(bytes: &[u8]) -> Result<JobRecord, RecordFlaw> {
+    let text = std::str::from_utf8(bytes).map_err(|_| RecordFlaw::Damaged)?;
+    let (body, sum) = text.rfind(SUM).map(|at| text.split_at(at)).ok_or(RecordFlaw::Damaged)?;
+    if sum != format!("{SUM}{}\n", digest(Algorithm::Blake3, body.as_bytes())) {
+        return Err(RecordFlaw::Damaged);
+    }
+    let mut lines = body.lines().peekable();
+    let head = lines.next().and_then(|line| line.strip_prefix(MAGIC)).ok_or(RecordFlaw::Damaged)?;
+    match head.parse::<u16>() {
+        Ok(VERSION) => {}
+        Ok(newer) if newer > VERSION => return Err(RecordFlaw::Newer(newer)),
+        _ => return Err(RecordFlaw::Damaged),
+    }
+    fields(&mut lines).ok_or(RecordFlaw::Damaged)
+}
+
+/// All lines between the first and the last; `None` where one is not as it is written.
+fn fields<'a>(lines: &mut std::iter::Peekable<impl Iterator<Item = &'a str>>) -> Option<JobRecord> {
+    let mut record = JobRecord {
+        kind: String::from_utf8(Percent::decode(value(lines.next()?, "kind")?)?).ok()?,
+        status: value(lines.next()?, "status")?.parse().ok()?,
+        ..JobRecord::default()
+    };
+    let (begun, runs) = lines.next()?.split_once(' ')?;
+    record.begun = read_moment(value(begun, "begun")?)?;
+    record.runs = value(runs, "runs")?.parse().ok()?;
+    let (ended, exit) = lines.next()?.split_once(' ')?;
+    record.ended = optional(value(ended, "ended")?, read_moment)?;
+    record.exit = optional(value(exit, "exit")?, |text| text.parse().ok())?;
+    let (files, bytes) = lines.next()?.split_once(' ')?;
+    let (files_done, files_found) = pair(value(files, "files")?)?;
+    let (bytes_done, bytes_found) = pair(value(bytes, "bytes")?)?;
+    record.progress = Progress { files_done, files_found, bytes_done, bytes_found };
+    record.boot = String::from_utf8(Percent::decode(value(lines.next()?, "boot")?)?).ok()?;
+    record.cwd = Percent::decode(value(lines.next()?, "cwd")?)?;
+    while let Some(word) = lines.peek().and_then(|line| value(line, "word")) {
+        record.words.push(Percent::decode(word)?);
+        lines.next();
+    }
+    for line in lines {
+        record.kept.push(kept(value(line, "kept")?)?);
+    }
+    (record.kept.len() <= KEPT_MAX).then_some(record)
+}
+
+fn value<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    line.strip_prefix(name)?.strip_prefix('=')
+}
+
+fn pair<N: FromStr>(text: &str) -> Option<(N, N)> {
+    let (a, b) = text.split_once('/')?;
+    Some((a.parse().ok()?, b.parse().ok()?))
+}
+
+/// Nothing, or what `read` makes of it; `None` where that is nothing.
+fn optional<T>(text: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<Option<T>> {
+    if text.is_empty() { Some(None) } else { read(text).map(Some) }
+}
+
+fn read_moment(text: &str) -> Option<Moment> {
+    let (sec, nsec) = text.split_once('.')?;
+    let nsec = nsec.parse().ok().filter(|&nsec: &u32| nsec < 1_000_000_000)?;
+    Some(Moment { sec: sec.parse().ok()?, nsec })
+}
+
+fn kept(text: &str) -> Option<Kept> {
+    let mut parts = text.splitn(3, ':');
+    let dev = parts.next()?.parse().ok()?;
+    Some(Kept { dev, from: parts.next()?.parse().ok()?, until: parts.next()?.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Status, nanoseconds};
+    use proptest::prelude::*;
+
+    fn any_record() -> impl Strategy<Value = JobRecord> {
+        let moments = (any::<i64>(), 0..1_000_000_000_u32).prop_map(|(sec, nsec)| Moment { sec, nsec });
+        let words = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..6);
+        let ranges = prop::collection::vec((any::<u64>(), any::<i64>(), any::<i64>()), 0..4);
+        let status = prop::sample::select(Status::NAMES.map(|(_, status)| status).to_vec());
+        let ends = (prop::option::of(moments.clone()), prop::option::of(any::<u8>()));
+        let texts = ("[a-z]{1,8}", "\\PC{0,12}");
+        (moments, words, ranges, status, ends, texts, any::<[u64; 4]>(), any::<u32>()).prop_map(
+            |(begun, words, ranges, status, (ended, exit), (kind, boot), [a, b, c, d], runs)| JobRecord {
+                kind,
+                cwd: words.concat(),
+                words,
+                begun,
+                runs,
+                status,
+                progress: Progress { files_done: a, files_found: b, bytes_done: c, bytes_found: d },
+                ended,
+                exit,
+                boot,
+                kept: ranges
+                    .into_iter()
+                    .map(|(dev, from, until)| Kept { dev, from: from.into(), until: until.into() })
+                    .collect(),
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn records_come_back_and_no_changed_byte_is_taken(
+            record in any_record(), at in any::<prop::sample::Index>(), bit in 0..8_u32,
+        ) {
+            let bytes = record.encode();
+            prop_assert_eq!(JobRecord::decode(&bytes), Ok(record));
+            let at = at.index(bytes.len());
+            prop_assert_eq!(JobRecord::decode(&bytes[..at]), Err(RecordFlaw::Damaged));
+            let mut other = bytes;
+            other[at] ^= 1 << bit;
+            prop_assert_eq!(JobRecord::decode(&other), Err(RecordFlaw::Damaged));
+        }
+
+        #[test]
+        fn any_bytes_are_a_record_or_a_flaw(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(JobRecord::decode(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn records_of_newer_programs_are_told_by_their_version() {
+        let text = "haul-job version=9\nall=new\n";
+        let sum = digest(Algorithm::Blake3, text.as_bytes());
+        let newer = format!("{text}blake3={sum}\n");
+        assert_eq!(JobRecord::decode(newer.as_bytes()), Err(RecordFlaw::Newer(9)));
+        let told = RecordFlaw::Newer(9).to_string();
+        assert!(told.contains("version 9") && told.contains("newer haul"), "{told}");
+    }
+
+    #[test]
+    fn a_range_of_change_times_stands_for_the_files_of_one_device() {
+        let at = |sec, nsec| Moment { sec, nsec };
+        let range = Kept { dev: 5, from: nanoseconds(at(10, 7)), until: nanoseconds(at(12, 0)) };
+        let record = JobRecord { kept: vec![range], ..JobRecord::default() };
+        assert!(record.keeps(5, at(10, 7)) && record.keeps(5, at(11, 999_999_999)));
+        assert!(!record.keeps(5, at(10, 6)) && !record.keeps(5, at(12, 0)) && !record.keeps(6, at(11, 0)));
+        assert!(!JobRecord::default().keeps(5, at(11, 0)));
+    }
+}

@@ -1,0 +1,45 @@
+//! Which names are taken beneath what a job asks for.
+
+use crate::Flaw;
+use crate::fields::{Body, Fields};
+use crate::limits::{RULES_BYTES_MAX, RULES_MAX};
+
+/// A pattern and what it means for names that fit; of several that fit the last decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameRule {
+    /// Whether such names are taken; else they are left out, and all beneath them.
+    pub takes: bool,
+    /// As gitignore writes it. Not judged yet: whoever walks says whether it can be understood.
+    pub pattern: Box<[u8]>,
+}
+
+pub(super) fn check(rules: &[NameRule]) -> Result<(), Flaw> {
+    let bytes: usize = rules.iter().map(|rule| rule.pattern.len()).sum();
+    for (what, len, most) in [("rules", rules.len(), RULES_MAX), ("rules' bytes", bytes, RULES_BYTES_MAX)] {
+        if len > most {
+            return Err(Flaw::TooLong { what, len: len as u64, most: most as u64 });
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn encode(rules: &[NameRule], body: &mut Body<'_>) {
+    body.count(rules.len());
+    for rule in rules {
+        body.u8(u8::from(rule.takes));
+        body.bytes(&rule.pattern);
+    }
+}
+
+pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Vec<NameRule>, Flaw> {
+    let count = fields.count(RULES_MAX, "rules")?;
+    let rule = |fields: &mut Fields<'_>| {
+        let takes = match fields.u8("rule")? {
+            0 => false,
+            1 => true,
+            _ => return Err(Flaw::Value("rule")),
+        };
+        Ok(NameRule { takes, pattern: fields.bytes(RULES_BYTES_MAX, "rule")? })
+    };
+    (0..count).map(|_| rule(fields)).collect()
+}

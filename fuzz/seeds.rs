@@ -1,0 +1,301 @@
+//! Valid input of every target, made by the writers of each form: what bending begins with.
+
+use super::targets::{log_job, regular};
+use haul_digest::{Algorithm, digest};
+use haul_log::objects::{Encoding, Identity, Log, Mechanism, Order, SourceVersion, Style, Subject};
+use haul_log::stored::{Stored, StoredObjects, xrootd};
+use haul_log::{journal, waybill};
+use haul_model::{ByteLen, ByteRange, Geometry, Level, Moment, ObjectIndex, ObjectSize, RelPath};
+use haul_net::{Address, Grant, Host, Role, Ticket, Uses};
+use haul_proto::{
+    Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Delete, Encoding as Carried, FileClose,
+    FileDone, FileId, FileNumber, HEADER_LEN, Join, LaneId, List, Message, NewBlock, NewFile, ObjectDigests,
+    Outcome, Reason, Runs, SESSION_TOKEN_BYTES, Stated, Summary, Unread, WalkEnd, Why,
+};
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+/// Inputs for each target.
+pub fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
+    vec![
+        ("wire", vec![framed(&source_says()), framed(&sink_says())]),
+        ("sink", (0..8).map(|first| cut(first, &source_says())).collect()),
+        ("source", (0..8).map(|first| cut(first, &sink_says())).collect()),
+        (
+            "names",
+            ["a/b", "..", "a/../b", "/etc", "con", "a\u{7}b", ""].map(|name| name.as_bytes().to_vec()).into(),
+        ),
+        ("hello", vec![hello()]),
+        ("ticket", tickets()),
+        ("waybill", vec![a_waybill()]),
+        ("object_log", object_logs()),
+        ("journal", vec![a_journal()]),
+        ("list", lists()),
+        ("stored", a_stored()),
+        ("signature", vec![SIGNATURE.into(), SIGNERS.into()]),
+    ]
+}
+
+fn number() -> FileNumber {
+    FileNumber(0)
+}
+
+/// A whole file, one in objects, and the end.
+fn source_says() -> Vec<Message> {
+    let bytes = |len| ByteRange::between(0, len);
+    let block = |number, len: u64, encoding, payload| {
+        let range = bytes(len);
+        Message::NewBlock(NewBlock { number, attempt: 0, object: ObjectIndex(0), range, encoding, payload })
+    };
+    let end = |number| {
+        let stated = Stated::Digest(digest(Algorithm::Blake3, b"x"));
+        Message::BlockDigest(Box::new(BlockDigest { number, attempt: 0, object: ObjectIndex(0), stated }))
+    };
+    let close = |number, size| {
+        let close = Close::Read { size, mtime: Moment { sec: 5, nsec: 6 }, root: None };
+        Message::FileClose(Box::new(FileClose { number, attempt: 0, close }))
+    };
+    let second = FileNumber(1);
+    vec![
+        Message::Join(Join { token: [7; SESSION_TOKEN_BYTES], lane: LaneId(1) }),
+        Message::NewFile(Box::new(NewFile { whole: true, ..regular(0, 2048) })),
+        block(number(), 2048, Carried::Raw, 2048),
+        end(number()),
+        close(number(), 2048),
+        Message::KeepAlive,
+        Message::NewFile(Box::new(NewFile { number: second, ..regular(1, 65_536) })),
+        block(second, 65_536, Carried::Zeros, 0),
+        end(second),
+        close(second, 65_536),
+        Message::Unread(Box::new(Unread { path: b"p".as_slice().into(), reason: Why::Io.into() })),
+        Message::WalkEnd(WalkEnd { files: 2, errors: 0, unread: 1, delete: true }),
+        Message::Delete(Box::new(Delete { batch: 0, gone: vec![true, false] })),
+        bye(),
+    ]
+}
+
+fn bye() -> Message {
+    Message::Bye(Box::new(Bye { reason: None, summary: Summary::default() }))
+}
+
+/// Answers, what was damaged, and the end.
+fn sink_says() -> Vec<Message> {
+    let large = FileNumber(2);
+    let blake3 = digest(Algorithm::Blake3, b"y");
+    let id = |answer| Message::FileId(Box::new(FileId { number: large, attempt: 0, answer }));
+    let reject = |object| {
+        let reason = Reason::new(Why::Differs, "it differs");
+        Message::BlockReject(BlockReject { number: large, attempt: 0, object, reason })
+    };
+    let sync = |number, end| {
+        let objects = Runs::of(0, end);
+        let sync = BlockSync { number, attempt: 0, level: Level::Verified, objects };
+        Message::BlockSync(Box::new(sync))
+    };
+    let done =
+        |number| Message::FileDone(Box::new(FileDone { number, outcome: Outcome::Done(Level::Verified) }));
+    vec![
+        id(Answer::Take { have: Runs::of(1, 2) }),
+        sync(FileNumber(1), 1),
+        done(FileNumber(0)),
+        done(FileNumber(1)),
+        reject(Some(ObjectIndex(0))),
+        reject(None),
+        sync(large, 4),
+        done(large),
+        id(Answer::Unless(blake3)),
+        id(Answer::Differing { have: Runs::of(0, 1) }),
+        Message::ObjectDigests(Box::new(ObjectDigests {
+            number: large,
+            first: ObjectIndex(0),
+            digests: vec![Some(blake3), None],
+        })),
+        Message::List(Box::new(List {
+            batch: 0,
+            directory: b"d".as_slice().into(),
+            names: vec![b"n".as_slice().into(), b"m".as_slice().into()],
+        })),
+        bye(),
+    ]
+}
+
+fn framed(messages: &[Message]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    messages.iter().for_each(|message| message.encode(&mut bytes));
+    bytes
+}
+
+/// Frames as the targets of the machines take them: kind, flags, length, payload in KiB, body.
+fn cut(first: u8, messages: &[Message]) -> Vec<u8> {
+    let mut all = vec![first];
+    for message in messages {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        let (header, body) = bytes.split_at(HEADER_LEN);
+        all.extend([header[0], header[1]]);
+        all.extend((body.len() as u16).to_le_bytes());
+        all.push((message.payload_len() >> 10) as u8);
+        all.extend_from_slice(body);
+    }
+    all
+}
+
+fn hello() -> Vec<u8> {
+    let mut bytes = b"HAUL\x01\x00\x03\x00".to_vec();
+    bytes.resize(64, 9);
+    bytes
+}
+
+fn tickets() -> Vec<Vec<u8>> {
+    let address = |host: &str, port| Address { host: Host::parse(host).expect("a host"), port };
+    let addresses =
+        vec![address("192.0.2.7", 7433), address("dtn.example.org", 1), address("2001:db8::1", 2)];
+    let grant = |uses, role| Grant { role, uses, expires: Some(std::time::UNIX_EPOCH) };
+    [grant(Uses::Once, Role::Both), grant(Uses::Lasting, Role::Write)]
+        .map(|grant| Ticket::issue(grant, addresses.clone(), None).expect("three addresses"))
+        .map(|ticket| ticket.to_line().as_bytes().to_vec())
+        .into()
+}
+
+fn path(text: &str) -> RelPath {
+    RelPath::new(text.as_bytes()).expect("beneath")
+}
+
+fn a_waybill() -> Vec<u8> {
+    let job =
+        waybill::Job { run: b"haul cp a b".to_vec(), program: "haul 0".into(), at: 5, root: b".".to_vec() };
+    let mut writer = waybill::Writer::new(Vec::new(), &job).expect("memory takes it");
+    let content = waybill::Content {
+        size: 3,
+        digests: vec![digest(Algorithm::Blake3, b"abc"), digest(Algorithm::Md5, b"abc")],
+        way: Some(waybill::Way::ReadWrite),
+        level: Some(Level::Durable),
+        objects: None,
+    };
+    let kinds = [
+        ("a", waybill::Kind::File(content)),
+        ("b", waybill::Kind::Same { first: path("a") }),
+        ("c", waybill::Kind::Directory),
+        ("d", waybill::Kind::Link { target: b"a".to_vec() }),
+        ("e", waybill::Kind::Special(waybill::Special::Fifo)),
+    ];
+    for (name, kind) in kinds {
+        let mtime = Moment { sec: 1, nsec: 2 };
+        let entry = waybill::Entry { path: path(name), kind, mode: 0o644, mtime };
+        writer.entry(&entry).expect("memory takes it");
+    }
+    writer.close().expect("memory takes it").0
+}
+
+fn object_logs() -> Vec<Vec<u8>> {
+    let two = NonZeroU32::new(2).expect("not 0");
+    let mechanisms = [Mechanism::File, Mechanism::Transaction(two), Mechanism::Universal];
+    let styles =
+        mechanisms.into_iter().flat_map(|mechanism| Encoding::ALL.map(|encoding| (mechanism, encoding)));
+    styles.map(|(mechanism, encoding)| object_log(Style { mechanism, encoding })).collect()
+}
+
+fn object_log(style: Style) -> Vec<u8> {
+    let mut log = Log::new(log_job(), style, 1);
+    let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for (name, objects) in [("x", 5), ("y/z", 300)] {
+        let source = SourceVersion {
+            size: objects << 16,
+            mtime: Moment { sec: 9, nsec: 8 },
+            identity: Identity::of(name.as_bytes()),
+        };
+        let subject = Subject { path: path(name), source, sink: Identity::of(b"sink") };
+        let key = log.open(&subject).expect("few objects");
+        (0..objects).step_by(2).for_each(|index| log.done(key, ObjectIndex(index)));
+        log.commit().into_iter().for_each(|order| obey(&mut files, order));
+    }
+    let mut bytes = Vec::new();
+    for (name, content) in files {
+        bytes.push(name.len() as u8);
+        bytes.extend(name.as_bytes());
+        bytes.extend((content.len() as u16).to_le_bytes());
+        bytes.extend(content);
+    }
+    bytes
+}
+
+fn obey(files: &mut BTreeMap<String, Vec<u8>>, order: Order) {
+    match order {
+        Order::Write { name, at, bytes } => {
+            let file = files.entry(name).or_default();
+            let end = at as usize + bytes.len();
+            file.resize(file.len().max(end), 0);
+            file[at as usize..end].copy_from_slice(&bytes);
+        }
+        Order::Replace { name, bytes } => drop(files.insert(name, bytes)),
+        Order::Remove { name } => drop(files.remove(&name)),
+        Order::Sync => {}
+    }
+}
+
+fn a_journal() -> Vec<u8> {
+    let shape = |size| {
+        let moment = Moment { sec: 3, nsec: 4 };
+        journal::Shape { size, mtime: moment, atime: moment }
+    };
+    let head = journal::Head {
+        inode: 7,
+        birth: None,
+        name: b"name".to_vec(),
+        mode: 0o600,
+        capability: vec![1, 2],
+        before: shape(1100),
+        after: shape(1500),
+    };
+    let mut writer = journal::Writer::new(Vec::new(), &head).expect("memory takes it");
+    for at in (0..1500_usize).step_by(512) {
+        let len = |size: usize| size.saturating_sub(at).min(512);
+        let chunk = journal::Chunk::new(at as u64, vec![9; len(1100)], &vec![5; len(1500)]);
+        writer.chunk(&chunk).expect("memory takes it");
+    }
+    writer.close().expect("memory takes it")
+}
+
+fn lists() -> Vec<Vec<u8>> {
+    let texts = [
+        "900150983cd24fb0d6963f7d28e17f72  abc\n\\900150983cd24fb0d6963f7d28e17f72 *a\\nb\r\n",
+        "MD5 (abc) = 900150983cd24fb0d6963f7d28e17f72\nSHA256 (a (b) = c) = 00\n",
+        "XXH3_0123456789abcdef  f\n#mutil#[0-5]#0123\n%%%% HASHDEEP-1.0\n%%%% size,md5,sha256,filename\n## x\n",
+        "; comment\nfile name.txt 352441c2\n",
+        "3,900150983cd24fb0d6963f7d28e17f72,00,/x\nzcrc32:352441c2 f\n352441C2 3 f\n",
+    ];
+    let both = |text: &str| (0..8).map(|first| [&[first], text.as_bytes()].concat()).collect::<Vec<_>>();
+    texts.into_iter().flat_map(both).collect()
+}
+
+fn a_stored() -> Vec<Vec<u8>> {
+    let size = ObjectSize::new(64 << 10).expect("a power of two");
+    let objects = Geometry::new(ByteLen(200_000), size).count();
+    let blake3 = digest(Algorithm::Blake3, b"z");
+    let value = Stored {
+        size: 200_000,
+        mtime: Moment { sec: 1, nsec: 2 },
+        digests: vec![blake3, digest(Algorithm::Adler32, b"z")],
+        objects: Some(StoredObjects { size, digests: vec![blake3; objects as usize] }),
+    };
+    let whole = value.encode();
+    let unsealed = whole[..whole.len() - 4].to_vec();
+    let xrootd = xrootd::XrootdValue { digest: digest(Algorithm::Adler32, b"z"), mtime: 4, delay: 5 };
+    let xrootd = xrootd.encode().expect("XRootD computes it").to_vec();
+    vec![whole, unsealed, xrootd, b"adler   \x00\x00\x00\x01".to_vec()]
+}
+
+/// Made by `ssh-keygen -Y sign -n file` with a key that was thrown away.
+const SIGNATURE: &str = "\
+-----BEGIN SSH SIGNATURE-----\n\
+U1NIU0lHAAAAAQAAADMAAAALc3NoLWVkMjU1MTkAAAAgBDU7fRc6T1q+znHFAguWo1RcSt\n\
+nm7YT4OtHvrZM5ioMAAAAEZmlsZQAAAAAAAAAGc2hhNTEyAAAAUwAAAAtzc2gtZWQyNTUx\n\
+OQAAAEANAfAdZTt7NvzLansqlSRkUuc3IWo5klfeTmP8xwo7S2zR0RBvwziuZ62tOXd9SC\n\
+tz4sn7+KjhPixKpeq8UooI\n\
+-----END SSH SIGNATURE-----\n";
+
+/// As ssh-keygen(1) describes lists of signers.
+const SIGNERS: &str = "\
+# comment\n\
+a@example.org,b* namespaces=\"file,git\",valid-after=\"20260101Z\" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAQ1O30XOk9avs5xxQILlqNUXErZ5u2E+DrR762TOYqD c\n\
+ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAQ1O30XOk9avs5xxQILlqNUXErZ5u2E+DrR762TOYqD\n";

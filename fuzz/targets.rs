@@ -1,0 +1,404 @@
+//! What every decoder must hold to, whatever the bytes are: it gives facts or a flaw and never panics, and what it understood
+//! it writes such that it understands the same again. Each function takes any bytes.
+//!
+//! A checksum keeps chance from the fields behind it; so the bytes are also taken as fields, with the checksum made right.
+
+use haul_digest::list::{self, Hints, Kind};
+use haul_digest::{Algorithm, Digest};
+use haul_log::objects::{self, Identity, Style};
+use haul_log::stored::{Stored, eos, xrootd};
+use haul_log::{journal, waybill};
+use haul_model::{ByteRange, Level, Moment, ObjectSize};
+use haul_net::Ticket;
+use haul_proto::source::Work;
+use haul_proto::{
+    CONTROL, FileKind, FileNumber, HEADER_LEN, Header, JobOptions, LaneId, Message, NamePolicy, NewFile,
+    Outcome, Runs, Sink, Source, Timing, Update, Window, sink, source,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A target: any bytes.
+pub type Target = fn(&[u8]);
+
+/// All of them, by their names.
+pub const TARGETS: [(&str, Target); 12] = [
+    ("wire", wire),
+    ("sink", sink_machine),
+    ("source", source_machine),
+    ("names", names),
+    ("hello", hello),
+    ("ticket", ticket),
+    ("waybill", read_waybill),
+    ("object_log", object_log),
+    ("journal", read_journal),
+    ("list", read_list),
+    ("stored", stored),
+    ("signature", signature),
+];
+
+/// Frames, one after the other.
+pub fn wire(data: &[u8]) {
+    let mut rest = data;
+    while let Some((header, after)) = rest.split_first_chunk::<HEADER_LEN>() {
+        let Ok(header) = Header::decode(header) else { break };
+        let Some(body) = after.get(..header.body_len()) else { break };
+        if let Ok(Some(message)) = Message::decode(&header, body) {
+            comes_back(&message);
+        }
+        rest = &after[body.len()..];
+    }
+    frames(data).iter().for_each(comes_back);
+}
+
+fn comes_back(message: &Message) {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    let (header, body) = bytes.split_first_chunk::<HEADER_LEN>().expect("a header is written");
+    let header = Header::decode(header).expect("its own header is understood");
+    assert_eq!(Message::decode(&header, body).expect("its own body is"), Some(message.clone()));
+}
+
+/// The messages that the bytes are, cut into kind, flags, length and body, the checks made right.
+fn frames(data: &[u8]) -> Vec<Message> {
+    let mut found = Vec::new();
+    let mut rest = data;
+    while let Some((head, after)) = rest.split_first_chunk::<5>() {
+        let len = usize::from(u16::from_le_bytes([head[2], head[3]])).min(after.len());
+        let (body, after) = after.split_at(len);
+        rest = after;
+        let bytes = forged(head[0], head[1], u32::from(head[4]) << 10, body);
+        let (header, body) = bytes.split_first_chunk::<HEADER_LEN>().expect("one was made");
+        if let Ok(header) = Header::decode(header)
+            && let Ok(Some(message)) = Message::decode(&header, body)
+        {
+            found.push(message);
+        }
+    }
+    found
+}
+
+/// A frame with these fields, as docs/formats/wire.md draws it.
+pub fn forged(kind: u8, flags: u8, payload: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![kind, flags];
+    bytes.extend((body.len() as u32).to_le_bytes());
+    bytes.extend(payload.to_le_bytes());
+    bytes.extend(crc32fast::hash(body).to_le_bytes());
+    let crc = crc32fast::hash(&bytes);
+    let check = ((crc >> 16) ^ (crc & 0xffff)) as u16;
+    bytes.splice(2..2, check.to_le_bytes());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+fn options(first: u8) -> JobOptions {
+    let update = [Update::Always, Update::SizeTime, Update::Digest, Update::Object];
+    JobOptions {
+        object: ObjectSize::new(64 << 10).expect("a power of two"),
+        update: update[usize::from(first & 3)],
+        delete: first & 4 != 0,
+        in_place: first & 8 != 0,
+        ..JobOptions::default()
+    }
+}
+
+fn window() -> Window {
+    Window { files: 64, facts: 1 << 20, bytes: 1 << 24 }
+}
+
+/// Whatever a source says, a sink answers or ends the session.
+pub fn sink_machine(data: &[u8]) {
+    let Some((&first, data)) = data.split_first() else { return };
+    let settings = sink::Settings {
+        options: options(first),
+        window: window(),
+        timing: Timing::default(),
+        tries: 2,
+        names: NamePolicy::default(),
+    };
+    let mut machine = Sink::new(settings);
+    let (mut now, mut out) = (Duration::ZERO, Vec::new());
+    for lane in [CONTROL, LaneId(1)] {
+        machine.handle(sink::Event::LaneUp(lane), now, &mut out);
+    }
+    for (index, message) in frames(data).into_iter().enumerate() {
+        let lane = LaneId(index as u32 & 1);
+        now += Duration::from_millis(1);
+        let event = match message {
+            Message::BlockDigest(end) => sink::Event::ObjectEnd { lane, end: *end, found: None },
+            message => sink::Event::Message(lane, message),
+        };
+        machine.handle(event, now, &mut out);
+        let mut steps = 0;
+        while let Some(command) = out.pop() {
+            if let Some(event) = obeyed(command, steps) {
+                machine.handle(event, now, &mut out);
+            }
+            steps += 1;
+            assert!(steps < 100_000, "the sink orders without end");
+        }
+        while let sink::Outgoing::Send(message) = machine.next(lane, now) {
+            comes_back(&message);
+        }
+        assert!(machine.open_files() <= 64, "a source that goes beyond the window is let go on");
+    }
+}
+
+/// What an engine without files says to a command.
+fn obeyed(command: sink::Command, step: usize) -> Option<sink::Event> {
+    use sink::{Command, Event, Verdict};
+    Some(match command {
+        Command::Open { facts, .. } => {
+            let verdict = if step % 3 == 2 { Verdict::Same } else { Verdict::Take { have: Runs::default() } };
+            Event::Opened { file: facts.number, verdict, rereads: false }
+        }
+        Command::Make { facts, .. } => {
+            Event::Finished { file: facts.number, result: Ok(Outcome::Done(Level::Durable)) }
+        }
+        Command::Settle { file, attempt, object, to, .. } => {
+            let objects = Runs::of(object.index.0, object.index.0 + 1);
+            Event::Settled { file, attempt, level: to, objects }
+        }
+        Command::Finish { file, settle, .. } => Event::Finished { file, result: Ok(Outcome::Done(settle)) },
+        Command::Sweep => Event::Swept,
+        Command::Remove { batch, .. } => Event::Removed { batch, deleted: 1, failed: 0 },
+        _ => return None,
+    })
+}
+
+/// Whatever a sink says, a source goes on or ends the session.
+pub fn source_machine(data: &[u8]) {
+    let Some((&first, data)) = data.split_first() else { return };
+    let settings = source::Settings {
+        options: options(first),
+        window: window(),
+        timing: Timing::default(),
+        tries: 2,
+        asks: false,
+    };
+    let mut machine = Source::new(settings);
+    let (mut now, mut out) = (Duration::ZERO, Vec::new());
+    for (number, size) in [0, 1, 200_000, 70_000].into_iter().enumerate() {
+        machine.offer(regular(number, size), None).expect("it is short");
+    }
+    for lane in [CONTROL, LaneId(1)] {
+        machine.handle(source::Event::LaneUp(lane), now, &mut out);
+    }
+    machine.handle(source::Event::WalkEnded, now, &mut out);
+    for (index, message) in frames(data).into_iter().enumerate() {
+        let lane = LaneId(index as u32 & 1);
+        now += Duration::from_millis(1);
+        worked(&mut machine, lane, now, &mut out);
+        machine.handle(source::Event::Message(lane, message), now, &mut out);
+        while let Some(command) = out.pop() {
+            if let source::Command::Judge { batch, names, .. } = command {
+                let gone = vec![true; names.len()];
+                machine.handle(source::Event::Judged { batch, gone }, now, &mut out);
+            }
+        }
+        assert!(machine.open_files() <= 64);
+    }
+}
+
+/// What a source says of a regular file.
+pub fn regular(number: usize, size: u64) -> NewFile {
+    let kind = FileKind::File { size, holes: Runs::default() };
+    let none = || Box::default();
+    NewFile {
+        number: FileNumber(0),
+        whole: false,
+        again: false,
+        path: format!("f{number}").into_bytes().into(),
+        kind,
+        mode: 0o644,
+        mtime: Moment { sec: 5, nsec: 6 },
+        atime: Moment { sec: 7, nsec: 8 },
+        uid: 1,
+        gid: 1,
+        user: none(),
+        group: none(),
+        xattrs: Vec::new(),
+        version: None,
+    }
+}
+
+/// Does what the machine wants of a lane's worker.
+fn worked(machine: &mut Source, lane: LaneId, now: Duration, out: &mut Vec<source::Command>) {
+    let read = |size, mtime| haul_proto::Close::Read { size, mtime, root: None };
+    for _ in 0..64 {
+        let event = match machine.next(lane, now) {
+            Work::Send(message) => {
+                comes_back(&message);
+                continue;
+            }
+            Work::Whole { facts, .. } => {
+                let close = read(facts.size(), facts.mtime);
+                source::Event::WholeSent { lane, file: facts.number, close }
+            }
+            Work::Object { facts, attempt, object, .. } => {
+                source::Event::ObjectSent { lane, file: facts.number, attempt, object: object.index }
+            }
+            Work::Compare { facts, .. } => {
+                source::Event::Compared { lane, file: facts.number, same: Ok(false) }
+            }
+            Work::Close { facts, attempt, .. } => {
+                let close = read(facts.size(), facts.mtime);
+                source::Event::Closed { lane, file: facts.number, attempt, close }
+            }
+            _ => return,
+        };
+        machine.handle(event, now, out);
+    }
+}
+
+/// A name that is taken leads to something beneath the root, and nowhere else.
+pub fn names(data: &[u8]) {
+    if let Ok(path) = NamePolicy::default().judge(data) {
+        let parts = path.as_bytes().split(|byte| *byte == b'/');
+        assert!(parts.into_iter().all(|part| !matches!(part, b"" | b"." | b"..") && !part.contains(&0)));
+    }
+}
+
+/// What an unknown client says first.
+pub fn hello(data: &[u8]) {
+    if let Ok(said) = haul_net::hello::describe(data) {
+        assert!(said.is_ascii());
+    }
+}
+
+/// A ticket's line.
+pub fn ticket(data: &[u8]) {
+    let mut sealed = data.to_vec();
+    sealed.extend(crc32fast::hash(data).to_le_bytes());
+    let texts = [String::from_utf8_lossy(data).into_owned(), format!("haul1{}", base32(&sealed))];
+    for ticket in texts.iter().filter_map(|text| Ticket::parse(text).ok()) {
+        let line = ticket.to_line();
+        let again = Ticket::parse(&line).expect("its own line is understood");
+        assert_eq!((again.id(), again.addresses()), (ticket.id(), ticket.addresses()));
+        assert_eq!(*again.to_line(), *line);
+    }
+}
+
+/// RFC 4648 section 6, small letters, unpadded.
+fn base32(bytes: &[u8]) -> String {
+    let bits = |at: usize| (bytes[at / 8] >> (7 - at % 8)) & 1;
+    let count = bytes.len() * 8;
+    let letter = |first: usize| {
+        let value = (first..first + 5).fold(0, |all, at| all << 1 | if at < count { bits(at) } else { 0 });
+        char::from(b"abcdefghijklmnopqrstuvwxyz234567"[usize::from(value)])
+    };
+    (0..count).step_by(5).map(letter).collect()
+}
+
+/// A waybill, and the same with the checksum of each line made right.
+pub fn read_waybill(data: &[u8]) {
+    for bytes in [data.to_vec(), resealed(data)] {
+        let records = waybill::Reader::new(bytes.as_slice()).count();
+        assert!(records <= 2 * bytes.len() + 2, "more records than lines could bring");
+    }
+}
+
+/// The lines with their sums, by the rule of docs/formats/waybill.md.
+fn resealed(data: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut sum) = (Vec::new(), 0);
+    for line in data.split(|byte| *byte == b'\n') {
+        let end = line.iter().rposition(|byte| *byte == b' ').unwrap_or(line.len());
+        let line = &line[..end];
+        if line.starts_with(b"surehaul-waybill") {
+            sum = 0;
+        }
+        let mut crc = crc32fast::Hasher::new_with_initial(sum);
+        crc.update(line);
+        crc.update(b" ");
+        sum = crc.finalize();
+        bytes.extend_from_slice(line);
+        bytes.extend_from_slice(format!(" {sum:08x}\n").as_bytes());
+    }
+    bytes
+}
+
+/// The files of an object log: for each the length of its name in a byte, the name, the length of its bytes in two, the bytes.
+pub fn object_log(data: &[u8]) {
+    let mut files = BTreeMap::new();
+    let mut rest = data;
+    while let Some((&len, after)) = rest.split_first() {
+        let (name, after) = after.split_at(usize::from(len).min(after.len()));
+        let Some((len, after)) = after.split_first_chunk::<2>() else { break };
+        let (bytes, after) = after.split_at(usize::from(u16::from_le_bytes(*len)).min(after.len()));
+        files.insert(String::from_utf8_lossy(name).into_owned(), bytes.to_vec());
+        rest = after;
+    }
+    let job = log_job();
+    let found = objects::replay(&job, &files);
+    let log = objects::Log::resume(job, Style::DEFAULT, 7, &found);
+    assert_eq!(log.facts(), found.facts, "what is resumed from knows no more and no less");
+}
+
+/// The job that the logs of [`object_log`] are of.
+pub fn log_job() -> objects::Job {
+    objects::Job { id: Identity::of(b"fuzzed"), object: ObjectSize::new(64 << 10).expect("a power of two") }
+}
+
+/// A journal of a repair in place.
+pub fn read_journal(data: &[u8]) {
+    let Ok(reader) = journal::Reader::new(data) else { return };
+    let mut end = 0;
+    for chunk in reader {
+        let Ok(chunk) = chunk else { return };
+        let ByteRange { start, end: after } = chunk.range();
+        assert!(start.0 >= end && after > start, "chunks are in order");
+        end = after.0;
+        assert_ne!(chunk.standing(&chunk.old), journal::Standing::Foreign);
+    }
+}
+
+/// A list of checksums, in each kind that hints can make of it.
+pub fn read_list(data: &[u8]) {
+    let Some((&first, text)) = data.split_first() else { return };
+    let kinds = [Kind::Any, Kind::Sfv];
+    let forced =
+        (first & 4 != 0).then(|| vec![Algorithm::ALL[usize::from(first >> 3) % Algorithm::ALL.len()]]);
+    let zero = first & 2 != 0;
+    let hints = Hints { kind: kinds[usize::from(first & 1)].clone(), forced, zero, ..Hints::default() };
+    let mut reader = list::Reader::new(&hints);
+    for line in text.split(|byte| *byte == if zero { 0 } else { b'\n' }) {
+        if let list::Line::Claim(claim) = reader.read(line) {
+            assert!(!claim.stated.is_empty(), "a claim states something");
+        }
+    }
+    if let Some(name) = list::unescape(text)
+        && let Some(again) = list::escape(&name)
+    {
+        assert_eq!(list::unescape(&again), Some(name));
+    }
+}
+
+/// Digests that are stored with files: haul's form with its CRC made right, XRootD's, EOS's.
+pub fn stored(data: &[u8]) {
+    let mut sealed = data.to_vec();
+    let crc = haul_digest::digest(Algorithm::Crc32c, data).value().unwrap_or(0) as u32;
+    sealed.extend(crc.to_le_bytes());
+    for bytes in [data, &sealed] {
+        if let Ok(value) = Stored::decode(bytes) {
+            assert_eq!(Stored::decode(&value.encode()), Ok(value));
+        }
+    }
+    for algorithm in xrootd::algorithms() {
+        if let Ok(value) = xrootd::XrootdValue::decode(algorithm, data) {
+            let again = value.encode().expect("XRootD computes it");
+            assert_eq!(xrootd::XrootdValue::decode(algorithm, &again), Ok(value));
+        }
+    }
+    let at = data.len().min(8);
+    if let Ok(digest) = eos::decode(&data[..at], &data[at..]) {
+        let _: Digest = digest;
+    }
+}
+
+/// A signature of a waybill, and a list of whose counts.
+pub fn signature(data: &[u8]) {
+    let understood = haul_engine::signature::look_at(data);
+    let lines = haul_engine::signature::count_signers(data);
+    // Nothing is both.
+    assert!(understood.is_err() || lines.is_err());
+}

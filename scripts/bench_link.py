@@ -1,0 +1,126 @@
+"""Two hosts on this machine for the network bench: namespaces joined by a link, and the servers that run at its far end."""
+
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import bench_ssh
+
+FAR = "10.77.0.2"
+START_SECONDS_MAX = 20
+# Priority above whatever the packets are carried for; ordinary users can't have it.
+AHEAD = ["chrt", "-f", "20"]
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a link is like: milliseconds of a round trip, megabits a second (0: as many as this machine carries)."""
+
+    round_trip: float = 0
+    mbit: int = 0
+
+    def __str__(self):
+        rate = f"{self.mbit / 1000:g} Gbit/s" if self.mbit else "no limit"
+        return f"{self.round_trip:g} ms, {rate}"
+
+
+class Link:
+    """A link that stands: two network namespaces, made and removed by `haul-lab link`."""
+
+    def __init__(self, lab, way):
+        self.name = f"haul-bench-{os.getpid()}"
+        command = [lab, "link", self.name, "--round-trip", str(way.round_trip)]
+        command += ["--rate", f"{way.mbit}M"] if way.mbit else []
+        ahead = AHEAD if way.round_trip and os.geteuid() == 0 and shutil.which("chrt") else []
+        self.process = subprocess.Popen(ahead + command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.sides = [line.split()[0] for line in (self.process.stdout.readline() for _ in range(2)) if line.strip()]
+        if len(self.sides) != 2:
+            raise OSError("haul-lab link made no link")
+
+    def near(self):
+        """What a command of the near host begins with."""
+        return self.at(0)
+
+    def far(self):
+        return self.at(1)
+
+    def at(self, side):
+        return ["nsenter", f"--net=/run/netns/{self.sides[side]}"]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(timeout=START_SECONDS_MAX)
+
+
+@dataclass
+class Servers:
+    """What runs at the far host for the tools of a row; started when a tool first needs it, ended with the row."""
+
+    link: Link
+    folder: Path
+    door: bench_ssh.Door | None = None
+    running: dict = field(default_factory=dict)
+
+    def words(self, needed):
+        """Starts what is needed, and gives the words that commands are filled in with. None where it is not installed."""
+        makers = {"ssh": self.ssh, "rsyncd": self.rsyncd, "xrootd": self.xrootd, "gridftp": self.gridftp}
+        if needed not in self.running:
+            self.running[needed] = makers[needed]()
+        return self.running[needed]
+
+    def ssh(self):
+        if not bench_ssh.server_program():
+            return None
+        self.door = bench_ssh.Door(FAR, self.link.far(), self.link.near())
+        return {"{ssh}": self.door.shell(), "{ssh options}": self.door.options, "{ssh key}": self.door.key,
+                "{ssh port}": str(self.door.port)}
+
+    def rsyncd(self):
+        if not shutil.which("rsync"):
+            return None
+        settings = self.folder / "rsyncd.conf"
+        settings.write_text(f"use chroot = no\nuid = 0\ngid = 0\n[copies]\npath = {self.folder}\nread only = no\n")
+        return self.serve(["rsync", "--daemon", "--no-detach", f"--config={settings}", f"--address={FAR}",
+                           "--port=8730", "--log-file=/dev/null"], 8730)
+
+    def xrootd(self):
+        program = shutil.which("xrootd")
+        if not program:
+            return None
+        # It refuses root's rights: whoever it becomes must be able to write there.
+        home = self.folder / "xrootd"
+        home.mkdir(mode=0o777, exist_ok=True)
+        home.chmod(0o777)
+        settings = home / "settings"
+        settings.write_text(f"all.export /\nxrd.port 1094\nall.adminpath {home}\nall.pidpath {home}\nxrootd.async off\n")
+        return self.serve([program, "-c", str(settings), "-R", "nobody", "-l", str(home / "log")], 1094)
+
+    def gridftp(self):
+        program = shutil.which("globus-gridftp-server")
+        if not program:
+            return None
+        return self.serve([program, "-p", "2811", "-aa", "-anonymous-user", "root", "-data-interface", FAR, "-no-detach",
+                           "-allow-root"], 2811)
+
+    def serve(self, command, port):
+        """Starts a server of the far host and waits until it listens."""
+        process = subprocess.Popen(self.link.far() + command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.running[f"process {port}"] = process
+        deadline = time.monotonic() + START_SECONDS_MAX
+        probe = self.link.near() + ["bash", "-c", f": < /dev/tcp/{FAR}/{port}"]
+        while subprocess.run(probe, stderr=subprocess.DEVNULL).returncode:
+            if time.monotonic() > deadline or process.poll() is not None:
+                return None
+            time.sleep(0.1)
+        return {}
+
+    def close(self):
+        for running in self.running.values():
+            if isinstance(running, subprocess.Popen):
+                running.terminate()
+                running.wait()
+        if self.door:
+            self.door.close()

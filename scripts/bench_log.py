@@ -1,0 +1,129 @@
+"""Rows about the object log: what it costs, what it takes, and what going on after a cut costs.
+
+The scale-down of FT-LADS: "big" is 100 files of 64 MiB, "small" 10,000 of 1 MiB. The log makes durable what it tells of, so the copy
+without it that it is held against is followed by a sync of the file system it went to.
+"""
+
+import statistics
+import subprocess
+import time
+
+from bench_rows import KIB, Failed, Peer, Row
+
+MECHANISMS = ["file", "transaction", "universal"]
+ENCODINGS = ["char", "int", "enc", "binary", "bit8", "bit64"]
+DEFAULT = ("universal", "bit8")
+
+# The goals: time with the log against without; space for the big set; what a cut costs of the whole time.
+TIME_GOAL, SPACE_GOAL, RECOVERY_GOAL = 1.005, 16 * KIB, 0.02
+
+SHARES = [20, 40, 60, 80]
+RECOVERY_ROUNDS = 3
+
+
+def log_rows(sizes):
+    """The default way to keep a log always; the other ways only where a row is named."""
+    plain = ["{haul}", "cp", "-r", "--preserve=mode,timestamps", "{src}", "{dst}"]
+    synced = ["sh", "-c", "\"$0\" cp -r --preserve=mode,timestamps \"$1\" \"$2\" && sync -f \"$2\"", "{haul}", "{src}", "{dst}"]
+    peers = [Peer("without a log, and sync -f", synced, TIME_GOAL, needs="sh"), Peer("without a log", plain, None)]
+    rows = []
+    for name, data in [("big", sizes.log_big), ("small", sizes.log_small)]:
+        for mechanism in MECHANISMS:
+            for encoding in ENCODINGS:
+                is_default = (mechanism, encoding) == DEFAULT
+                row_id = f"log-time-{name}" if is_default else f"log-time-{name}-{mechanism}-{encoding}"
+                rows.append(Row(row_id, f"copy {data.name} with a log ({mechanism}, {encoding})", data,
+                                with_log(mechanism, encoding), peers, is_copy=True, by_name=not is_default))
+    rows.append(Row("log-space", "most bytes of the log on the way", sizes.log_big, with_log(*DEFAULT), [],
+                    is_copy=True, special=measure_space))
+    rows.append(Row("log-recovery", "what a cut at 20, 40, 60 and 80 % costs", sizes.log_big, with_log(*DEFAULT), [],
+                    is_copy=True, special=measure_recovery))
+    return rows
+
+
+def with_log(mechanism, encoding):
+    return ["{haul}", "cp", "-r", "--resume", "--state-dir={state}", f"--log-mechanism={mechanism}",
+            f"--log-encoding={encoding}", "{src}", "{dst}"]
+
+
+def measure_space(bench, row, source):
+    """The most that all files of the log have together at any look; the copy is watched every few milliseconds."""
+    bench.forget_state()
+    most, looks = 0, 0
+    with start(bench, row, source, bench.new_copy(row)) as copy:
+        while copy.poll() is None:
+            most, looks = max(most, log_bytes(bench.state())), looks + 1
+            time.sleep(0.005)
+    if copy.returncode != 0:
+        raise Failed(f"ended with {copy.returncode}")
+    verdict = "reached" if most <= SPACE_GOAL else "missed"
+    return [line(row, f"{most} bytes in {looks} looks", f"{SPACE_GOAL} bytes", verdict)]
+
+
+def log_bytes(state):
+    total = 0
+    for path in state.glob("jobs/*/log/*"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:
+            # It went between two looks.
+            pass
+    return total
+
+
+def measure_recovery(bench, row, source):
+    """Equation 1 of FT-LADS: the time before the cut and the time after it, less the time of a copy that is not cut, as a share of
+    that. The copy is killed after a share of that time."""
+    whole = statistics.median(run_whole(bench, row, source) for _ in range(RECOVERY_ROUNDS))
+    lines = []
+    for share in SHARES:
+        costs = []
+        for _ in range(RECOVERY_ROUNDS):
+            bench.forget_state()
+            copy = bench.new_copy(row)
+            bench.settle()
+            before = run_until(bench, row, source, copy, whole * share / 100)
+            costs.append((before + timed(bench, row, source, copy) - whole) / whole)
+        cost = statistics.median(costs)
+        verdict = "reached" if cost <= RECOVERY_GOAL else "missed"
+        lines.append(line(row, f"{100 * cost:.1f} % of {whole:.1f} s at {share} %", f"{100 * RECOVERY_GOAL:.0f} %", verdict))
+    return lines
+
+
+def run_whole(bench, row, source):
+    bench.forget_state()
+    copy = bench.new_copy(row)
+    bench.settle()
+    return timed(bench, row, source, copy)
+
+
+def timed(bench, row, source, copy):
+    begin = time.monotonic()
+    with start(bench, row, source, copy) as process:
+        status = process.wait()
+    if status != 0:
+        raise Failed(f"ended with {status}")
+    return time.monotonic() - begin
+
+
+def run_until(bench, row, source, copy, seconds):
+    """Kills the copy after so long; the time it really had."""
+    begin = time.monotonic()
+    with start(bench, row, source, copy) as process:
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return time.monotonic() - begin
+
+
+def start(bench, row, source, copy):
+    command = bench.fill_in(row.ours, source, copy)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def line(row, told, goal, verdict):
+    """A line of the table that says what it found in words."""
+    return {"row": row.id, "work": row.title, "files": row.data.files, "bytes": row.data.bytes,
+            "peer": f"{told}; goal {goal}", "goal": None, "rss_max": 0, "verdict": verdict, "ratios": [], "ratio": None,
+            "ours": [], "theirs": []}

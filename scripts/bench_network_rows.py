@@ -1,0 +1,211 @@
+"""The rows of the network's table: what goes from one host to the other, by which tools, over which link, and the goal.
+
+A tool's command is a list of words in which are filled in: {src} (what is sent), {name} (its last part), {dst} (a folder of the far
+host that is there), {under} (where {src} lands for tools that want to be told: {dst}, or {dst}/{name} for a folder), {rel} ({under} beneath the folder that servers export), {host} (the far host), {haul} and {lab} (the binaries), {ticket}
+(what `haul serve` wrote), {ssh}, {ssh options}, {ssh key}, {ssh port} (how to log in there).
+"""
+
+from dataclasses import dataclass, field
+
+from bench_link import Way
+from bench_rows import GIB, KIB, MIB, Data, small, uniform
+
+
+@dataclass
+class Tool:
+    """A tool. `server`: what must run at the far host, by the name in bench_link.Servers; `serve`: `haul serve` runs there with
+    these words, ends with the run, and its processor time and memory are told, too. `flips`: the connection passes a
+    proxy that flips so many bits. `near_only`: it computes at the near host and sends nothing."""
+
+    name: str
+    command: list
+    server: str = ""
+    serve: list | None = None
+    flips: int | None = None
+    near_only: bool = False
+    data: Data | None = None
+    needs: str = ""
+
+    @property
+    def program(self):
+        return self.needs or self.command[0]
+
+
+@dataclass
+class Line:
+    """A line of the table: the first tool's measure divided by the greatest of the others' in the same round. `goal` None: only told."""
+
+    title: str
+    ours: str
+    others: list
+    goal: float | None
+    by: str = "seconds"
+
+
+@dataclass
+class Row:
+    id: str
+    title: str
+    data: Data
+    way: Way
+    tools: list
+    lines: list
+    rounds: int = 3
+    # Peak memory of either end that is not to be passed.
+    rss_max: int = 0
+    # On the disk, and not in memory.
+    on_disk: bool = False
+
+
+def esnet_like(name, kind, pairs, scale):
+    """FIVER's mixed sets: pairs of sizes, in megabytes of 10^6."""
+    sizes = {"sorted": 255, "shuffled": 510}
+    return Data(name, [kind, "--pairs", str(pairs), "--scale", str(scale)], 2 * pairs, pairs * sizes[kind] * 10**6 // scale)
+
+
+@dataclass
+class Sizes:
+    """How large the data is: rows of a few minutes each, or small enough to try the script."""
+
+    quick: bool
+    large: Data = field(init=False)
+    medium: Data = field(init=False)
+    many: Data = field(init=False)
+    all_small: Data = field(init=False)
+    one_of_small: Data = field(init=False)
+    mixed: dict = field(init=False)
+    faulty: Data = field(init=False)
+
+    def __post_init__(self):
+        q = self.quick
+        self.large = uniform("net-quick-large", 1, 64 * MIB) if q else uniform("net-large", 1, GIB // 2)
+        self.medium = uniform("net-quick-1M", 50, MIB) if q else uniform("net-500x1M", 500, MIB)
+        self.many = small("net-quick-4K", 1000, 10, 4 * KIB) if q else small("net-20000x4K", 20_000, 200, 4 * KIB)
+        self.all_small = small("net-quick-4K", 1000, 10, 4 * KIB) if q else small("net-100000x4K", 100_000, 1000, 4 * KIB)
+        self.one_of_small = uniform("net-quick-one", 1, 1000 * 4 * KIB) if q else uniform("net-one", 1, 100_000 * 4 * KIB)
+        self.faulty = uniform("net-quick-faulty", 1, 256 * MIB) if q else uniform("net-faulty", 1, 4 * GIB)
+        self.mixed = {
+            "uniform": uniform("net-quick-uniform", 4, 16 * MIB) if q else uniform("net-uniform", 16, 64 * MIB),
+            "shuffled": esnet_like("net-quick-shuffled", "shuffled", 2, 20) if q else esnet_like("net-shuffled", "shuffled", 4, 2),
+            "sorted": esnet_like("net-quick-sorted", "sorted", 2, 10) if q else esnet_like("net-sorted", "sorted", 4, 1),
+        }
+
+
+def all_rows(quick):
+    sizes = Sizes(quick)
+    rows = [row for ms in [0, 30, 89] for row in peer_rows(sizes, ms)]
+    rows.append(small_files_row(sizes))
+    rows += overhead_rows(sizes)
+    rows += memory_rows(sizes)
+    rows.append(faults_row(sizes))
+    rows += parts_rows(sizes)
+    rows.append(disk_row(sizes))
+    return rows
+
+
+def by_ssh(*options):
+    return ["{haul}", "send", "-q", "-e", "{ssh}", "--remote-haul", "{haul}", *options, "{src}", "{host}:{dst}"]
+
+
+def by_ticket(*options):
+    return ["{haul}", "send", "-q", "--ticket-file", "{ticket}", *options, "{src}", ":"]
+
+
+def peer_rows(sizes, ms):
+    """Beside other tools. Far hosts have 1 Gbit/s; without a delay there is no limit but the processors."""
+    way = Way(ms, 1000 if ms else 0)
+    peers = [
+        Tool("rsync -a (ssh)", ["rsync", "-a", "-e", "{ssh}", "{src}", "{host}:{dst}/"], "ssh"),
+        Tool("rsync -a (daemon)", ["rsync", "-a", "{src}", "rsync://{host}:8730/copies/{rel dst}/"], "rsyncd"),
+        Tool("scp -rp", ["scp", "-rpq", "{ssh options}", "{src}", "{host}:{dst}/"], "ssh"),
+        Tool("rclone (sftp)", ["rclone", "copy", "-q", "--config", "/dev/null", "--sftp-host", "{host}", "--sftp-port", "{ssh port}",
+                               "--sftp-user", "root", "--sftp-key-file", "{ssh key}", "--transfers", "8", "--checkers", "8",
+                               "{src}", ":sftp:{under}"], "ssh"),
+        Tool("lftp mirror (sftp)", ["lftp", "-e", "set net:max-retries 1; set sftp:auto-confirm yes; set sftp:connect-program "
+                                    "'ssh -a -x -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o BatchMode=yes -i {ssh key} -p {ssh port}'; {lftp}; exit", "sftp://root@{host}:{ssh port}"], "ssh"),
+        Tool("xrdcp -S 4", ["xrdcp", "-s", "-r", "-f", "--parallel", "4", "-S", "4", "{src}", "root://{host}:1094/{dst}/"], "xrootd"),
+        Tool("globus-url-copy -p 4", ["globus-url-copy", "-q", "-cd", "-r", "-fast", "-p", "4", "-cc", "4", "-pp",
+                                      "file://{src slash}", "ftp://{host}:2811{under slash}"], "gridftp"),
+    ]
+    ours = [Tool("ours", by_ssh(), "ssh"), Tool("ours by a ticket", by_ticket(), serve=[])]
+    rows = []
+    for name, title, data in [("large", "one large file", sizes.large), ("medium", "files of 1 MiB", sizes.medium),
+                              ("small", "files of 4 KiB", sizes.many)]:
+        # Who must log in by ssh is measured against a login of ours, who runs a server of his own against a server of ours.
+        own = {peer.name: "ours" if peer.server == "ssh" else "ours by a ticket" for peer in peers}
+        lines = [Line(f"{own[peer.name]} / {peer.name}", own[peer.name], [peer.name], 1.0) for peer in peers]
+        lines.append(Line("ours by a ticket / by ssh", "ours by a ticket", ["ours"], None))
+        rows.append(Row(f"peers-{name}-{ms}", title, data, way, ours + peers, lines))
+    return rows
+
+
+def small_files_row(sizes):
+    way = Way(30, 1000)
+    one = Tool("one file", by_ticket(), serve=[], data=sizes.one_of_small)
+    return Row("small-as-one", "100,000 files of 4 KiB beside the same bytes in one file", sizes.all_small, way,
+               [Tool("ours", by_ticket(), serve=[]), one], [Line("many / one", "ours", ["one file"], 2.0)], rss_max=256 * MIB)
+
+
+# What computes a checksum of every file, one by one, on one processor: the paper's "Checksum Only".
+CHECKSUMS = {"md5": "md5sum", "sha1": "sha1sum", "sha256": "sha256sum", "blake3": "b3sum --num-threads=1"}
+
+
+def overhead_rows(sizes):
+    """FIVER's Equation 1: (t - max(t_transfer, t_checksum)) / max(t_transfer, t_checksum), as t / max(...)."""
+    rows = []
+    for bound, way, goal in [("net", Way(0, 1000), 1.01), ("sum", Way(0, 0), 1.03)]:
+        for kind, data in sizes.mixed.items():
+            for algorithm, program in CHECKSUMS.items():
+                def send(how, *more):
+                    return by_ticket(f"--verify={how}", *(["-a", algorithm] if how != "none" else []), *more)
+
+                plain = ["--plain"]
+                tools = [Tool(how, send(how, *plain), serve=plain)
+                         for how in ["stream", "none", "sequential", "file-pipeline", "block-pipeline"]]
+                words = ["sh", "-c", f"find \"$0\" -type f -print0 | xargs -0 {program} > /dev/null", "{src}"]
+                tools.append(Tool("checksum", words, near_only=True, needs=program.split()[0]))
+                lines = [Line(f"{tool.name} / max(none, checksum)", tool.name, ["none", "checksum"],
+                              goal if tool.name == "stream" else None)
+                         for tool in tools if tool.name not in ["none", "checksum"]]
+                rows.append(Row(f"fiver-{bound}-{kind}-{algorithm}", f"{kind} set, {algorithm}", data, way, tools, lines))
+    return rows
+
+
+def memory_rows(sizes):
+    """Peak memory of both ends."""
+    return [
+        Row("memory-fat", "one large file, long fat link", sizes.large, Way(89, 5000), [Tool("ours", by_ticket(), serve=[])], [],
+            rounds=1, rss_max=256 * MIB),
+        Row("memory-many", "very many files", sizes.all_small, Way(), [Tool("ours", by_ticket(), serve=[])], [], rounds=1,
+            rss_max=256 * MIB),
+    ]
+
+
+def faults_row(sizes):
+    """FIVER's Table III: bits flipped on the way, where nothing else would find them."""
+    tools = [Tool(name, by_ticket("--plain"), serve=["--plain"], flips=flips)
+             for name, flips in [("24 flips", 24), ("no flips", 0)]]
+    lines = [Line("24 flips / none", "24 flips", ["no flips"], 1.10)]
+    return Row("faults", "bits flipped on a plain connection", sizes.faulty, Way(), tools, lines)
+
+
+def parts_rows(sizes):
+    """Both ends of a transfer beside the parts that it is made of, measured alone."""
+    rows = []
+    for name, serve, options in [("tls", [], []), ("plain", ["--plain"], ["--plain"])]:
+        parts = ["{lab}", "parts", *options, "{src}", "{dst}/{name}"]
+        tools = [Tool("ours", by_ticket(*options), serve=serve),
+                 Tool("ours, one lane", by_ticket("--streams=1", *options), serve=serve),
+                 Tool("parts", parts, near_only=True)]
+        lines = [Line("processor time / its parts", "ours", ["parts"], 1.10, by="cpu"),
+                 Line("processor time / its parts, one lane", "ours, one lane", ["parts"], None, by="cpu"),
+                 Line("time / the bare connection's", "ours", ["parts"], 1 / 0.75 if name == "tls" else None, by="wire"),
+                 Line("time / the bare connection's, one lane", "ours, one lane", ["parts"], None, by="wire")]
+        rows.append(Row(f"parts-{name}", f"memory to memory, {name} with BLAKE3", sizes.large, Way(), tools, lines, rounds=5))
+    return rows
+
+
+def disk_row(sizes):
+    cp = Tool("cp", ["cp", "-r", "{src}", "{dst}/"])
+    return Row("disk", "one large file, disk to disk", sizes.large, Way(), [Tool("ours", by_ticket(), serve=[]), cp],
+               [Line("ours / cp", "ours", ["cp"], 1 / 0.95)], rounds=5, on_disk=True)
