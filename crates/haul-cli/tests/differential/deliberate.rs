@@ -266,7 +266,8 @@ fn unmade_parents(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdic
     }
     // GNU 9.1 also looks for the directories above an absolute name without its first slash, and fails or leaves those it
     // made closed.
-    if contains(&system.err, "cp: \u{2018}".as_bytes()) && has_absolute {
+    let is_nameless = |line: &[u8]| line.starts_with("cp: \u{2018}".as_bytes()) || line.starts_with(b"cp: '");
+    if has_absolute && system.err.split(|&byte| byte == b'\n').any(is_nameless) {
         return Verdict::Settled;
     }
     // After an operand whose directories it made, or could not make, GNU 9.1 takes the sinks of all others for new, and can't
