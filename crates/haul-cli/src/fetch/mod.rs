@@ -167,6 +167,7 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
         interrupt: &interrupt,
         side: Side::Sink,
         has_waybill_there: args.ssh.has_waybill_there(),
+        state: fetch.resume.as_ref().map(|resume| resume.state.clone()),
     };
     Ok(run.go(other, output, |dial, watch| transfer::fetch(dial, &fetch, watch)))
 }

@@ -63,7 +63,7 @@ fn progress(progress: Progress, status: Status) -> (String, String, String) {
 fn why(job: &Listed) -> String {
     match &job.record {
         Some(Err(flaw)) => format!("its record can't be used: {flaw}"),
-        _ => "it has no record".to_owned(),
+        _ => "it has no record: files that a transfer brings here".to_owned(),
     }
 }
 

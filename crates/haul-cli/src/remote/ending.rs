@@ -1,6 +1,7 @@
 //! The job itself: watched, told, and what its end means for the exit status.
 
 use super::args::JobArgs;
+use super::entry::Entry;
 use super::output::{Output, Side};
 use super::ssh::Met;
 use super::typed::TROUBLE;
@@ -9,7 +10,9 @@ use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
 use haul_engine::transfer::{Dial, Outcome, Receipt, Tally, TransferError, Watch};
 use haul_engine::waybill::Root;
+use haul_log::record::Status;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -24,6 +27,8 @@ pub(crate) struct Run<'a> {
     pub(crate) side: Side,
     /// Whether the other side was asked for a waybill of its own.
     pub(crate) has_waybill_there: bool,
+    /// The state directory, where jobs can be kept.
+    pub(crate) state: Option<PathBuf>,
 }
 
 /// The other side, however it was reached.
@@ -66,7 +71,12 @@ impl Run<'_> {
         let watch = Watch { stop, tally: &tally, report: &output, receipt: receipt.as_ref() };
         let prints = self.args.verbose || self.args.json || self.args.dry_run;
         let wanted = self.args.progress || progress::is_drawn_unasked(self.tool, prints);
-        let ended = progress::watch(wanted, || standing(&tally), || job(dial, &watch));
+        let entry = self.entry(&output);
+        let watched = || progress::watch(wanted, || standing(&tally), || job(dial, &watch));
+        let ended = match &entry {
+            Some(entry) => entry.during(&tally, watched),
+            None => watched(),
+        };
         let took = begun.elapsed();
         let is_there_fine = match other {
             Other::Met(met) => met.part(),
@@ -90,16 +100,43 @@ impl Run<'_> {
             output.failure(&"the other side did not end well: its waybill may not be complete");
             status = FAILED;
         }
-        let interrupted = stop.load(Ordering::Relaxed);
+        // One that was over before it was to stop is not interrupted.
+        let interrupted = stop.load(Ordering::Relaxed) && status != 0;
+        if let Some(entry) = entry {
+            let stands = match (status, interrupted) {
+                (0, _) => Status::Finished,
+                (_, true) => Status::Stopped,
+                (_, false) => Status::Failed,
+            };
+            let exit = if interrupted { self.interrupt.status() } else { status };
+            if let Err(error) = entry.end(stands, exit, &tally) {
+                output.note(&error.to_string());
+            }
+        }
         match output.into_failure() {
             Some(error) => {
                 crate::console::say(self.tool, &format_args!("write error: {error}"));
                 FAILED
             }
-            // One that was over before it was to stop is not interrupted.
-            None if interrupted && status != 0 => self.interrupt.status(),
+            None if interrupted => self.interrupt.status(),
             None => status,
         }
+    }
+}
+
+impl Run<'_> {
+    /// Begins the job's record. Without one it is done all the same.
+    fn entry(&self, output: &Output<'_>) -> Option<Entry> {
+        let state = self.state.as_ref().filter(|_| !self.args.dry_run)?;
+        let kind = match self.side {
+            Side::Source => "send",
+            Side::Sink => "fetch",
+            Side::Server => return None,
+        };
+        Entry::begin(kind, state).unwrap_or_else(|error| {
+            output.note(&format!("{error}; 'haul jobs' will not list this job"));
+            None
+        })
     }
 }
 

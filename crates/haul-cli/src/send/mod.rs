@@ -166,6 +166,7 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
         interrupt: &interrupt,
         side: Side::Source,
         has_waybill_there: args.ssh.has_waybill_there(),
+        state: send.resume.as_ref().map(|resume| resume.state.clone()),
     };
     let status = run.go(other, output, |dial, watch| transfer::send(dial, &send, watch));
     Ok(if status == 0 && is_missing_some { FAILED } else { status })

@@ -132,9 +132,21 @@ impl Play {
         wait_until("the end of the other side", || far_sides(&there).is_empty());
     }
 
+    /// The sink's logs.
     fn jobs(&self) -> Vec<PathBuf> {
         let found = fs::read_dir(self.bed.path("state/haul/jobs")).into_iter().flatten().flatten();
-        found.map(|entry| entry.path()).collect()
+        found.map(|entry| entry.path()).filter(|job| job.join("log").exists()).collect()
+    }
+
+    /// What `haul jobs` says of the job, by its record on the side that began it.
+    #[track_caller]
+    fn listed(&self) -> Value {
+        let listed = self.bed.run(&["jobs", "--json"]);
+        assert_ended(&listed, 0);
+        let jobs = listed.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let mut jobs: Vec<Value> = jobs.filter(|job| !job["kind"].is_null()).collect();
+        assert_eq!(jobs.len(), 1, "{}", listed.out);
+        jobs.remove(0)
     }
 
     /// What the sink's log says.
@@ -297,6 +309,23 @@ fn cut_in_the_middle(way: Way, options: &[&str]) -> Play {
             return play;
         }
         assert!(Instant::now() < deadline, "no job was cut off with objects in its log");
+    }
+}
+
+#[test]
+fn a_transfer_is_listed_and_gone_on_with_by_its_id() {
+    for (way, kind) in [(Way::Send, "send"), (Way::Fetch, "fetch")] {
+        let play = cut_in_the_middle(way, &[]);
+        let stopped = play.listed();
+        assert_eq!((&stopped["kind"], &stopped["status"]), (&kind.into(), &"stopped".into()), "{stopped}");
+        let resumed = play.bed.run(&["jobs", "resume", stopped["id"].as_str().unwrap()]);
+        assert_ended(&resumed, 0);
+        let summary: Value = serde_json::from_str(resumed.out.lines().last().unwrap()).unwrap();
+        assert!(summary["bytes_of_earlier_runs"].as_u64() > Some(0), "{summary}");
+        let finished = play.listed();
+        assert_eq!((&finished["status"], &finished["runs"]), (&"finished".into(), &2.into()), "{finished}");
+        assert!(finished["bytes_done"].as_u64() >= Some(play.total()), "{finished}");
+        play.assert_whole(kind);
     }
 }
 
