@@ -35,7 +35,9 @@ class Link:
         command = [lab, "link", self.name, "--round-trip", str(way.round_trip)]
         command += ["--rate", f"{way.mbit}M"] if way.mbit else []
         ahead = AHEAD if way.round_trip and os.geteuid() == 0 and shutil.which("chrt") else []
-        self.process = subprocess.Popen(ahead + command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        # A signal to this run's group is not for it: it takes its namespaces down when its input ends.
+        self.process = subprocess.Popen(ahead + command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        start_new_session=True)
         self.sides = [line.split()[0] for line in (self.process.stdout.readline() for _ in range(2)) if line.strip()]
         if len(self.sides) != 2:
             raise OSError("haul-lab link made no link")

@@ -177,6 +177,7 @@ class Measured:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
                                        env=environment, start_new_session=True)
             alarm = threading.Timer(limit or 3600, os.killpg, (process.pid, signal.SIGTERM))
+            alarm.daemon = True
             alarm.start()
             _, status, usage = os.wait4(process.pid, 0)
             seconds = time.monotonic() - begin
@@ -236,6 +237,7 @@ class Far:
         ended = None
         if self.server:
             alarm = threading.Timer(START_SECONDS_MAX, self.server.terminate)
+            alarm.daemon = True
             alarm.start()
             _, status, usage = os.wait4(self.server.pid, 0)
             alarm.cancel()
