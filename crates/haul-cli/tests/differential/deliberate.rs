@@ -274,7 +274,10 @@ fn unmade_parents(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdic
     // create what stands there.
     let unmade: [&[u8]; 2] = [b"cp: failed to get attributes of ", b"cp: cannot make directory "];
     let is_told = |part: &&[u8]| contains(&system.err, part);
-    let stands = |line: &[u8]| line.starts_with(b"cp: cannot create ") && line.ends_with(b": File exists");
+    let stands = |line: &[u8]| {
+        (line.starts_with(b"cp: cannot create ") && line.ends_with(b": File exists"))
+            || line.starts_with(b"cp: not writing through dangling symlink ")
+    };
     let operands = case.words.iter().filter(|word| !word.starts_with(b"-")).count();
     let takes_for_new = system.err.split(|&byte| byte == b'\n').any(stands)
         || (unmade.iter().any(is_told) && ours.status == Status::Exit(1));

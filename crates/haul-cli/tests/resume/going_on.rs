@@ -200,3 +200,18 @@ fn what_was_not_synced_counts_as_long_as_the_machine_lives() {
         assert_eq!(ended.count("files_kept") > 0, lives, "{ended:?}");
     }
 }
+
+/// While a file is looked into it has one byte more than its source, and a kill may leave it so.
+#[test]
+fn a_small_file_that_was_being_looked_into_is_not_copied_again() {
+    let bed = Bed::new(77);
+    bed.ends(&[]).is_fine("the first run");
+    let small = bed.path("sink/dir/small3");
+    let len = fs::metadata(&small).unwrap().len();
+    File::options().write(true).open(&small).unwrap().set_len(len + 1).unwrap();
+    let again = bed.ends(&[]);
+    // A file of several names starts over.
+    let linked = fs::metadata(bed.path("source/large0")).unwrap().len();
+    assert_eq!(again.is_fine("the second run").moved(), linked, "{again:?}");
+    bed.is_whole("the second run");
+}

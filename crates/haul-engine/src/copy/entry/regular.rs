@@ -195,7 +195,9 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
 /// or one of the same length.
 fn may_be_begun(task: &Task<'_, '_>, source: &Stat, standing: &Stat) -> bool {
     let moving = &task.job.settings.moving;
-    let is_worth_it = source.size > moving.receipt_object().bytes() || standing.size == source.size;
+    // One byte more is what a file has that an earlier run was looking into.
+    let is_as_long = (source.size..=source.size.saturating_add(1)).contains(&standing.size);
+    let is_worth_it = source.size > moving.receipt_object().bytes() || is_as_long;
     moving.log.is_some()
         && source.kind == FileKind::Regular
         && standing.size > 0
