@@ -381,14 +381,15 @@ impl Reading {
             (_, true) => Make::SymbolicLink,
             _ => Make::Copy,
         };
-        let operands = if self.read_stdin { self.batch(&operands)? } else { self.operands(operands)? };
+        let mut operands = if self.read_stdin { self.batch(&operands)? } else { self.operands(operands)? };
         let mut moving = self.moving()?;
         if self.resume.is_resume() {
             self.fits_resume(&moving)?;
             self.rules.preserve.mode = true;
             self.rules.preserve.timestamps = true;
         }
-        let resume = self.resume.resolve(&operands, &mut moving)?;
+        let names_target = self.destination.directory().is_some();
+        let resume = self.resume.resolve(&mut operands, names_target, &mut moving)?;
         let asked = Asked { path: self.waybill, digests: self.waybill_digests, leaf: self.leaf };
         let waybill = WaybillOrder::resolve(asked, self.rules.attributes_only, &operands, &moving)?;
         let settings = CopySettings { operands, place: None, rules: self.rules, moving, print: self.print };

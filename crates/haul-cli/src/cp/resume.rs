@@ -4,7 +4,7 @@ use super::resolve::UsageError;
 use crate::getopt::Typed;
 use crate::jobs::keeping::state_of;
 use haul_engine::copy::{Earlier, JobLog, LogOrder, Moving, Operands, Tally};
-use haul_engine::log::{Call, LogError, Recheck, Settings, SyncPolicy, identity, prune};
+use haul_engine::log::{Call, LogError, Recheck, Settings, SyncPolicy, identity, jobs, prune};
 use haul_log::objects::{Encoding, Identity, Mechanism, Style};
 use haul_log::record::Status;
 use haul_model::{ObjectSize, format_size};
@@ -113,15 +113,22 @@ impl Asked {
         Ok(true)
     }
 
+    /// Whether there is a job that has not come to its end.
+    fn is_unfinished(&self, id: Identity) -> bool {
+        let all = state_of(self.state.clone()).and_then(|state| jobs(&state)).unwrap_or_default();
+        all.iter().any(|job| job.id == id && job.record.is_some() && job.status() != Status::Finished)
+    }
+
     /// Whether the copy is to be one that can be gone on with.
     pub(super) fn is_resume(&self) -> bool {
         self.resume
     }
 
-    /// The job of these operands.
+    /// The job of these operands, which become what they were when it began. `names_target`: the target directory was given as that.
     pub(super) fn resolve(
         self,
-        operands: &Operands,
+        operands: &mut Operands,
+        names_target: bool,
         moving: &mut Moving,
     ) -> Result<Option<ResumeOrder>, UsageError> {
         if !self.resume {
@@ -133,10 +140,22 @@ impl Asked {
         };
         let settings = Settings { style, sync: self.sync, wait: false };
         moving.sync_each = self.sync == SyncPolicy::Object;
+        if let Some(begun) = as_begun(operands).filter(|_| !names_target)
+            && self.is_unfinished(job(&self.words, &begun)?)
+        {
+            *operands = begun;
+        }
         let id = job(&self.words, operands)?;
         let object = moving.receipt_object();
         Ok(Some(ResumeOrder { id, settings, recheck: self.recheck, state: self.state, object }))
     }
+}
+
+/// What the operands are where the target did not stand when the job began: it was to become the copy, and stands there by now.
+fn as_begun(operands: &Operands) -> Option<Operands> {
+    let Operands::IntoDirectory { sources, directory, parents: false } = operands else { return None };
+    let [source] = &sources[..] else { return None };
+    Some(Operands::Onto { source: source.clone(), sink: directory.clone() })
 }
 
 /// What the job is told apart by: its options, and where its operands lead from here.

@@ -201,6 +201,31 @@ fn what_was_not_synced_counts_as_long_as_the_machine_lives() {
     }
 }
 
+/// The directory that the copy was to become stands there when the same words come again, which to `cp` means another place.
+#[test]
+fn a_tree_whose_copy_was_new_goes_on_in_the_same_place() {
+    let bed = Bed::new(78);
+    let words = [
+        "cp",
+        "-a",
+        "--resume",
+        "--json",
+        "--split-size=64K",
+        "--sync=object",
+        "--threads=1",
+        "source",
+        "sink",
+    ];
+    bed.cut_off_words(&words);
+    let again = Ended::of(bed.haul(&words).output().unwrap());
+    assert!(again.is_fine("the second run").count("bytes_kept") > 0, "{again:?}");
+    bed.is_whole("the second run");
+    assert!(!bed.path("sink/source").exists());
+    // A job that is over is cp's again.
+    Ended::of(bed.haul(&words).output().unwrap()).is_fine("the third run");
+    assert!(bed.path("sink/source/large1").exists());
+}
+
 /// While a file is looked into it has one byte more than its source, and a kill may leave it so.
 #[test]
 fn a_small_file_that_was_being_looked_into_is_not_copied_again() {

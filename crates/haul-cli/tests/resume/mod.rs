@@ -104,7 +104,18 @@ impl Bed {
 
     /// Starts the job and kills it when its log tells of a file that has one name.
     fn cut_off(&self, more: &[&str]) {
-        let mut child = self.cp(more).spawn().unwrap();
+        self.cut_off_at_work(self.cp(more));
+    }
+
+    /// As [`Bed::cut_off`], of the job of these words.
+    fn cut_off_words(&self, words: &[&str]) {
+        let mut command = self.haul(words);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        self.cut_off_at_work(command);
+    }
+
+    fn cut_off_at_work(&self, mut job: Command) {
+        let mut child = job.spawn().unwrap();
         let begun = Instant::now();
         let has_one_name = |path: &RelPath| !path.as_bytes().ends_with(b"large0");
         let is_told = |facts: Facts| facts.iter().any(|(subject, _)| has_one_name(&subject.path));
