@@ -161,14 +161,7 @@ fn a_state_directory_that_fills_up_is_told_and_the_copy_goes_on() {
 #[test]
 fn the_second_process_at_a_job_says_who_has_it() {
     let bed = Bed::new(27);
-    for number in 0..4 {
-        super::write(&bed.path(&format!("source/more{number}")), 8 << 20, number);
-    }
-    let mut first = bed.cp(&["--sync=object", "--threads=1"]).spawn().unwrap();
-    while bed.facts_or_none().is_none_or(|facts| facts.is_empty()) {
-        assert!(first.try_wait().unwrap().is_none());
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    let mut first = bed.held_at_work(bed.cp(&["--sync=object", "--threads=1"]));
     let second = bed.ends(&[]);
     assert_eq!(second.code, Some(1));
     let holder = format!("process {}", first.id());

@@ -114,9 +114,7 @@ fn a_lost_log_costs_reading_and_no_copying() {
 fn a_source_that_changed_meanwhile_is_copied_as_it_is_now() {
     let bed = Bed::new(5);
     bed.cut_off(&["--sync=object", "--threads=1"]);
-    let facts = bed.facts();
-    let (subject, _) = facts.iter().next().unwrap();
-    let name = String::from_utf8(subject.path.as_bytes().to_vec()).unwrap().replace("sink/", "source/");
+    let name = bed.logged_file().0.replace("sink/", "source/");
     let len = fs::metadata(bed.path(&name)).unwrap().len();
     write(&bed.path(&name), len, 77);
     bed.ends(&["--sync=object"]).is_fine("a new version");
@@ -128,12 +126,13 @@ fn objects_that_are_not_what_was_logged_are_found_by_looking_again() {
     for (recheck, code) in [("all", Some(0)), ("none", Some(0))] {
         let bed = Bed::new(6);
         bed.cut_off(&["--sync=object", "--threads=1"]);
-        let facts = bed.facts();
-        let (subject, objects) = facts.iter().next().unwrap();
-        let name = String::from_utf8(subject.path.as_bytes().to_vec()).unwrap();
-        let victim = objects.iter().last().unwrap().0 * OBJECT;
-        let sink = File::options().write(true).open(bed.path(&name)).unwrap();
-        sink.write_all_at(b"not what was written", victim).unwrap();
+        let (name, objects) = bed.logged_file();
+        let sink = File::options().read(true).write(true).open(bed.path(&name)).unwrap();
+        // One byte in place, so that the file keeps its length wherever its last object ends.
+        let victim = objects.last().unwrap() * OBJECT;
+        let mut byte = [0];
+        sink.read_exact_at(&mut byte, victim).unwrap();
+        sink.write_all_at(&[!byte[0]], victim).unwrap();
         drop(sink);
         let ended = bed.ends(&["--sync=object", &format!("--verify-resume={recheck}")]);
         assert_eq!(ended.code, code, "{ended:?}");
@@ -148,12 +147,10 @@ fn objects_that_are_not_what_was_logged_are_found_by_looking_again() {
 fn a_sample_that_does_not_hold_fails_and_the_next_run_compares_all() {
     let bed = Bed::new(7);
     bed.cut_off(&["--sync=object", "--threads=1"]);
-    let facts = bed.facts();
-    let (subject, objects) = facts.iter().next().unwrap();
-    let name = String::from_utf8(subject.path.as_bytes().to_vec()).unwrap();
+    let (name, objects) = bed.logged_file();
     // The first object of each file is in every sample.
     let sink = File::options().write(true).open(bed.path(&name)).unwrap();
-    sink.write_all_at(b"other", objects.iter().next().unwrap().0 * OBJECT).unwrap();
+    sink.write_all_at(b"other", objects[0] * OBJECT).unwrap();
     drop(sink);
     let ended = bed.ends(&["--sync=object", "--verify-resume=sample", "--threads=1"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");

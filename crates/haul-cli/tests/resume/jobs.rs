@@ -74,14 +74,7 @@ fn a_job_is_gone_on_with_from_anywhere_and_a_finished_one_is_not() {
 #[test]
 fn a_forgotten_job_begins_anew_and_one_that_runs_is_not_forgotten() {
     let bed = Bed::new(33);
-    for number in 0..4 {
-        super::write(&bed.path(&format!("source/more{number}")), 8 << 20, number);
-    }
-    let mut running = bed.cp(&["--sync=object", "--threads=1"]).spawn().unwrap();
-    while bed.facts_or_none().is_none_or(|facts| facts.is_empty()) {
-        assert!(running.try_wait().unwrap().is_none());
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    let mut running = bed.held_at_work(bed.cp(&["--sync=object", "--threads=1"]));
     let all = listed(&bed);
     assert_eq!((all.len(), &all[0]["status"]), (1, &Value::from("running")), "{all:?}");
     let id = all[0]["id"].as_str().unwrap().to_owned();

@@ -11,6 +11,7 @@ use haul_lab::snapshot::{Facets, Snapshot};
 use haul_log::objects::{Facts, Identity, Job, replay};
 use haul_log::record::JobRecord;
 use haul_model::{ByteLen, Geometry, ObjectSize, RelPath};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -26,6 +27,9 @@ const OBJECT: u64 = 64 << 10;
 
 /// What takes longer has hung.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a job is begun that ends before it can be halted.
+const ATTEMPTS: u32 = 50;
 
 /// A folder with a tree `source`, where `sink` and `state` come to be.
 struct Bed {
@@ -104,32 +108,46 @@ impl Bed {
 
     /// Starts the job and kills it when its log tells of a file that has one name.
     fn cut_off(&self, more: &[&str]) {
-        self.cut_off_at_work(self.cp(more));
+        kill(&mut self.held_at_work(self.cp(more)));
     }
 
     /// As [`Bed::cut_off`], of the job of these words.
     fn cut_off_words(&self, words: &[&str]) {
-        let mut command = self.haul(words);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        self.cut_off_at_work(command);
+        kill(&mut self.held_at_work(self.haul(words)));
     }
 
-    fn cut_off_at_work(&self, mut job: Command) {
-        let mut child = job.spawn().unwrap();
-        let begun = Instant::now();
-        let has_one_name = |path: &RelPath| !path.as_bytes().ends_with(b"large0");
-        let is_told = |facts: Facts| facts.iter().any(|(subject, _)| has_one_name(&subject.path));
-        while !self.jobs().exists() || !self.facts_or_none().is_some_and(is_told) {
-            assert!(child.try_wait().unwrap().is_none(), "it was over before anything was logged");
-            assert!(begun.elapsed() < PATIENCE, "nothing was logged");
-            thread::sleep(Duration::from_millis(1));
+    /// Starts a job and halts it (`SIGSTOP`) when its log tells of a file that has one name: it stays at that point. The log is looked at
+    /// while the job is halted, so that it says the same when the job is killed.
+    fn held_at_work(&self, mut job: Command) -> Child {
+        job.stdout(Stdio::null()).stderr(Stdio::null());
+        for _ in 0..ATTEMPTS {
+            let mut child = job.spawn().unwrap();
+            let begun = Instant::now();
+            while is_halted(&child) {
+                if self.facts_or_none().is_some_and(|facts| logged_file(&facts).is_some()) {
+                    return child;
+                }
+                assert!(begun.elapsed() < PATIENCE, "nothing was logged");
+                kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+                thread::sleep(Duration::from_millis(1));
+            }
+            // The machine was too busy to look in time: the job is through, and its log gone.
+            assert!(child.wait().unwrap().success());
+            for name in ["sink", "state"] {
+                fs::remove_dir_all(self.path(name)).unwrap();
+            }
         }
-        kill(&mut child);
+        panic!("each of {ATTEMPTS} jobs was over before anything was logged");
     }
 
     fn facts_or_none(&self) -> Option<Facts> {
         let mut found = fs::read_dir(self.jobs()).ok()?;
         found.next()?.ok().filter(|entry| entry.path().join("log").is_dir()).map(|_| self.facts())
+    }
+
+    /// The first file of one name that the log tells of, below the folder, and the numbers of its objects that lie there.
+    fn logged_file(&self) -> (String, Vec<u64>) {
+        logged_file(&self.facts()).expect("the job was cut off once a file was logged")
     }
 
     /// Panics unless the tree arrived with all that is kept.
@@ -173,6 +191,15 @@ fn facts(job: &Path) -> Facts {
         }
     }
     replay(&Job { id, object: ObjectSize::new(OBJECT).unwrap() }, &files).facts
+}
+
+/// The first file of one name among these facts (where links are kept, one of several names is begun anew, whatever its log says), and
+/// the numbers of its objects.
+fn logged_file(facts: &Facts) -> Option<(String, Vec<u64>)> {
+    let has_one_name = |path: &RelPath| !path.as_bytes().ends_with(b"large0");
+    let (subject, objects) = facts.iter().find(|(subject, _)| has_one_name(&subject.path))?;
+    let name = String::from_utf8(subject.path.as_bytes().to_vec()).unwrap();
+    Some((name, objects.iter().map(|object| object.0).collect()))
 }
 
 /// Each object that the log of a job claims: its file below the sink, its number, and the bytes that stand there.
@@ -252,6 +279,14 @@ impl Ended {
         assert_eq!(self.code, Some(0), "{what}: {self:?}");
         self
     }
+}
+
+/// Halts a child, and whether it is: it is not if it ended before.
+fn is_halted(child: &Child) -> bool {
+    // One that has ended takes signals until it is waited for.
+    kill_process(Pid::from_child(child), Signal::STOP).unwrap();
+    let how = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(Pid::from_child(child)), how).unwrap().unwrap().stopped()
 }
 
 fn kill(child: &mut Child) {
