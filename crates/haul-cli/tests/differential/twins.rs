@@ -5,6 +5,7 @@ use super::case::{Case, USUAL_UMASK};
 use super::compare::{self, Difference};
 use super::plant::{self, resolved};
 use super::portrait::{self, Facets};
+use crate::faults::bed::copy_haul;
 use haul_lab::needs::{Need, met_or_skip};
 use haul_sys::wait;
 use rustix::fs::{AtFlags, Timespec, Timestamps, utimensat};
@@ -189,7 +190,7 @@ fn our_bin() -> &'static Path {
         .get_or_init(|| {
             let folder = tempfile::tempdir().unwrap();
             fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
-            fs::copy(env!("CARGO_BIN_EXE_haul"), folder.path().join("haul")).unwrap();
+            copy_haul(&folder.path().join("haul"));
             for name in ["cp", "mv", "install"] {
                 symlink("haul", folder.path().join(name)).unwrap();
             }

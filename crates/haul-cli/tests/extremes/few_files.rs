@@ -1,7 +1,7 @@
 //! Trees that have more directories under way than the process may have files open: what was closed is found again.
 
 use super::chain::{Deep, assert_same_trees, haul_with_files, make, mark, open_dir, read, root, walk, write};
-use crate::faults::bed::{HAUL, Running};
+use crate::faults::bed::{HAUL, Running, copy_haul};
 use haul_lab::needs::{Need, met_or_skip};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, linkat, mkdirat, openat, symlinkat};
 use std::fs;
@@ -187,7 +187,7 @@ fn a_user_without_rights_copies_a_deep_tree_of_read_only_directories() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(home.parent().unwrap(), open).unwrap();
     let program = home.join("haul");
-    fs::copy(HAUL, &program).unwrap();
+    copy_haul(&program);
     let script = format!("ulimit -n {FILES}; exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"");
     let mut command = Command::new("sh");
     command.args(["-c", &script, "sh"]).args([

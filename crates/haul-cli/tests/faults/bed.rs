@@ -18,6 +18,15 @@ use tempfile::TempDir;
 /// The binary under test.
 pub(crate) const HAUL: &str = env!("CARGO_BIN_EXE_haul");
 
+/// Puts a copy of the binary at `to`, for users that can't enter the folder it was built in.
+///
+/// Another process makes it: a descriptor that this one wrote it by could live on for a moment in what another test forks just then, and a
+/// file that is open for writing can't be executed (`ETXTBSY`).
+#[track_caller]
+pub(crate) fn copy_haul(to: &Path) {
+    assert!(Command::new("/usr/bin/cp").arg(HAUL).arg(to).status().unwrap().success(), "{}", to.display());
+}
+
 /// A command that takes longer has hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 

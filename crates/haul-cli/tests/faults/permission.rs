@@ -1,6 +1,6 @@
 //! What an ordinary user may not read or write.
 
-use super::bed::{Ended, HAUL, Running};
+use super::bed::{Ended, Running, copy_haul};
 use haul_lab::needs::{Need, met_or_skip};
 use std::ffi::OsStr;
 use std::fs;
@@ -23,7 +23,7 @@ impl Home {
         }
         let home = tempfile::tempdir().unwrap();
         set_mode(home.path(), 0o755);
-        fs::copy(HAUL, home.path().join("haul")).unwrap();
+        copy_haul(&home.path().join("haul"));
         let home = Home(home);
         fs::create_dir(home.path("of_user")).unwrap();
         home.give("of_user");

@@ -2,7 +2,7 @@
 //! was, and is named with the reason.
 
 use super::{BIG, bytes, rot, run};
-use crate::faults::bed::{Ended, HAUL, Running};
+use crate::faults::bed::{Ended, Running, copy_haul};
 use haul_lab::mounts::{Access, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Facets, Snapshot};
@@ -24,7 +24,7 @@ fn bed_of_user() -> Option<tempfile::TempDir> {
     }
     let home = super::bed();
     set_mode(home.path(), 0o755);
-    fs::copy(HAUL, home.path().join("haul")).unwrap();
+    copy_haul(&home.path().join("haul"));
     for name in ["data", "data/big", "data/sub", "data/sub/x y"] {
         chown(home.path().join(name), Some(NOBODY), Some(NOBODY)).unwrap();
     }

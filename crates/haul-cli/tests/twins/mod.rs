@@ -1,5 +1,6 @@
 //! Two folders made alike, and what became of them.
 
+use crate::faults::bed::copy_haul;
 use haul_lab::mounts::{Mounted, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Entry, Kind, Snapshot};
@@ -250,7 +251,7 @@ fn bin(target: &Path) -> PathBuf {
         let gnus = folder.path().join("gnus");
         std::fs::create_dir(&ours).unwrap();
         std::fs::create_dir(&gnus).unwrap();
-        std::fs::copy(env!("CARGO_BIN_EXE_haul"), ours.join("haul")).unwrap();
+        copy_haul(&ours.join("haul"));
         symlink("haul", ours.join("mcp")).unwrap();
         for tool in ["cp", "mv", "install"] {
             symlink("haul", ours.join(tool)).unwrap();
