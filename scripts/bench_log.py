@@ -4,6 +4,7 @@ The scale-down of FT-LADS: "big" is 100 files of 64 MiB, "small" 10,000 of 1 MiB
 without it that it is held against is followed by a sync of the file system it went to.
 """
 
+import shutil
 import statistics
 import subprocess
 import time
@@ -18,6 +19,10 @@ DEFAULT = ("universal", "bit8")
 TIME_GOAL, SPACE_GOAL, RECOVERY_GOAL = 1.005, 16 * KIB, 0.02
 
 SHARES = [20, 40, 60, 80]
+
+# Peers that go on with what an earlier run left, and how. The copy has the tree's own name, as with cp -r to a new name.
+PARTIAL = {"rsync --append": ["rsync", "-a", "--append", "{src}/", "{dst}"],
+           "rsync --partial": ["rsync", "-a", "--partial", "{src}/", "{dst}"]}
 RECOVERY_ROUNDS = 3
 
 
@@ -38,6 +43,8 @@ def log_rows(sizes):
                     is_copy=True, special=measure_space))
     rows.append(Row("log-recovery", "what a cut at 20, 40, 60 and 80 % costs", sizes.log_big, with_log(*DEFAULT), [],
                     is_copy=True, special=measure_recovery))
+    rows.append(Row("log-peers", "end a copy that was killed at 20, 40, 60 and 80 % of its bytes", sizes.log_big,
+                    with_log(*DEFAULT), [], is_copy=True, special=measure_peers))
     return rows
 
 
@@ -88,6 +95,64 @@ def measure_recovery(bench, row, source):
         verdict = "reached" if cost <= RECOVERY_GOAL else "missed"
         lines.append(line(row, f"{100 * cost:.1f} % of {whole:.1f} s at {share} %", f"{100 * RECOVERY_GOAL:.0f} %", verdict))
     return lines
+
+
+def measure_peers(bench, row, source):
+    """Each tool is killed when the same share of the bytes stands at the sink, and run again to its end: the time of both runs. A copy by
+    --resume ends when all is durable, so the peers' last run is followed by a sync of the file system they write to."""
+    if shutil.which("rsync") is None:
+        raise Failed("rsync is not installed")
+    lines = []
+    for share in SHARES:
+        taken = {tool: [] for tool in ["haul", *PARTIAL]}
+        for _ in range(min(RECOVERY_ROUNDS, bench.options.rounds)):
+            for tool, times in taken.items():
+                bench.forget_state()
+                copy = bench.new_copy(row)
+                bench.settle()
+                command = bench.fill_in(PARTIAL.get(tool, row.ours), source, copy)
+                times.append(run_until_there(command, copy, row.data.bytes * share / 100) + end_durably(command, copy))
+        ours = taken.pop("haul")
+        for tool, times in taken.items():
+            ratio = statistics.median(mine / theirs for mine, theirs in zip(ours, times))
+            told = f"{statistics.median(ours):.1f} s against {tool} {statistics.median(times):.1f} s, {ratio:.2f}, at {share} %"
+            lines.append(line(row, told, "1.00", "reached" if ratio <= 1 else "missed"))
+    return lines
+
+
+def run_until_there(command, copy, wanted):
+    """Kills a copy as soon as so many bytes stand at its sink; the time it had."""
+    begin = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and bytes_there(copy) < wanted:
+            time.sleep(0.01)
+        if process.poll() is not None:
+            raise Failed("it was over before it could be killed")
+        process.kill()
+    # What it forked (rsync is three processes) ends when its pipes do.
+    time.sleep(0.2)
+    return time.monotonic() - begin - 0.2
+
+
+def end_durably(command, copy):
+    begin = time.monotonic()
+    ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if ended.returncode != 0:
+        raise Failed(f"ended with {ended.returncode}: {ended.stderr.strip()}")
+    subprocess.run(["sync", "-f", str(copy)], check=True)
+    return time.monotonic() - begin
+
+
+def bytes_there(copy):
+    """Bytes that files beneath a directory have room for, wherever in them they lie."""
+    total = 0
+    for path in copy.glob("**/*"):
+        try:
+            total += 512 * path.lstat().st_blocks
+        except FileNotFoundError:
+            # It got its last name between two looks.
+            pass
+    return total
 
 
 def run_whole(bench, row, source):

@@ -12,3 +12,4 @@ pub mod parts;
 pub mod random;
 pub mod random_tree;
 pub mod snapshot;
+pub mod tool;

@@ -9,10 +9,10 @@ pub use disk::{Format, SmallFs};
 pub use recorded::{RecordedDisk, Recording};
 pub use shared::{FsKind, shared_room};
 
+use crate::tool::{self, ToolError};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use tempfile::TempDir;
 use thiserror::Error;
 
@@ -27,22 +27,9 @@ pub enum MountError {
         /// What the system said.
         source: io::Error,
     },
-    /// A program could not be started.
-    #[error("cannot run {program}: {source}")]
-    Start {
-        /// Its name.
-        program: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A program failed.
-    #[error("{command} failed: {said}")]
-    Failed {
-        /// Its command line.
-        command: String,
-        /// What it wrote to standard error.
-        said: String,
-    },
+    /// A program that makes or mounts it.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
 }
 
 /// Something mounted on a directory of its own. Close it; dropping it unmounts as a last resort and can only
@@ -154,21 +141,9 @@ impl Drop for Mounted {
     }
 }
 
+/// Runs a program to its end.
 fn run(program: &'static str, args: &[&Path]) -> Result<(), MountError> {
-    let mut command = Command::new(program);
-    // mkfs and mount live in /sbin, which a user's path need not hold.
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    dirs.extend(["/usr/sbin".into(), "/sbin".into()]);
-    if let Ok(path) = std::env::join_paths(dirs) {
-        command.env("PATH", path);
-    }
-    let output = command.args(args).output().map_err(|source| MountError::Start { program, source })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(MountError::Failed { command: format!("{command:?}"), said })
+    Ok(tool::run(program, args)?)
 }
 
 #[cfg(test)]
@@ -193,7 +168,7 @@ mod tests {
         let home = memory.path().parent().unwrap().to_owned();
         let held = File::create(memory.path().join("held")).unwrap();
         let error = memory.close().unwrap_err();
-        assert!(matches!(error, MountError::Failed { .. }), "{error}");
+        assert!(matches!(error, MountError::Tool(ToolError::Failed { .. })), "{error}");
         drop(held);
         assert_eq!(mounts_below(&home), 0, "dropping detaches it");
     }
@@ -234,12 +209,5 @@ mod tests {
         assert_eq!(fs::read(memory.path().join("upper/below")).unwrap(), b"new");
         layers.close().unwrap();
         memory.close().unwrap();
-    }
-
-    #[test]
-    fn a_failing_program_says_why() {
-        let error = run("ls", &["/no/such/directory/here".as_ref()]).unwrap_err();
-        assert!(error.to_string().contains("/no/such/directory/here"), "{error}");
-        assert!(matches!(run("no-such-program", &[]), Err(MountError::Start { .. })));
     }
 }

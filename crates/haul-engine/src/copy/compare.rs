@@ -41,7 +41,7 @@ impl Run<'_> {
             watch.see(bytes);
             let to = self.plan.in_sink(ByteOffset(at));
             self.delivery.put(self.file, to, bytes)?;
-            if !self.comes_back(to, bytes, &mut back[..got])? {
+            if !self.sink_has(to, bytes, &mut back[..got], self.delivery.holes)? {
                 return Err(self.differs(self.sink_range(range)));
             }
             Tally::add(&self.job.tally.bytes_done, got as u64);
@@ -53,20 +53,25 @@ impl Run<'_> {
         Ok(at - range.start.0)
     }
 
-    /// Reads a block of the sink into `back`, which is as long as what was written; whether they are the same.
-    fn comes_back(&self, at: ByteOffset, written: &[u8], back: &mut [u8]) -> Result<bool, CopyError> {
-        let reader = self.delivery.reader(self.file);
-        let got = transfer::read_at(reader, at.0, back).map_err(|source| CopyError::ReadFailed {
-            path: self.file.sink_path(),
-            at,
-            source,
-        })?;
-        let may_be_short = self.delivery.holes == Holes::Zeros;
-        if got < back.len() && may_be_short {
-            // The sink gets its length last: until then, what lies past its end is a hole too.
+    /// Whether the sink has these bytes from `at` on. Reads them into `back`, which is as long. Where holes are zeros, so is what lies behind
+    /// the sink's end: it gets its length last.
+    ///
+    /// # Errors
+    /// [`CopyError::ReadFailed`] of the sink.
+    pub(super) fn sink_has(
+        &self,
+        at: ByteOffset,
+        bytes: &[u8],
+        back: &mut [u8],
+        holes: Holes,
+    ) -> Result<bool, CopyError> {
+        let failed = |source| CopyError::ReadFailed { path: self.file.sink_path(), at, source };
+        let got = transfer::read_at(self.delivery.reader(self.file), at.0, back).map_err(failed)?;
+        let may_be_short = holes == Holes::Zeros;
+        if may_be_short {
             back[got..].fill(0);
         }
-        Ok((got == back.len() || may_be_short) && *back == *written)
+        Ok((got == back.len() || may_be_short) && *back == *bytes)
     }
 
     /// Lets go of what the page cache holds of a large source that is to be removed. The removal would do that at last, by

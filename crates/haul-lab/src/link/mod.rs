@@ -8,11 +8,11 @@
 mod carry;
 mod shape;
 
+use crate::tool::{ToolError, run};
 use carry::Carrier;
 use haul_sys::tunnel::Tunnel;
 use std::io;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -45,22 +45,9 @@ pub enum End {
 /// Why there is no link.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// A program could not be started.
-    #[error("cannot run {program}: {source}")]
-    Start {
-        /// Its name.
-        program: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A program failed.
-    #[error("{command} failed: {said}")]
-    Failed {
-        /// Its command line.
-        command: String,
-        /// What it wrote to standard error.
-        said: String,
-    },
+    /// A program that makes or removes it.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
     /// The interface that this program carries for could not be made.
     #[error("no TUN interface in {namespace}: {source}")]
     Tunnel {
@@ -132,7 +119,7 @@ impl Link {
     /// Takes it down; whatever still runs at its ends has no network any more.
     ///
     /// # Errors
-    /// [`LinkError::Carry`] if it broke before, [`LinkError::Failed`] if something of it can't be removed.
+    /// [`LinkError::Carry`] if it broke before, [`LinkError::Tool`] if something of it can't be removed.
     pub fn close(mut self) -> Result<(), LinkError> {
         self.take_down()
     }
@@ -142,7 +129,8 @@ impl Link {
             return Ok(());
         }
         let carried = self.carrier.take().map_or(Ok(()), Carrier::stop).map_err(LinkError::Carry);
-        let removed = [End::Near, End::Far].map(|end| run("ip", &["netns", "delete", &self.namespace(end)]));
+        let removed =
+            [End::Near, End::Far].map(|end| Ok(run("ip", &["netns", "delete", &self.namespace(end)])?));
         removed.into_iter().fold(carried, Result::and)
     }
 
@@ -161,7 +149,8 @@ impl Link {
         let namespace = self.namespace(end);
         let addresses = ["addr", "add", end.address(), "peer", other.address(), "dev", INTERFACE];
         run("ip", &[&["-n", &namespace][..], &addresses].concat())?;
-        run("ip", &["-n", &namespace, "link", "set", INTERFACE, "mtu", MTU, "txqueuelen", "10000", "up"])
+        let up = ["-n", &namespace, "link", "set", INTERFACE, "mtu", MTU, "txqueuelen", "10000", "up"];
+        Ok(run("ip", &up)?)
     }
 
     fn join_in_kernel(&self, way: Way) -> Result<(), LinkError> {
@@ -187,16 +176,6 @@ impl Drop for Link {
             eprintln!("haul-lab: {error}");
         }
     }
-}
-
-fn run(program: &'static str, args: &[&str]) -> Result<(), LinkError> {
-    let output = Command::new(program).args(args).output();
-    let output = output.map_err(|source| LinkError::Start { program, source })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(LinkError::Failed { command: format!("{program} {}", args.join(" ")), said })
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::{Format, MountError, Mounted, SmallFs};
 use crate::faults::{FaultFs, Rules};
 use crate::needs::{Need, met_or_skip};
+use crate::tool::ToolError;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -139,7 +140,7 @@ impl Janitor {
         let mut command = Command::new("sh");
         command.args(["-c", Self::WORK, "janitor"].map(Path::new)).args(dirs);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().map_err(|source| MountError::Start { program: "sh", source })?;
+        let child = command.spawn().map_err(|source| ToolError::Start { program: "sh", source })?;
         Ok(Janitor(child))
     }
 }

@@ -1,13 +1,13 @@
 //! An object on its way in a job that goes on: there already, or to be brought and logged.
 
 use super::Fate;
+use crate::copy::deliver::Holes;
 use crate::copy::digesting::Watch;
 use crate::copy::error::CopyError;
 use crate::copy::lane::Lane;
 use crate::copy::pipeline::{Run, Written, interrupted};
 use crate::copy::report::Tally;
 use haul_model::{ByteLen, ByteOffset, ByteRange, Object};
-use haul_sys::transfer;
 use std::sync::atomic::Ordering;
 
 impl Run<'_> {
@@ -64,7 +64,6 @@ impl Run<'_> {
     /// Whether a range of the sink holds what the source has there; behind its end it holds zeros.
     fn is_same(&self, lane: &mut Lane, range: ByteRange) -> Result<bool, CopyError> {
         let (block, back) = lane.two_blocks().map_err(|source| self.read_failed(range.start.0, source))?;
-        let reader = self.delivery.reader(self.file);
         let mut at = range.start.0;
         while at < range.end.0 {
             if self.job.pool.stopping() {
@@ -76,11 +75,7 @@ impl Run<'_> {
                 return Ok(false);
             }
             let place = self.plan.in_sink(ByteOffset(at));
-            let unreadable =
-                |source| CopyError::ReadFailed { path: self.file.sink_path(), at: place, source };
-            let there = transfer::read_at(reader, place.0, &mut back[..got]).map_err(unreadable)?;
-            back[there..got].fill(0);
-            if block[..got] != back[..got] {
+            if !self.sink_has(place, &block[..got], &mut back[..got], Holes::Zeros)? {
                 return Ok(false);
             }
             at += got as u64;
