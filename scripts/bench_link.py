@@ -123,6 +123,10 @@ class Servers:
         for running in self.running.values():
             if isinstance(running, subprocess.Popen):
                 running.terminate()
-                running.wait()
+                try:
+                    running.wait(timeout=START_SECONDS_MAX)
+                except subprocess.TimeoutExpired:
+                    running.kill()
+                    running.wait()
         if self.door:
             self.door.close()

@@ -7,10 +7,18 @@ How it is measured, beyond what scripts/bench.py says:
 - Sources and copies lie in memory (--dir), so that the link and the tools are what is measured; one row is of disks.
 - A run's time is that of the command at the near host. Where `haul serve` answers it, processor time and peak memory are of
   both ends: the server lives for one session.
+- All tools of a row send the same bytes, which the page cache holds, into a folder that is new. As much free memory as a run will
+  take is written to and freed before it, as scripts/bench.py does. Nobody asks for syncs; before a run on a disk all that is dirty is
+  written back.
+- A tool runs as it was installed, with what its options offer for several connections. What it does beside copying differs, and is
+  told in docs/benchmark-network.md: ours encrypts and compares every object, some others do neither.
 - A tool that takes more than --patience times as long as ours did is stopped, and its time counts as that: the ratio told is then
-  the most it can be.
+  the most it can be. It is not run again in that row.
 - What arrives is compared byte by byte in the first round, by count and size in the others.
-- FIVER's Equation 1 (t - max(t_transfer, t_checksum)) / max(t_transfer, t_checksum) is told as t / max(...): 1.01 is 1 % of overhead.
+- FIVER's Equation 1 (t - max(t_transfer, t_checksum)) / max(t_transfer, t_checksum) is told as t / max(...), and in percent beside
+  it: 1.010 is 1 % of overhead. t_checksum is the system's own tool on one processor, as in the paper.
+- A row's lines are printed and kept in a file as soon as it ends. --scale sends more or less than a row's own amount; each row
+  says how much it sends, and what part of the goal's amount that is.
 """
 
 import argparse
@@ -18,19 +26,23 @@ import json
 import os
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import bench
 from bench_link import FAR, START_SECONDS_MAX, Link, Servers
-from bench_network_rows import MIB, all_rows
+from bench_network_rows import GIB, all_rows
+from bench_network_table import Table
 
 STOPPED_SECONDS_MIN = 15
+# Where no time of ours is known yet.
+STOPPED_SECONDS_MAX = 240
+# How long a command that is stopped has to end, and its traces at the far host have to go.
+ENDING_SECONDS = 5
 
 
 @dataclass
@@ -48,23 +60,25 @@ class Run:
 
 def main():
     options = parse_options()
-    rows = bench.choose_rows(all_rows(options.quick), options.rows)
+    rows = bench.choose_rows(all_rows(options.quick, options.scale), options.rows)
     if options.list:
         for row in rows:
-            print(f"{row.id:28} {row.title}; {row.way}")
+            print(f"{row.id:28} {row.title}; {row.way}; {row.data.told()}")
         return 0
     if os.geteuid() != 0:
         sys.exit("bench: network namespaces need root")
     # Who ends this run ends its servers, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     table = Table(options)
-    for row in rows:
+    for index, row in enumerate(rows):
         measured = Measured(options, row, table)
         try:
             measured.run()
         finally:
             measured.close()
-    table.write()
+            forget_data(options, measured.dir, rows[index + 1:])
+            table.write()
+    table.tell_where()
     return 1 if options.strict and table.has_missed else 0
 
 
@@ -74,6 +88,7 @@ def parse_options():
     parser.add_argument("--rows", help="only these rows, by their names or beginnings, separated by commas")
     parser.add_argument("--list", action="store_true", help="name the rows and do nothing")
     parser.add_argument("--quick", action="store_true", help="small data, to try the script: no figures to quote")
+    parser.add_argument("--scale", type=float, default=1, help="times as much data as a row's own (default 1: at most some minutes a row)")
     parser.add_argument("--tools", help="of each row only these tools, by the beginnings of their names")
     parser.add_argument("--patience", type=float, default=3, help="how often our time a tool may take (default 3)")
     parser.add_argument("--dir", type=Path, default=Path("/dev/shm/haul-bench-network"), help="where the data lives: in memory")
@@ -83,7 +98,21 @@ def parse_options():
     parser.add_argument("--haul", type=Path, default=target / "release/haul", help="the binary under test")
     parser.add_argument("--lab", type=Path, default=target / "release/haul-lab", help="links, proxies, data sets")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a goal is missed")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.scale <= 0 or (options.rounds is not None and options.rounds < 1):
+        parser.error("at least one round, and some data")
+    return options
+
+
+def forget_data(options, place, rows):
+    """Removes data in memory that no row needs any more."""
+    needed = {data.name for row in rows for data in row.all_data() if not row.on_disk}
+    if place != options.dir.resolve():
+        return
+    for mark in place.glob("*.made"):
+        if mark.stem not in needed:
+            mark.unlink()
+            shutil.rmtree(place / mark.stem, ignore_errors=True)
 
 
 class Measured:
@@ -106,20 +135,33 @@ class Measured:
         shutil.rmtree(self.copies, ignore_errors=True)
 
     def run(self):
-        row = self.row
+        row, begin = self.row, time.monotonic()
+        if self.lacks_space():
+            self.table.leave_out(f"{row.id}: there is no room for its data and a copy in {self.dir}; try a smaller --scale")
+            return
         tools = [tool for tool in row.tools if self.is_there(tool)]
         runs = {tool.name: [] for tool in tools}
-        for index in range(self.options.rounds or row.rounds):
+        for index in range((self.options.rounds or row.rounds) if tools else 0):
             turn = index % len(tools)
             for tool in tools[turn:] + tools[:turn]:
-                if tool.name not in runs:
+                # Who was stopped would be again.
+                if tool.name not in runs or any(run.is_stopped for run in runs[tool.name]):
                     continue
                 try:
-                    runs[tool.name].append(self.run_once(tool, runs[tools[0].name], check=index == 0))
-                except bench.Failed as error:
-                    self.table.leave_out(f"{row.id}: {tool.name}: {error}")
+                    runs[tool.name].append(self.run_once(tool, runs.get(tools[0].name), check=index == 0))
+                except (bench.Failed, subprocess.SubprocessError) as error:
+                    self.table.fail(row, tool, error)
                     del runs[tool.name]
-        self.table.add(row, runs)
+        self.table.add(row, runs, time.monotonic() - begin)
+
+    def lacks_space(self):
+        place = os.statvfs(self.dir)
+        space = place.f_bavail * place.f_frsize
+        if not self.row.on_disk:
+            fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+            space = min(space, int(fields["MemAvailable"].split()[0]) * 1024)
+        needed = sum(data.bytes + data.files * 8192 for data in self.row.all_data())
+        return space < 2 * needed + GIB // 2
 
     def is_there(self, tool):
         wanted = self.options.tools
@@ -140,23 +182,31 @@ class Measured:
         copy = self.copies / f"{os.getpid()}-{self.count}"
         copy.mkdir(mode=0o777)
         copy.chmod(0o777)
+        try:
+            return self.run_into(tool, source, copy, ours, check)
+        finally:
+            remove(copy)
+
+    def run_into(self, tool, source, copy, ours, check):
+        data = tool.data or self.row.data
         bench.warm(source)
         if self.row.on_disk:
             os.sync()
+        if not self.options.quick and not tool.near_only:
+            bench.touch_free_memory((data.bytes + data.files * 8192) * 3 // 2 + GIB // 4)
         far = Far(self, tool, copy)
         try:
             words = {**self.words(source, copy), "{ticket}": str(far.ticket)}
             words |= self.servers.words(tool.server) if tool.server else {}
             command = self.link.near() + fill_in(tool.command, words)
-            limit = max(STOPPED_SECONDS_MIN, self.options.patience * ours[0].seconds) if ours else None
+            limit = max(STOPPED_SECONDS_MIN, self.options.patience * ours[0].seconds) if ours else STOPPED_SECONDS_MAX
             run = self.measure(command, limit)
         finally:
             ended = far.end()
-        if run.is_stopped and tool.serve is not None:
+        if run.is_stopped and (tool.is_ours or not ours):
             raise bench.Failed(f"took more than {limit:.0f} s")
         if not run.is_stopped and not tool.near_only:
             bench.verify_copy(source, copy / source.name, bytewise=check)
-        shutil.rmtree(copy)
         if ended:
             run.cpu, run.far_rss, run.befell = run.cpu + ended.cpu, ended.rss, ended.befell
         return run
@@ -167,7 +217,8 @@ class Measured:
         folder = "" if source.is_file() else "/"
         return {"{src}": str(source), "{src slash}": f"{source}{folder}", "{name}": source.name, "{dst}": str(copy),
                 "{under}": str(under), "{under slash}": f"{under}/" if folder else f"{copy}/", "{rel dst}": copy.name,
-                "{host}": FAR, "{haul}": self.haul, "{lab}": self.lab, "{lftp}": lftp}
+                "{host}": FAR, "{haul}": self.haul, "{lab}": self.lab, "{lftp}": lftp, "{work}": str(self.copies),
+                "{at far}": self.link.far()}
 
     def measure(self, command, limit):
         out = self.copies / "said"
@@ -176,17 +227,24 @@ class Measured:
             begin = time.monotonic()
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
                                        env=environment, start_new_session=True)
-            alarm = threading.Timer(limit or 3600, os.killpg, (process.pid, signal.SIGTERM))
-            alarm.daemon = True
-            alarm.start()
+            alarms = [threading.Timer(limit + more, end_group, (process.pid, by))
+                      for more, by in [(0, signal.SIGTERM), (ENDING_SECONDS, signal.SIGKILL)]]
+            for alarm in alarms:
+                alarm.daemon = True
+                alarm.start()
             _, status, usage = os.wait4(process.pid, 0)
             seconds = time.monotonic() - begin
-            alarm.cancel()
+            for alarm in alarms:
+                alarm.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
-        is_stopped = limit is not None and seconds >= limit and process.returncode != 0
+        is_stopped = seconds >= limit and process.returncode != 0
+        if is_stopped:
+            # What it started, here and at the far host, must not burden the next one.
+            end_group(process.pid, signal.SIGKILL)
+            time.sleep(1)
         said = out.read_bytes()
         if process.returncode and not is_stopped:
-            raise bench.Failed(f"{' '.join(command[2:5])}... ended with {process.returncode}: {bench.first_line(said)}")
+            raise bench.Failed(f"{Path(command[2]).name} ended with {process.returncode}: {bench.first_line(said)}")
         run = Run(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, is_stopped=is_stopped)
         if said.startswith(b"{"):
             parts = json.loads(said)
@@ -251,105 +309,24 @@ class Far:
         return ended
 
 
-class Table:
-    """The lines so far."""
-
-    def __init__(self, options):
-        self.options, self.lines, self.missing = options, [], []
-        self.has_missed = False
-
-    def leave_out(self, why):
-        print(f"bench: {why}", file=sys.stderr, flush=True)
-        self.missing.append(why)
-
-    def add(self, row, runs):
-        self.show([f"**{row.title}** ({row.way})", "", "", "", "", "", "", ""])
-        for name, measured in runs.items():
-            self.show(tool_cells(name, measured))
-        for line in row.lines:
-            if line.ours in runs and all(other in runs for other in line.others):
-                self.judge(row, line, runs)
-        for name, measured in runs.items():
-            if row.rss_max and measured and name == "ours":
-                self.judge_memory(row, measured)
-        plain = {name: [asdict(run) for run in measured] for name, measured in runs.items()}
-        self.lines[-1]["row"], self.lines[-1]["runs"] = row.id, plain
-
-    def judge(self, row, line, runs):
-        ratios = list(ratios_of(line, runs))
-        middle = statistics.median(ratios)
-        is_bound = any(run.is_stopped for other in line.others for run in runs[other])
-        verdict = "told" if line.goal is None else "reached" if middle <= line.goal else "missed"
-        befell = [run.befell for run in runs[line.ours] if run.befell is not None]
-        if befell and min(befell) < 24:
-            verdict = f"missed: only {min(befell)} bits were flipped"
-        goal = f"<= {line.goal:.2f}" if line.goal else ""
-        told = f"{'<= ' if is_bound else ''}**{middle:.3f}** ({min(ratios):.3f} .. {max(ratios):.3f})"
-        self.count(verdict)
-        self.show(["", line.title, "", "", "", told, goal, verdict])
-
-    def judge_memory(self, row, measured):
-        near, far = max(run.rss for run in measured), max(run.far_rss for run in measured)
-        verdict = "reached" if max(near, far) <= row.rss_max else "missed"
-        self.count(verdict)
-        self.show(["", "peak memory, near and far", "", "", f"{near / MIB:.0f} / {far / MIB:.0f}", "",
-                   f"<= {row.rss_max // MIB} MiB", verdict])
-
-    def count(self, verdict):
-        self.has_missed = self.has_missed or verdict.startswith("missed")
-
-    def show(self, cells):
-        text = "| " + " | ".join(cells) + " |"
-        self.lines.append({"text": text})
-        print(text, flush=True)
-
-    def write(self):
-        self.options.out.mkdir(parents=True, exist_ok=True)
-        heads = ["row (round trip, rate)", "what", "s", "CPU s", "peak MiB", "ratio (each round from .. to)", "goal", "verdict"]
-        machine = describe(self.options)
-        text = ["# haul and other tools from host to host, in turn", ""]
-        text += [f"- {key}: {value}" for key, value in machine.items()]
-        text += ["", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)] + [line["text"] for line in self.lines]
-        if self.missing:
-            text += ["", "Left out:"] + [f"- {why}" for why in dict.fromkeys(self.missing)]
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        text = "\n".join(text) + "\n"
-        for name in [f"bench-network-{stamp}.md", "bench-network.md"]:
-            (self.options.out / name).write_text(text)
-        plain = json.dumps({"machine": machine, "lines": self.lines, "missing": self.missing}, indent=1)
-        (self.options.out / f"bench-network-{stamp}.json").write_text(plain)
-        print(f"\nbench: written to {self.options.out}/bench-network-{stamp}.md", flush=True)
+def end_group(leader, by):
+    try:
+        os.killpg(leader, by)
+    except ProcessLookupError:
+        pass
 
 
-def tool_cells(name, runs):
-    if not runs:
-        return ["", name, "-", "-", "-", "", "", ""]
-    middle = statistics.median(run.seconds for run in runs)
-    cpu = statistics.median(run.cpu for run in runs)
-    near, far = max(run.rss for run in runs) / MIB, max(run.far_rss for run in runs) / MIB
-    sign = ">= " if any(run.is_stopped for run in runs) else ""
-    return ["", name, f"{sign}{middle:.3f}", f"{cpu:.2f}", f"{near:.0f}" + (f" / {far:.0f}" if far else ""), "", "", ""]
-
-
-def ratios_of(line, runs):
-    """Ours by the greatest of the others, round by round. `wire`: by what the bare connection alone took."""
-    for index, ours in enumerate(runs[line.ours]):
-        others = [runs[name][min(index, len(runs[name]) - 1)] for name in line.others]
-        if line.by == "wire":
-            yield ours.seconds / max(run.wire for run in others)
-        else:
-            yield getattr(ours, line.by) / max(getattr(run, line.by) for run in others)
-
-
-def describe(options):
-    class Options:
-        dir, rounds, quick = Path("/"), options.rounds or "each row's own", options.quick
-
-    class Machine:
-        workers = len(os.sched_getaffinity(0))
-
-    Machine.options = Options
-    return bench.describe_machine(Machine)
+def remove(folder):
+    """What a stopped tool left at the far host may write on for a moment."""
+    deadline = time.monotonic() + ENDING_SECONDS
+    while True:
+        try:
+            shutil.rmtree(folder)
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def fill_in(command, words):

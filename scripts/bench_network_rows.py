@@ -1,14 +1,38 @@
 """The rows of the network's table: what goes from one host to the other, by which tools, over which link, and the goal.
 
 A tool's command is a list of words in which are filled in: {src} (what is sent), {name} (its last part), {dst} (a folder of the far
-host that is there), {under} (where {src} lands for tools that want to be told: {dst}, or {dst}/{name} for a folder), {rel} ({under} beneath the folder that servers export), {host} (the far host), {haul} and {lab} (the binaries), {ticket}
-(what `haul serve` wrote), {ssh}, {ssh options}, {ssh key}, {ssh port} (how to log in there).
+host that is there), {under} (where {src} lands for tools that want to be told: {dst}, or {dst}/{name} for a folder), {rel dst} ({dst}
+beneath the folder that servers export), {host} (the far host), {at far} (what a command of the far host begins with), {work} (a
+folder for a tool's own files), {haul} and {lab} (the binaries), {ticket} (what `haul serve` wrote), {ssh}, {ssh options}, {ssh key},
+{ssh port} (how to log in there).
 """
 
 from dataclasses import dataclass, field
 
 from bench_link import Way
-from bench_rows import GIB, KIB, MIB, Data, small, uniform
+from bench_rows import GIB, KIB, MIB, Data
+
+
+@dataclass
+class Sent(Data):
+    """A data set of this table. `goal`: what the goals name, where that is more."""
+
+    goal: str = ""
+
+    def told(self):
+        """How much it is, for people."""
+        size = f"{self.bytes / MIB:.0f} MiB"
+        files = "one file" if self.is_one_file else f"{self.files:,} files"
+        return f"{files}, {size}" + (f"; of the goal's {self.goal}" if self.goal else "")
+
+
+def uniform(name, files, size, goal=""):
+    return Sent(name, ["uniform", "--files", str(files), "--bytes", str(size)], files, files * size, goal)
+
+
+def small(name, files, dirs, size, goal=""):
+    make = ["small", "--files", str(files), "--dirs", str(dirs), "--bytes", str(size)]
+    return Sent(name, make, files, files * size, goal)
 
 
 @dataclass
@@ -30,6 +54,10 @@ class Tool:
     def program(self):
         return self.needs or self.command[0]
 
+    @property
+    def is_ours(self):
+        return self.command[0] == "{haul}"
+
 
 @dataclass
 class Line:
@@ -40,6 +68,8 @@ class Line:
     others: list
     goal: float | None
     by: str = "seconds"
+    # FIVER's Equation 1: told in percent as well.
+    is_overhead: bool = False
 
 
 @dataclass
@@ -55,44 +85,63 @@ class Row:
     rss_max: int = 0
     # On the disk, and not in memory.
     on_disk: bool = False
+    # Only run where it is named.
+    by_name: bool = False
+
+    def all_data(self):
+        """Every data set that its tools send, once."""
+        return list({data.name: data for data in [self.data, *(tool.data for tool in self.tools if tool.data)]}.values())
 
 
-def esnet_like(name, kind, pairs, scale):
-    """FIVER's mixed sets: pairs of sizes, in megabytes of 10^6."""
+def esnet_like(name, kind, pairs, part):
+    """FIVER's mixed sets: pairs of sizes, in megabytes of 10^6, each divided by `part`."""
     sizes = {"sorted": 255, "shuffled": 510}
-    return Data(name, [kind, "--pairs", str(pairs), "--scale", str(scale)], 2 * pairs, pairs * sizes[kind] * 10**6 // scale)
+    made = [kind, "--pairs", str(pairs), "--scale", str(part)]
+    goal = "sizes, each 1/%d" % part if part > 1 else "sizes, fewer pairs"
+    return Sent(name, made, 2 * pairs, pairs * sizes[kind] * 10**6 // part, goal)
 
 
 @dataclass
 class Sizes:
-    """How large the data is: rows of a few minutes each, or small enough to try the script."""
+    """How large the data is: rows of at most some four minutes each in three rounds, or small enough to try the script. `scale` times
+    as many files, or bytes of one."""
 
     quick: bool
-    large: Data = field(init=False)
-    medium: Data = field(init=False)
-    many: Data = field(init=False)
-    all_small: Data = field(init=False)
-    one_of_small: Data = field(init=False)
+    scale: float = 1
+    large: Sent = field(init=False)
+    medium: Sent = field(init=False)
+    many: Sent = field(init=False)
+    all_small: Sent = field(init=False)
+    one_of_small: Sent = field(init=False)
     mixed: dict = field(init=False)
-    faulty: Data = field(init=False)
+    faulty: Sent = field(init=False)
 
     def __post_init__(self):
-        q = self.quick
-        self.large = uniform("net-quick-large", 1, 64 * MIB) if q else uniform("net-large", 1, GIB // 2)
-        self.medium = uniform("net-quick-1M", 50, MIB) if q else uniform("net-500x1M", 500, MIB)
-        self.many = small("net-quick-4K", 1000, 10, 4 * KIB) if q else small("net-20000x4K", 20_000, 200, 4 * KIB)
-        self.all_small = small("net-quick-4K", 1000, 10, 4 * KIB) if q else small("net-100000x4K", 100_000, 1000, 4 * KIB)
-        self.one_of_small = uniform("net-quick-one", 1, 1000 * 4 * KIB) if q else uniform("net-one", 1, 100_000 * 4 * KIB)
-        self.faulty = uniform("net-quick-faulty", 1, 256 * MIB) if q else uniform("net-faulty", 1, 4 * GIB)
+        q = "quick-" if self.quick else ""
+
+        def amount(usual, quick, least=2):
+            return max(least, round((quick if self.quick else usual) * self.scale))
+
+        def whole(size):
+            return max(MIB, size // MIB * MIB)
+
+        medium, many, all_small = amount(500, 50), amount(20_000, 1000), amount(100_000, 1000)
+        self.large = uniform(f"net-{q}large", 1, whole(amount(GIB // 2, 64 * MIB)))
+        self.medium = uniform(f"net-{q}1M", medium, MIB, "10,000 files")
+        self.many = small(f"net-{q}4K", many, max(1, many // 100), 4 * KIB, "100,000 files")
+        self.all_small = small(f"net-{q}all-4K", all_small, max(1, all_small // 100), 4 * KIB, "100,000 files")
+        self.one_of_small = uniform(f"net-{q}one", 1, all_small * 4 * KIB)
+        self.faulty = uniform(f"net-{q}faulty", 1, whole(amount(4 * GIB, 256 * MIB)), "60 GB")
+        part = 20 if self.quick else 2
         self.mixed = {
-            "uniform": uniform("net-quick-uniform", 4, 16 * MIB) if q else uniform("net-uniform", 16, 64 * MIB),
-            "shuffled": esnet_like("net-quick-shuffled", "shuffled", 2, 20) if q else esnet_like("net-shuffled", "shuffled", 4, 2),
-            "sorted": esnet_like("net-quick-sorted", "sorted", 2, 10) if q else esnet_like("net-sorted", "sorted", 4, 1),
+            "uniform": uniform(f"net-{q}uniform", amount(16, 4), 16 * MIB if self.quick else 64 * MIB),
+            "shuffled": esnet_like(f"net-{q}shuffled", "shuffled", amount(4, 2), part),
+            "sorted": esnet_like(f"net-{q}sorted", "sorted", amount(4, 2), part // 2),
         }
 
 
-def all_rows(quick):
-    sizes = Sizes(quick)
+def all_rows(quick, scale=1):
+    sizes = Sizes(quick, scale)
     rows = [row for ms in [0, 30, 89] for row in peer_rows(sizes, ms)]
     rows.append(small_files_row(sizes))
     rows += overhead_rows(sizes)
@@ -101,6 +150,23 @@ def all_rows(quick):
     rows += parts_rows(sizes)
     rows.append(disk_row(sizes))
     return rows
+
+
+# A sender that waits for its receiver: from the first command to the end of the receiver's, as a user would wait. Its leaving is not
+# waited for.
+SENDME = """
+work=$(mktemp -d -p "$1"); dst=$2; shift 2
+cd "$work"
+sendme send --no-progress --relay disabled --ticket-type addresses "$0" > said 2> errors &
+sender=$!
+trap 'kill -KILL $sender || :; wait $sender 2> /dev/null || :; cd /; rm -rf "$work"' EXIT
+while ticket=$(sed -n 's/^sendme receive //p' said); [ -z "$ticket" ]; do
+    kill -0 $sender || { cat errors >&2; exit 1; }
+    sleep 0.01
+done
+cd "$dst"
+"$@" sendme receive --no-progress --relay disabled "$ticket" > /dev/null
+"""
 
 
 def by_ssh(*options):
@@ -112,7 +178,8 @@ def by_ticket(*options):
 
 
 def peer_rows(sizes, ms):
-    """Beside other tools. Far hosts have 1 Gbit/s; without a delay there is no limit but the processors."""
+    """Beside other tools. Far hosts have 1 Gbit/s; without a delay there is no limit but the processors. What the tools do beside
+    copying is told in docs/benchmark-network.md."""
     way = Way(ms, 1000 if ms else 0)
     peers = [
         Tool("rsync -a (ssh)", ["rsync", "-a", "-e", "{ssh}", "{src}", "{host}:{dst}/"], "ssh"),
@@ -124,6 +191,7 @@ def peer_rows(sizes, ms):
         Tool("lftp mirror (sftp)", ["lftp", "-e", "set net:max-retries 1; set sftp:auto-confirm yes; set sftp:connect-program "
                                     "'ssh -a -x -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o BatchMode=yes -i {ssh key} -p {ssh port}'; {lftp}; exit", "sftp://root@{host}:{ssh port}"], "ssh"),
         Tool("xrdcp -S 4", ["xrdcp", "-s", "-r", "-f", "--parallel", "4", "-S", "4", "{src}", "root://{host}:1094/{dst}/"], "xrootd"),
+        Tool("sendme", ["sh", "-ec", SENDME, "{src}", "{work}", "{dst}", "{at far}"], needs="sendme"),
         Tool("globus-url-copy -p 4", ["globus-url-copy", "-q", "-cd", "-r", "-fast", "-p", "4", "-cc", "4", "-pp",
                                       "file://{src slash}", "ftp://{host}:2811{under slash}"], "gridftp"),
     ]
@@ -142,7 +210,7 @@ def peer_rows(sizes, ms):
 def small_files_row(sizes):
     way = Way(30, 1000)
     one = Tool("one file", by_ticket(), serve=[], data=sizes.one_of_small)
-    return Row("small-as-one", "100,000 files of 4 KiB beside the same bytes in one file", sizes.all_small, way,
+    return Row("small-as-one", "files of 4 KiB beside the same bytes in one file", sizes.all_small, way,
                [Tool("ours", by_ticket(), serve=[]), one], [Line("many / one", "ours", ["one file"], 2.0)], rss_max=256 * MIB)
 
 
@@ -162,11 +230,17 @@ def overhead_rows(sizes):
                 plain = ["--plain"]
                 tools = [Tool(how, send(how, *plain), serve=plain)
                          for how in ["stream", "none", "sequential", "file-pipeline", "block-pipeline"]]
-                words = ["sh", "-c", f"find \"$0\" -type f -print0 | xargs -0 {program} > /dev/null", "{src}"]
-                tools.append(Tool("checksum", words, near_only=True, needs=program.split()[0]))
-                lines = [Line(f"{tool.name} / max(none, checksum)", tool.name, ["none", "checksum"],
-                              goal if tool.name == "stream" else None)
-                         for tool in tools if tool.name not in ["none", "checksum"]]
+
+                def read(by):
+                    return ["sh", "-c", f"find \"$0\" -type f -print0 | xargs -0 {by} > /dev/null", "{src}"]
+
+                rivals = [tool.name for tool in tools if tool.name != "none"]
+                tools.append(Tool("checksum", read(program), near_only=True, needs=program.split()[0]))
+                tools.append(Tool("haul sum", read(f"'{{haul}}' sum -a {algorithm}"), near_only=True, needs="{haul}"))
+                lines = [Line(f"{name} / max(none, checksum)", name, ["none", "checksum"], goal if name == "stream" else None,
+                              is_overhead=True) for name in rivals]
+                # Against our own checksums, by every processor and many files at once: both ends share those processors here.
+                lines.append(Line("stream / max(none, haul sum)", "stream", ["none", "haul sum"], None, is_overhead=True))
                 rows.append(Row(f"fiver-{bound}-{kind}-{algorithm}", f"{kind} set, {algorithm}", data, way, tools, lines))
     return rows
 

@@ -21,9 +21,9 @@ if [ "${#missing[@]}" -gt 0 ]; then
         apt-get install -y -qq --no-install-recommends "${missing[@]}"
 fi
 
-# Versions are fixed, so that a table can be made again.
+# Versions are fixed, so that a table can be made again. docs/benchmark-network.md says which tools can't be had this way.
 failed=()
-for peer in xcp@0.24.9 cpz@3.2.1 fcp@0.2.2; do
+for peer in xcp@0.24.9 cpz@3.2.1 fcp@0.2.2 sendme@0.37.1; do
     name=${peer%@*}
     if [ ! -x "bench-out/peers/bin/$name" ]; then
         nice cargo install --locked --jobs "${PEER_JOBS:-1}" --root bench-out/peers "$peer" || failed+=("$peer")
