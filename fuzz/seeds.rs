@@ -10,7 +10,7 @@ use haul_net::{Address, Grant, Host, Role, Ticket, Uses};
 use haul_proto::{
     Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Delete, Encoding as Carried, FileClose,
     FileDone, FileId, FileNumber, HEADER_LEN, Join, LaneId, List, Message, NewBlock, NewFile, ObjectDigests,
-    Outcome, Reason, Runs, SESSION_TOKEN_BYTES, Stated, Summary, Unread, WalkEnd, Why,
+    Operands, Outcome, Reason, Runs, SESSION_TOKEN_BYTES, Stated, Summary, Unread, WalkEnd, Why,
 };
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -18,7 +18,7 @@ use std::num::NonZeroU32;
 /// Inputs for each target.
 pub fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     vec![
-        ("wire", vec![framed(&source_says()), framed(&sink_says())]),
+        ("wire", vec![framed(&source_says()), framed(&sink_says()), framed(&a_list_says())]),
         ("sink", (0..8).map(|first| cut(first, &source_says())).collect()),
         ("source", (0..8).map(|first| cut(first, &sink_says())).collect()),
         (
@@ -72,6 +72,15 @@ fn source_says() -> Vec<Message> {
         Message::Delete(Box::new(Delete { batch: 0, gone: vec![true, false] })),
         bye(),
     ]
+}
+
+/// What a sink wants, in two messages.
+fn a_list_says() -> Vec<Message> {
+    let operands = |last, paths: &[&[u8]]| {
+        let paths = paths.iter().map(|&path| path.into()).collect();
+        Message::Operands(Box::new(Operands { last, paths }))
+    };
+    vec![operands(false, &[b"a", b"b/c"]), operands(true, &[b"d/"])]
 }
 
 fn bye() -> Message {

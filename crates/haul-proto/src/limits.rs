@@ -52,11 +52,20 @@ pub const LISTS_AHEAD: usize = 8;
 /// Most digests in one OBJECT_DIGESTS, and the most that the sink is ahead of what the source has sent.
 pub const DIGESTS_PER_MESSAGE: usize = 1024;
 
-/// Most paths that a job names.
+/// Most paths that a CONNECT names. A job of more has [`Features::OPERANDS`](crate::Features::OPERANDS).
 pub const OPERANDS_MAX: usize = 256;
 
-/// Most bytes in all paths that a job names.
+/// Most bytes in all paths of one CONNECT, or of one OPERANDS.
 pub const OPERANDS_BYTES_MAX: usize = 512 << 10;
+
+/// Most paths in one OPERANDS.
+pub const OPERANDS_PER_MESSAGE: usize = 8192;
+
+/// Most paths that a job names: a million.
+pub const OPERANDS_ALL_MAX: usize = 1 << 20;
+
+/// Most bytes in all paths that a job names. With what holds each of a million, a list takes less than 256 MiB.
+pub const OPERANDS_ALL_BYTES_MAX: usize = 32 << 20;
 
 /// Most rules about names that a job has.
 pub const RULES_MAX: usize = 1024;
@@ -77,6 +86,8 @@ const _: () =
     assert!(PATH_BYTES_MAX * 2 + XATTRS_BYTES_MAX + XATTRS_MAX * 8 + RUNS_MAX * 16 + 4096 <= BODY_BYTES_MAX);
 const _: () =
     assert!(OPERANDS_BYTES_MAX + OPERANDS_MAX * 4 + RULES_BYTES_MAX + RULES_MAX * 5 + 8192 <= BODY_BYTES_MAX);
+const _: () = assert!(OPERANDS_BYTES_MAX + OPERANDS_PER_MESSAGE * 4 + 64 <= BODY_BYTES_MAX);
+const _: () = assert!(PATH_BYTES_MAX <= OPERANDS_BYTES_MAX && OPERANDS_MAX <= OPERANDS_PER_MESSAGE);
 const _: () =
     assert!(NAMES_PER_LIST * (haul_model::PART_BYTES_MAX + 2) + PATH_BYTES_MAX + 64 <= BODY_BYTES_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX as u64 >= OBJECT_BYTES_MIN);

@@ -6,7 +6,7 @@ mod root;
 use crate::interrupt::Interrupt;
 use crate::remote::output::Answering;
 use crate::remote::way::STALL;
-use crate::remote::words::{self, DONE, INSIDE, MARK, MEET, OUTSIDE, Reply, Request, Way};
+use crate::remote::words::{self, DONE, INSIDE, MARK, MEET, MEET_LISTED, OUTSIDE, Reply, Request, Told, Way};
 use haul_engine::transfer::{self, Offer, Receipt, Tally, Watch};
 use haul_net::{
     Grant, Identity, Lane, Limits, ListenSettings, Listener, Pacer, Role, Session, SocketSettings, Ticket,
@@ -73,19 +73,19 @@ fn start() -> Result<bool, String> {
     let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
     let request = match request(&stdin, stop) {
         Ok(request) => request,
-        Err(why) => return reply(&Reply::Failure(why)).map(|()| false),
+        Err(why) => return reply(&Reply::Failure(why), &[]).map(|()| false),
     };
-    let root = match root_of(&request) {
+    let root = match paths_of(&request, &stdin, stop).and_then(|paths| root_of(&request, &paths)) {
         Ok(root) => root,
-        Err(why) => return reply(&Reply::Failure(why)).map(|()| false),
+        Err(why) => return reply(&Reply::Failure(why), &[]).map(|()| false),
     };
     let opened = listen(&request);
     let (ticket, closed) = match &opened {
         Ok((_, ticket)) => (Some(ticket.to_line()), None),
         Err(why) => (None, Some(why.clone())),
     };
-    let paths = words::to_words(&root.paths);
-    reply(&Reply::Ready { ticket, closed, address: reached_at(), paths })?;
+    let Told { in_line: paths, listed, behind } = Told::of(&root.paths);
+    reply(&Reply::Ready { ticket, closed, address: reached_at(), paths, listed }, &behind)?;
     let offer = Offer {
         root: root.directory.into_os_string(),
         may_read: request.way == Way::Fetch,
@@ -118,16 +118,22 @@ fn request(line: &OwnedFd, stop: &AtomicBool) -> Result<Request, String> {
         )
     };
     let request: Request = serde_json::from_slice(&text).map_err(|_| not_known())?;
-    if request.meet == MEET { Ok(request) } else { Err(not_known()) }
+    if matches!(request.meet, MEET | MEET_LISTED) { Ok(request) } else { Err(not_known()) }
 }
 
-fn root_of(request: &Request) -> Result<Root, String> {
-    let paths = words::from_words(&request.paths).ok_or("a path of the request is damaged")?;
+/// What is asked for, as it was typed. The error is for the other side.
+fn paths_of(request: &Request, line: &OwnedFd, stop: &AtomicBool) -> Result<Vec<Vec<u8>>, String> {
+    let told = words::paths_told(&request.paths, request.listed, line, || stop.load(Ordering::Relaxed));
+    let told = told.map_err(|error| format!("the list of paths did not come: {error}"))?;
+    told.ok_or_else(|| "a path of the request is damaged".to_owned())
+}
+
+fn root_of(request: &Request, paths: &[Vec<u8>]) -> Result<Root, String> {
     let home = std::env::var_os("HOME");
-    let root = match (request.way, &paths[..]) {
+    let root = match (request.way, paths) {
         (Way::Send, [path]) => Root::to_send_to(path, home.as_deref()),
         (Way::Send, _) => return Err("there is one directory to send to".to_owned()),
-        (Way::Fetch, _) => Root::to_fetch_from(&paths, home.as_deref()),
+        (Way::Fetch, _) => Root::to_fetch_from(paths, home.as_deref()),
     };
     root.map_err(|error| error.to_string())
 }
@@ -147,14 +153,17 @@ fn receipt_of(request: &Request) -> Result<Option<Receipt>, String> {
     Ok(Some(Receipt::new(path.into_os_string(), job)))
 }
 
-/// One line on standard output, which then belongs to the lane.
-fn reply(reply: &Reply) -> Result<(), String> {
+/// One line on standard output and what stands behind it; then it belongs to the lane.
+fn reply(reply: &Reply, behind: &[u8]) -> Result<(), String> {
     let mut line = Zeroizing::new(MARK.as_bytes().to_vec());
     let body = serde_json::to_vec(reply).map(Zeroizing::new).map_err(|error| error.to_string())?;
     line.extend_from_slice(&body);
     line.push(b'\n');
     let mut out = io::stdout().lock();
-    out.write_all(&line).and_then(|()| out.flush()).map_err(|error| format!("cannot answer: {error}"))
+    out.write_all(&line)
+        .and_then(|()| out.write_all(behind))
+        .and_then(|()| out.flush())
+        .map_err(|error| format!("cannot answer: {error}"))
 }
 
 /// The address of this host that ssh was reached at, from what sshd tells: `CLIENT PORT SERVER PORT`.

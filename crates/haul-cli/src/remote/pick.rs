@@ -64,6 +64,12 @@ impl PickArgs {
         } else {
             text = std::fs::read(list).map_err(failed)?;
         }
+        if !self.from0 && text.contains(&0) {
+            return Err(format!(
+                "--files-from: a NUL byte stands in {}; for names that NUL ends say -0",
+                quote(list)
+            ));
+        }
         let separator = if self.from0 { 0 } else { b'\n' };
         let names: Vec<OsString> = names(&text, separator);
         if names.is_empty() {

@@ -175,12 +175,12 @@ impl Ssh {
     pub(crate) fn meet(
         &self,
         login: &Login,
-        request: &Request,
+        request: &(Request, Vec<u8>),
         meant: &JobMeant,
         stop: &AtomicBool,
     ) -> Result<Met, MeetError> {
         // Only who sends keeps the rate.
-        let rate = meant.rate.filter(|_| request.way == words::Way::Send);
+        let rate = meant.rate.filter(|_| request.0.way == words::Way::Send);
         let mut child = self.start(login)?;
         let opened = self.talk(&mut child, login, request, (meant, rate), stop);
         match opened {
@@ -211,7 +211,7 @@ impl Ssh {
         &self,
         child: &mut Child,
         login: &Login,
-        request: &Request,
+        (request, behind): &(Request, Vec<u8>),
         (meant, rate): (&JobMeant, Option<u64>),
         stop: &AtomicBool,
     ) -> Result<Opened, MeetError> {
@@ -222,6 +222,7 @@ impl Ssh {
         let from = child.stdout.take().ok_or_else(missing)?;
         let mut asked = serde_json::to_vec(request).map_err(|error| failed(error.into()))?;
         asked.push(b'\n');
+        asked.extend_from_slice(behind);
         // A login that ended at once is found by its silence: that tells more than the broken pipe.
         let _ = line.write_all(&asked);
         let reply = words::read_reply(&from, || stop.load(Ordering::Relaxed));
@@ -230,12 +231,21 @@ impl Ssh {
             io::ErrorKind::Interrupted => MeetError::Interrupted,
             _ => failed(error),
         })?;
-        let (ticket, closed, address, paths) = match reply {
+        let (ticket, closed, address, paths, listed) = match reply {
             None => return Err(MeetError::NoAnswer { host, status: String::new() }),
             Some(Reply::Failure(why)) => return Err(MeetError::Refused { host, why: shown(&why) }),
-            Some(Reply::Ready { ticket, closed, address, paths }) => (ticket, closed, address, paths),
+            Some(Reply::Ready { ticket, closed, address, paths, listed }) => {
+                (ticket, closed, address, paths, listed)
+            }
         };
-        let paths = words::from_words(&paths).filter(|paths| paths.len() == request.paths.len());
+        let told = words::paths_told(&paths, listed, &from, || stop.load(Ordering::Relaxed));
+        let told = told.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => MeetError::NotHaul { host: host.clone() },
+            io::ErrorKind::Interrupted => MeetError::Interrupted,
+            _ => failed(error),
+        })?;
+        let asked_for = request.listed.map_or(request.paths.len(), |listed| listed.paths);
+        let paths = told.filter(|paths| paths.len() == asked_for);
         let paths = paths.ok_or_else(|| MeetError::NotHaul { host: host.clone() })?;
         let mut note = closed.map(|why| shown(&why));
         if let (Some(text), false) = (ticket, self.inside) {

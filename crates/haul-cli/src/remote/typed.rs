@@ -4,7 +4,7 @@ use super::args::JobMeant;
 use super::output::Output;
 use super::place::Place;
 use super::ssh::{MeetError, Met, Ssh};
-use super::words::{MEET, Request, Way, to_words};
+use super::words::{MEET, MEET_LISTED, Request, Told, Way, to_words};
 use crate::interrupt::Interrupt;
 use crate::tool::without_controls;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
@@ -92,18 +92,20 @@ fn secret_in_argv() -> String {
         .to_owned()
 }
 
-/// What the other side is asked for over ssh. `rate` is the one that it is to keep.
+/// What the other side is asked for over ssh, and what stands behind that line. `rate` is the one that it is to keep.
 pub(crate) fn request(
     meant: &JobMeant,
     ssh: &Ssh,
     way: Way,
     paths: &[Vec<u8>],
     rate: Option<u64>,
-) -> Request {
-    Request {
-        meet: MEET,
+) -> (Request, Vec<u8>) {
+    let told = Told::of(paths);
+    let request = Request {
+        meet: if told.listed.is_some() { MEET_LISTED } else { MEET },
         way,
-        paths: to_words(paths),
+        paths: told.in_line,
+        listed: told.listed,
         ports: ssh.ports,
         lanes: meant.lanes.unwrap_or(LANES_UNASKED_MAX),
         buffers: meant.buffers,
@@ -112,7 +114,8 @@ pub(crate) fn request(
         multipath: meant.link.multipath,
         plain: meant.link.plain,
         waybill: ssh.waybill_there.as_ref().map(|file| to_words(&[file.as_encoded_bytes()]).concat()),
-    }
+    };
+    (request, told.behind)
 }
 
 /// The two sides did not meet: the status for that.

@@ -10,11 +10,13 @@
 //! done      (after outside: it is over)    ->
 //! ```
 //!
-//! Lines are JSON and end by a newline; paths are base64, because names need not be text. Whatever the other side's login
+//! Lines are JSON and end by a newline; paths are base64, because names need not be text. Very many of them stand behind the line
+//! instead, each ended by a NUL: the line's `listed` says how many paths and bytes that are. Whatever the other side's login
 //! prints before its line is passed over. An end of the pipe without `done` means that ssh, or this side, is gone.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use haul_proto::limits::{OPERANDS_ALL_BYTES_MAX, OPERANDS_ALL_MAX};
 use haul_sys::wait;
 use rustix::io::{read, retry_on_intr};
 use serde::{Deserialize, Serialize};
@@ -24,6 +26,15 @@ use zeroize::Zeroizing;
 
 /// The version of this conversation.
 pub(crate) const MEET: u32 = 2;
+
+/// The same with paths behind the line. Only who has very many says so: others are understood by older sides.
+pub(crate) const MEET_LISTED: u32 = 3;
+
+/// Paths that stand in a line at most.
+const IN_LINE_MAX: usize = 256;
+
+/// Bytes that those have at most: with base64 they fit a line.
+const IN_LINE_BYTES_MAX: usize = 512 << 10;
 
 /// What the answer begins with.
 pub(crate) const MARK: &str = "haul-meet ";
@@ -39,6 +50,9 @@ const LINE_BYTES_MAX: usize = 1 << 20;
 /// Bytes that a line with a ticket and a few paths has at most.
 const LINE_BYTES_USUAL: usize = 16 << 10;
 
+/// Bytes of a list that are read at once.
+const LIST_BLOCK_BYTES: usize = 64 << 10;
+
 /// Bytes that a login may print before haul's own line.
 const NOISE_BYTES_MAX: usize = 64 << 10;
 
@@ -49,6 +63,9 @@ pub(crate) struct Request {
     pub(crate) way: Way,
     /// Where to send to, or what to fetch, as it was typed; base64.
     pub(crate) paths: Vec<String>,
+    /// Paths behind this line, in place of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) listed: Option<Listed>,
     /// Ports to listen at; any without.
     pub(crate) ports: Option<(u16, u16)>,
     pub(crate) lanes: u32,
@@ -84,9 +101,79 @@ pub(crate) enum Reply {
         address: Option<String>,
         /// What the paths are beneath the root that it opens; base64.
         paths: Vec<String>,
+        /// The same behind this line, in place of those.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        listed: Option<Listed>,
     },
     /// It can't do what it was asked for.
     Failure(String),
+}
+
+/// Paths that stand behind a line.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(crate) struct Listed {
+    /// How many there are.
+    pub(crate) paths: usize,
+    /// Bytes of them all, with the NUL that ends each.
+    pub(crate) bytes: usize,
+}
+
+/// How paths go: in the line, or behind it.
+pub(crate) struct Told {
+    /// In base64.
+    pub(crate) in_line: Vec<String>,
+    pub(crate) listed: Option<Listed>,
+    /// What follows the line's end.
+    pub(crate) behind: Vec<u8>,
+}
+
+impl Told {
+    /// Paths without a NUL in them, which no path has.
+    pub(crate) fn of<P: AsRef<[u8]>>(paths: &[P]) -> Told {
+        let bytes: usize = paths.iter().map(|path| path.as_ref().len()).sum();
+        if paths.len() <= IN_LINE_MAX && bytes <= IN_LINE_BYTES_MAX {
+            return Told { in_line: to_words(paths), listed: None, behind: Vec::new() };
+        }
+        let mut behind = Vec::with_capacity(bytes + paths.len());
+        for path in paths {
+            behind.extend_from_slice(path.as_ref());
+            behind.push(0);
+        }
+        let listed = Listed { paths: paths.len(), bytes: behind.len() };
+        Told { in_line: Vec::new(), listed: Some(listed), behind }
+    }
+}
+
+/// The paths of a line that was read: `in_line`, or those behind it, of which not a byte more is taken than was announced.
+/// `None` where they are not what was announced.
+///
+/// # Errors
+/// What read(2) says; `InvalidData` for more than a job may name; `Interrupted` once `stopping` says so.
+pub(crate) fn paths_told(
+    in_line: &[String],
+    listed: Option<Listed>,
+    from: impl AsFd,
+    stopping: impl Fn() -> bool,
+) -> io::Result<Option<Vec<Vec<u8>>>> {
+    let Some(Listed { paths, bytes }) = listed else { return Ok(from_words(in_line)) };
+    if paths > OPERANDS_ALL_MAX || bytes > OPERANDS_ALL_BYTES_MAX + OPERANDS_ALL_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    // What was not sent takes no room.
+    let (mut all, mut block) = (Vec::new(), vec![0; LIST_BLOCK_BYTES.min(bytes)]);
+    while all.len() < bytes {
+        if !wait::until_readable(&from, &stopping)? {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let most = block.len().min(bytes - all.len());
+        match retry_on_intr(|| read(&from, &mut block[..most]))? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            came => all.extend_from_slice(&block[..came]),
+        }
+    }
+    let Some(ended) = all.strip_suffix(&[0]) else { return Ok(None) };
+    let found: Vec<Vec<u8>> = ended.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect();
+    Ok((found.len() == paths).then_some(found))
 }
 
 /// Paths as they go over the line.
@@ -207,6 +294,7 @@ mod tests {
                 meet: MEET,
                 way: Way::Send,
                 paths: to_words(&[&b"/data"[..], b"x\xff"]),
+                listed: Some(Listed { paths: 3, bytes: 17 }),
                 ports: Some((1, 2)),
                 lanes: 4,
                 buffers: 1 << 30,
@@ -225,6 +313,8 @@ mod tests {
             let part = line[..cut.index(line.len() + 1)].repeat(repeated);
             for bytes in [line, part] {
                 if let Ok(request) = serde_json::from_slice::<Request>(&bytes) {
+                    let told = paths_told(&request.paths, request.listed, pipe_with(b"a\0b\0c\0"), || false);
+                    prop_assert!(!matches!(told, Ok(Some(paths)) if paths.len() > bytes.len()));
                     let paths = from_words(&request.paths).into_iter().flatten();
                     prop_assert!(paths.map(|path| path.len()).sum::<usize>() <= bytes.len());
                 }
@@ -235,6 +325,44 @@ mod tests {
                 let _ = read_reply(pipe_with(&reply), || false);
             }
         }
+    }
+
+    #[test]
+    fn many_paths_stand_behind_the_line_and_nothing_after_them_is_taken() {
+        let paths: Vec<Vec<u8>> =
+            (0..20_000).map(|number| format!("d\u{e9}/{number}").into_bytes()).collect();
+        let told = Told::of(&paths);
+        assert!(told.in_line.is_empty());
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        let behind = told.behind.clone();
+        let writing = std::thread::spawn(move || {
+            writer.write_all(&behind).expect("it is read");
+            writer.write_all(b"next").expect("it fits");
+        });
+        let heard = paths_told(&told.in_line, told.listed, &reader, || false).expect("read");
+        assert!(heard.is_some_and(|heard| heard == paths));
+        let mut rest = [0; 4];
+        assert_eq!(read(&reader, &mut rest), Ok(4), "what follows belongs to someone else");
+        writing.join().expect("it ended");
+        let few = Told::of(&paths[..IN_LINE_MAX]);
+        assert!(few.listed.is_none() && few.in_line.len() == IN_LINE_MAX && few.behind.is_empty());
+    }
+
+    #[test]
+    fn a_list_that_is_not_what_was_announced_is_refused() {
+        let told = |paths, bytes, behind: &[u8]| {
+            paths_told(&[], Some(Listed { paths, bytes }), pipe_with(behind), || false)
+        };
+        assert_eq!(told(2, 4, b"a\0b\0").expect("read"), Some(vec![b"a".to_vec(), b"b".to_vec()]));
+        for (paths, bytes, behind) in
+            [(1, 4, &b"a\0b\0"[..]), (3, 4, b"a\0b\0"), (2, 3, b"a\0b"), (1, 0, b"")]
+        {
+            assert_eq!(told(paths, bytes, behind).expect("read"), None, "{paths} in {bytes}");
+        }
+        let kind = |paths, bytes| told(paths, bytes, b"a\0").err().map(|error| error.kind());
+        assert_eq!(kind(1, 9), Some(io::ErrorKind::UnexpectedEof));
+        assert_eq!(kind(usize::MAX, 2), Some(io::ErrorKind::InvalidData));
+        assert_eq!(kind(1, usize::MAX), Some(io::ErrorKind::InvalidData));
     }
 
     #[test]

@@ -42,6 +42,11 @@ impl Frames {
         self.lane.set_stall(time);
     }
 
+    /// Gives the lane until then in all, however much comes of it.
+    pub(super) fn until(&mut self, deadline: Instant) {
+        self.lane.set_deadline(deadline);
+    }
+
     /// The next message; `None` where the other side finished the lane. The payload of a NEW_BLOCK is to be taken next.
     ///
     /// # Errors

@@ -7,26 +7,28 @@ use super::resume::{self, Resume};
 use super::sink::{self, Keeping, Missing, Opening, Store};
 use super::source::{self, Filter, Operand, Rule, Tree};
 use super::terms::{agree, hold};
-use super::{Joined, Outcome};
+use super::wanted::{self, Wanted, relative};
+use super::{Joined, Outcome, joining};
 use crate::log::{LogError, Recheck};
-use haul_model::{PathFault, RelPath};
 use haul_net::{Lane, LaneControl, LaneError};
 use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, LogWish, Message, NamePolicy,
     PeerText, Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
 };
-use haul_sys::dir::{CWD, open_place_at};
+use haul_sys::dir::CWD;
 use haul_sys::open::mkdir_at;
-use haul_sys::{Follow, process};
+use haul_sys::process;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use thiserror::Error;
 
-/// How long the other side has to answer CONNECT, or to join with a lane.
+/// How long the other side may be silent before CONNECT, or its answer, is there.
 const HELLO_WITHIN: Duration = Duration::from_secs(30);
 
 /// What this program calls itself on the wire.
@@ -125,6 +127,16 @@ pub enum TransferError {
     /// The other side said no.
     #[error("the other side refuses: {0}")]
     Refused(Reason),
+    /// The other side is of an age that takes no long lists.
+    #[error(
+        "the haul of the other side takes {most} paths at once at most, and {asked} are asked for; bring it to this version, or \
+         ask in several jobs",
+        most = limits::OPERANDS_MAX
+    )]
+    TooMany {
+        /// How many paths this job names.
+        asked: usize,
+    },
     /// This side said no.
     #[error("refused: {0}")]
     Denied(Reason),
@@ -157,17 +169,17 @@ pub enum TransferError {
 /// # Errors
 /// [`TransferError`] where there was no session. Failures of files, and a session that broke, are in the [`Outcome`].
 pub fn send(dial: Dial<'_>, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome, TransferError> {
-    let operands = job
-        .sources
-        .iter()
-        .map(|source| Operand::local(source).map_err(|error| here("open", source.as_bytes(), error)));
-    let operands = operands.collect::<Result<Vec<_>, _>>()?;
+    let operand = |source: &OsString| {
+        let operand = Operand::local(source);
+        operand.check().map(|()| operand).map_err(|error| here("open", source.as_bytes(), error))
+    };
+    let operands = job.sources.iter().map(operand).collect::<Result<Vec<_>, _>>()?;
     let watch = &begin_receipt(watch, &job.options, || source::directories(&job.sources), false)?;
     let resume = job.resume.as_ref().filter(|_| resume::is_possible(&job.options));
     let asked = Asked {
         role: Role::Source,
         options: &job.options,
-        operands: vec![job.to.as_slice().into()],
+        wanted: Wanted::new(std::slice::from_ref(&job.to))?,
         rules: &[],
         job: resume.map_or([0; 16], |resume| resume.job(Role::Source, &job.options, &job.sources)),
         log: resume.map(|resume| resume.wish(watch.receipt.is_some())),
@@ -190,7 +202,7 @@ pub fn fetch(dial: Dial<'_>, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcom
         make_if_missing(&job.into).map_err(|error| here("make", job.into.as_bytes(), error))?;
     }
     let watch = &begin_receipt(watch, &job.options, || job.into.clone(), true)?;
-    let operands = job.paths.iter().map(|path| path.as_slice().into()).collect();
+    let wanted = Wanted::new(&job.paths)?;
     let number = session_number(&random_token()?);
     let opened = || Store::open(&job.into, b"", Missing::Fails, number, None);
     let resume = job.resume.as_ref().filter(|_| resume::is_possible(&job.options));
@@ -214,7 +226,7 @@ pub fn fetch(dial: Dial<'_>, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcom
     let asked = Asked {
         role: Role::Sink,
         options: &job.options,
-        operands,
+        wanted,
         rules: &job.rules,
         job: name,
         log: None,
@@ -266,7 +278,7 @@ pub fn answer(
     let prepared = agreed.and_then(|accept| match asked.role {
         Role::Source => {
             let into = asked.operands.first().map_or(&b""[..], |operand| operand);
-            let into = relative(into).map_err(|fault| Reason::new(Why::Name, &fault.to_string()))?;
+            let into = relative(into)?;
             // A dry run makes nothing, not even the directory that all would go to.
             let missing = if asked.options.dry_run { Missing::Fails } else { Missing::IsMade };
             let store = Store::open(&offer.root, &into, missing, session_number(&token), offer.quota);
@@ -274,10 +286,12 @@ pub fn answer(
             Ok((accept, Part::Sink(Box::new(store), into)))
         }
         Role::Sink => {
-            let operands = operands_beneath(offer, &asked.operands)?;
+            let root = wanted::root(offer)?;
+            let is_told_later = accept.features.has(Features::OPERANDS);
+            let operands = if is_told_later { Vec::new() } else { wanted::named(&root, &asked.operands)? };
             let filter = Filter::asked(&asked.rules)
                 .map_err(|error| Reason::new(Why::Unsupported, &error.to_string()))?;
-            Ok((accept, Part::Source(operands, filter)))
+            Ok((accept, Part::Source(operands, filter, is_told_later.then_some(root))))
         }
     });
     let prepared = prepared.map_err(|reason| (reason.clone(), TransferError::Denied(reason)));
@@ -316,23 +330,29 @@ pub fn answer(
         return Err(error.into());
     }
     let window = window.least(asked.window);
-    let mut more = || loop {
-        // A lane that does not join as it should is dropped, and the next one is looked at.
-        if let Some(joined) = join(more()?, &token, accept.lanes) {
-            return Some(joined);
-        }
-    };
-    Ok(match part {
+    let terms = joining::Terms { token, lanes: accept.lanes };
+    match part {
         Part::Sink(store, _) => {
             let settings = sink_settings(accept.options, window);
-            sink::run(settings, vec![first], Some(&mut more), (*store, log), watch)
+            let run = |more: &mut dyn FnMut() -> Option<Joined>| {
+                sink::run(settings, vec![first], Some(more), (*store, log), watch)
+            };
+            Ok(joining::beside(more, terms, run))
         }
-        Part::Source(operands, filter) => {
+        Part::Source(mut operands, filter, later) => {
+            if let Some(root) = later {
+                first.frames.within(Some(HELLO_WITHIN));
+                operands = wanted::heard(&root, &mut first.frames, &mut first.outbox)?;
+                first.frames.within(None);
+            }
             let settings = source_settings(accept.options, window, asked.resumes);
             let tree = Tree::new(operands, filter, false);
-            source::run(settings, vec![first], Some(&mut more), tree, watch)
+            let run = |more: &mut dyn FnMut() -> Option<Joined>| {
+                source::run(settings, vec![first], Some(more), tree, watch)
+            };
+            Ok(joining::beside(more, terms, run))
         }
-    })
+    }
 }
 
 /// Begins the waybill, if this side writes one of the job; paths in it are relative to `root`.
@@ -402,14 +422,15 @@ fn keeping(
 enum Part {
     /// Where it goes to, and the directory beneath the root that was asked for.
     Sink(Box<Store>, Vec<u8>),
-    Source(Vec<Operand>, Filter),
+    /// What is wanted of it, or the root that it lies beneath where it is told later.
+    Source(Vec<Operand>, Filter, Option<Arc<OwnedFd>>),
 }
 
 /// What CONNECT asks for.
 struct Asked<'a> {
     role: Role,
     options: &'a JobOptions,
-    operands: Vec<Box<[u8]>>,
+    wanted: Wanted,
     rules: &'a [Rule],
     job: [u8; 16],
     log: Option<LogWish>,
@@ -419,15 +440,17 @@ struct Asked<'a> {
 /// Connects by the first lane.
 fn connect(dial: Dial<'_>, asked: &Asked<'_>, window: Window) -> Result<(Accept, Joined), TransferError> {
     let mut first = Joined::new(CONTROL, dial(0).map_err(TransferError::Dial)?);
+    // Asked for only where it is needed: who does not know it says so, and all else goes on.
+    let needs = if asked.wanted.is_long() { Features::OPERANDS } else { Features::default() };
     let connect = Message::Connect(Box::new(Connect {
         versions: (VERSION, VERSION),
-        offers: Features::default(),
-        needs: Features::default(),
+        offers: needs,
+        needs,
         role: asked.role,
         job: asked.job,
         options: asked.options.clone(),
         window,
-        operands: asked.operands.clone(),
+        operands: asked.wanted.in_connect(),
         agent: PeerText::new(AGENT),
         rules: asked.rules.iter().map(Rule::to_wire).collect(),
         log: asked.log,
@@ -439,11 +462,18 @@ fn connect(dial: Dial<'_>, asked: &Asked<'_>, window: Window) -> Result<(Accept,
     first.frames.within(Some(HELLO_WITHIN));
     let accept = match read(&mut first.frames)? {
         Message::Accept(accept) => *accept,
+        Message::Refuse(reason) if reason.why == Why::Feature && asked.wanted.is_long() => {
+            return Err(TransferError::TooMany { asked: asked.wanted.count() });
+        }
         Message::Refuse(reason) => return Err(TransferError::Refused(reason)),
         other => return Err(TransferError::NotUnderstood(format!("{} instead of an answer", other.name()))),
     };
     first.frames.within(None);
     hold(asked.options, &accept.options).map_err(TransferError::Changed)?;
+    if !accept.features.has(needs) {
+        return Err(TransferError::TooMany { asked: asked.wanted.count() });
+    }
+    asked.wanted.tell(&mut first.outbox)?;
     Ok((accept, first))
 }
 
@@ -486,41 +516,8 @@ fn beside<T>(
     })
 }
 
-/// A further lane, if its first message is a JOIN of this session.
-fn join(lane: Lane, token: &[u8; SESSION_TOKEN_BYTES], lanes: u32) -> Option<Joined> {
-    let mut joined = Joined::new(CONTROL, lane);
-    joined.frames.within(Some(HELLO_WITHIN));
-    let message = joined.frames.next().ok()??;
-    joined.frames.within(None);
-    let Message::Join(join) = message else { return None };
-    let is_ours = aws_lc_rs::constant_time::verify_slices_are_equal(&join.token, token).is_ok();
-    joined.id = join.lane;
-    (is_ours && join.lane != CONTROL && join.lane.0 < lanes).then_some(joined)
-}
-
-fn operands_beneath(offer: &Offer, paths: &[Box<[u8]>]) -> Result<Vec<Operand>, Reason> {
-    let failed = |error: io::Error| super::reason::reason("cannot open", &error);
-    let root = open_place_at(CWD, offer.root.as_os_str(), Follow::Yes).map_err(failed)?;
-    if paths.is_empty() {
-        return Err(Reason::new(Why::Name, "no path was asked for"));
-    }
-    let operands = paths.iter().map(|path| {
-        let clean = relative(path).map_err(|fault| Reason::new(Why::Name, &fault.to_string()))?;
-        Operand::beneath(&root, &clean, path.ends_with(b"/")).map_err(failed)
-    });
-    operands.collect()
-}
-
-/// A peer's path without what means nothing in it; empty for the root.
-fn relative(path: &[u8]) -> Result<Vec<u8>, PathFault> {
-    match RelPath::clean(path) {
-        Ok(path) => Ok(path.as_bytes().to_vec()),
-        Err(PathFault::Empty) => Ok(Vec::new()),
-        Err(fault) => Err(fault),
-    }
-}
-
-fn read(frames: &mut Frames) -> Result<Message, TransferError> {
+/// The next message of a lane on which nothing but the hello was said.
+pub(super) fn read(frames: &mut Frames) -> Result<Message, TransferError> {
     match frames.next() {
         Ok(Some(message)) => Ok(message),
         Ok(None) => Err(TransferError::Lane(LaneError::Ended)),

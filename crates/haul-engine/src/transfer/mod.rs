@@ -7,6 +7,7 @@
 mod frames;
 mod hashing;
 mod hello;
+mod joining;
 mod meeting;
 mod packing;
 mod plain;
@@ -20,6 +21,7 @@ mod sink;
 mod source;
 mod spent;
 mod terms;
+mod wanted;
 
 pub use hello::{
     BoxError, Dial, FetchJob, LANES_UNASKED_MAX, Offer, SendJob, TransferError, answer, fetch, send,

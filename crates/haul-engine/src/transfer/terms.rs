@@ -24,7 +24,7 @@ pub(super) fn agree(
         }
         Role::Source | Role::Sink => {}
     }
-    let mut accept = asked.answer(Features::default(), window, offer.lanes, token, PeerText::new(AGENT))?;
+    let mut accept = asked.answer(Features::ALL, window, offer.lanes, token, PeerText::new(AGENT))?;
     accept.options.keep = Keep(accept.options.keep.0 & offer.keep.0);
     accept.options.compression = packing::possible(accept.options.compression);
     if let (Some(quota), Role::Source) = (offer.quota, asked.role)

@@ -102,8 +102,8 @@ impl LaneReader {
         self.patience = Patience { stall, deadline: None };
     }
 
-    /// Waits until then in all, whatever moves.
-    pub(crate) fn set_deadline(&mut self, deadline: Instant) {
+    /// Waits until then in all, whatever moves; [`set_stall`](Self::set_stall) takes that back.
+    pub fn set_deadline(&mut self, deadline: Instant) {
         self.patience = Patience::until(deadline);
     }
 

@@ -33,9 +33,22 @@ pub enum Role {
 
 const ROLES: [Role; 2] = [Role::Source, Role::Sink];
 
-/// Abilities beyond version 1, a set of bits. None is defined yet.
+/// Abilities beyond version 1, a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Features(pub u64);
+
+impl Features {
+    /// What a sink wants comes in OPERANDS behind ACCEPT, and not in CONNECT.
+    pub const OPERANDS: Features = Features(1);
+
+    /// All that this program can do.
+    pub const ALL: Features = Features::OPERANDS;
+
+    /// Whether all of `other` are among these.
+    pub fn has(self, other: Features) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
 
 /// How much a side lets the other have under way. The smaller of both sides' counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,6 +3,7 @@
 mod block;
 mod connect;
 mod file;
+mod operands;
 mod options;
 mod rule;
 mod session;
@@ -11,6 +12,7 @@ mod wish;
 pub use block::{BlockDigest, BlockReject, BlockSync, Encoding, NewBlock, ObjectDigests, Stated};
 pub use connect::{Accept, Connect, Features, Join, Role, SESSION_TOKEN_BYTES, Window};
 pub use file::{Answer, Close, FileClose, FileDone, FileId, FileKind, NewFile, Outcome, Xattr};
+pub use operands::{OperandList, Operands, check_list};
 pub use options::{Compression, JobOptions, Keep, Unit, Update, Verify};
 pub use rule::NameRule;
 pub use session::{Bye, Delete, List, Summary, Unread, WalkEnd};
@@ -71,6 +73,8 @@ pub enum Message {
     FileDone(Box<FileDone>),
     /// Source: something that it could not list or read.
     Unread(Box<Unread>),
+    /// A sink that started the job: what it wants, in place of what a CONNECT has room for.
+    Operands(Box<Operands>),
 }
 
 impl Message {
@@ -96,12 +100,13 @@ impl Message {
             Message::KeepAlive => 16,
             Message::FileDone(_) => 17,
             Message::Unread(_) => 18,
+            Message::Operands(_) => 19,
         }
     }
 
     /// Its name, as docs/formats/wire.md has it.
     pub fn name(&self) -> &'static str {
-        const NAMES: [&str; 19] = [
+        const NAMES: [&str; 20] = [
             "CONNECT",
             "NEW_FILE",
             "FILE_ID",
@@ -121,6 +126,7 @@ impl Message {
             "KEEPALIVE",
             "FILE_DONE",
             "UNREAD",
+            "OPERANDS",
         ];
         NAMES[usize::from(self.kind())]
     }
@@ -144,6 +150,7 @@ impl Message {
             Message::Connect(connect) => connect.check(),
             Message::NewFile(file) => file.check(),
             Message::List(list) => list.check(),
+            Message::Operands(operands) => operands.check(),
             _ => Ok(()),
         }
     }
@@ -170,6 +177,7 @@ impl Message {
             Message::KeepAlive => {}
             Message::FileDone(done) => done.encode(&mut body),
             Message::Unread(unread) => unread.encode(&mut body),
+            Message::Operands(operands) => operands.encode(&mut body),
         }
     }
 
@@ -196,6 +204,7 @@ impl Message {
             16 => Message::KeepAlive,
             17 => Message::FileDone(Box::new(FileDone::decode(from)?)),
             18 => Message::Unread(Box::new(Unread::decode(from)?)),
+            19 => Message::Operands(Box::new(Operands::decode(from)?)),
             unknown => return Err(Flaw::UnknownKind(unknown)),
         };
         fields.end()?;

@@ -8,8 +8,8 @@ use haul_proto::limits::{
 use haul_proto::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compression, Connect, Delete, Encoding,
     Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId, List,
-    LogWish, Message, NameRule, NewBlock, NewFile, ObjectDigests, Outcome, PeerText, Reason, Role, Runs,
-    Stated, Summary, Unit, Unread, Update, Verify, WalkEnd, Why, Window, Xattr,
+    LogWish, Message, NameRule, NewBlock, NewFile, ObjectDigests, Operands, Outcome, PeerText, Reason, Role,
+    Runs, Stated, Summary, Unit, Unread, Update, Verify, WalkEnd, Why, Window, Xattr,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -265,6 +265,9 @@ fn session() -> impl Strategy<Value = Message> {
             .prop_map(|(reason, summary)| Message::Bye(Box::new(Bye { reason, summary }))),
         (bytes(300), reason()).prop_map(|(path, reason)| Message::Unread(Box::new(Unread { path, reason }))),
         Just(Message::KeepAlive),
+        (any::<bool>(), vec(bytes(60), 1..9))
+            .prop_map(|(last, paths)| Message::Operands(Box::new(Operands { last, paths }))),
+        Just(Message::Operands(Box::new(Operands { last: true, paths: Vec::new() }))),
     ]
 }
 

@@ -5,6 +5,7 @@ mod any;
 mod codec;
 mod hostile;
 mod mutations;
+mod operands;
 mod rules;
 mod sessions;
 mod world;

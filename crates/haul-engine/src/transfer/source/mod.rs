@@ -11,7 +11,7 @@ pub use filter::{Filter, FilterError, Rule};
 pub(super) use tree::{Operand, Tree, directories};
 
 pub(super) use facts::moment;
-use tree::Root;
+use tree::Roots;
 
 use super::frames::{FrameError, Frames, Outbox};
 use super::hashing::Recipe;
@@ -48,7 +48,7 @@ pub(super) struct Side<'a> {
     /// Whether digests follow when the bytes were read again.
     states_later: bool,
     /// Where the names of a LIST are looked up.
-    roots: Vec<Root>,
+    roots: Roots,
     /// What is left out is not deleted either.
     filter: Filter,
     /// Whether the sink goes on with what an earlier run brought.
@@ -64,6 +64,8 @@ pub(super) fn run(
     watch: &Watch<'_>,
 ) -> Outcome {
     let (options, resumes) = (settings.options.clone(), settings.asks);
+    // Nobody asks where nothing is deleted.
+    let roots = if options.delete { tree.roots() } else { Roots::default() };
     let side = &Side {
         session: Session::new(Source::new(settings), watch),
         files: Mutex::default(),
@@ -71,7 +73,7 @@ pub(super) fn run(
         recipe: Recipe::of(&options, watch.receipt.is_some()),
         states_later: options.verify == haul_proto::Verify::BlockPipeline,
         options,
-        roots: tree.roots(),
+        roots,
         filter: tree.filter().clone(),
         resumes,
     };
@@ -300,8 +302,7 @@ impl Side<'_> {
     fn is_gone(&self, directory: &[u8], name: &[u8]) -> bool {
         let path = if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() };
         let Ok(path) = RelPath::new(&path) else { return false };
-        let answers = || self.roots.iter().filter_map(|root| root.has(path.as_bytes()));
-        !self.filter.may_leave_out(path.as_bytes()) && answers().next().is_some() && answers().all(|has| !has)
+        !self.filter.may_leave_out(path.as_bytes()) && self.roots.lack(path.as_bytes())
     }
 
     fn held(&self, number: FileNumber) -> Option<Arc<Held>> {

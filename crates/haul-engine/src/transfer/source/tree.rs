@@ -5,11 +5,15 @@ use crate::descent::{Descent, Step};
 use haul_sys::beneath::open_place_beneath;
 use haul_sys::dir::{CWD, open_dir_at, open_place_at};
 use haul_sys::{FileKind, Follow, Stat, stat};
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
+
+/// Operands that stay open to look up names in them; of more than these each look opens them again.
+const ROOTS_HELD_MAX: usize = 256;
 
 /// A walk over what is to be sent.
 #[derive(Debug)]
@@ -26,24 +30,30 @@ pub(crate) struct Tree {
     cut: usize,
 }
 
-/// Where a walk begins.
-#[derive(Debug)]
+/// Where a walk begins. Nothing of it is open before its turn comes: there may be a million of them.
+#[derive(Clone, Debug)]
 pub(crate) struct Operand {
-    /// The directory that it lies in, open to resolve names.
-    place: OwnedFd,
-    /// Its name there.
-    name: CString,
-    /// Its path at the sink; empty where its contents go without it.
-    base: Vec<u8>,
-    /// As messages name it.
-    shown: OsString,
+    /// As it was typed at this host, or clean beneath the root.
+    path: OsString,
+    /// What lies in it goes without it.
+    contents_only: bool,
+    /// What it lies beneath, if another host asked for it; no link leads out of that.
+    root: Option<Arc<OwnedFd>>,
 }
 
-/// An operand whose names can be looked up again.
+/// The operands whose names can be looked up again, by what their paths at the sink begin with: one part, or nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Roots {
+    by_prefix: HashMap<Vec<u8>, Vec<Root>>,
+}
+
+/// A directory that was an operand.
 #[derive(Debug)]
-pub(crate) struct Root {
-    prefix: Vec<u8>,
-    dir: OwnedFd,
+enum Root {
+    /// It was open from the beginning.
+    Held(OwnedFd),
+    /// It is opened again for each look, and looked into only if it is still the same.
+    Again(Operand, (u64, u64)),
 }
 
 /// One name to send.
@@ -89,8 +99,8 @@ impl Tree {
     }
 
     /// What the names of the operands lead to, for later questions.
-    pub(crate) fn roots(&self) -> Vec<Root> {
-        self.operands.as_slice().iter().filter_map(Operand::root).collect()
+    pub(crate) fn roots(&self) -> Roots {
+        Roots::of(self.operands.as_slice())
     }
 
     /// Which names are left out.
@@ -103,8 +113,8 @@ impl Tree {
         loop {
             let met = if self.descent.is_over() {
                 let operand = self.operands.next()?;
-                let shown = operand.shown.clone();
-                self.begin(operand).unwrap_or_else(|error| Some(Met::Failed(shown, error)))
+                let shown = operand.shown();
+                self.begin(&operand).unwrap_or_else(|error| Some(Met::Failed(shown, error)))
             } else {
                 self.step()
             };
@@ -114,8 +124,9 @@ impl Tree {
         }
     }
 
-    fn begin(&mut self, operand: Operand) -> io::Result<Option<Met>> {
-        let Operand { place, name, base, shown } = operand;
+    fn begin(&mut self, operand: &Operand) -> io::Result<Option<Met>> {
+        let (place, name) = (operand.place()?, operand.name()?);
+        let (base, shown) = (operand.base().to_vec(), operand.shown());
         let facts = stat::stat_at(&place, name.as_c_str(), Follow::No)?;
         self.device = facts.dev;
         if facts.kind != FileKind::Directory {
@@ -186,72 +197,131 @@ impl Tree {
 
 impl Operand {
     /// What a path of this host names. With a slash at its end (or as `.`), what lies in the directory goes without it.
-    ///
-    /// # Errors
-    /// The directory that it lies in can't be opened.
-    pub(crate) fn local(path: &OsStr) -> io::Result<Operand> {
-        let shown = path.to_owned();
-        if names_contents(path.as_bytes()) {
-            let place = open_place_at(CWD, path, Follow::Yes)?;
-            return Ok(Operand { place, name: c".".to_owned(), base: Vec::new(), shown });
-        }
-        let base = last_part(path.as_bytes());
-        let dir = &path.as_bytes()[..path.len() - base.len()];
-        let dir = if dir.is_empty() { OsStr::new(".") } else { OsStr::from_bytes(dir) };
-        let place = open_place_at(CWD, dir, Follow::Yes)?;
-        Ok(Operand { place, name: CString::new(base)?, base: base.to_vec(), shown })
+    pub(crate) fn local(path: &OsStr) -> Operand {
+        Operand { path: path.to_owned(), contents_only: names_contents(path.as_bytes()), root: None }
     }
 
     /// What a clean path beneath `root` names (empty: the root itself); no link leads out. `contents_only`: what lies in the
     /// directory goes without it.
+    pub(crate) fn beneath(root: &Arc<OwnedFd>, path: &[u8], contents_only: bool) -> Operand {
+        let contents_only = contents_only || path.is_empty();
+        Operand { path: OsStr::from_bytes(path).to_owned(), contents_only, root: Some(Arc::clone(root)) }
+    }
+
+    /// Whether there is a directory that it lies in.
     ///
     /// # Errors
-    /// What openat2(2) reports: `EXDEV` for a way out.
-    pub(crate) fn beneath(root: &OwnedFd, path: &[u8], contents_only: bool) -> io::Result<Operand> {
-        let shown = if path.is_empty() { OsString::from(".") } else { OsString::from_vec(path.to_vec()) };
-        if contents_only || path.is_empty() {
-            let place = open_place_beneath(root, OsStr::from_bytes(path))?;
-            return Ok(Operand { place, name: c".".to_owned(), base: Vec::new(), shown });
+    /// As [`Operand::place`].
+    pub(crate) fn check(&self) -> io::Result<()> {
+        self.place().map(drop)
+    }
+
+    /// The directory that it lies in, open to resolve names; itself, where its contents go without it.
+    ///
+    /// # Errors
+    /// What openat(2) and openat2(2) report: `EXDEV` for a way out of the root.
+    fn place(&self) -> io::Result<OwnedFd> {
+        let path = self.path.as_bytes();
+        let dir = if self.contents_only { path } else { &path[..path.len() - last_part(path).len()] };
+        match &self.root {
+            None if dir.is_empty() => open_place_at(CWD, ".", Follow::Yes),
+            None => open_place_at(CWD, OsStr::from_bytes(dir), Follow::Yes),
+            Some(root) => {
+                let dir = dir.strip_suffix(b"/").unwrap_or(dir);
+                open_place_beneath(root, OsStr::from_bytes(dir))
+            }
         }
-        let base = last_part(path);
-        let dir = path[..path.len() - base.len()].strip_suffix(b"/").unwrap_or_default();
-        let place = open_place_beneath(root, OsStr::from_bytes(dir))?;
-        Ok(Operand { place, name: CString::new(base)?, base: base.to_vec(), shown })
+    }
+
+    /// Its name in that directory.
+    fn name(&self) -> io::Result<CString> {
+        if self.contents_only { Ok(c".".to_owned()) } else { Ok(CString::new(self.base())?) }
+    }
+
+    /// Its path at the sink; empty where its contents go without it.
+    fn base(&self) -> &[u8] {
+        if self.contents_only { b"" } else { last_part(self.path.as_bytes()) }
+    }
+
+    /// As messages name it.
+    fn shown(&self) -> OsString {
+        if self.path.is_empty() { OsString::from(".") } else { self.path.clone() }
     }
 
     /// The operand as a directory whose names can be looked up again; `None` if it is none.
-    pub(crate) fn root(&self) -> Option<Root> {
-        let dir = open_place_at(&self.place, self.name.as_c_str(), Follow::No).ok()?;
-        Some(Root { prefix: self.base.clone(), dir })
+    fn directory(&self) -> Option<OwnedFd> {
+        open_place_at(self.place().ok()?, self.name().ok()?.as_c_str(), Follow::No).ok()
+    }
+}
+
+impl Roots {
+    fn of(operands: &[Operand]) -> Roots {
+        let mut roots = Roots::default();
+        let mut held = 0;
+        for operand in operands {
+            let Some(dir) = operand.directory() else { continue };
+            let root = if held < ROOTS_HELD_MAX {
+                held += 1;
+                Root::Held(dir)
+            } else {
+                let Ok(facts) = stat::stat_fd(&dir) else { continue };
+                Root::Again(operand.clone(), (facts.dev, facts.ino))
+            };
+            roots.by_prefix.entry(operand.base().to_vec()).or_default().push(root);
+        }
+        roots
+    }
+
+    /// Whether no operand has a path of the job any more. Only a clear answer of at least one of them is one, and none may
+    /// have it.
+    pub(crate) fn lack(&self, path: &[u8]) -> bool {
+        let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
+        let beneath = path.get(first.len() + 1..).unwrap_or_default();
+        let of = |prefix: &[u8]| self.by_prefix.get(prefix).into_iter().flatten();
+        let looks = of(b"").map(|root| (root, path)).chain(of(first).map(|root| (root, beneath)));
+        let mut is_clear = false;
+        for has in looks.filter_map(|(root, path)| root.has(path)) {
+            if has {
+                return false;
+            }
+            is_clear = true;
+        }
+        is_clear
     }
 }
 
 impl Root {
-    /// Whether the source has a path of the job; `None` where it is not beneath this root, or that can't be told.
-    pub(crate) fn has(&self, path: &[u8]) -> Option<bool> {
-        let rest = if self.prefix.is_empty() {
-            path
-        } else {
-            match path.strip_prefix(self.prefix.as_slice())? {
-                b"" => return Some(true),
-                rest => rest.strip_prefix(b"/")?,
-            }
-        };
-        let name = last_part(rest);
-        let above = rest[..rest.len() - name.len()].strip_suffix(b"/").unwrap_or_default();
-        let found = open_place_beneath(&self.dir, OsStr::from_bytes(above))
-            .and_then(|place| stat::stat_at(&place, OsStr::from_bytes(name), Follow::No));
-        match found {
-            Ok(_) => Some(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(false),
-            Err(_) => None,
+    /// Whether this directory has a path beneath it; `None` where that can't be told.
+    fn has(&self, path: &[u8]) -> Option<bool> {
+        if path.is_empty() {
+            return Some(true);
         }
+        match self {
+            Root::Held(dir) => has(dir, path),
+            Root::Again(operand, identity) => {
+                let dir = operand.directory()?;
+                let facts = stat::stat_fd(&dir).ok()?;
+                if (facts.dev, facts.ino) == *identity { has(&dir, path) } else { None }
+            }
+        }
+    }
+}
+
+fn has(dir: &OwnedFd, path: &[u8]) -> Option<bool> {
+    let name = last_part(path);
+    let above = path[..path.len() - name.len()].strip_suffix(b"/").unwrap_or_default();
+    let found = open_place_beneath(dir, OsStr::from_bytes(above))
+        .and_then(|place| stat::stat_at(&place, OsStr::from_bytes(name), Follow::No));
+    match found {
+        Ok(_) => Some(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(false),
+        Err(_) => None,
     }
 }
 
 /// The directory that the paths of these sources are relative to, as it was typed; where they lie in several, all of them.
 pub(crate) fn directories(sources: &[OsString]) -> OsString {
-    let mut found: Vec<&[u8]> = Vec::new();
+    let (mut found, mut seen): (Vec<&[u8]>, HashSet<&[u8]>) = Default::default();
     for source in sources {
         let path = source.as_bytes();
         let dir = if names_contents(path) { path } else { &path[..path.len() - last_part(path).len()] };
@@ -260,7 +330,7 @@ pub(crate) fn directories(sources: &[OsString]) -> OsString {
             b"/" => dir,
             _ => dir.strip_suffix(b"/").unwrap_or(dir),
         };
-        if !found.contains(&dir) {
+        if seen.insert(dir) {
             found.push(dir);
         }
     }

@@ -14,27 +14,34 @@ use std::fs;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-struct Nobody;
+pub(super) struct Nobody;
 
 impl Report for Nobody {
     fn failed(&self, _: &Failure) {}
 }
 
 /// The liar's end of one lane.
-struct Liar {
-    reader: LaneReader,
-    writer: LaneWriter,
+pub(super) struct Liar {
+    pub(super) reader: LaneReader,
+    pub(super) writer: LaneWriter,
 }
 
 impl Liar {
-    fn say(&mut self, message: &Message, payload: &[u8]) {
+    /// At this end of a lane; waits for no answer longer than anything here takes.
+    pub(super) fn at(lane: Lane) -> Liar {
+        let (mut reader, writer) = lane.split();
+        reader.set_stall(Some(Duration::from_secs(120)));
+        Liar { reader, writer }
+    }
+
+    pub(super) fn say(&mut self, message: &Message, payload: &[u8]) {
         let mut frame = Vec::new();
         message.encode(&mut frame);
         self.writer.write_all_vectored(&[&frame, payload]).unwrap();
     }
 
     /// The next message that is no chatter.
-    fn hear(&mut self) -> Message {
+    pub(super) fn hear(&mut self) -> Message {
         loop {
             let mut header = [0; HEADER_LEN];
             self.reader.read_exact(&mut header).unwrap();
@@ -71,9 +78,7 @@ fn send_packed(
             )
             .unwrap()
         });
-        let (mut reader, writer) = ours.split();
-        reader.set_stall(Some(Duration::from_secs(30)));
-        let mut liar = Liar { reader, writer };
+        let mut liar = Liar::at(ours);
         liar.say(&connect(options), &[]);
         assert!(matches!(liar.hear(), Message::Accept(_)));
         let number = FileNumber(0);
@@ -124,7 +129,8 @@ fn send_packed(
     })
 }
 
-fn connect(options: &JobOptions) -> Message {
+/// CONNECT of a source.
+pub(super) fn connect(options: &JobOptions) -> Message {
     Message::Connect(Box::new(Connect {
         versions: (VERSION, VERSION),
         offers: Features::default(),
@@ -141,7 +147,8 @@ fn connect(options: &JobOptions) -> Message {
     }))
 }
 
-fn new_file(number: FileNumber, size: u64) -> Message {
+/// A file `f`, all of which follows.
+pub(super) fn new_file(number: FileNumber, size: u64) -> Message {
     Message::NewFile(Box::new(NewFile {
         number,
         whole: true,

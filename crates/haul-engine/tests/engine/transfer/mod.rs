@@ -1,12 +1,14 @@
 //! Transfers between two ends of one process, through the engine's public face: what arrives is compared with what was there.
 
 mod examples;
+mod joins;
 mod lanes;
 mod liar;
 mod lying;
 mod packed;
 mod pair;
 mod resumed;
+mod wanted;
 mod waybills;
 
 use haul_engine::transfer::{Filter, Rule};

@@ -1,0 +1,131 @@
+//! Further lanes that say their JOIN late, or never.
+
+use super::liar::{Liar, Nobody, connect, new_file};
+use super::pair::{Pair, offer};
+use haul_engine::transfer::{Outcome, Tally, TransferError, Watch, answer};
+use haul_model::Moment;
+use haul_net::{Lane, LaneError};
+use haul_proto::{Bye, Close, FileClose, FileNumber, JobOptions, Join, LaneId, Message, Summary, WalkEnd};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// Longer than anything here takes, even on a loaded machine.
+const LONG: Duration = Duration::from_secs(300);
+
+/// The end of a lane by which half a JOIN came and nothing follows.
+fn half_joined() -> (Liar, Lane) {
+    let (ours, theirs) = Lane::pair().unwrap();
+    let mut silent = Liar::at(ours);
+    let mut frame = Vec::new();
+    Message::Join(Join { token: [7; 32], lane: LaneId(1) }).encode(&mut frame);
+    silent.writer.write_all(&frame[..frame.len() / 2]).unwrap();
+    (silent, theirs)
+}
+
+/// Whether the other side has not given the lane up.
+fn is_open(lane: &mut Liar) -> bool {
+    lane.reader.set_stall(Some(Duration::from_millis(1)));
+    matches!(lane.reader.read_some(&mut [0; 16]), Err(LaneError::Stalled { .. }))
+}
+
+/// Waits until the other side gives the lane up.
+fn is_given_up(mut lane: Liar) -> bool {
+    lane.reader.set_stall(Some(LONG));
+    !matches!(lane.reader.read_some(&mut [0; 16]), Ok(1..) | Err(LaneError::Stalled { .. }))
+}
+
+/// Answers one session whose further lanes come from `lanes`; tells whenever it asks for one.
+fn answer_with(
+    pair: &Pair,
+    first: Lane,
+    lanes: &Receiver<Lane>,
+    asked: &mut dyn FnMut(),
+) -> Result<Outcome, TransferError> {
+    let (stop, tally) = (AtomicBool::new(false), Tally::default());
+    let mut more = || {
+        asked();
+        lanes.try_recv().ok()
+    };
+    let watch = Watch { stop: &stop, tally: &tally, report: &Nobody, receipt: None };
+    answer(first, &mut more, &offer(&pair.sink()), &watch)
+}
+
+fn end_well(liar: &mut Liar, files: u64) {
+    liar.say(&Message::WalkEnd(WalkEnd { files, ..WalkEnd::default() }), &[]);
+    assert!(matches!(liar.hear(), Message::Bye(bye) if bye.reason.is_none()));
+    liar.say(&Message::Bye(Box::new(Bye { reason: None, summary: Summary::default() })), &[]);
+}
+
+/// It used to be waited for where the session's clock runs: for 30 seconds nobody heard a stop, and no lane came in.
+#[test]
+fn half_a_join_holds_up_neither_its_session_nor_the_lanes_behind_it() {
+    let pair = Pair::new();
+    let (ours, first) = Lane::pair().unwrap();
+    let (give, lanes) = channel();
+    let [(mut silent, one), (other, two)] = [half_joined(), half_joined()];
+    give.send(one).unwrap();
+    give.send(two).unwrap();
+    let (tell, asked_again) = channel();
+    std::thread::scope(|scope| {
+        let pair = &pair;
+        let answering = scope.spawn(move || {
+            let mut asked = 0;
+            answer_with(pair, first, &lanes, &mut || {
+                asked += 1;
+                // Twice it got a lane that says nothing; now it asks for the next.
+                if asked == 3 {
+                    tell.send(is_open(&mut silent)).unwrap();
+                }
+            })
+        });
+        let mut liar = Liar::at(ours);
+        liar.say(&connect(&JobOptions::default()), &[]);
+        let Message::Accept(accept) = liar.hear() else { panic!("it is accepted") };
+        assert_eq!(asked_again.recv_timeout(LONG), Ok(true), "nobody waited for the silent lane");
+        // A lane that comes behind them is taken: the answer for its file goes there.
+        let (joins, theirs) = Lane::pair().unwrap();
+        give.send(theirs).unwrap();
+        let mut joins = Liar::at(joins);
+        joins.say(&Message::Join(Join { token: accept.token, lane: LaneId(1) }), &[]);
+        joins.say(&new_file(FileNumber(0), 0), &[]);
+        let close = Close::Read { size: 0, mtime: Moment::default(), root: None };
+        let close = FileClose { number: FileNumber(0), attempt: 0, close };
+        joins.say(&Message::FileClose(Box::new(close)), &[]);
+        assert!(matches!(joins.hear(), Message::FileDone(_)));
+        // The job comes to its end although a lane of its session says nothing to this day.
+        end_well(&mut liar, 1);
+        liar.writer.finish().unwrap();
+        joins.writer.finish().unwrap();
+        assert!(answering.join().unwrap().unwrap().is_whole());
+    });
+    assert!(is_given_up(other), "what never joined ends with the session");
+    assert!(pair.sink().join("f").exists());
+}
+
+#[test]
+fn no_more_lanes_are_listened_to_than_the_session_may_have() {
+    let pair = Pair::new();
+    let (ours, first) = Lane::pair().unwrap();
+    let (give, lanes) = channel();
+    let mut silent = Vec::new();
+    for _ in 0..offer(&pair.sink()).lanes + 3 {
+        let (liar, lane) = half_joined();
+        silent.push(liar);
+        give.send(lane).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let pair = &pair;
+        let answering = scope.spawn(move || answer_with(pair, first, &lanes, &mut || {}));
+        let mut liar = Liar::at(ours);
+        liar.say(&connect(&JobOptions::default()), &[]);
+        assert!(matches!(liar.hear(), Message::Accept(_)));
+        for _ in 0..3 {
+            assert!(is_given_up(silent.pop().unwrap()), "there is no room for it");
+        }
+        end_well(&mut liar, 0);
+        liar.writer.finish().unwrap();
+        assert!(answering.join().unwrap().unwrap().is_whole());
+    });
+    assert!(silent.into_iter().all(is_given_up));
+}

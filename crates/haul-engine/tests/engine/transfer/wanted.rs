@@ -1,0 +1,209 @@
+//! Lists of what is wanted that are too long for a CONNECT.
+
+use super::liar::{Liar, Nobody};
+use super::pair::{Pair, offer};
+use super::small_objects;
+use haul_engine::transfer::{FetchJob, Onlooker, Outcome, Tally, TransferError, Watch, answer, fetch};
+use haul_net::Lane;
+use haul_proto::limits::{OPERANDS_ALL_MAX, OPERANDS_MAX, OPERANDS_PER_MESSAGE};
+use haul_proto::{
+    Connect, Features, JobOptions, Message, Operands, PeerText, Reason, Role, VERSION, Why, Window,
+};
+use std::fs;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+/// Makes so many names in directories of `per_dir`, and gives their paths beneath the source. All in a directory are one file, which
+/// holds the first of them: inodes take long to make and to remove on some file systems.
+fn many(pair: &Pair, files: usize, per_dir: usize) -> Vec<String> {
+    let names: Vec<String> = (0..files).map(|file| format!("d{}/f{file:05}", file / per_dir)).collect();
+    for alike in names.chunks(per_dir) {
+        let first = pair.source().join(&alike[0]);
+        fs::create_dir(first.parent().unwrap()).unwrap();
+        fs::write(&first, &alike[0]).unwrap();
+        alike[1..].iter().for_each(|name| fs::hard_link(&first, pair.source().join(name)).unwrap());
+    }
+    names
+}
+
+fn fetched(pair: &Pair) -> usize {
+    fs::read_dir(pair.sink()).unwrap().count()
+}
+
+#[test]
+fn twenty_thousand_names_are_fetched_by_one_job() {
+    let pair = Pair::new();
+    let names = many(&pair, 20_000, 100);
+    let named: Vec<&str> = names.iter().map(String::as_str).collect();
+    let told = pair.fetch(&named, &small_objects(), 2);
+    told.is_fine();
+    assert_eq!((told.summary().done, fetched(&pair)), (20_000, 20_000));
+    for (at, name) in names.iter().enumerate().step_by(997) {
+        let held = fs::read_to_string(pair.sink().join(&name[name.len() - 6..])).unwrap();
+        assert_eq!(held, names[at / 100 * 100], "{name}");
+    }
+}
+
+/// More directories than stay open to look up names in them.
+#[test]
+fn what_lies_beneath_many_operands_is_looked_up_in_each_of_them() {
+    let pair = Pair::new();
+    many(&pair, 800, 2);
+    let directories: Vec<String> = (0..400).map(|dir| format!("d{dir}")).collect();
+    let named: Vec<&str> = directories.iter().map(String::as_str).collect();
+    for name in ["d7", "d300", "beside"] {
+        fs::create_dir(pair.sink().join(name)).unwrap();
+        fs::write(pair.sink().join(name).join("extra"), "").unwrap();
+    }
+    let told = pair.fetch(&named, &JobOptions { delete: true, ..small_objects() }, 1);
+    told.is_fine();
+    assert_eq!(told.summary().deleted, 2, "{:?}", told.summary());
+    for (name, stands) in [
+        ("d7/extra", false),
+        ("d300/extra", false),
+        ("beside/extra", true),
+        ("d7/f00014", true),
+        ("d300/f00601", true),
+    ] {
+        assert_eq!(pair.sink().join(name).exists(), stands, "{name}");
+    }
+}
+
+/// One bad name never ends the others.
+#[test]
+fn of_a_long_list_those_fail_that_are_not_there() {
+    let pair = Pair::new();
+    let mut names = many(&pair, OPERANDS_MAX + 10, 50);
+    names.insert(3, "d0/nothing".to_owned());
+    names.insert(200, "nowhere/f".to_owned());
+    let named: Vec<&str> = names.iter().map(String::as_str).collect();
+    let told = pair.fetch(&named, &small_objects(), 1);
+    assert!(told.failures() > 0);
+    assert_eq!((told.summary().unread, fetched(&pair)), (2, OPERANDS_MAX + 10));
+}
+
+#[test]
+fn a_long_list_with_a_way_out_is_not_even_asked_for() {
+    let pair = Pair::new();
+    let mut names = many(&pair, OPERANDS_MAX + 1, 50);
+    names.push("../secret".to_owned());
+    let named: Vec<&str> = names.iter().map(String::as_str).collect();
+    let told = pair.fetch(&named, &small_objects(), 1);
+    assert!(told.failed_to_begin());
+    assert_eq!(fetched(&pair), 0);
+}
+
+/// A sink that sends a list behind its CONNECT, and goes without listening where it does not `hear`: what the source answers, and
+/// what it came to there.
+fn lists(
+    messages: impl Iterator<Item = Message>,
+    hears: bool,
+) -> (Option<Message>, Result<Outcome, TransferError>) {
+    let pair = Pair::new();
+    let (ours, theirs) = Lane::pair().unwrap();
+    let offer = offer(&pair.source());
+    std::thread::scope(|scope| {
+        let answering = scope.spawn(move || {
+            let (stop, tally) = (AtomicBool::new(false), Tally::default());
+            let watch = Watch { stop: &stop, tally: &tally, report: &Nobody, receipt: None };
+            answer(theirs, &mut || None, &offer, &watch)
+        });
+        let mut liar = Liar::at(ours);
+        liar.say(
+            &Message::Connect(Box::new(Connect {
+                versions: (VERSION, VERSION),
+                offers: Features::OPERANDS,
+                needs: Features::OPERANDS,
+                role: Role::Sink,
+                job: [0; 16],
+                options: JobOptions::default(),
+                window: Window::default(),
+                operands: Vec::new(),
+                agent: PeerText::new("liar"),
+                log: None,
+                resumes: false,
+                rules: Vec::new(),
+            })),
+            &[],
+        );
+        let Message::Accept(accept) = liar.hear() else { panic!("it is accepted") };
+        assert_eq!(accept.features, Features::OPERANDS);
+        for message in messages {
+            liar.say(&message, &[]);
+        }
+        let heard = hears.then(|| liar.hear());
+        drop(liar);
+        (heard, answering.join().unwrap())
+    })
+}
+
+fn operands(last: bool, paths: Vec<&[u8]>) -> Message {
+    let paths = paths.into_iter().map(Box::from).collect();
+    Message::Operands(Box::new(Operands { last, paths }))
+}
+
+fn assert_refused(messages: impl Iterator<Item = Message>, why: Why) {
+    let (heard, ended) = lists(messages, true);
+    let Some(Message::Bye(bye)) = heard else { panic!("{heard:?} is no refusal") };
+    assert_eq!(bye.reason.map(|reason| reason.why), Some(why));
+    assert!(matches!(ended, Err(TransferError::Denied(reason)) if reason.why == why));
+}
+
+#[test]
+fn a_hostile_list_ends_its_session_with_a_reason() {
+    for path in [&b"../secret"[..], b"/etc/passwd", b"a\0b", b"a/../../b"] {
+        let told = [operands(false, vec![b"d"]), operands(true, vec![b"e", path])];
+        assert_refused(told.into_iter(), Why::Name);
+    }
+    assert_refused([operands(true, vec![])].into_iter(), Why::Name);
+    // One more than a job may name, of the cheapest kind.
+    let full = operands(false, vec![b""; OPERANDS_PER_MESSAGE]);
+    let flood = vec![full; OPERANDS_ALL_MAX / OPERANDS_PER_MESSAGE];
+    assert_refused(flood.into_iter().chain([operands(false, vec![b""])]), Why::TooLarge);
+}
+
+#[test]
+fn a_list_that_is_broken_off_or_is_none_ends_its_session() {
+    let (_, ended) = lists([operands(false, vec![b"d"])].into_iter(), false);
+    assert!(matches!(ended, Err(TransferError::Lane(_))), "{ended:?}");
+    let (_, ended) = lists([operands(false, vec![b"d"]), Message::KeepAlive].into_iter(), false);
+    assert!(
+        matches!(&ended, Err(TransferError::NotUnderstood(why)) if why.contains("KEEPALIVE")),
+        "{ended:?}"
+    );
+}
+
+/// What a fetch of so many names asks of a haul that knows no lists, and what it says when that refuses.
+fn asked_of_an_older_side(names: usize, answered: Message) -> (Connect, Result<Outcome, TransferError>) {
+    let pair = Pair::new();
+    let (ours, theirs) = Lane::pair().unwrap();
+    let ours = Mutex::new(Some(ours));
+    let dial = |_| Ok(ours.lock().unwrap().take().expect("one lane"));
+    let paths = (0..names).map(|name| name.to_string().into_bytes()).collect();
+    let job = FetchJob { lanes: Some(1), ..FetchJob::new(paths, pair.sink().into()) };
+    std::thread::scope(|scope| {
+        let older = scope.spawn(move || {
+            let mut older = Liar::at(theirs);
+            let Message::Connect(connect) = older.hear() else { panic!("CONNECT comes first") };
+            older.say(&answered, &[]);
+            *connect
+        });
+        let ended = fetch(&dial, &job, &Onlooker::default().watch());
+        (older.join().unwrap(), ended)
+    })
+}
+
+#[test]
+fn an_older_side_is_asked_as_ever_and_says_when_it_knows_no_lists() {
+    let refused = |why| Message::Refuse(Reason::new(why, "features 0x1"));
+    let (connect, ended) = asked_of_an_older_side(OPERANDS_MAX, refused(Why::Feature));
+    assert_eq!((connect.needs, connect.operands.len()), (Features::default(), OPERANDS_MAX));
+    assert!(matches!(ended, Err(TransferError::Refused(reason)) if reason.why == Why::Feature));
+    let (connect, ended) = asked_of_an_older_side(OPERANDS_MAX + 1, refused(Why::Feature));
+    assert_eq!((connect.needs, connect.operands.len()), (Features::OPERANDS, 0));
+    let error = ended.expect_err("it can't be had");
+    assert!(matches!(error, TransferError::TooMany { asked: 257 }), "{error:?}");
+    assert!(error.to_string().contains("256 paths at once"), "{error}");
+    let (_, ended) = asked_of_an_older_side(OPERANDS_MAX + 1, refused(Why::Denied));
+    assert!(matches!(ended, Err(TransferError::Refused(_))), "other reasons stay what they are");
+}

@@ -1,0 +1,128 @@
+//! OPERANDS: the paths that a sink wants, where a CONNECT can't hold them.
+
+use super::connect::at_most;
+use crate::fields::{Body, Fields};
+use crate::limits::{
+    OPERANDS_ALL_BYTES_MAX, OPERANDS_ALL_MAX, OPERANDS_BYTES_MAX, OPERANDS_MAX, OPERANDS_PER_MESSAGE,
+};
+use crate::{Flaw, Reason, Why};
+use haul_model::PATH_BYTES_MAX;
+
+/// OPERANDS: some of the paths that a sink wants, in their order. The last one ends the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operands {
+    /// Whether it ends the list.
+    pub last: bool,
+    /// At most [`OPERANDS_PER_MESSAGE`] paths; none only where it is the last.
+    pub paths: Vec<Box<[u8]>>,
+}
+
+/// What came of a list so far, within its bounds.
+#[derive(Debug, Default)]
+pub struct OperandList {
+    paths: Vec<Box<[u8]>>,
+    bytes: usize,
+    is_whole: bool,
+}
+
+impl Operands {
+    /// Whether a CONNECT holds these paths.
+    pub fn fit_connect(paths: &[Box<[u8]>]) -> bool {
+        paths.len() <= OPERANDS_MAX && bytes_of(paths) <= OPERANDS_BYTES_MAX
+    }
+
+    /// These paths in messages, the last of which says that it is.
+    pub fn split(paths: &[Box<[u8]>]) -> impl Iterator<Item = Operands> {
+        let mut rest = Some(paths);
+        std::iter::from_fn(move || {
+            let left = rest.take()?;
+            let (now, later) = left.split_at(taken_at_once(left));
+            rest = (!later.is_empty()).then_some(later);
+            Some(Operands { last: later.is_empty(), paths: now.to_vec() })
+        })
+    }
+
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        body.u8(u8::from(self.last));
+        body.count(self.paths.len());
+        for path in &self.paths {
+            body.bytes(path);
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Flaw> {
+        at_most("operands", self.paths.len(), OPERANDS_PER_MESSAGE)?;
+        at_most("operands' bytes", bytes_of(&self.paths), OPERANDS_BYTES_MAX)?;
+        at_most("operand", self.paths.iter().map(|path| path.len()).max().unwrap_or(0), PATH_BYTES_MAX)?;
+        // Who sends nothing, again and again, would keep a session from its beginning.
+        if self.paths.is_empty() && !self.last { Err(Flaw::Value("operands")) } else { Ok(()) }
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Operands, Flaw> {
+        let last = match fields.u8("operands")? {
+            0 => false,
+            1 => true,
+            _ => return Err(Flaw::Value("operands")),
+        };
+        let count = fields.count(OPERANDS_PER_MESSAGE, "operands")?;
+        let paths =
+            (0..count).map(|_| fields.bytes(PATH_BYTES_MAX, "operand")).collect::<Result<Vec<_>, _>>()?;
+        let operands = Operands { last, paths };
+        operands.check()?;
+        Ok(operands)
+    }
+}
+
+impl OperandList {
+    /// Takes what came next; whether the list is whole by it.
+    ///
+    /// # Errors
+    /// The list is longer than a job's may be.
+    ///
+    /// # Panics
+    /// After the last of them.
+    pub fn take(&mut self, operands: Operands) -> Result<bool, Reason> {
+        assert!(!self.is_whole, "nothing is taken after the last");
+        self.bytes += bytes_of(&operands.paths);
+        self.is_whole = operands.last;
+        self.paths.extend(operands.paths);
+        check_list(self.paths.len(), self.bytes)?;
+        Ok(self.is_whole)
+    }
+
+    /// The paths.
+    pub fn into_paths(self) -> Vec<Box<[u8]>> {
+        self.paths
+    }
+}
+
+/// Holds a whole list against what a job may name.
+///
+/// # Errors
+/// It is longer.
+pub fn check_list(paths: usize, bytes: usize) -> Result<(), Reason> {
+    for (what, len, most) in
+        [("paths", paths, OPERANDS_ALL_MAX), ("bytes of paths", bytes, OPERANDS_ALL_BYTES_MAX)]
+    {
+        if len > most {
+            let text = format!("a job names at most {most} {what}; ask for directories, or in several jobs");
+            return Err(Reason::new(Why::TooLarge, &text));
+        }
+    }
+    Ok(())
+}
+
+fn bytes_of(paths: &[Box<[u8]>]) -> usize {
+    paths.iter().map(|path| path.len()).sum()
+}
+
+/// How many of these paths one message holds; at least one, where there is one.
+fn taken_at_once(paths: &[Box<[u8]>]) -> usize {
+    let mut bytes = 0;
+    let fits = |path: &&Box<[u8]>| {
+        bytes += path.len();
+        bytes <= OPERANDS_BYTES_MAX
+    };
+    let some = paths.iter().take(OPERANDS_PER_MESSAGE).take_while(fits).count();
+    some.max(usize::from(!paths.is_empty()))
+}
