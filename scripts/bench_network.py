@@ -38,7 +38,7 @@ from bench_link import FAR, START_SECONDS_MAX, Link, Servers
 from bench_network_rows import GIB, all_rows
 from bench_network_table import Table
 
-STOPPED_SECONDS_MIN = 15
+STOPPED_SECONDS_MIN = 12
 # Where no time of ours is known yet.
 STOPPED_SECONDS_MAX = 240
 # How long a command that is stopped has to end, and its traces at the far host have to go.

@@ -109,6 +109,8 @@ class Sizes:
     quick: bool
     scale: float = 1
     large: Sent = field(init=False)
+    # The same beside many tools, each of which takes its time.
+    fairly_large: Sent = field(init=False)
     medium: Sent = field(init=False)
     many: Sent = field(init=False)
     all_small: Sent = field(init=False)
@@ -125,8 +127,9 @@ class Sizes:
         def whole(size):
             return max(MIB, size // MIB * MIB)
 
-        medium, many, all_small = amount(500, 50), amount(20_000, 1000), amount(100_000, 1000)
+        medium, many, all_small = amount(400, 50), amount(20_000, 1000), amount(100_000, 1000)
         self.large = uniform(f"net-{q}large", 1, whole(amount(GIB // 2, 64 * MIB)))
+        self.fairly_large = uniform(f"net-{q}fairly-large", 1, whole(amount(384 * MIB, 64 * MIB)))
         self.medium = uniform(f"net-{q}1M", medium, MIB, "10,000 files")
         self.many = small(f"net-{q}4K", many, max(1, many // 100), 4 * KIB, "100,000 files")
         self.all_small = small(f"net-{q}all-4K", all_small, max(1, all_small // 100), 4 * KIB, "100,000 files")
@@ -197,7 +200,7 @@ def peer_rows(sizes, ms):
     ]
     ours = [Tool("ours", by_ssh(), "ssh"), Tool("ours by a ticket", by_ticket(), serve=[])]
     rows = []
-    for name, title, data in [("large", "one large file", sizes.large), ("medium", "files of 1 MiB", sizes.medium),
+    for name, title, data in [("large", "one large file", sizes.fairly_large), ("medium", "files of 1 MiB", sizes.medium),
                               ("small", "files of 4 KiB", sizes.many)]:
         # Who must log in by ssh is measured against a login of ours, who runs a server of his own against a server of ours.
         own = {peer.name: "ours" if peer.server == "ssh" else "ours by a ticket" for peer in peers}
