@@ -119,10 +119,10 @@ fn bytes_of(paths: &[Box<[u8]>]) -> usize {
 /// How many of these paths one message holds; at least one, where there is one.
 fn taken_at_once(paths: &[Box<[u8]>]) -> usize {
     let mut bytes = 0;
-    let fits = |path: &&Box<[u8]>| {
+    let fitting = paths.iter().take(OPERANDS_PER_MESSAGE).take_while(|path| {
         bytes += path.len();
         bytes <= OPERANDS_BYTES_MAX
-    };
-    let some = paths.iter().take(OPERANDS_PER_MESSAGE).take_while(fits).count();
+    });
+    let some = fitting.count();
     some.max(usize::from(!paths.is_empty()))
 }
