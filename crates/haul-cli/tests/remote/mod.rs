@@ -8,6 +8,7 @@ mod serve;
 mod ssh;
 mod stopped;
 mod storms;
+mod ticketed;
 mod tickets;
 mod waybills;
 

@@ -7,6 +7,7 @@
 mod frames;
 mod hashing;
 mod hello;
+mod logged;
 mod meeting;
 mod packing;
 mod plain;
@@ -24,11 +25,13 @@ mod terms;
 pub use hello::{
     BoxError, Dial, FetchJob, LANES_UNASKED_MAX, Offer, SendJob, TransferError, answer, fetch, send,
 };
+pub use logged::Logs;
 pub use packing::LEVELS;
 pub use plain::Onlooker;
 pub use receipt::{Receipt, ReceiptError};
 pub use report::{Failure, Report, Tally, Watch};
 pub use resume::Resume;
+pub use sink::forget;
 pub use source::{Filter, FilterError, Rule};
 pub use spent::{Spent, Traffic};
 
