@@ -6,6 +6,7 @@ mod resumed;
 mod rules;
 mod serve;
 mod ssh;
+mod states;
 mod stopped;
 mod storms;
 mod ticketed;

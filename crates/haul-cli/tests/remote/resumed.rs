@@ -133,6 +133,12 @@ impl Play {
         wait_until("the end of the other side", || far_sides(&there).is_empty());
     }
 
+    /// Waits until the side that ssh started has ended.
+    pub(super) fn far_side_is_gone(&self) {
+        let there = self.bed.path("there").canonicalize().unwrap();
+        wait_until("the end of the other side", || far_sides(&there).is_empty());
+    }
+
     /// The sink's logs.
     fn jobs(&self) -> Vec<PathBuf> {
         let found = fs::read_dir(self.bed.path("state/haul/jobs")).into_iter().flatten().flatten();
