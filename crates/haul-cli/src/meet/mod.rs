@@ -7,7 +7,7 @@ use crate::interrupt::Interrupt;
 use crate::remote::output::Answering;
 use crate::remote::way::STALL;
 use crate::remote::words::{self, DONE, INSIDE, MARK, MEET, MEET_LISTED, OUTSIDE, Reply, Request, Told, Way};
-use haul_engine::transfer::{self, Offer, Receipt, Tally, Watch};
+use haul_engine::transfer::{self, Logs, Offer, Receipt, Tally, Watch};
 use haul_net::{
     Grant, Identity, Lane, Limits, ListenSettings, Listener, Pacer, Role, Session, SocketSettings, Ticket,
     TicketBook, Uses,
@@ -95,7 +95,7 @@ fn start() -> Result<bool, String> {
         quota: None,
         keep: KEEP_ALL,
         // Where this user has no home, jobs begin anew when they were cut off.
-        state: crate::jobs::keeping::state_of(None).ok(),
+        logs: crate::jobs::keeping::state_of(None).map_or(Logs::None, Logs::Own),
     };
     let listener = opened.ok().map(|(listener, _)| listener);
     let receipt = receipt_of(&request)?;

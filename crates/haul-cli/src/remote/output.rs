@@ -27,7 +27,7 @@ impl Report for Answering<'_> {
     }
 }
 
-/// A server's log of one session: what failed.
+/// A server's log of one session: what failed, and what can't be gone on with.
 pub(crate) struct Told<'a> {
     pub(crate) tool: &'a str,
     pub(crate) session: &'a str,
@@ -38,6 +38,12 @@ impl Report for Told<'_> {
     fn failed(&self, failure: &Failure) {
         if !self.quiet {
             say(self.tool, &format_args!("session {}: {failure}", self.session));
+        }
+    }
+
+    fn note(&self, text: &str) {
+        if !self.quiet {
+            say(self.tool, &format_args!("session {}: {text}", self.session));
         }
     }
 

@@ -50,6 +50,13 @@ pub(crate) fn ports(text: &str) -> Result<(u16, u16), String> {
     if first > last { Err(wrong()) } else { Ok((first, last)) }
 }
 
+/// A length of time, as `90s`, `30m`, `2h`, `7d`, `2w`; at most a hundred years.
+pub(crate) fn time(option: &str, text: &str) -> Result<Duration, String> {
+    duration(text).ok_or_else(|| {
+        format!("{option}: {} is no length of time, as 90s, 30m, 2h or 7d", quote(OsStr::new(text)))
+    })
+}
+
 /// When something ends: after `30m`, `2h`, `7d`, or at a date, `2026-12-31` or `2026-12-31T18:00:00Z` (UTC).
 pub(crate) fn end(text: &str, now: SystemTime) -> Result<SystemTime, String> {
     let wrong = || {
@@ -134,6 +141,12 @@ mod tests {
             let error = compression(wrong).expect_err(wrong);
             assert!(error.starts_with("--compress: ") && !error.contains('\u{1b}'), "{error}");
         }
+    }
+
+    #[test]
+    fn lengths_of_time_have_a_unit() {
+        assert_eq!(time("--log-age", "14d"), Ok(Duration::from_secs(14 * 86_400)));
+        assert!(time("--log-age", "14").expect_err("no unit").starts_with("--log-age: "));
     }
 
     #[test]

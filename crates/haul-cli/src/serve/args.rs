@@ -31,7 +31,7 @@ pub(super) struct Args {
     /// Serve what FILE (TOML) says; docs/options/transfer.md describes it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "once", "read_only", "write_only", "expires", "quota",
           "listen", "address", "plain", "identity", "ticket_file", "sessions", "sessions_per_peer", "streams", "rate", "cc",
-          "mptcp", "buffers", "keep_owner", "keep_setuid", "waybills"])]
+          "mptcp", "buffers", "keep_owner", "keep_setuid", "waybills", "state_dir", "log_quota", "log_jobs", "log_age"])]
     config: Option<PathBuf>,
 
     /// The ticket opens one session, and this process ends with it.
@@ -94,6 +94,20 @@ pub(super) struct Args {
     #[arg(long, help_heading = "Limits")]
     keep_setuid: bool,
 
+    /// Keep in DIR what of jobs is there that were cut off (default: haul in $XDG_STATE_HOME or in ~/.local/state); DIR may not lie in
+    /// the directory that is opened.
+    #[arg(long, value_name = "DIR", help_heading = "Going on")]
+    state_dir: Option<PathBuf>,
+    /// The logs of all jobs that were cut off take so much at most (default: 64M); further ones begin anew.
+    #[arg(long, value_name = "SIZE", help_heading = "Going on")]
+    log_quota: Option<String>,
+    /// So many jobs that were cut off are kept at most (default: 1000); 0 keeps none.
+    #[arg(long, value_name = "N", help_heading = "Going on")]
+    log_jobs: Option<usize>,
+    /// Forget a job, and what came of it, when nobody has gone on with it for so long (default: 14d).
+    #[arg(long, value_name = "TIME", help_heading = "Going on")]
+    log_age: Option<String>,
+
     /// Write a receipt of each session to DIR, named by its time and its number in the log; DIR may not lie in the directory
     /// that is opened.
     #[arg(long, value_name = "DIR")]
@@ -139,6 +153,12 @@ impl Args {
             multipath: self.mptcp,
             limits: meant::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,
             buffers: buffers(self.buffers.as_deref())?,
+            logs: meant::logs(
+                self.state_dir.clone(),
+                self.log_quota.as_deref(),
+                self.log_jobs,
+                self.log_age.as_deref(),
+            )?,
             once: self.once,
         })
     }

@@ -56,6 +56,12 @@ impl Config {
             multipath: self.mptcp,
             limits: meant::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,
             buffers: buffers(self.buffers.as_deref())?,
+            logs: meant::logs(
+                self.state_dir,
+                self.log_quota.as_deref(),
+                self.log_jobs,
+                self.log_age.as_deref(),
+            )?,
             once: false,
         })
     }
@@ -87,6 +93,7 @@ impl ShareConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::meant::Logs;
 
     fn meant(text: &str) -> Result<Meant, String> {
         Config::parse(text)?.resolve()
@@ -99,6 +106,7 @@ mod tests {
         let text = format!(
             "identity = '/var/lib/haul/identity.pem'\nlisten = ['127.0.0.1:0', '[::1]:7433']\naddress = ['dtn.example.org:7000']\n\
              rate = '1G'\nsessions = 8\nsessions-per-peer = 2\nstreams = 16\nbuffers = '64M'\n\
+             state-dir = '/var/lib/haul/state'\nlog-quota = '8M'\nlog-jobs = 20\nlog-age = '2d'\n\
              [[share]]\nroot = '{root}'\nticket = '{root}/a'\naccess = 'write'\nquota = '10G'\nexpires = '30d'\nkeep-owner = true\n\
              [[share]]\nroot = '{root}'\nticket = '{root}/b'\naccess = 'read'\n"
         );
@@ -108,6 +116,9 @@ mod tests {
         assert_eq!((meant.shares[1].role, meant.shares[1].expires), (Role::Read, None));
         assert!(meant.shares[0].expires.is_some());
         assert_eq!((meant.limits.sessions, meant.limits.sessions_per_peer, meant.limits.lanes), (8, 2, 16));
+        let Logs { state, limits } = &meant.logs;
+        assert_eq!(state.as_deref(), Some(Path::new("/var/lib/haul/state")));
+        assert_eq!((limits.bytes, limits.jobs, limits.age.as_secs()), (8 << 20, 20, 2 * 86_400));
         assert_eq!((meant.listen.len(), meant.rate, meant.buffers), (2, Some(1 << 30), 64 << 20));
     }
 
@@ -134,6 +145,7 @@ mod tests {
             (share.clone(), "no identity"),
             ("plain = true\nidentity = 'i'\n".to_owned() + &share, "exclude"),
             ("plain = true\nsessions = 0\n".to_owned() + &share, "begin at 1"),
+            ("plain = true\nlog-age = '14'\n".to_owned() + &share, "log-age"),
             ("plain = true\nlisten = ['here']\n".to_owned() + &share, "listen"),
             ("plain = true\n".to_owned() + &share + &share, "ticket of its own"),
             (format!("plain = true\n[[share]]\nroot = '{root}/no'\nticket = 't'\n"), "/no"),

@@ -1,13 +1,14 @@
 //! The sessions of a server, each in threads of its own.
 
-use super::NAME;
-use super::meant::Share;
+use super::meant::{Issue, Share};
+use super::{NAME, logs};
 use crate::console::say;
 use crate::interrupt::Interrupt;
 use crate::receipt;
 use crate::remote::ending::FAILED;
 use crate::remote::output::{Side, Told, sentence};
-use haul_engine::transfer::{self, Offer, Outcome, Receipt, Tally, Watch};
+use haul_engine::log::Room;
+use haul_engine::transfer::{self, Logs, Offer, Outcome, Receipt, Tally, Watch};
 use haul_engine::waybill::Root;
 use haul_net::{Lane, Listener, Session, TicketBook, TicketId};
 use std::path::{Path, PathBuf};
@@ -40,6 +41,10 @@ pub(super) struct Hall {
     pub(super) quiet: bool,
     /// Where each session's waybill goes.
     pub(super) waybills: Option<PathBuf>,
+    /// Where the logs of what is sent are.
+    pub(super) room: Option<Arc<Room>>,
+    /// Time between two looks for logs that are too old.
+    pub(super) look_every: Duration,
 }
 
 /// How the sessions went.
@@ -57,6 +62,7 @@ impl Hall {
     pub(super) fn open(&self, listener: &Listener, once: bool, interrupt: &Interrupt) -> u8 {
         let standing = Standing::default();
         let stop = interrupt.flag();
+        let mut looked = Instant::now();
         thread::scope(|scope| {
             while !stop.load(Ordering::Relaxed) {
                 if once && standing.ended.load(Ordering::Acquire) > 0 {
@@ -65,6 +71,11 @@ impl Hall {
                 if standing.under_way.load(Ordering::Acquire) == 0 && self.is_expired() {
                     say(NAME, &"every ticket has expired");
                     break;
+                }
+                if let Some(room) = self.room.as_deref().filter(|_| looked.elapsed() >= self.look_every) {
+                    looked = Instant::now();
+                    // Nobody waits at the door for that.
+                    scope.spawn(move || logs::clear(room, self.quiet));
                 }
                 let Some(session) = listener.next_session_within(LOOK_EVERY) else { continue };
                 standing.under_way.fetch_add(1, Ordering::AcqRel);
@@ -85,6 +96,7 @@ impl Hall {
             }
             listener.stop();
         });
+        self.part();
         let ended = standing.ended.load(Ordering::Acquire);
         match (once, ended) {
             // To end is what a lasting server is asked for.
@@ -98,6 +110,24 @@ impl Hall {
                     0
                 }
             }
+        }
+    }
+
+    /// Tickets that end with the process leave nothing that could be gone on with.
+    fn part(&self) {
+        let Some(room) = &self.room else { return };
+        let ends = |served: &&Served| !matches!(served.share.issue, Issue::Kept(_));
+        self.served.iter().filter(ends).for_each(|served| logs::part(room, &served.id.0));
+    }
+
+    /// Where the logs of what is sent to a share are. Each ticket's are its own: who holds another goes on with none of them, and learns nothing
+    /// of them.
+    fn logs_of(&self, served: &Served) -> Logs {
+        match &self.room {
+            Some(room) if logs::may_go_on(&served.share) => {
+                Logs::Guest { room: Arc::clone(room), guest: served.id.0.to_vec() }
+            }
+            _ => Logs::None,
         }
     }
 
@@ -125,7 +155,7 @@ impl Hall {
             buffers: self.buffers,
             quota: share.quota,
             keep: share.keep,
-            state: None,
+            logs: self.logs_of(served),
         };
         let (tally, begun) = (Tally::default(), Instant::now());
         let report = Told { tool: NAME, session: &name, quiet: self.quiet };

@@ -1,6 +1,8 @@
 //! What is to be served, whether arguments or a file said so.
 
+use crate::remote::values;
 use haul_engine::copy::quote;
+use haul_engine::log::RoomLimits;
 use haul_engine::sum::reason;
 use haul_net::address::Host;
 use haul_net::{Limits, Role, Uses};
@@ -26,10 +28,20 @@ pub(super) struct Meant {
     pub(super) multipath: bool,
     pub(super) limits: Limits,
     pub(super) buffers: u64,
+    /// How it is kept what of cut off jobs is there.
+    pub(super) logs: Logs,
     /// Where each session's waybill goes.
     pub(super) waybills: Option<PathBuf>,
     /// The process ends with the first session.
     pub(super) once: bool,
+}
+
+/// The logs of what clients send.
+#[derive(Clone, Debug)]
+pub(super) struct Logs {
+    /// Below which state directory, if that was said.
+    pub(super) state: Option<PathBuf>,
+    pub(super) limits: RoomLimits,
 }
 
 /// A host as tickets name it; without a port it is the one that is listened at.
@@ -93,6 +105,22 @@ pub(super) fn limits(
         strangers: usual.strangers.max(usize::from(lanes)),
         ..usual
     })
+}
+
+/// The usual limits of logs with what was said instead. The error is a message.
+pub(super) fn logs(
+    state: Option<PathBuf>,
+    quota: Option<&str>,
+    jobs: Option<usize>,
+    age: Option<&str>,
+) -> Result<Logs, String> {
+    let usual = RoomLimits::default();
+    let limits = RoomLimits {
+        bytes: quota.map_or(Ok(usual.bytes), |text| values::bytes("--log-quota", text))?,
+        jobs: jobs.unwrap_or(usual.jobs),
+        age: age.map_or(Ok(usual.age), |text| values::time("--log-age", text))?,
+    };
+    Ok(Logs { state, limits })
 }
 
 /// A root must be there before anything is printed. The error is a message.

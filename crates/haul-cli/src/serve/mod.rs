@@ -5,6 +5,7 @@ mod args;
 mod config;
 mod hall;
 mod identity;
+mod logs;
 mod meant;
 
 use crate::console::say;
@@ -44,6 +45,10 @@ fn start(meant: Meant, quiet: bool) -> Result<u8, String> {
         (Some(file), false) => Some(identity::load(file)?),
         (None, false) => Some(Identity::generate().map_err(|error| error.to_string())?),
     };
+    let room = logs::open(&meant)?;
+    if let Some(room) = &room {
+        logs::clear(room, quiet);
+    }
     let book = Arc::new(TicketBook::default());
     let listener = listen(&meant, identity.as_ref(), &book, quiet).map_err(|error| error.to_string())?;
     for note in listener.notes() {
@@ -66,6 +71,8 @@ fn start(meant: Meant, quiet: bool) -> Result<u8, String> {
         lanes: u32::from(meant.limits.lanes),
         quiet,
         waybills: meant.waybills,
+        room,
+        look_every: logs::look_every(meant.logs.limits.age),
     };
     Ok(hall.open(&listener, meant.once, &interrupt))
 }

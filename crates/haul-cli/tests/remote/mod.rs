@@ -6,8 +6,10 @@ mod resumed;
 mod rules;
 mod serve;
 mod ssh;
+mod states;
 mod stopped;
 mod storms;
+mod ticketed;
 mod tickets;
 mod waybills;
 

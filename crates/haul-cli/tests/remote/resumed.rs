@@ -5,7 +5,7 @@ use super::stopped::{far_sides, wait_until};
 use super::{Bed, assert_alike, assert_ended, assert_no_strays};
 use haul_lab::random::Random;
 use haul_log::objects::{Facts, Identity, Job, replay};
-use haul_model::ObjectSize;
+use haul_model::{ObjectIndex, ObjectSize};
 use haul_sys::{CWD, Follow, stat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -28,7 +28,7 @@ const OBJECT: u64 = 64 << 10;
 
 /// Which way the files go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Send,
     Fetch,
 }
@@ -42,14 +42,14 @@ enum Victim {
 }
 
 /// A job of a bed, with a tree of files larger and smaller than an object, about 6 MiB.
-struct Play {
-    bed: Bed,
+pub(super) struct Play {
+    pub(super) bed: Bed,
     way: Way,
     options: Vec<String>,
 }
 
 impl Play {
-    fn new(way: Way, options: &[&str]) -> Play {
+    pub(super) fn new(way: Way, options: &[&str]) -> Play {
         let bed = Bed::new();
         let from = if way == Way::Send { "data" } else { "there/data" };
         for (name, len) in
@@ -65,11 +65,11 @@ impl Play {
         Play { bed, way, options }
     }
 
-    fn source(&self) -> PathBuf {
+    pub(super) fn source(&self) -> PathBuf {
         self.bed.path(if self.way == Way::Send { "data" } else { "there/data" })
     }
 
-    fn sink(&self) -> PathBuf {
+    pub(super) fn sink(&self) -> PathBuf {
         self.bed.path(if self.way == Way::Send { "there/in/data" } else { "in/data" })
     }
 
@@ -88,7 +88,7 @@ impl Play {
         words
     }
 
-    fn start(&self, more: &[&str]) -> Child {
+    pub(super) fn start(&self, more: &[&str]) -> Child {
         let words = self.words(more);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut command = self.bed.haul(&words);
@@ -97,13 +97,14 @@ impl Play {
 
     /// Runs it to its end, and gives its summary and what it said.
     #[track_caller]
-    fn finish(&self, more: &[&str]) -> (Value, String) {
+    pub(super) fn finish(&self, more: &[&str]) -> (Value, String) {
         let words = self.words(more);
         let ended = self.bed.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
         assert_ended(&ended, 0);
-        let last = ended.out.lines().last().unwrap();
-        let summary: Value = serde_json::from_str(last).unwrap();
-        assert_eq!((&summary["event"], &summary["whole"]), (&"summary".into(), &true.into()), "{summary}");
+        // What can't be written down of its end is told behind it.
+        let mut lines = ended.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let summary = lines.rfind(|line| line["event"] == "summary").unwrap();
+        assert_eq!(summary["whole"], true, "{summary}");
         (summary, ended.err)
     }
 
@@ -132,6 +133,12 @@ impl Play {
         wait_until("the end of the other side", || far_sides(&there).is_empty());
     }
 
+    /// Waits until the side that ssh started has ended.
+    pub(super) fn far_side_is_gone(&self) {
+        let there = self.bed.path("there").canonicalize().unwrap();
+        wait_until("the end of the other side", || far_sides(&there).is_empty());
+    }
+
     /// The sink's logs.
     fn jobs(&self) -> Vec<PathBuf> {
         let found = fs::read_dir(self.bed.path("state/haul/jobs")).into_iter().flatten().flatten();
@@ -149,39 +156,14 @@ impl Play {
         jobs.remove(0)
     }
 
-    /// What the sink's log says.
-    fn facts(&self) -> Facts {
-        let Some(home) = self.jobs().pop() else { return Facts::default() };
-        let name = home.file_name().unwrap().to_str().unwrap().to_owned();
-        let mut id = [0; 16];
-        for (at, byte) in id.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&name[2 * at..2 * at + 2], 16).unwrap();
-        }
-        let job = Job { id: Identity(id), object: ObjectSize::new(OBJECT).unwrap() };
-        let files = fs::read_dir(home.join("log")).into_iter().flatten().flatten();
-        let files: BTreeMap<String, Vec<u8>> = files
-            .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()))
-            .collect();
-        replay(&job, &files).facts
-    }
-
     /// Bytes that need not travel again: of files that stand under their names, and of objects that are logged of others.
-    fn durable(&self) -> (u64, u64) {
-        let temporary: Vec<Identity> = files_beneath(&self.sink())
-            .iter()
-            .filter(|path| is_temporary(path))
-            .map(|path| identity(path))
-            .collect();
-        let mut logged = 0;
-        for (subject, objects) in self.facts().iter().filter(|(subject, _)| temporary.contains(&subject.sink))
-        {
-            logged += objects.iter().map(|at| (subject.source.size - at.0 * OBJECT).min(OBJECT)).sum::<u64>();
-        }
+    pub(super) fn durable(&self) -> (u64, u64) {
+        let logged = self.jobs().pop().map_or(0, |home| logged_bytes(&home, &self.sink()));
         (finished_bytes(&self.sink()), logged)
     }
 
     #[track_caller]
-    fn assert_whole(&self, what: &str) {
+    pub(super) fn assert_whole(&self, what: &str) {
         assert_alike(&self.source(), &self.sink());
         assert_no_strays(&self.bed.path("there"));
         assert_no_strays(&self.bed.path(""));
@@ -193,7 +175,29 @@ impl Play {
     }
 }
 
-fn files_beneath(dir: &Path) -> Vec<PathBuf> {
+/// Bytes of objects of 64 KiB that the log of a job knows, of files beneath `sink` that are not whole. The job, whose folder is `home`, may be
+/// running.
+pub(super) fn logged_bytes(home: &Path, sink: &Path) -> u64 {
+    let there = files_beneath(sink);
+    let unfinished: Vec<Identity> =
+        there.iter().filter(|path| is_temporary(path)).filter_map(|path| identity(path)).collect();
+    let facts = facts_in(home);
+    let of = facts.iter().filter(|(subject, _)| unfinished.contains(&subject.sink));
+    let bytes = |size: u64, at: ObjectIndex| (size - at.0 * OBJECT).min(OBJECT);
+    of.map(|(subject, objects)| objects.iter().map(|at| bytes(subject.source.size, at)).sum::<u64>()).sum()
+}
+
+/// What the log of a job says.
+fn facts_in(home: &Path) -> Facts {
+    let id = Identity::from_hex(home.file_name().unwrap().to_str().unwrap()).unwrap();
+    let files = fs::read_dir(home.join("log")).into_iter().flatten().flatten();
+    let files: BTreeMap<String, Vec<u8>> = files
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, fs::read(entry.path()).ok()?)))
+        .collect();
+    replay(&Job { id, object: ObjectSize::new(OBJECT).unwrap() }, &files).facts
+}
+
+pub(super) fn files_beneath(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         match entry.file_type().unwrap().is_dir() {
@@ -204,22 +208,24 @@ fn files_beneath(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn is_temporary(path: &Path) -> bool {
+pub(super) fn is_temporary(path: &Path) -> bool {
     path.file_name().unwrap().to_string_lossy().starts_with(".haul-")
 }
 
 /// Bytes of the files that have their names, each name counted that has an inode of its own.
-fn finished_bytes(dir: &Path) -> u64 {
+pub(super) fn finished_bytes(dir: &Path) -> u64 {
     let whole = files_beneath(dir).into_iter().filter(|path| !is_temporary(path));
-    whole.filter(|path| path.file_name().unwrap() != "again").map(|path| path.metadata().unwrap().len()).sum()
+    let whole = whole.filter(|path| path.file_name().unwrap() != "again");
+    // One that is under way may be gone from its name by now.
+    whole.filter_map(|path| path.metadata().ok()).map(|found| found.len()).sum()
 }
 
 /// What the log knows a sink file by.
-fn identity(path: &Path) -> Identity {
-    let found = stat::stat_at(CWD, path, Follow::No).unwrap();
+fn identity(path: &Path) -> Option<Identity> {
+    let found = stat::stat_at(CWD, path, Follow::No).ok()?;
     let birth = found.btime.unwrap_or_default();
     let parts = [found.dev, found.ino, birth.sec.cast_unsigned(), u64::from(birth.nsec)];
-    Identity::of(&parts.map(u64::to_le_bytes).concat())
+    Some(Identity::of(&parts.map(u64::to_le_bytes).concat()))
 }
 
 /// The style and the policy of a point, so that each pair of mechanism and encoding has its turns.

@@ -1,6 +1,6 @@
 //! What can keep a job from having a log.
 
-use super::Holder;
+use super::{Holder, RoomLimit};
 use haul_log::objects::{Flaw, TooManyObjects};
 use haul_log::record::RecordFlaw;
 use std::io;
@@ -56,6 +56,14 @@ pub enum LogError {
         path: PathBuf,
         /// The most that is read.
         max: u64,
+    },
+    /// The logs of many jobs take all the room that they have together.
+    #[error("{path}: {limit}")]
+    Full {
+        /// The state directory that they share.
+        path: PathBuf,
+        /// Which limit was reached.
+        limit: RoomLimit,
     },
     /// A file can't be logged.
     #[error(transparent)]

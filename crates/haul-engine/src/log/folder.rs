@@ -26,6 +26,8 @@ pub(super) struct Folder {
     dirty: BTreeSet<String>,
     /// Names came or went and were not synced.
     renamed: bool,
+    /// The length of each file that was read or written.
+    lengths: BTreeMap<String, u64>,
 }
 
 impl Folder {
@@ -33,7 +35,8 @@ impl Folder {
     pub(super) fn open(path: PathBuf, syncs: bool) -> Result<Folder, LogError> {
         make(&path)?;
         let dir = File::open(&path).map_err(LogError::io("open the folder of the log", &path))?;
-        Ok(Folder { path, dir, syncs, open: BTreeMap::new(), dirty: BTreeSet::new(), renamed: false })
+        let (open, dirty, lengths) = Default::default();
+        Ok(Folder { path, dir, syncs, open, dirty, renamed: false, lengths })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -41,7 +44,7 @@ impl Folder {
     }
 
     /// All files by name, but what is no regular file.
-    pub(super) fn read(&self) -> Result<BTreeMap<String, Vec<u8>>, LogError> {
+    pub(super) fn read(&mut self) -> Result<BTreeMap<String, Vec<u8>>, LogError> {
         let failed = |path: &Path| LogError::io("read the log", path);
         let mut files = BTreeMap::new();
         let mut room = BYTES_MAX;
@@ -58,12 +61,27 @@ impl Folder {
             room = left.ok_or_else(|| LogError::TooLarge { path: self.path.clone(), max: BYTES_MAX })?;
             files.insert(entry.file_name().to_string_lossy().into_owned(), bytes);
         }
+        self.lengths = files.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u64)).collect();
         Ok(files)
+    }
+
+    /// The length of each file once these orders are carried out.
+    pub(super) fn lengths_after(&self, orders: &[Order]) -> impl Iterator<Item = u64> + use<> {
+        let mut lengths = self.lengths.clone();
+        orders.iter().for_each(|order| count(&mut lengths, order));
+        lengths.into_values()
     }
 
     /// Carries out orders, one after the other, up to the first that fails.
     pub(super) fn perform(&mut self, orders: &[Order]) -> Result<(), LogError> {
-        orders.iter().try_for_each(|order| match order {
+        orders.iter().try_for_each(|order| {
+            count(&mut self.lengths, order);
+            self.perform_one(order)
+        })
+    }
+
+    fn perform_one(&mut self, order: &Order) -> Result<(), LogError> {
+        match order {
             Order::Write { name, at, bytes } => {
                 self.write(name, *at, bytes).map_err(LogError::io("write the log", &self.path.join(name)))
             }
@@ -75,7 +93,7 @@ impl Folder {
             }
             Order::Sync if !self.syncs => Ok(()),
             Order::Sync => self.sync(),
-        })
+        }
     }
 
     /// Makes all durable that was written since the last time.
@@ -151,6 +169,24 @@ impl Folder {
             file.sync_data()?;
         }
         Ok(())
+    }
+}
+
+/// What an order makes of the lengths of the files.
+fn count(lengths: &mut BTreeMap<String, u64>, order: &Order) {
+    match order {
+        Order::Write { name, at, bytes } => {
+            let end = at.saturating_add(bytes.len() as u64);
+            let length = lengths.entry(name.clone()).or_default();
+            *length = (*length).max(end);
+        }
+        Order::Replace { name, bytes } => {
+            lengths.insert(name.clone(), bytes.len() as u64);
+        }
+        Order::Remove { name } => {
+            lengths.remove(name);
+        }
+        Order::Sync => {}
     }
 }
 

@@ -3,13 +3,14 @@
 use super::folder::Folder;
 use super::hold::remove_empty;
 use super::pace::Pace;
+use super::room::{Place, Room};
 use super::{Hold, Holder, LogError, SyncPolicy};
-use haul_log::objects::{FileKey, Flaw, Job, Log, ObjectSet, Style, Subject, replay};
+use haul_log::objects::{FileKey, Flaw, Job, Log, ObjectSet, Order, Style, Subject, replay};
 use haul_model::ObjectIndex;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How a log is kept.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,8 @@ pub struct Keeper {
     facts: Mutex<Facts>,
     /// What was there at the beginning.
     before: haul_log::objects::Facts,
+    /// Its place among the logs of others, where there is only so much room for all.
+    place: Option<Place>,
 }
 
 /// What was learned, and how much of it is not written.
@@ -51,6 +54,8 @@ pub struct Keeper {
 struct Facts {
     log: Log,
     pace: Pace,
+    /// There was no room for what was learned last: the log stays as it stands, which is true, and learns nothing more.
+    is_full: bool,
 }
 
 impl Keeper {
@@ -64,18 +69,45 @@ impl Keeper {
         Keeper::on(Hold::take(state, job.id, settings.wait)?, job, settings)
     }
 
+    /// As [`Keeper::open`], of a guest's job in the room that it shares with others.
+    ///
+    /// # Errors
+    /// As [`Keeper::open`], and [`LogError::Full`].
+    pub fn within(
+        room: &Arc<Room>,
+        guest: &[u8],
+        job: Job,
+        settings: Settings,
+    ) -> Result<(Keeper, Found), LogError> {
+        // Before anything is made.
+        let place = room.enter(job.id, guest)?;
+        let hold = Hold::take(room.state(), job.id, settings.wait)?;
+        Keeper::placed(hold, job, settings, Some(place))
+    }
+
     /// As [`Keeper::open`], of a job that this process has already.
     ///
     /// # Errors
     /// As [`Keeper::open`]. The job is let go, as one that was cut off.
     pub fn on(hold: Hold, job: Job, settings: Settings) -> Result<(Keeper, Found), LogError> {
+        Keeper::placed(hold, job, settings, None)
+    }
+
+    fn placed(
+        hold: Hold,
+        job: Job,
+        settings: Settings,
+        place: Option<Place>,
+    ) -> Result<(Keeper, Found), LogError> {
         let mut folder = Folder::open(hold.folder().join("log"), settings.sync.syncs())?;
         let found = replay(&job, &folder.read()?);
         if let Some(flaw) = found.flaws.iter().find(|flaw| matches!(flaw, Flaw::Newer { .. })) {
             return Err(LogError::Newer { folder: folder.path().to_path_buf(), flaw: flaw.clone() });
         }
         let mut log = Log::resume(job, settings.style, random(), &found);
-        folder.perform(&log.commit())?;
+        let orders = log.commit();
+        find_room(place.as_ref(), &folder, &orders)?;
+        folder.perform(&orders)?;
         let told = Found {
             left_by: hold.left_by().cloned(),
             files: found.facts.len(),
@@ -83,8 +115,8 @@ impl Keeper {
             flaws: found.flaws,
         };
         let before = found.facts;
-        let facts = Mutex::new(Facts { log, pace: Pace::new(settings.sync) });
-        Ok((Keeper { hold, folder: Mutex::new(folder), facts, before }, told))
+        let facts = Mutex::new(Facts { log, pace: Pace::new(settings.sync), is_full: false });
+        Ok((Keeper { hold, folder: Mutex::new(folder), facts, before, place }, told))
     }
 
     /// The folder of the job.
@@ -101,16 +133,19 @@ impl Keeper {
     /// when this returns, so that the sink file may be written over.
     ///
     /// # Errors
-    /// [`LogError::TooManyObjects`], and those of [`Keeper::commit`].
+    /// [`LogError::TooManyObjects`], and those of [`Keeper::commit`]; [`LogError::Full`] where the log can learn no more.
     pub fn file(&self, subject: &Subject) -> Result<(FileKey, ObjectSet), LogError> {
         let (key, known, revokes) = {
             let mut facts = lock(&self.facts);
             let revokes = facts.log.knows_another(subject);
+            if facts.is_full && (revokes || self.before.of(subject).is_none()) {
+                return Err(self.full());
+            }
             let key = facts.log.open(subject)?;
             (key, facts.log.known(key).cloned().unwrap_or_default(), revokes)
         };
         if revokes {
-            self.commit()?;
+            self.commit_for_good()?;
         }
         Ok((key, known))
     }
@@ -129,6 +164,9 @@ impl Keeper {
     pub fn durable(&self, file: FileKey, object: ObjectIndex, bytes: u64) -> Result<(), LogError> {
         let is_due = {
             let mut facts = lock(&self.facts);
+            if facts.is_full {
+                return Err(self.full());
+            }
             facts.log.done(file, object);
             facts.pace.add(bytes)
         };
@@ -146,14 +184,27 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::commit`].
     pub fn revoke(&self, file: FileKey) -> Result<(), LogError> {
-        lock(&self.facts).log.revoke(file);
-        self.commit()
+        {
+            let mut facts = lock(&self.facts);
+            if facts.is_full {
+                return Err(self.full());
+            }
+            facts.log.revoke(file);
+        }
+        self.commit_for_good()
+    }
+
+    /// A commit that has to take place: whoever else committed meanwhile may have found no room for it.
+    fn commit_for_good(&self) -> Result<(), LogError> {
+        self.commit()?;
+        if lock(&self.facts).is_full { Err(self.full()) } else { Ok(()) }
     }
 
     /// Writes what was learned, and makes it durable as the settings say.
     ///
     /// # Errors
-    /// [`LogError::Io`]. Nothing is lost by that but time: the next commit writes all anew.
+    /// [`LogError::Io`]. Nothing is lost by that but time: the next commit writes all anew. [`LogError::Full`], once: the log stays as it
+    /// stands from then on.
     pub fn commit(&self) -> Result<(), LogError> {
         let mut folder = self.folder.lock().unwrap_or_else(|poisoned| {
             // Whoever panicked with the folder in hand may have left orders undone.
@@ -164,9 +215,21 @@ impl Keeper {
         let orders = {
             let mut facts = lock(&self.facts);
             facts.pace.begin();
-            facts.log.commit()
+            if facts.is_full {
+                return Ok(());
+            }
+            let orders = facts.log.commit();
+            find_room(self.place.as_ref(), &folder, &orders).inspect_err(|_| facts.is_full = true)?;
+            orders
         };
         folder.perform(&orders).inspect_err(|_| lock(&self.facts).log.start_over())
+    }
+
+    fn full(&self) -> LogError {
+        let Some(place) = &self.place else {
+            unreachable!("only what has its place among others can be full")
+        };
+        place.full()
     }
 
     /// The job stops before its end: all is written and durable, and the next run finds nothing to doubt.
@@ -184,13 +247,21 @@ impl Keeper {
     /// # Errors
     /// [`LogError::Io`]: something is left of it.
     pub fn finish(self) -> Result<(), LogError> {
-        let Keeper { hold, folder, facts, .. } = self;
+        let Keeper { hold, folder, facts, place, .. } = self;
         let mut folder = folder.into_inner().unwrap_or_else(PoisonError::into_inner);
         folder.perform(&facts.into_inner().unwrap_or_else(PoisonError::into_inner).log.finish())?;
         // Strangers that were left alone stay, and the folder with them.
         remove_empty(folder.path())?;
+        if let Some(place) = place {
+            place.over();
+        }
         hold.finish()
     }
+}
+
+/// Whether what is ordered has room, where there is only so much.
+fn find_room(place: Option<&Place>, folder: &Folder, orders: &[Order]) -> Result<(), LogError> {
+    place.map_or(Ok(()), |place| place.takes(folder.lengths_after(orders)))
 }
 
 /// A number that no log had before, from the randomness that the standard library seeds its maps with.

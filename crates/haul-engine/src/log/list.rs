@@ -56,6 +56,16 @@ impl Listed {
 /// # Errors
 /// [`LogError::Io`]: the folder of the jobs, or something in it, can't be read.
 pub fn jobs(state: &Path) -> Result<Vec<Listed>, LogError> {
+    let mut found = Vec::new();
+    for id in ids(state)? {
+        found.extend(look(&job_folder(state, id), id)?);
+    }
+    found.sort_by_key(|job| (Reverse(job.begun()), job.id));
+    Ok(found)
+}
+
+/// What the jobs that have a folder are told apart by.
+pub(super) fn ids(state: &Path) -> Result<Vec<Identity>, LogError> {
     let folder = jobs_folder(state);
     let failed = || LogError::io("read the folder of the jobs", &folder);
     let entries = match fs::read_dir(&folder) {
@@ -66,11 +76,9 @@ pub fn jobs(state: &Path) -> Result<Vec<Listed>, LogError> {
     for entry in entries {
         let name = entry.map_err(failed())?.file_name();
         // What is called otherwise is no job's.
-        if let Some(id) = name.to_str().and_then(Identity::from_hex) {
-            found.extend(look(&folder.join(&name), id)?);
-        }
+        found.extend(name.to_str().and_then(Identity::from_hex));
     }
-    found.sort_by_key(|job| (Reverse(job.begun()), job.id));
+    found.sort_unstable();
     Ok(found)
 }
 

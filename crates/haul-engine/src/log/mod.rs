@@ -6,9 +6,12 @@
 //! ```text
 //!  STATE/jobs/ID/lock      locked while the job runs; who runs it
 //!  STATE/jobs/ID/begun     of a transfer: when its runs began
+//!  STATE/jobs/ID/target    of a transfer from a guest: where it goes
 //!  STATE/jobs/ID/log/      docs/formats/log.md
 //!  STATE/jobs/ID/record    what the job is and how it stands: haul_log::record
 //! ```
+//!
+//! What many clients' jobs may take together is counted by a [`Room`], which a server has in `STATE/serve`.
 //!
 //! A command that only wants to be listed takes a [`Hold`] and begins a [`Ledger`]; one that keeps an object log gives the hold to a [`Keeper`].
 
@@ -22,7 +25,9 @@ mod ledger;
 mod list;
 mod pace;
 mod recheck;
+mod room;
 mod state;
+mod target;
 
 pub use begun::Begun;
 pub use claim::Holder;
@@ -34,4 +39,6 @@ pub use list::{FINISHED_DAYS_MAX, FINISHED_MAX, Listed, job_folder, jobs, prune}
 pub use pace::SyncPolicy;
 pub(crate) use pace::{GROUP_BYTES, GROUP_TIME, Pace};
 pub use recheck::{Recheck, SAMPLE_ONE_IN};
+pub use room::{Room, RoomLimit, RoomLimits};
 pub use state::state_dir;
+pub(crate) use target::{Target, logged_paths};

@@ -1,6 +1,7 @@
 //! The beginning of a session: CONNECT, its answer, and the lanes that join.
 
 use super::frames::{FrameError, Frames};
+use super::logged::{self, Logs, Shelf, keeping};
 use super::receipt::ReceiptError;
 use super::report::Watch;
 use super::resume::{self, Resume};
@@ -107,9 +108,8 @@ pub struct Offer {
     pub quota: Option<u64>,
     /// What a sender may ask to be kept. Without [`Keep::SETUID`] no program gets rights by it.
     pub keep: Keep,
-    /// The state directory, where files that are sent here can be gone on with after a session that was cut off; `None` where they begin
-    /// anew.
-    pub state: Option<PathBuf>,
+    /// Where it is kept what of files that are sent here can be gone on with after a session that was cut off.
+    pub logs: Logs,
 }
 
 /// Why there was no session.
@@ -212,12 +212,13 @@ pub fn fetch(dial: Dial<'_>, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcom
         let store = store.insert(opened().map_err(|error| here("open", job.into.as_bytes(), error))?);
         let recheck = if watch.receipt.is_some() { Some(Recheck::All) } else { resume.recheck };
         let opening = Opening {
-            state: &resume.state,
+            shelf: Shelf::Own(&resume.state),
             job: name,
             root: Path::new(&job.into),
             object: job.options.object,
             settings: resume.settings,
             recheck,
+            target: None,
             stop: watch.stop,
         };
         log = keeping(&opening, store, watch)?;
@@ -303,10 +304,11 @@ pub fn answer(
         let told = Reason::new(Why::Io, "no waybill can be written there");
         let watch = begin_receipt(watch, &accept.options, root, is_sink).map_err(|error| (told, error))?;
         let log = match &part {
-            Part::Sink(store, into) => answered_log(&asked, offer, store, into, &watch).map_err(|error| {
-                let said = Reason::new(Why::Busy, &error.to_string());
-                (said, error)
-            })?,
+            Part::Sink(store, into) => {
+                let root = PathBuf::from(beneath(&offer.root, into));
+                let log = logged::answered(&asked, offer, store, (&root, into), &watch);
+                log.map_err(|error| (offer.logs.busy(&error), error))?
+            }
             Part::Source(..) => None,
         };
         Ok((accept, part, (watch, log)))
@@ -374,48 +376,6 @@ fn beneath(root: &OsStr, path: &[u8]) -> OsString {
     let root = root.as_bytes();
     let slash: &[u8] = if path.is_empty() || root.ends_with(b"/") { b"" } else { b"/" };
     OsString::from_vec([root, slash, path].concat())
-}
-
-/// Opens the log of a job that is sent here, if this side keeps logs and the job has a name.
-fn answered_log(
-    asked: &Connect,
-    offer: &Offer,
-    store: &Store,
-    into: &[u8],
-    watch: &Watch<'_>,
-) -> Result<Option<Keeping>, TransferError> {
-    let Some(state) = offer.state.as_ref() else { return Ok(None) };
-    if asked.job == [0; 16] || !resume::is_possible(&asked.options) {
-        return Ok(None);
-    }
-    let (settings, recheck) = resume::wished(&asked.log.unwrap_or_default());
-    let root = PathBuf::from(beneath(&offer.root, into));
-    let opening = Opening {
-        state,
-        job: asked.job,
-        root: &root,
-        object: asked.options.object,
-        settings,
-        recheck: if watch.receipt.is_some() { Some(Recheck::All) } else { recheck },
-        stop: watch.stop,
-    };
-    keeping(&opening, store, watch)
-}
-
-/// Opens the log of a job. Without one it is done all the same, and that is told; only while another process is at the job it is not.
-fn keeping(
-    opening: &Opening<'_>,
-    store: &Store,
-    watch: &Watch<'_>,
-) -> Result<Option<Keeping>, TransferError> {
-    match Keeping::open(opening, store, watch.report) {
-        Ok(log) => Ok(Some(log)),
-        Err(error @ LogError::Held { .. }) => Err(TransferError::Held(error)),
-        Err(error) => {
-            watch.report.note(&format!("{error}; this job can't be gone on with if it is cut off"));
-            Ok(None)
-        }
-    }
 }
 
 /// What the answering side will be.

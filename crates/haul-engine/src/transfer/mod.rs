@@ -8,6 +8,7 @@ mod frames;
 mod hashing;
 mod hello;
 mod joining;
+mod logged;
 mod meeting;
 mod packing;
 mod plain;
@@ -26,11 +27,13 @@ mod wanted;
 pub use hello::{
     BoxError, Dial, FetchJob, LANES_UNASKED_MAX, Offer, SendJob, TransferError, answer, fetch, send,
 };
+pub use logged::Logs;
 pub use packing::LEVELS;
 pub use plain::Onlooker;
 pub use receipt::{Receipt, ReceiptError};
 pub use report::{Failure, Report, Tally, Watch};
 pub use resume::Resume;
+pub use sink::forget;
 pub use source::{Filter, FilterError, Rule};
 pub use spent::{Spent, Traffic};
 

@@ -2,7 +2,7 @@
 
 use super::report::{Failure, Report, Tally, Watch};
 use super::source::Filter;
-use super::{FetchJob, Offer, SendJob};
+use super::{FetchJob, Logs, Offer, SendJob};
 use haul_proto::{JobOptions, Keep};
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,7 +71,7 @@ impl Offer {
             buffers: BUFFERS,
             quota: None,
             keep: KEPT,
-            state: None,
+            logs: Logs::None,
         }
     }
 }

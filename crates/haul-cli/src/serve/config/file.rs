@@ -26,6 +26,11 @@ pub(crate) struct Config {
     pub(crate) buffers: Option<String>,
     /// A directory for the waybill of each session.
     pub(crate) waybills: Option<PathBuf>,
+    /// Where it is kept what of cut off jobs is there.
+    pub(crate) state_dir: Option<PathBuf>,
+    pub(crate) log_quota: Option<String>,
+    pub(crate) log_jobs: Option<usize>,
+    pub(crate) log_age: Option<String>,
     #[serde(default)]
     pub(crate) share: Vec<ShareConfig>,
 }

@@ -1,19 +1,19 @@
 //! The object log of a sink: what has arrived is made durable in groups and written down, so that the job goes on with it
 //! when it is begun again.
 
-use super::Store;
 use super::arriving::{Arriving, Tag, spot};
 use super::incoming::Incoming;
 use super::places::{Missing, Places};
-use crate::log::{Begun, GROUP_TIME, Keeper, LogError, Pace, Recheck, Settings, SyncPolicy};
+use super::{Store, leftovers};
+use crate::log::{Begun, GROUP_TIME, Keeper, LogError, Pace, Recheck, Settings, SyncPolicy, Target};
+use crate::transfer::logged::Shelf;
 use crate::transfer::report::Report;
 use crate::transfer::source::moment;
 use haul_log::objects::{FileKey, Identity, Job, ObjectSet, SourceVersion, Subject};
 use haul_model::{Object, ObjectIndex, ObjectSize, RelPath};
 use haul_proto::FileNumber;
-use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::open::{create_new_at, unlink_at};
-use haul_sys::{Follow, Stat, cache, stat};
+use haul_sys::{Stat, cache, stat};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::CString;
 use std::io;
@@ -29,11 +29,8 @@ const HELD_WITHIN: Duration = Duration::from_secs(10);
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Bytes of a temporary name that are the same for all files of a job.
-const TAG_OF_JOB: usize = ".haul-0123456789abcdef-".len();
-
-/// Names that are looked at together.
-const NAMES_AT_ONCE: usize = 256;
+/// Files that stay under their temporary names at most: four times as many as are under way at once. Each one's path is remembered meanwhile.
+const FILES_KEPT_MAX: u64 = 16_384;
 
 /// The log of a job at its sink.
 pub(in crate::transfer) struct Keeping {
@@ -76,8 +73,8 @@ struct Waiting {
 
 /// What a log is opened with.
 pub(in crate::transfer) struct Opening<'a> {
-    /// The state directory.
-    pub(in crate::transfer) state: &'a Path,
+    /// Where the log is.
+    pub(in crate::transfer) shelf: Shelf<'a>,
     /// What the side that began it calls the job.
     pub(in crate::transfer) job: [u8; 16],
     /// The directory that all goes to.
@@ -88,6 +85,8 @@ pub(in crate::transfer) struct Opening<'a> {
     pub(in crate::transfer) settings: Settings,
     /// What is compared again.
     pub(in crate::transfer) recheck: Option<Recheck>,
+    /// Where it goes, to be written down beside the log.
+    pub(in crate::transfer) target: Option<Target>,
     /// Turns true when nothing is waited for any more.
     pub(in crate::transfer) stop: &'a AtomicBool,
 }
@@ -103,7 +102,12 @@ impl Keeping {
         report: &dyn Report,
     ) -> Result<Keeping, LogError> {
         let root = opening.root.canonicalize().unwrap_or_else(|_| opening.root.to_path_buf());
-        let id = Identity::of(&[&opening.job[..], root.as_os_str().as_encoded_bytes()].concat());
+        let name = [&opening.job[..], root.as_os_str().as_encoded_bytes()].concat();
+        let id = match opening.shelf {
+            Shelf::Own(_) => Identity::of(&name),
+            // Whatever a guest calls its job, it is another than all that are not its own.
+            Shelf::Guest(_, guest) => Identity::of(&[&Identity::of(guest).0[..], &name].concat()),
+        };
         let job = Job { id, object: opening.object };
         let (keeper, found) = take(opening, job)?;
         found.flaws.iter().for_each(|flaw| report.note(&format!("{flaw}; what it said is compared again")));
@@ -113,6 +117,9 @@ impl Keeping {
         let recheck = if begun.may_have_lost() { Recheck::All } else { recheck };
         let now = time_of(&store.places, id).map_err(LogError::sink)?;
         begun.run(keeper.home(), now, opening.settings.sync)?;
+        if let Some(target) = &opening.target {
+            target.write(keeper.home())?;
+        }
         let unmet = keeper.before().iter().map(|(subject, _)| subject.path.clone()).collect();
         let sync = opening.settings.sync;
         let group = Group { pace: Pace::new(sync), is_due: false, since: None, files: HashMap::new() };
@@ -152,10 +159,7 @@ impl Keeping {
 
     /// What a file of this job is called until it is whole.
     pub(super) fn tag(&self, path: &RelPath) -> Tag {
-        let number = |identity: Identity| {
-            identity.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
-        };
-        Tag { session: number(self.job.id), number: number(Identity::of(path.as_bytes())) }
+        leftovers::tag(self.job.id, path.as_bytes())
     }
 
     /// Whether a file with these facts, which stands under its name, came by an earlier run of the job and is there whatever happened since;
@@ -241,9 +245,10 @@ impl Keeping {
         }
     }
 
-    /// A file that ended before its time stays for the next run.
-    pub(super) fn keeps_one(&self) {
-        self.kept.fetch_add(1, Ordering::Relaxed);
+    /// A file that ended before its time is to stay for the next run; whether it may.
+    pub(super) fn keeps_one(&self) -> bool {
+        let one_more = |kept: u64| (kept < FILES_KEPT_MAX).then(|| kept + 1);
+        self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
     /// Writes groups down as they come due, until the session is over.
@@ -344,6 +349,7 @@ impl Keeping {
             return self.keeper.close();
         }
         Begun::remove(self.keeper.home())?;
+        Target::remove(self.keeper.home())?;
         self.keeper.finish()
     }
 
@@ -357,15 +363,7 @@ impl Keeping {
         };
         let stay: HashSet<CString> =
             lock(&self.claimed).iter().filter(|path| is_in(path)).map(|path| self.tag(path).name()).collect();
-        let own = self.tag(&RelPath::new(b"-").map_err(io::Error::other)?).name();
-        let ours = &own.as_bytes()[..TAG_OF_JOB];
-        let mut reader = DirReader::new(open_dir_at(place, c".", Follow::No)?);
-        let (mut found, mut more) = (Vec::new(), true);
-        while more {
-            more = reader.read_batch(NAMES_AT_ONCE, &mut found)?;
-            found.retain(|entry| entry.name.as_bytes().starts_with(ours) && !stay.contains(&entry.name));
-        }
-        found.iter().try_for_each(|entry| unlink_at(place, entry.name.as_c_str()))
+        leftovers::sweep(place, self.job.id, &stay)
     }
 
     /// Removes what an earlier run left of a file that the source has no more.
@@ -390,7 +388,11 @@ pub(super) enum Said {
 fn take(opening: &Opening<'_>, job: Job) -> Result<(Keeper, crate::log::Found), LogError> {
     let begun = Instant::now();
     loop {
-        match Keeper::open(opening.state, job, opening.settings) {
+        let opened = match opening.shelf {
+            Shelf::Own(state) => Keeper::open(state, job, opening.settings),
+            Shelf::Guest(room, guest) => Keeper::within(room, guest, job, opening.settings),
+        };
+        match opened {
             Err(LogError::Held { .. })
                 if begun.elapsed() < HELD_WITHIN && !opening.stop.load(Ordering::Relaxed) =>
             {

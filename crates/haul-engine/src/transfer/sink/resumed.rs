@@ -204,10 +204,8 @@ impl Side<'_> {
     /// The end of a file that did not arrive: what there is of it stays if the next run can go on with it, and `may_come_later`.
     pub(super) fn let_go(&self, incoming: &Incoming, may_come_later: bool) {
         let Some(log) = self.log_of(incoming) else { return incoming.let_go(false) };
-        let keeps = may_come_later && incoming.is_kept_for_later();
-        if keeps {
-            log.keeps_one();
-        } else {
+        let keeps = may_come_later && incoming.is_kept_for_later() && log.keeps_one();
+        if !keeps {
             log.forget(incoming.last().as_deref());
         }
         incoming.let_go(keeps);

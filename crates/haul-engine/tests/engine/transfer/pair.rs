@@ -2,8 +2,8 @@
 
 use haul_engine::log::{Recheck, Settings, SyncPolicy};
 use haul_engine::transfer::{
-    BoxError, Failure, FetchJob, Filter, Offer, Outcome, Receipt, Report, Resume, SendJob, Tally, Traffic,
-    TransferError, Watch, answer, fetch, send,
+    BoxError, Failure, FetchJob, Filter, Logs, Offer, Outcome, Receipt, Report, Resume, SendJob, Tally,
+    Traffic, TransferError, Watch, answer, fetch, send,
 };
 use haul_log::objects::Style;
 use haul_log::waybill::Job;
@@ -43,7 +43,7 @@ pub(super) fn offer(root: &Path) -> Offer {
         buffers: 64 << 20,
         quota: None,
         keep: keep_all(),
-        state: None,
+        logs: Logs::None,
     }
 }
 
@@ -268,7 +268,7 @@ impl Pair {
         ) -> Result<Outcome, TransferError>,
     ) -> Told {
         let mut offer = offer(&self.sink());
-        offer.state = self.resume.map(|_| self.state());
+        offer.logs = self.resume.map_or(Logs::None, |_| Logs::Own(self.state()));
         change(&mut offer);
         let (give, take): (Sender<Lane>, Receiver<Lane>) = channel();
         let heard = [Heard::default(), Heard::default()];

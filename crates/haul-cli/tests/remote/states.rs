@@ -1,0 +1,174 @@
+//! Transfers whose log can't be kept: a state directory that is read-only, full, or filling up, at the start and when a job is to be gone on with; and a
+//! sink on a file system that syncs each file by itself.
+
+use super::resumed::{Play, Way, files_beneath, is_temporary, logged_bytes};
+use super::stopped::wait_until;
+use super::{Bed, assert_alike, assert_ended, assert_no_strays};
+use haul_lab::faults::{Action, FaultFs};
+use haul_lab::mounts::{Access, Mounted};
+use haul_lab::needs::{Need, met_or_skip};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::path::Path;
+
+/// Takes all the room of a file system but so many KiB.
+fn fill(dir: &Path, but_kib: usize) {
+    use std::io::Write;
+    let mut filler = fs::File::create(dir.join("filler")).unwrap();
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    let len = filler.metadata().unwrap().len();
+    filler.set_len(len.saturating_sub(but_kib as u64 * 1024)).unwrap();
+}
+
+#[test]
+fn a_fetching_is_done_without_a_log_where_none_can_be_written() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    let play = Play::new(Way::Fetch, &[]);
+    fs::create_dir(play.bed.path("locked")).unwrap();
+    let locked = Mounted::bind(&play.bed.path("locked"), Access::ReadOnly).unwrap();
+    let (_, told) = play.finish(&[&format!("--state-dir={}", locked.path().display())]);
+    assert!(told.contains("Read-only file system") && told.contains("can't be gone on with"), "{told}");
+    play.assert_whole("read-only");
+    locked.close().unwrap();
+    let full = Mounted::tmpfs(1).unwrap();
+    fill(&full.path(), 0);
+    fs::remove_dir_all(play.sink()).unwrap();
+    let (_, told) = play.finish(&[&format!("--state-dir={}", full.path().display())]);
+    assert!(told.contains("No space left") && told.contains("can't be gone on with"), "{told}");
+    play.assert_whole("full");
+    full.close().unwrap();
+}
+
+/// Room for the lock, or for when it began, or for some of the log.
+#[test]
+fn a_state_directory_that_fills_up_meanwhile_costs_the_log_and_nothing_else() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    for but_kib in [4, 8, 16, 24, 32, 48] {
+        let play = Play::new(Way::Fetch, &["--sync=object", "--log-mechanism=file", "--log-encoding=int"]);
+        let small = Mounted::tmpfs(1).unwrap();
+        fill(&small.path(), but_kib);
+        play.finish(&[&format!("--state-dir={}", small.path().display())]);
+        play.assert_whole(&format!("{but_kib} KiB were free"));
+        small.close().unwrap();
+    }
+}
+
+/// What an earlier run logged is not believed by one that can't write that it no longer holds.
+#[test]
+fn a_job_whose_log_turned_read_only_begins_anew_and_goes_on_when_it_can_be_written() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    let play = Play::new(Way::Fetch, &["--sync=object"]);
+    cut_off(&play);
+    let state = play.bed.path("state/haul");
+    let locked = Mounted::bind(&state, Access::ReadOnly).unwrap();
+    let (summary, told) = play.finish(&[&format!("--state-dir={}", locked.path().display())]);
+    assert!(told.contains("can't be gone on with"), "{told}");
+    assert_eq!(summary["bytes_of_earlier_runs"], 0, "{summary}");
+    assert_same_but_for_what_was_left(&play);
+    locked.close().unwrap();
+    play.finish(&[]);
+    play.assert_whole("once it can be written");
+}
+
+/// The rest of the room goes to somebody else between two runs.
+#[test]
+fn a_job_whose_state_directory_is_full_by_now_is_done_and_leaves_nothing_once_there_is_room() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    let state = Mounted::tmpfs(1).unwrap();
+    let place = format!("--state-dir={}", state.path().display());
+    let play = Play::new(Way::Fetch, &["--sync=object", &place]);
+    let jobs =
+        || fs::read_dir(state.path().join("jobs")).into_iter().flatten().flatten().map(|job| job.path());
+    cut_off_when(&play, || jobs().any(|job| logged_bytes(&job, &play.sink()) > 0));
+    fill(&state.path(), 0);
+    play.finish(&[]);
+    assert_same_but_for_what_was_left(&play);
+    fs::remove_file(state.path().join("filler")).unwrap();
+    play.finish(&[]);
+    play.assert_whole("with room");
+    assert_eq!(jobs().filter(|job| job.join("log").exists()).count(), 0);
+    state.close().unwrap();
+}
+
+#[test]
+fn a_server_without_room_for_logs_says_so_and_takes_what_is_sent() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    let bed = Bed::new();
+    bed.tree("data");
+    for (name, words) in [("locked", "Read-only file system"), ("full", "No space left")] {
+        fs::create_dir(bed.path(name)).unwrap();
+        let place = match name {
+            "locked" => Mounted::bind(&bed.path(name), Access::ReadOnly).unwrap(),
+            _ => Mounted::tmpfs(1).unwrap(),
+        };
+        if name == "full" {
+            fill(&place.path(), 0);
+        }
+        let server = bed.serve(&["--root", "there", "--state-dir", place.path().to_str().unwrap()]);
+        assert_ended(&bed.run(&["send", "--ticket-file", "ticket", "data", &format!(":{name}")]), 0);
+        let line = server.says("can't be gone on with");
+        assert!(line.contains(words), "{line}");
+        assert_alike(&bed.path("data"), &bed.path("there").join(name).join("data"));
+        assert_no_strays(&bed.path("there"));
+        drop(server);
+        place.close().unwrap();
+    }
+}
+
+/// A FUSE file system is not synced as a whole: each file is, and only then logged.
+#[test]
+fn a_sink_that_syncs_file_by_file_goes_on_where_it_was_killed() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let play = Play::new(Way::Fetch, &["--sync=object", "--verify=reread"]);
+    for name in ["store", "in"] {
+        fs::create_dir(play.bed.path(name)).unwrap();
+    }
+    // The least delay: so that each sync is told.
+    let rules = "* fsync .. delay 1\n".parse().unwrap();
+    let faults = FaultFs::mount(&play.bed.path("store"), &play.bed.path("in"), rules).unwrap();
+    cut_off(&play);
+    let (finished, logged) = play.durable();
+    assert!(logged > 0);
+    let (summary, _) = play.finish(&[]);
+    assert!(summary["bytes_of_earlier_runs"].as_u64().unwrap() >= finished + logged, "{summary}");
+    play.assert_whole("FUSE");
+    let synced: Vec<_> =
+        faults.fired().into_iter().filter(|fired| fired.action == Action::Delay(1)).collect();
+    let many = files_beneath(&play.source()).len();
+    assert!(synced.len() >= many, "{} syncs of {many} files", synced.len());
+    faults.close();
+}
+
+/// Cuts a job off when an object of a file is logged that is not whole.
+fn cut_off(play: &Play) {
+    cut_off_when(play, || play.durable().1 > 0);
+}
+
+fn cut_off_when(play: &Play, is_far: impl FnMut() -> bool) {
+    let mut child = play.start(&["--rate=256K"]);
+    wait_until("a log", is_far);
+    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+    child.wait().unwrap();
+    play.far_side_is_gone();
+}
+
+/// All is there; what the job had begun before waits for it to be gone on with.
+fn assert_same_but_for_what_was_left(play: &Play) {
+    for path in files_beneath(&play.source()) {
+        let name = path.strip_prefix(play.source()).unwrap();
+        assert!(fs::read(play.sink().join(name)).unwrap() == fs::read(&path).unwrap(), "{name:?}");
+    }
+    assert!(files_beneath(&play.sink()).iter().any(|path| is_temporary(path)), "the job is not over");
+}

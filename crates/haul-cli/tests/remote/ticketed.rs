@@ -1,0 +1,385 @@
+//! Jobs by a ticket that are cut off, and begun again: all arrives, nothing that was durable travels again, nobody goes on with another's job, and
+//! what servers keep of them stays within its limits.
+
+use super::resumed::{files_beneath, finished_bytes, is_temporary, logged_bytes};
+use super::stopped::wait_until;
+use super::{Bed, Ended, Server, assert_alike, assert_ended, assert_no_strays};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, SystemTime};
+
+const OBJECT: u64 = 64 << 10;
+
+/// Bytes a second of a job that is to be cut off: it would take half a minute, and is cut off when a few objects are logged.
+const SLOWLY: &str = "256K";
+
+/// Objects that are logged before a job is cut off, at least.
+const LOGGED: u64 = 3;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A server's directories, and a tree of files larger and smaller than an object on each side, about 6 MiB.
+struct Desk {
+    bed: Bed,
+    port: u16,
+}
+
+impl Desk {
+    /// A desk that serves by this configuration, beside what all have.
+    fn new(settings: &str) -> Desk {
+        let bed = Bed::new();
+        for tree in ["data", "out/data"] {
+            for (name, len) in
+                [("a", 900_000), ("m/b", 2_500_001), ("z", 1_800_000), ("one", 65_536), ("empty", 0)]
+            {
+                bed.file(&format!("{tree}/{name}"), len);
+            }
+            (0..12).for_each(|number| bed.file(&format!("{tree}/many/{number}"), number * 997));
+        }
+        fs::create_dir(bed.path("in")).unwrap();
+        let desk = Desk { bed, port: own_port() };
+        desk.configure(settings);
+        desk
+    }
+
+    fn configure(&self, settings: &str) {
+        let port = self.port;
+        let share = |root: &str, ticket: &str, access: &str| {
+            format!("[[share]]\nroot = '{root}'\nticket = '{ticket}.ticket'\naccess = '{access}'\n")
+        };
+        let shares =
+            [share("in", "one", "write"), share("in", "other", "write"), share("out", "out", "read")];
+        let text = format!(
+            "listen = ['127.0.0.1:{port}']\nidentity = 'identity.pem'\n{settings}\n{}",
+            shares.concat()
+        );
+        fs::write(self.bed.path("serve.toml"), text).unwrap();
+    }
+
+    fn serve(&self) -> Server {
+        let server = self.bed.serve_config("serve.toml");
+        server.says("listening at");
+        server.says("'out'");
+        server
+    }
+
+    fn source(&self) -> PathBuf {
+        self.bed.path("data")
+    }
+
+    /// Sending the tree to `:NAME`.
+    fn sending<'a>(&self, ticket: &'a str, to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        let fixed =
+            ["send", "--json", "--object-size=64K", "--sync=object", "--streams=2", "--ticket-file", ticket];
+        [&fixed[..], more, &["data", to]].concat()
+    }
+
+    fn start(&self, words: &[&str]) -> Child {
+        let mut command = self.bed.haul(words);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Sends slowly, and halts the client when objects are logged that belong to no whole file.
+    fn halted(&self, ticket: &str, to: &str) -> Child {
+        let child = self.start(&self.sending(ticket, to, &[&format!("--rate={SLOWLY}")]));
+        let sink = self.bed.path("in").join(&to[1..]).join("data");
+        wait_until("a log", || self.jobs().iter().any(|job| logged_bytes(job, &sink) >= LOGGED * OBJECT));
+        kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+        child
+    }
+
+    /// Sends a part, and kills the client; returns when its session is over.
+    fn cut_off(&self, ticket: &str, to: &str) {
+        let before = self.jobs();
+        kill(self.halted(ticket, to));
+        wait_until("the end of the session", || {
+            self.jobs().iter().filter(|job| !before.contains(job)).all(|job| is_let_go(job))
+        });
+    }
+
+    /// Folders of the server's jobs that are not over.
+    fn jobs(&self) -> Vec<PathBuf> {
+        entries(&self.bed.path("state/haul/serve/jobs"))
+    }
+
+    /// Bytes of `sink` that need not travel again: of whole files, and of objects that the job's log knows.
+    fn durable(&self, job: &Path, sink: &Path) -> u64 {
+        finished_bytes(sink) + logged_bytes(job, sink)
+    }
+
+    /// Does the job, and holds it to having sent nothing that was `durable`, and little that was there.
+    #[track_caller]
+    fn finish(&self, words: &[&str], durable: u64, wire: &str) -> Value {
+        let summary = whole(&self.bed.run(words));
+        let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
+        assert!(spared >= durable, "of {durable} bytes only {spared} were spared: {summary}");
+        let travelled = summary["wire"][wire].as_u64().unwrap();
+        let most = finished_bytes(&self.source()) - spared + (300 << 10);
+        assert!(travelled <= most, "{travelled} bytes travelled where {most} would do: {summary}");
+        summary
+    }
+
+    /// All is there, and nothing is left that was needed on the way, but so many jobs that are not over.
+    #[track_caller]
+    fn assert_whole(&self, to: &str, jobs: usize) {
+        // The client knows that all arrived before the server has tidied up.
+        wait_until("the end of the job", || self.jobs().len() == jobs);
+        assert_alike(&self.source(), &self.bed.path("in").join(to).join("data"));
+        assert_no_strays(&self.bed.path("in").join(to));
+    }
+}
+
+/// The summary of a job that did all it was to do.
+#[track_caller]
+fn whole(ended: &Ended) -> Value {
+    assert_ended(ended, 0);
+    let summary: Value = serde_json::from_str(ended.out.lines().last().unwrap()).unwrap();
+    assert_eq!((&summary["event"], &summary["whole"]), (&"summary".into(), &true.into()), "{summary}");
+    summary
+}
+
+fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+/// Whether a session that had the job let go of it in order.
+fn is_let_go(job: &Path) -> bool {
+    fs::metadata(job.join("lock")).is_ok_and(|lock| lock.len() == 0)
+}
+
+/// A port for a server that is begun again: below those that the kernel gives to others meanwhile.
+fn own_port() -> u16 {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let from = u16::try_from(std::process::id() * 61 % 15_000).unwrap();
+    let ports = std::iter::repeat_with(|| 17_000 + (from + TAKEN.fetch_add(1, Ordering::Relaxed)) % 15_000);
+    ports.take(15_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
+}
+
+/// The times of a job's files as if nothing had happened to it for so long.
+fn age(job: &Path, ago: Duration) {
+    for name in ["lock", "begun"] {
+        let file = fs::File::options().write(true).open(job.join(name)).unwrap();
+        file.set_modified(SystemTime::now() - ago).unwrap();
+    }
+}
+
+#[test]
+fn a_sending_goes_on_when_its_client_was_killed() {
+    let desk = Desk::new("");
+    let _server = desk.serve();
+    desk.cut_off("one.ticket", ":x");
+    let durable = desk.durable(&desk.jobs()[0], &desk.bed.path("in/x/data"));
+    assert!(durable >= LOGGED * OBJECT);
+    desk.finish(&desk.sending("one.ticket", ":x", &[]), durable, "out");
+    desk.assert_whole("x", 0);
+}
+
+#[test]
+fn a_sending_goes_on_when_its_server_was_killed_and_is_back() {
+    let desk = Desk::new("");
+    let server = desk.serve();
+    let client = desk.halted("one.ticket", ":x");
+    drop(server);
+    kill_process(Pid::from_child(&client), Signal::CONT).unwrap();
+    let ended = client.wait_with_output().unwrap();
+    assert!(!ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let jobs = desk.jobs();
+    assert!(jobs.len() == 1 && !is_let_go(&jobs[0]), "nobody let go of it: {jobs:?}");
+    let durable = desk.durable(&jobs[0], &desk.bed.path("in/x/data"));
+    assert!(durable >= LOGGED * OBJECT);
+    let _server = desk.serve();
+    desk.finish(&desk.sending("one.ticket", ":x", &[]), durable, "out");
+    desk.assert_whole("x", 0);
+}
+
+/// What is fetched is logged where it goes to, whichever way leads to its source.
+#[test]
+fn a_fetching_goes_on_when_either_side_was_killed() {
+    for kills_server in [false, true] {
+        let slow = format!("rate = '{SLOWLY}'");
+        let desk = Desk::new(&slow);
+        let mut server = desk.serve();
+        let words = [
+            "fetch",
+            "--json",
+            "--object-size=64K",
+            "--sync=object",
+            "--ticket-file",
+            "out.ticket",
+            ":data",
+            "x",
+        ];
+        let client = desk.start(&words);
+        let sink = desk.bed.path("x/data");
+        let jobs =
+            || entries(&desk.bed.path("state/haul/jobs")).into_iter().filter(|job| job.join("log").exists());
+        wait_until("a log", || jobs().any(|job| logged_bytes(&job, &sink) >= LOGGED * OBJECT));
+        kill_process(Pid::from_child(&client), Signal::STOP).unwrap();
+        if kills_server {
+            server.child.kill().unwrap();
+            server.child.wait().unwrap();
+            kill_process(Pid::from_child(&client), Signal::CONT).unwrap();
+            assert!(!client.wait_with_output().unwrap().status.success());
+        } else {
+            kill(client);
+        }
+        drop(server);
+        let durable = desk.durable(&jobs().next().unwrap(), &sink);
+        assert!(durable >= LOGGED * OBJECT);
+        desk.configure("");
+        let _server = desk.serve();
+        desk.finish(&words, durable, "in");
+        assert_alike(&desk.source(), &sink);
+        assert_no_strays(&desk.bed.path("x"));
+        assert_eq!(jobs().count(), 0);
+    }
+}
+
+#[test]
+fn nobody_goes_on_with_the_job_of_another_ticket_or_learns_of_it() {
+    let desk = Desk::new("");
+    let _server = desk.serve();
+    let halted = desk.halted("one.ticket", ":x");
+    let jobs = desk.jobs();
+    // The same command, with another ticket: all of it travels, and nothing is said of who else is there.
+    let other = desk.bed.run(&desk.sending("other.ticket", ":x", &[]));
+    assert_eq!(whole(&other)["bytes_of_earlier_runs"], 0, "{other:#?}");
+    assert!(!other.err.contains("at this job"), "{other:#?}");
+    wait_until("the end of the other job", || desk.jobs() == jobs);
+    let left = files_beneath(&desk.bed.path("in/x")).iter().filter(|path| is_temporary(path)).count();
+    assert!(left > 0, "nothing of it was touched");
+    // With the same ticket it is the same job, and a guest hears of it only that.
+    let same = desk.bed.run(&desk.sending("one.ticket", ":x", &[]));
+    assert_ended(&same, 2);
+    assert!(same.err.contains("another session is at this job"), "{same:#?}");
+    assert!(!same.err.contains("state") && !same.err.contains("process"), "{same:#?}");
+    kill(halted);
+    wait_until("the end of the session", || desk.jobs().iter().all(|job| is_let_go(job)));
+    whole(&desk.bed.run(&desk.sending("one.ticket", ":x", &[])));
+    desk.assert_whole("x", 0);
+}
+
+#[test]
+fn more_jobs_than_may_be_kept_begin_anew_and_the_log_says_so() {
+    let desk = Desk::new("log-jobs = 1");
+    let server = desk.serve();
+    desk.cut_off("one.ticket", ":x");
+    let durable = desk.durable(&desk.jobs()[0], &desk.bed.path("in/x/data"));
+    // A second job is begun, cut off, and begun anew: nothing of it is kept, by the name of whichever ticket.
+    let slowly = format!("--rate={SLOWLY}");
+    let child = desk.start(&desk.sending("other.ticket", ":y", &[&slowly]));
+    let line = server.says("as many jobs that were cut off are kept as may be, 1");
+    assert!(line.contains("session ") && line.contains("can't be gone on with"), "{line}");
+    let unfinished = || files_beneath(&desk.bed.path("in/y")).iter().any(|path| is_temporary(path));
+    wait_until("a file", unfinished);
+    kill(child);
+    let session = line.split(": ").nth(1).unwrap();
+    while !server.says(session).contains("not finished") {}
+    assert!(!unfinished(), "what can't be gone on with does not stay");
+    assert_eq!(desk.jobs().len(), 1);
+    let summary = whole(&desk.bed.run(&desk.sending("other.ticket", ":y", &[])));
+    assert_eq!(summary["bytes_of_earlier_runs"], 0, "{summary}");
+    desk.assert_whole("y", 1);
+    // The first one goes on, and makes room for another.
+    desk.finish(&desk.sending("one.ticket", ":x", &[]), durable, "out");
+    desk.assert_whole("x", 0);
+    desk.cut_off("other.ticket", ":z");
+    assert_eq!(desk.jobs().len(), 1);
+}
+
+#[test]
+fn logs_that_would_take_more_than_they_may_are_not_kept() {
+    let desk = Desk::new("log-quota = '20K'");
+    let server = desk.serve();
+    let summary = whole(&desk.bed.run(&desk.sending("one.ticket", ":x", &[])));
+    assert_eq!(summary["bytes_of_earlier_runs"], 0);
+    server.says("take as much as they may, 20480 bytes");
+    desk.assert_whole("x", 0);
+}
+
+#[test]
+fn jobs_with_which_nobody_goes_on_are_forgotten_with_what_came_of_them() {
+    let desk = Desk::new("");
+    let server = desk.serve();
+    desk.cut_off("one.ticket", ":x");
+    let young = desk.jobs();
+    desk.cut_off("other.ticket", ":y");
+    server.signal(Signal::TERM);
+    assert_eq!(server.status(), Some(0));
+    let jobs = desk.jobs();
+    assert_eq!(jobs.len(), 2, "tickets that are kept may be used again: {jobs:?}");
+    for job in &jobs {
+        age(job, if young.contains(job) { DAY * 13 } else { DAY * 15 });
+    }
+    let server = desk.bed.serve_config("serve.toml");
+    server.says("nobody went on with are forgotten: 1");
+    assert_eq!(desk.jobs(), young);
+    assert_no_strays(&desk.bed.path("in/y"));
+    server.says("listening at");
+    let durable = desk.durable(&young[0], &desk.bed.path("in/x/data"));
+    desk.finish(&desk.sending("one.ticket", ":x", &[]), durable, "out");
+    desk.assert_whole("x", 0);
+    // Whoever comes too late begins anew.
+    assert_eq!(whole(&desk.bed.run(&desk.sending("other.ticket", ":y", &[])))["bytes_of_earlier_runs"], 0);
+    desk.assert_whole("y", 0);
+}
+
+#[test]
+fn a_server_looks_for_old_jobs_while_it_serves() {
+    let desk = Desk::new("log-age = '1s'");
+    let server = desk.serve();
+    desk.cut_off("one.ticket", ":x");
+    server.says("nobody went on with are forgotten: 1");
+    assert!(desk.jobs().is_empty());
+    assert_no_strays(&desk.bed.path("in"));
+}
+
+/// Such a ticket is good while its server lives, and so is what it left.
+#[test]
+fn a_ticket_that_ends_with_its_server_leaves_nothing_behind() {
+    let desk = Desk::new("");
+    let server = desk.bed.serve(&["--root", "in"]);
+    desk.cut_off("ticket", ":x");
+    let durable = desk.durable(&desk.jobs()[0], &desk.bed.path("in/x/data"));
+    desk.finish(&desk.sending("ticket", ":x", &[]), durable, "out");
+    desk.assert_whole("x", 0);
+    desk.cut_off("ticket", ":y");
+    let halted = desk.halted("ticket", ":z");
+    assert_eq!(desk.jobs().len(), 2);
+    server.signal(Signal::TERM);
+    kill(halted);
+    assert_eq!(server.status(), Some(0));
+    assert!(desk.jobs().is_empty());
+    assert_no_strays(&desk.bed.path("in"));
+}
+
+#[test]
+fn no_log_is_kept_where_clients_could_write_it() {
+    let desk = Desk::new("");
+    let named =
+        desk.bed.run(&["serve", "--listen", "127.0.0.1:0", "--root", ".", "--state-dir", "state/of/mine"]);
+    assert_ended(&named, 2);
+    assert!(named.err.contains("open to clients") && named.err.contains("--state-dir"), "{named:#?}");
+    assert_eq!(named.out, "", "no ticket is printed for what does not serve");
+    let server = desk.bed.serve(&["--root", "."]);
+    assert!(server.says("open to clients").contains("begins anew"));
+    whole(&desk.bed.run(&desk.sending("ticket", ":in/x", &[])));
+    desk.assert_whole("x", 0);
+    assert!(!desk.bed.path("state/haul/serve").exists());
+    drop(server);
+    // Where nothing may be kept, nothing is.
+    let server = desk.bed.serve(&["--root", "in", "--log-jobs=0"]);
+    whole(&desk.bed.run(&desk.sending("ticket", ":y", &[])));
+    drop(server);
+    assert!(!desk.bed.path("state/haul/serve").exists());
+}

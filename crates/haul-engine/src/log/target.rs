@@ -1,0 +1,143 @@
+//! Where a guest's job goes, so that what it left is found when nobody goes on with it.
+
+use super::folder::{self, Folder};
+use super::{Hold, LogError};
+use haul_log::objects::{Identity, Job, replay};
+use haul_model::{ObjectSize, RelPath};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// The file in a job's folder.
+const NAME: &str = "target";
+
+/// Bytes of it at most: longer paths are not written down.
+const BYTES_MAX: usize = 8 << 10;
+
+/// The directory of a job at its sink.
+///
+/// ```text
+///  OBJECT LENGTH\n ROOT INTO      bytes of an object, bytes of ROOT; then both paths as they are
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// What is opened to the guest.
+    pub(crate) root: PathBuf,
+    /// The directory beneath it; it is walked through no link.
+    pub(crate) into: Vec<u8>,
+    /// The size of the job's objects.
+    pub(crate) object: ObjectSize,
+}
+
+impl Target {
+    /// Writes it down in the folder of a job. Like the time of its beginning it is not made durable.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub(crate) fn write(&self, home: &Path) -> Result<(), LogError> {
+        let bytes = self.encode();
+        if bytes.len() > BYTES_MAX {
+            return Ok(());
+        }
+        let (path, draft) = (home.join(NAME), home.join("target.new"));
+        let failed = || LogError::io("write where the job goes into", &path);
+        let opened = folder::options().write(true).create(true).truncate(true).open(&draft);
+        opened.and_then(|mut file| file.write_all(&bytes)).map_err(failed())?;
+        fs::rename(&draft, &path).map_err(failed())
+    }
+
+    /// What a job's folder says; `None` where that is nothing, or damaged.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub(crate) fn read(home: &Path) -> Result<Option<Target>, LogError> {
+        let path = home.join(NAME);
+        let failed = || LogError::io("read where the job goes from", &path);
+        let file = match folder::options().open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(failed())?,
+        };
+        let mut bytes = Vec::new();
+        file.take(BYTES_MAX as u64).read_to_end(&mut bytes).map_err(failed())?;
+        Ok(Target::decode(&bytes))
+    }
+
+    /// The job is over.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub(crate) fn remove(home: &Path) -> Result<(), LogError> {
+        let path = home.join(NAME);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done.map_err(LogError::io("remove", &path)),
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let root = self.root.as_os_str().as_bytes();
+        let head = format!("{} {}\n", self.object.bytes(), root.len());
+        [head.as_bytes(), root, &self.into].concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Target> {
+        let end = bytes.iter().position(|&byte| byte == b'\n')?;
+        let (object, length) = std::str::from_utf8(&bytes[..end]).ok()?.split_once(' ')?;
+        let object = ObjectSize::new(object.parse().ok()?).ok()?;
+        let (root, into) = bytes[end + 1..].split_at_checked(length.parse().ok()?)?;
+        let root = PathBuf::from(OsString::from_vec(root.to_vec()));
+        root.is_absolute().then(|| Target { root, into: into.to_vec(), object })
+    }
+}
+
+/// Files of which objects are logged, of a job that this process has.
+///
+/// # Errors
+/// [`LogError`]: the log can't be read.
+pub(crate) fn logged_paths(
+    hold: &Hold,
+    id: Identity,
+    object: ObjectSize,
+) -> Result<BTreeSet<RelPath>, LogError> {
+    let mut folder = Folder::open(hold.folder().join("log"), false)?;
+    let found = replay(&Job { id, object }, &folder.read()?);
+    Ok(found.facts.iter().map(|(subject, _)| subject.path.clone()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target() -> Target {
+        let object = ObjectSize::new(1 << 20).unwrap();
+        Target { root: PathBuf::from("/srv/in\nbox"), into: b"sub/of 9\n".to_vec(), object }
+    }
+
+    #[test]
+    fn it_is_read_as_it_was_written_until_the_end() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(Target::read(home.path()).unwrap(), None);
+        target().write(home.path()).unwrap();
+        assert_eq!(Target::read(home.path()).unwrap(), Some(target()));
+        Target::remove(home.path()).unwrap();
+        Target::remove(home.path()).unwrap();
+        let long = Target { into: vec![b'x'; BYTES_MAX], ..target() };
+        long.write(home.path()).unwrap();
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_cut_or_bent_names_no_other_place() {
+        let bytes = target().encode();
+        for cut in 0..bytes.len() {
+            let read = Target::decode(&bytes[..cut]);
+            assert!(read.is_none_or(|read| read.root == target().root), "{cut}");
+        }
+        for damaged in ["", "\n", "3 1\n/", "65536 9\n/a", "65536 4\nsrv/", "65536 -1\n/", "65536 1"] {
+            assert_eq!(Target::decode(damaged.as_bytes()), None, "{damaged:?}");
+        }
+    }
+}

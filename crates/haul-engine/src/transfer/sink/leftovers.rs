@@ -1,0 +1,79 @@
+//! What a job leaves at its sink that nobody goes on with: files that are not whole, under names of the job's own.
+
+use super::Store;
+use super::arriving::{Tag, spot};
+use super::places::Missing;
+use crate::log::{Hold, LogError, Room, Target, logged_paths};
+use haul_log::objects::Identity;
+use haul_model::RelPath;
+use haul_sys::Follow;
+use haul_sys::dir::{DirReader, open_dir_at};
+use haul_sys::open::unlink_at;
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Bytes of a temporary name that are the same for all files of a job.
+const TAG_OF_JOB: usize = ".haul-0123456789abcdef-".len();
+
+/// Names that are looked at together.
+const NAMES_AT_ONCE: usize = 256;
+
+/// What a file of a job is called until it is whole.
+pub(super) fn tag(job: Identity, path: &[u8]) -> Tag {
+    let number =
+        |identity: Identity| identity.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
+    Tag { session: number(job), number: number(Identity::of(path)) }
+}
+
+/// Removes what a job left in one directory, but the names that `stay`.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn sweep(place: &OwnedFd, job: Identity, stay: &HashSet<CString>) -> io::Result<()> {
+    let own = tag(job, b"").name();
+    let ours = &own.as_bytes()[..TAG_OF_JOB];
+    let mut reader = DirReader::new(open_dir_at(place, c".", Follow::No)?);
+    let (mut found, mut more) = (Vec::new(), true);
+    while more {
+        more = reader.read_batch(NAMES_AT_ONCE, &mut found)?;
+        found.retain(|entry| entry.name.as_bytes().starts_with(ours) && !stay.contains(&entry.name));
+    }
+    found.iter().try_for_each(|entry| unlink_at(place, entry.name.as_c_str()))
+}
+
+/// Forgets a guest's job: what it left in directories that its log knows goes, and then the log. Says whether it did; not while somebody is at
+/// the job.
+///
+/// # Errors
+/// [`LogError`]: something of the log is left.
+pub fn forget(room: &Room, job: Identity) -> Result<bool, LogError> {
+    let hold = match Hold::take(room.state(), job, false) {
+        Err(LogError::Held { .. }) => return Ok(false),
+        taken => taken?,
+    };
+    if let Some(target) = Target::read(hold.folder())? {
+        let paths = logged_paths(&hold, job, target.object).unwrap_or_default();
+        // Best effort: it has names of its own, and is in nobody's way.
+        let _ = sweep_all(&target, job, &paths);
+    }
+    hold.forget()?;
+    Ok(true)
+}
+
+/// Removes what a job left in its own directory and beside these files.
+fn sweep_all(target: &Target, job: Identity, paths: &BTreeSet<RelPath>) -> io::Result<()> {
+    let store = Store::open(target.root.as_os_str(), &target.into, Missing::Fails, 0, None)?;
+    let none = HashSet::new();
+    let mut swept: HashSet<&[u8]> = HashSet::new();
+    for path in paths.iter().map(RelPath::as_bytes).chain([&b"-"[..]]) {
+        let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        if swept.insert(&path[..end]) {
+            // One directory that is gone, or closed, keeps none of the others.
+            let _ =
+                spot(&store.places, path, Missing::Fails).and_then(|(place, _)| sweep(&place, job, &none));
+        }
+    }
+    Ok(())
+}
