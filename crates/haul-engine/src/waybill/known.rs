@@ -231,3 +231,62 @@ fn hash(path: &RelPath) -> u64 {
     let digest = haul_digest::digest(Algorithm::Xxh64, path.as_bytes());
     digest.as_bytes().iter().fold(0, |hash, &byte| hash << 8 | u64::from(byte))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{Stamp, StampFile};
+    use crate::waybill::{FileFacts, file_entry};
+    use haul_log::waybill::{Job, Writer};
+    use haul_sys::stat::stat_fd;
+    use std::io::{BufWriter, Write};
+
+    fn path(number: u64) -> RelPath {
+        RelPath::new(format!("{:08}", number * 7919 % 100_000_007).as_bytes()).unwrap()
+    }
+
+    /// More entries than are known at a time; the second run meets some of them, others that are new, and some in another order.
+    #[test]
+    fn a_window_slides_over_any_number_of_entries() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let facts = stat_fd(tempfile::tempfile().unwrap()).unwrap();
+        let count = WINDOW as u64 + 3 * AHEAD / 2;
+        let digests = [haul_digest::digest(Algorithm::Blake3, b"")];
+        let mut writer =
+            Writer::new(BufWriter::new(File::create(at("known")).unwrap()), &Job::default()).unwrap();
+        let mut stamps = StampFile::default();
+        for number in 0..count {
+            let file =
+                FileFacts { size: 0, digests: &digests, objects: None, leaves: None, way: None, level: None };
+            writer.entry(&file_entry(path(number), &facts, &file)).unwrap();
+            // Every tenth file was changed right before it was read.
+            let stamp = Stamp::of(path(number).as_bytes(), &facts);
+            stamps.set(number, if number % 10 == 0 { Stamp::default() } else { stamp });
+        }
+        // Cut off within a line.
+        writer.flush().unwrap();
+        File::options().append(true).open(at("known")).unwrap().write_all(b"file path=").unwrap();
+        stamps.write(&at("stamps"), false).unwrap();
+        let object = ObjectSize::new(64 << 10).unwrap();
+        let wanted = || Wanted { algorithms: vec![Algorithm::Blake3], object, leaves: None };
+        let mut known = Known::open(&at("known"), &at("stamps"), wanted()).unwrap();
+        for number in (0..count).step_by(13) {
+            assert_eq!(known.find(&path(number), &facts).is_some(), number % 10 != 0, "{number}");
+            assert!(known.find(&path(count + number), &facts).is_none(), "{number} is new");
+        }
+        // A little behind, far behind, and again.
+        for (number, is_known) in
+            [(count - 1, true), (count - AHEAD / 2, true), (1, false), (count - 7, true)]
+        {
+            let is_there = number % 10 != 0 && is_known;
+            assert_eq!(known.find(&path(number), &facts).is_some(), is_there, "{number}");
+        }
+        assert!(known.window.len() <= WINDOW && known.numbers.len() <= WINDOW);
+        let other = Stat { ino: facts.ino + 1, ..facts };
+        assert!(known.find(&path(count - 1), &other).is_none());
+        let more = Wanted { algorithms: vec![Algorithm::Blake3, Algorithm::Md5], ..wanted() };
+        let mut known = Known::open(&at("known"), &at("stamps"), more).unwrap();
+        assert!(known.find(&path(1), &facts).is_none(), "a digest is asked for that is not there");
+    }
+}
