@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod cp;
 mod differential;
+mod ended;
 mod extremes;
 mod faults;
 mod filesystems;

@@ -218,7 +218,7 @@ fn tell(earlier: &Earlier, say: &mut dyn FnMut(&str)) {
     }
 }
 
-/// The job is over. Records of jobs that were finished long ago go.
+/// The job is over. Records of jobs that nobody was at for long go.
 pub(super) fn close(
     log: JobLog,
     state: &Path,
@@ -226,7 +226,7 @@ pub(super) fn close(
     tally: &Tally,
 ) -> Result<(), LogError> {
     log.close(status, exit, tally)?;
-    if status == Status::Finished { prune(state) } else { Ok(()) }
+    prune(state)
 }
 
 /// What a job that went on found there; `None` where that is nothing.

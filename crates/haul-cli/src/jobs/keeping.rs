@@ -28,7 +28,7 @@ pub(crate) struct LogArgs {
 }
 
 /// Where jobs are kept.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct StateArgs {
     /// Keep jobs in DIR (default: haul in $XDG_STATE_HOME or in ~/.local/state).
     #[arg(long, value_name = "DIR", global = true, help_heading = "Going on")]

@@ -1,6 +1,7 @@
 //! `haul jobs`: what jobs there are, how far they came, and going on with them or forgetting them.
 
 pub(crate) mod keeping;
+pub(crate) mod own;
 mod show;
 
 use crate::console::{self, say};
@@ -23,8 +24,8 @@ const ID_DIGITS_MIN: usize = 4;
 
 /// Say which jobs run, were stopped, are finished or failed, and how far they came.
 ///
-/// A job is listed that can be gone on with (cp --resume, send, fetch), or that runs for some seconds. Records of finished jobs are kept for 30 days, the last
-/// 100 of them; all others until they are gone on with or forgotten.
+/// Jobs are cp --resume, send and fetch; and verify, repair and sum --waybill once they have run for a second. Records of finished jobs are kept for 30
+/// days, the last 100 of them; stopped and failed ones for 90 days since somebody was at them, of more than 1,000 the oldest for 7 days.
 ///
 /// ID is what the list shows, or as many of its first digits as tell the job apart, at least 4.
 /// Exit status: 0 all well, 1 no such job, or it could not be done.
@@ -181,7 +182,7 @@ mod tests {
         let job = |first: u8, last: u8| {
             let mut id = [first; 16];
             id[15] = last;
-            Listed { id: Identity(id), holder: None, record: None, log_bytes: 0 }
+            Listed { id: Identity(id), holder: None, record: None, log_bytes: 0, touched: 0 }
         };
         let all = [job(0xab, 1), job(0xab, 2), job(0xcd, 1)];
         assert_eq!(find(&all, "CDCD").unwrap().id, all[2].id);

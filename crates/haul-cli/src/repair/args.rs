@@ -1,5 +1,7 @@
 //! What was typed, and what it means.
 
+use crate::jobs::keeping::StateArgs;
+use crate::verify::keep_pace;
 use clap::Parser;
 use haul_engine::repair::RepairSettings;
 use haul_engine::sum::Settings;
@@ -11,7 +13,8 @@ use std::ffi::OsString;
 /// Only what is damaged is replaced, object by object, each from a replica whose own bytes of it are what the waybill says.
 /// A file is repaired beside the damaged one, read back, and renamed over it: it is whole then, or as it was. One that has
 /// several names, and every one with --in-place, is written into under a journal; if that is cut off, the next repair
-/// finishes or undoes it.
+/// finishes or undoes it. A repair that was ended goes on where it stopped when the same command is run again; `haul jobs`
+/// lists it.
 /// Exit status: 0 all repaired or nothing to do, 1 something could not be repaired, 2 trouble.
 #[derive(Debug, Parser)]
 #[command(name = "haul repair", disable_version_flag = true)]
@@ -41,6 +44,9 @@ pub(super) struct Args {
     /// Let the page cache answer while damage is looked for.
     #[arg(long)]
     cached: bool,
+    /// Read at most so many bytes a second while damage is looked for: 50M, 1GB, ...
+    #[arg(long, value_name = "RATE")]
+    bwlimit: Option<String>,
     /// How many workers look for damage.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -53,6 +59,8 @@ pub(super) struct Args {
     /// Show a progress bar on a terminal.
     #[arg(long)]
     pub(super) progress: bool,
+    #[command(flatten)]
+    pub(super) place: StateArgs,
 }
 
 impl Args {
@@ -68,6 +76,9 @@ impl Args {
             reading.workers = threads;
             reading.block_bytes = Settings::block_bytes_for(threads);
         }
+        if let Some(rate) = &self.bwlimit {
+            keep_pace(&mut reading, rate)?;
+        }
         Ok(RepairSettings {
             waybill: self.waybill.clone(),
             root: self.root.clone(),
@@ -77,6 +88,7 @@ impl Args {
             in_place: self.in_place,
             keep: self.keep_damaged.clone(),
             dry_run: self.dry_run,
+            resume: None,
         })
     }
 }

@@ -5,9 +5,10 @@ mod output;
 
 use crate::console;
 use crate::interrupt::Interrupt;
+use crate::jobs::own::OwnJob;
 use crate::progress::{self, Standing};
 use args::Args;
-use haul_engine::repair::repair;
+use haul_engine::repair::{RepairSettings, repair};
 use haul_engine::sum::Counters;
 use output::Output;
 use std::ffi::OsString;
@@ -38,9 +39,24 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn start(args: &Args) -> Result<u8, String> {
-    let settings = args.resolve()?;
+    let mut settings = args.resolve()?;
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let counters = Counters::new();
+    let job = OwnJob::open(NAME, "repair", &args.place);
+    settings.resume = job.state_file();
+    let ended = repair_as(args, &settings, &job, &counters, &interrupt);
+    let was_stopped = interrupt.flag().load(Ordering::Relaxed);
+    job.end(*ended.as_ref().unwrap_or(&TROUBLE), was_stopped, &counters);
+    ended
+}
+
+fn repair_as(
+    args: &Args,
+    settings: &RepairSettings,
+    job: &OwnJob,
+    counters: &Counters,
+    interrupt: &Interrupt,
+) -> Result<u8, String> {
     let stop = interrupt.flag();
     let (json, dry_run, replicas) = (args.json, args.dry_run, &settings.replicas[..]);
     let mut output = Output { name: NAME, json, dry_run, replicas, broken: None, stop };
@@ -52,7 +68,8 @@ fn start(args: &Args) -> Result<u8, String> {
         walked: counters.walked(),
     };
     let wanted = args.progress || progress::is_drawn_unasked(NAME, true);
-    let tally = progress::watch(wanted, standing, || repair(&settings, &mut output, &counters, stop));
+    let work = || repair(settings, &mut output, counters, stop);
+    let tally = progress::watch(wanted, standing, || job.during(counters, || (), work));
     let tally = tally.map_err(|error| error.to_string())?;
     let interrupted = stop.load(Ordering::Relaxed) && output.broken.is_none();
     output.summary(&tally, !args.quiet, interrupted);

@@ -1,8 +1,10 @@
 //! What a repair tells: lines, or JSON events.
 
+use crate::verify::going_on;
 use base64::Engine;
 use haul_engine::copy::quote;
 use haul_engine::repair::{Done, Outcome, Recovered, RepairReport, RepairTally, Why};
+use haul_engine::verify::Resumption;
 use haul_log::waybill::{ReadError, RelPath};
 use haul_model::format_size;
 use serde_json::json;
@@ -34,11 +36,11 @@ impl Output<'_> {
 
     /// What all of it came to.
     pub(super) fn summary(&mut self, tally: &RepairTally, wanted: bool, interrupted: bool) {
-        let RepairTally { intact, repaired, made, left, bytes } = *tally;
+        let RepairTally { intact, before, repaired, made, left, bytes, bytes_read } = *tally;
         if self.json {
             let event = json!({
-                "event": "summary", "intact": intact, "repaired": repaired, "made": made, "left": left,
-                "bytes": bytes, "dry_run": self.dry_run, "interrupted": interrupted,
+                "event": "summary", "intact": intact, "before": before, "repaired": repaired, "made": made, "left": left,
+                "bytes": bytes, "bytes_read": bytes_read, "dry_run": self.dry_run, "interrupted": interrupted,
             });
             self.line(&event.to_string());
         } else if wanted {
@@ -112,6 +114,15 @@ impl RepairReport for Output<'_> {
             self.line(&json!({ "event": "flaw", "message": flaw.to_string() }).to_string());
         } else {
             eprintln!("{}: the waybill: {flaw}", self.name);
+        }
+    }
+
+    fn resumption(&mut self, told: &Resumption) {
+        let message = going_on(told);
+        if self.json {
+            self.line(&json!({ "event": "resume", "message": message }).to_string());
+        } else {
+            eprintln!("{}: {message}", self.name);
         }
     }
 

@@ -20,10 +20,12 @@ mod waybill;
 mod xxhsum;
 
 use crate::interrupt::Interrupt;
+use crate::jobs::own::OwnJob;
 use crate::progress::{self, Standing};
 use crate::tool::without_controls;
 use args::{Args, Stop};
 use haul_engine::sum::{Counters, Listed, Operands, Outcome, SumError, Walk, Walked, run as hash};
+use haul_engine::waybill::{Spared, Sparing};
 use list::List;
 use output::Output;
 use personality::{Family, Personality};
@@ -87,6 +89,10 @@ fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
     let counters = Counters::new();
     let mut out = Output::new(tool.name, stop);
     let unasked = progress::is_drawn_unasked(tool.name, true);
+    let listed = match meaning {
+        Meaning::Print(PrintJob { waybill: Some(order), .. }) => order.job(tool),
+        _ => OwnJob::never(tool.name),
+    };
     let well = match meaning {
         Meaning::Combine(job) => job.run(&mut out),
         Meaning::Keyed(job) => job.run(&mut out),
@@ -94,20 +100,25 @@ fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
             watch(job.progress || unasked, &counters, || job.run(tool, &counters, stop, &mut out))
         }
         Meaning::Print(job) => {
-            watch(job.progress || unasked, &counters, || print(tool, job, &counters, stop, &mut out))
+            watch(job.progress || unasked, &counters, || print(tool, job, &listed, &counters, stop, &mut out))
         }
     };
     let interrupted = stop.load(Ordering::Relaxed) && !out.ended_the_job();
     let closed = out.close();
+    let status = match (interrupted, well && closed) {
+        (true, _) => interrupt.status(),
+        (false, well) => u8::from(!well),
+    };
+    listed.end(status, stop.load(Ordering::Relaxed), &counters);
     if interrupted {
         let left = match meaning {
             Meaning::Check(_) => "files not listed were not checked; run the same command again to check all",
+            _ if listed.is_kept() => "files not listed were not hashed; the same command goes on with them",
             _ => "files not listed were not hashed; run it again with those to complete the list",
         };
         eprintln!("{}: interrupted; {left}", tool.name);
-        return ExitCode::from(interrupt.status());
     }
-    exit(well && closed)
+    ExitCode::from(status)
 }
 
 fn exit(well: bool) -> ExitCode {
@@ -129,6 +140,7 @@ fn watch<T>(wanted: bool, counters: &Counters, work: impl FnOnce() -> T) -> T {
 fn print(
     tool: Personality,
     job: &PrintJob,
+    listed: &OwnJob,
     counters: &Counters,
     stop: &AtomicBool,
     out: &mut Output<'_>,
@@ -136,11 +148,11 @@ fn print(
     match &job.files {
         Files::Given(paths) => {
             let operands = Listed::new(paths.clone(), job.offset, job.length);
-            print_all(tool, job, operands, counters, stop, out)
+            print_all(tool, job, (operands, listed), counters, stop, out)
         }
         Files::Listed(names, kind) => names.iter().fold(true, |well, name| {
             let all = match List::open(name, *kind, job.offset, job.length) {
-                Ok(list) => print_all(tool, job, list, counters, stop, out),
+                Ok(list) => print_all(tool, job, (list, listed), counters, stop, out),
                 Err(error) => {
                     out.complain_of(name, &haul_engine::sum::reason(&error));
                     false
@@ -154,7 +166,7 @@ fn print(
 fn print_all(
     tool: Personality,
     job: &PrintJob,
-    operands: impl Operands,
+    (operands, listed): (impl Operands, &OwnJob),
     counters: &Counters,
     stop: &AtomicBool,
     out: &mut Output<'_>,
@@ -163,13 +175,15 @@ fn print_all(
         // With the limit as it is, fewer directories stay open.
         let _ = haul_sys::process::raise_open_file_limit();
     }
-    let receipt = match job.waybill.as_ref().map(|order| Receipt::begin(tool, order)).transpose() {
-        Ok(receipt) => receipt,
+    let begun = job.waybill.as_ref().map(|order| Receipt::begin(tool, order, listed)).transpose();
+    let (receipt, known) = match begun {
+        Ok(begun) => begun.map_or((None, None), |(receipt, known)| (Some(receipt), known)),
         Err(error) => {
             out.complain(&error.to_string());
             return false;
         }
     };
+    let known = known.zip(receipt.as_ref().map(Receipt::root));
     let opened = job.store.as_ref().map(|order| order.open().map(|store| (order, store)));
     let store = match opened.transpose() {
         Ok(store) => store,
@@ -181,9 +195,10 @@ fn print_all(
     let walk = Walk::new(operands, Arc::clone(&job.recipe), job.recurse);
     let mut settings = job.settings.clone();
     settings.leaves = receipt.as_ref().and_then(Receipt::leaves);
-    let mut well = true;
+    let (mut well, mut spared) = (true, 0_u64);
     let mut line = Vec::new();
-    hash(&settings, walk, counters, stop, |ticket, outcome| match (ticket, outcome) {
+    let keep = || receipt.iter().for_each(Receipt::keep);
+    let mut take = |ticket: Walked, outcome: Outcome| match (ticket, outcome) {
         (Walked::File(path), Outcome::Done(_))
             if job.store.as_ref().is_some_and(|order| order.is_own(&path)) => {}
         (Walked::File(path), Outcome::Done(mut sums)) => {
@@ -226,10 +241,30 @@ fn print_all(
             well = false;
             out.complain(&complaint);
         }
+    };
+    let orders = Sparing::new(walk, known);
+    listed.during(counters, keep, || {
+        hash(&settings, orders, counters, stop, |Spared { walked, sums }, outcome| {
+            if let Some(sums) = &sums {
+                spared += 1;
+                counters.was_done_before(sums.range.len());
+            }
+            take(walked, sums.map_or(outcome, |sums| Outcome::Done(*sums)));
+        });
     });
-    if let Some(Err(error)) = receipt.map(Receipt::close) {
-        well = false;
-        out.complain(&error.to_string());
+    if spared > 0 {
+        let text = format!("went on: {spared} files were hashed before and not touched since");
+        out.complain(&text);
+    }
+    if let Some(receipt) = &receipt {
+        // In this order: a run that is killed here goes on, and finds all of it done.
+        receipt.keep();
+        let closed = receipt.close();
+        let is_over = !stop.load(Ordering::Relaxed) && closed.is_ok();
+        if let Err(error) = closed.and_then(|()| if is_over { receipt.forget() } else { Ok(()) }) {
+            well = false;
+            out.complain(&error.to_string());
+        }
     }
     if let Some(Err(error)) = store.map(|(_, store)| store.close()) {
         well = false;

@@ -1,11 +1,13 @@
 //! `haul sum --waybill`: the receipt beside the lines.
 
-use super::personality::Personality;
+use super::personality::{Family, Personality};
 use super::resolve::Files;
+use crate::jobs::keeping::StateArgs;
+use crate::jobs::own::OwnJob;
 use crate::receipt;
 use haul_digest::Algorithm;
 use haul_engine::sum::{Form, Recipe, Sums};
-use haul_engine::waybill::{Bill, BillError, FileFacts, LeafStore, Root, file_entry};
+use haul_engine::waybill::{Bill, BillError, FileFacts, Known, LeafStore, Root, Wanted, file_entry};
 use haul_log::waybill::PathFault;
 use haul_model::{LeafSize, ObjectSize};
 use std::ffi::{OsStr, OsString};
@@ -19,9 +21,13 @@ pub(crate) struct WaybillOrder {
     root: Root,
     /// The digests that were asked for; the receipt may need one more.
     shown: Vec<Algorithm>,
+    /// Those of the receipt.
+    algorithms: Vec<Algorithm>,
     object: ObjectSize,
     /// The size of the leaves, if they are kept.
     leaf: Option<LeafSize>,
+    /// The files can be named once more.
+    comes_again: bool,
 }
 
 impl WaybillOrder {
@@ -54,7 +60,19 @@ impl WaybillOrder {
         recipe.algorithms.retain(|&algorithm| algorithm != Algorithm::Blake3);
         recipe.algorithms.insert(0, Algorithm::Blake3);
         recipe.form = Form::Objects { size: object, sample: None };
-        Ok(WaybillOrder { path, root, shown, object, leaf })
+        // A list from the standard input does not come again.
+        let comes_again = !matches!(files, Files::Listed(names, _) if names.iter().any(|name| name == "-"));
+        let algorithms = recipe.algorithms.clone();
+        Ok(WaybillOrder { path, root, shown, algorithms, object, leaf, comes_again })
+    }
+
+    /// The job that writes it, which can be gone on with under haul's own name. (As another tool it ends by a signal without a word.)
+    pub(super) fn job(&self, tool: Personality) -> OwnJob {
+        if tool.family == Family::Haul && self.comes_again {
+            OwnJob::open(tool.name, "sum", &StateArgs::default())
+        } else {
+            OwnJob::never(tool.name)
+        }
     }
 }
 
@@ -84,10 +102,42 @@ pub(super) enum NoEntry {
 }
 
 impl<'a> Receipt<'a> {
-    pub(super) fn begin(tool: Personality, order: &'a WaybillOrder) -> Result<Receipt<'a>, BillError> {
-        let bill = Bill::begin(&order.path, &receipt::job(tool.name, &order.root))?;
-        let leaves = order.leaf.map(|leaf| bill.leaf_store(leaf, order.object)).transpose()?;
-        Ok(Receipt { order, bill, leaves })
+    /// Begins the receipt of a job, or writes anew the one of an earlier run that was ended; then files that run hashed are known.
+    pub(super) fn begin(
+        tool: Personality,
+        order: &'a WaybillOrder,
+        job: &OwnJob,
+    ) -> Result<(Receipt<'a>, Option<Known>), BillError> {
+        let told = receipt::job(tool.name, &order.root);
+        let leaf_store = |bill: &Bill| order.leaf.map(|leaf| bill.leaf_store(leaf, order.object)).transpose();
+        let Some(listing) = job.listing() else {
+            let bill = Bill::begin(&order.path, &told)?;
+            let leaves = leaf_store(&bill)?;
+            return Ok((Receipt { order, bill, leaves }, None));
+        };
+        let mut store = None;
+        let wanted = |bill: &Bill| {
+            store = leaf_store(bill)?;
+            Ok(Wanted { algorithms: order.algorithms.clone(), object: order.object, leaves: store.clone() })
+        };
+        let (bill, known) = Bill::begin_or_go_on(&order.path, &told, listing, wanted)?;
+        let leaves = if store.is_none() { leaf_store(&bill)? } else { store };
+        Ok((Receipt { order, bill, leaves }, known))
+    }
+
+    /// The directory that paths are relative to.
+    pub(super) fn root(&self) -> Root {
+        self.order.root.clone()
+    }
+
+    /// Sends on what was written, so that a later run can go on from there.
+    pub(super) fn keep(&self) {
+        self.bill.keep();
+    }
+
+    /// The job came to its end: there is nothing to go on with.
+    pub(super) fn forget(&self) -> Result<(), BillError> {
+        self.bill.forget()
     }
 
     /// Where the leaves of files wait, if they are kept.
@@ -111,11 +161,11 @@ impl<'a> Receipt<'a> {
         let leaves = leaves.as_deref();
         let file = FileFacts { size, digests: &all, objects, leaves, way: None, level: None };
         let entry = file_entry(self.order.root.path_of(path)?, &facts, &file);
-        self.bill.add(&entry, objects, leaves);
+        self.bill.add_read(&entry, objects, leaves, &facts);
         Ok(Noted::Written)
     }
 
-    pub(super) fn close(self) -> Result<(), BillError> {
+    pub(super) fn close(&self) -> Result<(), BillError> {
         self.bill.close().map(drop)
     }
 }

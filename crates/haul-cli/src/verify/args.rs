@@ -1,9 +1,10 @@
 //! What was typed, and what it means.
 
 use super::signer::SignerArgs;
+use crate::jobs::keeping::StateArgs;
 use clap::Parser;
 use haul_engine::sum::Settings;
-use haul_engine::verify::{StoredSettings, VerifySettings};
+use haul_engine::verify::{StateFile, StoredSettings, VerifySettings};
 use haul_model::{limits, parse_size};
 use haul_plan::Pace;
 use std::ffi::OsString;
@@ -15,7 +16,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// `haul verify DIR` verifies the files in DIR by what `haul sum --store`, XRootD or EOS kept with them.
 ///
 /// Says of each file whether it is intact, modified (other bytes, and a size or time that tells), rotted (other bytes
-/// under the same size and time), or missing, and which bytes differ. Exit status: 0 all intact, 1 damage, 2 trouble.
+/// under the same size and time), or missing, and which bytes differ. A verification that was ended goes on where it
+/// stopped when the same command is run again; `haul jobs` lists it. Exit status: 0 all intact, 1 damage, 2 trouble.
 #[derive(Debug, Parser)]
 #[command(name = "haul verify", disable_version_flag = true)]
 pub(super) struct Args {
@@ -40,7 +42,8 @@ pub(super) struct Args {
     /// Read damaged objects once more and tell the leaves that differ, where the waybill keeps leaves (`--leaf`).
     #[arg(long)]
     pub(super) locate: bool,
-    /// Keep in FILE how far the verification came; one that was ended goes on from there. Removed when all is done.
+    /// Keep in FILE how far the verification came, instead of with the job; one that was ended goes on from there.
+    /// Removed when all is done.
     #[arg(long, value_name = "FILE")]
     pub(super) resume: Option<OsString>,
     /// Tell files that the waybill does not speak of as well; they count as damage.
@@ -63,6 +66,8 @@ pub(super) struct Args {
     pub(super) progress: bool,
     #[command(flatten)]
     pub(super) signer: SignerArgs,
+    #[command(flatten)]
+    pub(super) place: StateArgs,
 }
 
 /// What the data is held against.
@@ -116,14 +121,7 @@ impl Args {
             (true, Some(threads)) => Settings::for_workers(threads),
         };
         if let Some(rate) = &self.bwlimit {
-            let rate = parse_size(rate, 1).map_err(|error| format!("--bwlimit: {error}"))?;
-            if rate == 0 {
-                return Err("--bwlimit: a rate is at least one byte a second".to_owned());
-            }
-            // One read is paid for at a time: small ones keep a low rate even.
-            let each = usize::try_from(rate / 8).unwrap_or(usize::MAX);
-            reading.block_bytes = each.clamp(4096, reading.block_bytes) / 4096 * 4096;
-            reading.pace = Some(Arc::new(Mutex::new(Pace::new(rate))));
+            keep_pace(&mut reading, rate)?;
         }
         if self.resume.is_some() && self.sample.is_some() && self.seed.is_none() {
             return Err(
@@ -140,7 +138,8 @@ impl Args {
             sample,
             extra: self.extra,
             locate: self.locate,
-            resume: self.resume.clone(),
+            resume: self.resume.clone().map(StateFile::Named),
+            any_seed: self.seed.is_none(),
         })
     }
 
@@ -148,6 +147,19 @@ impl Args {
         let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         self.seed.unwrap_or_else(now)
     }
+}
+
+/// Reads at most so many bytes a second. The error is a message.
+pub(crate) fn keep_pace(reading: &mut Settings, rate: &str) -> Result<(), String> {
+    let rate = parse_size(rate, 1).map_err(|error| format!("--bwlimit: {error}"))?;
+    if rate == 0 {
+        return Err("--bwlimit: a rate is at least one byte a second".to_owned());
+    }
+    // One read is paid for at a time: small ones keep a low rate even.
+    let each = usize::try_from(rate / 8).unwrap_or(usize::MAX);
+    reading.block_bytes = each.clamp(4096, reading.block_bytes) / 4096 * 4096;
+    reading.pace = Some(Arc::new(Mutex::new(Pace::new(rate))));
+    Ok(())
 }
 
 /// A share from 0 to 1, typed as percent.

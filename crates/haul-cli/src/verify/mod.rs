@@ -6,11 +6,14 @@ mod signer;
 
 use crate::console;
 use crate::interrupt::Interrupt;
+use crate::jobs::own::OwnJob;
 use crate::progress::{self, Standing};
+pub(crate) use args::keep_pace;
 use args::{Against, Args};
+use haul_engine::signature::Proof;
 use haul_engine::sum::Counters;
 use haul_engine::verify::{Tallied, VerifyError, verify, verify_stored};
-pub(crate) use output::Output;
+pub(crate) use output::{Output, going_on};
 pub(crate) use signer::{SignerArgs, told};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -40,19 +43,51 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn start(args: Args) -> Result<u8, String> {
-    let against = args.meaning()?;
+    let mut against = args.meaning()?;
     let proof = match &against {
         Against::Waybill(settings) => args.signer.check(&settings.waybill)?,
         Against::Stored(_) => None,
     };
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let counters = Counters::new();
+    let job = match &mut against {
+        Against::Waybill(settings) => {
+            let job = OwnJob::open(NAME, "verify", &args.place);
+            settings.resume = settings.resume.take().or_else(|| job.state_file());
+            job
+        }
+        // Digests that lie with the files are not in one order that could be gone on with.
+        Against::Stored(_) => OwnJob::never(NAME),
+    };
+    let ended = verify_as(&args, &against, &job, &counters, &interrupt, proof.as_ref());
+    let (exit, was_stopped) = match &ended {
+        Ok(Ended { status, was_stopped }) => (*status, *was_stopped),
+        Err(_) => (TROUBLE, interrupt.flag().load(Ordering::Relaxed)),
+    };
+    job.end(exit, was_stopped, &counters);
+    ended.map(|ended| ended.status)
+}
+
+/// How a verification ended.
+struct Ended {
+    status: u8,
+    was_stopped: bool,
+}
+
+fn verify_as(
+    args: &Args,
+    against: &Against,
+    job: &OwnJob,
+    counters: &Counters,
+    interrupt: &Interrupt,
+    proof: Option<&Proof>,
+) -> Result<Ended, String> {
     let mut output = Output::new(NAME, args.json, args.verbose, interrupt.flag());
-    output.set_root(match &against {
+    output.set_root(match against {
         Against::Waybill(settings) => &settings.root,
         Against::Stored(settings) => &settings.root,
     });
-    if let Some(proof) = &proof {
+    if let Some(proof) = proof {
         output.signed(proof, !args.quiet);
     }
     let standing = || Standing {
@@ -63,10 +98,12 @@ fn start(args: Args) -> Result<u8, String> {
         walked: counters.walked(),
     };
     let wanted = args.progress || progress::is_drawn_unasked(NAME, true);
-    let tallied = progress::watch(wanted, standing, || match &against {
-        Against::Waybill(settings) => verify(settings, &mut output, &counters, interrupt.flag()),
-        Against::Stored(settings) => verify_stored(settings, &mut output, &counters, interrupt.flag()),
-    });
+    let stop = interrupt.flag();
+    let work = || match against {
+        Against::Waybill(settings) => verify(settings, &mut output, counters, stop),
+        Against::Stored(settings) => verify_stored(settings, &mut output, counters, stop),
+    };
+    let tallied = progress::watch(wanted, standing, || job.during(counters, || (), work));
     let broken = output.is_broken();
     let interrupted = interrupt.flag().load(Ordering::Relaxed) && !broken;
     let tallied = match tallied {
@@ -75,7 +112,7 @@ fn start(args: Args) -> Result<u8, String> {
         Err(error) => return Err(error.to_string()),
     };
     // It was read more than once: the bytes that were signed have to be those that were used.
-    if let Some(proof) = &proof {
+    if let Some(proof) = proof {
         proof.still_holds(&args.waybill).map_err(|error| error.to_string())?;
     }
     output.summary(&tallied, !args.quiet, interrupted);
@@ -83,9 +120,9 @@ fn start(args: Args) -> Result<u8, String> {
         return Err(format!("write error: {error}"));
     }
     if interrupted {
-        return Ok(interrupt.status());
+        return Ok(Ended { status: interrupt.status(), was_stopped: true });
     }
-    Ok(status(&tallied))
+    Ok(Ended { status: status(&tallied), was_stopped: false })
 }
 
 fn status(tallied: &Tallied) -> u8 {

@@ -74,6 +74,8 @@ enum Event<'a> {
     },
     Summary {
         intact: u64,
+        /// Those among them that an earlier run verified.
+        before: u64,
         modified: u64,
         rotted: u64,
         missing: u64,
@@ -82,6 +84,8 @@ enum Event<'a> {
         passed: u64,
         flaws: u64,
         bytes: u64,
+        /// Those among them that earlier runs read.
+        bytes_before: u64,
         interrupted: bool,
     },
 }
@@ -141,10 +145,12 @@ impl<'a> Output<'a> {
     /// What all of it came to, on the standard error if `wanted`, or as an event.
     pub(super) fn summary(&mut self, tallied: &Tallied, wanted: bool, interrupted: bool) {
         if self.json {
-            let Tallied { intact, modified, rotted, missing, extra, unproven, passed, flaws, bytes } =
+            let Tallied { intact, before, modified, rotted, missing, extra, unproven, passed, flaws, .. } =
                 *tallied;
+            let Tallied { bytes, bytes_before, .. } = *tallied;
             return self.event(&Event::Summary {
                 intact,
+                before,
                 modified,
                 rotted,
                 missing,
@@ -153,6 +159,7 @@ impl<'a> Output<'a> {
                 passed,
                 flaws,
                 bytes,
+                bytes_before,
                 interrupted,
             });
         }
@@ -235,23 +242,28 @@ impl VerifyReport for Output<'_> {
     }
 
     fn resumption(&mut self, told: &Resumption) {
-        let message = match told {
-            Resumption::GoesOn(done) => format!("goes on: {done} entries were verified before"),
-            Resumption::Anew(why) => format!("the state of an earlier run is not used: {why}"),
-            Resumption::Unsaved(error) => {
-                format!("this run can't be gone on with: {}", haul_engine::sum::reason(error))
-            }
-        };
+        let message = going_on(told);
         if self.json {
             self.event(&Event::Resume { message });
         } else {
-            eprintln!("{}: --resume: {message}", self.name);
+            eprintln!("{}: {message}", self.name);
         }
     }
 
     fn keep(&mut self) {
         let flushed = self.out.flush();
         self.note(flushed);
+    }
+}
+
+/// What is told about going on.
+pub(crate) fn going_on(told: &Resumption) -> String {
+    match told {
+        Resumption::GoesOn(done) => format!("goes on: {done} entries were verified before"),
+        Resumption::Anew(why) => format!("the state of an earlier run is not used: {why}"),
+        Resumption::Unsaved(error) => {
+            format!("this run can't be gone on with: {}", haul_engine::sum::reason(error))
+        }
     }
 }
 
@@ -266,6 +278,7 @@ fn words(kind: &VerdictKind) -> (&'static str, Option<String>) {
         VerdictKind::Unreadable(reason) => ("unreadable", Some(reason.clone())),
         VerdictKind::NoDigest => ("unproven", Some("no digest of it was kept".to_owned())),
         VerdictKind::Passed => ("passed", Some("not in the sample".to_owned())),
+        VerdictKind::Before => ("intact", Some("verified before".to_owned())),
     }
 }
 

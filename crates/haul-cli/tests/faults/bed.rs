@@ -58,7 +58,7 @@ pub(crate) fn haul<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ended 
 
 /// Begins `haul` with these arguments.
 pub(crate) fn start<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Running {
-    Running::new(Command::new(HAUL).args(args))
+    Running::new(Command::new(HAUL).env_remove("XDG_STATE_HOME").env("HOME", "").args(args))
 }
 
 impl Running {

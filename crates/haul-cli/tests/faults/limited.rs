@@ -70,6 +70,7 @@ fn copy(group: &MemoryGroup, verify: &str, source: &Path, sink: &Path) -> Limite
 fn haul(group: &MemoryGroup, args: &[&Path]) -> Limited {
     let line = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";
     let mut command = Command::new("sh");
+    command.env_remove("XDG_STATE_HOME").env("HOME", "");
     command.args(["-c", line]).arg(&group.0).arg(HAUL).args(args);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // What it tells fits a pipe, so its end can be waited for first, and looked at while the kernel still knows it.

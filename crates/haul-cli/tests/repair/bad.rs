@@ -114,6 +114,8 @@ fn killed_at_any_moment_the_file_is_as_it_was_or_whole() {
         rot(&dir.join("data/big"), |bytes| bytes[..400_000].fill(7));
         let before = fs::read(dir.join("data/big")).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_haul"))
+            .env_remove("XDG_STATE_HOME")
+            .env("HOME", "")
             .current_dir(dir)
             .args(["repair", "w", ".", "--from", "a"])
             .stdout(Stdio::null())

@@ -74,6 +74,8 @@ impl Faulty {
         let seen = self.faults.fired().len();
         self.faults.set_rules(rule.parse().unwrap());
         let child = Command::new(env!("CARGO_BIN_EXE_haul"))
+            .env_remove("XDG_STATE_HOME")
+            .env("HOME", "")
             .current_dir(self.dir())
             .args(["repair", "w", "view", "--from", "a"])
             .args(more)

@@ -169,6 +169,8 @@ fn killed_at_any_moment_the_next_repair_finishes_or_undoes_it() {
         rot(&path, |bytes| bytes[..400_000].fill(7));
         let before = fs::read(&path).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_haul"))
+            .env_remove("XDG_STATE_HOME")
+            .env("HOME", "")
             .current_dir(dir)
             .args(["repair", "w", ".", "--from", "a", "--in-place"])
             .stdout(Stdio::null())

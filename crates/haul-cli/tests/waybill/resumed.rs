@@ -21,6 +21,8 @@ fn bed() -> tempfile::TempDir {
     }
     good(dir.path(), &["sum", "-r", "--waybill", "w", "data"]);
     rot(&dir.path().join("data/00"), |bytes| bytes[5] ^= 1);
+    // What was changed right before it is read is read again by any later run.
+    sleep(Duration::from_millis(150));
     dir
 }
 

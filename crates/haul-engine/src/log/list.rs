@@ -16,6 +16,15 @@ pub const FINISHED_MAX: usize = 100;
 /// How long they are kept at most, in days.
 pub const FINISHED_DAYS_MAX: i128 = 30;
 
+/// How many records of stopped and failed jobs are kept, beside those that somebody was at lately.
+pub const UNFINISHED_MAX: usize = 1000;
+
+/// How many days ago "lately" ends: a job that somebody was at since then is never too many.
+pub const LATELY_DAYS: i128 = 7;
+
+/// How long stopped and failed jobs are kept at most, in days since somebody was at them last.
+pub const UNFINISHED_DAYS_MAX: i128 = 90;
+
 const DAY_NANOSECONDS: i128 = 86_400 * 1_000_000_000;
 
 /// A job as it stands on disk.
@@ -29,6 +38,8 @@ pub struct Listed {
     pub record: Option<Result<JobRecord, RecordFlaw>>,
     /// Bytes of its object log.
     pub log_bytes: u64,
+    /// When somebody was at it last, in nanoseconds since 1970, as its files tell; a running job writes every few seconds.
+    pub touched: i128,
 }
 
 impl Listed {
@@ -88,7 +99,19 @@ fn look(home: &Path, id: Identity) -> Result<Option<Listed>, LogError> {
     let record = ledger::read(&home.join("record"))?;
     let log_bytes = bytes_in(&home.join("log"))?;
     let is_gone = record.is_none() && !home.is_dir();
-    Ok((!is_gone).then_some(Listed { id, holder, record, log_bytes }))
+    let touched = touched(home);
+    Ok((!is_gone).then_some(Listed { id, holder, record, log_bytes, touched }))
+}
+
+/// When a job's folder, or one of its files that are written while it runs, was written last.
+fn touched(home: &Path) -> i128 {
+    let written = |name: &str| fs::symlink_metadata(home.join(name)).and_then(|facts| facts.modified()).ok();
+    ["", "lock", "record", "log"].into_iter().filter_map(written).map(since_1970).max().unwrap_or(i128::MIN)
+}
+
+fn since_1970(time: SystemTime) -> i128 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)
 }
 
 fn bytes_in(log: &Path) -> Result<u64, LogError> {
@@ -109,14 +132,13 @@ fn bytes_in(log: &Path) -> Result<u64, LogError> {
 }
 
 /// Forgets finished jobs: all but the last [`FINISHED_MAX`], and those that ended more than [`FINISHED_DAYS_MAX`] days ago. Jobs that can be gone on
-/// with stay until they are forgotten by name.
+/// with, stopped or failed, are forgotten [`UNFINISHED_DAYS_MAX`] days after somebody was at them last; where there are more than [`UNFINISHED_MAX`] of
+/// them, the oldest already after [`LATELY_DAYS`]. A job that runs is never forgotten.
 ///
 /// # Errors
 /// [`LogError::Io`].
 pub fn prune(state: &Path) -> Result<(), LogError> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = i128::try_from(since.as_nanos()).unwrap_or(i128::MAX);
-    for job in too_many(jobs(state)?, now) {
+    for job in too_many(&jobs(state)?, since_1970(SystemTime::now())) {
         match Hold::take(state, job, false) {
             Ok(hold) => hold.forget()?,
             // Somebody began it again meanwhile.
@@ -128,14 +150,31 @@ pub fn prune(state: &Path) -> Result<(), LogError> {
 }
 
 /// Which jobs are not kept.
-fn too_many(jobs: Vec<Listed>, now: i128) -> Vec<Identity> {
+fn too_many(jobs: &[Listed], now: i128) -> Vec<Identity> {
     let ended = |job: &Listed| job.whole().and_then(|record| record.ended).map_or(0, nanoseconds);
-    let mut finished: Vec<(i128, Identity)> =
-        jobs.iter().filter(|job| job.status() == Status::Finished).map(|job| (ended(job), job.id)).collect();
-    finished.sort_by_key(|&(ended, id)| (Reverse(ended), id));
-    let is_old = |ended: i128| now - ended > FINISHED_DAYS_MAX * DAY_NANOSECONDS;
-    let numbered = finished.into_iter().enumerate();
-    numbered.filter(|(at, (ended, _))| *at >= FINISHED_MAX || is_old(*ended)).map(|(_, (_, id))| id).collect()
+    let is_finished = |job: &&Listed| job.status() == Status::Finished;
+    let is_idle = |job: &&Listed| matches!(job.status(), Status::Stopped | Status::Failed);
+    let finished = newest_first(jobs.iter().filter(is_finished), ended);
+    let idle = newest_first(jobs.iter().filter(is_idle), |job| job.touched);
+    let is_older = |then: i128, days: i128| now.saturating_sub(then) > days * DAY_NANOSECONDS;
+    let finished = finished
+        .into_iter()
+        .enumerate()
+        .filter(|&(at, (ended, _))| at >= FINISHED_MAX || is_older(ended, FINISHED_DAYS_MAX));
+    let idle = idle.into_iter().enumerate().filter(|&(at, (touched, _))| {
+        let days = if at >= UNFINISHED_MAX { LATELY_DAYS } else { UNFINISHED_DAYS_MAX };
+        is_older(touched, days)
+    });
+    finished.chain(idle).map(|(_, (_, id))| id).collect()
+}
+
+fn newest_first<'j>(
+    jobs: impl Iterator<Item = &'j Listed>,
+    time: impl Fn(&Listed) -> i128,
+) -> Vec<(i128, Identity)> {
+    let mut dated: Vec<_> = jobs.map(|job| (time(job), job.id)).collect();
+    dated.sort_by_key(|&(time, id)| (Reverse(time), id));
+    dated
 }
 
 /// The folder of a job.
@@ -151,20 +190,51 @@ mod tests {
     fn ended(number: u8, status: Status, seconds: i64) -> Listed {
         let ended = Some(Moment { sec: seconds, nsec: 0 });
         let record = JobRecord { status, ended, ..JobRecord::default() };
-        Listed { id: Identity([number; 16]), holder: None, record: Some(Ok(record)), log_bytes: 0 }
+        let touched = i128::from(seconds) * 1_000_000_000;
+        Listed { id: Identity([number; 16]), holder: None, record: Some(Ok(record)), log_bytes: 0, touched }
     }
 
     #[test]
-    fn finished_jobs_are_kept_by_number_and_age_and_others_always() {
+    fn finished_jobs_are_kept_by_number_and_age() {
         let day = 86_400;
         let now = i128::from(100 * day) * 1_000_000_000;
         let mut jobs: Vec<Listed> =
             (0..110).map(|n| ended(n, Status::Finished, 100 * day - i64::from(n))).collect();
-        jobs.extend((110..115).map(|n| ended(n, Status::Stopped, 1)));
-        jobs.extend((115..120).map(|n| ended(n, Status::Failed, 1)));
-        assert_eq!(too_many(jobs, now), Vec::from_iter((100..110).map(|n| Identity([n; 16]))));
+        jobs.extend((110..115).map(|n| ended(n, Status::Stopped, 11 * day)));
+        jobs.extend((115..120).map(|n| ended(n, Status::Failed, 11 * day)));
+        assert_eq!(too_many(&jobs, now), Vec::from_iter((100..110).map(|n| Identity([n; 16]))));
         let old = [ended(1, Status::Finished, 69 * day), ended(2, Status::Finished, 71 * day)];
-        assert_eq!(too_many(old.to_vec(), now), [Identity([1; 16])]);
+        assert_eq!(too_many(&old, now), [Identity([1; 16])]);
+    }
+
+    #[test]
+    fn jobs_that_can_be_gone_on_with_go_when_nobody_was_at_them_for_long() {
+        let day = 86_400;
+        let now = i128::from(100 * day) * 1_000_000_000;
+        let numbered = |number: usize, job: Listed| {
+            let mut id = [0; 16];
+            id[..8].copy_from_slice(&(number as u64).to_be_bytes());
+            Listed { id: Identity(id), ..job }
+        };
+        let old = [
+            numbered(0, ended(0, Status::Stopped, 11 * day)),
+            numbered(1, ended(0, Status::Stopped, 9 * day)),
+            numbered(2, ended(0, Status::Failed, 9 * day)),
+            // Cut off: the record says that it runs.
+            numbered(3, ended(0, Status::Running, 9 * day)),
+            numbered(4, Listed { holder: Some(Holder::default()), ..ended(0, Status::Running, 0) }),
+            numbered(5, Listed { record: None, ..ended(0, Status::Failed, 9 * day) }),
+        ];
+        let gone = |jobs: &[Listed]| Vec::from_iter(too_many(jobs, now).iter().map(|id| id.0[7]));
+        assert_eq!(gone(&old), [1, 2, 3, 5]);
+        // More than are kept: only those that nobody was at for a week.
+        let many = |seconds: i64| {
+            Vec::from_iter((0..1100).map(|n| numbered(n, ended(0, Status::Stopped, seconds - n as i64))))
+        };
+        assert_eq!(too_many(&many(100 * day), now), []);
+        let gone = too_many(&many(92 * day), now);
+        let expected = many(92 * day).split_off(UNFINISHED_MAX);
+        assert_eq!(gone, Vec::from_iter(expected.iter().map(|job| job.id)));
     }
 
     #[test]

@@ -9,11 +9,14 @@
 //!  STATE/jobs/ID/target    of a transfer from a guest: where it goes
 //!  STATE/jobs/ID/log/      docs/formats/log.md
 //!  STATE/jobs/ID/record    what the job is and how it stands: haul_log::record
+//!  STATE/jobs/ID/state     of a verification or a repair: how far it came, of a sum what its waybill is; in
+//!  STATE/jobs/ID/state.stamps  what the files looked like
 //! ```
 //!
 //! What many clients' jobs may take together is counted by a [`Room`], which a server has in `STATE/serve`.
 //!
-//! A command that only wants to be listed takes a [`Hold`] and begins a [`Ledger`]; one that keeps an object log gives the hold to a [`Keeper`].
+//! A command that only wants to be listed takes a [`Hold`] and begins a [`Ledger`]; one that keeps an object log gives the hold to a [`Keeper`]; one whose
+//! short runs should leave nothing behind opens a [`Listing`].
 
 mod begun;
 mod claim;
@@ -23,9 +26,11 @@ mod hold;
 mod keeper;
 mod ledger;
 mod list;
+mod listing;
 mod pace;
 mod recheck;
 mod room;
+mod stamps;
 mod state;
 mod target;
 
@@ -35,10 +40,16 @@ pub use error::LogError;
 pub use hold::Hold;
 pub use keeper::{Found, Keeper, Settings};
 pub use ledger::{Call, Ledger, identity};
-pub use list::{FINISHED_DAYS_MAX, FINISHED_MAX, Listed, job_folder, jobs, prune};
+pub use list::{
+    FINISHED_DAYS_MAX, FINISHED_MAX, LATELY_DAYS, Listed, UNFINISHED_DAYS_MAX, UNFINISHED_MAX, job_folder,
+    jobs, prune,
+};
+pub(crate) use listing::STATE;
+pub use listing::{Listing, PATIENCE};
 pub use pace::SyncPolicy;
 pub(crate) use pace::{GROUP_BYTES, GROUP_TIME, Pace};
 pub use recheck::{Recheck, SAMPLE_ONE_IN};
 pub use room::{Room, RoomLimit, RoomLimits};
+pub(crate) use stamps::{EarlierStamps, Stamp, StampFile, Stamped};
 pub use state::state_dir;
 pub(crate) use target::{Target, logged_paths};

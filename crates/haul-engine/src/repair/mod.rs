@@ -23,7 +23,9 @@ pub use leftovers::was_cut_off;
 pub use why::{RepairError, Why};
 
 use crate::sum::{Counters, Settings};
-use crate::verify::{Change, Verdict, VerdictKind, VerifyReport, VerifySettings, verify};
+use crate::verify::{
+    Change, Resumption, StateFile, Verdict, VerdictKind, VerifyReport, VerifySettings, verify_and_keep,
+};
 use claim::Claim;
 use haul_log::waybill::{Kind, ReadError, Reader, RelPath};
 use haul_model::ByteRange;
@@ -61,6 +63,9 @@ pub struct RepairSettings {
     pub keep: Option<OsString>,
     /// Nothing is written.
     pub dry_run: bool,
+    /// Where it is kept how far the repair came, and from where one that was ended goes on: what was found intact and was not touched since is not
+    /// read again; what was damaged is looked at as if for the first time.
+    pub resume: Option<StateFile>,
 }
 
 /// Bytes that came from a replica.
@@ -106,6 +111,8 @@ pub trait RepairReport: Send {
     fn settled(&mut self, outcome: &Outcome);
     /// The waybill has a flaw.
     fn flawed(&mut self, flaw: &ReadError);
+    /// What is to be said about going on with an earlier run.
+    fn resumption(&mut self, _told: &Resumption) {}
     /// What became of a repair in place that was cut off. The name is told of once more if it is not intact.
     fn recovered(&mut self, _path: &RelPath, _became: Recovered) {}
 }
@@ -115,6 +122,8 @@ pub trait RepairReport: Send {
 pub struct RepairTally {
     /// Entries that were as the waybill says.
     pub intact: u64,
+    /// Those among them that an earlier run found so, and nobody touched since.
+    pub before: u64,
     /// Files of which bytes were replaced.
     pub repaired: u64,
     /// Names that were missing and were made.
@@ -123,6 +132,8 @@ pub struct RepairTally {
     pub left: u64,
     /// Bytes taken from replicas.
     pub bytes: u64,
+    /// Bytes that were read to look for damage, by this run.
+    pub bytes_read: u64,
 }
 
 /// Repairs what the waybill speaks of. `counters` can be read meanwhile; when `stop` turns true it ends soon, and the file
@@ -141,10 +152,17 @@ pub fn repair(
     let replicas = settings.replicas.iter().map(replica).collect::<Result<Vec<_>, _>>()?;
     let root =
         open_root(&settings.root).map_err(|source| RepairError::Root(settings.root.clone(), source))?;
-    let mut finding =
-        Finding { wanted: HashMap::new(), intact: 0, flaws: 0, leftovers: Leftovers::of(&root), report };
+    let mut finding = Finding {
+        wanted: HashMap::new(),
+        intact: 0,
+        flaws: 0,
+        again: false,
+        leftovers: Leftovers::of(&root),
+        report,
+    };
     let how = VerifySettings {
-        resume: None,
+        resume: settings.resume.clone(),
+        any_seed: false,
         waybill: settings.waybill.clone(),
         root: settings.root.clone(),
         reading: settings.reading.clone(),
@@ -152,30 +170,41 @@ pub fn repair(
         extra: false,
         locate: false,
     };
-    verify(&how, &mut finding, counters, stop)?;
+    // What was damaged stays in the state until all is mended: a run that goes on looks at that alone.
+    let (found, log) = verify_and_keep(&how, &mut finding, counters, stop)?;
     if finding.flaws > 0 {
         return Err(RepairError::Flawed(settings.waybill.clone(), finding.flaws));
     }
-    let tally = RepairTally { intact: finding.intact, ..RepairTally::default() };
-    if finding.wanted.is_empty() || stop.load(Ordering::Relaxed) {
-        return Ok(tally);
+    let intact = finding.intact + found.before;
+    let bytes_read = found.bytes - found.bytes_before;
+    let mut tally = RepairTally { intact, before: found.before, bytes_read, ..RepairTally::default() };
+    let Finding { wanted, report, .. } = &mut finding;
+    if !wanted.is_empty() && !stop.load(Ordering::Relaxed) {
+        mend_all(settings, (&root, replicas), wanted, &mut tally, *report, counters, stop)?;
     }
+    if let Some(log) = log.filter(|_| !stop.load(Ordering::Relaxed)) {
+        log.finish(&mut finding);
+    }
+    Ok(tally)
+}
+
+/// Mends what is not as the waybill says.
+fn mend_all(
+    settings: &RepairSettings,
+    (root, replicas): (&OwnedFd, Vec<Replica>),
+    wanted: &HashMap<Vec<u8>, Verdict>,
+    tally: &mut RepairTally,
+    report: &mut dyn RepairReport,
+    counters: &Counters,
+    stop: &AtomicBool,
+) -> Result<(), RepairError> {
     let keeper = settings.keep.as_ref().filter(|_| !settings.dry_run);
     let opened =
         |path: &OsString| Keeper::open(path).map_err(|source| RepairError::Keep(path.clone(), source));
-    let Finding { wanted, report, .. } = finding;
-    let mut job = Repair {
-        settings,
-        root: &root,
-        replicas,
-        keeper: keeper.map(opened).transpose()?,
-        made: HashSet::new(),
-        counters,
-        stop,
-    };
-    let mut tally = tally;
+    let keeper = keeper.map(opened).transpose()?;
+    let mut job = Repair { settings, root, replicas, keeper, made: HashSet::new(), counters, stop };
     let open = || Ok(Reader::new(BufReader::with_capacity(1 << 20, File::open(&settings.waybill)?)));
-    claim::each(open, &wanted, |claim| {
+    claim::each(open, wanted, |claim| {
         if stop.load(Ordering::Relaxed) {
             return;
         }
@@ -186,8 +215,7 @@ pub fn repair(
             report.settled(&outcome);
         }
     })
-    .map_err(|source| RepairError::Refused(settings.waybill.clone(), source))?;
-    Ok(tally)
+    .map_err(|source| RepairError::Refused(settings.waybill.clone(), source))
 }
 
 /// Gathers what is not as the waybill says.
@@ -195,6 +223,8 @@ struct Finding<'r> {
     wanted: HashMap<Vec<u8>, Verdict>,
     intact: u64,
     flaws: u64,
+    /// The last entry was intact, and something that an earlier repair left stands beside it.
+    again: bool,
     leftovers: Leftovers<'r>,
     report: &'r mut dyn RepairReport,
 }
@@ -202,7 +232,8 @@ struct Finding<'r> {
 impl VerifyReport for Finding<'_> {
     fn judged(&mut self, verdict: &Verdict) {
         let is_intact = matches!(verdict.kind, VerdictKind::Intact { .. });
-        if is_intact && !self.leftovers.stand_beside(&verdict.path) {
+        self.again = is_intact && self.leftovers.stand_beside(&verdict.path);
+        if is_intact && !self.again {
             self.intact += 1;
         } else {
             self.wanted.insert(verdict.path.as_bytes().to_vec(), verdict.clone());
@@ -212,6 +243,14 @@ impl VerifyReport for Finding<'_> {
     fn flawed(&mut self, flaw: &ReadError) {
         self.flaws += 1;
         self.report.flawed(flaw);
+    }
+
+    fn resumption(&mut self, told: &Resumption) {
+        self.report.resumption(told);
+    }
+
+    fn looks_again(&mut self, _verdict: &Verdict) -> bool {
+        std::mem::take(&mut self.again)
     }
 }
 

@@ -10,6 +10,12 @@ pub struct Counters {
     bytes_found: AtomicU64,
     bytes_done: AtomicU64,
     walked: AtomicBool,
+    /// What there is to do, where that is known from the start.
+    files_announced: AtomicU64,
+    bytes_announced: AtomicU64,
+    /// What an earlier run did, and this one need not do again.
+    files_before: AtomicU64,
+    bytes_before: AtomicU64,
 }
 
 impl Counters {
@@ -21,7 +27,43 @@ impl Counters {
             bytes_found: AtomicU64::new(0),
             bytes_done: AtomicU64::new(0),
             walked: AtomicBool::new(false),
+            files_announced: AtomicU64::new(0),
+            bytes_announced: AtomicU64::new(0),
+            files_before: AtomicU64::new(0),
+            bytes_before: AtomicU64::new(0),
         }
+    }
+
+    /// Files and bytes that are through, with those that an earlier run did.
+    pub fn through(&self) -> (u64, u64) {
+        let (files, bytes) = self.before();
+        (self.files_done() + files, self.bytes_done() + bytes)
+    }
+
+    /// Files and bytes that there are, as far as that is known by now.
+    pub fn known(&self) -> (u64, u64) {
+        let (files, bytes) = self.before();
+        let announced = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (
+            announced(&self.files_announced).max(self.files_found() + files),
+            announced(&self.bytes_announced).max(self.bytes_found() + bytes),
+        )
+    }
+
+    /// An earlier run did a file of so many bytes.
+    pub fn was_done_before(&self, bytes: u64) {
+        self.files_before.fetch_add(1, Ordering::Relaxed);
+        self.bytes_before.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn before(&self) -> (u64, u64) {
+        (self.files_before.load(Ordering::Relaxed), self.bytes_before.load(Ordering::Relaxed))
+    }
+
+    /// There are so many files and bytes.
+    pub(crate) fn announce(&self, files: u64, bytes: u64) {
+        self.files_announced.store(files, Ordering::Relaxed);
+        self.bytes_announced.store(bytes, Ordering::Relaxed);
     }
 
     /// Files the walk has come by so far.

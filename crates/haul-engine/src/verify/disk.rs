@@ -88,7 +88,8 @@ impl<O: Orders<Ticket = Expected>> ByPlace<O> {
         }
         match self.take() {
             Some((key, order)) => {
-                if let Kind::File(content) = &order.ticket.expected.entry.kind {
+                if let (Work::Hash(_), Kind::File(content)) = (&order.work, &order.ticket.expected.entry.kind)
+                {
                     self.gathered_bytes = self.gathered_bytes.saturating_add(content.size);
                 }
                 self.gathered.push((key, order));

@@ -43,6 +43,8 @@ pub enum VerdictKind {
     NoDigest,
     /// The sample left it out.
     Passed,
+    /// An earlier run found it intact, and nobody touched it since. The reports are not told of these.
+    Before,
 }
 
 /// How a name was modified.

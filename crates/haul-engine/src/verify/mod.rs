@@ -20,16 +20,19 @@ mod tests;
 
 pub use judge::{Change, Verdict, VerdictKind};
 pub use locate::{Located, WhyWhole};
-pub use resume::Resumption;
+pub(crate) use resume::Log;
+pub use resume::{Resumption, StateFile};
 pub use stored::{StoredSettings, verify_stored};
 
+use crate::log::{Stamp, Stamped};
 use crate::sum::{self, Counters, Settings};
 use disk::{ByPlace, InOrder};
 use haul_digest::Digest;
-use haul_log::waybill::{Entry, ReadError, Reader, Record};
+use haul_log::waybill::{Entry, Kind, ReadError, Reader, Record};
 use haul_sys::beneath;
 use index::Index;
 use orders::Waybill;
+use resume::Noted;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -52,8 +55,10 @@ pub struct VerifySettings {
     pub extra: bool,
     /// Damaged objects are read once more, and told down to the leaves that differ where the waybill keeps leaves.
     pub locate: bool,
-    /// A file that keeps how far the verification came, and from which one that was ended goes on.
-    pub resume: Option<OsString>,
+    /// Where it is kept how far the verification came, and from where one that was ended goes on.
+    pub resume: Option<StateFile>,
+    /// The sample's seed may be another one: a run that is gone on with keeps to its own.
+    pub any_seed: bool,
 }
 
 /// The ear of a verification. Called by one thread at a time.
@@ -66,6 +71,10 @@ pub trait VerifyReport: Send {
     fn resumption(&mut self, _told: &Resumption) {}
     /// What was told is about to be written down as told: it must be out.
     fn keep(&mut self) {}
+    /// Whether a run that goes on with this one looks at an entry again even if it was intact.
+    fn looks_again(&mut self, _verdict: &Verdict) -> bool {
+        false
+    }
 }
 
 /// What a verification came to.
@@ -73,6 +82,8 @@ pub trait VerifyReport: Send {
 pub struct Tallied {
     /// Entries that are as the waybill says.
     pub intact: u64,
+    /// Those among them that an earlier run found intact, and nobody touched since.
+    pub before: u64,
     /// Files with other bytes under another time or of another size, and names that became something else.
     pub modified: u64,
     /// Files with other bytes under the same time and size.
@@ -87,8 +98,10 @@ pub struct Tallied {
     pub passed: u64,
     /// Flaws of the waybill itself.
     pub flaws: u64,
-    /// Bytes read and compared.
+    /// Bytes read and compared, by earlier runs that this one goes on with as well.
     pub bytes: u64,
+    /// Those among them that earlier runs read.
+    pub bytes_before: u64,
 }
 
 /// Why nothing could be verified.
@@ -109,7 +122,7 @@ pub enum VerifyError {
     #[error("cannot open {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     Root(OsString, #[source] io::Error),
     /// The state of an earlier run can't be read.
-    #[error("--resume: {}: {}", crate::copy::quote(.0), sum::reason(.1))]
+    #[error("going on: {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     State(OsString, #[source] io::Error),
     /// A directory beneath the root can't be listed.
     #[error("cannot list {}: {}", crate::copy::quote(.0), sum::reason(.1))]
@@ -127,51 +140,76 @@ pub fn verify(
     counters: &Counters,
     stop: &AtomicBool,
 ) -> Result<Tallied, VerifyError> {
+    let (tallied, log) = verify_and_keep(settings, report, counters, stop)?;
+    if let Some(log) = log.filter(|_| !stop.load(Ordering::Relaxed)) {
+        log.finish(report);
+    }
+    Ok(tallied)
+}
+
+/// [`verify`], and the state is kept: for who has more to do before all is done.
+pub(crate) fn verify_and_keep(
+    settings: &VerifySettings,
+    report: &mut dyn VerifyReport,
+    counters: &Counters,
+    stop: &AtomicBool,
+) -> Result<(Tallied, Option<Log>), VerifyError> {
     let root = beneath::open_root(&settings.root)
         .map_err(|source| VerifyError::Root(settings.root.clone(), source))?;
     let root = Arc::new(root);
     let refused = |source| VerifyError::Refused { path: settings.waybill.clone(), source };
+    let stamped = Stamped::now();
     let mut tallied = Tallied::default();
     let summary = look_through(&settings.waybill, report, &mut tallied)?;
     let needs_index = summary.sections > 1 || settings.extra;
     let shares = if needs_index { index::shares(summary.entries) } else { 1 };
-    let mut log = open_log(settings, &summary, &tallied, shares, report)?;
-    if let Some(log) = &log {
-        log.tally(&mut tallied);
+    if settings.sample.is_none() {
+        counters.announce(summary.files, summary.bytes);
     }
+    let mut log = open_log(settings, &summary, &tallied, shares, report)?;
+    tallied.bytes_before = log.as_ref().map_or(0, Log::bytes_before);
+    let sample =
+        settings.sample.map(|(share, seed)| (share, log.as_ref().and_then(Log::seed).unwrap_or(seed)));
     for share in 0..shares {
         let index = needs_index
             .then(|| Index::of(read(&settings.waybill)?, share, shares))
             .transpose()
             .map_err(refused)?
             .map(Arc::new);
-        let orders = Waybill::new(
-            read(&settings.waybill).map_err(refused)?,
-            Arc::clone(&root),
-            settings.sample,
-            index.clone(),
-            share,
-            log.as_ref().map(resume::Log::place),
-        );
+        let earlier = log.as_ref().map(Log::earlier).transpose();
+        let earlier = earlier.map_err(|source| VerifyError::State(state_name(settings), source))?;
+        let reader = read(&settings.waybill).map_err(refused)?;
+        let orders = Waybill::new(reader, Arc::clone(&root), sample, index.clone(), share, earlier);
         let locator = settings.locate.then(|| locate::Locator::new(settings, Arc::clone(&root), stop));
         let mut in_order = InOrder::new();
         let orders = ByPlace::new(orders, &settings.reading);
+        let keeps = log.is_some();
         sum::run(&settings.reading, orders, counters, stop, |ticket, outcome| {
             let verdict = |expected: judge::Expected| {
                 let place = (expected.number, expected.mark);
+                if let (Some(VerdictKind::Before), Kind::File(content)) =
+                    (&expected.early, &expected.entry.kind)
+                {
+                    counters.was_done_before(content.size);
+                }
                 let content = locator.as_ref().map(|_| expected.entry.clone());
-                (place, content, judge::judge(expected, outcome))
+                let stamp = if keeps { stamp_of(stamped, &expected, &outcome) } else { Stamp::default() };
+                (place, content, stamp, judge::judge(expected, outcome))
             };
-            in_order.take(ticket, verdict, |((entry, mark), content, mut verdict)| {
+            in_order.take(ticket, verdict, |((entry, mark), content, stamp, mut verdict)| {
                 if let Some(verdict) = &mut verdict {
                     if let Some((locator, content)) = locator.as_ref().zip(content) {
                         locator.narrow(mark, &content, verdict);
                     }
                     tallied.count(verdict);
-                    report.judged(verdict);
+                    if verdict.kind != VerdictKind::Before {
+                        report.judged(verdict);
+                    }
                 }
                 if let Some(log) = &mut log {
-                    log.note(share, entry, verdict.as_ref().map(|verdict| &verdict.kind));
+                    let again = verdict.as_ref().is_some_and(|verdict| report.looks_again(verdict));
+                    let kind = verdict.as_ref().map(|verdict| &verdict.kind);
+                    log.note(Noted { share, entry, kind, again, stamp });
                     log.save(counters.bytes_done(), false, report);
                 }
             });
@@ -184,13 +222,23 @@ pub fn verify(
             .map_err(|(path, source)| VerifyError::List(path, source))?;
         }
     }
-    tallied.bytes += counters.bytes_done();
-    match log {
-        Some(mut log) if stop.load(Ordering::Relaxed) => log.save(counters.bytes_done(), true, report),
-        Some(log) => log.finish(report),
-        None => {}
+    tallied.bytes = tallied.bytes_before + counters.bytes_done();
+    if let Some(log) = &mut log {
+        log.save(counters.bytes_done(), true, report);
     }
-    Ok(tallied)
+    Ok((tallied, log))
+}
+
+/// The state's file, for messages.
+fn state_name(settings: &VerifySettings) -> OsString {
+    settings.resume.as_ref().map(StateFile::name).unwrap_or_default()
+}
+
+/// What the file of an entry looked like before it was read.
+fn stamp_of(stamped: Stamped, expected: &judge::Expected, outcome: &sum::Outcome) -> Stamp {
+    let sum::Outcome::Done(sums) = outcome else { return Stamp::default() };
+    let facts = sums.facts.as_ref();
+    facts.map_or_else(Stamp::default, |facts| stamped.stamp(expected.entry.path.as_bytes(), facts))
 }
 
 /// The state of the job, if one is kept. It is bound to what is verified, where, and how.
@@ -200,17 +248,20 @@ fn open_log(
     tallied: &Tallied,
     shares: u64,
     report: &mut dyn VerifyReport,
-) -> Result<Option<resume::Log>, VerifyError> {
-    let Some(path) = &settings.resume else { return Ok(None) };
+) -> Result<Option<Log>, VerifyError> {
+    let Some(file) = &settings.resume else { return Ok(None) };
     let Some(closing) = summary.closing.filter(|_| tallied.flaws == 0) else {
         report.resumption(&Resumption::Anew("the waybill has flaws, so nothing is passed over or kept"));
         return Ok(None);
     };
-    let failed = |source| VerifyError::State(path.clone(), source);
+    let failed = |source| VerifyError::State(state_name(settings), source);
     let root = std::fs::canonicalize(&settings.root).map_err(failed)?;
-    let how = (settings.sample.map(|(share, seed)| (share.to_bits(), seed)), settings.reading.direct, shares);
+    let bound_seed = |seed| (!settings.any_seed).then_some(seed);
+    let sample = settings.sample.map(|(share, seed)| (share.to_bits(), bound_seed(seed)));
+    let how = (sample, settings.reading.direct, shares);
     let bound = format!("{closing} {root:?} {how:?}");
-    resume::Log::open(path, bound.as_bytes(), report).map(Some).map_err(failed)
+    let seed = settings.sample.map(|(_, seed)| seed);
+    Log::open(file.clone(), bound.as_bytes(), seed, report).map(Some).map_err(failed)
 }
 
 /// Brings each entry of a waybill that no later section replaces, as each of its lines stands by itself. Flaws are told
@@ -252,6 +303,9 @@ pub fn each_current<R: VerifyReport>(
 struct Summary {
     sections: u64,
     entries: u64,
+    /// Regular files and their bytes, of all sections.
+    files: u64,
+    bytes: u64,
     /// The digest of the last closing line, which binds all before it.
     closing: Option<Digest>,
 }
@@ -262,7 +316,7 @@ fn look_through(
     report: &mut dyn VerifyReport,
     tallied: &mut Tallied,
 ) -> Result<Summary, VerifyError> {
-    let mut summary = Summary { sections: 0, entries: 0, closing: None };
+    let mut summary = Summary { sections: 0, entries: 0, files: 0, bytes: 0, closing: None };
     for record in read(path).map_err(|error| match error {
         ReadError::Io(source) => VerifyError::Waybill(path.to_owned(), source),
         source => VerifyError::Refused { path: path.to_owned(), source },
@@ -270,7 +324,11 @@ fn look_through(
         match record {
             Ok(Record::Section(_)) => summary.sections += 1,
             Ok(Record::Entry(_)) => summary.entries += 1,
-            Ok(Record::End(end)) => summary.closing = Some(end.digest),
+            Ok(Record::End(end)) => {
+                summary.closing = Some(end.digest);
+                summary.files += end.files;
+                summary.bytes = summary.bytes.saturating_add(end.bytes);
+            }
             Ok(_) => {}
             Err(flaw @ ReadError::Flaw(_)) => {
                 tallied.flaws += 1;
@@ -291,6 +349,10 @@ impl Tallied {
     fn count(&mut self, verdict: &Verdict) {
         let place = match &verdict.kind {
             VerdictKind::Intact { .. } => &mut self.intact,
+            VerdictKind::Before => {
+                self.before += 1;
+                &mut self.intact
+            }
             VerdictKind::Modified(_) => &mut self.modified,
             VerdictKind::Rotted => &mut self.rotted,
             VerdictKind::Missing => &mut self.missing,

@@ -3,7 +3,7 @@
 use super::VerdictKind;
 use super::index::Index;
 use super::judge::{Change, Expected, unopened};
-use super::resume::Place;
+use super::resume::Earlier;
 use crate::sum::{Form, Order, Orders, Recipe, Sample, Source, Task, Work};
 use crate::waybill::ObjectSums;
 use haul_digest::Algorithm;
@@ -34,7 +34,7 @@ pub(super) struct Waybill<R> {
     entries: u64,
     share: u64,
     /// What an earlier run verified.
-    before: Option<Place>,
+    before: Option<Earlier>,
     /// A record that was read behind an entry and belongs to the next, with the place of its line.
     ahead: Option<(Record, Mark)>,
     /// Lately used directories by their paths, the latest last.
@@ -42,15 +42,15 @@ pub(super) struct Waybill<R> {
 }
 
 impl<R: BufRead + Send> Waybill<R> {
-    /// The entries that `reader` brings, looked for beneath `root`; only those that `index` calls current, if there is one; those that were
-    /// verified `before` are passed over.
+    /// The entries that `reader` brings, looked for beneath `root`; only those that `index` calls current, if there is one; files that were
+    /// verified `before` and not touched since are not read.
     pub(super) fn new(
         reader: Reader<R>,
         root: Arc<OwnedFd>,
         sample: Option<(f64, u64)>,
         index: Option<Arc<Index>>,
         share: u64,
-        before: Option<Place>,
+        before: Option<Earlier>,
     ) -> Waybill<R> {
         let places = VecDeque::new();
         Waybill { reader, root, sample, index, section: 0, entries: 0, share, before, ahead: None, places }
@@ -113,6 +113,11 @@ impl<R: BufRead + Send> Waybill<R> {
                     return Err(VerdictKind::Modified(Change::Size { was: content.size, is: stat.size }));
                 }
                 let recipe = recipe(expected, self.sample)?;
+                let path = expected.entry.path.as_bytes();
+                let before = self.before.as_ref();
+                if before.is_some_and(|before| before.knows(self.share, expected.number, path, &stat)) {
+                    return Err(VerdictKind::Before);
+                }
                 let source = Source::Beneath(place, name);
                 Ok(Task { source, recipe: Arc::new(recipe), offset: ByteOffset(0), length: None })
             }
@@ -205,9 +210,6 @@ impl<R: BufRead + Send> Orders for Waybill<R> {
                     let objects = self.objects(&entry);
                     let (section, number) = (self.section, self.entries);
                     self.entries += 1;
-                    if self.before.as_ref().is_some_and(|before| before.is_done(self.share, number)) {
-                        continue;
-                    }
                     if self.index.as_ref().is_none_or(|index| index.is_current(&entry.path, section)) {
                         let expected = Expected {
                             number,

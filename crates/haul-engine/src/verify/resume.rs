@@ -1,23 +1,27 @@
 //! A verification that goes on where an earlier one ended: how far it came, in a small file that is replaced as a whole.
 //!
 //! ```text
-//!  surehaul-verify-state version=1
+//!  surehaul-verify-state version=2
 //!  bound=HEX                                         what was verified, how, and where
-//!  share=0 next=1234 intact=1200 passed=30 bytes=...
+//!  share=0 next=1234 done=1230 bytes=... seed=...
 //!  again=17,801                                      entries before `next` that are looked at again
 //!  blake3=HEX                                        of the lines above
 //! ```
 //!
-//! Verdicts come strictly in the order of the waybill, so one number says how far they came. Entries that were not as the
-//! waybill says are verified once more: their verdicts are told again, and nothing that was found is lost with the first
-//! run's output.
+//! Verdicts come strictly in the order of the waybill, so one number says how far they came. Beside it stands what each file looked like then
+//! ([`crate::log`]'s stamps): one that somebody touched since is read again. Entries that were not as the waybill says are verified once more: their verdicts
+//! are told again, and nothing that was found is lost with the first run's output.
 
-use super::{Tallied, VerdictKind, VerifyReport};
+use super::{VerdictKind, VerifyReport};
+use crate::log::{EarlierStamps, Listing, STATE, Stamp, StampFile};
 use haul_digest::{Algorithm, digest};
+use haul_sys::Stat;
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What the file begins with, in any version.
@@ -43,29 +47,71 @@ pub enum Resumption {
     Unsaved(io::Error),
 }
 
+/// Where it is kept how far a verification came.
+#[derive(Clone, Debug)]
+pub enum StateFile {
+    /// In a file that was named.
+    Named(OsString),
+    /// With the job, as soon as that is listed.
+    OfJob(Arc<Listing>),
+}
+
+impl StateFile {
+    /// The file; `None` while there is no place for it.
+    fn path(&self) -> Option<PathBuf> {
+        match self {
+            StateFile::Named(path) => Some(path.into()),
+            StateFile::OfJob(listing) => listing.folder().map(|folder| folder.join(STATE)),
+        }
+    }
+
+    /// The file, for messages.
+    pub(super) fn name(&self) -> OsString {
+        self.path().map(PathBuf::into_os_string).unwrap_or_default()
+    }
+
+    /// Whether there will be a place for it.
+    fn may_be(&self) -> bool {
+        match self {
+            StateFile::Named(_) => true,
+            StateFile::OfJob(listing) => !listing.is_given_up(),
+        }
+    }
+}
+
+/// Where the stamps of the files stand that a state speaks of.
+fn stamps_of(state: &Path) -> PathBuf {
+    let mut path = state.as_os_str().to_owned();
+    path.push(".stamps");
+    path.into()
+}
+
 /// How far a verification came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     /// The share of the paths, and the next entry of it, counted over the whole waybill from 0.
     share: u64,
     next: u64,
-    intact: u64,
-    passed: u64,
+    /// Entries before that one that need not be looked at again.
+    done: u64,
     bytes: u64,
+    /// What the sample was picked by.
+    seed: Option<u64>,
     again: BTreeSet<u64>,
 }
 
 impl Place {
-    /// Whether an entry was verified before, and is as the waybill says.
+    /// Whether an entry was verified before, and was as the waybill says.
     pub(super) fn is_done(&self, share: u64, entry: u64) -> bool {
         (share, entry) < (self.share, self.next) && !self.again.contains(&entry)
     }
 
     fn encode(&self, bound: &str) -> String {
-        let Place { share, next, intact, passed, bytes, .. } = self;
+        let Place { share, next, done, bytes, seed, .. } = self;
         let again: Vec<String> = self.again.iter().map(u64::to_string).collect();
-        let mut text = format!("{MAGIC}version=1\nbound={bound}\n");
-        text += &format!("share={share} next={next} intact={intact} passed={passed} bytes={bytes}\n");
+        let mut text = format!("{MAGIC}version=2\nbound={bound}\n");
+        let seed = seed.map_or_else(String::new, |seed| seed.to_string());
+        text += &format!("share={share} next={next} done={done} bytes={bytes} seed={seed}\n");
         text += &format!("again={}\n", again.join(","));
         let sum = digest(Algorithm::Blake3, text.as_bytes());
         text + &format!("blake3={sum}\n")
@@ -80,29 +126,61 @@ impl Place {
         }
         let lines: Vec<&str> = body.lines().collect();
         let [head, found, place, again] = lines[..] else { return Err(TORN) };
-        if head != format!("{MAGIC}version=1") {
+        if head != format!("{MAGIC}version=2") {
             return Err("it is of another version");
         }
         if found != format!("bound={bound}") {
             return Err("it belongs to another waybill, directory, or way to verify");
         }
-        let number = |text: &str, name: &str| text.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
         let mut fields = place.split(' ');
-        let mut field = |name| fields.next().and_then(|text| number(text, name)).ok_or(TORN);
-        let (share, next, intact) = (field("share")?, field("next")?, field("intact")?);
-        let (passed, bytes) = (field("passed")?, field("bytes")?);
+        let mut text_of = |name| fields.next()?.strip_prefix(name)?.strip_prefix('=');
+        let mut field = |name| text_of(name).and_then(|text| text.parse().ok()).ok_or(TORN);
+        let (share, next) = (field("share")?, field("next")?);
+        let (done, bytes) = (field("done")?, field("bytes")?);
+        let seed = match text_of("seed").ok_or(TORN)? {
+            "" => None,
+            seed => Some(seed.parse().map_err(|_| TORN)?),
+        };
         let again = again.strip_prefix("again=").ok_or(TORN)?.split(',').filter(|text| !text.is_empty());
         let again = again.map(str::parse).collect::<Result<_, _>>().map_err(|_| TORN)?;
-        Ok(Place { share, next, intact, passed, bytes, again })
+        Ok(Place { share, next, done, bytes, seed, again })
     }
+}
+
+/// What an earlier run verified.
+#[derive(Debug)]
+pub(super) struct Earlier {
+    place: Place,
+    stamps: EarlierStamps,
+}
+
+impl Earlier {
+    /// Whether an entry was verified before and found as the waybill says, and its file was not touched since.
+    pub(super) fn knows(&self, share: u64, entry: u64, path: &[u8], facts: &Stat) -> bool {
+        self.place.is_done(share, entry) && self.stamps.knows(entry, path, facts)
+    }
+}
+
+/// What came of an entry, for the state.
+#[derive(Debug)]
+pub(super) struct Noted<'v> {
+    pub(super) share: u64,
+    pub(super) entry: u64,
+    /// `None` for an entry that was not reached.
+    pub(super) kind: Option<&'v VerdictKind>,
+    /// It is looked at again, whatever was found.
+    pub(super) again: bool,
+    /// What its file looked like before it was read.
+    pub(super) stamp: Stamp,
 }
 
 /// The state of a running verification.
 #[derive(Debug)]
-pub(super) struct Log {
-    path: OsString,
+pub(crate) struct Log {
+    file: StateFile,
     bound: String,
     place: Place,
+    stamps: StampFile,
     /// Bytes read by earlier runs.
     bytes_before: u64,
     saved: Instant,
@@ -111,71 +189,81 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Reads the state of an earlier run, if there is one. What is no state at all is an error: it is not replaced.
-    pub(super) fn open(path: &OsStr, bound: &[u8], report: &mut dyn VerifyReport) -> io::Result<Log> {
+    /// Reads the state of an earlier run, if there is one. What is no state at all is an error: it is not replaced. `seed` is what this run picks its
+    /// sample by, unless the earlier one had another.
+    pub(super) fn open(
+        file: StateFile,
+        bound: &[u8],
+        seed: Option<u64>,
+        report: &mut dyn VerifyReport,
+    ) -> io::Result<Log> {
         let bound = digest(Algorithm::Blake3, bound).to_string();
-        let mut text = Vec::new();
-        match File::open(path) {
-            Ok(file) => {
-                file.take(STATE_BYTES_MAX).read_to_end(&mut text)?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
+        let text = file.path().map_or_else(|| Ok(Vec::new()), |path| read(&path))?;
         let is_ours = text.starts_with(MAGIC.as_bytes()) || MAGIC.as_bytes().starts_with(&text);
         if !is_ours {
             let why = "it is no state of a verification and is left alone; name another file";
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         let found = std::str::from_utf8(&text).map_err(|_| "it is damaged or cut off");
+        let anew = Place { seed, ..Place::default() };
         let place = match found.and_then(|text| Place::decode(text, &bound)) {
-            _ if text.is_empty() => Place::default(),
+            _ if text.is_empty() => anew,
             Ok(place) => {
-                report.resumption(&Resumption::GoesOn(place.intact + place.passed));
+                report.resumption(&Resumption::GoesOn(place.done));
                 place
             }
             Err(why) => {
                 report.resumption(&Resumption::Anew(why));
-                Place::default()
+                anew
             }
         };
-        let (path, bytes_before) = (path.to_owned(), place.bytes);
-        Ok(Log { path, bound, place, bytes_before, saved: Instant::now(), halted: false })
+        let (stamps, bytes_before) = (StampFile::default(), place.bytes);
+        Ok(Log { file, bound, place, stamps, bytes_before, saved: Instant::now(), halted: false })
     }
 
-    /// Where the earlier run ended.
-    pub(super) fn place(&self) -> Place {
-        self.place.clone()
+    /// What the earlier run verified.
+    ///
+    /// # Errors
+    /// The stamps of its files are there and can't be read.
+    pub(super) fn earlier(&self) -> io::Result<Earlier> {
+        let path = self.file.path().filter(|_| self.place.next > 0).map(|path| stamps_of(&path));
+        let stamps = path.map_or_else(|| Ok(EarlierStamps::none()), |path| EarlierStamps::open(&path))?;
+        Ok(Earlier { place: self.place.clone(), stamps })
     }
 
-    /// What the earlier run found intact, or left out.
-    pub(super) fn tally(&self, tallied: &mut Tallied) {
-        tallied.intact += self.place.intact;
-        tallied.passed += self.place.passed;
-        tallied.bytes = self.bytes_before;
+    /// What the sample is picked by.
+    pub(super) fn seed(&self) -> Option<u64> {
+        self.place.seed
     }
 
-    /// Takes the next verdict in order; `None` for an entry that was not reached.
-    pub(super) fn note(&mut self, share: u64, entry: u64, kind: Option<&VerdictKind>) {
+    /// Bytes that earlier runs read.
+    pub(super) fn bytes_before(&self) -> u64 {
+        self.bytes_before
+    }
+
+    /// Takes the next verdict in order.
+    pub(super) fn note(&mut self, Noted { share, entry, kind, again, stamp }: Noted<'_>) {
         let Some(kind) = kind.filter(|_| !self.halted) else {
             self.halted = true;
             return;
         };
-        let is_again = self.place.again.contains(&entry);
-        match kind {
-            VerdictKind::Intact { .. } => self.place.intact += 1,
-            VerdictKind::Passed => self.place.passed += 1,
-            _ if is_again => {}
-            _ if self.place.again.len() < AGAIN_MAX => {
-                self.place.again.insert(entry);
-            }
-            _ => {
+        let is_read = matches!(kind, VerdictKind::Intact { .. });
+        let is_good = is_read || matches!(kind, VerdictKind::Before | VerdictKind::Passed);
+        let was_done = self.place.is_done(share, entry);
+        if is_good && !again {
+            self.place.done += u64::from(!was_done);
+            self.place.again.remove(&entry);
+        } else {
+            if self.place.again.len() >= AGAIN_MAX && !self.place.again.contains(&entry) {
                 self.halted = true;
                 return;
             }
+            self.place.done -= u64::from(was_done);
+            self.place.again.insert(entry);
         }
-        if matches!(kind, VerdictKind::Intact { .. } | VerdictKind::Passed) {
-            self.place.again.remove(&entry);
+        if is_read && self.file.may_be() && !self.stamps.set(entry, stamp) {
+            self.halted = true;
+            return;
         }
         (self.place.share, self.place.next) = (self.place.share, self.place.next).max((share, entry + 1));
     }
@@ -185,32 +273,47 @@ impl Log {
         if !now && self.saved.elapsed() < EVERY {
             return;
         }
+        self.saved = Instant::now();
+        let Some(path) = self.file.path() else { return };
         report.keep();
         self.place.bytes = self.bytes_before + bytes;
-        if let Err(error) = self.write() {
+        if let Err(error) = self.write(&path) {
             report.resumption(&Resumption::Unsaved(error));
             self.halted = true;
         }
-        self.saved = Instant::now();
     }
 
-    fn write(&self) -> io::Result<()> {
-        let mut draft = self.path.clone();
+    fn write(&mut self, path: &Path) -> io::Result<()> {
+        // In this order: what a state speaks of is durable.
+        self.stamps.write(&stamps_of(path), true)?;
+        let mut draft = path.as_os_str().to_owned();
         draft.push(".new");
         let mut file = File::create(&draft)?;
         file.write_all(self.place.encode(&self.bound).as_bytes())?;
         file.sync_data()?;
-        fs::rename(&draft, &self.path)
+        fs::rename(&draft, path)
     }
 
     /// All was verified: the next run begins anew.
-    pub(super) fn finish(self, report: &mut dyn VerifyReport) {
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                report.resumption(&Resumption::Unsaved(error));
+    pub(crate) fn finish(self, report: &mut dyn VerifyReport) {
+        let Some(path) = self.file.path() else { return };
+        for path in [&path, &stamps_of(&path)] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    report.resumption(&Resumption::Unsaved(error));
+                }
+                _ => {}
             }
-            _ => {}
         }
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(STATE_BYTES_MAX).read_to_end(&mut text).map(|_| text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(text),
+        Err(error) => Err(error),
     }
 }
 
@@ -226,8 +329,9 @@ mod tests {
             again in prop::collection::btree_set(any::<u64>(), 0..9),
             at in any::<prop::sample::Index>(),
         ) {
-            let [share, next, intact, passed, bytes] = numbers;
-            let place = Place { share, next, intact, passed, bytes, again };
+            let [share, next, done, bytes, seed] = numbers;
+            let seed = (seed % 2 == 0).then_some(seed);
+            let place = Place { share, next, done, bytes, seed, again };
             let text = place.encode("b");
             prop_assert_eq!(Place::decode(&text, "b"), Ok(place));
             prop_assert!(Place::decode(&text, "c").is_err());
@@ -241,26 +345,32 @@ mod tests {
 
     #[test]
     fn what_differed_is_looked_at_again_and_nothing_behind_a_gap_counts() {
-        let (path, bound) = (OsString::from("unused"), String::new());
-        let place = Place::default();
-        let mut log = Log { path, bound, place, bytes_before: 0, saved: Instant::now(), halted: false };
+        let (file, bound) = (StateFile::Named(OsString::from("unused")), String::new());
+        let (place, stamps) = (Place::default(), StampFile::default());
+        let mut log =
+            Log { file, bound, place, stamps, bytes_before: 0, saved: Instant::now(), halted: false };
+        let note = |log: &mut Log, share, entry, kind: Option<&VerdictKind>, again| {
+            log.note(Noted { share, entry, kind, again, stamp: Stamp::default() });
+        };
         let intact = VerdictKind::Intact { touched: false };
-        log.note(0, 0, Some(&intact));
-        log.note(0, 1, Some(&VerdictKind::Rotted));
-        log.note(0, 2, Some(&VerdictKind::Passed));
-        log.note(0, 3, None);
-        log.note(0, 4, Some(&intact));
-        let done: Vec<u64> = (0..6).filter(|&entry| log.place().is_done(0, entry)).collect();
-        assert_eq!(done, [0, 2]);
-        assert!(!log.place().is_done(1, 0));
-        // The second run: it was repaired meanwhile.
+        note(&mut log, 0, 0, Some(&intact), false);
+        note(&mut log, 0, 1, Some(&VerdictKind::Rotted), false);
+        note(&mut log, 0, 2, Some(&VerdictKind::Passed), false);
+        note(&mut log, 0, 3, Some(&intact), true);
+        note(&mut log, 0, 4, None, false);
+        note(&mut log, 0, 5, Some(&intact), false);
+        let done = |log: &Log| Vec::from_iter((0..7).filter(|&entry| log.place.is_done(0, entry)));
+        assert_eq!((done(&log), log.place.done), (vec![0, 2], 2));
+        assert!(!log.place.is_done(1, 0));
+        // The second run: one was repaired meanwhile, and another, which was intact, was touched and rotted.
         log.halted = false;
-        log.note(0, 1, Some(&intact));
-        let place = log.place();
-        assert!(place.is_done(0, 1) && !place.is_done(0, 3) && place.again.is_empty());
-        assert_eq!((place.intact, place.passed), (2, 1));
+        note(&mut log, 0, 0, Some(&VerdictKind::Rotted), false);
+        note(&mut log, 0, 1, Some(&intact), false);
+        note(&mut log, 0, 2, Some(&VerdictKind::Before), false);
+        note(&mut log, 0, 3, Some(&intact), false);
+        assert_eq!((done(&log), log.place.done, log.place.next), (vec![1, 2, 3], 3, 4));
         // In a later share all of the first is done.
-        log.note(1, 0, Some(&intact));
-        assert!(log.place().is_done(0, 3) && log.place().is_done(1, 0) && !log.place().is_done(1, 1));
+        note(&mut log, 1, 0, Some(&intact), false);
+        assert!(log.place.is_done(0, 4) && !log.place.is_done(1, 1));
     }
 }

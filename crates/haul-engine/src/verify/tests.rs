@@ -110,6 +110,7 @@ fn verified(waybill: &Path, root: &Path, workers: usize, direct: bool) -> Ear {
         extra: false,
         locate: true,
         resume: None,
+        any_seed: false,
     };
     let mut ear = Ear::default();
     verify(&settings, &mut ear, &Counters::new(), &AtomicBool::new(false)).unwrap();

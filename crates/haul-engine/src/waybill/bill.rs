@@ -1,18 +1,21 @@
 //! A waybill on disk that a job writes.
 
+use super::cut_off::{Files, Place, take_up};
+use super::known::{Known, Wanted};
 use super::{LeafStore, LeafSums, ObjectSums};
+use crate::log::{Listing, StampFile, Stamped};
 use haul_log::waybill::{
     Content, End, Entry, Job, Kind, ObjectDigests, Proven, TAIL_BYTES, Tail, TailError, WriteError, Writer,
 };
 use haul_model::{LeafSize, ObjectIndex, ObjectSize};
-use haul_sys::FileKind;
 use haul_sys::stat::stat_fd;
+use haul_sys::{FileKind, Stat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 
 /// A waybill being written, by any number of workers.
@@ -21,7 +24,18 @@ pub struct Bill {
     path: OsString,
     /// Device and inode.
     identity: (u64, u64),
+    /// Of a job that can be gone on with.
+    course: Option<Course>,
     state: Mutex<State>,
+}
+
+/// How a job that can be gone on with writes its section.
+#[derive(Debug)]
+struct Course {
+    listing: Arc<Listing>,
+    /// Where the section begins.
+    offset: u64,
+    stamped: Stamped,
 }
 
 #[derive(Debug)]
@@ -29,6 +43,11 @@ struct State {
     /// Gone once a write failed.
     writer: Option<Writer<BufWriter<File>>>,
     failure: Option<WriteError>,
+    /// What the files of the entries looked like, and how many entries there are.
+    stamps: StampFile,
+    entries: u64,
+    /// The job's folder says which section this is.
+    is_told: bool,
 }
 
 /// Why there is no waybill.
@@ -71,37 +90,64 @@ impl Bill {
     /// # Errors
     /// [`BillError`].
     pub fn begin(path: &OsStr, job: &Job) -> Result<Bill, BillError> {
+        let (file, facts) = open_locked(path)?;
+        Bill::write(path, job, file, &facts, None)
+    }
+
+    /// [`begin`](Bill::begin) by a job that can be gone on with. The section that an earlier run of it began and that is the waybill's last is written anew,
+    /// and what that run had in it is known.
+    ///
+    /// # Errors
+    /// [`BillError`].
+    pub fn begin_or_go_on(
+        path: &OsStr,
+        job: &Job,
+        listing: &Arc<Listing>,
+        wanted: impl FnOnce(&Bill) -> Result<Wanted, BillError>,
+    ) -> Result<(Bill, Option<Known>), BillError> {
         let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
-        let mut options = OpenOptions::new();
-        // Not truncated: what stands there is looked at first. Never a pipe: a receipt stays.
-        options.read(true).write(true).create(true).truncate(false).custom_flags(O_NONBLOCK);
-        let mut file = options.open(path).map_err(failed("open"))?;
-        file.try_lock().map_err(|error| match error {
-            TryLockError::Error(source) => failed("lock")(source),
-            TryLockError::WouldBlock => {
-                failed("lock")(io::Error::new(io::ErrorKind::WouldBlock, "another job writes to it"))
-            }
-        })?;
-        let facts = stat_fd(&file).map_err(failed("open"))?;
-        let identity = facts.identity();
-        if facts.kind != FileKind::Regular {
-            let source = io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file");
-            return Err(failed("write")(source));
+        let stamped = Stamped::now();
+        let (mut file, _) = open_locked(path)?;
+        let files = listing.folder().map(|folder| Files::of(&folder));
+        let cut = take_up(&mut file, files.as_ref(), job).map_err(failed("go on with"))?;
+        if let Some(offset) = cut {
+            file.set_len(offset).map_err(failed("cut"))?;
         }
+        let facts = stat_fd(&file).map_err(failed("open"))?;
+        let course = Course { listing: Arc::clone(listing), offset: facts.size, stamped };
+        let bill = Bill::write(path, job, file, &facts, Some(course))?;
+        let known = match files.filter(|files| files.known.exists()) {
+            Some(files) => {
+                let known = Known::open(&files.known, &files.known_stamps, wanted(&bill)?);
+                Some(known.map_err(failed("read what is known of"))?)
+            }
+            None => None,
+        };
+        Ok((bill, known))
+    }
+
+    fn write(
+        path: &OsStr,
+        job: &Job,
+        mut file: File,
+        facts: &Stat,
+        course: Option<Course>,
+    ) -> Result<Bill, BillError> {
+        let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
         let written = |source| BillError::Write { path: path.to_owned(), source };
+        file.seek(SeekFrom::Start(facts.size.saturating_sub(TAIL_BYTES as u64))).map_err(failed("read"))?;
         let writer = if facts.size == 0 {
             Writer::new(BufWriter::new(file), job)
         } else {
-            let start = facts.size.saturating_sub(TAIL_BYTES as u64);
-            file.seek(SeekFrom::Start(start)).map_err(failed("read"))?;
             let mut bytes = Vec::new();
             (&mut file).take(TAIL_BYTES as u64).read_to_end(&mut bytes).map_err(failed("read"))?;
             let tail = Tail::of(&bytes)
                 .map_err(|source| BillError::NotAppendable { path: path.to_owned(), source })?;
             Writer::append(BufWriter::new(file), job, &tail)
         };
-        let state = State { writer: Some(writer.map_err(written)?), failure: None };
-        Ok(Bill { path: path.to_owned(), identity, state: Mutex::new(state) })
+        let writer = Some(writer.map_err(written)?);
+        let state = State { writer, failure: None, stamps: StampFile::default(), entries: 0, is_told: false };
+        Ok(Bill { path: path.to_owned(), identity: facts.identity(), course, state: Mutex::new(state) })
     }
 
     /// Device and inode of the file: a job that meets it among its files leaves it out.
@@ -129,6 +175,53 @@ impl Bill {
         self.with(|writer| put(writer, entry, objects, leaves));
     }
 
+    /// [`Bill::add`] for a file that was read when these were its facts, in a job that can be gone on with: a later run finds it by them.
+    pub fn add_read(
+        &self,
+        entry: &Entry,
+        objects: Option<&ObjectSums>,
+        leaves: Option<&LeafSums>,
+        facts: &Stat,
+    ) {
+        self.add(entry, objects, leaves);
+        let Some(course) = self.course.as_ref().filter(|course| !course.listing.is_given_up()) else {
+            return;
+        };
+        let stamp = course.stamped.stamp(entry.path.as_bytes(), facts);
+        let mut state = self.lock();
+        let number = state.entries;
+        state.entries += 1;
+        // What finds no room is read again.
+        state.stamps.set(number, stamp);
+    }
+
+    /// Sends on what was written, and tells the job's folder what a later run needs. Best effort: what can't be kept is read again.
+    pub fn keep(&self) {
+        let Some(course) = &self.course else { return };
+        self.with(Writer::flush);
+        let Some(files) = course.listing.folder().map(|folder| Files::of(&folder)) else { return };
+        let mut state = self.lock();
+        if !state.is_told {
+            let place = File::open(&self.path).and_then(|mut file| Place::of(&mut file, course.offset));
+            state.is_told = place.and_then(|place| place.write(&files)).is_ok();
+        }
+        if state.is_told {
+            let _ = state.stamps.write(&files.stamps, false);
+        }
+    }
+
+    /// The job came to its end, and nothing is to be gone on with.
+    ///
+    /// # Errors
+    /// [`BillError::File`]: a later run of the same command would go on with what is done.
+    pub fn forget(&self) -> Result<(), BillError> {
+        let folder = self.course.as_ref().and_then(|course| course.listing.folder());
+        let Some(folder) = folder else { return Ok(()) };
+        let removed = Files::of(&folder).remove();
+        let path = folder.into_os_string();
+        removed.map_err(|source| BillError::File { action: "remove what was kept of", path, source })
+    }
+
     /// [`Bill::add`] for a file of which ranges, in their order, reached more than its own level.
     pub(crate) fn add_proven(&self, entry: &Entry, objects: Option<&ObjectSums>, proven: &[Proven]) {
         self.with(|writer| {
@@ -138,16 +231,20 @@ impl Bill {
     }
 
     fn with(&self, write: impl FnOnce(&mut Writer<BufWriter<File>>) -> Result<(), WriteError>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         let Some(writer) = &mut state.writer else { return };
         if let Err(failure) = write(writer) {
-            *state = State { writer: None, failure: Some(failure) };
+            (state.writer, state.failure) = (None, Some(failure));
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a write failed, so that going on with the job brings no receipt.
     pub fn has_failed(&self) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).failure.is_some()
+        self.lock().failure.is_some()
     }
 
     /// Closes the section and makes the waybill durable.
@@ -159,7 +256,7 @@ impl Bill {
     /// If it was closed before: a mistake of the caller.
     pub fn close(&self) -> Result<End, BillError> {
         let path = self.path.clone();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         if let Some(source) = state.failure.take() {
             return Err(BillError::Write { path, source });
         }
@@ -173,6 +270,27 @@ impl Bill {
         synced.map_err(|source| BillError::File { action: "sync", path, source })?;
         Ok(end)
     }
+}
+
+/// Opens a waybill, which nobody else may write to meanwhile; it is made if it is not there.
+fn open_locked(path: &OsStr) -> Result<(File, Stat), BillError> {
+    let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
+    let mut options = OpenOptions::new();
+    // Not truncated: what stands there is looked at first. Never a pipe: a receipt stays.
+    options.read(true).write(true).create(true).truncate(false).custom_flags(O_NONBLOCK);
+    let file = options.open(path).map_err(failed("open"))?;
+    file.try_lock().map_err(|error| match error {
+        TryLockError::Error(source) => failed("lock")(source),
+        TryLockError::WouldBlock => {
+            failed("lock")(io::Error::new(io::ErrorKind::WouldBlock, "another job writes to it"))
+        }
+    })?;
+    let facts = stat_fd(&file).map_err(failed("open"))?;
+    if facts.kind != FileKind::Regular {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file");
+        return Err(failed("write")(source));
+    }
+    Ok((file, facts))
 }
 
 /// `O_NONBLOCK`: opening a pipe that stands in the waybill's place must not wait for its other end.

@@ -127,6 +127,14 @@ impl<W: Write> Writer<W> {
         self.send()
     }
 
+    /// Sends on what the output holds back.
+    ///
+    /// # Errors
+    /// [`WriteError::Io`].
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        Ok(self.out.flush()?)
+    }
+
     /// Writes the closing line, and gives the output back.
     ///
     /// # Errors

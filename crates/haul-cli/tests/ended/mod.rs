@@ -1,0 +1,166 @@
+//! Long commands that are ended and run again: `verify`, `repair` and `sum --waybill` go on where they stopped.
+//!
+//! No test here hopes that a moment is long enough. A command is held by a rate or by a pipe that nobody writes to, looked at until its own state says that it
+//! came far enough, and killed; what is expected of the next run is read from that state.
+
+mod jobs;
+mod repair;
+mod sum;
+mod verify;
+
+use haul_lab::random::Random;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// What takes longer has hung.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A folder with a tree `data`, where `state` comes to be.
+struct Bed {
+    home: TempDir,
+}
+
+/// What a run came to: status, standard output, standard error.
+#[derive(Debug)]
+struct Ran {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Bed {
+    /// `count` files of `bytes` each in `data`, which nobody touched lately.
+    fn new(count: usize, bytes: usize, seed: u64) -> Bed {
+        let bed = Bed { home: tempfile::tempdir().unwrap() };
+        fs::create_dir(bed.path("data")).unwrap();
+        for number in 0..count {
+            let mut content = vec![0; bytes];
+            Random::from_seed(seed * 1000 + number as u64).fill(&mut content);
+            fs::write(bed.file(number), content).unwrap();
+        }
+        bed
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    fn file(&self, number: usize) -> PathBuf {
+        self.path(&format!("data/{number:03}"))
+    }
+
+    /// Files that were changed right before they are read are read again by any later run: so they get a little older.
+    fn rest(&self) {
+        sleep(Duration::from_millis(150));
+    }
+
+    fn haul(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+        command.current_dir(self.home.path()).args(words).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env("LC_ALL", "C.UTF-8").env("XDG_STATE_HOME", self.path("state"));
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Ran {
+        Ran::of(self.haul(words))
+    }
+
+    /// A run that must succeed and say nothing on standard error; its standard output.
+    #[track_caller]
+    fn good(&self, words: &[&str]) -> String {
+        let ran = self.run(words);
+        assert_eq!((ran.status, ran.err.as_str()), (Some(0), ""), "{words:?}: {ran:?}");
+        ran.out
+    }
+
+    /// The folders of all jobs.
+    fn jobs(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(self.path("state/haul/jobs")) else { return Vec::new() };
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// A file of the only job, if there is a job and it has that.
+    fn of_job(&self, name: &str) -> Option<Vec<u8>> {
+        let jobs = self.jobs();
+        assert!(jobs.len() < 2, "{jobs:?}");
+        fs::read(jobs.first()?.join(name)).ok()
+    }
+
+    /// A number in the state of the only job, of a verification or a repair.
+    fn state(&self, name: &str) -> Option<u64> {
+        let text = String::from_utf8(self.of_job("state")?).unwrap();
+        let fields = text.split([' ', '\n']);
+        fields.filter_map(|field| field.strip_prefix(name)?.strip_prefix('=')?.parse().ok()).next()
+    }
+
+    /// The only job as `haul jobs --json` tells of it.
+    fn listed(&self) -> Value {
+        let told = self.good(&["jobs", "--json"]);
+        assert_eq!(told.lines().count(), 1, "{told}");
+        serde_json::from_str(&told).unwrap()
+    }
+
+    /// Starts a command, and ends it by a signal as soon as it came far enough. False where it came to its end before that.
+    fn ended(&self, words: &[&str], signal: rustix::process::Signal, is_there: impl Fn() -> bool) -> bool {
+        let mut child = self.haul(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let came = waited(&mut child, is_there);
+        if came {
+            rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+        }
+        child.wait().unwrap();
+        came
+    }
+}
+
+impl Ran {
+    fn of(mut command: Command) -> Ran {
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Ran { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// The events of a kind.
+    fn events(&self, kind: &str) -> Vec<Value> {
+        let all = self.out.lines().map(|line| serde_json::from_str(line).unwrap());
+        all.filter(|event: &Value| event["event"] == kind).collect()
+    }
+
+    /// A number of the summary.
+    fn summary(&self, name: &str) -> u64 {
+        self.events("summary")[0][name].as_u64().unwrap_or_else(|| panic!("{name}: {self:?}"))
+    }
+
+    /// What became of which name, of those that are told.
+    fn told(&self, key: &str) -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        self.events("entry").iter().map(|event| (text(&event["path"]), text(&event[key]))).collect()
+    }
+}
+
+/// Waits until it is there; false where the process ended before.
+fn waited(child: &mut Child, is_there: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while !is_there() {
+        assert!(begun.elapsed() < PATIENCE, "it never came that far");
+        if child.try_wait().unwrap().is_some() {
+            return false;
+        }
+        sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// Changes a byte and puts the modification time back, as bit rot does.
+fn rot(path: &Path) {
+    let before = fs::metadata(path).unwrap().modified().unwrap();
+    let mut bytes = fs::read(path).unwrap();
+    bytes[77] ^= 1;
+    fs::write(path, bytes).unwrap();
+    fs::File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
+}

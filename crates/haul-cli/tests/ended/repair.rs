@@ -1,0 +1,113 @@
+//! `haul repair`, ended and run again.
+
+use super::{Bed, Ran, rot};
+use haul_lab::random::Random;
+use rustix::process::Signal;
+use std::fs;
+
+const FILES: usize = 60;
+const BYTES: usize = 16 << 10;
+
+/// Damage is looked for in about five seconds.
+const SLOWLY: [&str; 8] =
+    ["repair", "--json", "--threads=1", "--bwlimit=200K", "w", ".", "--from", "replica"];
+
+/// A tree of which some files are rotted, the waybill of what it was, and a replica that is whole.
+fn bed(seed: u64, damaged: u64) -> Bed {
+    let bed = Bed::new(FILES, BYTES, seed);
+    bed.good(&["sum", "-r", "--waybill", "w", "data"]);
+    fs::create_dir(bed.path("replica")).unwrap();
+    bed.good(&["cp", "-a", "data", "replica"]);
+    let mut random = Random::from_seed(seed);
+    while wrong(&bed) < damaged {
+        let file = bed.file(random.below(FILES as u64) as usize);
+        if fs::read(&file).unwrap() == fs::read(bed.path("replica").join(relative(&bed, &file))).unwrap() {
+            rot(&file);
+        }
+    }
+    bed.rest();
+    bed
+}
+
+fn relative(bed: &Bed, path: &std::path::Path) -> std::path::PathBuf {
+    path.strip_prefix(bed.home.path()).unwrap().to_owned()
+}
+
+/// How many files are not what they were.
+fn wrong(bed: &Bed) -> u64 {
+    let is_wrong = |number: &usize| {
+        let file = bed.file(*number);
+        fs::read(&file).unwrap() != fs::read(bed.path("replica").join(relative(bed, &file))).unwrap()
+    };
+    (0..FILES).filter(is_wrong).count() as u64
+}
+
+/// The next run mends what is left, having read no more than what the state does not vouch for.
+#[track_caller]
+fn goes_on(bed: &Bed, what: &str) -> Ran {
+    let (done, left) = (bed.state("done").unwrap_or(0), wrong(bed));
+    let ran = bed.run(&SLOWLY);
+    assert_eq!((ran.status, ran.err.as_str()), (Some(0), ""), "{what}: {ran:?}");
+    assert_eq!(ran.summary("before"), done, "{what}");
+    assert_eq!(ran.summary("bytes_read"), (FILES as u64 - done) * BYTES as u64, "{what}");
+    assert_eq!((ran.summary("repaired"), ran.summary("left")), (left, 0), "{what}");
+    assert_eq!(wrong(bed), 0, "{what}");
+    assert_eq!(fs::read_dir(bed.path("data")).unwrap().count(), FILES, "{what}: nothing stands beside");
+    assert_eq!(bed.run(&["verify", "-q", "w"]).status, Some(0), "{what}");
+    assert_eq!(bed.of_job("state"), None, "{what}");
+    ran
+}
+
+#[test]
+fn killed_while_it_looks_for_damage_it_goes_on_and_reads_nothing_twice() {
+    for seed in 1..=3 {
+        let bed = bed(seed, 6);
+        let at_least = 1 + Random::from_seed(seed).below(20);
+        let is_there = || bed.state("done").is_some_and(|done| done >= at_least);
+        assert!(bed.ended(&SLOWLY, Signal::KILL, is_there), "it came to its end");
+        let job = bed.listed();
+        assert_eq!((&job["status"], &job["kind"]), (&"stopped".into(), &"repair".into()), "{job}");
+        assert_eq!(wrong(&bed), 6, "nothing is mended before all was looked at");
+        let ran = goes_on(&bed, &format!("seed {seed}"));
+        assert!(ran.summary("before") >= at_least);
+        assert_eq!(bed.listed()["status"], "finished");
+    }
+}
+
+#[test]
+fn killed_while_it_mends_it_goes_on_with_what_is_left() {
+    for seed in 4..=6 {
+        let bed = bed(seed, 30);
+        let mended = Random::from_seed(seed).below(20);
+        // All was looked at; then the repaired files come one by one.
+        let is_there = || bed.state("next") == Some(FILES as u64) && wrong(&bed) <= 30 - mended;
+        let came = bed.ended(&SLOWLY, Signal::KILL, is_there);
+        assert!(!came || bed.state("done").is_none_or(|done| done == FILES as u64 - 30));
+        goes_on(&bed, &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn what_rots_in_between_is_found_where_somebody_wrote() {
+    let bed = bed(7, 2);
+    assert!(bed.ended(&SLOWLY, Signal::INT, || bed.state("done").is_some()));
+    let done = bed.state("done").unwrap();
+    // A file that the first run found intact.
+    let state = String::from_utf8(bed.of_job("state").unwrap()).unwrap();
+    let again = state.lines().find_map(|line| line.strip_prefix("again=")).unwrap().to_owned();
+    let is_done = |number: &usize| !again.split(',').any(|other| other == number.to_string());
+    let number = (0..FILES).find(is_done).unwrap();
+    rot(&bed.file(number));
+    let ran = bed.run(&SLOWLY);
+    assert_eq!((ran.status, wrong(&bed)), (Some(0), 0), "{ran:?}");
+    assert_eq!((ran.summary("before"), ran.summary("repaired")), (done - 1, 3));
+}
+
+#[test]
+fn a_dry_run_is_another_job_and_changes_nothing() {
+    let bed = bed(8, 3);
+    assert!(bed.ended(&SLOWLY, Signal::KILL, || bed.state("done").is_some()));
+    let dry = bed.run(&["repair", "--json", "-n", "w", ".", "--from", "replica"]);
+    assert_eq!((dry.status, dry.summary("before"), dry.summary("repaired")), (Some(0), 0, 3), "{dry:?}");
+    assert_eq!(wrong(&bed), 3);
+}

@@ -1,0 +1,202 @@
+//! `haul sum --waybill`, ended and run again.
+//!
+//! The names of the files come through a pipe: so many of them as the first run is to hash, and no more until it is killed.
+
+use super::{Bed, Ran, rot, waited};
+use haul_lab::random::Random;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+const FILES: usize = 40;
+const BYTES: usize = 150_000;
+
+const BY_LIST: [&str; 8] =
+    ["sum", "-a", "blake3,md5", "--object-size=64K", "--waybill", "w", "--files-from", "names"];
+
+fn pipe(path: &Path) -> File {
+    let _ = fs::remove_file(path);
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    // Both of its ends, so that nobody who opens it waits and no reader comes to its end.
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+fn names(numbers: impl IntoIterator<Item = usize>) -> String {
+    numbers.into_iter().map(|number| format!("data/{number:03}\n")).collect()
+}
+
+/// How many files the job's folder knows what they looked like.
+fn stamps(bed: &Bed) -> usize {
+    bed.of_job("state").and(bed.of_job("state.stamps")).map_or(0, |stamps| stamps.len() / 16)
+}
+
+/// Runs a command that gets its names by a pipe, and ends it as soon as so many files are hashed.
+fn ended(bed: &Bed, words: &[&str], numbers: impl IntoIterator<Item = usize>) {
+    let mut list = pipe(&bed.path("names"));
+    let text = names(numbers);
+    list.write_all(text.as_bytes()).unwrap();
+    let all = text.lines().count();
+    assert!(bed.ended(words, Signal::KILL, || stamps(bed) == all), "it came to its end");
+    fs::remove_file(bed.path("names")).unwrap();
+}
+
+/// How many files a run did not read.
+fn spared(ran: &Ran) -> usize {
+    let Some(line) = ran.err.lines().find_map(|line| line.strip_prefix("haul sum: went on: ")) else {
+        return 0;
+    };
+    line.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// A waybill without times, and without the sums that follow from them.
+fn timeless(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap();
+    let line = |line: &str| {
+        let fields = line.split(' ');
+        let is_time = |field: &&str| match line.split(' ').next() {
+            Some("surehaul-waybill") => field.starts_with("at=") || field.starts_with("after="),
+            Some("end") => field.starts_with("blake3="),
+            _ => false,
+        };
+        let mut kept: Vec<&str> = fields.filter(|field| !is_time(field)).collect();
+        // The line's own checksum.
+        kept.pop();
+        kept.join(" ")
+    };
+    text.lines().map(line).collect()
+}
+
+/// The job's end: its output and its waybill are those of a run that nobody disturbed, and so many files were not read.
+#[track_caller]
+fn goes_on(bed: &Bed, words: &[&str], expected: usize) {
+    let before = fs::read(bed.path("before")).ok();
+    let ran = bed.run(words);
+    assert_eq!((ran.status, spared(&ran)), (Some(0), expected), "{ran:?}");
+    assert_eq!(bed.run(&["waybill", "check", "w"]).status, Some(0));
+    assert_eq!(bed.listed()["status"], "finished");
+    let folder = &bed.jobs()[0];
+    let left: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["record"], "nothing is to be gone on with");
+    fs::rename(bed.path("w"), bed.path("w.resumed")).unwrap();
+    if let Some(before) = before {
+        fs::write(bed.path("w"), before).unwrap();
+    }
+    let undisturbed = bed.run(words);
+    assert_eq!((undisturbed.status, undisturbed.err.as_str()), (Some(0), ""));
+    assert_eq!(ran.out, undisturbed.out);
+    assert_eq!(timeless(&bed.path("w.resumed")), timeless(&bed.path("w")));
+}
+
+#[test]
+fn killed_at_any_point_it_goes_on_and_writes_the_same_waybill() {
+    for (seed, leaf) in [(1, None), (2, Some("--leaf")), (3, Some("--leaf=16K"))] {
+        let bed = Bed::new(FILES, BYTES, seed);
+        // Sizes at which objects and leaves begin and end.
+        for (number, len) in [0, 1, 1024, 1025, 16_384, 65_536, 65_537, 131_072].into_iter().enumerate() {
+            File::options().write(true).open(bed.file(number)).unwrap().set_len(len).unwrap();
+        }
+        bed.rest();
+        let words: Vec<&str> = BY_LIST.iter().copied().chain(leaf).collect();
+        let done = 1 + Random::from_seed(seed).below(FILES as u64 - 1) as usize;
+        ended(&bed, &words, 0..done);
+        let job = bed.listed();
+        assert_eq!((&job["status"], &job["kind"]), (&"stopped".into(), &"sum".into()), "{job}");
+        fs::write(bed.path("names"), names(0..FILES)).unwrap();
+        goes_on(&bed, &words, done);
+    }
+}
+
+#[test]
+fn cut_off_twice_nothing_that_was_hashed_is_lost() {
+    let bed = Bed::new(FILES, BYTES, 11);
+    bed.rest();
+    ended(&bed, &BY_LIST, 0..20);
+    // The second run does not come as far as the first, the third comes further.
+    ended(&bed, &BY_LIST, 0..5);
+    ended(&bed, &BY_LIST, 0..30);
+    fs::write(bed.path("names"), names(0..FILES)).unwrap();
+    goes_on(&bed, &BY_LIST, 30);
+}
+
+#[test]
+fn what_changed_in_between_is_hashed_again_and_nothing_else() {
+    let bed = Bed::new(FILES, BYTES, 12);
+    bed.rest();
+    // Of the even numbers; odd ones come later.
+    ended(&bed, &BY_LIST, (0..30).step_by(2));
+    rot(&bed.file(4));
+    bed.good(&["cp", "-p", "data/006", "twin"]);
+    fs::rename(bed.path("twin"), bed.file(6)).unwrap();
+    // In another order, with new files between, and without two that were hashed.
+    let numbers = (0..FILES).filter(|number| ![8, 10].contains(number)).rev();
+    fs::write(bed.path("names"), names(numbers)).unwrap();
+    goes_on(&bed, &BY_LIST, 15 - 4);
+}
+
+#[test]
+fn a_section_that_is_appended_goes_on_and_those_before_stay() {
+    let bed = Bed::new(FILES, BYTES, 13);
+    bed.rest();
+    bed.good(&["sum", "--waybill", "w", "data/039"]);
+    fs::copy(bed.path("w"), bed.path("before")).unwrap();
+    ended(&bed, &BY_LIST, 0..10);
+    fs::write(bed.path("names"), names(0..FILES)).unwrap();
+    goes_on(&bed, &BY_LIST, 10);
+    let (before, after) = (fs::read(bed.path("before")).unwrap(), fs::read(bed.path("w.resumed")).unwrap());
+    assert!(after.starts_with(&before) && after.len() > before.len());
+}
+
+#[test]
+fn asked_to_stop_it_leaves_a_whole_waybill_and_goes_on() {
+    let bed = Bed::new(FILES, BYTES, 14);
+    fs::write(bed.path("data/sub"), "name").unwrap();
+    bed.rest();
+    let words = ["sum", "-r", "--waybill", "w", "data", "hold"];
+    drop(pipe(&bed.path("hold")));
+    let mut child = bed.haul(&words).stdout(Stdio::null()).spawn().unwrap();
+    assert!(waited(&mut child, || stamps(&bed) == FILES + 1));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(said.contains("the same command goes on with them"), "{said}");
+    assert_eq!(bed.run(&["waybill", "check", "w"]).status, Some(0));
+    fs::remove_file(bed.path("hold")).unwrap();
+    fs::write(bed.path("hold"), "a file by now").unwrap();
+    goes_on(&bed, &words, FILES + 1);
+}
+
+#[test]
+fn the_same_command_in_another_directory_knows_nothing_of_it() {
+    let bed = Bed::new(FILES, BYTES, 15);
+    let waybill = bed.path("w");
+    let waybill = waybill.to_str().unwrap();
+    let words = ["sum", "--waybill", waybill, "--files-from", "names"];
+    fs::create_dir(bed.path("other")).unwrap();
+    bed.good(&["cp", "-a", "data", "other"]);
+    bed.rest();
+    ended(&bed, &words, 0..10);
+    fs::write(bed.path("other/names"), names(0..FILES)).unwrap();
+    let mut there = bed.haul(&words);
+    there.current_dir(bed.path("other"));
+    let ran = Ran::of(there);
+    // What was cut off is no receipt, and this command writes that section anew; it reads all of its own files.
+    assert_eq!((ran.status, spared(&ran), ran.err.as_str()), (Some(0), 0, ""));
+    assert_eq!(bed.run(&["waybill", "check", "w"]).status, Some(0));
+}
+
+#[test]
+fn another_command_neither_goes_on_nor_writes_over_what_was_cut_off() {
+    let bed = Bed::new(FILES, BYTES, 16);
+    bed.rest();
+    ended(&bed, &BY_LIST, 0..10);
+    let cut_off = fs::read(bed.path("w")).unwrap();
+    let ran = bed.run(&["sum", "--waybill", "w", "data/000"]);
+    assert!(
+        ran.status == Some(1) && ran.err.contains("or was cut off; name a file that does not exist"),
+        "{ran:?}"
+    );
+    assert_eq!(fs::read(bed.path("w")).unwrap(), cut_off);
+}

@@ -1,0 +1,131 @@
+//! `haul verify`, ended and run again.
+
+use super::{Bed, Ran, rot};
+use haul_lab::random::Random;
+use rustix::process::Signal;
+use std::fs;
+use std::time::{Duration, Instant};
+
+const FILES: usize = 60;
+const BYTES: usize = 16 << 10;
+
+/// All in about five seconds.
+const SLOWLY: [&str; 5] = ["verify", "--json", "--threads=1", "--bwlimit=200K", "w"];
+
+fn bed(seed: u64) -> Bed {
+    let bed = Bed::new(FILES, BYTES, seed);
+    bed.good(&["sum", "-r", "--waybill", "w", "data"]);
+    bed
+}
+
+/// Ends a slow verification by a signal once so many entries are done; how many are, by its state.
+#[track_caller]
+fn ended(bed: &Bed, signal: Signal, at_least: u64) -> u64 {
+    let is_there = || bed.state("done").is_some_and(|done| done >= at_least);
+    assert!(bed.ended(&SLOWLY, signal, is_there), "it came to its end");
+    bed.state("done").unwrap()
+}
+
+/// What was read by this run alone.
+fn read(ran: &Ran) -> u64 {
+    ran.summary("bytes") - ran.summary("bytes_before")
+}
+
+#[test]
+fn killed_at_any_point_it_goes_on_and_reads_nothing_twice() {
+    for seed in 1..=3 {
+        let bed = bed(seed);
+        let mut random = Random::from_seed(seed);
+        let rotted = random.below(FILES as u64) as usize;
+        rot(&bed.file(rotted));
+        bed.rest();
+        let done = ended(&bed, Signal::KILL, 1 + random.below(25));
+        let job = bed.listed();
+        assert_eq!((&job["status"], &job["kind"]), (&"stopped".into(), &"verify".into()), "{job}");
+        let ran = bed.run(&SLOWLY);
+        assert_eq!((ran.status, ran.err.as_str()), (Some(1), ""), "{seed}");
+        assert!(ran.out.lines().next().unwrap().contains(&format!("goes on: {done} entries")), "{ran:?}");
+        assert_eq!(ran.summary("before"), done, "{seed}");
+        assert_eq!(read(&ran), (FILES as u64 - done) * BYTES as u64, "{seed}");
+        assert_eq!((ran.summary("intact"), ran.summary("rotted")), (FILES as u64 - 1, 1), "{seed}");
+        assert_eq!(ran.told("verdict"), [(format!("data/{rotted:03}"), "rotted".to_owned())]);
+        // It came to its end, and what it found is no reason to go on.
+        let job = bed.listed();
+        assert_eq!((&job["status"], &job["exit"], &job["runs"]), (&"failed".into(), &1.into(), &2.into()));
+        assert_eq!((bed.of_job("state"), bed.of_job("state.stamps")), (None, None));
+    }
+}
+
+#[test]
+fn what_somebody_touched_in_between_is_read_again() {
+    let bed = bed(11);
+    bed.rest();
+    let done = ended(&bed, Signal::KILL, 5);
+    // Bytes, a name, and a file that looks the same but for its inode.
+    rot(&bed.file(0));
+    fs::remove_file(bed.file(1)).unwrap();
+    bed.good(&["cp", "-p", "data/002", "twin"]);
+    fs::rename(bed.path("twin"), bed.file(2)).unwrap();
+    let ran = bed.run(&SLOWLY);
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    assert_eq!(ran.summary("before"), done - 3);
+    let told = [("data/000", "rotted"), ("data/001", "missing")];
+    assert_eq!(ran.told("verdict"), told.map(|(path, verdict)| (path.to_owned(), verdict.to_owned())));
+    assert_eq!(read(&ran), (FILES as u64 - done + 2) * BYTES as u64);
+}
+
+#[test]
+fn asked_to_stop_it_is_gone_on_with_from_anywhere_and_a_finished_one_begins_anew() {
+    let bed = bed(12);
+    bed.rest();
+    let done = ended(&bed, Signal::INT, 1);
+    let job = bed.listed();
+    assert_eq!((&job["status"], &job["exit"]), (&"stopped".into(), &130.into()), "{job}");
+    let id = job["id"].as_str().unwrap();
+    let mut resumed = bed.haul(&["jobs", "resume", &id[..8]]);
+    resumed.current_dir("/");
+    let ran = Ran::of(resumed);
+    assert_eq!((ran.status, ran.err.as_str()), (Some(0), ""), "{ran:?}");
+    assert!(done > 0 && ran.summary("before") == done, "{ran:?}");
+    // Of the file that was under way what was read is counted, and it is read again.
+    assert_eq!((ran.summary("intact"), read(&ran)), (FILES as u64, (FILES as u64 - done) * BYTES as u64));
+    assert!(ran.summary("bytes") >= (FILES * BYTES) as u64);
+    assert_eq!(bed.listed()["status"], "finished");
+    let ran = bed.run(&SLOWLY);
+    assert_eq!((ran.status, ran.summary("before"), ran.summary("bytes_before")), (Some(0), 0, 0));
+}
+
+#[test]
+fn a_sample_keeps_its_seed_and_a_forgotten_job_is_another() {
+    let bed = bed(13);
+    bed.rest();
+    let words = ["verify", "--json", "--threads=1", "--bwlimit=100K", "--sample=70", "w"];
+    let is_there = || bed.state("seed").is_some();
+    assert!(bed.ended(&words, Signal::KILL, is_there));
+    let (seed, done) = (bed.state("seed").unwrap(), bed.state("done"));
+    assert!(bed.ended(&words, Signal::KILL, || bed.state("done") > done));
+    assert_eq!(bed.state("seed"), Some(seed));
+    let job = bed.listed();
+    bed.good(&["jobs", "forget", job["id"].as_str().unwrap()]);
+    assert!(bed.jobs().is_empty());
+    assert!(bed.ended(&words, Signal::KILL, is_there));
+    assert!(bed.state("seed") != Some(seed));
+}
+
+#[test]
+fn a_short_one_leaves_nothing_and_one_without_a_place_is_not_listed() {
+    let bed = bed(14);
+    let begun = Instant::now();
+    bed.good(&["verify", "-q", "w"]);
+    // What the machine made a long one may be listed.
+    assert!(!bed.path("state").exists() || begun.elapsed() >= Duration::from_secs(1));
+    fs::write(bed.path("occupied"), "no directory").unwrap();
+    let slowly = ["verify", "--threads=1", "--bwlimit=200K", "--state-dir=occupied", "w"];
+    let ran = bed.run(&slowly);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert!(ran.err.contains("this run is not listed and can't be gone on with: "), "{ran:?}");
+    let mut homeless = bed.haul(&["verify", "-q", "--threads=1", "--bwlimit=200K", "w"]);
+    homeless.env_remove("XDG_STATE_HOME").env("HOME", "");
+    let ran = Ran::of(homeless);
+    assert_eq!((ran.status, ran.err.as_str()), (Some(0), ""));
+}

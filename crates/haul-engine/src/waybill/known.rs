@@ -1,0 +1,292 @@
+//! Files that an earlier run of a job hashed: their entries in the section that it wrote, for those that nobody touched since.
+//!
+//! Both runs meet the files in the same order, but for what came or went in between. So the section is read along, and of a window of its entries it is known
+//! where they stand; what a file needs is read when the file is met. Memory stays flat, whatever the number of files.
+
+use super::leaves::LeafWriter;
+use super::{LeafStore, LeafSums, ObjectSums, moment};
+use crate::log::EarlierStamps;
+use crate::sum::Sums;
+use haul_digest::Algorithm;
+use haul_log::waybill::{Content, Entry, Kind, Mark, Reader, Record, RelPath};
+use haul_model::{ByteRange, ObjectIndex, ObjectSize};
+use haul_sys::Stat;
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::{self, BufReader, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Entries of which the place is known at a time: 4 MiB.
+const WINDOW: usize = 1 << 16;
+
+/// How many of them lie behind the one that was met last.
+const AHEAD: u64 = WINDOW as u64 / 2;
+
+/// What a file's digests must be like to be used again.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Digests of the whole file, in this order.
+    pub algorithms: Vec<Algorithm>,
+    /// How it is cut.
+    pub object: ObjectSize,
+    /// Where leaves wait, if they are kept.
+    pub leaves: Option<Arc<LeafStore>>,
+}
+
+/// What an earlier run wrote of the files.
+#[derive(Debug)]
+pub struct Known {
+    /// The section, to read from any place.
+    section: File,
+    /// The same, read in order; gone at its end.
+    ahead: Option<Reader<BufReader<File>>>,
+    stamps: EarlierStamps,
+    /// Places of entries, in their order.
+    window: VecDeque<Seen>,
+    /// The number of the first of them.
+    first: u64,
+    /// The numbers of those in the window, by the hashes of their paths.
+    numbers: HashMap<u64, u64>,
+    wanted: Wanted,
+}
+
+/// An entry that was come by.
+#[derive(Debug)]
+struct Seen {
+    path: u64,
+    mark: Mark,
+}
+
+impl Known {
+    /// What stands in a copy of the section, and the stamps of its files.
+    pub(super) fn open(section: &Path, stamps: &Path, wanted: Wanted) -> io::Result<Known> {
+        let reader = Reader::new(BufReader::with_capacity(1 << 18, File::open(section)?));
+        Ok(Known {
+            section: File::open(section)?,
+            ahead: Some(reader),
+            stamps: EarlierStamps::open(stamps)?,
+            window: VecDeque::new(),
+            first: 0,
+            numbers: HashMap::new(),
+            wanted,
+        })
+    }
+
+    /// What hashing a regular file with these facts would come to, if the earlier run hashed it and nobody touched it since.
+    pub fn find(&mut self, path: &RelPath, facts: &Stat) -> Option<Box<Sums>> {
+        let number = self.number(hash(path))?;
+        if !self.stamps.knows(number, path.as_bytes(), facts) {
+            return None;
+        }
+        let mark = self.window.get(usize::try_from(number - self.first).ok()?)?.mark;
+        let (entry, objects, leaves) = self.read(mark).ok()??;
+        let Kind::File(content) = &entry.kind else { return None };
+        if entry.path != *path || content.size != facts.size || entry.mtime != moment(facts) {
+            return None;
+        }
+        let wanted = &self.wanted.algorithms;
+        let digests: Vec<_> = wanted.iter().map_while(|&algorithm| content.digest(algorithm)).collect();
+        let is_cut_alike = content.size <= self.wanted.object.bytes()
+            || content.objects.as_ref().is_some_and(|objects| objects.size == self.wanted.object);
+        let is_whole = digests.len() == wanted.len() && objects.len() == content.object_lines();
+        if !(is_cut_alike && is_whole) {
+            return None;
+        }
+        let leaf_sums = match &self.wanted.leaves {
+            // A file of one leaf has no other digest than its own.
+            Some(store) if content.size > store.leaf().bytes() => Some(Arc::new(leaves?)),
+            _ => None,
+        };
+        Some(Box::new(Sums {
+            range: ByteRange::between(0, content.size),
+            partial: false,
+            digests,
+            leaves: 1,
+            subtrees: Vec::new(),
+            objects: (content.object_lines() > 0).then_some(objects),
+            leaf_sums,
+            facts: Some(Box::new(*facts)),
+        }))
+    }
+
+    /// The number of the entry with this path.
+    fn number(&mut self, path: u64) -> Option<u64> {
+        if !self.numbers.contains_key(&path) {
+            while self.window.len() < WINDOW && self.come_by_another() {}
+        }
+        let number = *self.numbers.get(&path)?;
+        while self.first + (self.window.len() as u64) < number + AHEAD && self.come_by_another() {
+            if self.window.len() > WINDOW {
+                self.let_go();
+            }
+        }
+        Some(number)
+    }
+
+    /// Reads up to the next entry; false behind the last one that is whole.
+    fn come_by_another(&mut self) -> bool {
+        let Some(reader) = &mut self.ahead else { return false };
+        loop {
+            match reader.next() {
+                Some(Ok(Record::Entry(entry))) => {
+                    let path = hash(&entry.path);
+                    self.numbers.insert(path, self.first + self.window.len() as u64);
+                    self.window.push_back(Seen { path, mark: reader.mark() });
+                    return true;
+                }
+                Some(Ok(Record::Section(_) | Record::Object(_) | Record::Leaves(_) | Record::Proven(_))) => {}
+                // Of a section that is not the first of its waybill the head does not continue what stands here before it: nothing.
+                Some(Err(_)) if reader.line() == 1 => {}
+                Some(Ok(Record::End(_)) | Err(_)) | None => {
+                    self.ahead = None;
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn let_go(&mut self) {
+        if let Some(seen) = self.window.pop_front() {
+            if self.numbers.get(&seen.path) == Some(&self.first) {
+                self.numbers.remove(&seen.path);
+            }
+            self.first += 1;
+        }
+    }
+
+    /// An entry with what belongs to it; `None` where something of it is missing.
+    fn read(&mut self, mark: Mark) -> io::Result<Option<(Entry, ObjectSums, Option<LeafSums>)>> {
+        self.section.seek(SeekFrom::Start(mark.offset()))?;
+        let mut reader = Reader::resume(BufReader::new(&self.section), mark);
+        let Some(Ok(Record::Entry(entry))) = reader.next() else { return Ok(None) };
+        let Kind::File(content) = &entry.kind else { return Ok(None) };
+        let mut objects = ObjectSums::new(self.wanted.object);
+        let mut leaves = self.wanted.leaves.as_ref().map(|store| Leaves::new(store, content));
+        for record in reader {
+            match record {
+                Ok(Record::Object(object)) => {
+                    let blake3 = object.digests.iter().find(|digest| digest.algorithm() == Algorithm::Blake3);
+                    let Some(&digest) = blake3 else { return Ok(None) };
+                    objects.set(object.index, digest);
+                }
+                Ok(Record::Leaves(run)) => {
+                    let Some(leaves) = &mut leaves else { return Ok(None) };
+                    run.digests.iter().for_each(|&digest| leaves.push(run.object, digest));
+                }
+                Ok(Record::Proven(_)) => return Ok(None),
+                // The next entry, the end, or what was cut off: whether all is there is counted.
+                _ => break,
+            }
+        }
+        let leaves = leaves.and_then(Leaves::all);
+        Ok(Some((entry, objects, leaves)))
+    }
+}
+
+/// The leaves of a file, on their way from one waybill into another.
+struct Leaves<'a> {
+    store: &'a Arc<LeafStore>,
+    content: &'a Content,
+    sums: LeafSums,
+    /// Leaves that came, of all objects.
+    count: u64,
+    now: Option<(ObjectIndex, LeafWriter)>,
+}
+
+impl<'a> Leaves<'a> {
+    fn new(store: &'a Arc<LeafStore>, content: &'a Content) -> Leaves<'a> {
+        Leaves { store, content, sums: LeafSums::new(store), count: 0, now: None }
+    }
+
+    fn push(&mut self, object: ObjectIndex, digest: haul_digest::Digest) {
+        if self.now.as_ref().is_none_or(|(now, _)| *now != object) {
+            self.end_object();
+            self.now = Some((object, LeafWriter::new(self.store)));
+        }
+        if let Some((_, writer)) = &mut self.now {
+            writer.push(digest);
+            self.count += 1;
+        }
+    }
+
+    fn end_object(&mut self) {
+        if let Some((object, writer)) = self.now.take() {
+            self.sums.set(object, writer.finish(self.content.object_lines() == 0));
+        }
+    }
+
+    /// All of them, if none is missing and they are of the size that is kept.
+    fn all(mut self) -> Option<LeafSums> {
+        self.end_object();
+        let objects = self.content.objects.as_ref()?;
+        let is_of_size = objects.leaf == Some(self.store.leaf()) && objects.size == self.store.object();
+        let expected: u64 =
+            self.content.geometry()?.objects().map(|object| objects.leaves_of(object.range.len())).sum();
+        (is_of_size && self.count == expected).then_some(self.sums)
+    }
+}
+
+fn hash(path: &RelPath) -> u64 {
+    let digest = haul_digest::digest(Algorithm::Xxh64, path.as_bytes());
+    digest.as_bytes().iter().fold(0, |hash, &byte| hash << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{Stamp, StampFile};
+    use crate::waybill::{FileFacts, file_entry};
+    use haul_log::waybill::{Job, Writer};
+    use haul_sys::stat::stat_fd;
+    use std::io::{BufWriter, Write};
+
+    fn path(number: u64) -> RelPath {
+        RelPath::new(format!("{:08}", number * 7919 % 100_000_007).as_bytes()).unwrap()
+    }
+
+    /// More entries than are known at a time; the second run meets some of them, others that are new, and some in another order.
+    #[test]
+    fn a_window_slides_over_any_number_of_entries() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let facts = stat_fd(tempfile::tempfile().unwrap()).unwrap();
+        let count = WINDOW as u64 + 3 * AHEAD / 2;
+        let digests = [haul_digest::digest(Algorithm::Blake3, b"")];
+        let mut writer =
+            Writer::new(BufWriter::new(File::create(at("known")).unwrap()), &Job::default()).unwrap();
+        let mut stamps = StampFile::default();
+        for number in 0..count {
+            let file =
+                FileFacts { size: 0, digests: &digests, objects: None, leaves: None, way: None, level: None };
+            writer.entry(&file_entry(path(number), &facts, &file)).unwrap();
+            // Every tenth file was changed right before it was read.
+            let stamp = Stamp::of(path(number).as_bytes(), &facts);
+            stamps.set(number, if number % 10 == 0 { Stamp::default() } else { stamp });
+        }
+        // Cut off within a line.
+        writer.flush().unwrap();
+        File::options().append(true).open(at("known")).unwrap().write_all(b"file path=").unwrap();
+        stamps.write(&at("stamps"), false).unwrap();
+        let object = ObjectSize::new(64 << 10).unwrap();
+        let wanted = || Wanted { algorithms: vec![Algorithm::Blake3], object, leaves: None };
+        let mut known = Known::open(&at("known"), &at("stamps"), wanted()).unwrap();
+        for number in (0..count).step_by(13) {
+            assert_eq!(known.find(&path(number), &facts).is_some(), number % 10 != 0, "{number}");
+            assert!(known.find(&path(count + number), &facts).is_none(), "{number} is new");
+        }
+        // A little behind, far behind, and again.
+        for (number, is_known) in
+            [(count - 1, true), (count - AHEAD / 2, true), (1, false), (count - 7, true)]
+        {
+            let is_there = number % 10 != 0 && is_known;
+            assert_eq!(known.find(&path(number), &facts).is_some(), is_there, "{number}");
+        }
+        assert!(known.window.len() <= WINDOW && known.numbers.len() <= WINDOW);
+        let other = Stat { ino: facts.ino + 1, ..facts };
+        assert!(known.find(&path(count - 1), &other).is_none());
+        let more = Wanted { algorithms: vec![Algorithm::Blake3, Algorithm::Md5], ..wanted() };
+        let mut known = Known::open(&at("known"), &at("stamps"), more).unwrap();
+        assert!(known.find(&path(1), &facts).is_none(), "a digest is asked for that is not there");
+    }
+}

@@ -1,0 +1,65 @@
+//! Orders to hash files, of which those that an earlier run hashed are spared.
+
+use super::{Known, Root};
+use crate::sum::{Order, Orders, Source, Sums, Walked, Work};
+use haul_sys::dir::CWD;
+use haul_sys::stat::stat_at;
+use haul_sys::{FileKind, Follow, Stat};
+use std::ffi::OsStr;
+use std::io;
+
+/// What a result is known by, and what it is where that is known without reading.
+#[derive(Debug)]
+pub struct Spared {
+    /// As the walk calls it.
+    pub walked: Walked,
+    /// What the file's digests were, and are.
+    pub sums: Option<Box<Sums>>,
+}
+
+/// Orders that look for each file among those that are known first.
+#[derive(Debug)]
+pub struct Sparing<O> {
+    orders: O,
+    known: Option<(Known, Root)>,
+}
+
+impl<O> Sparing<O> {
+    /// These orders; what is known has paths beneath a root.
+    pub fn new(orders: O, known: Option<(Known, Root)>) -> Sparing<O> {
+        Sparing { orders, known }
+    }
+
+    fn find(&mut self, path: &OsStr, source: &Source) -> Option<Box<Sums>> {
+        let (known, root) = self.known.as_mut()?;
+        let facts = look(source).ok().flatten().filter(|facts| facts.kind == FileKind::Regular)?;
+        known.find(&root.path_of(path).ok()?, &facts)
+    }
+}
+
+impl<O: Orders<Ticket = Walked>> Orders for Sparing<O> {
+    type Ticket = Spared;
+
+    fn next(&mut self) -> Option<Order<Spared>> {
+        let Order { ticket: walked, work } = self.orders.next()?;
+        let sums = match (&walked, &work) {
+            (Walked::File(path), Work::Hash(task)) => self.find(path, &task.source),
+            _ => None,
+        };
+        let work = if sums.is_some() { Work::Nothing } else { work };
+        Some(Order { ticket: Spared { walked, sums }, work })
+    }
+
+    fn ready(&self) -> bool {
+        self.orders.ready()
+    }
+}
+
+/// What stands under a name that is about to be read.
+fn look(source: &Source) -> io::Result<Option<Stat>> {
+    match source {
+        Source::Path(path) => stat_at(CWD, path.as_os_str(), Follow::Yes).map(Some),
+        Source::Beneath(dir, name) => stat_at(dir, name.as_c_str(), Follow::No).map(Some),
+        Source::Stdin | Source::StdinAgain => Ok(None),
+    }
+}
