@@ -70,7 +70,8 @@ fn copy(group: &MemoryGroup, verify: &str, source: &Path, sink: &Path) -> Limite
 fn haul(group: &MemoryGroup, args: &[&Path]) -> Limited {
     let line = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";
     let mut command = Command::new("sh");
-    command.env_remove("XDG_STATE_HOME").env("HOME", "");
+    let state = tempfile::tempdir().unwrap();
+    command.env("XDG_STATE_HOME", state.path());
     command.args(["-c", line]).arg(&group.0).arg(HAUL).args(args);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // What it tells fits a pipe, so its end can be waited for first, and looked at while the kernel still knows it.
@@ -140,7 +141,7 @@ fn a_fetch_reads_back_what_it_says_and_hybrid_what_is_larger_than_memory() {
         fs::write(home.path().join(name), noise(len)).unwrap();
     }
     let mut server = Command::new(HAUL)
-        .args(["serve", "--plain", "-q", "--listen=127.0.0.1:0", "--root"])
+        .args(["serve", "--plain", "-q", "--read-only", "--listen=127.0.0.1:0", "--root"])
         .arg(home.path())
         .stdout(Stdio::piped())
         .spawn()
