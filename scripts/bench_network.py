@@ -222,7 +222,7 @@ class Measured:
 
     def measure(self, command, limit):
         out = self.copies / "said"
-        environment = {**os.environ, "PATH": self.path, "LC_ALL": "C"}
+        environment = {**os.environ, "PATH": self.path, "LC_ALL": "C", "XDG_STATE_HOME": str(self.copies / "state")}
         with open(out, "wb") as said:
             begin = time.monotonic()
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
