@@ -10,7 +10,7 @@ use super::source::Opened;
 use super::split::{Progress, Split};
 use super::window::Window;
 use crate::pool::{Pool, Turn};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,17 +32,20 @@ pub fn run<O: Orders>(
         feed: Mutex::new(Feed { orders, issued: 0, ended: false }),
         handed_on: AtomicU64::new(0),
         out: Mutex::new(Out { window: Window::new(), sink, parked: false }),
+        batches: Mutex::new(Batches(BTreeMap::new())),
         waiting: AtomicUsize::new(0),
         stop,
     };
-    job.offer(Hand::Feed);
+    job.offer();
     let begin = || LaneHands::new(settings);
     job.pool.run(settings.workers, begin, |hands, turn| match turn {
-        Turn::Walk(hand) => {
+        Turn::Walk(Hand) => {
             job.waiting.fetch_sub(1, Ordering::Relaxed);
-            match hand {
-                Hand::Feed => job.take_from_feed(hands),
-                Hand::Batch(batch) => job.work_through(batch, hands),
+            // By itself, so that the batches are not locked while one of them is worked through.
+            let oldest = lock(&job.batches).take();
+            match oldest {
+                Some(batch) => job.work_through(batch, hands),
+                None => job.take_from_feed(hands),
             }
         }
         Turn::Help(shared) => match &shared.0.way {
@@ -68,20 +71,38 @@ pub(super) struct Entry<T> {
     pub(super) opened: Option<Opened>,
 }
 
-/// What waits for a worker besides open files.
-enum Hand<T> {
-    /// The right to ask for orders. There is one in the job; it lies aside while the window is full.
-    Feed,
-    /// Orders that a worker took and could not begin because it met a large file.
-    Batch(VecDeque<Entry<T>>),
+/// What waits for a worker besides open files: one for each batch, and one for the right to ask for orders, which there is once in the job
+/// and which lies aside while the window is full. Whoever takes one takes the oldest batch, or that right where there is none: so no order is
+/// passed by younger ones for long, which results in order, and what is kept of them, would have to wait for.
+struct Hand;
+
+/// Orders that a worker took and could not begin because it met a large file.
+type Batch<T> = VecDeque<Entry<T>>;
+
+/// The batches that wait, by the number of their first order.
+#[derive(Debug)]
+struct Batches<T>(BTreeMap<u64, Batch<T>>);
+
+impl<T> Batches<T> {
+    /// Lets one wait; false where nothing is in it.
+    fn put(&mut self, batch: Batch<T>) -> bool {
+        let first = batch.front().map(|entry| entry.number);
+        first.map(|number| self.0.insert(number, batch)).is_some()
+    }
+
+    /// The one whose orders were taken first.
+    fn take(&mut self) -> Option<Batch<T>> {
+        self.0.pop_first().map(|(_, batch)| batch)
+    }
 }
 
 pub(super) struct Job<'a, O: Orders, S> {
     pub(super) settings: &'a Settings,
     pub(super) counters: &'a Counters,
     pub(super) stop: &'a AtomicBool,
-    pool: Pool<'a, Hand<O::Ticket>, Shared<O::Ticket>>,
+    pool: Pool<'a, Hand, Shared<O::Ticket>>,
     feed: Mutex<Feed<O>>,
+    batches: Mutex<Batches<O::Ticket>>,
     /// How many results have left the window.
     handed_on: AtomicU64,
     out: Mutex<Out<O::Ticket, S>>,
@@ -144,22 +165,22 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         let mut batch = VecDeque::new();
         let state = self.pull(ENTRIES_PER_TURN, false, &mut batch);
         match state {
-            FeedState::More => self.offer(Hand::Feed),
+            FeedState::More => self.offer(),
             FeedState::Full if self.park() => {}
-            FeedState::Full => self.offer(Hand::Feed),
+            FeedState::Full => self.offer(),
             FeedState::Ended => {}
         }
         self.work_through(batch, hands);
     }
 
-    fn offer(&self, hand: Hand<O::Ticket>) {
+    fn offer(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        self.pool.offer_walk(hand);
+        self.pool.offer_walk(Hand);
     }
 
     /// Takes up to `max` orders that ask for work; those that ask for nothing get their result at once. With
     /// `only_ready` it never waits, neither for the feed nor for who fills it.
-    fn pull(&self, max: usize, only_ready: bool, batch: &mut VecDeque<Entry<O::Ticket>>) -> FeedState {
+    fn pull(&self, max: usize, only_ready: bool, batch: &mut Batch<O::Ticket>) -> FeedState {
         let feed = if only_ready { self.feed.try_lock().ok() } else { Some(lock(&self.feed)) };
         let Some(mut feed) = feed else { return FeedState::More };
         let mut idle = Vec::new();
@@ -224,7 +245,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
             self.handed_on.store(out.window.handed_on(), Ordering::Release);
             if std::mem::take(&mut out.parked) {
                 drop(guard);
-                self.offer(Hand::Feed);
+                self.offer();
             }
         }
     }
@@ -243,14 +264,15 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
     }
 
     /// More orders for a worker that hashes files side by side; whether there may be more still.
-    pub(super) fn pull_ready(&self, max: usize, batch: &mut VecDeque<Entry<O::Ticket>>) -> bool {
+    pub(super) fn pull_ready(&self, max: usize, batch: &mut Batch<O::Ticket>) -> bool {
         self.pull(max, true, batch) == FeedState::More
     }
 
     /// Gives entries back for any worker to take.
-    pub(super) fn give_back(&self, batch: VecDeque<Entry<O::Ticket>>) {
-        if !batch.is_empty() {
-            self.offer(Hand::Batch(batch));
+    pub(super) fn give_back(&self, batch: Batch<O::Ticket>) {
+        let waits = lock(&self.batches).put(batch);
+        if waits {
+            self.offer();
         }
     }
 
@@ -260,7 +282,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         self.give_back(VecDeque::from([entry]));
     }
 
-    fn work_through(&self, mut batch: VecDeque<Entry<O::Ticket>>, hands: &mut LaneHands) {
+    fn work_through(&self, mut batch: Batch<O::Ticket>, hands: &mut LaneHands) {
         while let Some(mut entry) = batch.pop_front() {
             if self.pool.stopping() {
                 return;
@@ -392,4 +414,39 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Team for Runner<'_, '_, O, 
 /// What these locks guard is whole between any two statements, so a worker that panicked leaves it usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sum::{Form, Recipe, Source};
+    use haul_digest::Algorithm;
+    use haul_model::ByteOffset;
+
+    fn batch(numbers: std::ops::Range<u64>) -> Batch<()> {
+        let recipe = Arc::new(Recipe { algorithms: vec![Algorithm::Md5], form: Form::Plain });
+        let task = Task { source: Source::Stdin, recipe, offset: ByteOffset(0), length: None };
+        numbers
+            .map(|number| Entry { number, ticket: (), task: task.clone(), alone: false, opened: None })
+            .collect()
+    }
+
+    /// A verification of large files told of nothing until its end: the first batch lay beneath all that came after it.
+    #[test]
+    fn the_oldest_batch_is_worked_through_first() {
+        let mut batches = Batches(BTreeMap::new());
+        assert!(batches.take().is_none() && !batches.put(batch(0..0)));
+        for numbers in [17..32, 1..16, 40..48, 33..34] {
+            assert!(batches.put(batch(numbers)));
+        }
+        let mut first = Vec::new();
+        while let Some(batch) = batches.take() {
+            first.push(batch[0].number);
+            // What a worker gives back of it comes before all younger ones again.
+            if batch.len() == 15 {
+                assert!(batches.put(batch.into_iter().skip(1).collect()));
+            }
+        }
+        assert_eq!(first, [1, 2, 17, 18, 33, 40]);
+    }
 }
