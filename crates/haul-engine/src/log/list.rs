@@ -97,7 +97,7 @@ pub(super) fn ids(state: &Path) -> Result<Vec<Identity>, LogError> {
 fn look(home: &Path, id: Identity) -> Result<Option<Listed>, LogError> {
     let holder = claim::holder(&home.join("lock"))?;
     let record = ledger::read(&home.join("record"))?;
-    let log_bytes = bytes_in(&home.join("log"))?;
+    let log_bytes = sizes_in(&home.join("log"))?.into_iter().sum();
     let is_gone = record.is_none() && !home.is_dir();
     let touched = touched(home);
     Ok((!is_gone).then_some(Listed { id, holder, record, log_bytes, touched }))
@@ -114,21 +114,22 @@ fn since_1970(time: SystemTime) -> i128 {
     i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)
 }
 
-fn bytes_in(log: &Path) -> Result<u64, LogError> {
+/// How long the files of a log are, in bytes; none where there is no log.
+pub(super) fn sizes_in(log: &Path) -> Result<Vec<u64>, LogError> {
     let failed = || LogError::io("look at the log", log);
     let entries = match fs::read_dir(log) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed())?,
     };
-    let mut bytes = 0;
+    let mut sizes = Vec::new();
     for entry in entries {
         match entry.and_then(|entry| entry.metadata()) {
             // A running job's files come and go.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            found => bytes += found.map_err(failed())?.len(),
+            found => sizes.push(found.map_err(failed())?.len()),
         }
     }
-    Ok(bytes)
+    Ok(sizes)
 }
 
 /// Forgets finished jobs: all but the last [`FINISHED_MAX`], and those that ended more than [`FINISHED_DAYS_MAX`] days ago. Jobs that can be gone on

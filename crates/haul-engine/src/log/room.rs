@@ -5,8 +5,6 @@ use super::{LogError, list};
 use haul_log::objects::Identity;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -101,7 +99,8 @@ impl Room {
     pub fn recount(&self) -> Result<(), LogError> {
         let mut found = BTreeMap::new();
         for id in list::ids(&self.state)? {
-            found.insert(id, JOB_BYTES + log_bytes(&self.home(id).join("log"))?);
+            let log = list::sizes_in(&self.home(id).join("log"))?;
+            found.insert(id, JOB_BYTES + log.into_iter().map(in_blocks).sum::<u64>());
         }
         let mut jobs = self.lock();
         jobs.retain(|id, taken| taken.sessions > 0 || found.contains_key(id));
@@ -238,29 +237,13 @@ fn in_blocks(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES).max(1).saturating_mul(BLOCK_BYTES)
 }
 
-/// What a log takes by whole blocks.
-fn log_bytes(log: &Path) -> Result<u64, LogError> {
-    let failed = || LogError::io("look at the log", log);
-    let entries = match fs::read_dir(log) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        entries => entries.map_err(failed())?,
-    };
-    let mut bytes = 0;
-    for entry in entries {
-        match entry.and_then(|entry| entry.metadata()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            found => bytes += in_blocks(found.map_err(failed())?.len()),
-        }
-    }
-    Ok(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::log::{Keeper, Settings, SyncPolicy};
     use haul_log::objects::{Encoding, Job, Mechanism, SourceVersion, Style, Subject};
     use haul_model::{Moment, ObjectIndex, ObjectSize, RelPath};
+    use std::fs::File;
 
     fn id(number: u8) -> Identity {
         Identity([number; 16])
@@ -354,7 +337,7 @@ mod tests {
         let touch = |number: u8, ago: u64| {
             let lock = room.home(id(number)).join("lock");
             let at = SystemTime::now() - Duration::from_secs(ago);
-            fs::File::options().write(true).open(lock).unwrap().set_modified(at).unwrap();
+            File::options().write(true).open(lock).unwrap().set_modified(at).unwrap();
         };
         assert!(room.expired().unwrap().is_empty());
         [1, 2].into_iter().for_each(|number| touch(number, 7200));
