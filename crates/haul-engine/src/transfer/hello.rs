@@ -10,7 +10,7 @@ use super::source::{self, Filter, Operand, Rule, Tree};
 use super::terms::{agree, hold};
 use super::wanted::{self, Wanted, relative};
 use super::{Joined, Outcome, joining};
-use crate::log::{LogError, Recheck};
+use crate::log::LogError;
 use haul_net::{Lane, LaneControl, LaneError};
 use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, LogWish, Message, NamePolicy,
@@ -210,18 +210,17 @@ pub fn fetch(dial: Dial<'_>, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcom
     if let Some(resume) = resume {
         name = resume.job(Role::Sink, &job.options, std::slice::from_ref(&job.into));
         let store = store.insert(opened().map_err(|error| here("open", job.into.as_bytes(), error))?);
-        let recheck = if watch.receipt.is_some() { Some(Recheck::All) } else { resume.recheck };
         let opening = Opening {
             shelf: Shelf::Own(&resume.state),
             job: name,
             root: Path::new(&job.into),
             object: job.options.object,
             settings: resume.settings,
-            recheck,
+            recheck: resume.recheck,
             target: None,
             stop: watch.stop,
         };
-        log = keeping(&opening, store, watch)?;
+        log = keeping(opening, store, watch)?;
     }
     let resumes = log.as_ref().is_some_and(Keeping::resumes);
     let asked = Asked {

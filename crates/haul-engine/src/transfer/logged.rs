@@ -74,11 +74,11 @@ pub(super) fn answered(
         root,
         object: asked.options.object,
         settings,
-        recheck: if watch.receipt.is_some() { Some(Recheck::All) } else { recheck },
+        recheck,
         target: target(shelf, offer, into, asked.options.object),
         stop: watch.stop,
     };
-    keeping(&opening, store, watch)
+    keeping(opening, store, watch)
 }
 
 /// Where a guest's job goes; one who does not come again leaves what has to be found.
@@ -90,11 +90,15 @@ fn target(shelf: Shelf<'_>, offer: &Offer, into: &[u8], object: ObjectSize) -> O
 
 /// Opens the log of a job. Without one it is done all the same, and that is told; only while another process is at the job it is not.
 pub(super) fn keeping(
-    opening: &Opening<'_>,
+    mut opening: Opening<'_>,
     store: &Store,
     watch: &Watch<'_>,
 ) -> Result<Option<Keeping>, TransferError> {
-    match Keeping::open(opening, store, watch.report) {
+    // A receipt tells digests of all that arrived: what stands there is read again for them.
+    if watch.receipt.is_some() {
+        opening.recheck = Some(Recheck::All);
+    }
+    match Keeping::open(&opening, store, watch.report) {
         Ok(log) => Ok(Some(log)),
         Err(error @ LogError::Held { .. }) => Err(TransferError::Held(error)),
         Err(error) => {
