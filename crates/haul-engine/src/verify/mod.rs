@@ -163,7 +163,8 @@ pub(crate) fn verify_and_keep(
     let summary = look_through(&settings.waybill, report, &mut tallied)?;
     let needs_index = summary.sections > 1 || settings.extra;
     let shares = if needs_index { index::shares(summary.entries) } else { 1 };
-    if settings.sample.is_none() {
+    // Of a file told by several sections, the last is the one that is read: how many there are is not known before.
+    if settings.sample.is_none() && summary.sections == 1 {
         counters.announce(summary.files, summary.bytes);
     }
     let mut log = open_log(settings, &summary, &tallied, shares, report)?;
