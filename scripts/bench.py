@@ -235,9 +235,10 @@ class Bench:
 
     def run_across(self, row, source, command, check):
         """Moves what is made anew for it; what arrives is held against what it was made from."""
-        with tempfile.TemporaryDirectory(dir=self.options.dir) as disk, \
-                tempfile.TemporaryDirectory(dir=self.options.memory_dir) as memory:
-            places = [Path(memory), Path(disk)] if row.across == "memory-to-disk" else [Path(disk), Path(memory)]
+        disk = self.new_copy(row)
+        disk.mkdir()
+        with tempfile.TemporaryDirectory(dir=self.options.memory_dir) as memory:
+            places = [Path(memory), disk] if row.across == "memory-to-disk" else [disk, Path(memory)]
             moved, sink = places[0] / "source", places[1] / "sink"
             subprocess.run(["cp", "-r", str(source), str(moved)], check=True)
             self.settle()
@@ -255,6 +256,14 @@ class Bench:
             copy.mkdir()
         self.forget("{new}")
         self.forget_state()
+        self.bring_in(row, source)
+        run = self.measure(self.fill_in(command, source, copy))
+        if copy:
+            verify_copy(source, copy / source.name if row.into else copy, bytewise=check)
+        return run
+
+    def bring_in(self, row, source):
+        """Nothing is left to be written, the source is in the page cache or not, and memory is at hand."""
         self.settle()
         if row.is_cold:
             Path("/proc/sys/vm/drop_caches").write_text("3\n")
@@ -262,10 +271,6 @@ class Bench:
             warm(source)
         if not self.options.quick:
             touch_free_memory(pages_taken(row))
-        run = self.measure(self.fill_in(command, source, copy))
-        if copy:
-            verify_copy(source, copy / source.name if row.into else copy, bytewise=check)
-        return run
 
     def opens_door(self):
         """Starts the SSH server that rows of transfers log in by, once."""
@@ -356,7 +361,7 @@ class Bench:
 
 def pages_taken(row):
     """Bytes of page cache that a run takes anew, half as much again, and a little more."""
-    times = int(row.is_cold) + int(row.is_copy)
+    times = 0 if row.past_cache else int(row.is_cold) + int(row.is_copy)
     return times * (row.data.bytes + row.data.files * 8192) * 3 // 2 + (GIB // 4 if times else 0)
 
 
