@@ -100,6 +100,10 @@ impl VerifyReport for Ear {
 }
 
 fn verified(waybill: &Path, root: &Path, workers: usize, direct: bool) -> Ear {
+    verified_and_counted(waybill, root, workers, direct).0
+}
+
+fn verified_and_counted(waybill: &Path, root: &Path, workers: usize, direct: bool) -> (Ear, Counters) {
     let mut reading = Settings::for_workers(workers);
     (reading.direct, reading.drop_before) = (direct, direct);
     let settings = VerifySettings {
@@ -112,9 +116,9 @@ fn verified(waybill: &Path, root: &Path, workers: usize, direct: bool) -> Ear {
         resume: None,
         any_seed: false,
     };
-    let mut ear = Ear::default();
-    verify(&settings, &mut ear, &Counters::new(), &AtomicBool::new(false)).unwrap();
-    ear
+    let (mut ear, counters) = (Ear::default(), Counters::new());
+    verify(&settings, &mut ear, &counters, &AtomicBool::new(false)).unwrap();
+    (ear, counters)
 }
 
 /// Changes bytes without a trace in size or time.
@@ -342,5 +346,21 @@ fn verdicts_come_in_the_order_of_the_waybill() {
             [("0100".to_owned(), &VerdictKind::Missing), ("2200".to_owned(), &VerdictKind::Rotted)];
         assert_eq!(kinds, expected);
         assert_eq!(odd[1].damage, [ByteRange::between(0, 1024)]);
+    }
+}
+
+#[test]
+fn what_two_sections_tell_of_is_counted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, waybill) = (dir.path().join("root"), dir.path().join("w"));
+    fs::create_dir(&root).unwrap();
+    for (name, len) in [("a", 10), ("b", 5), ("c", 0)] {
+        fs::write(root.join(name), vec![7; len]).unwrap();
+    }
+    for sections in 1..=2 {
+        keep(&root, &waybill, None, &[], 1);
+        let (ear, counters) = verified_and_counted(&waybill, &root, 1, false);
+        assert_eq!(ear.verdicts.len(), 3);
+        assert_eq!((counters.through(), counters.known()), ((3, 15), (3, 15)), "{sections}");
     }
 }
