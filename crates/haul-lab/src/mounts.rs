@@ -13,6 +13,8 @@ use crate::tool::{self, ToolError};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 use tempfile::TempDir;
 use thiserror::Error;
 
@@ -37,8 +39,14 @@ pub enum MountError {
 #[derive(Debug)]
 pub struct Mounted {
     home: TempDir,
+    dir: PathBuf,
     open: bool,
 }
+
+/// How often it is tried to unmount, and how long is waited between: what this process has open for a moment, another test's child has as well until
+/// it begins with its own program.
+const TRIES: u32 = 40;
+const STEP: Duration = Duration::from_millis(25);
 
 /// How a mounted file system treats writers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +90,17 @@ impl Mounted {
         })
     }
 
+    /// `source` seen a second time at `place`, a directory that is there: what is put there one after the other has the same path. Needs the right
+    /// to mount.
+    ///
+    /// # Errors
+    /// [`MountError`] with what `mount` said.
+    pub fn bind_at(source: &Path, place: &Path) -> Result<Self, MountError> {
+        let mut mounted = Self::new(|_, _| run("mount", &["--bind".as_ref(), source, place]))?;
+        mounted.dir = place.to_owned();
+        Ok(mounted)
+    }
+
     /// An overlay whose layers are the new folders `lower` and `upper` in `base`, which must be able to be an upper
     /// layer. What is put into `lower` beforehand or afterwards shows through; writes go to `upper`. Needs the right
     /// to mount.
@@ -110,12 +129,12 @@ impl Mounted {
         let dir = home.path().join("mnt");
         fs::create_dir(&dir).map_err(|source| MountError::Make { path: dir.clone(), source })?;
         mount(home.path(), &dir)?;
-        Ok(Self { home, open: true })
+        Ok(Self { home, dir, open: true })
     }
 
     /// Where it is mounted.
     pub fn path(&self) -> PathBuf {
-        self.home.path().join("mnt")
+        self.dir.clone()
     }
 
     /// Unmounts and removes all traces; the loop device of a [`SmallFs`] goes with its last mount.
@@ -123,7 +142,7 @@ impl Mounted {
     /// # Errors
     /// [`MountError`], for instance while something below is still open.
     pub fn close(mut self) -> Result<(), MountError> {
-        run("umount", &[&self.path()])?;
+        unmount(&self.dir)?;
         self.open = false;
         Ok(())
     }
@@ -135,10 +154,20 @@ impl Drop for Mounted {
             return;
         }
         // Only a test that fails comes here. Left mounted, the directory could not be removed: detach it.
-        if let Err(error) = run("umount", &["-l".as_ref(), &self.path()]) {
+        if let Err(error) = run("umount", &["-l".as_ref(), &self.dir]) {
             let _ = writeln!(io::stderr(), "haul-lab: {error}");
         }
     }
+}
+
+/// Unmounts what is mounted at `dir`.
+fn unmount(dir: &Path) -> Result<(), MountError> {
+    let mut tries = TRIES;
+    while let Err(error) = run("umount", &[dir]) {
+        tries = tries.checked_sub(1).ok_or(error)?;
+        thread::sleep(STEP);
+    }
+    Ok(())
 }
 
 /// Runs a program to its end.
@@ -192,6 +221,16 @@ mod tests {
             ErrorKind::ReadOnlyFilesystem
         );
         view.close().unwrap();
+
+        let home = tempfile::tempdir().unwrap();
+        let other = Mounted::tmpfs(1).unwrap();
+        for (source, is_there) in [(&memory, true), (&other, false)] {
+            let seen = Mounted::bind_at(&source.path(), home.path()).unwrap();
+            assert_eq!((seen.path(), home.path().join("file").exists()), (home.path().to_owned(), is_there));
+            seen.close().unwrap();
+        }
+        assert!(!home.path().join("file").exists());
+        other.close().unwrap();
         memory.close().unwrap();
     }
 

@@ -98,10 +98,11 @@ pub(super) struct Args {
     /// the directory that is opened.
     #[arg(long, value_name = "DIR", help_heading = "Going on")]
     state_dir: Option<PathBuf>,
-    /// The logs of all jobs that were cut off take so much at most (default: 64M); further ones begin anew.
+    /// The logs of all jobs that were cut off take so much at most (default: 64M). Then tickets that have more than an equal share of it give way,
+    /// the one with the most first, its oldest job first; what finds no room begins anew.
     #[arg(long, value_name = "SIZE", help_heading = "Going on")]
     log_quota: Option<String>,
-    /// So many jobs that were cut off are kept at most (default: 1000); 0 keeps none.
+    /// So many jobs that were cut off are kept at most (default: 1000), shared as the quota is; 0 keeps none.
     #[arg(long, value_name = "N", help_heading = "Going on")]
     log_jobs: Option<usize>,
     /// Forget a job, and what came of it, when nobody has gone on with it for so long (default: 14d).

@@ -27,7 +27,7 @@ pub(super) fn open(meant: &Meant) -> Result<Option<Arc<Room>>, String> {
         return Ok(None);
     }
     let opened = place(meant).and_then(|state| {
-        let room = Room::open(state.join(FOLDER), meant.logs.limits);
+        let room = Room::open(state.join(FOLDER), meant.logs.limits, forget);
         room.map_err(|error| error.to_string())
     });
     match opened {

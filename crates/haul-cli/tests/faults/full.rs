@@ -5,7 +5,6 @@ use super::bed::{
 };
 use haul_lab::mounts::{Access, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
-use rustix::fs::statvfs;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -14,14 +13,6 @@ const MIB: u64 = 1 << 20;
 
 fn small() -> Option<SmallFs> {
     met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]).then(|| SmallFs::new(48).unwrap())
-}
-
-/// Fills the file system up to `left` bytes with a file `ballast`.
-fn leave(small: &SmallFs, left: u64) {
-    let space = statvfs(small.path()).unwrap();
-    let free = space.f_bavail * space.f_frsize;
-    fs::write(small.path().join("ballast"), noise(free - left)).unwrap();
-    small.sync().unwrap();
 }
 
 fn copy_tree(options: &[&str], from: &Path, to: &Path) -> Ended {
@@ -41,7 +32,7 @@ fn mebibytes() -> TempDir {
 fn a_disk_that_fills_up_names_each_file_it_lacks_and_update_completes_the_rest() {
     let Some(small) = small() else { return };
     let source = mebibytes();
-    leave(&small, 8 * MIB);
+    small.leave(8 * MIB).unwrap();
     for options in [
         &[][..],
         &["--threads=1", "--print-hash"],
@@ -67,13 +58,12 @@ fn a_disk_that_fills_up_names_each_file_it_lacks_and_update_completes_the_rest()
         }
         assert!((1..16).contains(&whole), "{whole} of 16 files are whole: {options:?}");
 
-        fs::remove_file(small.path().join("ballast")).unwrap();
-        small.sync().unwrap();
+        small.make_room().unwrap();
         copy_tree(&["--update"], source.path(), &sink).is_fine();
         assert_same_tree(source.path(), &sink);
         fs::remove_dir_all(&sink).unwrap();
         small.sync().unwrap();
-        leave(&small, 8 * MIB);
+        small.leave(8 * MIB).unwrap();
     }
     small.close().unwrap();
 }
@@ -89,7 +79,7 @@ fn a_file_too_large_for_the_disk_spares_the_small_ones_that_come_before_and_afte
     let home = tempfile::tempdir().unwrap();
     let source = home.path().join("source");
     tree_with_victim(&source, 9 * MIB);
-    leave(&small, 8 * MIB);
+    small.leave(8 * MIB).unwrap();
     // In order, so that the small ones of the second run come when the disk is full.
     for (number, operands) in [["small", "large"], ["large", "small"]].iter().enumerate() {
         let sink = small.path().join(format!("sink{number}"));

@@ -1,8 +1,11 @@
 //! `haul send`, `haul fetch` and `haul serve`: two processes on this host, that meet by a stand-in for ssh or by a ticket.
 
+mod claims;
+mod disk;
 mod kept;
 mod packed;
 mod resumed;
+mod room;
 mod rules;
 mod serve;
 mod ssh;

@@ -2,7 +2,7 @@
 //! again.
 
 use super::stopped::{far_sides, wait_until};
-use super::{Bed, assert_alike, assert_ended, assert_no_strays};
+use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays};
 use haul_lab::random::Random;
 use haul_log::objects::{Facts, Identity, Job, replay};
 use haul_model::{ObjectIndex, ObjectSize};
@@ -24,7 +24,7 @@ const AT_ONCE: u64 = 4;
 /// Bytes a second of a job that is to be cut off.
 const RATE: u64 = 12 << 20;
 
-const OBJECT: u64 = 64 << 10;
+pub(super) const OBJECT: u64 = 64 << 10;
 
 /// Which way the files go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(super) enum Way {
 
 /// Who is killed.
 #[derive(Clone, Copy, Debug)]
-enum Victim {
+pub(super) enum Victim {
     Source,
     Sink,
     Both,
@@ -95,11 +95,16 @@ impl Play {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
+    /// Runs it to its end, whatever that is.
+    pub(super) fn run(&self, more: &[&str]) -> Ended {
+        let words = self.words(more);
+        self.bed.run(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
     /// Runs it to its end, and gives its summary and what it said.
     #[track_caller]
     pub(super) fn finish(&self, more: &[&str]) -> (Value, String) {
-        let words = self.words(more);
-        let ended = self.bed.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let ended = self.run(more);
         assert_ended(&ended, 0);
         // What can't be written down of its end is told behind it.
         let mut lines = ended.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -111,10 +116,15 @@ impl Play {
     /// Begins the job slowly, and kills `victim` after `time` of it.
     fn cut_off(&self, victim: Victim, time: Duration) {
         let mut child = self.start(&[&format!("--rate={RATE}")]);
-        let there = self.bed.path("there").canonicalize().unwrap();
         let sink = self.sink();
         wait_until("the job", || sink.exists() || child.try_wait().unwrap().is_some());
         std::thread::sleep(time);
+        self.kill(child, victim);
+    }
+
+    /// Kills one side of a job or both, and waits for the end of the other.
+    pub(super) fn kill(&self, mut child: Child, victim: Victim) {
+        let there = self.bed.path("there").canonicalize().unwrap();
         let (here, far) = match (self.way, victim) {
             (_, Victim::Both) => (true, true),
             (Way::Send, Victim::Source) | (Way::Fetch, Victim::Sink) => (true, false),
@@ -140,7 +150,7 @@ impl Play {
     }
 
     /// The sink's logs.
-    fn jobs(&self) -> Vec<PathBuf> {
+    pub(super) fn jobs(&self) -> Vec<PathBuf> {
         let found = fs::read_dir(self.bed.path("state/haul/jobs")).into_iter().flatten().flatten();
         found.map(|entry| entry.path()).filter(|job| job.join("log").exists()).collect()
     }
@@ -188,7 +198,7 @@ pub(super) fn logged_bytes(home: &Path, sink: &Path) -> u64 {
 }
 
 /// What the log of a job says.
-fn facts_in(home: &Path) -> Facts {
+pub(super) fn facts_in(home: &Path) -> Facts {
     let id = Identity::from_hex(home.file_name().unwrap().to_str().unwrap()).unwrap();
     let files = fs::read_dir(home.join("log")).into_iter().flatten().flatten();
     let files: BTreeMap<String, Vec<u8>> = files
@@ -221,7 +231,7 @@ pub(super) fn finished_bytes(dir: &Path) -> u64 {
 }
 
 /// What the log knows a sink file by.
-fn identity(path: &Path) -> Option<Identity> {
+pub(super) fn identity(path: &Path) -> Option<Identity> {
     let found = stat::stat_at(CWD, path, Follow::No).ok()?;
     let birth = found.btime.unwrap_or_default();
     let parts = [found.dev, found.ino, birth.sec.cast_unsigned(), u64::from(birth.nsec)];
@@ -444,8 +454,7 @@ fn a_second_process_waits_for_the_first_or_says_who_it_is() {
     let mut first = play.start(&["--rate=200K"]);
     let sink = play.sink();
     wait_until("the job", || sink.exists());
-    let words = play.words(&[]);
-    let second = play.bed.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let second = play.run(&[]);
     assert_ended(&second, 2);
     assert!(second.err.contains("is at this job") && second.err.contains("process "), "{second:#?}");
     let third = play.start(&[]);

@@ -47,12 +47,18 @@ fn a_state_directory_that_fills_up_meanwhile_costs_the_log_and_nothing_else() {
     if !met_or_skip(&[Need::Mount]) {
         return;
     }
-    for but_kib in [4, 8, 16, 24, 32, 48] {
-        let play = Play::new(Way::Fetch, &["--sync=object", "--log-mechanism=file", "--log-encoding=int"]);
+    for (way, but_kib) in
+        [Way::Send, Way::Fetch].into_iter().flat_map(|way| [4, 8, 16, 24, 32, 48].map(|but| (way, but)))
+    {
+        let play = Play::new(way, &["--sync=object", "--log-mechanism=file", "--log-encoding=int"]);
         let small = Mounted::tmpfs(1).unwrap();
         fill(&small.path(), but_kib);
-        play.finish(&[&format!("--state-dir={}", small.path().display())]);
-        play.assert_whole(&format!("{but_kib} KiB were free"));
+        fs::create_dir(play.bed.path("state")).unwrap();
+        let seen = Mounted::bind_at(&small.path(), &play.bed.path("state")).unwrap();
+        play.finish(&[]);
+        play.far_side_is_gone();
+        play.assert_whole(&format!("{way:?}: {but_kib} KiB were free"));
+        seen.close().unwrap();
         small.close().unwrap();
     }
 }

@@ -24,14 +24,14 @@ const LOGGED: u64 = 3;
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A server's directories, and a tree of files larger and smaller than an object on each side, about 6 MiB.
-struct Desk {
-    bed: Bed,
+pub(super) struct Desk {
+    pub(super) bed: Bed,
     port: u16,
 }
 
 impl Desk {
     /// A desk that serves by this configuration, beside what all have.
-    fn new(settings: &str) -> Desk {
+    pub(super) fn new(settings: &str) -> Desk {
         let bed = Bed::new();
         for tree in ["data", "out/data"] {
             for (name, len) in
@@ -61,7 +61,7 @@ impl Desk {
         fs::write(self.bed.path("serve.toml"), text).unwrap();
     }
 
-    fn serve(&self) -> Server {
+    pub(super) fn serve(&self) -> Server {
         let server = self.bed.serve_config("serve.toml");
         server.says("listening at");
         server.says("'out'");
@@ -73,13 +73,13 @@ impl Desk {
     }
 
     /// Sending the tree to `:NAME`.
-    fn sending<'a>(&self, ticket: &'a str, to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    pub(super) fn sending<'a>(&self, ticket: &'a str, to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
         let fixed =
             ["send", "--json", "--object-size=64K", "--sync=object", "--streams=2", "--ticket-file", ticket];
         [&fixed[..], more, &["data", to]].concat()
     }
 
-    fn start(&self, words: &[&str]) -> Child {
+    pub(super) fn start(&self, words: &[&str]) -> Child {
         let mut command = self.bed.haul(words);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     }
@@ -94,7 +94,7 @@ impl Desk {
     }
 
     /// Sends a part, and kills the client; returns when its session is over.
-    fn cut_off(&self, ticket: &str, to: &str) {
+    pub(super) fn cut_off(&self, ticket: &str, to: &str) {
         let before = self.jobs();
         kill(self.halted(ticket, to));
         wait_until("the end of the session", || {
@@ -103,18 +103,18 @@ impl Desk {
     }
 
     /// Folders of the server's jobs that are not over.
-    fn jobs(&self) -> Vec<PathBuf> {
+    pub(super) fn jobs(&self) -> Vec<PathBuf> {
         entries(&self.bed.path("state/haul/serve/jobs"))
     }
 
     /// Bytes of `sink` that need not travel again: of whole files, and of objects that the job's log knows.
-    fn durable(&self, job: &Path, sink: &Path) -> u64 {
+    pub(super) fn durable(&self, job: &Path, sink: &Path) -> u64 {
         finished_bytes(sink) + logged_bytes(job, sink)
     }
 
     /// Does the job, and holds it to having sent nothing that was `durable`, and little that was there.
     #[track_caller]
-    fn finish(&self, words: &[&str], durable: u64, wire: &str) -> Value {
+    pub(super) fn finish(&self, words: &[&str], durable: u64, wire: &str) -> Value {
         let summary = whole(&self.bed.run(words));
         let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
         assert!(spared >= durable, "of {durable} bytes only {spared} were spared: {summary}");
@@ -126,7 +126,7 @@ impl Desk {
 
     /// All is there, and nothing is left that was needed on the way, but so many jobs that are not over.
     #[track_caller]
-    fn assert_whole(&self, to: &str, jobs: usize) {
+    pub(super) fn assert_whole(&self, to: &str, jobs: usize) {
         // The client knows that all arrived before the server has tidied up.
         wait_until("the end of the job", || self.jobs().len() == jobs);
         assert_alike(&self.source(), &self.bed.path("in").join(to).join("data"));
@@ -136,14 +136,14 @@ impl Desk {
 
 /// The summary of a job that did all it was to do.
 #[track_caller]
-fn whole(ended: &Ended) -> Value {
+pub(super) fn whole(ended: &Ended) -> Value {
     assert_ended(ended, 0);
     let summary: Value = serde_json::from_str(ended.out.lines().last().unwrap()).unwrap();
     assert_eq!((&summary["event"], &summary["whole"]), (&"summary".into(), &true.into()), "{summary}");
     summary
 }
 
-fn kill(mut child: Child) {
+pub(super) fn kill(mut child: Child) {
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -153,7 +153,7 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Whether a session that had the job let go of it in order.
-fn is_let_go(job: &Path) -> bool {
+pub(super) fn is_let_go(job: &Path) -> bool {
     fs::metadata(job.join("lock")).is_ok_and(|lock| lock.len() == 0)
 }
 

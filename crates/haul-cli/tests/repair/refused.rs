@@ -6,7 +6,6 @@ use crate::faults::bed::{Ended, Running, copy_haul};
 use haul_lab::mounts::{Access, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Facets, Snapshot};
-use rustix::fs::statvfs;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
@@ -131,16 +130,6 @@ fn nearly_full() -> Option<(SmallFs, tempfile::TempDir)> {
     Some((small, home))
 }
 
-/// Fills the file system up to `left` bytes.
-fn leave(small: &SmallFs, left: usize) {
-    let ballast = small.path().join("ballast");
-    let _ = fs::remove_file(&ballast);
-    small.sync().unwrap();
-    let space = statvfs(small.path()).unwrap();
-    fs::write(ballast, bytes((space.f_bavail * space.f_frsize) as usize - left, 2)).unwrap();
-    small.sync().unwrap();
-}
-
 #[test]
 fn a_full_disk_leaves_the_file_and_says_what_can_be_done_and_in_place_does_it() {
     let Some((small, home)) = nearly_full() else { return };
@@ -157,14 +146,14 @@ fn a_full_disk_leaves_the_file_and_says_what_can_be_done_and_in_place_does_it() 
         ),
         (MIB / 2, &["--in-place"], "cannot write a journal of what is replaced: No space left on device"),
     ] {
-        leave(&small, left);
+        small.leave(left as u64).unwrap();
         let ended = repair(more);
         assert_eq!(ended.0, Some(1), "{ended:?}");
         assert!(ended.1.starts_with(&format!("'big': left as it was: {words}")), "{ended:?}");
         assert!(fs::read(&big).unwrap() == before);
         assert_eq!(fs::read_dir(&root).unwrap().count(), 1, "nothing is left beside it");
     }
-    leave(&small, 3 * MIB);
+    small.leave(3 * MIB as u64).unwrap();
     let ended = repair(&["--in-place"]);
     assert_eq!(ended.0, Some(0), "{ended:?}");
     assert!(fs::read(&big).unwrap() == bytes(16 * MIB, 1));

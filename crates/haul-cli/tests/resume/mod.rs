@@ -1,6 +1,8 @@
 //! `haul cp --resume` and `haul jobs`: jobs that are cut off, gone on with, listed and forgotten.
 
 mod bad;
+mod disk;
+mod full;
 mod going_on;
 mod jobs;
 mod matrix;
@@ -15,6 +17,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -134,7 +137,11 @@ impl Bed {
             // The machine was too busy to look in time: the job is through, and its log gone.
             assert!(child.wait().unwrap().success());
             for name in ["sink", "state"] {
-                fs::remove_dir_all(self.path(name)).unwrap();
+                match fs::remove_dir_all(self.path(name)) {
+                    // Something is mounted there, and empty by now.
+                    Err(error) if error.kind() == ErrorKind::ResourceBusy => {}
+                    done => done.unwrap(),
+                }
             }
         }
         panic!("each of {ATTEMPTS} jobs was over before anything was logged");

@@ -116,12 +116,16 @@ impl Folder {
 
     fn replace(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let draft = self.path.join(format!("{name}.new"));
-        let mut file = options().write(true).create(true).truncate(true).open(&draft)?;
-        file.write_all(bytes)?;
-        if self.syncs {
-            file.sync_data()?;
-        }
-        fs::rename(&draft, self.path.join(name))?;
+        let put = || {
+            let mut file = options().write(true).create(true).truncate(true).open(&draft)?;
+            file.write_all(bytes)?;
+            if self.syncs {
+                file.sync_data()?;
+            }
+            fs::rename(&draft, self.path.join(name)).map(|()| file)
+        };
+        // What found no room does not stay behind when the job ends. Best effort: the next run removes it otherwise.
+        let file = put().inspect_err(|_| drop(fs::remove_file(&draft)))?;
         self.renamed = true;
         self.dirty.remove(name);
         self.open.insert(name.to_owned(), file);

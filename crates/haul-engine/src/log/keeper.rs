@@ -252,7 +252,7 @@ impl Keeper {
         folder.perform(&facts.into_inner().unwrap_or_else(PoisonError::into_inner).log.finish())?;
         // Strangers that were left alone stay, and the folder with them.
         remove_empty(folder.path())?;
-        if let Some(place) = place {
+        if let Some(place) = &place {
             place.over();
         }
         hold.finish()

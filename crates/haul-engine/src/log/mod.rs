@@ -6,14 +6,14 @@
 //! ```text
 //!  STATE/jobs/ID/lock      locked while the job runs; who runs it
 //!  STATE/jobs/ID/begun     of a transfer: when its runs began
-//!  STATE/jobs/ID/target    of a transfer from a guest: where it goes
+//!  STATE/jobs/ID/target    of a transfer from a guest: whose it is, where it goes
 //!  STATE/jobs/ID/log/      docs/formats/log.md
 //!  STATE/jobs/ID/record    what the job is and how it stands: haul_log::record
 //!  STATE/jobs/ID/state     of a verification or a repair: how far it came, of a sum what its waybill is; in
 //!  STATE/jobs/ID/state.stamps  what the files looked like
 //! ```
 //!
-//! What many clients' jobs may take together is counted by a [`Room`], which a server has in `STATE/serve`.
+//! What many clients' jobs may take together is counted by a [`Room`], which a server has in `STATE/serve`; `shares` says whose job gives way there.
 //!
 //! A command that only wants to be listed takes a [`Hold`] and begins a [`Ledger`]; one that keeps an object log gives the hold to a [`Keeper`]; one whose
 //! short runs should leave nothing behind opens a [`Listing`].
@@ -30,6 +30,7 @@ mod listing;
 mod pace;
 mod recheck;
 mod room;
+mod shares;
 mod stamps;
 mod state;
 mod target;
@@ -49,7 +50,7 @@ pub use listing::{Listing, PATIENCE};
 pub use pace::SyncPolicy;
 pub(crate) use pace::{GROUP_BYTES, GROUP_TIME, Pace};
 pub use recheck::{Recheck, SAMPLE_ONE_IN};
-pub use room::{Room, RoomLimit, RoomLimits};
+pub use room::{Forget, Room, RoomLimit, RoomLimits};
 pub(crate) use stamps::{EarlierStamps, Stamp, StampFile, Stamped};
 pub use state::state_dir;
 pub(crate) use target::{Target, logged_paths};

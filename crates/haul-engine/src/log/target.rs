@@ -1,4 +1,4 @@
-//! Where a guest's job goes, so that what it left is found when nobody goes on with it.
+//! Whose a guest's job is and where it goes, so that what it left is found when nobody goes on with it.
 
 use super::folder::{self, Folder};
 use super::{Hold, LogError};
@@ -20,7 +20,7 @@ const BYTES_MAX: usize = 8 << 10;
 /// The directory of a job at its sink.
 ///
 /// ```text
-///  OBJECT LENGTH\n ROOT INTO      bytes of an object, bytes of ROOT; then both paths as they are
+///  OBJECT LENGTH GUEST\n ROOT INTO      bytes of an object, bytes of ROOT, 32 hexadecimal digits; then both paths as they are
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -30,6 +30,8 @@ pub(crate) struct Target {
     pub(crate) into: Vec<u8>,
     /// The size of the job's objects.
     pub(crate) object: ObjectSize,
+    /// Whose it is.
+    pub(crate) guest: Identity,
 }
 
 impl Target {
@@ -79,17 +81,19 @@ impl Target {
 
     fn encode(&self) -> Vec<u8> {
         let root = self.root.as_os_str().as_bytes();
-        let head = format!("{} {}\n", self.object.bytes(), root.len());
+        let head = format!("{} {} {}\n", self.object.bytes(), root.len(), self.guest.to_hex());
         [head.as_bytes(), root, &self.into].concat()
     }
 
     fn decode(bytes: &[u8]) -> Option<Target> {
         let end = bytes.iter().position(|&byte| byte == b'\n')?;
-        let (object, length) = std::str::from_utf8(&bytes[..end]).ok()?.split_once(' ')?;
-        let object = ObjectSize::new(object.parse().ok()?).ok()?;
-        let (root, into) = bytes[end + 1..].split_at_checked(length.parse().ok()?)?;
+        let mut words = std::str::from_utf8(&bytes[..end]).ok()?.split(' ');
+        let object = ObjectSize::new(words.next()?.parse().ok()?).ok()?;
+        let (root, into) = bytes[end + 1..].split_at_checked(words.next()?.parse().ok()?)?;
+        let guest = Identity::from_hex(words.next()?)?;
         let root = PathBuf::from(OsString::from_vec(root.to_vec()));
-        root.is_absolute().then(|| Target { root, into: into.to_vec(), object })
+        let is_whole = words.next().is_none() && root.is_absolute();
+        is_whole.then(|| Target { root, into: into.to_vec(), object, guest })
     }
 }
 
@@ -113,7 +117,8 @@ mod tests {
 
     fn target() -> Target {
         let object = ObjectSize::new(1 << 20).unwrap();
-        Target { root: PathBuf::from("/srv/in\nbox"), into: b"sub/of 9\n".to_vec(), object }
+        let (root, guest) = (PathBuf::from("/srv/in\nbox"), Identity([7; 16]));
+        Target { root, into: b"sub/of 9\n".to_vec(), object, guest }
     }
 
     #[test]
@@ -136,8 +141,23 @@ mod tests {
             let read = Target::decode(&bytes[..cut]);
             assert!(read.is_none_or(|read| read.root == target().root), "{cut}");
         }
-        for damaged in ["", "\n", "3 1\n/", "65536 9\n/a", "65536 4\nsrv/", "65536 -1\n/", "65536 1"] {
+        let guest = Identity([7; 16]).to_hex();
+        for damaged in [
+            "",
+            "\n",
+            "3 1 G\n/",
+            "65536 9 G\n/a",
+            "65536 4 G\nsrv/",
+            "65536 -1 G\n/",
+            "65536 1 G",
+            "65536 1\n/",
+        ] {
+            let damaged = damaged.replace('G', &guest);
             assert_eq!(Target::decode(damaged.as_bytes()), None, "{damaged:?}");
+        }
+        assert!(Target::decode(format!("65536 1 {guest}\n/").as_bytes()).is_some());
+        for guest in ["", "7", "no-number", &format!("{guest} 1")] {
+            assert_eq!(Target::decode(format!("65536 1 {guest}\n/").as_bytes()), None, "{guest:?}");
         }
     }
 }

@@ -5,6 +5,7 @@ use super::report::Watch;
 use super::resume;
 use super::sink::{Keeping, Opening, Store};
 use crate::log::{LogError, Recheck, Room, Target};
+use haul_log::objects::Identity;
 use haul_model::ObjectSize;
 use haul_proto::{Connect, Reason, Why};
 use std::path::{Path, PathBuf};
@@ -83,9 +84,9 @@ pub(super) fn answered(
 
 /// Where a guest's job goes; one who does not come again leaves what has to be found.
 fn target(shelf: Shelf<'_>, offer: &Offer, into: &[u8], object: ObjectSize) -> Option<Target> {
-    let Shelf::Guest(..) = shelf else { return None };
+    let Shelf::Guest(_, guest) = shelf else { return None };
     let root = Path::new(&offer.root).canonicalize().ok()?;
-    Some(Target { root, into: into.to_vec(), object })
+    Some(Target { root, into: into.to_vec(), object, guest: Identity::of(guest) })
 }
 
 /// Opens the log of a job. Without one it is done all the same, and that is told; only while another process is at the job it is not.

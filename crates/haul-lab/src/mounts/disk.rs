@@ -1,15 +1,22 @@
 //! File systems on a loop device.
 
-use super::{Access, MountError, Mounted, run};
+use super::{Access, MountError, Mounted, run, unmount};
 use crate::needs::Need;
-use std::fs::File;
+use crate::random::Random;
+use rustix::fs::statvfs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
+
+/// What takes the room of a file system that is to be full.
+const BALLAST: &str = "ballast";
 
 /// A small file system of its own on a loop device: it fills up, and it can be made read-only. Needs the right to
 /// mount.
 #[derive(Debug)]
 pub struct SmallFs {
     mounted: Mounted,
+    format: Format,
 }
 
 /// How a [`SmallFs`] keeps its files.
@@ -46,6 +53,10 @@ impl Format {
         }
     }
 
+    fn mount(self, image: &Path, dir: &Path) -> Result<(), MountError> {
+        run("mount", &["-o".as_ref(), self.options().as_ref(), image, dir])
+    }
+
     fn options(self) -> &'static str {
         match self {
             Self::Ext4 | Self::Xfs | Self::Btrfs => "loop",
@@ -74,9 +85,9 @@ impl SmallFs {
                 .and_then(|file| file.set_len(mib << 20))
                 .map_err(|source| MountError::Make { path: image.clone(), source })?;
             format.make(&image)?;
-            run("mount", &["-o".as_ref(), format.options().as_ref(), &image, dir])
+            format.mount(&image, dir)
         })?;
-        Ok(Self { mounted })
+        Ok(Self { mounted, format })
     }
 
     /// Where it is mounted.
@@ -91,6 +102,38 @@ impl SmallFs {
     pub fn set_access(&self, access: Access) -> Result<(), MountError> {
         let how = if access == Access::ReadOnly { "remount,ro" } else { "remount,rw" };
         run("mount", &["-o".as_ref(), how.as_ref(), &self.path()])
+    }
+
+    /// Takes all the room but so many bytes, by a file `ballast` whose bytes get no smaller.
+    ///
+    /// # Errors
+    /// [`MountError`].
+    pub fn leave(&self, bytes: u64) -> Result<(), MountError> {
+        self.make_room()?;
+        let ballast = self.path().join(BALLAST);
+        let space = statvfs(&self.path()).map_err(io::Error::from);
+        let filled = space.and_then(|space| {
+            let len = (space.f_bavail * space.f_frsize).saturating_sub(bytes);
+            let mut noise = vec![0; usize::try_from(len).unwrap_or(0)];
+            Random::from_seed(len).fill(&mut noise);
+            fs::write(&ballast, noise)
+        });
+        filled.map_err(|source| MountError::Make { path: ballast, source })?;
+        self.sync()
+    }
+
+    /// Gives back what [`SmallFs::leave`] took.
+    ///
+    /// # Errors
+    /// [`MountError`].
+    pub fn make_room(&self) -> Result<(), MountError> {
+        let ballast = self.path().join(BALLAST);
+        match fs::remove_file(&ballast) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(MountError::Make { path: ballast, source })
+            }
+            _ => self.sync(),
+        }
     }
 
     /// Writes everything out. Only then is the space of removed files there again.
@@ -111,9 +154,18 @@ impl SmallFs {
         let mounted = Mounted::new(|home, dir| {
             let image = home.join("image");
             run("cp", &["--sparse=always".as_ref(), &from, &image])?;
-            run("mount", &["-o".as_ref(), "loop".as_ref(), &image, dir])
+            self.format.mount(&image, dir)
         })?;
-        Ok(Self { mounted })
+        Ok(Self { mounted, format: self.format })
+    }
+
+    /// Unmounts it and mounts it again at the same place; its device may have another number then.
+    ///
+    /// # Errors
+    /// [`MountError`], for instance while a file is open.
+    pub fn mount_again(&self) -> Result<(), MountError> {
+        unmount(&self.path())?;
+        self.format.mount(&self.mounted.home.path().join("image"), &self.path())
     }
 
     /// The mount alone.
@@ -136,7 +188,6 @@ mod tests {
     use super::*;
     use crate::needs::met_or_skip;
     use rustix::fs::{SeekFrom, ioctl_ficlone, seek};
-    use std::fs;
     use std::io::ErrorKind;
 
     #[test]
@@ -154,6 +205,13 @@ mod tests {
 
         small.set_access(Access::ReadOnly).unwrap();
         assert_eq!(fs::write(&file, b"x").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+        small.mount_again().unwrap();
+        small.leave(1 << 20).unwrap();
+        assert!(fs::write(small.path().join("more"), vec![1; 2 << 20]).is_err());
+        small.make_room().unwrap();
+        fs::write(small.path().join("more"), vec![1; 2 << 20]).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), vec![1; 1 << 20]);
+        fs::write(&file, b"x").unwrap();
         let home = small.path().parent().unwrap().to_owned();
         assert_eq!(mounts_below(&home), 1);
         small.close().unwrap();

@@ -1,0 +1,33 @@
+//! The room that a server's tickets share for the logs of jobs that were cut off: who has too much of it gives way.
+
+use super::assert_no_strays;
+use super::ticketed::{Desk, whole};
+
+#[test]
+fn a_ticket_that_left_more_than_its_share_gives_way_to_another() {
+    let desk = Desk::new("log-jobs = 2");
+    let server = desk.serve();
+    desk.cut_off("one.ticket", ":x");
+    let first = desk.jobs().remove(0);
+    // Its session has let go of its place.
+    server.says("not finished");
+    desk.cut_off("one.ticket", ":y");
+    server.says("not finished");
+    let second = desk.jobs().into_iter().find(|job| *job != first).unwrap();
+    desk.cut_off("other.ticket", ":z");
+    server.says("not finished");
+    let jobs = desk.jobs();
+    assert!(jobs.len() == 2 && jobs.contains(&second) && !jobs.contains(&first), "{jobs:?}");
+    assert_no_strays(&desk.bed.path("in/x"));
+    // Each has its half now, and takes none of the other's.
+    let anew = whole(&desk.bed.run(&desk.sending("one.ticket", ":x", &[])));
+    assert_eq!(anew["bytes_of_earlier_runs"], 0, "{anew}");
+    server.says("as many jobs that were cut off are kept as may be, 2");
+    desk.assert_whole("x", 2);
+    let third = jobs.into_iter().find(|job| *job != second).unwrap();
+    for (ticket, to, job, left) in [("one.ticket", "y", second, 1), ("other.ticket", "z", third, 0)] {
+        let durable = desk.durable(&job, &desk.bed.path("in").join(to).join("data"));
+        desk.finish(&desk.sending(ticket, &format!(":{to}"), &[]), durable, "out");
+        desk.assert_whole(to, left);
+    }
+}

@@ -1,0 +1,39 @@
+//! A sink whose file system was mounted again between two runs of a copy.
+
+use super::{Bed, kill};
+use haul_lab::mounts::{Format, Mounted, SmallFs};
+use haul_lab::needs::met_or_skip;
+use std::fs;
+
+/// A bed whose sink is a directory of an ext4 of its own.
+fn on_a_disk(seed: u64) -> (Bed, SmallFs, Mounted) {
+    let bed = Bed::new(seed);
+    let small = SmallFs::new(32).unwrap();
+    for place in [small.path().join("sink"), bed.path("sink")] {
+        fs::create_dir(place).unwrap();
+    }
+    let seen = Mounted::bind_at(&small.path().join("sink"), &bed.path("sink")).unwrap();
+    (bed, small, seen)
+}
+
+/// Its device may have another number then: what is not believed is compared, and not copied.
+#[test]
+fn a_sink_that_was_mounted_again_goes_on() {
+    if !met_or_skip(&Format::Ext4.needs()) {
+        return;
+    }
+    let (bed, small, seen) = on_a_disk(92);
+    let mut child = bed.held_at_work(bed.cp(&["--sync=object", "--threads=1"]));
+    kill(&mut child);
+    let claimed = bed.claimed("killed");
+    assert!(claimed > 0);
+    seen.close().unwrap();
+    small.mount_again().unwrap();
+    let seen = Mounted::bind_at(&small.path().join("sink"), &bed.path("sink")).unwrap();
+    let ended = bed.ends(&["--sync=object"]);
+    ended.is_fine("mounted again");
+    assert!(ended.moved() <= ended.count("bytes") - claimed, "{claimed} {ended:?}");
+    bed.is_whole("mounted again");
+    seen.close().unwrap();
+    small.close().unwrap();
+}

@@ -1,0 +1,77 @@
+//! Copies whose log, or all that is kept of them, fills up while they run: after so many writes nothing more can be written.
+
+use super::Bed;
+use haul_lab::faults::FaultFs;
+use haul_lab::needs::{Need, met_or_skip};
+use haul_log::record::Status;
+use std::fs;
+
+const STYLES: [(&[&str], u32); 4] = [
+    (&["--sync=object", "--threads=1", "--log-mechanism=file", "--log-encoding=int"], 3),
+    (&["--sync=object", "--threads=1", "--log-mechanism=transaction:2", "--log-encoding=char"], 5),
+    (&["--sync=object", "--log-mechanism=universal", "--log-encoding=bit8"], 8),
+    (&["--sync=object", "--log-mechanism=file", "--log-encoding=enc"], 12),
+];
+
+/// Puts the state directory of a bed on a file system where writes fail by these rules.
+fn state_on(bed: &Bed, rules: &str) -> FaultFs {
+    for name in ["store", "state"] {
+        fs::create_dir(bed.path(name)).unwrap();
+    }
+    FaultFs::mount(&bed.path("store"), &bed.path("state"), rules.parse().unwrap()).unwrap()
+}
+
+/// No further write to a log has room after so many.
+fn full_after(writes: u32) -> String {
+    format!("*/log/* write .. errno ENOSPC after {writes}")
+}
+
+#[test]
+fn a_log_that_fills_up_midway_is_told_once_and_the_copy_is_whole() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    for (seed, (style, writes)) in (60..).zip(STYLES) {
+        let bed = Bed::new(seed);
+        let faults = state_on(&bed, &full_after(writes));
+        let ended = bed.ends(style);
+        ended.is_fine(&format!("{style:?}"));
+        assert_eq!(ended.stderr.matches("the copy goes on").count(), 1, "{style:?}: {ended:?}");
+        assert!(ended.stderr.contains("No space left"), "{style:?}: {ended:?}");
+        bed.is_whole(&format!("{style:?}"));
+        assert_eq!(bed.record().status, Status::Finished, "{style:?}");
+        assert!(!bed.job().join("log").exists(), "{style:?}: the log goes with the job");
+        faults.close();
+    }
+}
+
+/// Lock, record, log, and what is told of the end.
+#[test]
+fn a_state_directory_that_is_full_from_any_write_on_stops_the_copy_before_it_begins_or_not_at_all() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let (mut refused, mut went_on) = (0, 0);
+    for writes in [0, 1, 2, 3, 4, 5, 6, 8, 11, 15, 20, 30] {
+        let what = format!("full after {writes} writes");
+        let bed = Bed::new(64);
+        let faults = state_on(&bed, &format!("* write .. errno ENOSPC after {writes}"));
+        let ended = bed.ends(STYLES[0].0);
+        assert!(ended.stderr.contains("No space left"), "{what}: {ended:?}");
+        if bed.path("sink").exists() {
+            bed.is_whole(&what);
+            assert!(ended.stderr.contains("the copy goes on"), "{what}: {ended:?}");
+            went_on += 1;
+        } else {
+            refused += 1;
+        }
+        // That the job is at its end could not be written down either.
+        assert_eq!(ended.code, Some(1), "{what}: {ended:?}");
+        faults.set_rules("".parse().unwrap());
+        bed.ends(STYLES[0].0).is_fine(&what);
+        bed.is_whole(&what);
+        assert_eq!(bed.record().status, Status::Finished, "{what}");
+        faults.close();
+    }
+    assert!(refused > 1 && went_on > 1, "{refused} refused, {went_on} went on");
+}
