@@ -132,7 +132,7 @@ fn nearly_full() -> Option<(SmallFs, tempfile::TempDir)> {
 }
 
 /// Fills the file system up to `left` bytes.
-fn leave(small: &SmallFs, left: usize) {
+pub(crate) fn leave(small: &SmallFs, left: usize) {
     let ballast = small.path().join("ballast");
     let _ = fs::remove_file(&ballast);
     small.sync().unwrap();
@@ -194,13 +194,13 @@ fn a_read_only_disk_leaves_everything() {
 }
 
 /// zlib's CRC-32 of `bytes` that goes on from `before`, bit by bit.
-fn crc32(before: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn crc32(before: u32, bytes: &[u8]) -> u32 {
     let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     !bytes.iter().fold(!before, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| step(crc)))
 }
 
 /// A waybill of one section that is sound in all but what its entries say.
-fn forged(entries: &[String]) -> String {
+pub(crate) fn forged(entries: &[String]) -> String {
     let mut text = String::new();
     let mut crc = 0;
     let mut line = |body: &str, text: &mut String| {
@@ -221,7 +221,7 @@ fn forged(entries: &[String]) -> String {
 }
 
 /// `text` as an entry of eight bytes, the right ones.
-fn entry(path: &str) -> String {
+pub(crate) fn entry(path: &str) -> String {
     let digest = haul_digest::digest(haul_digest::Algorithm::Blake3, b"precious");
     format!("file path={path} size=8 mode=0644 mtime=0.000000000 blake3={digest}")
 }
