@@ -10,12 +10,17 @@ use crate::jobs::own::OwnJob;
 use crate::progress::{self, Standing};
 pub(crate) use args::keep_pace;
 use args::{Against, Args};
+use haul_engine::copy::quote;
 use haul_engine::signature::Proof;
 use haul_engine::sum::Counters;
-use haul_engine::verify::{Tallied, VerifyError, verify, verify_stored};
+use haul_engine::verify::{Tallied, VerifyError, VerifySettings, verify, verify_stored};
+use haul_log::waybill::{Reader, Record};
 pub(crate) use output::{Output, going_on};
 pub(crate) use signer::{SignerArgs, told};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::BufReader;
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
@@ -116,6 +121,12 @@ fn verify_as(
         proof.still_holds(&args.waybill).map_err(|error| error.to_string())?;
     }
     output.summary(&tallied, !args.quiet, interrupted);
+    if let Against::Waybill(settings) = against
+        && tallied.found_none()
+        && !(args.quiet || args.json || interrupted)
+    {
+        ask_for_root(settings);
+    }
     if let Some(error) = output.close() {
         return Err(format!("write error: {error}"));
     }
@@ -123,6 +134,16 @@ fn verify_as(
         return Ok(Ended { status: interrupt.status(), was_stopped: true });
     }
     Ok(Ended { status: status(&tallied), was_stopped: false })
+}
+
+/// Says where the names of a waybill were when it was written, for who named another directory.
+fn ask_for_root(settings: &VerifySettings) {
+    let first = File::open(&settings.waybill).ok().and_then(|file| Reader::new(BufReader::new(file)).next());
+    let Some(Ok(Record::Section(section))) = first else { return };
+    let (named, was) = (quote(&settings.root), quote(OsStr::from_bytes(&section.job.root)));
+    eprintln!(
+        "{NAME}: none of the waybill's names is in {named}; they are relative to ROOT, which was {was} when it was written"
+    );
 }
 
 fn status(tallied: &Tallied) -> u8 {

@@ -61,6 +61,35 @@ fn twenty_thousand_files_in_nested_directories_take_little_memory() {
     copy_and_sum("a nested tree", &source, &home);
 }
 
+/// Whatever reads or writes a receipt, beside what it does: written, verified, exported, repaired by, and the digests that files keep.
+#[test]
+fn receipts_of_twenty_thousand_files_take_little_memory() {
+    let home = roomy();
+    let [source, sink, summed, copied] =
+        ["source", "sink", "summed", "copied"].map(|name| home.path().join(name));
+    DataSet::Uniform { files: 20_000, bytes: 1 }.build(&source, 1, 1).unwrap();
+    let job = |what: &str, words: &[&str], paths: &[&Path]| {
+        let ended = haul(words.iter().map(Path::new).chain(paths.iter().copied()));
+        assert_small(what, &ended);
+        ended.stdout.lines().count()
+    };
+    assert_eq!(job("sum --waybill", &["sum", "-r", "--waybill"], &[&summed, &source]), 20_000);
+    job("cp --waybill", &["cp", "-aT", "--waybill"], &[&copied, &source, &sink]);
+    job("verify", &["verify", "-q"], &[&summed, &source]);
+    job("verify --extra", &["verify", "-q", "--cached", "--extra"], &[&summed, &source]);
+    assert_eq!(job("waybill check", &["waybill", "check"], &[&copied]), 1);
+    assert_eq!(job("waybill export", &["waybill", "export"], &[&copied]), 20_000);
+    // A second section has all paths looked up in an index of both.
+    job("sum --waybill again", &["sum", "-r", "--waybill"], &[&summed, &source]);
+    assert_eq!(job("waybill export of two", &["waybill", "export"], &[&summed]), 20_000);
+    let some = fs::read_dir(&sink).unwrap().flatten().filter(|entry| entry.path().is_file()).take(3);
+    some.for_each(|entry| fs::remove_file(entry.path()).unwrap());
+    let repaired = job("repair", &["repair", "-q"], &[&summed, &sink, "--from".as_ref(), &source]);
+    assert_eq!(repaired, 3);
+    assert_eq!(job("sum --store", &["sum", "-r", "--store=tree"], &[&sink]), 20_000);
+    job("verify of stored digests", &["verify", "-q", "--cached"], &[&sink]);
+}
+
 #[test]
 fn long_files_take_little_memory() {
     let home = tempfile::tempdir().unwrap();

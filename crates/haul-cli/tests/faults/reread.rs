@@ -4,7 +4,7 @@ use super::bed::{
     Ended, FaultBed, HAUL, HOLD, Running, assert_same_tree, assert_unfinished, haul, noise, others_are_whole,
     start, tree_with_victim, write_old,
 };
-use haul_lab::faults::Action;
+use haul_lab::faults::{Action, Op};
 use haul_lab::mounts::SmallFs;
 use haul_lab::needs::{Need, met_or_skip};
 use rustix::process::Signal;
@@ -208,6 +208,28 @@ fn a_source_that_changes_while_its_copy_is_read_back_is_told_as_changed() {
     ended.failed_with(&["tree/victim' changed while it was copied"]);
     assert_eq!(ended.complaints(), 1, "{ended:?}");
     assert_unfinished(&bed.path("store/sink/victim"));
+}
+
+/// The proof of the first objects does not wait for the writing of the last.
+#[test]
+fn objects_are_read_back_while_others_are_still_written() {
+    let Some(bed) = FaultBed::new("sink write .. delay 0\nsink read .. delay 0") else {
+        return;
+    };
+    let source = bed.path("source");
+    fs::write(&source, noise(112 * MIB)).unwrap();
+    for threads in ["--threads=1", "--threads=3"] {
+        let sink = bed.path("view/sink");
+        let before = bed.fired().len();
+        haul([Path::new("cp"), "--verify=reread".as_ref(), threads.as_ref(), &source, &sink]).is_fine();
+        let fired = &bed.fired()[before..];
+        let places = |op| (0..fired.len()).filter(move |&at| fired[at].op == op);
+        let (read, written) = (places(Op::Read).next().unwrap(), places(Op::Write).next_back().unwrap());
+        assert!(read < written, "{threads}: the first read is step {read}, the last write {written}");
+        let meanwhile = places(Op::Read).filter(|&at| at < written).count();
+        assert!(meanwhile > 10, "{threads}: {meanwhile} reads came before the last write");
+        fs::remove_file(bed.path("store/sink")).unwrap();
+    }
 }
 
 /// The last event of `--json`.

@@ -4,7 +4,7 @@ mod bad;
 mod cut_off;
 mod in_place;
 mod mended;
-mod refused;
+pub(crate) mod refused;
 mod shared;
 
 use haul_lab::random::Random;

@@ -183,13 +183,13 @@ fn a_read_only_disk_leaves_everything() {
 }
 
 /// zlib's CRC-32 of `bytes` that goes on from `before`, bit by bit.
-fn crc32(before: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn crc32(before: u32, bytes: &[u8]) -> u32 {
     let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     !bytes.iter().fold(!before, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| step(crc)))
 }
 
 /// A waybill of one section that is sound in all but what its entries say.
-fn forged(entries: &[String]) -> String {
+pub(crate) fn forged(entries: &[String]) -> String {
     let mut text = String::new();
     let mut crc = 0;
     let mut line = |body: &str, text: &mut String| {
@@ -210,7 +210,7 @@ fn forged(entries: &[String]) -> String {
 }
 
 /// `text` as an entry of eight bytes, the right ones.
-fn entry(path: &str) -> String {
+pub(crate) fn entry(path: &str) -> String {
     let digest = haul_digest::digest(haul_digest::Algorithm::Blake3, b"precious");
     format!("file path={path} size=8 mode=0644 mtime=0.000000000 blake3={digest}")
 }

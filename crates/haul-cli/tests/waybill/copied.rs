@@ -1,7 +1,7 @@
 //! What `haul cp --waybill` writes: digests from the same read, levels as far as they were reached, and all kinds of names.
 
 use super::{good, pattern, rot, run, tree};
-use haul_lab::mounts::SmallFs;
+use haul_lab::mounts::{FsKind, SmallFs, shared_room};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_log::waybill::{Content, Entry, Kind, Reader, Record, Way};
 use haul_model::Level;
@@ -175,4 +175,93 @@ fn what_was_read_back_from_the_device_is_written_down_as_that_and_nothing_else_i
         fs::remove_file(dir.join("w")).unwrap();
     }
     small.close().unwrap();
+}
+
+/// Blocks that are shared lie where they lay before: no level that speaks of a medium is reached, whatever was asked for.
+#[test]
+fn a_clone_is_told_as_one_and_proves_nothing_about_new_media() {
+    for kind in [FsKind::Xfs, FsKind::Btrfs] {
+        let Some(room) = shared_room(kind) else { continue };
+        let dir = room.path();
+        fs::write(dir.join("a"), pattern(300_000, 1)).unwrap();
+        for verify in ["--verify=none", "--verify=stream", "--verify=reread", "--verify=hybrid"] {
+            let _ = fs::remove_file(dir.join("w"));
+            let cp = ["cp", "--reflink=always", "--split-size=64K", "--waybill", "w", verify, "a", "b"];
+            let ran = run(dir, &cp);
+            assert_eq!(ran.status, Some(0), "{kind:?} {verify}: {ran:?}");
+            let content = content(&dir.join("w"), "b");
+            assert_eq!(
+                (content.way, content.level),
+                (Some(Way::Reflink), Some(Level::Received)),
+                "{kind:?} {verify}"
+            );
+            let shown = good(dir, &["waybill", "show", "w"]);
+            assert!(shown.contains("received reflink    'b'"), "{kind:?}: {shown}");
+            good(dir, &["verify", "-q", "w"]);
+            fs::remove_file(dir.join("b")).unwrap();
+        }
+        // Where a proof is asked for and a clone is not, bytes are copied.
+        fs::remove_file(dir.join("w")).unwrap();
+        good(dir, &["cp", "--reflink=auto", "--verify=reread", "--waybill", "w", "a", "b"]);
+        let content = content(&dir.join("w"), "b");
+        assert_eq!((content.way, content.level), (Some(Way::ReadWrite), Some(Level::Reread)), "{kind:?}");
+    }
+}
+
+/// A file system in memory has no device, and an overlay does not say what the page cache holds: what was compared there was compared.
+#[test]
+fn what_can_not_be_known_to_come_from_a_device_is_not_written_down_as_that() {
+    for kind in [FsKind::Tmpfs, FsKind::Overlay] {
+        let Some(room) = shared_room(kind) else { continue };
+        let dir = room.path();
+        tree(dir);
+        let cp = ["cp", "-aT", "--verify=reread", "--split-size=64K", "--waybill", "w", "data", "copy"];
+        let ran = run(dir, &cp);
+        assert_eq!((ran.status, ran.err.lines().count()), (Some(0), 1), "{kind:?}: {ran:?}");
+        assert!(ran.err.contains("was not read back from the device"), "{kind:?}: {ran:?}");
+        for name in ["copy/big", "copy/one-object", "copy/small"] {
+            let level = content(&dir.join("w"), name).level;
+            assert!(matches!(level, Some(Level::Verified | Level::Durable)), "{kind:?} {name}: {level:?}");
+        }
+    }
+}
+
+/// A copy over its own waybill was a mixture of both, and a success.
+#[test]
+fn a_waybill_is_neither_copied_nor_written_over_by_its_own_job() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    tree(dir);
+    fs::create_dir(dir.join("to")).unwrap();
+    let refused = |args: &[&str], name: &str| {
+        let ran = run(dir, &[&["cp"], args].concat());
+        assert_eq!(ran.status, Some(1), "{args:?}: {ran:?}");
+        let words = format!("'{name}' is the waybill of this job: it is neither copied nor written over\n");
+        assert!(ran.err.ends_with(&words), "{args:?}: {ran:?}");
+    };
+    // As the sink: itself, in a directory, by a link and by another name.
+    refused(&["--waybill", "w1", "data/big", "w1"], "w1");
+    refused(&["--waybill", "to/big", "data/big", "data/small", "to"], "to/big");
+    refused(&["-rT", "--waybill", "to/big", "data", "to"], "to/big");
+    fs::hard_link(dir.join("w1"), dir.join("again")).unwrap();
+    symlink("w1", dir.join("link")).unwrap();
+    for sink in ["again", "link"] {
+        refused(&["--waybill", "w1", "data/big", sink], sink);
+        refused(&["-b", "--waybill", "w1", "data/big", "again"], "again");
+    }
+    // As an operand.
+    refused(&["--waybill", "w1", "w1", "x"], "w1");
+    assert!(!dir.join("x").exists());
+    for waybill in ["w1", "to/big"] {
+        good(dir, &["waybill", "check", waybill]);
+    }
+    // In a tree it is left out, wherever that goes: a receipt can't be in itself.
+    for (number, options) in [&["-r"][..], &["-a"], &["-aL"], &["-a", "--threads=1"]].into_iter().enumerate()
+    {
+        let sink = format!("sink{number}");
+        good(dir, &[&["cp"], options, &["--waybill", "data/sub dir/w", "data", &sink]].concat());
+        assert!(!dir.join(&sink).join("sub dir/w").exists(), "{options:?}");
+        assert!(fs::read(dir.join(&sink).join("big")).unwrap() == pattern(700_000, 700_001), "{options:?}");
+        good(dir, &["verify", "-q", "data/sub dir/w", "."]);
+    }
 }

@@ -4,6 +4,7 @@ use super::{good, pattern, rot, run, tree};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 /// Verifies `data` by a waybill of objects of 64 KiB that was written before `change`: status and lines.
 fn after(change: impl FnOnce(&Path), args: &[&str]) -> (Option<i32>, String) {
@@ -282,4 +283,57 @@ fn a_rate_is_kept() {
     let took = begun.elapsed();
     assert_eq!(status, Some(0));
     assert!(took.as_secs_f64() >= 1.2, "766 kB took {took:?}");
+}
+
+/// Most often a directory was mistyped; of ten thousand missing files that would be the last thing to be seen.
+#[test]
+fn where_none_of_the_names_is_there_the_root_is_asked_for() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    tree(dir);
+    fs::create_dir(dir.join("else where")).unwrap();
+    good(dir, &["sum", "-r", "--waybill", "w", "data"]);
+    let hint = "none of the waybill's names is in 'else where'; they are relative to ROOT, which was '.' when it was written";
+    let ran = run(dir, &["verify", "w", "else where"]);
+    assert_eq!((ran.status, ran.out.lines().count()), (Some(1), 6), "{ran:?}");
+    assert!(ran.err.contains(hint), "{ran:?}");
+    let ran = run(dir, &["verify", "-q", "w", "else where"]);
+    assert_eq!((ran.status, &*ran.err), (Some(1), ""), "{ran:?}");
+    // Where something is there, the rest is missing and nothing else.
+    fs::create_dir_all(dir.join("else where/data")).unwrap();
+    fs::copy(dir.join("data/small"), dir.join("else where/data/small")).unwrap();
+    let ran = run(dir, &["verify", "w", "else where"]);
+    assert!(ran.status == Some(1) && !ran.err.contains("none of"), "{ran:?}");
+}
+
+/// The first look would take all that comes, and the second one find nothing wrong with nothing.
+#[test]
+fn a_waybill_that_can_be_read_only_once_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    tree(dir);
+    good(dir, &["sum", "-r", "--waybill", "w", "data"]);
+    fs::remove_file(dir.join("data/small")).unwrap();
+    haul_sys::open::mknod_at(haul_sys::CWD, dir.join("pipe").as_os_str(), haul_sys::FileKind::Fifo, 0o600, 0)
+        .unwrap();
+    let words = "it is no regular file, and a waybill is read more than once: save it as one first\n";
+    for command in [&["verify"][..], &["waybill", "check"], &["waybill", "export"]] {
+        let script = format!("cat w | '{}' {} /dev/stdin", env!("CARGO_BIN_EXE_haul"), command.join(" "));
+        let ran = Command::new("sh").args(["-c", &script]).current_dir(dir).output().unwrap();
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!((ran.status.code(), ran.stdout.is_empty()), (Some(2), true), "{command:?}: {said}");
+        assert!(said.ends_with(words), "{command:?}: {said}");
+        // Nobody writes to this one.
+        let ran = run(dir, &[command, &["pipe"]].concat());
+        assert!(
+            ran.status == Some(2) && ran.out.is_empty() && ran.err.ends_with(words),
+            "{command:?}: {ran:?}"
+        );
+    }
+    let ran = run(dir, &["repair", "pipe", ".", "--from", "data"]);
+    assert!(ran.status == Some(2) && ran.err.ends_with(words), "{ran:?}");
+    // A file is one by whatever name.
+    let script = format!("'{}' verify -q /dev/stdin < w", env!("CARGO_BIN_EXE_haul"));
+    let ran = Command::new("sh").args(["-c", &script]).current_dir(dir).output().unwrap();
+    assert_eq!((ran.status.code(), &*ran.stdout), (Some(1), &b"'data/small': missing\n"[..]), "{ran:?}");
 }

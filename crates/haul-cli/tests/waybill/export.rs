@@ -112,3 +112,28 @@ fn a_waybill_is_shown_and_checked() {
     let usage = run(dir.path(), &["waybill"]);
     assert_eq!(usage.status, Some(2));
 }
+
+/// A tree becomes a bag by a declaration and the manifest that its waybill exports.
+#[test]
+fn an_exported_manifest_makes_a_bag_that_checks() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    let bag = dir.path().join("bag");
+    fs::create_dir(&bag).unwrap();
+    good(&dir.path().join("data"), &["sum", "-r", "-a", "sha256", "--waybill", "../w", "."]);
+    fs::rename(dir.path().join("data"), bag.join("data")).unwrap();
+    let manifest = good(dir.path(), &["waybill", "export", "--format", "bagit", "-a", "sha256", "w"]);
+    fs::write(bag.join("manifest-sha256.txt"), &manifest).unwrap();
+    fs::write(bag.join("bagit.txt"), "BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n").unwrap();
+    let ran = run(dir.path(), &["check", "bag"]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    // Of names without a line end or a percent sign it is a list like any other.
+    let plain: String =
+        manifest.lines().filter(|line| !line.contains('%')).map(|line| format!("{line}\n")).collect();
+    assert_eq!(plain.lines().count(), 4);
+    if let Some((well, said)) = checked("sha256sum", &bag, &plain) {
+        assert!(well, "{said}");
+    }
+    fs::write(bag.join("data/small"), "something else").unwrap();
+    assert_eq!(run(dir.path(), &["check", "bag"]).status, Some(1));
+}

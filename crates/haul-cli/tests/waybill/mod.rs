@@ -1,14 +1,19 @@
 //! Waybills from the command line: written, verified against every kind of damage, exported to the tools that check.
 
+mod checksums;
 mod copied;
 mod damage;
+mod described;
 mod device;
 mod each;
 mod export;
+mod hostile;
 mod located;
 mod resumed;
 mod signed;
 mod stored;
+mod twin;
+mod unwritable;
 mod written;
 
 use std::path::Path;

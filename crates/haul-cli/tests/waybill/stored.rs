@@ -271,3 +271,37 @@ fn what_makes_no_sense_is_refused() {
         haul(dir).args(["sum", "--store=waybill", "--waybill", "w", "data/small"]).output().unwrap();
     assert!(printed.status.success() && dir.join("w").exists());
 }
+
+/// Both forms of a file: the one for the time the file has counts, whichever that is, and what another program keeps only where neither is.
+#[test]
+fn of_several_forms_the_one_for_the_files_own_time_counts() {
+    let Some(room) = shared_room(FsKind::Ext4) else { return };
+    for (first, second) in [("xattr", "tree"), ("tree", "xattr")] {
+        let dir = tempfile::tempdir_in(&room).unwrap();
+        let dir = dir.path();
+        fs::create_dir(dir.join("data")).unwrap();
+        let file = dir.join("data/f");
+        let (old, new) = (pattern(200_000, 1), pattern(200_000, 2));
+        fs::write(&file, &old).unwrap();
+        let then = fs::metadata(&file).unwrap().modified().unwrap();
+        store(dir, first);
+        fs::write(&file, &new).unwrap();
+        let later = then + std::time::Duration::from_secs(100);
+        OpenOptions::new().write(true).open(&file).unwrap().set_modified(later).unwrap();
+        // What is kept by the first form is about other bytes at another time.
+        assert_eq!(verify(dir).0, Some(1), "{first}");
+        store(dir, second);
+        assert_eq!(verify(dir), (Some(0), vec![]), "{first}, {second}");
+        // The old file comes back with its time: the first form is about it, although the second one is later.
+        fs::write(&file, &old).unwrap();
+        OpenOptions::new().write(true).open(&file).unwrap().set_modified(then).unwrap();
+        assert_eq!(verify(dir), (Some(0), vec![]), "{first}, {second}");
+        rot(&file, 70_000);
+        assert_eq!(verify(dir), (Some(1), vec!["'f': rotted: bytes 65536-131072".to_owned()]), "{first}");
+        // EOS says otherwise, and is not asked.
+        set_attribute(&file, "user.eos.checksum", &[0, 1, 2, 3]);
+        set_attribute(&file, "user.eos.checksumtype", b"adler");
+        rot(&file, 70_000);
+        assert_eq!(verify(dir), (Some(0), vec![]), "{first}, {second}");
+    }
+}

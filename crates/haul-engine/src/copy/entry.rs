@@ -200,6 +200,13 @@ fn decide(job: &Job<'_>, entry: &Entry, is_file: &mut bool) -> Result<Fate, Copy
         Some(source) => source,
         None => look(entry, dereference)?,
     };
+    if is_own_waybill(job, &source) {
+        // One that lies in a tree is left out of it, for it grows until the job is over.
+        return match entry.operand {
+            Some(_) => Err(Refusal::OwnWaybill(entry.source_path()).into()),
+            None => Ok(Fate::Through),
+        };
+    }
     if source.kind == FileKind::Regular {
         *is_file = true;
         count_file(job, &source);
@@ -222,6 +229,11 @@ pub(crate) fn look(entry: &Entry, dereference: Dereference) -> Result<Stat, Copy
         path: entry.source_path(),
         source,
     })
+}
+
+/// Whether a file is the waybill that this job writes.
+fn is_own_waybill(job: &Job<'_>, file: &Stat) -> bool {
+    job.settings.moving.receipt.as_ref().is_some_and(|receipt| receipt.is(file))
 }
 
 fn count_file(job: &Job<'_>, source: &Stat) {

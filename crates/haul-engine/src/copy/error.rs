@@ -329,6 +329,9 @@ pub enum Refusal {
     /// Something stands at the sink, and nothing may be replaced.
     #[error("not replacing {}", quote(.0))]
     NotReplacing(OsString),
+    /// The waybill that this job writes.
+    #[error("{} is the waybill of this job: it is neither copied nor written over", quote(.0))]
+    OwnWaybill(OsString),
     /// An earlier operand of this command became that sink.
     #[error("will not overwrite just-created {} with {}", quote(sink), quote(source_path))]
     JustCreated {

@@ -49,6 +49,11 @@ impl Receipt {
         &self.bill
     }
 
+    /// Whether a file is the waybill itself, which is being written.
+    pub(crate) fn is(&self, file: &Stat) -> bool {
+        self.bill.identity() == file.identity()
+    }
+
     pub(crate) fn has(&self, algorithm: Algorithm) -> bool {
         self.algorithms.contains(&algorithm)
     }

@@ -224,8 +224,9 @@ impl Finder {
         let mut best: Option<Stored> = None;
         for bytes in all {
             let stored = Stored::decode(&bytes).map_err(|flaw| format!("its stored digests: {flaw}"))?;
-            let is_later = best.as_ref().is_none_or(|best| best.mtime < stored.mtime);
-            if is_later || stored.mtime == moment(facts) {
+            let is_of_now = |stored: &Stored| stored.mtime == moment(facts);
+            let is_later = |best: &Stored| !is_of_now(best) && best.mtime < stored.mtime;
+            if is_of_now(&stored) || best.as_ref().is_none_or(is_later) {
                 best = Some(stored);
             }
         }

@@ -341,12 +341,21 @@ fn look_through(
     Ok(summary)
 }
 
-/// A reader of a waybill from its start.
+/// A reader of a waybill from its start. One that comes through a pipe comes once: the second look would find nothing, and so nothing wrong.
 fn read(path: &OsStr) -> Result<Reader<BufReader<File>>, ReadError> {
+    if !std::fs::metadata(path)?.is_file() {
+        let why = "it is no regular file, and a waybill is read more than once: save it as one first";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why).into());
+    }
     Ok(Reader::new(BufReader::with_capacity(1 << 20, File::open(path)?)))
 }
 
 impl Tallied {
+    /// Whether every name was looked for and none of them was there: most often the wrong directory was named.
+    pub fn found_none(&self) -> bool {
+        self.missing > 0 && self.intact + self.modified + self.rotted + self.unproven + self.passed == 0
+    }
+
     fn count(&mut self, verdict: &Verdict) {
         let place = match &verdict.kind {
             VerdictKind::Intact { .. } => &mut self.intact,

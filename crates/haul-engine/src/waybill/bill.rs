@@ -5,7 +5,8 @@ use super::known::{Known, Wanted};
 use super::{LeafStore, LeafSums, ObjectSums};
 use crate::log::{Listing, StampFile, Stamped};
 use haul_log::waybill::{
-    Content, End, Entry, Job, Kind, ObjectDigests, Proven, TAIL_BYTES, Tail, TailError, WriteError, Writer,
+    Content, End, Entry, Job, Kind, LINE_BYTES_MAX, ObjectDigests, Proven, TAIL_BYTES, Tail, TailError,
+    WriteError, Writer, may_append,
 };
 use haul_model::{LeafSize, ObjectIndex, ObjectSize};
 use haul_sys::stat::stat_fd;
@@ -135,14 +136,18 @@ impl Bill {
     ) -> Result<Bill, BillError> {
         let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
         let written = |source| BillError::Write { path: path.to_owned(), source };
+        let not_appendable = |source| BillError::NotAppendable { path: path.to_owned(), source };
+        let mut first = Vec::new();
+        file.seek(SeekFrom::Start(0)).map_err(failed("read"))?;
+        (&mut file).take(LINE_BYTES_MAX as u64).read_to_end(&mut first).map_err(failed("read"))?;
+        may_append(&first).map_err(not_appendable)?;
         file.seek(SeekFrom::Start(facts.size.saturating_sub(TAIL_BYTES as u64))).map_err(failed("read"))?;
         let writer = if facts.size == 0 {
             Writer::new(BufWriter::new(file), job)
         } else {
             let mut bytes = Vec::new();
             (&mut file).take(TAIL_BYTES as u64).read_to_end(&mut bytes).map_err(failed("read"))?;
-            let tail = Tail::of(&bytes)
-                .map_err(|source| BillError::NotAppendable { path: path.to_owned(), source })?;
+            let tail = Tail::of(&bytes).map_err(not_appendable)?;
             Writer::append(BufWriter::new(file), job, &tail)
         };
         let writer = Some(writer.map_err(written)?);

@@ -2,8 +2,9 @@
 
 use super::decode;
 use super::facts::End;
-use super::fields::Fields;
-use super::line::{LINE_BYTES_MAX, continued, stated};
+use super::fields::{Fields, number};
+use super::flaw::Refusal;
+use super::line::{LINE_BYTES_MAX, MAGIC, VERSION, continued, stated};
 use haul_digest::Digest;
 use thiserror::Error;
 
@@ -28,6 +29,26 @@ pub enum TailError {
     /// It does, and the line is damaged.
     #[error("its closing line is damaged")]
     Damaged,
+    /// It is one of a later version.
+    #[error(transparent)]
+    Newer(#[from] Refusal),
+}
+
+/// Looks at the first bytes of a waybill, [`LINE_BYTES_MAX`] of them or all it has, before a section of this version is appended: who wrote a later
+/// version may mean other things by the lines that this one knows.
+///
+/// # Errors
+/// [`TailError::Newer`].
+pub fn may_append(first: &[u8]) -> Result<(), TailError> {
+    let line = first.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let text = std::str::from_utf8(line).ok().and_then(|text| text.strip_prefix(MAGIC));
+    // All versions have the form of the first line. What is no waybill is told by its end.
+    let words = text.into_iter().flat_map(|text| text.split(' '));
+    let version = words.filter_map(|word| word.strip_prefix("version=")).find_map(number);
+    match version.filter(|version| *version > VERSION) {
+        Some(version) => Err(TailError::Newer(Refusal::Newer { line: 1, version })),
+        None => Ok(()),
+    }
 }
 
 impl Tail {

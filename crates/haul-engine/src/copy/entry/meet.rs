@@ -2,7 +2,7 @@
 
 use super::age::is_as_new;
 use super::same::Sameness;
-use super::{Sink, Task};
+use super::{Sink, Task, is_own_waybill};
 use crate::copy::backup;
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::links::Claim;
@@ -23,6 +23,9 @@ impl Task<'_, '_> {
     pub(super) fn meet(&self) -> Result<Option<Sink>, CopyError> {
         let mut sink = self.look_at_sink()?;
         if let Some(before) = sink.before {
+            if is_own_waybill(self.job, &before) {
+                return Err(Refusal::OwnWaybill(self.sink_path()).into());
+            }
             if self.was_finished(&before)? {
                 return Ok(None);
             }

@@ -1,6 +1,6 @@
 //! Regular files, and what is read as one: both ends are opened, and the pipeline moves the bytes.
 
-use super::{Entry, Ranges, Sink, Task, made_line};
+use super::{Entry, Ranges, Sink, Task, is_own_waybill, made_line};
 use crate::copy::descriptors::Opened;
 use crate::copy::directory::Directory;
 use crate::copy::error::{CopyError, Refusal};
@@ -80,7 +80,8 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
     };
     let source_stat = stat::stat_fd(&source).ok()?;
     let may_have_others = source_stat.nlink > 1 || (rules.moves && job.memory.is_claimed(&source_stat));
-    if source_stat.kind != FileKind::Regular || (rules.preserve.links && may_have_others) {
+    let is_plain = source_stat.kind == FileKind::Regular && !is_own_waybill(job, &source_stat);
+    if !is_plain || (rules.preserve.links && may_have_others) {
         return None;
     }
     let mode = NewMode::of(job, &source_stat);

@@ -1,0 +1,162 @@
+//! Waybills that can't be written, or not to their end: the job says so and fails, what it did is done, and what there is of the waybill is taken
+//! for no whole one.
+
+use super::pattern;
+use crate::faults::bed::{Ended, FaultBed, HOLD, haul, start, tree_with_victim};
+use haul_lab::mounts::SmallFs;
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::snapshot::{Facets, Snapshot};
+use rustix::process::Signal;
+use std::fs;
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+
+/// `haul` with these words and paths.
+fn job(words: &[&str], paths: &[&Path]) -> Ended {
+    haul(words.iter().map(Path::new).chain(paths.iter().copied()))
+}
+
+/// Whether nobody takes what there is of a waybill for a whole one.
+#[track_caller]
+fn is_not_whole(waybill: &Path, root: &Path) {
+    for words in [&["waybill", "check"][..], &["verify", "-q"]] {
+        let mut paths = vec![waybill];
+        paths.extend((words[0] == "verify").then_some(root));
+        let ended = job(words, &paths);
+        assert_eq!(ended.code, Some(2), "{words:?}: {ended:?}");
+        assert!(!ended.stdout.contains("whole"), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_device_that_fails_under_a_waybill_fails_the_job_and_spares_its_work() {
+    let Some(bed) = FaultBed::new("") else { return };
+    let source = bed.path("source");
+    tree_with_victim(&source, 3 * MIB);
+    let plain = job(&["sum", "-r"], &[&source]);
+    for (number, (rule, words)) in [
+        ("w* write .. errno ENOSPC", "cannot write the waybill '"),
+        ("w* write .. errno EDQUOT", "Disk quota exceeded"),
+        ("w* write .. errno EIO", "Input/output error"),
+        ("w* fsync .. errno EIO", "cannot sync the waybill '"),
+        ("w* create .. errno ENOSPC", "cannot open the waybill '"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let begins = !rule.contains("create");
+        let bill = |kind: &str| bed.path(&format!("view/w-{kind}-{number}"));
+        bed.rules(rule);
+        let (summed, copied, sink) = (bill("sum"), bill("cp"), bed.path(&format!("sink{number}")));
+        let ended = job(&["sum", "-r", "--waybill"], &[&summed, &source]);
+        ended.failed_with(&[words]);
+        assert_eq!(ended.complaints(), 1, "{rule}: {ended:?}");
+        assert_eq!(ended.stdout, if begins { &*plain.stdout } else { "" }, "{rule}");
+        let ended = job(&["cp", "-rT", "--waybill"], &[&copied, &source, &sink]);
+        ended.failed_with(&[words]);
+        assert_eq!(ended.complaints(), 1, "{rule}: {ended:?}");
+        assert_eq!(sink.exists(), begins, "{rule}: what can't be told is not begun");
+        bed.rules("");
+        if begins {
+            let [from, to] = [&source, &sink].map(|root| Snapshot::take(root).unwrap());
+            from.assert_same(&to, Facets::CONTENT);
+        }
+        if rule.contains("write") {
+            is_not_whole(&summed, bed.path("source").parent().unwrap());
+            is_not_whole(&copied, sink.parent().unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_under_a_waybill_is_told_with_its_name_and_leaves_nothing_that_looks_whole() {
+    if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
+        return;
+    }
+    let (small, home) = (SmallFs::new(16).unwrap(), tempfile::tempdir().unwrap());
+    let data = home.path().join("data");
+    fs::create_dir(&data).unwrap();
+    for number in 0..1000 {
+        fs::write(data.join(format!("f{number}")), pattern(9, number)).unwrap();
+    }
+    // Its leaves wait beside the waybill, and take more room than it has entries.
+    fs::write(data.join("long"), pattern(2 << 20, 3)).unwrap();
+    for (number, more) in [&[][..], &["--leaf"]].into_iter().enumerate() {
+        let at = |name: &str| small.path().join(format!("{name}{number}"));
+        small.leave(64 << 10).unwrap();
+        let summed = job(&[&["sum", "-r"][..], more, &["--waybill"]].concat(), &[&at("summed"), &data]);
+        let copied = job(
+            &[&["cp", "-rT"][..], more, &["--waybill"]].concat(),
+            &[&at("copied"), &data, &home.path().join(format!("copy{number}"))],
+        );
+        for (ended, name) in [(&summed, "summed"), (&copied, "copied")] {
+            assert_eq!(ended.code, Some(1), "{name} {more:?}: {ended:?}");
+            let told = [&*format!("{name}{number}"), "waybill", "No space left on device"];
+            ended.failed_with(&told);
+        }
+        fs::remove_file(small.path().join("ballast")).unwrap();
+        is_not_whole(&at("summed"), home.path());
+        is_not_whole(&at("copied"), home.path());
+        // With room the same is written under a name that is free.
+        job(&[&["sum", "-r"][..], more, &["--waybill"]].concat(), &[&at("anew"), &data]);
+        job(&["verify", "-q"], &[&at("anew"), &data]).is_fine();
+        for name in ["summed", "copied", "anew"] {
+            fs::remove_file(at(name)).unwrap();
+        }
+    }
+    small.close().unwrap();
+}
+
+#[test]
+fn ctrl_c_closes_the_waybill_of_a_copy_over_what_had_arrived() {
+    let Some(bed) = FaultBed::new(&format!("sink/victim write .. delay {HOLD} times 1")) else { return };
+    bed.tree(8 * MIB);
+    let (source, sink, waybill) = (bed.path("store/tree"), bed.path("view/sink"), bed.path("w"));
+    let words = ["cp", "-aT", "--threads=1", "--waybill"].map(Path::new);
+    let running = start(words.into_iter().chain([&*waybill, &*source, &*sink]));
+    bed.held();
+    running.signal(Signal::INT);
+    let ended = running.end();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    bed.rules("");
+    assert_eq!(job(&["waybill", "check"], &[&waybill]).is_fine().code, Some(0));
+    let listed = job(&["waybill", "export"], &[&waybill]);
+    assert!(!listed.is_fine().stdout.contains("victim"), "{listed:?}");
+    job(&["verify", "-q"], &[&waybill, &bed.path("view")]).is_fine();
+    // The copy goes on, and its waybill with it.
+    job(&["cp", "-auT", "--waybill"], &[&waybill, &source, &sink]).is_fine();
+    let listed = job(&["waybill", "export"], &[&waybill]);
+    assert_eq!(listed.is_fine().stdout.lines().count(), 6, "{listed:?}");
+    job(&["verify", "-q"], &[&waybill, &bed.path("view")]).is_fine();
+}
+
+#[test]
+fn the_waybill_of_a_copy_that_was_killed_is_cut_off_and_not_appended_to() {
+    // Held when so many files have arrived that the first lines of their entries were sent on.
+    let Some(bed) = FaultBed::new(&format!("sink/f* write .. delay {HOLD} after 150 times 1")) else {
+        return;
+    };
+    let (source, sink, waybill) = (bed.path("source"), bed.path("view/sink"), bed.path("w"));
+    fs::create_dir(&source).unwrap();
+    for number in 0..200 {
+        fs::write(source.join(format!("f{number}")), pattern(10, number)).unwrap();
+    }
+    let words = ["cp", "-aT", "--threads=1", "--waybill"].map(Path::new);
+    let running = start(words.into_iter().chain([&*waybill, &*source, &*sink]));
+    bed.held();
+    running.signal(Signal::KILL);
+    assert_eq!(running.end().code, None);
+    bed.rules("");
+    is_not_whole(&waybill, &bed.path("view"));
+    let left = fs::read(&waybill).unwrap();
+    let ended = job(&["cp", "-auT", "--waybill"], &[&waybill, &source, &sink]);
+    ended.failed_with(&[
+        "cannot append to the waybill",
+        "was cut off",
+        "name a file that does not exist yet",
+    ]);
+    assert_eq!(fs::read(&waybill).unwrap(), left);
+    job(&["cp", "-aT", "--waybill"], &[&bed.path("w2"), &source, &sink]).is_fine();
+    job(&["verify", "-q"], &[&bed.path("w2"), &bed.path("view")]).is_fine();
+}
