@@ -43,6 +43,13 @@ pub fn is_local(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| LOCAL.contains(&(found.f_type as u32)))
 }
 
+/// Whether a file system is known to keep names, owners and permissions as they are given, or to say that it does not. vfat, exFAT
+/// and many FUSE file systems take `a` for `A`, or say that all went well and keep the mode they have; servers may have users of
+/// their own.
+pub fn keeps_as_given(fd: impl AsFd) -> bool {
+    is_local(&fd) || medium(fd) != Medium::Storage
+}
+
 /// Whether syncfs(2) does for a file what fsync(2) does. Others may only push pages to a server or a daemon, and not ask it
 /// to keep them (plain FUSE file systems never hear of syncfs).
 pub fn syncs_as_a_whole(fd: impl AsFd) -> bool {
@@ -99,6 +106,15 @@ mod tests {
         assert_eq!(medium_of(OVERLAY), Medium::FileBelow);
         assert_eq!(medium_of(0xef53), Medium::Storage);
         assert_eq!(medium(std::fs::File::open("/proc/self/stat").unwrap()), Medium::Storage);
+    }
+
+    #[test]
+    fn permissions_are_believed_where_the_file_system_is_known_to_keep_them() {
+        assert!(keeps_as_given(std::fs::File::open("/dev/shm").unwrap()), "tmpfs");
+        assert!(
+            !keeps_as_given(std::fs::File::open("/proc/self").unwrap()),
+            "a kind that is not in the lists"
+        );
     }
 
     #[test]

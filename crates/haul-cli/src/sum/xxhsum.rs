@@ -26,8 +26,10 @@ Print or check xxHash checksums. With no FILE, or when FILE is -, read standard 
   -c, --check      read lists of checksums and check the files they name
   -q, --quiet      with -c, don't print OK for each file that is
       --status     with -c, print nothing; the exit status tells
+      --ignore-missing  with -c, pass over files that are missing
       --strict     with -c, fail for lines that are no checksums
   -w, --warn       with -c, name lines that are no checksums
+      --binary     taken; files are always read so
   -h, --help       print this
   -V, --version    print the version
 
@@ -104,6 +106,9 @@ impl Typed {
             b"--status" => self.manner.status = true,
             b"--strict" => self.manner.strict = true,
             b"--warn" => self.manner.warn = true,
+            b"--ignore-missing" => self.manner.ignore_missing = true,
+            // There is no other way of reading.
+            b"--binary" => {}
             b"--tag" => self.tag = true,
             b"--little-endian" => self.little_endian = true,
             b"--files-from" | b"--filelist" => self.lists = true,
@@ -224,7 +229,7 @@ mod tests {
     use crate::documented;
 
     /// Every option that the reading above knows.
-    const KNOWN: [&str; 28] = [
+    const KNOWN: [&str; 30] = [
         "-H0",
         "-H1",
         "-H2",
@@ -242,6 +247,8 @@ mod tests {
         "--strict",
         "-w",
         "--warn",
+        "--ignore-missing",
+        "--binary",
         "--files-from",
         "--filelist",
         "-b",

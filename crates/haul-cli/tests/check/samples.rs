@@ -166,6 +166,29 @@ fn mixed_lists_are_read_line_by_line() {
     }
 }
 
+/// Windows ends lines with CR and LF, and its editors begin texts with a mark.
+#[test]
+fn lists_that_windows_wrote_are_read() {
+    let dir = folder();
+    let dir = dir.path();
+    for (name, line, taken) in [
+        (
+            "md5",
+            format!("{} *digits", hex(Algorithm::Md5)),
+            "plain lines as md5sum, b3sum and rclone write them: md5",
+        ),
+        ("tags", format!("SHA256 (digits) = {}", hex(Algorithm::Sha256)), "BSD tags: sha256"),
+        ("list.sfv", format!("digits {}", hex(Algorithm::Crc32).to_uppercase()), "SFV: crc32"),
+    ] {
+        for mark in ["", "\u{feff}"] {
+            write(dir, name, format!("{mark}{line}\r\n{line}\r\n"));
+            assert_eq!(good(dir, &["--strict", name]), taken, "{mark:?}");
+            let (_, out, _) = check(dir, &[name]);
+            assert_eq!(out, "digits: OK\ndigits: OK\n", "{name} {mark:?}");
+        }
+    }
+}
+
 #[test]
 fn values_without_their_leading_zeros_are_read_where_they_are_expected() {
     let dir = folder();

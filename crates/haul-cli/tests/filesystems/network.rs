@@ -190,3 +190,72 @@ fn a_server_that_copies_nothing_is_not_believed() {
     assert!(bed.fired().iter().any(|fired| fired.op == Op::Copy), "the server was asked");
     assert!(fs::read(bed.path("store/sink")).unwrap() == noise(9 << 20));
 }
+
+/// What another client did since somebody looked is seen when a file is opened, and not before: what is copied is what was
+/// opened, with its own length and times.
+#[test]
+fn attributes_that_lag_cut_nothing_off() {
+    for (before, after) in [(10, 100_000), (100_000, 10), (1, 5 << 20), (5 << 20, 70_000), (9, 0)] {
+        for words in [&["cp", "-aT"][..], &["cp", "-aT", "--verify"], &["mv", "-T"]] {
+            let Some(bed) = FaultBed::new("* stat .. lag") else { return };
+            bed.tree(before);
+            let (source, victim) = (bed.path("view/tree"), bed.path("store/tree/victim"));
+            assert_eq!(fs::metadata(source.join("victim")).unwrap().len(), before);
+            fs::write(&victim, noise(after)).unwrap();
+            set_times(&victim, 1_300_000_000, 5);
+            assert_eq!(fs::metadata(source.join("victim")).unwrap().len(), before, "it lags");
+            let like = bed.path("like");
+            assert!(
+                Command::new("/usr/bin/cp")
+                    .arg("-aT")
+                    .args([&bed.path("store/tree"), &like])
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+
+            let sink = bed.path("sink");
+            haul(words.iter().map(Path::new).chain([&*source, &*sink])).is_fine();
+            assert_same_tree(&like, &sink);
+            assert_eq!(source.exists(), words[0] == "cp");
+        }
+    }
+}
+
+/// The same at a sink that another client has written: it is replaced as a whole.
+#[test]
+fn a_sink_whose_attributes_lag_is_overwritten_whole() {
+    for (before, after) in [(10, 100_000), (5 << 20, 10), (1, 9 << 20)] {
+        let Some(bed) = FaultBed::new("* stat .. lag") else { return };
+        let (source, sink) = (bed.path("source"), bed.path("view/sink"));
+        fs::write(&source, noise(70_000)).unwrap();
+        fs::write(bed.path("store/sink"), noise(before)).unwrap();
+        assert_eq!(fs::metadata(&sink).unwrap().len(), before);
+        fs::write(bed.path("store/sink"), noise(after)).unwrap();
+        haul([Path::new("cp"), "-p".as_ref(), "--verify".as_ref(), &source, &sink]).is_fine();
+        assert_same_tree(&source, &bed.path("store/sink"));
+    }
+}
+
+/// What a server loses it may tell as late as at the sync or the close: then nothing of the operand is removed.
+#[test]
+fn a_move_there_waits_for_what_the_server_says_last() {
+    for (rule, words) in [
+        ("*victim flush .. errno EDQUOT", "Disk quota exceeded"),
+        ("*victim fsync .. errno EDQUOT", "Disk quota exceeded"),
+        ("*victim fsync .. errno ESTALE", "Stale file handle"),
+        ("*victim flush .. errno EIO", "Input/output error"),
+    ] {
+        let Some(bed) = FaultBed::new("") else { return };
+        let (source, like) = (bed.path("source"), bed.path("like"));
+        tree_with_victim(&source, 5 << 20);
+        set_times(&source, 1_000_000_000, 0);
+        tree_with_victim(&like, 5 << 20);
+        set_times(&like, 1_000_000_000, 0);
+        bed.rules(&format!("{NFS}{rule}"));
+        let ended = haul([Path::new("mv"), "-T".as_ref(), &source, &bed.path("view/sink")]);
+        ended.failed_with(&["sink/victim", words]);
+        assert_same_tree(&like, &source);
+        assert_unfinished(&bed.path("store/sink/victim"));
+    }
+}

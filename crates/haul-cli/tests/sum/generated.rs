@@ -102,7 +102,7 @@ const CKSUM_OPTIONS: &[&str] = &[
     "--",
 ];
 
-const TOOLS: [Tool; 9] = [
+const TOOLS: [Tool; 11] = [
     Tool { name: "md5sum", algorithms: &[Algorithm::Md5], options: DIGEST_OPTIONS, checking: CHECK_OPTIONS },
     Tool {
         name: "sha1sum",
@@ -173,6 +173,18 @@ const TOOLS: [Tool; 9] = [
             "--",
         ],
         checking: &["--quiet", "--no-mmap"],
+    },
+    Tool {
+        name: "sha256sum",
+        algorithms: &[Algorithm::Sha256],
+        options: DIGEST_OPTIONS,
+        checking: CHECK_OPTIONS,
+    },
+    Tool {
+        name: "sha384sum",
+        algorithms: &[Algorithm::Sha384],
+        options: DIGEST_OPTIONS,
+        checking: CHECK_OPTIONS,
     },
 ];
 

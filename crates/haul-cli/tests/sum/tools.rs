@@ -162,6 +162,31 @@ fn xxhsum_takes_names_from_lists() {
     assert_eq!(good("xxhsum", dir.path(), &["--filelist"], b"a\ne\nlarge\n"), expected);
 }
 
+/// As in releases after 0.8.1, which is the one that the other tests compare with.
+#[test]
+fn xxhsum_passes_over_files_that_are_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    let list = good("xxhsum", dir.path(), &["--binary", "a", "e"], b"");
+    assert_eq!(list, good("xxhsum", dir.path(), &["a", "e"], b""));
+    fs::write(dir.path().join("list"), &list).unwrap();
+    let check = |options: &[&str], input: &str| {
+        let args: Vec<&str> = ["-c"].iter().chain(options).copied().collect();
+        let (status, out, err) = run(ours("xxhsum", dir.path()), &words(&args), input.as_bytes());
+        (status, out, err)
+    };
+    fs::remove_file(dir.path().join("e")).unwrap();
+    assert_eq!(check(&["list"], "").0, Some(1));
+    assert_eq!(check(&["--ignore-missing", "list"], ""), (Some(0), "a: OK\n".to_owned(), String::new()));
+    assert_eq!(check(&["--ignore-missing"], &list), (Some(0), "a: OK\n".to_owned(), String::new()));
+    fs::remove_file(dir.path().join("a")).unwrap();
+    let none = "list: no file was verified\n".to_owned();
+    assert_eq!(check(&["--ignore-missing", "list"], ""), (Some(1), none, String::new()));
+    assert_eq!(check(&["--ignore-missing", "--status", "list"], ""), (Some(1), String::new(), String::new()));
+    let none = "stdin: no file was verified\n".to_owned();
+    assert_eq!(check(&["--ignore-missing"], &list), (Some(1), none, String::new()));
+}
+
 #[test]
 fn xxhsum_points_to_the_bench() {
     let dir = tempfile::tempdir().unwrap();

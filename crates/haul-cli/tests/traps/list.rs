@@ -1,13 +1,14 @@
-//! The list of traps names tests that are there.
+//! The lists of traps and of file systems name tests that are there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where the tests of a line lie, by the word before them.
-const FOLDERS: [(&str, &str); 3] = [
+const FOLDERS: [(&str, &str); 4] = [
     ("cli: ", "haul-cli/tests"),
     ("engine: ", "haul-engine/tests/engine"),
     ("sys: ", "haul-sys/tests/system"),
+    ("digest: ", "haul-digest/tests/digests"),
 ];
 
 /// The tests that one cell of the table names: a file and a function, the file left out where it is the one before.
@@ -39,14 +40,16 @@ fn named(cell: &str) -> Vec<(PathBuf, String)> {
     tests
 }
 
-#[test]
-fn every_trap_has_a_test_that_is_there() {
-    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/traps.md");
-    let text = fs::read_to_string(list).unwrap();
-    let rows: Vec<&str> =
-        text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| trap")).collect();
-    assert!(rows.len() >= 35, "{} rows", rows.len());
-    for row in rows {
+/// Holds each row of a document's tables to its last cell: the tests that it names are there.
+fn names_tests_that_are_there(document: &str, rows_at_least: usize) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(document);
+    let text = fs::read_to_string(path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let is_head = |at: usize| lines.get(at + 1).is_some_and(|below| below.starts_with("|---"));
+    let rows = lines.iter().enumerate().filter(|&(at, line)| line.starts_with("| ") && !is_head(at));
+    let mut count = 0;
+    for (_, row) in rows {
+        count += 1;
         let cell = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
         let tests = named(cell);
         assert!(!tests.is_empty(), "no test: {row}");
@@ -56,4 +59,15 @@ fn every_trap_has_a_test_that_is_there() {
             assert!(source.contains(&wanted), "{} has no {wanted}: {row}", file.display());
         }
     }
+    assert!(count >= rows_at_least, "{count} rows");
+}
+
+#[test]
+fn every_trap_has_a_test_that_is_there() {
+    names_tests_that_are_there("traps.md", 55);
+}
+
+#[test]
+fn what_is_said_of_each_file_system_has_a_test_that_is_there() {
+    names_tests_that_are_there("file-systems.md", 25);
 }

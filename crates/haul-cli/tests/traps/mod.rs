@@ -2,6 +2,7 @@
 
 mod identity;
 mod list;
+mod options;
 mod order;
 mod reading;
 mod told;

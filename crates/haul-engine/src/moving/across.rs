@@ -14,7 +14,7 @@ use crate::copy::{
     Print, Verify, split, without_slashes,
 };
 use haul_sys::dir::open_dir_at;
-use haul_sys::{CWD, FileKind, Follow, Stat, Timespec, cache, closing, open, stat};
+use haul_sys::{CWD, FileKind, Follow, Stat, Timespec, cache, closing, filesystem, open, stat};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -38,8 +38,10 @@ pub(super) struct Crossing<'a> {
     /// What earlier operands became, where a later one may be another name of the same file.
     claims: Arc<Claims>,
     waiting: Vec<Waiting>,
-    /// Names that those which wait will have.
+    /// Names that those which wait will have, in the case in which the file system compares them.
     names: HashSet<OsString>,
+    /// Two names that differ in case may be one where all go.
+    may_fold: bool,
     /// Files and directories that wait.
     identities: HashSet<Identity>,
     has_directory: bool,
@@ -64,6 +66,7 @@ impl<'a> Crossing<'a> {
             claims: Arc::default(),
             waiting: Vec::new(),
             names: HashSet::new(),
+            may_fold: false,
             identities: HashSet::new(),
             has_directory: false,
             above: HashSet::new(),
@@ -79,7 +82,16 @@ impl<'a> Crossing<'a> {
         let rules = &self.settings.rules;
         let is_full = self.waiting.len() >= GATHERED_MAX;
         let in_turn = rules.existing == MoveExisting::Ask || rules.backup.is_some() || is_full;
-        in_turn || self.names.contains(operand.name) || self.holds(operand.source)
+        in_turn || self.names.contains(&self.compared(operand.name)) || self.holds(operand.source)
+    }
+
+    /// A name as it is compared with those of others that wait.
+    fn compared(&self, name: &OsStr) -> OsString {
+        match name.to_str() {
+            _ if !self.may_fold => name.to_owned(),
+            Some(text) => text.to_lowercase().into(),
+            None => name.to_ascii_lowercase(),
+        }
     }
 
     /// Whether a source waits already, by itself or as part of a directory, or is a directory with a part that waits.
@@ -102,8 +114,11 @@ impl<'a> Crossing<'a> {
         source: &Stat,
         backup: Option<OsString>,
     ) {
-        self.place.get_or_insert_with(|| into.clone());
-        self.names.insert(operand.name.to_owned());
+        if self.place.is_none() {
+            self.may_fold = !filesystem::keeps_as_given(into);
+            self.place = Some(into.clone());
+        }
+        self.names.insert(self.compared(operand.name));
         self.identities.insert(source.identity());
         self.has_directory |= source.kind == FileKind::Directory;
         let place = place_of(operand.source);
@@ -144,7 +159,7 @@ impl<'a> Crossing<'a> {
                 if standing.kind == FileKind::Directory {
                     job.stayed.insert(one.copied.identity, one.copied.name.clone());
                 }
-                job.created.insert((one.copied.name.clone(), standing.identity()));
+                job.created.entry(standing.identity()).or_default().insert(one.copied.name.clone());
             }
         }
         // A directory whose names are not durable looks like any other: nothing of what it may hold is removed.

@@ -5,7 +5,7 @@
 //! change of the inode since the job began shows in the change time, which nobody can set back.
 
 use haul_sys::open::read_link_at;
-use haul_sys::{FileKind, Stat, Timespec, process};
+use haul_sys::{FileKind, Stat, Timespec, filesystem, process};
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 
@@ -14,6 +14,20 @@ const COARSEST_SECONDS: i64 = 2;
 
 /// No file system that rounds times down keeps a finer unit than this, in nanoseconds (NTFS).
 const FINEST_ROUNDED: u32 = 100;
+
+/// A day in seconds: vfat keeps local times, and its first and last ones are somewhere within one.
+const DAY: i64 = 86_400;
+
+/// The first second that a file system keeps, and how far off it may lie: 32 bits (ext2, ext3, ext4 with small inodes, old XFS);
+/// 1980 (vfat, exFAT).
+const FIRST_SECONDS: [(i64, i64); 2] = [(i32::MIN as i64, 0), (315_532_800, DAY)];
+
+/// The last one: 2038 (32 bits), 2107 (vfat, exFAT), 2446 (ext4), 2486 (XFS).
+const LAST_SECONDS: [(i64, i64); 4] =
+    [(i32::MAX as i64, 0), (4_354_819_199, DAY), (15_032_385_535, 0), (16_299_260_424, 0)];
+
+/// The latest second of a copy that failed: it is marked with 1970, or with the second before its source's time.
+const LAST_OF_FAILED: i64 = 0;
 
 /// What is asked of a copy.
 #[derive(Clone, Copy, Debug)]
@@ -64,21 +78,39 @@ pub(super) fn doubt(source: &Side<'_>, sink: &Side<'_>, demands: Demands) -> Opt
     if demands.is_loose || from.kind == FileKind::Directory {
         return None;
     }
-    let same_time =
-        if demands.is_exact { from.mtime == to.mtime } else { is_same_time(from.mtime, to.mtime) };
-    if !same_time {
+    if !has_time_of(from.mtime, to.mtime, demands.is_exact) {
         return Some(Doubt::Differs("modification time"));
     }
     // Nobody but root can give files away, or set the bits that go with an owner.
     let is_root = process::effective_user() == 0;
     let bits = if is_root { 0o7777 } else { 0o777 };
-    if from.kind != FileKind::Symlink && from.mode & bits != to.mode & bits {
-        return Some(Doubt::Differs("permissions"));
+    let lacks = match () {
+        () if from.kind != FileKind::Symlink && from.mode & bits != to.mode & bits => "permissions",
+        () if is_root && (from.uid, from.gid) != (to.uid, to.gid) => "owner",
+        () => return None,
+    };
+    // Setting them was no failure, or the copies would be loose ones: vfat says that all went well and keeps what it has.
+    filesystem::keeps_as_given(sink.dir).then_some(Doubt::Differs(lacks))
+}
+
+/// Whether `sink` is what its file system keeps of the time `source`. If `is_exact`, some copies failed, and what failed has a
+/// time of 1970 at the latest: what may stand for both is none of a finished copy.
+fn has_time_of(source: Timespec, sink: Timespec, is_exact: bool) -> bool {
+    match is_exact {
+        true if source.sec < LAST_OF_FAILED + COARSEST_SECONDS => source == sink,
+        true => is_same_time(source, sink),
+        false => is_same_time(source, sink) || is_nearest_time(source, sink),
     }
-    if is_root && (from.uid, from.gid) != (to.uid, to.gid) {
-        return Some(Doubt::Differs("owner"));
-    }
-    None
+}
+
+/// Whether a file system that has no time so far back or ahead would keep `source` as `sink`: the kernel takes its first or
+/// last one.
+fn is_nearest_time(source: Timespec, sink: Timespec) -> bool {
+    let is_at = |(bound, slack): (i64, i64)| (sink.sec - bound).abs() <= slack;
+    let is_before = |(bound, slack): (i64, i64)| source.sec < bound + slack;
+    let is_after = |(bound, slack): (i64, i64)| source.sec > bound - slack;
+    FIRST_SECONDS.into_iter().any(|first| is_before(first) && is_at(first))
+        || LAST_SECONDS.into_iter().any(|last| is_after(last) && is_at(last))
 }
 
 /// Whether a file system that rounds times down would keep `source` as `sink`.
@@ -97,6 +129,7 @@ fn target(side: &Side<'_>) -> Option<std::ffi::OsString> {
 mod tests {
     use super::*;
     use haul_sys::{CWD, Follow, stat};
+    use std::os::fd::AsFd;
 
     fn time(sec: i64, nsec: u32) -> Timespec {
         Timespec { sec, nsec }
@@ -113,9 +146,35 @@ mod tests {
     }
 
     #[test]
+    fn times_that_a_file_system_lacks_become_its_first_or_last() {
+        let (nix, future) = (time(1, 0), time(20_000_000_000, 5));
+        for (source, sink) in [
+            (nix, time(315_532_800, 0)),
+            (nix, time(315_532_800 - 3600, 0)),
+            (future, time(4_354_819_198, 0)),
+            (future, time(i64::from(i32::MAX), 0)),
+            (time(-3_000_000_000, 0), time(i64::from(i32::MIN), 0)),
+        ] {
+            assert!(has_time_of(source, sink, false), "{source:?} {sink:?}");
+            assert!(!has_time_of(source, sink, true), "1980 may be 1970, the mark of a copy that failed");
+            assert!(!has_time_of(time(1_000_000_000, 0), sink, false), "{sink:?}");
+        }
+        assert!(!has_time_of(nix, time(1_000_000_000, 0), false));
+    }
+
+    #[test]
+    fn where_copies_failed_their_mark_is_taken_for_nobodys_time() {
+        assert!(has_time_of(time(1_000_000_001, 7), time(1_000_000_000, 0), true), "that was rounded down");
+        assert!(has_time_of(time(1, 7), time(1, 7), true));
+        assert!(!has_time_of(time(1, 7), time(0, 0), true), "that may be the mark");
+        assert!(!has_time_of(time(-5, 0), time(-6, 0), true));
+    }
+
+    #[test]
     fn each_difference_keeps_the_source() {
         let found = stat::stat_at(CWD, "Cargo.toml", Follow::No).unwrap();
-        let side = |stat| Side { stat, dir: CWD, name: OsStr::new("Cargo.toml") };
+        let dir = std::fs::File::open(".").unwrap();
+        let side = |stat| Side { stat, dir: dir.as_fd(), name: OsStr::new("Cargo.toml") };
         let later = Timespec { sec: found.ctime.sec + 1, nsec: 0 };
         let demands = Demands { since: later, is_loose: false, is_exact: false };
         let doubt_of = |from: Stat, to: Stat| doubt(&side(from), &side(to), demands);
@@ -131,6 +190,11 @@ mod tests {
         ] {
             assert_eq!(doubt_of(found, sink), Some(Doubt::Differs(what)));
         }
+        // What a file system without owners or modes shows for them speaks against nothing.
+        let proc = std::fs::File::open("/proc/self").unwrap();
+        let elsewhere = |stat| Side { dir: proc.as_fd(), ..side(stat) };
+        let bare = Stat { mode: found.mode ^ 0o100, ..found };
+        assert_eq!(doubt(&side(found), &elsewhere(bare), demands), None);
         let loose = Demands { is_loose: true, ..demands };
         let sink = Stat { mtime: later, mode: 0, ..found };
         assert_eq!(doubt(&side(found), &side(sink), loose), None, "that was told");

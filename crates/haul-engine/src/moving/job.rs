@@ -33,8 +33,8 @@ pub(super) struct Job<'a> {
     pub(super) report: &'a dyn MoveReport,
     pub(super) stop: &'a AtomicBool,
     pub(super) tally: &'a Tally,
-    /// What operands of this command became, by name and inode.
-    pub(super) created: HashSet<(OsString, (u64, u64))>,
+    /// What operands of this command became, by inode and name.
+    pub(super) created: HashMap<(u64, u64), HashSet<OsString>>,
     /// Directories that stayed where they are, by inode, and the names that they were to get.
     pub(super) stayed: HashMap<(u64, u64), OsString>,
     pub(super) outcome: Outcome,
@@ -90,7 +90,7 @@ pub fn move_all(
         report,
         stop,
         tally,
-        created: HashSet::new(),
+        created: HashMap::new(),
         stayed: HashMap::new(),
         outcome: Outcome::default(),
     };
@@ -305,7 +305,7 @@ impl Job<'_> {
         if operand.is_remembered
             && let Ok(standing) = stat::stat_at(operand.dir(), operand.name, Follow::No)
         {
-            self.created.insert((operand.name.to_owned(), standing.identity()));
+            self.created.entry(standing.identity()).or_default().insert(operand.name.to_owned());
         }
         self.renamed(operand.source, operand.sink, backup);
     }

@@ -45,8 +45,11 @@ impl Job<'_> {
         Ok(true)
     }
 
+    /// Whether an earlier operand became this: by its name, or, where the file system takes two names for one, by what stands
+    /// there under the only name it has.
     fn was_created(&self, operand: &Operand<'_>, standing: &Stat) -> bool {
-        self.created.contains(&(operand.name.to_owned(), standing.identity()))
+        let names = self.created.get(&standing.identity());
+        names.is_some_and(|names| standing.nlink == 1 || names.contains(operand.name))
     }
 
     /// `-i`, `-n` and what the terminal asks by itself.

@@ -185,7 +185,7 @@ impl Control {
             Some(Ok(None)) | None => {}
         }
         let actions = self.rules.meet(op, path.as_os_str().as_bytes(), from, to);
-        for &action in actions.iter().filter(|action| !matches!(action, Action::Coarse(_))) {
+        for &action in actions.iter().filter(|action| !action.is_property()) {
             let fired = Fired { op, path: path.to_owned(), from, action };
             if self.log {
                 eprintln!("faultfs: {fired:?}");

@@ -6,6 +6,7 @@ mod nodes;
 mod pass;
 mod rules;
 mod serve;
+mod shown;
 #[cfg(test)]
 mod tests;
 

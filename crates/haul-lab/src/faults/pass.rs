@@ -1,7 +1,7 @@
 //! What each operation does to the source, and where the rules come in.
 
 use super::faultfs::{Control, Recorded, lock};
-use super::nodes::{Nodes, attr, errno_of, kind, seconds_of};
+use super::nodes::{Nodes, errno_of, kind, seconds_of};
 use super::rules::{Action, Op};
 use fuser::{FileAttr, FileType, Request, TimeOrNow};
 use rustix::fs as sys;
@@ -14,17 +14,19 @@ use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The file system as the kernel talks to it, one request at a time.
 pub(super) struct Pass {
     pub(super) nodes: Nodes,
-    control: Arc<Mutex<Control>>,
+    pub(super) control: Arc<Mutex<Control>>,
     pub(super) open: HashMap<u64, Open>,
     last: u64,
     is_root: bool,
     /// Files that lost their name while they were open, by inode: what they are called until they are closed.
     silly: HashMap<u64, PathBuf>,
+    /// What the kernel was first told of files whose attributes lag, by inode.
+    pub(super) lagging: HashMap<u64, FileAttr>,
 }
 
 /// Something open, by the path it was opened by.
@@ -43,6 +45,7 @@ impl Pass {
             last: 0,
             is_root,
             silly: HashMap::new(),
+            lagging: HashMap::new(),
         }
     }
 
@@ -55,7 +58,8 @@ impl Pass {
                 Action::Errno(errno) => return Err(errno),
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
                 Action::Drop => dropped = true,
-                Action::Short(_) | Action::Flip { .. } | Action::Coarse(_) | Action::Silly => {}
+                Action::Short(_) | Action::Flip { .. } | Action::Silly => {}
+                Action::Coarse(_) | Action::Lag | Action::Fold => {}
             }
         }
         Ok(dropped)
@@ -68,42 +72,8 @@ impl Pass {
         }
     }
 
-    /// What `ino` is now. A file that has lost its name is still there for who holds it open.
-    pub(super) fn look(&mut self, ino: u64) -> Result<FileAttr, Errno> {
-        let path = self.nodes.path(ino)?.to_owned();
-        let found = self.nodes.look(&path);
-        let is_it = found.is_ok_and(|attr| attr.ino == ino);
-        let attr =
-            if is_it { found } else { self.held(ino).map(|meta| attr(ino, &meta)).ok_or(Errno::NOENT) };
-        self.shown(&path, attr?)
-    }
-
-    /// What `path` is now, which the kernel is about to be told.
-    pub(super) fn look_up(&mut self, path: &Path) -> Result<FileAttr, Errno> {
-        let attr = self.nodes.look(path)?;
-        self.shown(path, attr)
-    }
-
-    /// Meets the rules for looking: the error, or the attributes with times as coarse as they ask.
-    fn shown(&self, path: &Path, mut attr: FileAttr) -> Result<FileAttr, Errno> {
-        let actions = lock(&self.control).meet(Op::Stat, path, 0, 0);
-        for action in actions {
-            match action {
-                Action::Errno(errno) => return Err(errno),
-                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
-                Action::Coarse(ms) => {
-                    for time in [&mut attr.atime, &mut attr.mtime, &mut attr.ctime] {
-                        *time = coarse(*time, ms);
-                    }
-                }
-                Action::Short(_) | Action::Flip { .. } | Action::Drop | Action::Silly => {}
-            }
-        }
-        Ok(attr)
-    }
-
     /// A file that is open now.
-    fn held(&self, ino: u64) -> Option<fs::Metadata> {
+    pub(super) fn held(&self, ino: u64) -> Option<fs::Metadata> {
         let open = self.open.values().filter_map(|open| match open {
             Open::File(file, _) => file.metadata().ok(),
             Open::List(_) => None,
@@ -139,7 +109,7 @@ impl Pass {
         name: &OsStr,
         make: impl FnOnce(&Path) -> Result<(), Errno>,
     ) -> Result<FileAttr, Errno> {
-        let path = self.nodes.child(parent, name)?;
+        let path = self.child(parent, name)?;
         self.meet(Op::Create, &path)?;
         let real = self.nodes.real(&path);
         make(&real)?;
@@ -156,7 +126,7 @@ impl Pass {
     }
 
     pub(super) fn remove(&mut self, parent: u64, name: &OsStr, flags: AtFlags) -> Result<(), Errno> {
-        let path = self.nodes.child(parent, name)?;
+        let path = self.child(parent, name)?;
         let real = self.nodes.real(&path);
         let actions = lock(&self.control).meet(Op::Remove, &path, 0, 0);
         let mut is_silly = false;
@@ -165,14 +135,16 @@ impl Pass {
                 Action::Errno(errno) => return Err(errno),
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
                 Action::Silly => is_silly = true,
-                Action::Short(_) | Action::Flip { .. } | Action::Drop | Action::Coarse(_) => {}
+                Action::Short(_) | Action::Flip { .. } | Action::Drop => {}
+                Action::Coarse(_) | Action::Lag | Action::Fold => {}
             }
         }
         let found = fs::symlink_metadata(&real).map_err(|e| errno_of(&e))?;
+        self.lagging.remove(&found.ino());
         if !is_silly || found.nlink() > 1 || self.held(found.ino()).is_none() {
             return sys::unlinkat(CWD, real, flags);
         }
-        let other = self.nodes.child(parent, OsStr::new(&format!(".nfs{:016x}", found.ino())))?;
+        let other = self.child(parent, OsStr::new(&format!(".nfs{:016x}", found.ino())))?;
         fs::rename(real, self.nodes.real(&other)).map_err(|e| errno_of(&e))?;
         self.nodes.renamed(&path, &other);
         self.silly.insert(found.ino(), other);
@@ -203,7 +175,8 @@ impl Pass {
                 Action::Errno(errno) => return Err(errno),
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
                 Action::Short(most) => len = len.min(most),
-                Action::Flip { .. } | Action::Drop | Action::Coarse(_) | Action::Silly => {}
+                Action::Flip { .. } | Action::Drop | Action::Silly => {}
+                Action::Coarse(_) | Action::Lag | Action::Fold => {}
             }
         }
         let bytes = self.read_at(from.0, from.1, u32::try_from(len).unwrap_or(u32::MAX))?;
@@ -222,7 +195,7 @@ impl Pass {
                 Action::Short(most) => bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX)),
                 Action::Flip { at, bit } => turn_over(&mut bytes, from, at, bit),
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
-                Action::Drop | Action::Coarse(_) | Action::Silly => {}
+                Action::Drop | Action::Coarse(_) | Action::Lag | Action::Fold | Action::Silly => {}
             }
         }
         Ok(bytes)
@@ -240,7 +213,7 @@ impl Pass {
                 Action::Flip { at, bit } => turn_over(bytes.to_mut(), from, at, bit),
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
                 Action::Drop => dropped = true,
-                Action::Coarse(_) | Action::Silly => {}
+                Action::Coarse(_) | Action::Lag | Action::Fold | Action::Silly => {}
             }
         }
         if dropped {
@@ -278,24 +251,20 @@ impl Pass {
         if change.is_nothing() || self.meet(Op::SetAttr, path)? {
             return Ok(());
         }
-        for (op, is_asked) in [
-            (Op::Owner, change.uid.is_some() || change.gid.is_some()),
-            (Op::Mode, change.mode.is_some()),
-            (Op::Times, change.atime.is_some() || change.mtime.is_some()),
-        ] {
-            if is_asked {
-                self.meet(op, path)?;
-            }
-        }
+        let is_kept =
+            |op: Op, is_asked: bool| -> Result<bool, Errno> { Ok(is_asked && !self.meet(op, path)?) };
+        let owner = is_kept(Op::Owner, change.uid.is_some() || change.gid.is_some())?;
+        let permissions = is_kept(Op::Mode, change.mode.is_some())?;
+        let times = is_kept(Op::Times, change.atime.is_some() || change.mtime.is_some())?;
         let real = self.nodes.real(path);
-        if change.uid.is_some() || change.gid.is_some() {
+        if owner {
             let (uid, gid) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
             sys::chownat(CWD, &real, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
         }
-        if let Some(mode) = change.mode {
+        if let Some(mode) = change.mode.filter(|_| permissions) {
             sys::chmodat(CWD, &real, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?;
         }
-        if change.atime.is_some() || change.mtime.is_some() {
+        if times {
             let times =
                 Timestamps { last_access: timespec(change.atime), last_modification: timespec(change.mtime) };
             sys::utimensat(CWD, &real, &times, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -336,14 +305,6 @@ impl Change {
         let owner = self.uid.is_some() || self.gid.is_some();
         !(owner || self.mode.is_some() || self.atime.is_some() || self.mtime.is_some())
     }
-}
-
-/// The multiple of `ms` milliseconds at or before a time. Times before 1970 stay, as no such file system has any.
-fn coarse(time: SystemTime, ms: u64) -> SystemTime {
-    let Ok(since) = time.duration_since(UNIX_EPOCH) else { return time };
-    let step = u128::from(ms) * 1_000_000;
-    let nanoseconds = since.as_nanos() / step * step;
-    UNIX_EPOCH + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0))
 }
 
 fn timespec(time: Option<TimeOrNow>) -> Timespec {

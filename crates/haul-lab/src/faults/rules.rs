@@ -11,6 +11,8 @@
 //! *             read   ..           short 100
 //! *             copy   ..           short 0
 //! *             stat   ..           coarse 2000
+//! *             stat   ..           lag
+//! *             name   ..           fold
 //! *             remove ..           silly
 //! ```
 //!
@@ -80,6 +82,8 @@ pub enum Op {
     Seek,
     /// Looking at a name or an inode.
     Stat,
+    /// Finding a name in its directory, for whatever is done with it then.
+    Name,
     /// Changing mode, owner or times.
     SetAttr,
     /// Changing the owner, beside [`Op::SetAttr`].
@@ -112,12 +116,16 @@ pub enum Action {
         /// Bit of the byte.
         bit: u8,
     },
-    /// A write or sync says that all went well and does nothing.
+    /// A write, a sync or a change of owner, mode or times says that all went well and does nothing.
     Drop,
     /// It takes this many milliseconds longer.
     Delay(u64),
     /// Times are shown as multiples of this many milliseconds, rounded down: a property, never told as a fault.
     Coarse(u64),
+    /// Attributes are shown as they were first looked at, until the file is opened or changed from this side: a property.
+    Lag,
+    /// A name is found in either case of its ASCII letters: a property.
+    Fold,
     /// A file that is open loses its name only to get another, `.nfs` and a number, and goes when it is closed.
     Silly,
 }
@@ -144,6 +152,13 @@ impl FromStr for Rules {
             }
         }
         Ok(Self { rules })
+    }
+}
+
+impl Action {
+    /// Whether it is what the file system is like, and no fault that is told.
+    pub(super) fn is_property(self) -> bool {
+        matches!(self, Self::Coarse(_) | Self::Lag | Self::Fold)
     }
 }
 
@@ -176,7 +191,7 @@ impl Rule {
 }
 
 impl Op {
-    const NAMES: [(&'static str, Self); 22] = [
+    const NAMES: [(&'static str, Self); 23] = [
         ("read", Self::Read),
         ("write", Self::Write),
         ("fsync", Self::Fsync),
@@ -191,6 +206,7 @@ impl Op {
         ("copy", Self::Copy),
         ("seek", Self::Seek),
         ("stat", Self::Stat),
+        ("name", Self::Name),
         ("setattr", Self::SetAttr),
         ("chown", Self::Owner),
         ("chmod", Self::Mode),
@@ -273,6 +289,8 @@ fn rule(fields: &[String]) -> Result<Rule, String> {
             0 => return Err("times have no multiples of 0".into()),
             ms => Action::Coarse(ms),
         },
+        "lag" => Action::Lag,
+        "fold" => Action::Fold,
         "silly" => Action::Silly,
         _ => return Err(format!("no action is called {action}")),
     };
@@ -296,9 +314,12 @@ fn fits(op: Op, action: Action) -> bool {
         Action::Errno(_) | Action::Delay(_) => true,
         Action::Short(_) => matches!(op, Op::Read | Op::Write | Op::Copy),
         Action::Flip { .. } => matches!(op, Op::Read | Op::Write),
-        Action::Coarse(_) => op == Op::Stat,
+        Action::Coarse(_) | Action::Lag => op == Op::Stat,
+        Action::Fold => op == Op::Name,
         Action::Silly => op == Op::Remove,
-        Action::Drop => matches!(op, Op::Write | Op::Fsync | Op::SetAttr),
+        Action::Drop => {
+            matches!(op, Op::Write | Op::Fsync | Op::SetAttr | Op::Owner | Op::Mode | Op::Times)
+        }
     }
 }
 
@@ -444,6 +465,8 @@ mod tests {
         assert!(error("f read .. coarse 5").contains("Read can't coarse"));
         assert!(error("f stat .. coarse 0").contains("no multiples of 0"));
         assert!(error("f copy .. silly").contains("Copy can't silly"));
+        assert!(error("f open .. lag").contains("Open can't lag"));
+        assert!(error("f stat .. fold").contains("Stat can't fold"));
         assert!(error("f read .. short 1 times").contains("times needs a number"));
         assert!(error("f read .. short 1 maybe 2").contains("neither after nor times"));
     }

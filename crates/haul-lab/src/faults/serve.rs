@@ -60,7 +60,7 @@ fn answer_xattr(result: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
 
 impl Filesystem for Pass {
     fn lookup(&mut self, _: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEntry) {
-        let found = self.nodes.child(parent, name).and_then(|path| self.look_up(&path));
+        let found = self.child(parent, name).and_then(|path| self.look_up(&path));
         answer_entry(found, reply);
     }
 
@@ -93,6 +93,7 @@ impl Filesystem for Pass {
         }
         let change = Change { mode, uid, gid, atime, mtime };
         ok_or_answer!(self.set_properties(&path, &change), reply);
+        self.lagging.remove(&ino);
         self.getattr(request, ino, handle, reply);
     }
 
@@ -114,7 +115,7 @@ impl Filesystem for Pass {
     ) {
         // Regular files come this way only from programs that ask for them so.
         if !sys::FileType::from_raw_mode(mode).is_file() {
-            let met = self.nodes.child(parent, name).and_then(|path| self.meet(Op::Node, &path));
+            let met = self.child(parent, name).and_then(|path| self.meet(Op::Node, &path));
             ok_or_answer!(met, reply);
         }
         let made = self.make(r, parent, name, |real| {
@@ -135,7 +136,7 @@ impl Filesystem for Pass {
     }
 
     fn symlink(&mut self, r: &Request<'_>, parent: u64, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let met = self.nodes.child(parent, name).and_then(|path| self.meet(Op::Symlink, &path));
+        let met = self.child(parent, name).and_then(|path| self.meet(Op::Symlink, &path));
         ok_or_answer!(met, reply);
         let made = self.make(r, parent, name, |real| sys::symlinkat(target, CWD, real));
         answer_entry(made, reply);
@@ -143,9 +144,10 @@ impl Filesystem for Pass {
 
     fn link(&mut self, _: &Request<'_>, ino: u64, parent: u64, name: &OsStr, reply: ReplyEntry) {
         let first = self.nodes.real(ok_or_answer!(self.nodes.path(ino), reply));
-        let path = ok_or_answer!(self.nodes.child(parent, name), reply);
+        let path = ok_or_answer!(self.child(parent, name), reply);
         let linked = self.meet(Op::Link, &path).and_then(|_| self.meet(Op::Create, &path)).and_then(|_| {
             sys::linkat(CWD, &first, CWD, self.nodes.real(&path), AtFlags::empty())?;
+            self.lagging.remove(&ino);
             self.look_up(&path)
         });
         answer_entry(linked, reply);
@@ -169,8 +171,8 @@ impl Filesystem for Pass {
         flags: u32,
         reply: ReplyEmpty,
     ) {
-        let from = ok_or_answer!(self.nodes.child(parent, name), reply);
-        let to = ok_or_answer!(self.nodes.child(new_parent, new_name), reply);
+        let from = ok_or_answer!(self.child(parent, name), reply);
+        let to = ok_or_answer!(self.child(new_parent, new_name), reply);
         ok_or_answer!(self.meet(Op::Rename, &from), reply);
         let (a, b) = (self.nodes.real(&from), self.nodes.real(&to));
         let renamed = sys::renameat_with(CWD, a, CWD, b, sys::RenameFlags::from_bits_retain(flags));
@@ -185,6 +187,7 @@ impl Filesystem for Pass {
             .meet(Op::Open, &path)
             .and_then(|_| self.open_file(path, flags, OFlags::NOFOLLOW, Mode::empty()));
         let handle = ok_or_answer!(opened, reply);
+        self.lagging.remove(&ino);
         reply.opened(handle, FOPEN_DIRECT_IO);
     }
 
@@ -198,7 +201,7 @@ impl Filesystem for Pass {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let path = ok_or_answer!(self.nodes.child(parent, name), reply);
+        let path = ok_or_answer!(self.child(parent, name), reply);
         let bits = Mode::from_raw_mode(mode & 0o7777);
         let create = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let made = self.meet(Op::Create, &path).and_then(|_| {
@@ -305,6 +308,7 @@ impl Filesystem for Pass {
 
     fn opendir(&mut self, _: &Request<'_>, ino: u64, _: i32, reply: ReplyOpen) {
         let list = ok_or_answer!(self.list(ino), reply);
+        self.lagging.remove(&ino);
         reply.opened(self.keep(Open::List(list)), 0);
     }
 

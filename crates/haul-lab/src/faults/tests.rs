@@ -205,3 +205,50 @@ fn holes_appending_and_direct_io_pass_through() {
     let mut bytes = [0; 512];
     assert_eq!(File::from(direct).read_at(&mut bytes, 0).unwrap(), 7);
 }
+
+#[test]
+fn names_are_found_in_either_case_where_they_are_folded() {
+    let Some(bed) = Bed::new("* name .. fold") else { return };
+    fs::create_dir(bed.view("Dir")).unwrap();
+    fs::write(bed.view("dir/File"), b"one").unwrap();
+    assert_eq!(fs::read(bed.view("DIR/fILE")).unwrap(), b"one");
+    let again = File::options().write(true).create_new(true).open(bed.view("DIR/FILE"));
+    assert_eq!(again.unwrap_err().raw_os_error(), Some(17));
+    fs::write(bed.view("dir/file"), b"other").unwrap();
+    fs::rename(bed.view("dir/FILE"), bed.view("DIR/name")).unwrap();
+    let names: Vec<_> = fs::read_dir(bed.source("Dir")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["name"]);
+    assert_eq!(fs::read(bed.source("Dir/name")).unwrap(), b"other");
+    assert_eq!(bed.faults.fired(), [], "that is what it is like");
+}
+
+#[test]
+fn attributes_that_lag_are_shown_anew_when_a_file_is_opened() {
+    let Some(bed) = Bed::new("* stat .. lag") else { return };
+    fs::write(bed.source("f"), b"one").unwrap();
+    let len = |name| fs::metadata(bed.view(name)).unwrap().len();
+    assert_eq!(len("f"), 3);
+    fs::write(bed.source("f"), b"three").unwrap();
+    assert_eq!(len("f"), 3, "somebody else wrote it");
+    assert_eq!(fs::read(bed.view("f")).unwrap(), b"three");
+    assert_eq!(len("f"), 5, "it was opened since");
+    fs::write(bed.view("f"), b"changed").unwrap();
+    assert_eq!(len("f"), 7, "it was written here");
+    fs::remove_file(bed.view("f")).unwrap();
+    fs::create_dir(bed.source("f")).unwrap();
+    assert!(fs::metadata(bed.view("f")).unwrap().is_dir(), "another one, whatever its number");
+}
+
+#[test]
+fn properties_are_dropped_one_by_one() {
+    let Some(bed) = Bed::new("* chmod .. drop\nt utimens .. drop") else { return };
+    for name in ["m", "t"] {
+        fs::write(bed.source(name), b"").unwrap();
+        fs::set_permissions(bed.source(name), PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(bed.view(name), PermissionsExt::from_mode(0o600)).unwrap();
+        assert_eq!(fs::metadata(bed.view(name)).unwrap().mode() & 0o7777, 0o755);
+        let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        File::options().write(true).open(bed.view(name)).unwrap().set_modified(old).unwrap();
+        assert_eq!(fs::metadata(bed.view(name)).unwrap().mtime() == 1_000_000_000, name == "m");
+    }
+}

@@ -41,6 +41,22 @@ pub fn breaches_in(
     Ok(check(rows(&text, sections), &options.into_iter().collect(), is_there))
 }
 
+/// Which of the options that another tool has, each with its dashes, no row of these sections is about.
+///
+/// # Errors
+/// The document can't be read.
+pub fn without_row(
+    document: &str,
+    sections: &[&str],
+    options: impl IntoIterator<Item = String>,
+) -> io::Result<Vec<String>> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document))?;
+    let rows = rows(&text, sections);
+    let typed = rows.iter().flat_map(|row| quoted(row.columns[0]));
+    let named: BTreeSet<&str> = typed.filter_map(|option| option.split(['=', '[', ' ']).next()).collect();
+    Ok(options.into_iter().filter(|option| !named.contains(&**option)).collect())
+}
+
 /// One line of a table.
 struct Row<'a> {
     number: usize,
@@ -182,6 +198,14 @@ mod tests {
         assert_eq!(typed(&[]), ["`-r`", "`-a`"]);
         assert_eq!(typed(&["cksum"]), ["`-a`"]);
         assert_eq!(typed(&["b3sum"]), [""; 0]);
+    }
+
+    #[test]
+    fn options_of_another_tool_are_looked_for_in_its_sections() {
+        let asked = || ["--reflink", "-a", "--no-such"].map(str::to_owned);
+        let missing = |sections: &[&str]| without_row("docs/options/cp.md", sections, asked()).unwrap();
+        assert_eq!(missing(&[]), ["--no-such"]);
+        assert_eq!(missing(&["mcp's"]), asked());
     }
 
     #[test]

@@ -5,12 +5,14 @@ use super::super::xxhsum::shown;
 use super::{CheckJob, ListFailure, Listed, Ticket};
 use haul_engine::sum::{Outcome, SumError, reason};
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 /// What was found in one list.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     claims: u64,
+    matched: u64,
     mismatched: u64,
     unreadable: u64,
     malformed: u64,
@@ -55,10 +57,16 @@ impl<'a, 'o> Report<'a, 'o> {
         let name = listed.claim.path.as_bytes();
         let verdict = match outcome {
             Outcome::Done(sums) if sums.digests == listed.claim.digests => {
+                self.tally.matched += 1;
                 if self.job.manner.quiet {
                     return;
                 }
                 "OK"
+            }
+            Outcome::Failed(SumError::Open(error))
+                if self.job.manner.ignore_missing && error.kind() == io::ErrorKind::NotFound =>
+            {
+                return;
             }
             Outcome::Failed(SumError::Open(error)) => {
                 self.tally.unreadable += 1;
@@ -96,8 +104,12 @@ impl<'a, 'o> Report<'a, 'o> {
         self.count(tally.malformed, "line is improperly formatted", "lines are improperly formatted");
         self.count(tally.unreadable, "listed file could not be read", "listed files could not be read");
         self.count(tally.mismatched, "computed checksum did NOT match", "computed checksums did NOT match");
+        let unverified = self.job.manner.ignore_missing && tally.matched == 0;
+        if unverified {
+            self.say(&[shown(list).as_bytes(), b": no file was verified\n"].concat());
+        }
         let lax = tally.malformed == 0 || !self.job.manner.strict;
-        *self.well &= tally.mismatched == 0 && tally.unreadable == 0 && lax;
+        *self.well &= tally.mismatched == 0 && tally.unreadable == 0 && lax && !unverified;
     }
 
     fn count(&mut self, count: u64, one: &str, many: &str) {

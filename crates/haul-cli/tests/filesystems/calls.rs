@@ -1,0 +1,200 @@
+//! The calls that copy inside the kernel, each answered by strace with every error that kernels and file systems were seen
+//! to give: which way the bytes take then, what is told, and how often the same is asked again.
+
+use super::bed::assert_alike;
+use crate::faults::bed::{HAUL, noise, write_old};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::snapshot::{Facets, Snapshot};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// Answers of copy_file_range(2) that GNU's takes for "not this way", as ours does; `retval=0` is what /proc and some
+/// servers say of files that have bytes.
+const NO_COPY: [&str; 10] = [
+    "error=EXDEV",
+    "error=EINVAL",
+    "error=EOPNOTSUPP",
+    "error=ENOSYS",
+    "error=EPERM",
+    "error=EBADF",
+    "error=ETXTBSY",
+    "error=EINTR:when=1",
+    "error=EXDEV:when=2+",
+    "retval=0",
+];
+
+/// Answers that end GNU's copy. Reading and writing tells whether they are the file's, and whose of the two.
+const COPY_FAILS: [&str; 12] = [
+    "error=EIO",
+    "error=EIO:when=2+",
+    "error=ENOENT",
+    "error=ENOSPC",
+    "error=EDQUOT",
+    "error=ENOMEM",
+    "error=EFBIG",
+    "error=EACCES",
+    "error=EOVERFLOW",
+    "error=ESTALE",
+    "error=ETIMEDOUT",
+    "retval=0:when=2+",
+];
+
+/// Answers of FICLONE: of a pair of file systems that never shares, of a kernel without it, of these two files, of a device
+/// that fails.
+const NO_CLONE: [&str; 12] = [
+    "error=EXDEV",
+    "error=EOPNOTSUPP",
+    "error=ENOTTY",
+    "error=ENOSYS",
+    "error=EINVAL",
+    "error=EPERM",
+    "error=EBADF",
+    "error=ETXTBSY",
+    "error=EACCES",
+    "error=EIO",
+    "error=ENOSPC",
+    "error=EDQUOT",
+];
+
+/// A command whose calls are answered by strace.
+struct Stage {
+    home: TempDir,
+}
+
+/// What a command came to.
+#[derive(Debug, PartialEq, Eq)]
+struct Ended {
+    status: Option<i32>,
+    err: String,
+}
+
+impl Stage {
+    /// With five files to be copied: small ones, and one of several objects. In memory, where nothing is shared for real.
+    /// Nothing where there is no strace.
+    fn new() -> Option<Stage> {
+        if !met_or_skip(&[Need::Program("strace")]) {
+            return None;
+        }
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let source = home.path().join("source");
+        fs::create_dir(&source).unwrap();
+        for (name, len) in [("a", 10), ("b", 4096), ("c", 60_000), ("d", 65_536), ("large", 9 << 20)] {
+            write_old(&source.join(name), &noise(len));
+        }
+        for (maker, program) in [("gnu", "/usr/bin/cp"), ("ours", HAUL)] {
+            fs::create_dir(home.path().join(maker)).unwrap();
+            symlink(program, home.path().join(maker).join("cp")).unwrap();
+        }
+        Some(Stage { home })
+    }
+
+    /// Copies with `maker`'s, whose calls of this name are answered so, into the folder `sink`, a new one. Returns how it
+    /// ended and the lines of those calls.
+    fn copy(&self, maker: &str, call: &str, answer: &str, options: &[&str]) -> (Ended, Vec<String>) {
+        let home = self.home.path();
+        let (log, sink) = (home.join("log"), home.join("sink"));
+        let _ = fs::remove_dir_all(&sink);
+        let path = format!("{}:{}", home.join(maker).display(), std::env::var("PATH").unwrap_or_default());
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-e", &format!("trace={call}"), "-e", &format!("inject={call}:{answer}")]);
+        command.arg("-o").arg(&log).args(["cp", "-rT"]).args(options).args(["source", "sink"]);
+        command.current_dir(home).env("PATH", path).env("LC_ALL", "C").stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let mut lines: Vec<String> =
+            String::from_utf8_lossy(&output.stderr).lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        let told = fs::read_to_string(&log).unwrap();
+        let injected = told.lines().filter(|line| line.contains("(INJECTED)")).map(str::to_owned).collect();
+        (Ended { status: output.status.code(), err: lines.join("\n") }, injected)
+    }
+
+    /// What stands at the sink, whose files have the bytes of their sources.
+    #[track_caller]
+    fn is_whole(&self, what: &str) {
+        let [source, sink] =
+            ["source", "sink"].map(|name| Snapshot::take(&self.home.path().join(name)).unwrap());
+        assert!(
+            source.diff(&sink, Facets::CONTENT, 9).is_empty(),
+            "{what}: {:?}",
+            source.diff(&sink, Facets::CONTENT, 9)
+        );
+    }
+}
+
+#[test]
+fn a_copy_inside_the_kernel_that_is_declined_is_made_outside_as_by_cp() {
+    let Some(stage) = Stage::new() else { return };
+    for answer in NO_COPY {
+        for options in [&["--reflink=auto"][..], &["--reflink=auto", "--sparse=always"], &["-p"]] {
+            let (ended, injected) = stage.copy("ours", "copy_file_range", answer, options);
+            let name = format!("{answer} {options:?}");
+            assert_eq!(ended, Ended { status: Some(0), err: String::new() }, "{name}");
+            stage.is_whole(&name);
+            assert!(
+                !injected.is_empty() || options.contains(&"--sparse=always"),
+                "{name}: it was never asked"
+            );
+            let (gnus, _) = stage.copy("gnu", "copy_file_range", answer, options);
+            assert_eq!(gnus, ended, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_inside_the_kernel_that_fails_is_tried_by_reading_and_writing() {
+    let Some(stage) = Stage::new() else { return };
+    for answer in COPY_FAILS {
+        let (ended, injected) = stage.copy("ours", "copy_file_range", answer, &["-p"]);
+        assert_eq!(ended, Ended { status: Some(0), err: String::new() }, "{answer}");
+        assert!(!injected.is_empty(), "{answer}: it was never asked");
+        stage.is_whole(answer);
+    }
+}
+
+#[test]
+fn who_wants_no_sharing_is_not_helped_by_the_kernel() {
+    let Some(stage) = Stage::new() else { return };
+    for call in ["copy_file_range", "ioctl"] {
+        let (ended, injected) = stage.copy("ours", call, "error=EIO", &["--reflink=never"]);
+        assert_eq!((ended.status, injected.len()), (Some(0), 0), "{call}: {injected:?}");
+        stage.is_whole(call);
+    }
+}
+
+#[test]
+fn extents_that_cannot_be_shared_are_copied_or_told_as_by_cp() {
+    let Some(stage) = Stage::new() else { return };
+    let mut wrong = Vec::new();
+    for answer in NO_CLONE {
+        for reflink in ["--reflink=auto", "--reflink=always"] {
+            let ours = stage.copy("ours", "ioctl", answer, &[reflink, "-p"]);
+            let name = format!("{answer} {reflink}");
+            assert!(ours.1.iter().any(|line| line.contains("FICLONE")), "{name}: it was never asked");
+            if reflink == "--reflink=auto" {
+                stage.is_whole(&name);
+            }
+            let gnus = stage.copy("gnu", "ioctl", answer, &[reflink, "-p"]);
+            if gnus.0 != ours.0 {
+                wrong.push((name, format!("gnu {:#?}\nours {:#?}", gnus.0, ours.0)));
+            }
+        }
+    }
+    assert_alike(&wrong);
+}
+
+/// Two file systems that never share are asked once by each worker; two files that can't say nothing of the next two.
+#[test]
+fn what_never_works_between_two_file_systems_is_tried_once() {
+    let Some(stage) = Stage::new() else { return };
+    for (answers, asked) in [(&NO_CLONE[..4], 1), (&NO_CLONE[4..], 5)] {
+        for answer in answers {
+            let (ended, injected) = stage.copy("ours", "ioctl", answer, &["--threads=1"]);
+            assert_eq!(ended, Ended { status: Some(0), err: String::new() }, "{answer}");
+            let clones = injected.iter().filter(|line| line.contains("FICLONE")).count();
+            assert_eq!(clones, asked, "{answer}: {injected:?}");
+            stage.is_whole(answer);
+        }
+    }
+}

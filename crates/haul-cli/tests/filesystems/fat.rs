@@ -1,0 +1,82 @@
+//! What vfat and exFAT do differently, shown by a FUSE file system, as this project's tests can't count on a kernel with
+//! their drivers: names that differ in case alone are one name, some bytes are in no name, modes are taken and not kept,
+//! times come in steps, there are no owners, links, devices, attributes or holes.
+
+use crate::faults::bed::{FaultBed, assert_unfinished, haul, noise, write_old};
+use std::fs;
+use std::path::Path;
+
+/// vfat as its driver shows it to root: whose owner a file gets is refused or, mounted `quiet`, passed over like its mode.
+const VFAT: &str = "* name .. fold\n* chmod .. drop\n* chown .. drop\n* stat .. coarse 2000\n* xattr .. errno ENOTSUP\n\
+     * mknod .. errno EPERM\n* symlink .. errno EPERM\n* link .. errno EPERM\n* allocate .. errno ENOTSUP\n\
+     * seek .. errno ENOSYS\n*:* create .. errno EINVAL\n*<* create .. errno EINVAL\n*\\** create .. errno EINVAL\n\
+     *\\?* create .. errno EINVAL";
+
+/// vfat says that a mode was set and shows another: the move was taken for one that lost something, and its source stayed.
+#[test]
+fn a_move_to_where_modes_are_taken_and_not_kept_ends() {
+    let Some(bed) = FaultBed::new("* chmod .. drop\n* chown .. drop") else { return };
+    let (source, sink) = (bed.path("source"), bed.path("view/sink"));
+    fs::create_dir(&source).unwrap();
+    for (name, mode) in [("a", 0o644), ("b", 0o755), ("c", 0o4711)] {
+        write_old(&source.join(name), &noise(9000));
+        fs::set_permissions(source.join(name), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    }
+    haul([Path::new("mv"), &source, &sink]).is_fine();
+    assert!(!source.exists());
+    assert_eq!(fs::read(bed.path("store/sink/c")).unwrap(), noise(9000));
+}
+
+/// Of several operands one fails. The others' times were cut off, and they have arrived for all that.
+#[test]
+fn a_move_that_fails_in_part_knows_times_that_were_cut_off() {
+    let Some(bed) = FaultBed::new("*victim write .. errno EIO\n* stat .. coarse 2000") else { return };
+    let names = ["one", "victim", "three"].map(|name| bed.path(name));
+    for path in &names {
+        write_old(path, &noise(70_000));
+        let odd = std::time::UNIX_EPOCH + std::time::Duration::from_millis(1_000_000_001_234);
+        fs::File::options().write(true).open(path).unwrap().set_modified(odd).unwrap();
+    }
+    fs::create_dir(bed.path("view/d")).unwrap();
+    let words = ["mv".into(), "-t".into(), bed.path("view/d")];
+    let ended = haul(words.iter().chain(&names));
+    ended.failed_with(&["error writing", "victim", "Input/output error"]);
+    assert_eq!(ended.complaints(), 1, "{ended:?}");
+    assert_eq!(names.map(|path| path.exists()), [false, true, false]);
+    assert_unfinished(&bed.path("store/d/victim"));
+}
+
+/// GNU's moves both and keeps the bytes of the last: here none that was moved is overwritten by another of the same command.
+#[test]
+fn two_operands_that_are_one_name_there_lose_nothing() {
+    for len in [5, 70_000, 9 << 20] {
+        let Some(bed) = FaultBed::new(VFAT) else { return };
+        let names = ["name", "NAME"].map(|name| bed.path(name));
+        write_old(&names[0], &noise(len));
+        write_old(&names[1], &noise(len + 1)[1..]);
+        fs::create_dir(bed.path("view/d")).unwrap();
+        let ended = haul(["mv".into(), "-t".into(), bed.path("view/d")].iter().chain(&names));
+        let at_source = names.iter().filter_map(|path| fs::read(path).ok());
+        let at_sink =
+            fs::read_dir(bed.path("store/d")).unwrap().map(|e| fs::read(e.unwrap().path()).unwrap());
+        let all: Vec<Vec<u8>> = at_source.chain(at_sink).collect();
+        for bytes in [noise(len), noise(len + 1)[1..].to_vec()] {
+            assert!(all.contains(&bytes), "{len}: bytes are lost: {ended:?}");
+        }
+        assert_eq!(ended.code, Some(1), "{len}: {ended:?}");
+    }
+}
+
+/// Files of more than 4 GiB are told to be too large where they begin to be, by vfat with EFBIG; the limit here is a smaller one.
+#[test]
+fn a_file_too_large_for_its_format_fails_alone() {
+    let Some(bed) = FaultBed::new("* write 1048576.. errno EFBIG\n* truncate 1048577.. errno EFBIG") else {
+        return;
+    };
+    crate::faults::bed::tree_with_victim(&bed.path("tree"), 3 << 20);
+    let ended = haul([Path::new("cp"), "-a".as_ref(), &bed.path("tree"), &bed.path("view/sink")]);
+    ended.failed_with(&["error writing", "sink/victim", "File too large"]);
+    assert_eq!(ended.complaints(), 1, "{ended:?}");
+    crate::faults::bed::others_are_whole(&bed.path("tree"), &bed.path("store/sink"));
+    assert_unfinished(&bed.path("store/sink/victim"));
+}

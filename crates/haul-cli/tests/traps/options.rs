@@ -1,0 +1,70 @@
+//! The installed tools' own words on their options: each has its row in our tables.
+
+use haul_lab::house::options;
+use haul_lab::needs::{Need, met_or_skip};
+use std::process::Command;
+
+const SUMS: &str = "docs/options/sums.md";
+
+/// A tool, the document about it, and the sections that are.
+const TOOLS: [(&str, &str, &[&str]); 14] = [
+    ("cp", "docs/options/cp.md", &["GNU cp's"]),
+    ("mv", "docs/options/mv.md", &[]),
+    ("install", "docs/options/install.md", &[]),
+    ("md5sum", SUMS, &["All tools", "md5sum"]),
+    ("sha1sum", SUMS, &["All tools", "md5sum"]),
+    ("sha224sum", SUMS, &["All tools", "md5sum"]),
+    ("sha256sum", SUMS, &["All tools", "md5sum"]),
+    ("sha384sum", SUMS, &["All tools", "md5sum"]),
+    ("sha512sum", SUMS, &["All tools", "md5sum"]),
+    ("b2sum", SUMS, &["All tools", "md5sum"]),
+    ("cksum", SUMS, &["All tools", "cksum"]),
+    ("sum", SUMS, &["All tools", "sum"]),
+    ("b3sum", SUMS, &["b3sum"]),
+    ("xxhsum", SUMS, &["xxhsum"]),
+];
+
+/// The options at the beginnings of the lines of a help: `  -a, --algorithm=TYPE  what it does`.
+fn told(help: &str) -> Vec<String> {
+    let mut options = Vec::new();
+    for line in help.lines().map(str::trim_start).filter(|line| line.starts_with('-')) {
+        for word in line.split(", ") {
+            // A value, a number that stands for one, or the words behind the option.
+            let end = word.find(['=', '[', ' ', '#', '<']).unwrap_or(word.len());
+            if word.starts_with('-') && end > 1 {
+                options.push(word[..end].to_owned());
+            }
+            if word[end..].contains("  ") {
+                break;
+            }
+        }
+    }
+    options
+}
+
+#[test]
+fn every_option_that_a_tool_tells_of_has_a_row() {
+    let mut missing = Vec::new();
+    for (tool, document, sections) in TOOLS {
+        if !met_or_skip(&[Need::Program(tool)]) {
+            continue;
+        }
+        let output = Command::new(tool).arg("--help").env("LC_ALL", "C").output().unwrap();
+        let help = [output.stdout, output.stderr].concat();
+        let mut options = told(&String::from_utf8_lossy(&help));
+        assert!(options.len() >= 2, "{tool} tells of {options:?}");
+        // One letter with a number behind it: a row for each of them.
+        options.retain(|option| !(tool == "xxhsum" && option == "-H"));
+        for option in options::without_row(document, sections, options).unwrap() {
+            missing.push(format!("{tool} {option}"));
+        }
+    }
+    assert_eq!(missing, [""; 0]);
+}
+
+#[test]
+fn options_are_read_from_their_lines() {
+    let help = "Usage: x\n  -a, --archive   same as -dR, --preserve=all\n      --backup[=CONTROL]  a\n  -H#  b\n  \
+                -l, --length <LEN>  c\n\nThe -x is not one.\n";
+    assert_eq!(told(help), ["-a", "--archive", "--backup", "-H", "-l", "--length"]);
+}
