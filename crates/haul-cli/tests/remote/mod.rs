@@ -1,7 +1,9 @@
 //! `haul send`, `haul fetch` and `haul serve`: two processes on this host, that meet by a stand-in for ssh or by a ticket.
 
+mod ends;
 mod kept;
 mod packed;
+mod reads;
 mod resumed;
 mod rules;
 mod serve;
