@@ -3,14 +3,16 @@
 use super::targets::{log_job, regular};
 use haul_digest::{Algorithm, digest};
 use haul_log::objects::{Encoding, Identity, Log, Mechanism, Order, SourceVersion, Style, Subject};
+use haul_log::record::{JobRecord, Kept, Progress, Status};
 use haul_log::stored::{Stored, StoredObjects, xrootd};
 use haul_log::{journal, waybill};
 use haul_model::{ByteLen, ByteRange, Geometry, Level, Moment, ObjectIndex, ObjectSize, RelPath};
 use haul_net::{Address, Grant, Host, Role, Ticket, Uses};
 use haul_proto::{
-    Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Delete, Encoding as Carried, FileClose,
-    FileDone, FileId, FileNumber, HEADER_LEN, Join, LaneId, List, Message, NewBlock, NewFile, ObjectDigests,
-    Operands, Outcome, Reason, Runs, SESSION_TOKEN_BYTES, Stated, Summary, Unread, WalkEnd, Why,
+    Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Connect, Delete, Encoding as Carried, Features,
+    FileClose, FileDone, FileId, FileNumber, HEADER_LEN, JobOptions, Join, LaneId, List, Message, NewBlock,
+    NewFile, ObjectDigests, Operands, Outcome, PeerText, Reason, Role as Side, Runs, SESSION_TOKEN_BYTES,
+    Stated, Summary, Unread, WalkEnd, Why, Window,
 };
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -18,7 +20,7 @@ use std::num::NonZeroU32;
 /// Inputs for each target.
 pub fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     vec![
-        ("wire", vec![framed(&source_says()), framed(&sink_says()), framed(&a_list_says())]),
+        ("wire", [begins(), source_says(), sink_says(), a_list_says()].map(|all| framed(&all)).into()),
         ("sink", (0..8).map(|first| cut(first, &source_says())).collect()),
         ("source", (0..8).map(|first| cut(first, &sink_says())).collect()),
         (
@@ -26,9 +28,17 @@ pub fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
             ["a/b", "..", "a/../b", "/etc", "con", "a\u{7}b", ""].map(|name| name.as_bytes().to_vec()).into(),
         ),
         ("hello", vec![hello()]),
+        ("answer", (0..9).map(answer).collect()),
+        (
+            "address",
+            ["192.0.2.7:7433", "[2001:db8::1]:2", "dtn.example.org:1", "::1"]
+                .map(|text| text.as_bytes().to_vec())
+                .into(),
+        ),
         ("ticket", tickets()),
         ("waybill", vec![a_waybill()]),
         ("object_log", object_logs()),
+        ("record", vec![a_record()]),
         ("journal", vec![a_journal()]),
         ("list", lists()),
         ("stored", a_stored()),
@@ -38,6 +48,32 @@ pub fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
 
 fn number() -> FileNumber {
     FileNumber(0)
+}
+
+/// How a session begins, well or not.
+fn begins() -> Vec<Message> {
+    let connect = Connect {
+        versions: (1, 1),
+        offers: Features(1),
+        needs: Features(0),
+        role: Side::Sink,
+        job: [7; 16],
+        options: JobOptions::default(),
+        window: Window { files: 64, facts: 1 << 20, bytes: 1 << 24 },
+        operands: vec![b"a".as_slice().into(), b"b/c/".as_slice().into()],
+        agent: PeerText::new("haul"),
+        log: None,
+        resumes: true,
+        rules: Vec::new(),
+    };
+    let accept = connect
+        .answer(Features(1), connect.window, 4, [9; SESSION_TOKEN_BYTES], PeerText::new("haul"))
+        .expect("they agree");
+    vec![
+        Message::Connect(Box::new(connect)),
+        Message::Accept(Box::new(accept)),
+        Message::Refuse(Reason::new(Why::Denied, "nothing may be fetched")),
+    ]
 }
 
 /// A whole file, one in objects, and the end.
@@ -153,6 +189,31 @@ fn hello() -> Vec<u8> {
     let mut bytes = b"HAUL\x01\x00\x03\x00".to_vec();
     bytes.resize(64, 9);
     bytes
+}
+
+/// An answer with this verdict.
+fn answer(verdict: u8) -> Vec<u8> {
+    let mut bytes = b"HAUL\x01\x00\x04\x00".to_vec();
+    bytes[5] = verdict;
+    bytes.resize(40, 9);
+    bytes
+}
+
+fn a_record() -> Vec<u8> {
+    let record = JobRecord {
+        kind: "send".into(),
+        words: vec![b"send".to_vec(), b"a b\xff".to_vec(), b"host:".to_vec()],
+        cwd: b"/home".to_vec(),
+        begun: Moment { sec: 5, nsec: 6 },
+        runs: 2,
+        status: Status::Finished,
+        progress: Progress { files_done: 1, files_found: 2, bytes_done: 3, bytes_found: 4 },
+        ended: Some(Moment { sec: 7, nsec: 8 }),
+        exit: Some(1),
+        boot: "b".into(),
+        kept: vec![Kept { dev: 1, from: -5, until: 9 }],
+    };
+    record.encode()
 }
 
 fn tickets() -> Vec<Vec<u8>> {

@@ -5,15 +5,16 @@
 
 use haul_digest::list::{self, Hints, Kind};
 use haul_digest::{Algorithm, Digest};
-use haul_log::objects::{self, Identity, Style};
+use haul_log::objects::{self, Identity, Mechanism, Style};
+use haul_log::record::JobRecord;
 use haul_log::stored::{Stored, eos, xrootd};
 use haul_log::{journal, waybill};
 use haul_model::{ByteRange, Level, Moment, ObjectSize};
-use haul_net::Ticket;
+use haul_net::{Address, Host, Ticket};
 use haul_proto::source::Work;
 use haul_proto::{
     CONTROL, FileKind, FileNumber, HEADER_LEN, Header, JobOptions, LaneId, Message, NamePolicy, NewFile,
-    Outcome, Runs, Sink, Source, Timing, Update, Window, sink, source,
+    OperandList, Outcome, Runs, Sink, Source, Timing, Update, Window, check_list, sink, source,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,15 +23,18 @@ use std::time::Duration;
 pub type Target = fn(&[u8]);
 
 /// All of them, by their names.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("wire", wire),
     ("sink", sink_machine),
     ("source", source_machine),
     ("names", names),
     ("hello", hello),
+    ("answer", answer),
+    ("address", address),
     ("ticket", ticket),
     ("waybill", read_waybill),
     ("object_log", object_log),
+    ("record", record),
     ("journal", read_journal),
     ("list", read_list),
     ("stored", stored),
@@ -48,7 +52,21 @@ pub fn wire(data: &[u8]) {
         }
         rest = &after[body.len()..];
     }
-    frames(data).iter().for_each(comes_back);
+    let messages = frames(data);
+    messages.iter().for_each(comes_back);
+    let mut list = OperandList::default();
+    for message in messages {
+        let Message::Operands(operands) = message else { continue };
+        match list.take(*operands) {
+            Ok(false) => {}
+            Ok(true) => {
+                let paths = list.into_paths();
+                assert_eq!(check_list(paths.len(), paths.iter().map(|path| path.len()).sum()), Ok(()));
+                return;
+            }
+            Err(_) => return,
+        }
+    }
 }
 
 fn comes_back(message: &Message) {
@@ -266,6 +284,24 @@ pub fn hello(data: &[u8]) {
     }
 }
 
+/// What a server answers before anything is proved.
+pub fn answer(data: &[u8]) {
+    if let Ok(said) = haul_net::hello::describe_answer(data) {
+        assert!(said.is_ascii());
+    }
+}
+
+/// A host and a port, as a ticket or a user writes them.
+pub fn address(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    if let Ok(address) = text.parse::<Address>() {
+        assert_eq!(address.to_string().parse::<Address>().as_ref(), Ok(&address));
+    }
+    if let Ok(host) = Host::parse(&text) {
+        assert_eq!(Host::parse(&host.to_string()), Ok(host));
+    }
+}
+
 /// A ticket's line.
 pub fn ticket(data: &[u8]) {
     let mut sealed = data.to_vec();
@@ -290,11 +326,27 @@ fn base32(bytes: &[u8]) -> String {
     (0..count).step_by(5).map(letter).collect()
 }
 
-/// A waybill, and the same with the checksum of each line made right.
+/// The record of a job, and the same with its digest made right.
+pub fn record(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let body = text.rfind("blake3=").map_or(&*text, |at| &text[..at]);
+    let sealed = format!("{body}blake3={}\n", haul_digest::digest(Algorithm::Blake3, body.as_bytes()));
+    for bytes in [data, sealed.as_bytes()] {
+        if let Ok(record) = JobRecord::decode(bytes) {
+            assert_eq!(JobRecord::decode(&record.encode()), Ok(record));
+        }
+    }
+}
+
+/// A waybill, its end alone, and the same with the checksum of each line made right.
 pub fn read_waybill(data: &[u8]) {
     for bytes in [data.to_vec(), resealed(data)] {
         let records = waybill::Reader::new(bytes.as_slice()).count();
         assert!(records <= 2 * bytes.len() + 2, "more records than lines could bring");
+        let _ = waybill::Tail::of(&bytes[bytes.len().saturating_sub(waybill::TAIL_BYTES)..]);
+    }
+    if let Some(seconds) = waybill::parse_date(&String::from_utf8_lossy(data)) {
+        assert_eq!(waybill::parse_date(&waybill::date(seconds)), Some(seconds));
     }
 }
 
@@ -319,6 +371,8 @@ fn resealed(data: &[u8]) -> Vec<u8> {
 
 /// The files of an object log: for each the length of its name in a byte, the name, the length of its bytes in two, the bytes.
 pub fn object_log(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let _ = (Identity::from_hex(&text), text.parse::<Mechanism>(), text.parse::<objects::Encoding>());
     let mut files = BTreeMap::new();
     let mut rest = data;
     while let Some((&len, after)) = rest.split_first() {

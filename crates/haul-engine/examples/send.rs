@@ -7,9 +7,8 @@ use std::ffi::OsString;
 /// Sends `sources` to where the ticket leads, and prints what failed.
 pub(crate) fn send(ticket: &str, sources: Vec<OsString>) -> Result<Outcome, BoxError> {
     let dialer = Dialer::new(Ticket::parse(ticket)?, DialSettings::default())?;
-    let dial = |number| Ok(dialer.lane(u16::try_from(number)?)?);
     let onlooker = Onlooker::default();
-    let outcome = haul_engine::transfer::send(&dial, &SendJob::new(sources), &onlooker.watch())?;
+    let outcome = haul_engine::transfer::send(&dialer, &SendJob::new(sources), &onlooker.watch())?;
     for failure in onlooker.failures() {
         eprintln!("{failure}");
     }

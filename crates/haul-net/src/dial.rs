@@ -1,21 +1,24 @@
 //! The client's side of meeting: from a ticket to lanes.
 
+mod attempts;
+
 use crate::Encryption;
 use crate::address::Address;
 use crate::hello::{ANSWER_BYTES, BadAnswer, GreetingError, Hello, Verdict, decode_answer, exchange_nonces};
 use crate::lane::{Lane, LaneError, Patience, Wire};
 use crate::pace::Pacer;
 use crate::secret::{Binding, NoRandomness, SessionId};
-use crate::socket::{self, SocketError, SocketFacts, SocketSettings};
+use crate::socket::{self, Buffers, SocketError, SocketFacts, SocketSettings};
 use crate::ticket::Ticket;
 use crate::tls::{self, Fingerprint, WrongFingerprint};
+use attempts::{Attempt, Attempts};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Opens the lanes of one session with the server of a ticket. Several threads may open lanes at once.
@@ -27,6 +30,17 @@ pub struct Dialer {
     tls: Option<Arc<ClientConfig>>,
     /// The address that worked last.
     known: Mutex<Option<SocketAddr>>,
+    attempts: Attempts,
+    /// Of the lane that stood first.
+    round_trip: OnceLock<Duration>,
+}
+
+/// A connection that stands.
+struct Reached<'a> {
+    socket: OwnedFd,
+    facts: SocketFacts,
+    peer: SocketAddr,
+    attempt: Attempt<'a>,
 }
 
 /// How lanes are opened.
@@ -44,6 +58,9 @@ pub struct DialSettings {
     pub stall: Option<Duration>,
     /// The rate that all lanes keep together.
     pub pacer: Option<Arc<Pacer>>,
+    /// Bytes a second that one lane is to reach, where that is known. From the second lane on, whose path the first has measured, sockets hold
+    /// what is under way at that rate ([`Buffers::Path`]) unless `socket` asks for other buffers.
+    pub lane_rate: Option<u64>,
 }
 
 impl Default for DialSettings {
@@ -55,6 +72,7 @@ impl Default for DialSettings {
             handshake: Duration::from_secs(15),
             stall: Some(Duration::from_secs(60)),
             pacer: None,
+            lane_rate: None,
         }
     }
 }
@@ -73,7 +91,15 @@ impl Dialer {
         let tls = ticket.fingerprint.map(tls::client_config).transpose();
         let tls = tls.map_err(|error| DialError::Handshake(LaneError::Tls(error)))?;
         let session = SessionId::generate()?;
-        Ok(Self { ticket, session, settings, tls, known: Mutex::new(None) })
+        Ok(Self {
+            ticket,
+            session,
+            settings,
+            tls,
+            known: Mutex::default(),
+            attempts: Attempts::default(),
+            round_trip: OnceLock::new(),
+        })
     }
 
     /// The session's name.
@@ -91,7 +117,19 @@ impl Dialer {
     /// # Errors
     /// [`DialError`]. [`DialError::Unreachable`] leaves other ways to try, all others say why there is no use in that.
     pub fn lane(&self, index: u16) -> Result<Lane, DialError> {
-        let (socket, facts, peer) = self.reach()?;
+        let opened = self.open(index);
+        // What failed then failed for that, and what stands by a hair is not wanted.
+        if self.attempts.are_given_up() { Err(DialError::GivenUp) } else { opened }
+    }
+
+    /// Wants no more lanes: those that are being opened fail with [`DialError::GivenUp`], at once but for a name that the system is
+    /// still looking up. Those that stand go on.
+    pub fn give_up(&self) {
+        self.attempts.give_up();
+    }
+
+    fn open(&self, index: u16) -> Result<Lane, DialError> {
+        let Reached { socket, facts, peer, attempt: _under_way } = self.reach()?;
         let deadline = Instant::now() + self.settings.handshake;
         let (mut lane, binding) = self.begin(Wire::socket(socket), facts, peer, deadline)?;
         let hello = Hello {
@@ -105,7 +143,12 @@ impl Dialer {
         let mut answer = [0; ANSWER_BYTES];
         lane.read_exact(&mut answer).map_err(DialError::Handshake)?;
         match decode_answer(&answer, &hello, &self.ticket.secret, &binding)? {
-            (Verdict::Welcome, _) => Ok(lane.proven(self.settings.stall, self.settings.pacer.clone(), None)),
+            (Verdict::Welcome, _) => {
+                if let Some(tcp) = lane.control().tcp() {
+                    self.round_trip.get_or_init(|| tcp.shortest_round_trip);
+                }
+                Ok(lane.proven(self.settings.stall, self.settings.pacer.clone(), None))
+            }
             (verdict, lanes_max) => Err(DialError::Refused { verdict, lanes_max }),
         }
     }
@@ -136,7 +179,7 @@ impl Dialer {
     }
 
     /// A connection to the first address that takes one; the one that worked last is tried first.
-    fn reach(&self) -> Result<(OwnedFd, SocketFacts, SocketAddr), DialError> {
+    fn reach(&self) -> Result<Reached<'_>, DialError> {
         let mut tried = Vec::new();
         let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(address) = known
@@ -162,13 +205,33 @@ impl Dialer {
         Err(DialError::Unreachable { tried: Tried(tried) })
     }
 
+    /// What is asked of the next socket.
+    fn socket_settings(&self) -> SocketSettings {
+        let mut settings = self.settings.socket.clone();
+        if let (Buffers::Kernel, Some(bytes_per_second), Some(&round_trip)) =
+            (settings.buffers, self.settings.lane_rate, self.round_trip.get())
+        {
+            settings.buffers = Buffers::Path { bytes_per_second, round_trip };
+        }
+        settings
+    }
+
     fn try_one(
         &self,
         address: SocketAddr,
         tried: &mut Vec<(Address, io::Error)>,
-    ) -> Result<Option<(OwnedFd, SocketFacts, SocketAddr)>, DialError> {
-        match socket::connect(address, &self.settings.socket, Instant::now() + self.settings.connect) {
-            Ok((socket, facts)) => Ok(Some((socket, facts, address))),
+    ) -> Result<Option<Reached<'_>>, DialError> {
+        let deadline = Instant::now() + self.settings.connect;
+        let settings = self.socket_settings();
+        let connected = socket::connect(address, &settings).and_then(|connecting| {
+            let attempt = self.attempts.begin(connecting.socket());
+            let attempt = attempt.map_err(|source| SocketError::Io { doing: "cannot connect", source })?;
+            let (socket, facts) = connecting.wait(&settings, deadline)?;
+            Ok(Reached { socket, facts, peer: address, attempt })
+        });
+        match connected {
+            Ok(reached) => Ok(Some(reached)),
+            Err(_) if self.attempts.are_given_up() => Err(DialError::GivenUp),
             Err(SocketError::Io { source, .. }) => {
                 tried.push((address.into(), source));
                 Ok(None)
@@ -247,6 +310,9 @@ pub enum DialError {
     /// The generator failed.
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),
+    /// [`Dialer::give_up`] was called.
+    #[error("no more connections are wanted")]
+    GivenUp,
 }
 
 impl DialError {
@@ -285,5 +351,36 @@ impl fmt::Display for Tried {
             write!(f, "{comma}{address}: {error}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ticket::{Grant, Role, Uses};
+
+    #[test]
+    fn buffers_follow_the_path_that_the_first_lane_found() {
+        let grant = Grant { role: Role::Both, uses: Uses::Lasting, expires: None };
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let ticket = Ticket::issue(grant, vec![address.into()], None).expect("a ticket");
+        let dialer = |lane_rate, buffers| {
+            let socket = SocketSettings { buffers, ..SocketSettings::default() };
+            let settings =
+                DialSettings { encryption: Encryption::Plain, socket, lane_rate, ..DialSettings::default() };
+            Dialer::new(ticket.clone(), settings).expect("they ask for the same")
+        };
+        let found = |dialer: &Dialer| dialer.socket_settings().buffers;
+        let round_trip = Duration::from_millis(89);
+        let rated = dialer(Some(1 << 27), Buffers::Kernel);
+        assert_eq!(found(&rated), Buffers::Kernel, "the first lane's path is not known yet");
+        for (dialer, expected) in [
+            (rated, Buffers::Path { bytes_per_second: 1 << 27, round_trip }),
+            (dialer(None, Buffers::Kernel), Buffers::Kernel),
+            (dialer(Some(1 << 27), Buffers::Bytes(1 << 20)), Buffers::Bytes(1 << 20)),
+        ] {
+            dialer.round_trip.get_or_init(|| round_trip);
+            assert_eq!(found(&dialer), expected);
+        }
     }
 }

@@ -203,6 +203,29 @@ pub(crate) fn decode_answer(
     secret: &Secret,
     binding: &Binding,
 ) -> Result<(Verdict, u16), BadAnswer> {
+    let (verdict, lanes_max) = read_answer(bytes)?;
+    let (judged, proof) = bytes.split_at(JUDGED_BYTES);
+    // A refusal needs no proof: at worst a stranger keeps the client out, which he can do anyway.
+    if verdict == Verdict::Welcome && !secret.verify(Prover::Server, binding, &[hello, judged], proof) {
+        return Err(BadAnswer::Unproven);
+    }
+    Ok((verdict, lanes_max))
+}
+
+/// What a recorded answer says, for people. Whether its proof holds can't be told from it alone.
+///
+/// # Errors
+/// Why these bytes are none.
+pub fn describe_answer(bytes: &[u8]) -> Result<String, String> {
+    let bytes: &[u8; ANSWER_BYTES] = bytes
+        .try_into()
+        .map_err(|_| format!("an answer has {ANSWER_BYTES} bytes, and these are {}", bytes.len()))?;
+    let (verdict, lanes_max) = read_answer(bytes).map_err(|error| error.to_string())?;
+    Ok(format!("{verdict}; {lanes_max} lanes at most"))
+}
+
+/// The fields of an answer, its proof left aside.
+fn read_answer(bytes: &[u8; ANSWER_BYTES]) -> Result<(Verdict, u16), BadAnswer> {
     if bytes[..4] != MAGIC {
         return Err(BadAnswer::NotHaul);
     }
@@ -210,11 +233,6 @@ pub(crate) fn decode_answer(
         return Ok((Verdict::OtherVersion, 0));
     }
     let verdict = VERDICTS.get(usize::from(bytes[5])).copied().ok_or(BadAnswer::Unknown(bytes[5]))?;
-    let (judged, proof) = bytes.split_at(JUDGED_BYTES);
-    // A refusal needs no proof: at worst a stranger keeps the client out, which he can do anyway.
-    if verdict == Verdict::Welcome && !secret.verify(Prover::Server, binding, &[hello, judged], proof) {
-        return Err(BadAnswer::Unproven);
-    }
     Ok((verdict, u16::from_le_bytes([bytes[6], bytes[7]])))
 }
 

@@ -117,25 +117,55 @@ impl Buffers {
         };
         Some(wanted.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX))
     }
+
+    /// Whether to ask for `bytes` where the system allows `allowed` of them. A buffer that is set is tuned no more: one for a path is not set
+    /// where the kernel, up to `kernel_max`, would come to more.
+    fn is_better(self, bytes: u64, allowed: u64, kernel_max: u64) -> bool {
+        !matches!(self, Self::Path { .. }) || bytes.min(allowed) > kernel_max / 2
+    }
 }
 
-/// Connects to `address` before `deadline`. The socket never waits by itself.
-pub(crate) fn connect(
-    address: SocketAddr,
-    settings: &SocketSettings,
-    deadline: Instant,
-) -> Result<(OwnedFd, SocketFacts), SocketError> {
-    let (socket, mut notes) = open(address, settings)?;
-    let failed = |source: io::Error| SocketError::Io { doing: "cannot connect", source };
-    match net::connect(&socket, &address) {
-        Ok(()) => {}
-        Err(Errno::INPROGRESS | Errno::INTR) => {
-            wait_connected(socket.as_fd(), deadline).map_err(failed)?;
-        }
-        Err(errno) => return Err(failed(errno.into())),
+/// A connection that has begun.
+#[derive(Debug)]
+pub(crate) struct Connecting {
+    socket: OwnedFd,
+    notes: Vec<String>,
+    waits: bool,
+}
+
+/// Begins to connect to `address`. The socket never waits by itself.
+pub(crate) fn connect(address: SocketAddr, settings: &SocketSettings) -> Result<Connecting, SocketError> {
+    let (socket, notes) = open(address, settings)?;
+    let waits = match net::connect(&socket, &address) {
+        Ok(()) => false,
+        Err(Errno::INPROGRESS | Errno::INTR) => true,
+        Err(errno) => return Err(not_connected(errno.into())),
+    };
+    Ok(Connecting { socket, notes, waits })
+}
+
+impl Connecting {
+    /// The socket, for who may end the wait by shutdown(2).
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
-    let facts = facts(socket.as_fd(), settings, &mut notes);
-    Ok((socket, facts))
+
+    /// Waits until it stands, at most until `deadline`.
+    pub(crate) fn wait(
+        mut self,
+        settings: &SocketSettings,
+        deadline: Instant,
+    ) -> Result<(OwnedFd, SocketFacts), SocketError> {
+        if self.waits {
+            wait_connected(self.socket.as_fd(), deadline).map_err(not_connected)?;
+        }
+        let facts = facts(self.socket.as_fd(), settings, &mut self.notes);
+        Ok((self.socket, facts))
+    }
+}
+
+fn not_connected(source: io::Error) -> SocketError {
+    SocketError::Io { doing: "cannot connect", source }
 }
 
 fn wait_connected(socket: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
@@ -232,28 +262,78 @@ fn set_keepalive(socket: BorrowedFd<'_>, keepalive: Keepalive) -> Result<(), Err
     sockopt::set_tcp_keepcnt(socket, keepalive.probes)
 }
 
-/// Asks for the buffers, past the system's limit where this process may.
+/// One of a socket's two buffers.
+#[derive(Clone, Copy)]
+enum Buffer {
+    Send,
+    Receive,
+}
+
+impl Buffer {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Receive => "receive",
+        }
+    }
+
+    /// As the kernel calls it in its settings.
+    fn letter(self) -> char {
+        match self {
+            Self::Send => 'w',
+            Self::Receive => 'r',
+        }
+    }
+
+    fn set(self, socket: BorrowedFd<'_>, bytes: usize) -> Result<(), Errno> {
+        match self {
+            Self::Send => sockopt::set_socket_send_buffer_size(socket, bytes),
+            Self::Receive => sockopt::set_socket_recv_buffer_size(socket, bytes),
+        }
+    }
+
+    /// Past the system's limit, where this process may.
+    fn force(self, socket: BorrowedFd<'_>, bytes: usize) -> Result<(), Errno> {
+        match self {
+            Self::Send => sockopt::set_socket_send_buffer_size_force(socket, bytes),
+            Self::Receive => sockopt::set_socket_recv_buffer_size_force(socket, bytes),
+        }
+    }
+
+    fn given(self, socket: BorrowedFd<'_>) -> usize {
+        match self {
+            Self::Send => sockopt::socket_send_buffer_size(socket).unwrap_or(0),
+            Self::Receive => sockopt::socket_recv_buffer_size(socket).unwrap_or(0),
+        }
+    }
+}
+
+/// Asks for the buffers.
 fn set_buffers(socket: BorrowedFd<'_>, buffers: Buffers, notes: &mut Vec<String>) {
-    let limit = |path: &str| {
-        let text = fs::read_to_string(path).unwrap_or_default();
-        text.split_whitespace().next_back().and_then(|max| max.parse().ok()).unwrap_or(0)
-    };
-    if let Some(bytes) = buffers.bytes(limit("/proc/sys/net/ipv4/tcp_wmem")) {
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let set = sockopt::set_socket_send_buffer_size_force(socket, bytes)
-            .or_else(|_| sockopt::set_socket_send_buffer_size(socket, bytes));
-        note(notes, "the send buffer", set);
-        let given = sockopt::socket_send_buffer_size(socket).unwrap_or(0);
-        note_smaller(notes, "send", bytes, given, "net.core.wmem_max");
+    for buffer in [Buffer::Send, Buffer::Receive] {
+        let (name, letter) = (buffer.name(), buffer.letter());
+        let tuned_max = last_number(&format!("/proc/sys/net/ipv4/tcp_{letter}mem"));
+        let Some(bytes) = buffers.bytes(tuned_max) else { continue };
+        let wanted = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if buffer.force(socket, wanted).is_err() {
+            let allowed = last_number(&format!("/proc/sys/net/core/{letter}mem_max"));
+            if !buffers.is_better(bytes, allowed, tuned_max) {
+                notes.push(format!(
+                    "the {name} buffer is left to the kernel, and the path has use for {bytes} bytes: raise sysctl \
+                     net.core.{letter}mem_max"
+                ));
+                continue;
+            }
+            note(notes, &format!("{name} buffer"), buffer.set(socket, wanted));
+        }
+        note_smaller(notes, name, wanted, buffer.given(socket), &format!("net.core.{letter}mem_max"));
     }
-    if let Some(bytes) = buffers.bytes(limit("/proc/sys/net/ipv4/tcp_rmem")) {
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let set = sockopt::set_socket_recv_buffer_size_force(socket, bytes)
-            .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, bytes));
-        note(notes, "the receive buffer", set);
-        let given = sockopt::socket_recv_buffer_size(socket).unwrap_or(0);
-        note_smaller(notes, "receive", bytes, given, "net.core.rmem_max");
-    }
+}
+
+/// The last number of a file in /proc/sys; 0 where there is none.
+fn last_number(path: &str) -> u64 {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().next_back().and_then(|max| max.parse().ok()).unwrap_or(0)
 }
 
 /// The kernel gives twice what is asked for, for its own overhead, and cuts in silence.
@@ -311,8 +391,11 @@ mod tests {
         "127.0.0.1:0".parse().expect("an address")
     }
 
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(10)
+    fn connected(
+        address: SocketAddr,
+        settings: &SocketSettings,
+    ) -> Result<(OwnedFd, SocketFacts), SocketError> {
+        connect(address, settings)?.wait(settings, Instant::now() + Duration::from_secs(10))
     }
 
     #[test]
@@ -326,6 +409,31 @@ mod tests {
         assert_eq!(path(125_000_000, 100).bytes(6 << 20), Some(25_000_000));
         assert_eq!(path(125_000_000, 1).bytes(6 << 20), None, "the kernel's own limit is enough");
         assert_eq!(path(u64::MAX, 1000).bytes(6 << 20), Some(BUFFER_BYTES_MAX));
+        // A user may ask for 208 KiB on most systems, and the kernel tunes up to 4 MiB.
+        assert!(!path(125_000_000, 100).is_better(25_000_000, 212_992, 4 << 20));
+        assert!(path(125_000_000, 100).is_better(25_000_000, 16 << 20, 4 << 20));
+        assert!(
+            Buffers::Bytes(1 << 20).is_better(1 << 20, 212_992, 4 << 20),
+            "who names a size gets what there is"
+        );
+    }
+
+    #[test]
+    fn a_long_path_gets_what_it_holds_or_a_note() {
+        let path = Buffers::Path { bytes_per_second: 125_000_000, round_trip: Duration::from_millis(100) };
+        let (listener, _) = listen(loopback(), &SocketSettings::default()).expect("listens");
+        let address = listener.local_addr().expect("an address");
+        let settings = SocketSettings { buffers: path, ..Default::default() };
+        let (_near, facts) = connected(address, &settings).expect("connects");
+        let holds = |bytes: usize| bytes / 2 >= 25_000_000;
+        assert!(
+            holds(facts.send_buffer) || facts.notes.iter().any(|note| note.contains("wmem_max")),
+            "{facts:?}"
+        );
+        assert!(
+            holds(facts.receive_buffer) || facts.notes.iter().any(|note| note.contains("rmem_max")),
+            "{facts:?}"
+        );
     }
 
     #[test]
@@ -345,7 +453,7 @@ mod tests {
         let (listener, notes) = listen(loopback(), &settings).expect("listens");
         assert_eq!(notes, Vec::<String>::new());
         let address = listener.local_addr().expect("an address");
-        let (near, facts) = connect(address, &settings, soon()).expect("connects");
+        let (near, facts) = connected(address, &settings).expect("connects");
         assert_eq!(facts.notes, Vec::<String>::new());
         assert_eq!(facts.congestion.as_deref(), Some("reno"));
         assert!(facts.send_buffer >= 128 << 10 && facts.receive_buffer >= 128 << 10, "{facts:?}");
@@ -362,18 +470,18 @@ mod tests {
         let settings = SocketSettings { multipath: true, ..Default::default() };
         let (listener, listened) = listen(loopback(), &settings).expect("listens all the same");
         let address = listener.local_addr().expect("an address");
-        let (_near, facts) = connect(address, &settings, soon()).expect("connects all the same");
+        let (_near, facts) = connected(address, &settings).expect("connects all the same");
         assert_eq!(facts.multipath, facts.notes.is_empty(), "{facts:?} {listened:?}");
         // Only one end asks: it falls back and says so.
         let (plain, _) = listen(loopback(), &SocketSettings::default()).expect("listens");
-        let (_near, facts) = connect(plain.local_addr().expect("one"), &settings, soon()).expect("connects");
+        let (_near, facts) = connected(plain.local_addr().expect("one"), &settings).expect("connects");
         assert!(!facts.multipath && facts.notes.len() == 1, "{facts:?}");
     }
 
     #[test]
     fn an_unknown_algorithm_names_those_there_are() {
         let settings = SocketSettings { congestion: Some("no\u{1b}such".into()), ..Default::default() };
-        let error = connect(loopback(), &settings, soon()).expect_err("no such").to_string();
+        let error = connected(loopback(), &settings).expect_err("no such").to_string();
         assert!(error.contains("reno") && !error.contains('\u{1b}'), "{error:?}");
     }
 
@@ -382,7 +490,7 @@ mod tests {
         let (listener, _) = listen(loopback(), &SocketSettings::default()).expect("listens");
         let address = listener.local_addr().expect("an address");
         drop(listener);
-        let error = connect(address, &SocketSettings::default(), soon()).expect_err("closed");
+        let error = connected(address, &SocketSettings::default()).expect_err("closed");
         assert!(
             matches!(&error, SocketError::Io { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused),
             "{error}"

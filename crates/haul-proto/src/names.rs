@@ -69,7 +69,7 @@ impl NamePolicy {
     }
 
     /// What two parts have in common if a file system that does not tell upper from lower case takes them for one
-    /// name: the sink compares these where its file system does so.
+    /// name.
     pub fn folded(part: &[u8]) -> Vec<u8> {
         match std::str::from_utf8(part) {
             // Upper first: it unites letters that have one capital and two small forms.

@@ -16,6 +16,7 @@ use haul_engine::transfer::{self, FetchJob, Filter, Rule};
 use haul_net::Ticket;
 use haul_proto::Keep;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 const NAME: &str = "haul fetch";
@@ -130,6 +131,14 @@ impl Args {
     }
 }
 
+/// Whether what another host calls a path beneath the directory that it opens brings the name that was asked for, and no other:
+/// files appear here by the last part of it. Of a directory's contents any name may come.
+fn is_answer(asked: &[u8], told: &[u8]) -> bool {
+    let last = |path: &[u8]| path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
+    let name = last(asked);
+    asked == b"~" || matches!(&name[..], b"" | b"." | b"..") || name == last(told)
+}
+
 fn start(args: &Args, meant: Meant) -> Result<u8, String> {
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let stop = interrupt.flag();
@@ -149,12 +158,20 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
                 Err(error) => return Ok(typed::not_met(output, &error, &interrupt)),
             };
             typed::tell_way(&output, &met, args.job.quiet);
-            let paths = std::mem::take(&mut met.paths);
-            (Other::Met(Box::new(met)), resume, Some(paths))
+            let told = std::mem::take(&mut met.paths);
+            if let Some((path, _)) = paths.iter().zip(&told).find(|(path, told)| !is_answer(path, told)) {
+                return Err(format!(
+                    "{}: haul at {} answers with another path; nothing is taken from it",
+                    quote(OsStr::from_bytes(path)),
+                    quote(&login.argument()),
+                ));
+            }
+            (Other::Met(Box::new(met)), resume, Some(told))
         }
         Origin::Server(ticket) => {
             let resume = typed(&ticket::told_apart_by(&ticket));
-            let dialer = way::dialer(*ticket, &job.link, None, false).map_err(|error| error.to_string())?;
+            let dialer = way::dialer(*ticket, &job.link, (None, job.lanes), false)
+                .map_err(|error| error.to_string())?;
             (Other::Server(Way::outside(dialer, None)), resume, None)
         }
     };
@@ -170,4 +187,27 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
         state: fetch.resume.as_ref().map(|resume| resume.state.clone()),
     };
     Ok(run.go(other, output, |dial, watch| transfer::fetch(dial, &fetch, watch)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_believed_by_the_name_that_was_asked_for() {
+        for (asked, told) in [
+            ("data", "data"),
+            ("/a/b/data", "b/data"),
+            ("~/data", "data"),
+            ("data/", "elsewhere/"),
+            ("", "home/"),
+            ("~", "home/"),
+            ("a/..", "."),
+        ] {
+            assert!(is_answer(asked.as_bytes(), told.as_bytes()), "{asked} {told}");
+        }
+        for (asked, told) in [("data", ".bashrc"), ("data", "data/"), ("a/data", "a"), ("x/~", "y")] {
+            assert!(!is_answer(asked.as_bytes(), told.as_bytes()), "{asked} {told}");
+        }
+    }
 }

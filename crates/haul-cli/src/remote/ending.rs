@@ -8,9 +8,10 @@ use super::typed::TROUBLE;
 use super::way::Way;
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
-use haul_engine::transfer::{Dial, Outcome, Receipt, Tally, TransferError, Watch};
+use haul_engine::transfer::{BoxError, Dial, Outcome, Receipt, Tally, TransferError, Watch};
 use haul_engine::waybill::Root;
 use haul_log::record::Status;
+use haul_net::Lane;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,7 +56,7 @@ impl Run<'_> {
         &self,
         other: Other,
         output: Output<'_>,
-        job: impl FnOnce(Dial<'_>, &Watch<'_>) -> Result<Outcome, TransferError>,
+        job: impl FnOnce(&dyn Dial, &Watch<'_>) -> Result<Outcome, TransferError>,
     ) -> u8 {
         let stop = self.interrupt.flag();
         let (tally, begun) = (Tally::default(), Instant::now());
@@ -63,7 +64,7 @@ impl Run<'_> {
             Other::Met(met) => &met.way,
             Other::Server(way) => way,
         };
-        let dial: Dial<'_> = &|number| way.lane(number).map_err(Into::into);
+        let dial = Noting { way, output: &output };
         let receipt = self.args.waybill.as_ref().map(|file| {
             // The engine says what the paths are relative to.
             Receipt::new(file.clone(), crate::receipt::job(self.tool, &Root::new(OsString::new())))
@@ -72,7 +73,7 @@ impl Run<'_> {
         let prints = self.args.verbose || self.args.json || self.args.dry_run;
         let wanted = self.args.progress || progress::is_drawn_unasked(self.tool, prints);
         let entry = self.entry(&output);
-        let watched = || progress::watch(wanted, || standing(&tally), || job(dial, &watch));
+        let watched = || progress::watch(wanted, || standing(&tally), || job(&dial, &watch));
         let ended = match &entry {
             Some(entry) => entry.during(&tally, watched),
             None => watched(),
@@ -137,6 +138,27 @@ impl Run<'_> {
             output.note(&format!("{error}; 'haul jobs' will not list this job"));
             None
         })
+    }
+}
+
+/// Opens lanes, and says what was asked for of the first one's connection and can't be had.
+struct Noting<'a> {
+    way: &'a Way,
+    output: &'a Output<'a>,
+}
+
+impl Dial for Noting<'_> {
+    fn lane(&self, number: u32) -> Result<Lane, BoxError> {
+        let lane = self.way.lane(number)?;
+        let control = lane.control();
+        for note in control.facts().notes.iter().filter(|_| number == 0) {
+            self.output.note(&format!("connections: {note}"));
+        }
+        Ok(lane)
+    }
+
+    fn give_up(&self) {
+        self.way.give_up();
     }
 }
 

@@ -291,7 +291,7 @@ fn beside(
     }
     let own = ticket.clone();
     let ticket = ticket.with_addresses(addresses).unwrap_or(own);
-    let dialer = dialer(ticket, &meant.link, rate, true)?;
+    let dialer = dialer(ticket, &meant.link, (rate, meant.lanes), true)?;
     let first = dialer.lane(0)?;
     Ok(Way::outside(dialer, Some(first)))
 }

@@ -1,6 +1,7 @@
 //! The way to the other side: lanes beside ssh, one lane inside it, or lanes to a server whose ticket we hold.
 
 use super::args::Link;
+use haul_engine::transfer::{BoxError, Dial, LANES_UNASKED_MIN};
 use haul_net::{DialError, DialSettings, Dialer, Encryption, Lane, Pacer, Ticket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,14 +43,15 @@ pub(crate) enum WayError {
     Number(u32),
 }
 
-/// A dialer for the holder of `ticket`, who sends at `rate`. Each address is tried for a short time only where `has_other_way`.
+/// A dialer for the holder of `ticket`, who sends at `rate` over so many lanes. Each address is tried for a short time only where
+/// `has_other_way`.
 ///
 /// # Errors
 /// [`DialError`]: one side was asked to encrypt and the other not to.
 pub(crate) fn dialer(
     ticket: Ticket,
     link: &Link,
-    rate: Option<u64>,
+    (rate, lanes): (Option<u64>, Option<u32>),
     has_other_way: bool,
 ) -> Result<Dialer, DialError> {
     let defaults = DialSettings::default();
@@ -59,6 +61,8 @@ pub(crate) fn dialer(
         connect: if has_other_way { REACH_WITHIN } else { defaults.connect },
         stall: Some(STALL),
         pacer: rate.map(|rate| Arc::new(Pacer::new(rate))),
+        // As many as there are at least, so that each may have its part.
+        lane_rate: rate.map(|rate| rate / u64::from(lanes.unwrap_or(LANES_UNASKED_MIN).max(1))),
         ..defaults
     };
     Dialer::new(ticket, settings)
@@ -76,10 +80,7 @@ impl Way {
     }
 
     /// Lane `number`, from any thread; inside ssh only the first is to be had.
-    ///
-    /// # Errors
-    /// [`WayError`].
-    pub(crate) fn lane(&self, number: u32) -> Result<Lane, WayError> {
+    fn open(&self, number: u32) -> Result<Lane, WayError> {
         match self {
             Way::Outside { dialer, first } => {
                 if number == 0
@@ -99,6 +100,18 @@ impl Way {
         match self {
             Way::Outside { .. } => wanted,
             Way::Inside(_) => Some(1),
+        }
+    }
+}
+
+impl Dial for Way {
+    fn lane(&self, number: u32) -> Result<Lane, BoxError> {
+        Ok(self.open(number)?)
+    }
+
+    fn give_up(&self) {
+        if let Way::Outside { dialer, .. } = self {
+            dialer.give_up();
         }
     }
 }

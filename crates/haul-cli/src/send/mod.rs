@@ -143,8 +143,8 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
         To::Server { ticket, directory } => {
             let server = ticket::told_apart_by(&ticket);
             let resume = job.resume(&[&server, &directory], |why| output.note(why));
-            let dialer =
-                way::dialer(*ticket, &job.link, job.rate, false).map_err(|error| error.to_string())?;
+            let dialer = way::dialer(*ticket, &job.link, (job.rate, job.lanes), false)
+                .map_err(|error| error.to_string())?;
             (Other::Server(Way::outside(dialer, None)), directory, resume)
         }
     };

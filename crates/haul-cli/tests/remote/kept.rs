@@ -31,6 +31,14 @@ fn one_of_everything_arrives_by_every_way() {
     let _server = bed.serve(&["--root", there.to_str().unwrap(), "--keep-owner", "--keep-setuid"]);
     assert_ended(&bed.run(&["send", "--ticket-file", "ticket", "data", ":ticket"]), 0);
     assert_same(&bed.path("data"), &bed.path("there/ticket/data"));
+    assert_ended(&bed.run(&["fetch", "--setuid", "--ticket-file", "ticket", ":ticket/data", "home"]), 0);
+    assert_same(&bed.path("data"), &bed.path("home/data"));
+    let plain = ["--root", there.to_str().unwrap(), "--keep-owner", "--keep-setuid", "--plain"];
+    let _plain = bed.serve(&plain);
+    assert_ended(&bed.run(&["send", "--plain", "--ticket-file", "ticket", "data", ":plain"]), 0);
+    assert_same(&bed.path("data"), &bed.path("there/plain/data"));
+    assert_ended(&bed.over_ssh("send", &["--plain", "data", "localhost:beside"]), 0);
+    assert_same(&bed.path("data"), &bed.path("there/beside/data"));
     assert_no_strays(&bed.path("there"));
 }
 
@@ -60,6 +68,12 @@ fn digests_and_granularities_all_agree() {
         &["-a", "crc32c"],
         &["-a", "blake3", "--granularity=file"],
         &["-a", "xxh3-64", "--inplace"],
+        &["-a", "sha1", "--granularity=file"],
+        &["-a", "crc32", "--granularity=file"],
+        &["-a", "crc64nvme", "--granularity=file", "--verify=file-pipeline"],
+        &["-a", "sha1", "--verify=sequential"],
+        &["-a", "md5", "--verify=block-pipeline"],
+        &["-a", "adler32", "--verify=hybrid"],
     ]
     .into_iter()
     .enumerate()

@@ -2,8 +2,10 @@
 
 mod claims;
 mod disk;
+mod ends;
 mod kept;
 mod packed;
+mod reads;
 mod resumed;
 mod room;
 mod rules;

@@ -43,6 +43,27 @@ fn identity_and_tickets_outlive_the_process() {
     }
 }
 
+/// What systemd runs, with the configuration that stands in the unit file.
+#[test]
+fn the_unit_file_starts_a_server_by_its_own_example() {
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/haul-serve.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    let started = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/haul ")).unwrap();
+    let command = started.strip_suffix(" /etc/haul/serve.toml").unwrap();
+    let bed = Bed::new();
+    bed.tree("data");
+    fs::create_dir(bed.path("lib")).unwrap();
+    let example: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix("#   ")).collect();
+    let example = example.join("\n").replace("/var/lib/haul", "lib").replace("/srv/haul", "there");
+    fs::write(bed.path("serve.toml"), format!("listen = ['127.0.0.1:0']\n{example}\n")).unwrap();
+    let words: Vec<&str> = command.split(' ').chain(["serve.toml"]).collect();
+    let server = Server::new(bed.haul(&words).stderr(std::process::Stdio::piped()).spawn().unwrap());
+    server.says("listening at");
+    let ended = bed.run(&["send", "--ticket-file", "lib/srv.ticket", "data", ":in"]);
+    assert_ended(&ended, 0);
+    assert_alike(&bed.path("data"), &bed.path("there/in/data"));
+}
+
 #[test]
 fn what_no_longer_fits_the_configuration_is_named() {
     let bed = Bed::new();

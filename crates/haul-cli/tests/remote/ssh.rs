@@ -58,6 +58,28 @@ fn ports_and_plain_text_are_as_asked_for() {
 }
 
 #[test]
+fn congestion_control_and_multipath_are_as_asked_for_or_told() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let sent = bed.over_ssh("send", &["--cc=reno", "--mptcp", "data", "localhost:in"]);
+    assert_ended(&sent, 0);
+    assert!(!sent.err.contains("inside ssh"), "{sent:#?}");
+    assert_alike(&bed.path("data"), &bed.path("there/in/data"));
+    let has_multipath =
+        fs::read_to_string("/proc/sys/net/mptcp/enabled").is_ok_and(|text| text.trim() == "1");
+    assert_eq!(sent.err.contains("no MPTCP: "), !has_multipath, "{sent:#?}");
+    // The other side was not asked for it: all goes by one path, and that is told.
+    let _server = bed.serve(&["--root", "there"]);
+    let sent = bed.run(&["send", "--mptcp", "--ticket-file", "ticket", "data", ":alone"]);
+    assert_ended(&sent, 0);
+    assert!(sent.err.contains("no MPTCP: "), "{sent:#?}");
+    let sent = bed.run(&["send", "--cc=nosuch", "--ticket-file", "ticket", "data", ":never"]);
+    assert_ended(&sent, 2);
+    assert!(sent.err.contains("'nosuch'") && sent.err.contains("reno"), "what there is is named: {sent:#?}");
+    assert!(!bed.path("there/never").exists());
+}
+
+#[test]
 fn what_the_login_prints_is_passed_over() {
     let bed = Bed::new();
     bed.tree("data");
@@ -87,6 +109,24 @@ fn who_does_not_meet_says_why_and_what_next() {
     assert_ended(&ended, 2);
     assert!(ended.err.contains("no/such") && ended.err.contains("host: "), "{ended:#?}");
     assert!(!bed.path("back").exists(), "nothing was begun");
+}
+
+/// As scp once was made to write other files than those that were asked for, into a directory that starts a shell.
+#[test]
+fn another_path_than_the_one_that_was_asked_for_is_not_taken() {
+    let bed = Bed::new();
+    bed.tree("there/data");
+    // The far side is made to open another name; both as a request writes them.
+    let lies = "#!/bin/sh\nshift\ncd \"${0%/*}/there\" || exit 255\nsed -u '1s#ZGF0YS9zbWFsbA==#ZGF0YS9iaWc=#' | sh -c \"$*\"\n";
+    fs::write(bed.path("fake-ssh"), lies).unwrap();
+    let fetched = bed.over_ssh("fetch", &["localhost:data/one", "back"]);
+    assert_ended(&fetched, 0);
+    for way in [&[][..], &["--inside-ssh"]] {
+        let fetched = bed.over_ssh("fetch", &[way, &["localhost:data/small", "back"]].concat());
+        assert_ended(&fetched, 2);
+        assert!(fetched.err.contains("answers with another path"), "{fetched:#?}");
+    }
+    assert_eq!(fs::read_dir(bed.path("back")).unwrap().count(), 1, "only what came at first is there");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::sink::{self, Keeping, Missing, Opening, Store};
 use super::source::{self, Filter, Operand, Rule, Tree};
 use super::terms::{agree, hold};
 use super::wanted::{self, Wanted, relative};
-use super::{Joined, Outcome, joining};
+use super::{BoxError, Dial, Joined, Outcome, joining};
 use crate::log::LogError;
 use haul_net::{Lane, LaneControl, LaneError};
 use haul_proto::{
@@ -36,7 +36,7 @@ const HELLO_WITHIN: Duration = Duration::from_secs(30);
 pub(super) const AGENT: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
 
 /// Lanes of a job that names no number, at least.
-const LANES_LEAST: u32 = 4;
+pub const LANES_UNASKED_MIN: u32 = 4;
 
 /// Lanes of a job that names no number, at most.
 pub const LANES_UNASKED_MAX: u32 = 16;
@@ -44,12 +44,6 @@ pub const LANES_UNASKED_MAX: u32 = 16;
 /// Round trip for which a lane is opened: what a kernel lets one connection have under way by itself is 4 MiB on most systems, so
 /// that one lane carries some 300 MB a second over 10 ms, and a tenth of that over 100.
 const ROUND_TRIP_OF_A_LANE: Duration = Duration::from_millis(10);
-
-/// Something that the caller can't do.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// Opens lane `number`: 0 first, the further ones when the other side has accepted, each from a thread of its own.
-pub type Dial<'a> = &'a (dyn Fn(u32) -> Result<Lane, BoxError> + Sync);
 
 /// Files to send.
 #[derive(Clone, Debug)]
@@ -168,7 +162,7 @@ pub enum TransferError {
 ///
 /// # Errors
 /// [`TransferError`] where there was no session. Failures of files, and a session that broke, are in the [`Outcome`].
-pub fn send(dial: Dial<'_>, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome, TransferError> {
+pub fn send(dial: &dyn Dial, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome, TransferError> {
     let operand = |source: &OsString| {
         let operand = Operand::local(source);
         operand.check().map(|()| operand).map_err(|error| here("open", source.as_bytes(), error))
@@ -197,14 +191,17 @@ pub fn send(dial: Dial<'_>, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome,
 ///
 /// # Errors
 /// As [`send`].
-pub fn fetch(dial: Dial<'_>, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcome, TransferError> {
+pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcome, TransferError> {
     if !job.options.dry_run {
         make_if_missing(&job.into).map_err(|error| here("make", job.into.as_bytes(), error))?;
     }
     let watch = &begin_receipt(watch, &job.options, || job.into.clone(), true)?;
     let wanted = Wanted::new(&job.paths)?;
     let number = session_number(&random_token()?);
-    let opened = || Store::open(&job.into, b"", Missing::Fails, number, None);
+    let opened = || {
+        let store = Store::open(&job.into, b"", Missing::Fails, number, None);
+        store.map(|store| store.expecting(&job.paths))
+    };
     let resume = job.resume.as_ref().filter(|_| resume::is_possible(&job.options));
     let (mut store, mut log, mut name) = (None, None, [0; 16]);
     if let Some(resume) = resume {
@@ -397,8 +394,8 @@ struct Asked<'a> {
 }
 
 /// Connects by the first lane.
-fn connect(dial: Dial<'_>, asked: &Asked<'_>, window: Window) -> Result<(Accept, Joined), TransferError> {
-    let mut first = Joined::new(CONTROL, dial(0).map_err(TransferError::Dial)?);
+fn connect(dial: &dyn Dial, asked: &Asked<'_>, window: Window) -> Result<(Accept, Joined), TransferError> {
+    let mut first = Joined::new(CONTROL, dial.lane(0).map_err(TransferError::Dial)?);
     // Asked for only where it is needed: who does not know it says so, and all else goes on.
     let needs = if asked.wanted.is_long() { Features::OPERANDS } else { Features::default() };
     let connect = Message::Connect(Box::new(Connect {
@@ -443,13 +440,14 @@ fn lanes_for(first: &LaneControl) -> u32 {
 
 fn lanes_of_round_trip(round_trip: Duration) -> u32 {
     let wanted = round_trip.as_micros() / ROUND_TRIP_OF_A_LANE.as_micros();
-    u32::try_from(wanted).unwrap_or(u32::MAX).clamp(LANES_LEAST, LANES_UNASKED_MAX)
+    u32::try_from(wanted).unwrap_or(u32::MAX).clamp(LANES_UNASKED_MIN, LANES_UNASKED_MAX)
 }
 
 /// Does the work of a session while as many further lanes are opened as both sides want, all at once: each takes three round
-/// trips, and nothing waits for them. The first lane does the job as well, only slower, so that what can't be opened is left.
+/// trips, and nothing waits for them. The first lane does the job as well, only slower, so that what can't be opened is left,
+/// and what is not open when the work is done is given up.
 fn beside<T>(
-    dial: Dial<'_>,
+    dial: &dyn Dial,
     accept: &Accept,
     lanes: u32,
     work: impl FnOnce(&mut dyn FnMut() -> Option<Joined>) -> T,
@@ -459,7 +457,7 @@ fn beside<T>(
         for number in 1..lanes.min(accept.lanes) {
             let give = give.clone();
             scope.spawn(move || {
-                let joined = dial(number).and_then(|lane| -> Result<_, BoxError> {
+                let joined = dial.lane(number).and_then(|lane| -> Result<_, BoxError> {
                     let mut lane = Joined::new(LaneId(number), lane);
                     lane.outbox.push(&Message::Join(Join { token: accept.token, lane: lane.id }))?;
                     lane.outbox.flush()?;
@@ -471,7 +469,9 @@ fn beside<T>(
                 }
             });
         }
-        work(&mut || take.try_recv().ok())
+        let done = work(&mut || take.try_recv().ok());
+        dial.give_up();
+        done
     })
 }
 

@@ -4,6 +4,7 @@
 //! sink. [`hello`] agrees on the terms, then the source walks and sends ([`source`]), the sink writes, compares and names
 //! ([`sink`]), each driven by its state machine of `haul-proto`: the machine decides, the threads here only read, write and hash.
 
+mod dialing;
 mod frames;
 mod hashing;
 mod hello;
@@ -24,8 +25,9 @@ mod spent;
 mod terms;
 mod wanted;
 
+pub use dialing::{BoxError, Dial};
 pub use hello::{
-    BoxError, Dial, FetchJob, LANES_UNASKED_MAX, Offer, SendJob, TransferError, answer, fetch, send,
+    FetchJob, LANES_UNASKED_MAX, LANES_UNASKED_MIN, Offer, SendJob, TransferError, answer, fetch, send,
 };
 pub use logged::Logs;
 pub use packing::LEVELS;

@@ -79,3 +79,123 @@ fn valid_input_is_understood() {
     haul_engine::signature::look_at(&signature[0]).expect("a signature");
     assert_eq!(haul_engine::signature::count_signers(&signature[1]), Ok(2));
 }
+
+/// Every kind of message stands in the wire's valid input: bending reaches no other.
+#[test]
+fn every_message_is_begun_with() {
+    let mut kinds = std::collections::BTreeSet::new();
+    for bytes in inputs_of("wire") {
+        let mut rest = &bytes[..];
+        while let Some((head, after)) = rest.split_first_chunk() {
+            let header = haul_proto::Header::decode(head).expect("a header");
+            let (body, after) = after.split_at(header.body_len());
+            let message = haul_proto::Message::decode(&header, body).expect("understood").expect("known");
+            kinds.insert(message.name());
+            rest = after;
+        }
+    }
+    let text = std::fs::read_to_string(in_repository("docs/formats/wire.md")).expect("the format");
+    // Rows of its table of messages: the number of a kind, then its name.
+    let drawn = text.lines().filter_map(|line| {
+        let mut columns = line.strip_prefix("| ")?.split(" | ");
+        columns.next()?.parse::<u8>().ok().and(columns.next())
+    });
+    let drawn: std::collections::BTreeSet<&str> =
+        drawn.filter(|name| !name.contains(char::is_lowercase)).collect();
+    assert_eq!(kinds, drawn);
+    assert_eq!(kinds.len(), 20);
+}
+
+fn in_repository(path: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// What understands bytes or text from elsewhere in the pure crates and in haul-net, and how the targets call it.
+const DECODERS: [(&str, &str); 20] = [
+    ("haul-proto/src/frame.rs: decode", "Header::decode("),
+    ("haul-proto/src/frame.rs: decode", "Message::decode("),
+    ("haul-proto/src/names.rs: judge", ".judge("),
+    ("haul-net/src/address.rs: parse", "Host::parse("),
+    ("haul-net/src/address.rs: from_str", ".parse::<Address>()"),
+    ("haul-net/src/hello.rs: describe", "hello::describe("),
+    ("haul-net/src/hello.rs: describe_answer", "hello::describe_answer("),
+    ("haul-net/src/ticket.rs: parse", "Ticket::parse("),
+    ("haul-net/src/ticket.rs: from_str", "Ticket::parse("),
+    ("haul-log/src/waybill/time.rs: parse_date", "waybill::parse_date("),
+    ("haul-log/src/waybill/tail.rs: of", "Tail::of("),
+    ("haul-log/src/objects/facts.rs: from_hex", "Identity::from_hex("),
+    ("haul-log/src/objects/replay.rs: replay", "objects::replay("),
+    ("haul-log/src/objects/style.rs: from_str", ".parse::<Mechanism>()"),
+    ("haul-log/src/objects/style.rs: from_str", ".parse::<objects::Encoding>()"),
+    ("haul-log/src/record/mod.rs: decode", "JobRecord::decode("),
+    ("haul-log/src/record/mod.rs: from_str", "JobRecord::decode("),
+    ("haul-log/src/stored/eos.rs: decode", "eos::decode("),
+    ("haul-log/src/stored/value.rs: decode", "Stored::decode("),
+    ("haul-log/src/stored/xrootd.rs: decode", "XrootdValue::decode("),
+];
+
+/// Public functions that make something of bytes or text, and may refuse.
+fn decoders_of(text: &str) -> Vec<String> {
+    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let begins = ["pub fn ", "    fn from_str"];
+    let mut found = Vec::new();
+    for (at, _) in begins.iter().flat_map(|begin| text.match_indices(begin)) {
+        let head: String = text[at..].split('{').next().unwrap_or_default().split_whitespace().collect();
+        let head = head.strip_prefix("pub").unwrap_or(&head);
+        let Some((inputs, output)) = head.split_once(")->") else { continue };
+        let takes =
+            ["&[u8]", "&str", ":&[u8;", "BTreeMap<String,Vec<u8>>"].iter().any(|form| inputs.contains(form));
+        let may_refuse = ["Result<", "Option<", "Replay"].iter().any(|form| output.starts_with(form));
+        if takes && may_refuse && !inputs.contains("&mutself") {
+            let name = inputs.trim_start_matches("fn").split(['(', '<']).next().unwrap_or_default();
+            found.push(name.to_owned());
+        }
+    }
+    found
+}
+
+fn sources(dir: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(dir).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_decoder_has_a_target() {
+    let crates = in_repository("crates");
+    let mut found = std::collections::BTreeSet::new();
+    for name in ["haul-proto", "haul-net", "haul-log"] {
+        let mut files = Vec::new();
+        sources(&crates.join(name).join("src"), &mut files);
+        for file in files.iter().filter(|file| file.extension().is_some_and(|end| end == "rs")) {
+            let shown = file.strip_prefix(&crates).expect("beneath").display();
+            let text = std::fs::read_to_string(file).expect("a text");
+            found.extend(decoders_of(&text).into_iter().map(|decoder| format!("{shown}: {decoder}")));
+        }
+    }
+    let listed = DECODERS.iter().map(|(decoder, _)| (*decoder).to_owned()).collect();
+    assert_eq!(found, listed, "what is found, and what is listed with its target");
+    let targets = std::fs::read_to_string(in_repository("fuzz/targets.rs")).expect("the targets");
+    for (decoder, call) in DECODERS {
+        assert!(targets.contains(call), "no target calls {decoder}");
+    }
+}
+
+#[test]
+fn every_target_is_built_and_told_of() {
+    let [manifest, document] = ["fuzz/Cargo.toml", "docs/fuzzing.md"]
+        .map(|path| std::fs::read_to_string(in_repository(path)).expect(path));
+    for (name, _) in targets::TARGETS {
+        assert!(
+            manifest.contains(&format!("name = \"{name}\"\npath = \"fuzz_targets/{name}.rs\"")),
+            "{name}"
+        );
+        assert!(in_repository(&format!("fuzz/fuzz_targets/{name}.rs")).exists(), "{name}");
+        assert!(document.contains(&format!("`{name}`")), "{name}");
+    }
+}

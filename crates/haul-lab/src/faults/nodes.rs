@@ -17,11 +17,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(super) struct Nodes {
     root: PathBuf,
     paths: HashMap<u64, PathBuf>,
+    /// Whether upper and lower case are the same in names.
+    folds: bool,
 }
 
 impl Nodes {
-    pub(super) fn new(root: PathBuf) -> Self {
-        Self { root, paths: HashMap::from([(FUSE_ROOT_ID, PathBuf::new())]) }
+    pub(super) fn new(root: PathBuf, folds: bool) -> Self {
+        Self { root, paths: HashMap::from([(FUSE_ROOT_ID, PathBuf::new())]), folds }
     }
 
     /// The path from the root.
@@ -29,9 +31,18 @@ impl Nodes {
         self.paths.get(&ino).map(PathBuf::as_path).ok_or(Errno::STALE)
     }
 
-    /// The path of `name` in the directory `parent`, from the root.
+    /// The path of `name` in the directory `parent`, from the root. Where cases are the same, something that stands there in another
+    /// spelling is it.
     pub(super) fn child(&self, parent: u64, name: &OsStr) -> Result<PathBuf, Errno> {
-        Ok(self.path(parent)?.join(name))
+        let directory = self.path(parent)?;
+        let path = directory.join(name);
+        if !self.folds || fs::symlink_metadata(self.real(&path)).is_ok() {
+            return Ok(path);
+        }
+        let folded = |name: &OsStr| name.to_string_lossy().to_lowercase();
+        let standing = fs::read_dir(self.real(directory)).map_err(|e| errno_of(&e))?;
+        let mut standing = standing.filter_map(|entry| Some(entry.ok()?.file_name()));
+        Ok(standing.find(|other| folded(other) == folded(name)).map_or(path, |other| directory.join(other)))
     }
 
     /// Where a path from the root really is. The root itself ends in no slash.
@@ -133,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_renamed_directory_takes_its_contents_along() {
-        let mut nodes = Nodes::new("/r".into());
+        let mut nodes = Nodes::new("/r".into(), false);
         for (ino, path) in [(2, "d"), (3, "d/f"), (4, "dd")] {
             nodes.paths.insert(ino, path.into());
         }

@@ -36,10 +36,11 @@ pub(super) enum Open {
 }
 
 impl Pass {
-    /// Over the directory `root`; with root's rights, new entries go to the one who asks for them.
-    pub(super) fn new(root: PathBuf, control: Arc<Mutex<Control>>, is_root: bool) -> Self {
+    /// Over the directory `root`; with root's rights, new entries go to the one who asks for them. `folds`: upper and lower case are the
+    /// same in names.
+    pub(super) fn new(root: PathBuf, control: Arc<Mutex<Control>>, is_root: bool, folds: bool) -> Self {
         Self {
-            nodes: Nodes::new(root),
+            nodes: Nodes::new(root, folds),
             control,
             open: HashMap::new(),
             last: 0,

@@ -111,7 +111,7 @@ impl SmallFs {
     pub fn leave(&self, bytes: u64) -> Result<(), MountError> {
         self.make_room()?;
         let ballast = self.path().join(BALLAST);
-        let space = statvfs(&self.path()).map_err(io::Error::from);
+        let space = statvfs(self.path()).map_err(io::Error::from);
         let filled = space.and_then(|space| {
             let len = (space.f_bavail * space.f_frsize).saturating_sub(bytes);
             let mut noise = vec![0; usize::try_from(len).unwrap_or(0)];

@@ -6,6 +6,7 @@ use haul_net::{
     Uses, Verdict,
 };
 use std::collections::BTreeSet;
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -283,6 +284,71 @@ fn the_next_address_is_tried_where_one_is_dead() {
         let lane = dialer.lane(index).expect("by the second");
         assert_eq!(lane.control().peer(), Some(world.address()));
     }
+}
+
+/// A ticket for a server that is none, at `listener`.
+fn ticket_for(listener: &TcpListener, encryption: Encryption) -> Ticket {
+    let identity = (encryption == Encryption::Tls).then(|| Identity::generate().expect("a certificate"));
+    let grant = Grant { role: Role::Both, uses: Uses::Lasting, expires: None };
+    let addresses = vec![listener.local_addr().expect("an address").into()];
+    Ticket::issue(grant, addresses, identity.as_ref().map(Identity::fingerprint)).expect("a ticket")
+}
+
+/// Gives up a lane that is on its way, which only that can end, and says what became of it.
+fn given_up(ticket: Ticket, is_under_way: impl FnOnce()) -> [DialError; 2] {
+    let settings = DialSettings {
+        encryption: ticket.encryption(),
+        connect: LONG,
+        handshake: LONG,
+        ..DialSettings::default()
+    };
+    let dialer = Dialer::new(ticket, settings).expect("they ask for the same");
+    let ended = thread::scope(|scope| {
+        let dialing = scope.spawn(|| dialer.lane(1).expect_err("nobody answers"));
+        is_under_way();
+        dialer.give_up();
+        dialing.join().expect("no panic")
+    });
+    [ended, dialer.lane(2).expect_err("no more are wanted")]
+}
+
+/// A job at its end used to wait for lanes whose server did not answer.
+#[test]
+fn lanes_that_nobody_answers_can_be_given_up() {
+    for encryption in BOTH {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut silent = None;
+        let errors = given_up(ticket_for(&listener, encryption), || {
+            silent = Some(listener.accept().expect("a client"));
+        });
+        assert!(errors.iter().all(|error| matches!(error, DialError::GivenUp)), "{errors:?}");
+    }
+}
+
+#[test]
+fn connections_that_nobody_takes_can_be_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    // One waits to be accepted, and the kernel answers nobody else.
+    rustix::net::listen(&listener, 0).expect("a shorter queue");
+    let address = listener.local_addr().expect("an address");
+    let _waits = TcpStream::connect(address).expect("the kernel takes it");
+    // As /proc/net/tcp writes "to that port of 127.0.0.1, SYN_SENT".
+    let line = format!(":{:04X} 02 ", address.port());
+    let errors = given_up(ticket_for(&listener, Encryption::Tls), || {
+        while !std::fs::read_to_string("/proc/self/net/tcp").expect("Linux").contains(&line) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    assert!(errors.iter().all(|error| matches!(error, DialError::GivenUp)), "{errors:?}");
+}
+
+#[test]
+fn lanes_that_stand_outlive_giving_up() {
+    let world = World::new(Encryption::Tls);
+    let (dialer, _session, mut near, mut far) = world.meet(&world.ticket(Uses::Lasting));
+    dialer.give_up();
+    near.write_all(b"x").expect("writes");
+    far.read_exact(&mut [0]).expect("reads");
 }
 
 #[test]

@@ -70,7 +70,8 @@ impl Sink {
         match names.judge(&facts.path).and_then(|path| Ok((path, first?))) {
             Err(fault) => {
                 let reason = Reason::new(Why::Name, &fault.to_string());
-                self.finish(facts.number, Outcome::Failed(reason));
+                self.finish(facts.number, Outcome::Failed(reason.clone()));
+                out.push(Command::Refused { path: facts.path, reason });
             }
             Ok((path, first)) => {
                 let facts = Arc::new(facts);
@@ -205,7 +206,7 @@ impl Sink {
         }
         match close.close {
             Close::Failed(reason) => {
-                self.fail(number, reason, out);
+                self.fails_by(true, number, reason, out);
                 return Ok(());
             }
             Close::Read { size, .. } if size != file.geometry.len() => {

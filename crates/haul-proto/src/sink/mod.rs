@@ -250,8 +250,14 @@ impl Sink {
 
     /// A file fails at the sink: the source is told, and what else comes of it is dropped.
     fn fail(&mut self, number: FileNumber, reason: Reason, out: &mut Vec<Command>) {
+        self.fails_by(false, number, reason, out);
+    }
+
+    /// A file fails, at the sink or because the source says so.
+    fn fails_by(&mut self, by_source: bool, number: FileNumber, reason: Reason, out: &mut Vec<Command>) {
         if self.files.contains_key(&number) {
-            self.finish(number, Outcome::Failed(reason));
+            self.finish(number, Outcome::Failed(reason.clone()));
+            out.push(Command::Failed { file: number, reason, by_source });
             out.push(Command::Abandon { file: number });
         }
     }

@@ -264,6 +264,23 @@ pub enum Command {
         /// The level that the file must have before it is told of.
         settle: Level,
     },
+    /// A name that the machine does not take: nothing is opened or made for it. The source hears why; so should people of this side.
+    Refused {
+        /// What the source calls it, as it came.
+        path: Box<[u8]>,
+        /// Why.
+        reason: Reason,
+    },
+    /// A file fails, and people of this side should hear why. [`Command::Abandon`] follows. Told as well of what the engine has just
+    /// said to have failed.
+    Failed {
+        /// The file.
+        file: FileNumber,
+        /// Why.
+        reason: Reason,
+        /// Whether it is the source that could not give it.
+        by_source: bool,
+    },
     /// The file ended without being finished: close it, take its temporary name away unless the job may be resumed from
     /// it. Another worker may be writing it at this moment.
     Abandon {

@@ -260,6 +260,8 @@ impl Obedient {
             Command::Unread(_)
             | Command::Proved { .. }
             | Command::Discard { .. }
+            | Command::Refused { .. }
+            | Command::Failed { .. }
             | Command::Abandon { .. }
             | Command::DropLane { .. } => {}
         }

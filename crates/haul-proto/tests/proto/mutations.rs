@@ -275,6 +275,8 @@ fn obey(sink: &mut Sink, out: &mut Vec<sink::Command>) {
                 | Command::Restart { .. }
                 | Command::Ended(_)
                 | Command::Discard { .. }
+                | Command::Refused { .. }
+                | Command::Failed { .. }
                 | Command::Abandon { .. }
                 | Command::DropLane { .. } => continue,
             };

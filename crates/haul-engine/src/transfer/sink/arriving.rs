@@ -1,10 +1,11 @@
 //! A regular file on its way in: under a temporary name beside its target until every byte is there and right.
 
 use super::places::Places;
+use super::spelling::Spelling;
 use haul_log::objects::FileKey;
 use haul_model::ByteRange;
 use haul_sys::metadata::{set_mode_fd, set_owner_fd};
-use haul_sys::open::{RenameMode, create_new_at, open_existing_at, rename_at, unlink_at};
+use haul_sys::open::{create_new_at, open_existing_at, unlink_at};
 use haul_sys::sparse::{self, Support};
 use haul_sys::{FileKind, Follow, Stat, filesystem, process, stat, transfer};
 use std::ffi::CString;
@@ -33,6 +34,7 @@ pub(super) struct Arriving {
     is_named: AtomicBool,
     /// What the object log knows it by, once it does.
     pub(super) logged: OnceLock<FileKey>,
+    spelling: Arc<Spelling>,
 }
 
 impl Arriving {
@@ -41,7 +43,12 @@ impl Arriving {
     /// # Errors
     /// What the kernel says; for a larger file, a name that is a directory is refused before its bytes travel. Smaller ones
     /// hear of it when they take the name.
-    pub(super) fn beside(place: Arc<OwnedFd>, name: CString, tag: &Tag, room: u64) -> io::Result<Arriving> {
+    pub(super) fn beside(
+        (place, name): Spot,
+        tag: &Tag,
+        room: u64,
+        spelling: &Arc<Spelling>,
+    ) -> io::Result<Arriving> {
         if room >= RESERVE_FROM
             && stat::stat_at(&place, name.as_c_str(), Follow::No)
                 .is_ok_and(|now| now.kind == FileKind::Directory)
@@ -57,7 +64,8 @@ impl Arriving {
             }
             other => other?,
         };
-        let arriving = Arriving { is_new: true, ..Arriving::new(file, place, name, Some(temporary)) };
+        let arriving =
+            Arriving { is_new: true, ..Arriving::new(file, (place, name), Some(temporary), spelling) };
         match arriving.reserve(room) {
             Ok(()) => Ok(arriving),
             Err(error) => {
@@ -67,9 +75,15 @@ impl Arriving {
         }
     }
 
-    fn new(file: OwnedFd, place: Arc<OwnedFd>, name: CString, temporary: Option<CString>) -> Arriving {
-        let is_named = AtomicBool::new(false);
-        Arriving { file, place, name, temporary, is_new: false, is_named, logged: OnceLock::new() }
+    fn new(
+        file: OwnedFd,
+        (place, name): Spot,
+        temporary: Option<CString>,
+        spelling: &Arc<Spelling>,
+    ) -> Arriving {
+        let (is_named, logged) = (AtomicBool::new(false), OnceLock::new());
+        let spelling = Arc::clone(spelling);
+        Arriving { file, place, name, temporary, is_new: false, is_named, logged, spelling }
     }
 
     /// Opens what an earlier run left under the temporary name `tag`, of a file that will be `len` bytes long, with its facts as they were found;
@@ -78,10 +92,10 @@ impl Arriving {
     /// # Errors
     /// What the kernel says.
     pub(super) fn again(
-        place: Arc<OwnedFd>,
-        name: CString,
+        (place, name): Spot,
         tag: &Tag,
         (len, room): (u64, u64),
+        spelling: &Arc<Spelling>,
     ) -> io::Result<Option<(Arriving, Stat)>> {
         let temporary = tag.name();
         let file = match open_existing_at(&place, temporary.as_c_str(), false, Follow::No) {
@@ -96,7 +110,7 @@ impl Arriving {
         if found.size > len {
             sparse::set_len(&file, len)?;
         }
-        let arriving = Arriving::new(file, place, name, Some(temporary));
+        let arriving = Arriving::new(file, (place, name), Some(temporary), spelling);
         arriving.reserve(room)?;
         Ok(Some((arriving, found)))
     }
@@ -124,9 +138,15 @@ impl Arriving {
     ///
     /// # Errors
     /// What the kernel says; anything but a regular file is refused.
-    pub(super) fn in_place(place: Arc<OwnedFd>, name: CString, len: u64, room: u64) -> io::Result<Arriving> {
+    pub(super) fn in_place(
+        (place, name): Spot,
+        len: u64,
+        room: u64,
+        spelling: &Arc<Spelling>,
+    ) -> io::Result<Arriving> {
         let file = match create_new_at(&place, name.as_c_str(), MODE_UNTIL_SETTLED) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                spelling.may_use(&place, &name)?;
                 open_existing_at(&place, name.as_c_str(), false, Follow::No)?
             }
             other => other?,
@@ -138,7 +158,7 @@ impl Arriving {
         if now.size > len {
             sparse::set_len(&file, len)?;
         }
-        let arriving = Arriving::new(file, place, name, None);
+        let arriving = Arriving::new(file, (place, name), None, spelling);
         arriving.reserve(room)?;
         Ok(arriving)
     }
@@ -208,12 +228,12 @@ impl Arriving {
     /// Gives the file its name, in place of whatever file has it.
     ///
     /// # Errors
-    /// What renameat(2) reports; the temporary name is removed then.
+    /// As [`Spelling::rename`]; the temporary name is removed then.
     pub(super) fn take_name(&self) -> io::Result<()> {
         self.is_named.store(true, Ordering::Relaxed);
         let Some(temporary) = &self.temporary else { return Ok(()) };
         let (from, to) = (temporary.as_c_str(), self.name.as_c_str());
-        let renamed = rename_at(&self.place, from, &self.place, to, RenameMode::Replace);
+        let renamed = self.spelling.rename(&self.place, from, to);
         if renamed.is_err() {
             self.abandon();
         }
@@ -228,6 +248,9 @@ impl Arriving {
         }
     }
 }
+
+/// A directory, and a name in it.
+pub(super) type Spot = (Arc<OwnedFd>, CString);
 
 /// What tells the temporary names of one session from all others.
 #[derive(Clone, Copy, Debug)]
@@ -249,11 +272,7 @@ impl Tag {
 ///
 /// # Errors
 /// As [`Places::open`].
-pub(super) fn spot(
-    places: &Places,
-    path: &[u8],
-    missing: super::places::Missing,
-) -> io::Result<(Arc<OwnedFd>, CString)> {
+pub(super) fn spot(places: &Places, path: &[u8], missing: super::places::Missing) -> io::Result<Spot> {
     let (dir, name) = match path.iter().rposition(|&byte| byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
         None => (&path[..0], path),

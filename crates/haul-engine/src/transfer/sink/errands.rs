@@ -166,7 +166,7 @@ impl Side<'_> {
         }
     }
 
-    /// Lists every directory from the root down.
+    /// Lists every directory from the root down; of the root what was asked for, and nothing else of it is for the source to know or to judge.
     fn sweep(&self) {
         let mut waiting: Vec<Vec<u8>> = vec![Vec::new()];
         while let Some(directory) = waiting.pop() {
@@ -185,6 +185,9 @@ impl Side<'_> {
                         stat::stat_at(&place, entry.name.as_c_str(), Follow::No).ok().map(|facts| facts.kind)
                     });
                     let name = entry.name.as_bytes();
+                    if directory.is_empty() && !self.store.expected.has(name) {
+                        continue;
+                    }
                     if kind == Some(FileKind::Directory) {
                         waiting.push(if directory.is_empty() {
                             name.to_vec()

@@ -133,11 +133,12 @@ impl Incoming {
     /// # Errors
     /// What the system says.
     pub(super) fn reopen(&self, places: &Places) -> io::Result<Option<Stat>> {
-        let (place, name) = match spot(places, self.path.as_bytes(), Missing::Fails) {
+        let spot = match spot(places, self.path.as_bytes(), Missing::Fails) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             found => found?,
         };
-        let again = Arriving::again(place, name, &self.tag, (self.facts.size(), self.room()))?;
+        let lengths = (self.facts.size(), self.room());
+        let again = Arriving::again(spot, &self.tag, lengths, places.spelling())?;
         let Some((arriving, found)) = again else { return Ok(None) };
         self.clear_holes(&arriving)?;
         let file = Arc::new(open::reopen_source(arriving.fd(), false)?);
@@ -224,13 +225,14 @@ impl Incoming {
         if tries.has_ended {
             return Err(Why::Stopped.into());
         }
-        let made = spot(places, self.path.as_bytes(), Missing::IsMade).and_then(|(place, name)| {
+        let made = spot(places, self.path.as_bytes(), Missing::IsMade).and_then(|spot| {
+            let spelling = places.spelling();
             if self.in_place {
-                let arriving = Arriving::in_place(place, name, self.facts.size(), self.room())?;
+                let arriving = Arriving::in_place(spot, self.facts.size(), self.room(), spelling)?;
                 self.clear_holes(&arriving)?;
                 Ok(arriving)
             } else {
-                Arriving::beside(place, name, &self.tag, self.room())
+                Arriving::beside(spot, &self.tag, self.room(), spelling)
             }
         });
         let made = Arc::new(made.map_err(|error| reason("cannot make", &error))?);

@@ -2,6 +2,7 @@
 
 mod arriving;
 mod errands;
+mod expected;
 mod incoming;
 mod keeping;
 mod leftovers;
@@ -10,6 +11,7 @@ mod names;
 mod places;
 mod resumed;
 mod settling;
+mod spelling;
 mod taking;
 
 use super::frames::{FrameError, Frames, Outbox};
@@ -24,6 +26,7 @@ use crate::border::Border;
 use arriving::{Tag, spot};
 use crossbeam_channel::Sender;
 use errands::Errand;
+use expected::Expected;
 use haul_model::{Level, RelPath};
 use haul_net::LaneError;
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
@@ -57,6 +60,7 @@ pub(super) struct Store {
     session: u64,
     /// Bytes that may be taken; `None` for any number.
     quota: Option<u64>,
+    expected: Expected,
 }
 
 impl Store {
@@ -77,7 +81,12 @@ impl Store {
             Err(haul_model::PathFault::Empty) => root,
             Err(fault) => return Err(io::Error::new(io::ErrorKind::InvalidInput, fault)),
         };
-        Ok(Store { places: root, session, quota })
+        Ok(Store { places: root, session, quota, expected: Expected::Anything })
+    }
+
+    /// Takes nothing but what comes of these paths, which are asked for.
+    pub(super) fn expecting(self, paths: &[Vec<u8>]) -> Store {
+        Store { expected: Expected::of(paths), ..self }
     }
 }
 
@@ -220,11 +229,18 @@ impl Side<'_> {
     /// What any thread may do; gives what the machine is to be told of it. What concerns the bytes on a lane, its own worker does.
     fn obey(&self, command: Command) -> Option<Event> {
         match command {
-            Command::Unread(unread) => self.session.report.failed(&Failure {
-                path: unread.path.into_vec(),
-                here: false,
-                reason: unread.reason,
-            }),
+            Command::Unread(unread) => self.failed(&unread.path, false, &unread.reason),
+            Command::Refused { path, reason } => self.failed(&path, true, &reason),
+            Command::Failed { file, reason, by_source } => {
+                // What this side itself found to fail it has told of, and has no longer.
+                if let Some(incoming) = self.incoming(file) {
+                    self.session.tally.ended();
+                    self.failed(&incoming.facts.path, !by_source, &reason);
+                }
+            }
+            Command::Open { facts, path } if !self.store.expected.has(path.as_bytes()) => {
+                return Some(self.refused(&facts, not_asked_for()));
+            }
             Command::Open { facts, path } => return self.open(facts, path),
             Command::Make { facts, path, first } => {
                 let result = self.make(&facts, &path, first.as_ref());
@@ -294,12 +310,10 @@ impl Side<'_> {
             && self.taken.fetch_add(size, Ordering::Relaxed).saturating_add(size) > quota
         {
             self.taken.fetch_sub(size, Ordering::Relaxed);
-            let verdict = Verdict::Refused(Why::Quota.into());
-            return Some(Event::Opened { file: number, verdict, rereads: false });
+            return Some(self.refused(&facts, Why::Quota.into()));
         }
         if self.is_receipt(&path) {
-            let verdict = Verdict::Refused(waybill_in_the_way());
-            return Some(Event::Opened { file: number, verdict, rereads: false });
+            return Some(self.refused(&facts, waybill_in_the_way()));
         }
         let tag = Tag { session: self.store.session, number: number.0 };
         let log = self.log.as_ref().filter(|log| log.claim(&path));
@@ -337,12 +351,26 @@ impl Side<'_> {
                 }
             },
         };
+        if let Some(Verdict::Refused(reason)) = &verdict {
+            self.failed(&incoming.facts.path, true, reason);
+        }
         if matches!(verdict, Some(Verdict::Same | Verdict::Refused(_))) {
             let incoming = self.files().remove(&number);
             incoming.iter().for_each(|incoming| self.release(incoming));
             self.session.tally.ended();
         }
         verdict.map(|verdict| self.opened(number, verdict, size))
+    }
+
+    /// A file that is not taken, and of which nothing was noted yet.
+    fn refused(&self, facts: &NewFile, reason: Reason) -> Event {
+        self.failed(&facts.path, true, &reason);
+        Event::Opened { file: facts.number, verdict: Verdict::Refused(reason), rereads: false }
+    }
+
+    /// Tells people of this side what failed.
+    fn failed(&self, path: &[u8], here: bool, reason: &Reason) {
+        self.session.report.failed(&Failure { path: path.to_vec(), here, reason: reason.clone() });
     }
 
     /// What was decided about a file of `size` bytes, and whether it is read back where the job leaves that to this side.
@@ -362,7 +390,12 @@ impl Side<'_> {
             // Before it gets its times.
             self.sweep_left(path);
         }
-        let made = if self.is_receipt(path) { Err(waybill_in_the_way()) } else { Ok(()) };
+        let is_expected = |path: &RelPath| self.store.expected.has(path.as_bytes());
+        let made = match is_expected(path) && first.is_none_or(is_expected) {
+            false => Err(not_asked_for()),
+            true if self.is_receipt(path) => Err(waybill_in_the_way()),
+            true => Ok(()),
+        };
         match made.and_then(|()| names::make(&self.store.places, &self.keeper, &tag, facts, path, first)) {
             Ok(()) => {
                 self.write_down_name(facts, path, first);
@@ -371,11 +404,7 @@ impl Side<'_> {
                 Ok(done)
             }
             Err(reason) => {
-                self.session.report.failed(&Failure {
-                    path: path.as_bytes().to_vec(),
-                    here: true,
-                    reason: reason.clone(),
-                });
+                self.failed(path.as_bytes(), true, &reason);
                 Err(Unfinished::Failed(reason))
             }
         }
@@ -398,11 +427,7 @@ impl Side<'_> {
             Err(Unfinished::Failed(reason)) => {
                 incoming.fails_for(reason);
                 self.let_go(&incoming, incoming.may_come_later());
-                self.session.report.failed(&Failure {
-                    path: path.to_vec(),
-                    here: true,
-                    reason: reason.clone(),
-                });
+                self.failed(path, true, reason);
             }
             Err(Unfinished::Differs) => {}
         }
@@ -465,6 +490,11 @@ impl Side<'_> {
     fn files(&self) -> MutexGuard<'_, HashMap<FileNumber, Arc<Incoming>>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Why a fetch does not take what it has not named.
+fn not_asked_for() -> Reason {
+    Reason::new(Why::Denied, "it was not asked for")
 }
 
 /// Why nothing takes the waybill's own place.

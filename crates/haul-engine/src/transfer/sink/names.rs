@@ -8,7 +8,7 @@ use crate::transfer::reason::reason;
 use haul_model::RelPath;
 use haul_proto::{FileKind as Kind, NewFile, Reason, Why};
 use haul_sys::metadata::Place;
-use haul_sys::open::{RenameMode, link_at, mknod_at, rename_at, symlink_at, unlink_at};
+use haul_sys::open::{link_at, mknod_at, symlink_at, unlink_at};
 use haul_sys::{FileKind, Follow, stat};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -45,8 +45,7 @@ pub(super) fn make(
             keeper.apply(Place::name(&place, &temporary), facts, None)?;
         }
         let (from, to) = (temporary.as_c_str(), name.as_c_str());
-        rename_at(&place, from, &place, to, RenameMode::Replace)
-            .map_err(|error| reason("cannot name", &error))
+        places.spelling().rename(&place, from, to).map_err(|error| reason("cannot name", &error))
     });
     if made.is_err() || first.is_some() {
         // Two names of one file are not renamed onto each other: the temporary one may still be there.

@@ -1,6 +1,7 @@
 //! The sink's directories: each path that arrives is walked from the root, name by name and through no link, and the last
 //! directories used stay open.
 
+use super::spelling::Spelling;
 use haul_sys::Follow;
 use haul_sys::dir::{open_dir_at, open_place_at};
 use haul_sys::open::mkdir_at;
@@ -21,6 +22,7 @@ const MODE_UNTIL_SETTLED: u32 = 0o700;
 pub(super) struct Places {
     root: Arc<OwnedFd>,
     open: Mutex<Open>,
+    spelling: Arc<Spelling>,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +50,12 @@ pub(in crate::transfer) enum Missing {
 impl Places {
     /// Places beneath `root`.
     pub(super) fn new(root: OwnedFd) -> Places {
-        Places { root: Arc::new(root), open: Mutex::default() }
+        Places { root: Arc::new(root), open: Mutex::default(), spelling: Arc::default() }
+    }
+
+    /// How names are compared here.
+    pub(super) fn spelling(&self) -> &Arc<Spelling> {
+        &self.spelling
     }
 
     /// The root.
@@ -59,7 +66,8 @@ impl Places {
     /// The directory under `path` (empty: the root), open to resolve names in it and to read it.
     ///
     /// # Errors
-    /// What openat(2) and mkdirat(2) report; `ENOTDIR` or `ELOOP` where a link or a file stands in the way.
+    /// What openat(2) and mkdirat(2) report; `ENOTDIR` or `ELOOP` where a link or a file stands in the way, `AlreadyExists` for a
+    /// directory that is to be made and stands there in another spelling.
     pub(super) fn open(&self, path: &[u8], missing: Missing) -> io::Result<Arc<OwnedFd>> {
         if path.is_empty() {
             return Ok(Arc::clone(&self.root));
@@ -85,7 +93,7 @@ impl Places {
         while from < path.len() {
             let end = path[from..].iter().position(|&byte| byte == b'/').map_or(path.len(), |at| from + at);
             let name = CString::new(&path[from..end])?;
-            dir = Arc::new(step(&dir, &name, missing)?);
+            dir = Arc::new(step(&dir, &name, missing, &self.spelling)?);
             self.keep(&path[..end], &dir);
             from = end + 1;
         }
@@ -126,17 +134,23 @@ impl Places {
     }
 }
 
-fn step(dir: &OwnedFd, name: &CString, missing: Missing) -> io::Result<OwnedFd> {
-    match open_one(dir, name) {
+fn step(dir: &OwnedFd, name: &CString, missing: Missing, spelling: &Spelling) -> io::Result<OwnedFd> {
+    let found = match open_one(dir, name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && missing == Missing::IsMade => {
             match mkdir_at(dir, name.as_c_str(), MODE_UNTIL_SETTLED) {
+                Ok(()) => return open_one(dir, name),
                 // Another worker may have made it meanwhile.
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-                _ => open_one(dir, name),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open_one(dir, name)?,
+                Err(error) => return Err(error),
             }
         }
-        other => other,
+        other => other?,
+    };
+    if missing == Missing::IsMade {
+        // Or two directories of the source would become one here.
+        spelling.may_use(dir, name)?;
     }
+    Ok(found)
 }
 
 /// A directory that may be entered and not read serves to resolve names.

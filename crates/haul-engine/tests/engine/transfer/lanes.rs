@@ -1,10 +1,10 @@
 //! How the lanes of a job come together.
 
 use super::pair::offer;
-use haul_engine::transfer::{BoxError, Onlooker, SendJob, answer, send};
+use haul_engine::transfer::{BoxError, Dial, Onlooker, SendJob, answer, send};
 use haul_net::Lane;
 use std::sync::Mutex;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes, even on a loaded machine.
@@ -59,4 +59,71 @@ fn a_job_begins_before_its_further_lanes_stand_and_those_are_opened_at_once() {
         assert!(answering.join().expect("no panic").expect("a session").is_whole());
     });
     assert_eq!(seen.into_inner().unwrap(), [(true, true); 2]);
+}
+
+/// Whose further lanes come when the job wants no more of them, and not before.
+struct Hanging {
+    give: Mutex<Sender<Lane>>,
+    /// What a lane that hangs tells, and what ends it.
+    hangs: Mutex<Sender<u32>>,
+    over: (Mutex<Option<Sender<()>>>, Mutex<Receiver<()>>),
+    /// Of each lane that hung, whether it was given up.
+    were_given_up: Mutex<Vec<bool>>,
+}
+
+impl Dial for Hanging {
+    fn lane(&self, number: u32) -> Result<Lane, BoxError> {
+        if number > 0 {
+            self.hangs.lock().unwrap().send(number)?;
+            // What gives up drops the other end.
+            let waited = self.over.1.lock().unwrap().recv_timeout(LONG);
+            let is_given_up = waited == Err(std::sync::mpsc::RecvTimeoutError::Disconnected);
+            self.were_given_up.lock().unwrap().push(is_given_up);
+            return Err("it never came".into());
+        }
+        let (ours, theirs) = Lane::pair()?;
+        self.give.lock().unwrap().send(theirs)?;
+        Ok(ours)
+    }
+
+    fn give_up(&self) {
+        self.over.0.lock().unwrap().take();
+    }
+}
+
+/// A job at its end used to wait for every lane that was being opened.
+#[test]
+fn a_job_is_done_by_the_lanes_it_has_and_gives_up_those_that_hang() {
+    let home = tempfile::tempdir().expect("a folder");
+    let [source, sink] = ["from", "to"].map(|name| home.path().join(name));
+    for dir in [&source, &sink] {
+        std::fs::create_dir(dir).expect("a folder");
+    }
+    std::fs::write(source.join("file"), vec![7; 3 << 20]).expect("writes");
+    let (give, take) = channel();
+    let (hangs, hanging) = channel();
+    let (end, over) = channel();
+    let dial = Hanging {
+        give: give.into(),
+        hangs: hangs.into(),
+        over: (Some(end).into(), over.into()),
+        were_given_up: Mutex::default(),
+    };
+    let job = SendJob { lanes: Some(3), ..SendJob::new(vec![source.join("file").into()]) };
+    let ends = [Onlooker::default(), Onlooker::default()];
+    let (offer, there) = (&offer(&sink), &ends[1]);
+    std::thread::scope(|scope| {
+        let answering = scope.spawn(move || {
+            let first = take.recv_timeout(LONG).expect("a first lane");
+            answer(first, &mut || None, offer, &there.watch())
+        });
+        let sent = send(&dial, &job, &ends[0].watch()).expect("a session");
+        assert!(sent.is_whole(), "{sent:?}");
+        assert!(answering.join().expect("no panic").expect("a session").is_whole());
+    });
+    let mut asked: Vec<u32> = hanging.try_iter().collect();
+    asked.sort_unstable();
+    assert_eq!(asked, [1, 2]);
+    assert_eq!(dial.were_given_up.into_inner().unwrap(), [true, true]);
+    assert_eq!(std::fs::read(sink.join("file")).expect("it arrived"), vec![7; 3 << 20]);
 }

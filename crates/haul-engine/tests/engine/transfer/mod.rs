@@ -1,6 +1,7 @@
 //! Transfers between two ends of one process, through the engine's public face: what arrives is compared with what was there.
 
 mod examples;
+mod hostile;
 mod joins;
 mod lanes;
 mod liar;
@@ -8,6 +9,7 @@ mod lying;
 mod packed;
 mod pair;
 mod resumed;
+mod untold;
 mod wanted;
 mod waybills;
 

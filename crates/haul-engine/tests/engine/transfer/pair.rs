@@ -2,7 +2,7 @@
 
 use haul_engine::log::{Recheck, Settings, SyncPolicy};
 use haul_engine::transfer::{
-    BoxError, Failure, FetchJob, Filter, Logs, Offer, Outcome, Receipt, Report, Resume, SendJob, Tally,
+    BoxError, Dial, Failure, FetchJob, Filter, Logs, Offer, Outcome, Receipt, Report, Resume, SendJob, Tally,
     Traffic, TransferError, Watch, answer, fetch, send,
 };
 use haul_log::objects::Style;
@@ -262,10 +262,7 @@ impl Pair {
         &self,
         change: impl FnOnce(&mut Offer),
         is_stopped: bool,
-        start: impl FnOnce(
-            &(dyn Fn(u32) -> Result<Lane, BoxError> + Sync),
-            &Watch<'_>,
-        ) -> Result<Outcome, TransferError>,
+        start: impl FnOnce(&dyn Dial, &Watch<'_>) -> Result<Outcome, TransferError>,
     ) -> Told {
         let mut offer = offer(&self.sink());
         offer.logs = self.resume.map_or(Logs::None, |_| Logs::Own(self.state()));

@@ -3,7 +3,9 @@
 use super::liar::{Liar, Nobody};
 use super::pair::{Pair, offer};
 use super::small_objects;
-use haul_engine::transfer::{FetchJob, Onlooker, Outcome, Tally, TransferError, Watch, answer, fetch};
+use haul_engine::transfer::{
+    BoxError, FetchJob, Onlooker, Outcome, Tally, TransferError, Watch, answer, fetch,
+};
 use haul_net::Lane;
 use haul_proto::limits::{OPERANDS_ALL_MAX, OPERANDS_MAX, OPERANDS_PER_MESSAGE};
 use haul_proto::{
@@ -178,7 +180,7 @@ fn asked_of_an_older_side(names: usize, answered: Message) -> (Connect, Result<O
     let pair = Pair::new();
     let (ours, theirs) = Lane::pair().unwrap();
     let ours = Mutex::new(Some(ours));
-    let dial = |_| Ok(ours.lock().unwrap().take().expect("one lane"));
+    let dial = |_: u32| -> Result<Lane, BoxError> { Ok(ours.lock().unwrap().take().expect("one lane")) };
     let paths = (0..names).map(|name| name.to_string().into_bytes()).collect();
     let job = FetchJob { lanes: Some(1), ..FetchJob::new(paths, pair.sink().into()) };
     std::thread::scope(|scope| {

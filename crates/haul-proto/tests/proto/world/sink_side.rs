@@ -128,7 +128,10 @@ impl SinkSide {
                 }
                 self.write(file, object, range, encoding, payload);
             }
-            Command::Discard { .. } | Command::Unread(_) => {}
+            Command::Discard { .. }
+            | Command::Unread(_)
+            | Command::Refused { .. }
+            | Command::Failed { .. } => {}
             Command::Settle { file, attempt, object, to, digest } => {
                 let event = self.settle(file, attempt, object, to, digest);
                 self.later.extend(event);

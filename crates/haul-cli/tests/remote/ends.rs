@@ -1,0 +1,211 @@
+//! Ends that misbehave: a sink that is full, read-only, or takes two names for one, a source that changes. What fails is named on the side that
+//! started the job, and the rest arrives.
+
+use super::stopped::{far_sides, wait_until};
+use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays};
+use haul_lab::faults::FaultFs;
+use haul_lab::mounts::{Access, Mounted};
+use haul_lab::needs::{Need, met_or_skip};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const MIB: usize = 1 << 20;
+
+/// Which side starts the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Send,
+    Fetch,
+}
+
+const WAYS: [Way; 2] = [Way::Send, Way::Fetch];
+
+/// Brings `data`, on whichever side it is, into the directory `into`.
+fn bring(bed: &Bed, way: Way, options: &[&str], data: &Path, into: &Path) -> Ended {
+    let [data, into] = [data, into].map(|path| path.to_str().unwrap().to_owned());
+    match way {
+        Way::Send => bed.over_ssh("send", &[options, &[&data, &format!("localhost:{into}")]].concat()),
+        Way::Fetch => bed.over_ssh("fetch", &[options, &[&format!("localhost:{data}"), &into]].concat()),
+    }
+}
+
+/// Sixteen files of a mebibyte each, and a little more.
+fn mebibytes(bed: &Bed) {
+    (0..16).for_each(|number| bed.file(&format!("data/f{number}"), MIB + number));
+}
+
+/// A fetch used to tell how many files failed, and not which.
+#[test]
+fn a_sink_that_is_full_names_each_file_it_lacks_and_is_filled_once_there_is_room() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    for way in WAYS {
+        let bed = Bed::new();
+        mebibytes(&bed);
+        let small = Mounted::tmpfs(8).unwrap();
+        let (data, into) = (bed.path("data"), small.path().join("in"));
+        let ended = bring(&bed, way, &["--object-size=64K"], &data, &into);
+        assert_ended(&ended, 1);
+        let mut lacking = 0;
+        for number in 0..16 {
+            let (name, path) = (format!("f{number}"), into.join(format!("data/f{number}")));
+            let told = ended.err.lines().filter(|line| line.contains(&format!("{name}: ")));
+            match told.count() {
+                0 => assert!(fs::read(&path).unwrap() == fs::read(data.join(&name)).unwrap(), "{name}"),
+                1 => {
+                    assert!(!path.exists(), "{name}");
+                    lacking += 1;
+                }
+                many => panic!("{name} is told of {many} times: {ended:#?}"),
+            }
+        }
+        assert!((9..=16).contains(&lacking), "{way:?}: {lacking} of 16 files lack: {ended:#?}");
+        assert!(
+            ended.err.contains("no space left") && ended.err.contains(&format!("{lacking} failed")),
+            "{ended:#?}"
+        );
+        let roomy =
+            Command::new("mount").args(["-o", "remount,size=64m"]).arg(small.path()).status().unwrap();
+        assert!(roomy.success());
+        assert_ended(&bring(&bed, way, &["--object-size=64K"], &data, &into), 0);
+        assert_alike(&data, &into.join("data"));
+        assert_no_strays(&into);
+        small.close().unwrap();
+    }
+}
+
+#[test]
+fn a_sink_that_is_read_only_says_so_and_stays_as_it_is() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    for way in WAYS {
+        let bed = Bed::new();
+        bed.tree("data");
+        bed.file("store/data/small", 7);
+        let locked = Mounted::bind(&bed.path("store"), Access::ReadOnly).unwrap();
+        let ended = bring(&bed, way, &[], &bed.path("data"), &locked.path());
+        assert_ended(&ended, 1);
+        for name in ["data/big: ", "data/one: ", "data/small: ", "data/empty: ", "data/sub/x"] {
+            let line = ended.err.lines().find(|line| line.contains(name));
+            assert!(line.is_some_and(|line| line.contains("read-only")), "{way:?} {name}: {ended:#?}");
+        }
+        locked.close().unwrap();
+        assert_eq!(fs::read_dir(bed.path("store/data")).unwrap().count(), 1);
+        assert_eq!(fs::metadata(bed.path("store/data/small")).unwrap().len(), 7);
+    }
+}
+
+/// Starts a job that takes seconds, halts the side that reads when some of the file `victim` is at the sink, changes that file, and lets the job
+/// go on. `None` where it was over before that.
+fn changed_midway(bed: &Bed, way: Way) -> Option<Ended> {
+    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+    let haul = env!("CARGO_BIN_EXE_haul");
+    // Over ssh the side that sends keeps the rate.
+    let common = ["-e", &ssh, "--remote-haul", haul, "--object-size=64K", "--streams=1"];
+    let (command, operands) = match way {
+        Way::Send => ("send", ["--rate=1M", "data", "localhost:in"]),
+        Way::Fetch => ("fetch", ["--rate=1M", "localhost:data", "in"]),
+    };
+    let (source, sink) = match way {
+        Way::Send => ("data", "there/in/data"),
+        Way::Fetch => ("there/data", "in/data"),
+    };
+    let args = [&[command][..], &common, &operands].concat();
+    let child =
+        bed.haul(&args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let is_there = || {
+        let found = fs::read_dir(bed.path(sink)).into_iter().flatten().flatten();
+        found.filter_map(|entry| entry.metadata().ok()).any(|facts| facts.len() > 0)
+    };
+    wait_until("some bytes", is_there);
+    let reader = match way {
+        Way::Send => Some(Pid::from_child(&child)),
+        Way::Fetch => far_sides(&bed.path("there").canonicalize().unwrap()).first().copied(),
+    };
+    // One that is gone has read all of it.
+    let is_halted = reader.is_some_and(|pid| kill_process(pid, Signal::STOP).is_ok());
+    let victim = fs::File::options().write(true).open(bed.path(source).join("victim")).unwrap();
+    victim.write_all_at(b"changed", 3).unwrap();
+    let is_over = bed.path(sink).join("victim").exists();
+    if let Some(pid) = reader.filter(|_| is_halted) {
+        kill_process(pid, Signal::CONT).unwrap();
+    }
+    let ended = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let ended = Ended { status: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) };
+    // All had been read, and the last of it was on its way.
+    let was_read = ended.status == Some(0);
+    (is_halted && !is_over && !was_read).then_some(ended)
+}
+
+#[test]
+fn a_source_file_that_changes_is_named_and_not_given_its_name() {
+    for way in WAYS {
+        let (source, sink) = match way {
+            Way::Send => ("data", "there/in/data"),
+            Way::Fetch => ("there/data", "in/data"),
+        };
+        let tried = (0..5).find_map(|_| {
+            let bed = Bed::new();
+            bed.file(&format!("{source}/victim"), 4 * MIB);
+            changed_midway(&bed, way).map(|ended| (bed, ended))
+        });
+        let (bed, ended) = tried.expect("one of five is halted in time");
+        assert_ended(&ended, 1);
+        let line = ended.err.lines().find(|line| line.contains("victim: "));
+        assert!(line.is_some_and(|line| line.contains("changed")), "{way:?}: {ended:#?}");
+        assert!(!bed.path(sink).join("victim").exists());
+        // The same command again brings it as it is by now.
+        let again = match way {
+            Way::Send => bed.over_ssh("send", &["data", "localhost:in"]),
+            Way::Fetch => bed.over_ssh("fetch", &["localhost:data", "in"]),
+        };
+        assert_ended(&again, 0);
+        assert_alike(&bed.path(source), &bed.path(sink));
+        assert_no_strays(&bed.path(sink));
+    }
+}
+
+/// The second of two names that differ in case replaced the first, and both were told as arrived.
+#[test]
+fn names_that_a_sink_takes_for_the_same_are_refused_and_replace_nothing() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    for (at, options) in [&[][..], &["--inplace"], &["--verify=reread"]].into_iter().enumerate() {
+        let bed = Bed::new();
+        for (name, len) in
+            [("data/read", 100), ("data/READ", 200), ("data/Dir/x", 300), ("data/dir/x", 400), ("data/z", 9)]
+        {
+            bed.file(name, len);
+        }
+        std::os::unix::fs::symlink("z", bed.path("data/Z")).unwrap();
+        for name in ["store", "view"] {
+            fs::create_dir(bed.path(name)).unwrap();
+        }
+        let view = FaultFs::mount_folding(&bed.path("store"), &bed.path("view")).unwrap();
+        let into = bed.path("view/in");
+        for run in 0..2 {
+            let ended = bring(&bed, [Way::Send, Way::Fetch][at % 2], options, &bed.path("data"), &into);
+            assert_ended(&ended, 1);
+            // Of each pair one arrives, and the other is refused by its name.
+            for (one, other) in [("read", "READ"), ("Dir/x", "dir/x"), ("z", "Z")] {
+                let refused = [one, other].map(|name| ended.err.contains(&format!("data/{name}: ")));
+                assert!(refused[0] != refused[1], "{options:?}, run {run}, {one}: {ended:#?}");
+                let arrived = if refused[0] { other } else { one };
+                let [there, here] = ["store/in/data", "data"].map(|dir| bed.path(dir).join(arrived));
+                let target = fs::read_link(&here).ok();
+                assert_eq!(fs::read_link(&there).ok(), target, "{options:?}, run {run}");
+                assert!(target.is_some() || fs::read(there).unwrap() == fs::read(here).unwrap(), "run {run}");
+            }
+            assert!(ended.err.contains("differs only in its case"), "{ended:#?}");
+        }
+        view.close();
+        assert_no_strays(&bed.path("store"));
+    }
+}

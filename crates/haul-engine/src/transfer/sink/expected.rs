@@ -1,0 +1,70 @@
+//! What a fetch asked for. A source that names anything else is not believed: whoever is fetched from could put files, or have names
+//! deleted, anywhere beneath the directory that they go to.
+
+use crate::transfer::wanted::relative;
+use std::collections::HashSet;
+
+/// What the paths begin with that a sink takes.
+#[derive(Debug, Default)]
+pub(super) enum Expected {
+    /// Whatever the source has: it is the one who started the job, or was asked for the contents of a directory.
+    #[default]
+    Anything,
+    /// One of these names.
+    Names(HashSet<Box<[u8]>>),
+}
+
+impl Expected {
+    /// What comes of these paths, as a fetch names them.
+    pub(super) fn of(paths: &[Vec<u8>]) -> Expected {
+        let mut names = HashSet::new();
+        for path in paths {
+            // What is no path is refused where it is looked up.
+            let Ok(clean) = relative(path) else { continue };
+            let name = clean.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+            if name.is_empty() || path.ends_with(b"/") {
+                return Expected::Anything;
+            }
+            names.insert(name.into());
+        }
+        Expected::Names(names)
+    }
+
+    /// Whether a path beneath the sink's root was asked for.
+    pub(super) fn has(&self, path: &[u8]) -> bool {
+        match self {
+            Expected::Anything => true,
+            Expected::Names(names) => {
+                path.split(|&byte| byte == b'/').next().is_some_and(|first| names.contains(first))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(paths: &[&str]) -> Expected {
+        Expected::of(&paths.iter().map(|path| path.as_bytes().to_vec()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn names_that_were_asked_for_come_with_all_beneath_them() {
+        let expected = of(&["a", "deep/./down/b", "c/."]);
+        for path in ["a", "a/x/y", "b", "b/deep", "c/x"] {
+            assert!(expected.has(path.as_bytes()), "{path}");
+        }
+        for path in ["", "deep", "down/b", "ab", "x/a", ".", "d"] {
+            assert!(!expected.has(path.as_bytes()), "{path}");
+        }
+    }
+
+    #[test]
+    fn contents_of_a_directory_are_any_names() {
+        for paths in [&["a", "b/"][..], &[""], &["."], &["./"]] {
+            assert!(of(paths).has(b"anything/at/all"), "{paths:?}");
+        }
+        assert!(!of(&["../a"]).has(b"a"), "it is refused before anything comes of it");
+    }
+}

@@ -1,0 +1,471 @@
+//! A source that means harm, whether it sends or was asked to give: what it names outside the root, through links, or without having been
+//! asked is refused with a reason that people of this side hear, and the session goes on.
+
+use super::liar::{Liar, connect, new_file};
+use super::pair::{Pair, offer};
+use super::small_objects;
+use haul_digest::{Algorithm, digest};
+use haul_engine::transfer::{
+    BoxError, Failure, FetchJob, Outcome, Report, Tally, TransferError, Watch, answer, fetch,
+};
+use haul_model::{ByteRange, Level, Moment, ObjectIndex};
+use haul_net::Lane;
+use haul_proto::{
+    BlockDigest, Bye, Close, Connect, Delete, Encoding, Features, FileClose, FileKind, FileNumber,
+    JobOptions, Keep, Message, NewBlock, NewFile, Outcome as Ended, PeerText, Runs, Stated, Summary, Update,
+    Verify, WalkEnd, Why, Window,
+};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+/// Keeps what people hear.
+#[derive(Default)]
+struct Ears {
+    failed: Mutex<Vec<String>>,
+    lost: Mutex<Vec<String>>,
+}
+
+impl Report for Ears {
+    fn failed(&self, failure: &Failure) {
+        self.failed.lock().unwrap().push(failure.to_string());
+    }
+
+    fn lane_lost(&self, _: u32, why: &str) {
+        self.lost.lock().unwrap().push(why.to_owned());
+    }
+}
+
+/// How a session with a liar went.
+struct Told {
+    ended: Result<Outcome, TransferError>,
+    failed: Vec<String>,
+    lost: Vec<String>,
+}
+
+impl Told {
+    fn new(ended: Result<Outcome, TransferError>, ears: Ears) -> Told {
+        let (failed, lost) = (ears.failed.into_inner().unwrap(), ears.lost.into_inner().unwrap());
+        for line in failed.iter().chain(&lost) {
+            assert!(!line.contains(char::is_control), "{line:?} would steer a terminal");
+        }
+        Told { ended, failed, lost }
+    }
+
+    /// That the job came to its end, and how many names failed.
+    #[track_caller]
+    fn assert_failures(&self, count: u64) {
+        let outcome = self.ended.as_ref().expect("a session");
+        assert!(outcome.broken.is_none(), "{outcome:?}");
+        assert_eq!(outcome.summary.failed, count, "{:#?}", self.failed);
+        assert_eq!(self.failed.len() as u64, count, "each is told of, once: {:#?}", self.failed);
+    }
+}
+
+/// A liar sends to the sink of `pair`.
+fn sent(pair: &Pair, options: &JobOptions, lies: impl FnOnce(&mut Liar)) -> Told {
+    let (ours, theirs) = Lane::pair().unwrap();
+    let (ears, offer) = (Ears::default(), offer(&pair.sink()));
+    let ended = std::thread::scope(|scope| {
+        let (ears, offer) = (&ears, &offer);
+        let answering = scope.spawn(move || {
+            let (stop, tally) = (AtomicBool::new(false), Tally::default());
+            let watch = Watch { stop: &stop, tally: &tally, report: ears, receipt: None };
+            answer(theirs, &mut || None, offer, &watch)
+        });
+        let mut liar = Liar::at(ours);
+        liar.say(&connect(options), &[]);
+        assert!(matches!(liar.hear(), Message::Accept(_)));
+        lies(&mut liar);
+        drop(liar);
+        answering.join().unwrap()
+    });
+    Told::new(ended, ears)
+}
+
+/// A liar is asked for `paths`, which go into the sink of `pair`.
+fn fetched(pair: &Pair, options: &JobOptions, paths: &[&str], lies: impl FnOnce(&mut Liar) + Send) -> Told {
+    let (ours, theirs) = Lane::pair().unwrap();
+    let ours = Mutex::new(Some(ours));
+    let dial = |_: u32| -> Result<Lane, BoxError> { ours.lock().unwrap().take().ok_or("one lane".into()) };
+    let paths = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+    let options = JobOptions { keep: Keep(options.keep.0 & !Keep::SETUID.0), ..options.clone() };
+    let job = FetchJob { options, lanes: Some(1), ..FetchJob::new(paths, pair.sink().into()) };
+    let (ears, stop, tally) = (Ears::default(), AtomicBool::new(false), Tally::default());
+    let ended = std::thread::scope(|scope| {
+        let lying = scope.spawn(move || {
+            let mut liar = Liar::at(theirs);
+            let Message::Connect(asked) = liar.hear() else { panic!("CONNECT comes first") };
+            liar.say(&accepted(&asked), &[]);
+            lies(&mut liar);
+        });
+        let ended = fetch(&dial, &job, &Watch { stop: &stop, tally: &tally, report: &ears, receipt: None });
+        lying.join().unwrap();
+        ended
+    });
+    Told::new(ended, ears)
+}
+
+pub(super) fn accepted(asked: &Connect) -> Message {
+    let accept =
+        asked.answer(Features::default(), Window::default(), 1, [7; 32], PeerText::new("liar")).unwrap();
+    Message::Accept(Box::new(accept))
+}
+
+fn name(number: u64, path: &[u8], kind: FileKind) -> Message {
+    let Message::NewFile(facts) = new_file(FileNumber(number), 0) else { unreachable!("it is one") };
+    let whole = matches!(kind, FileKind::File { .. });
+    Message::NewFile(Box::new(NewFile { path: path.into(), kind, whole, ..*facts }))
+}
+
+fn link(target: &Path) -> FileKind {
+    FileKind::Symlink { target: target.as_os_str().as_encoded_bytes().into() }
+}
+
+fn hard_link(first: &[u8]) -> FileKind {
+    FileKind::HardLink { first: first.into() }
+}
+
+fn plain(size: u64) -> FileKind {
+    FileKind::File { size, holes: Runs::default() }
+}
+
+/// Hears how a name ended.
+fn end_of(liar: &mut Liar, number: u64) -> Ended {
+    match liar.hear() {
+        Message::FileDone(done) if done.number == FileNumber(number) => done.outcome,
+        other => panic!("{other:?} instead of the end of {number}"),
+    }
+}
+
+/// Announces a name and hears how it ended.
+fn offered(liar: &mut Liar, number: u64, path: &[u8], kind: FileKind) -> Ended {
+    liar.say(&name(number, path, kind), &[]);
+    end_of(liar, number)
+}
+
+/// Why a name was refused.
+#[track_caller]
+fn refused(liar: &mut Liar, number: u64, path: &[u8], kind: FileKind) -> Why {
+    match offered(liar, number, path, kind) {
+        Ended::Failed(reason) => reason.why,
+        other => panic!("{:?} was {other:?}", path.escape_ascii().to_string()),
+    }
+}
+
+/// The frames of a small file.
+fn file(number: u64, path: &[u8], bytes: &[u8]) -> Vec<(Message, Vec<u8>)> {
+    let (number, len) = (FileNumber(number), bytes.len() as u64);
+    let (attempt, object, range) = (0, ObjectIndex(0), ByteRange::between(0, len));
+    let stated = Stated::Digest(digest(Algorithm::Blake3, bytes));
+    let block = NewBlock { number, attempt, object, range, encoding: Encoding::Raw, payload: len as u32 };
+    let close = Close::Read { size: len, mtime: Moment::default(), root: None };
+    vec![
+        (name(number.0, path, plain(len)), Vec::new()),
+        (Message::NewBlock(block), bytes.to_vec()),
+        (Message::BlockDigest(Box::new(BlockDigest { number, attempt, object, stated })), Vec::new()),
+        (Message::FileClose(Box::new(FileClose { number, attempt, close })), Vec::new()),
+    ]
+}
+
+/// Sends a small file and hears how it ended.
+fn wrote(liar: &mut Liar, number: u64, path: &[u8], bytes: &[u8]) -> Ended {
+    file(number, path, bytes).iter().for_each(|(message, payload)| liar.say(message, payload));
+    end_of(liar, number)
+}
+
+fn walked(files: u64, delete: bool) -> Message {
+    Message::WalkEnd(WalkEnd { files, delete, ..WalkEnd::default() })
+}
+
+fn bye() -> Message {
+    Message::Bye(Box::new(Bye { reason: None, summary: Summary::default() }))
+}
+
+/// Ends the session well.
+fn part(liar: &mut Liar, files: u64) {
+    liar.say(&walked(files, false), &[]);
+    assert!(
+        matches!(liar.hear(), Message::Bye(bye) if bye.reason.is_none()),
+        "the session went on to its end"
+    );
+    liar.say(&bye(), &[]);
+    liar.writer.finish().unwrap();
+}
+
+fn names_in(dir: &Path) -> Vec<String> {
+    let found = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut found: Vec<String> = found.collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn names_that_lead_out_are_refused_each_with_a_reason_and_the_rest_arrives() {
+    let pair = Pair::new();
+    let long = vec![b'x'; 256];
+    let out: [&[u8]; 10] =
+        [b"..", b"../out", b"a/../../out", b"/out", b"a\0b", b"", b"a//b", b"./a", b"\x1b[2J/../..", &long];
+    let told = sent(&pair, &small_objects(), |liar| {
+        let mut number = 0;
+        for path in out {
+            let kinds =
+                [plain(5), FileKind::Directory, link(Path::new("/")), FileKind::Fifo, hard_link(b"good")];
+            for kind in kinds {
+                assert_eq!(refused(liar, number, path, kind), Why::Name);
+                number += 1;
+            }
+            assert_eq!(refused(liar, number, b"fine", hard_link(path)), Why::Name);
+            number += 1;
+        }
+        assert_eq!(wrote(liar, number, b"good", b"bytes"), Ended::Done(Level::Verified));
+        part(liar, number + 1);
+    });
+    told.assert_failures(60);
+    assert_eq!(names_in(&pair.sink()), ["good"]);
+    assert_eq!(names_in(pair.sink().parent().unwrap()), ["sink", "source"]);
+}
+
+#[test]
+fn nothing_goes_through_a_link_that_came_before() {
+    for in_place in [false, true] {
+        let pair = Pair::new();
+        let outside = tempfile::tempdir().unwrap();
+        let secret = outside.path().join("secret");
+        fs::write(&secret, "secret").unwrap();
+        fs::set_permissions(outside.path(), fs::Permissions::from_mode(0o751)).unwrap();
+        let options = JobOptions { in_place, ..small_objects() };
+        let told = sent(&pair, &options, |liar| {
+            let done = Ended::Done(Level::Verified);
+            assert_eq!(offered(liar, 0, b"d", link(outside.path())), done);
+            assert_eq!(offered(liar, 1, b"up", link(Path::new(".."))), done);
+            assert_eq!(offered(liar, 2, b"f", link(&secret)), done);
+            for (number, path) in [(3, &b"d/secret"[..]), (4, b"d/new"), (5, b"up/new"), (6, b"up/sink/new")]
+            {
+                assert!(matches!(wrote(liar, number, path, b"evil"), Ended::Failed(_)));
+            }
+            for (number, kind) in [(7, hard_link(b"d/secret")), (8, hard_link(b"up/source"))] {
+                refused(liar, number, b"h", kind);
+            }
+            for (number, kind) in [(9, FileKind::Fifo), (10, link(Path::new("x"))), (11, FileKind::Directory)]
+            {
+                refused(liar, number, b"d/made", kind);
+            }
+            refused(liar, 12, b"d", FileKind::Directory);
+            // A file takes a link's place, or it is refused; what the link leads to stays.
+            let took = wrote(liar, 13, b"f", b"own");
+            assert_eq!(took == done, !in_place, "{took:?}");
+            part(liar, 14);
+        });
+        told.assert_failures(if in_place { 11 } else { 10 });
+        assert_eq!(names_in(outside.path()), ["secret"]);
+        assert_eq!(fs::read(&secret).unwrap(), b"secret");
+        assert_eq!(fs::metadata(&secret).unwrap().nlink(), 1);
+        assert_eq!(fs::metadata(outside.path()).unwrap().mode() & 0o7777, 0o751);
+        assert_eq!(names_in(&pair.sink()), ["d", "f", "up"]);
+        assert_eq!(names_in(&pair.source()), [""; 0]);
+    }
+}
+
+/// A frame whose header says that this much follows.
+fn head(kind: u8, body: u32, payload: u32) -> Vec<u8> {
+    let mut bytes = vec![kind, 0];
+    bytes.extend(body.to_le_bytes());
+    bytes.extend(payload.to_le_bytes());
+    bytes.extend(0_u32.to_le_bytes());
+    let crc = crc32fast::hash(&bytes);
+    bytes.splice(2..2, (((crc >> 16) ^ (crc & 0xffff)) as u16).to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_frame_that_says_it_is_endless_ends_its_session_with_a_reason() {
+    let new_file = {
+        let mut bytes = Vec::new();
+        name(0, b"f", plain(5)).encode(&mut bytes);
+        bytes[0]
+    };
+    for (body, payload) in [(u32::MAX, 0), (1 << 31, 0), ((1 << 20) + 1, 0), (10, u32::MAX)] {
+        let pair = Pair::new();
+        let told = sent(&pair, &small_objects(), |liar| {
+            liar.writer.write_all(&head(new_file, body, payload)).unwrap();
+            // Nobody waits for what was announced.
+            let mut rest = [0; 4096];
+            while liar.reader.read_some(&mut rest).is_ok_and(|read| read > 0) {}
+        });
+        let broken = told.ended.expect("a session").broken.expect("it broke");
+        assert_eq!(broken.why, Why::LanesLost, "{broken}");
+        assert!(told.lost.iter().any(|why| why.contains("not understood")), "{:?}", told.lost);
+        assert_eq!(names_in(&pair.sink()), [""; 0]);
+    }
+}
+
+#[test]
+fn a_session_cut_anywhere_leaves_whole_files_or_none() {
+    let bytes = vec![7; 3000];
+    let mut all = Vec::new();
+    let frames = [file(0, b"one", &bytes), file(1, b"sub/two", &bytes)].concat();
+    for (message, payload) in frames.iter().chain(&[(walked(2, false), Vec::new())]) {
+        message.encode(&mut all);
+        all.extend_from_slice(payload);
+    }
+    let mut arrived = [0; 3];
+    for cut in (0..all.len()).step_by(97).chain([all.len()]) {
+        let pair = Pair::new();
+        let told = sent(&pair, &small_objects(), |liar| liar.writer.write_all(&all[..cut]).unwrap());
+        // With the end of the walk all is said that the sink needs.
+        let is_broken = told.ended.expect("a session").broken.is_some();
+        assert_eq!(is_broken, cut < all.len(), "after {cut} of {} bytes", all.len());
+        let mut whole = 0;
+        for path in ["one", "sub/two"] {
+            if let Ok(found) = fs::read(pair.sink().join(path)) {
+                assert!(found == bytes, "{path} after {cut} bytes");
+                whole += 1;
+            }
+        }
+        arrived[whole] += 1;
+        pair.nothing_is_left_over();
+    }
+    assert!(arrived[0] > 5 && arrived[2] > 0, "{arrived:?}");
+}
+
+#[test]
+fn a_fetch_takes_what_it_asked_for_and_nothing_else() {
+    let pair = Pair::new();
+    fs::write(pair.sink().join(".profile"), "own").unwrap();
+    let told = fetched(&pair, &small_objects(), &["deep/data"], |liar| {
+        let done = Ended::Done(Level::Verified);
+        for (number, path) in
+            [&b".profile"[..], b"deep/data", b".ssh/authorized_keys", b"database"].into_iter().enumerate()
+        {
+            assert!(matches!(wrote(liar, number as u64, path, b"evil"), Ended::Failed(_)));
+        }
+        assert_eq!(refused(liar, 4, b".ssh", FileKind::Directory), Why::Denied);
+        assert_eq!(refused(liar, 5, b"data/x", hard_link(b".profile")), Why::Denied);
+        assert_eq!(refused(liar, 6, b".profile", link(Path::new("/"))), Why::Denied);
+        assert_eq!(refused(liar, 7, b"../data", plain(1)), Why::Name);
+        assert_eq!(wrote(liar, 8, b"data/f", b"bytes"), done);
+        assert_eq!(offered(liar, 9, b"data", FileKind::Directory), done);
+        part(liar, 10);
+    });
+    told.assert_failures(8);
+    assert!(told.failed.iter().any(|line| line.contains("not asked for")), "{:?}", told.failed);
+    assert_eq!(names_in(&pair.sink()), [".profile", "data"]);
+    assert_eq!(names_in(&pair.sink().join("data")), ["f"]);
+    assert_eq!(fs::read(pair.sink().join(".profile")).unwrap(), b"own");
+}
+
+/// It used to be shown every name beneath the directory, and believed of each.
+#[test]
+fn a_fetch_that_deletes_asks_only_about_what_it_asked_for() {
+    let pair = Pair::new();
+    for dir in ["data/old", "own"] {
+        fs::create_dir_all(pair.sink().join(dir)).unwrap();
+        fs::write(pair.sink().join(dir).join("f"), "bytes").unwrap();
+    }
+    let options = JobOptions { delete: true, ..small_objects() };
+    let mut shown = Vec::new();
+    let told = fetched(&pair, &options, &["data"], |liar| {
+        assert_eq!(wrote(liar, 0, b"data/new", b"new"), Ended::Done(Level::Verified));
+        liar.say(&walked(1, true), &[]);
+        loop {
+            match liar.hear() {
+                Message::List(list) => {
+                    // Everything is gone, it says, but for what it has just brought.
+                    let is_gone = |name: &[u8]| list.directory.starts_with(b"data") && name != b"new";
+                    let gone: Vec<bool> = list.names.iter().map(|name| is_gone(name)).collect();
+                    shown.push((list.directory.to_vec(), list.names.clone()));
+                    liar.say(&Message::Delete(Box::new(Delete { batch: list.batch, gone })), &[]);
+                }
+                Message::Bye(bye) => break assert!(bye.reason.is_none()),
+                other => panic!("{other:?}"),
+            }
+        }
+        liar.say(&bye(), &[]);
+        liar.writer.finish().unwrap();
+    });
+    assert!(told.ended.expect("a session").is_whole());
+    assert_eq!(shown[0], (Vec::new(), vec![Box::from(&b"data"[..])]), "nothing else is for it to know");
+    assert!(shown.iter().all(|(directory, _)| !directory.starts_with(b"own")));
+    assert_eq!(names_in(&pair.sink()), ["data", "own"]);
+    assert_eq!(names_in(&pair.sink().join("data")), ["new"]);
+}
+
+#[test]
+fn a_fetch_gives_nobody_rights_by_the_word_of_the_other_side() {
+    let pair = Pair::new();
+    let told = fetched(&pair, &small_objects(), &["tool"], |liar| {
+        let mut frames = file(0, b"tool", b"#!");
+        let Message::NewFile(facts) = &mut frames[0].0 else { unreachable!("it comes first") };
+        facts.mode = 0o6777;
+        frames.iter().for_each(|(message, payload)| liar.say(message, payload));
+        assert_eq!(end_of(liar, 0), Ended::Done(Level::Verified));
+        part(liar, 1);
+    });
+    told.assert_failures(0);
+    assert_eq!(fs::metadata(pair.sink().join("tool")).unwrap().mode() & 0o7000, 0);
+}
+
+/// People of the side that fetches used to hear how many files failed, and not which.
+#[test]
+fn what_fails_midway_is_named_at_the_sink() {
+    let pair = Pair::new();
+    fs::create_dir(pair.sink().join("closed")).unwrap();
+    let told = fetched(&pair, &small_objects(), &["broken", "damaged"], |liar| {
+        let mut broken = file(0, b"broken", b"bytes");
+        broken.truncate(1);
+        let close = Close::Failed(Why::Io.into());
+        let end = FileClose { number: FileNumber(0), attempt: 0, close };
+        broken.push((Message::FileClose(Box::new(end)), Vec::new()));
+        broken.iter().for_each(|(message, payload)| liar.say(message, payload));
+        assert!(matches!(end_of(liar, 0), Ended::Failed(_)));
+        let mut damaged = file(1, b"damaged", b"bytes");
+        damaged[1].1 = b"other".to_vec();
+        damaged.iter().for_each(|(message, payload)| liar.say(message, payload));
+        loop {
+            match liar.hear() {
+                // It is never sent any better.
+                Message::BlockReject(_) => {
+                    damaged[1..3].iter().for_each(|(message, payload)| liar.say(message, payload));
+                }
+                Message::FileDone(done) => break assert!(matches!(done.outcome, Ended::Failed(_))),
+                other => panic!("{other:?}"),
+            }
+        }
+        part(liar, 2);
+    });
+    told.assert_failures(2);
+    assert!(
+        told.failed[0].starts_with("broken: ") && told.failed[0].contains("other side"),
+        "{:?}",
+        told.failed
+    );
+    assert!(told.failed[1].starts_with("damaged: ") && !told.failed[1].contains("other side"));
+    pair.nothing_is_left_over();
+}
+
+/// Each rule that looks at what stands there looks at it beneath the root, and through no link.
+#[test]
+fn what_a_link_leads_to_is_not_compared_either() {
+    let pair = Pair::new();
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("secret"), "secret").unwrap();
+    symlink(outside.path(), pair.sink().join("d")).unwrap();
+    for update in [Update::SizeTime, Update::Digest, Update::Object, Update::Missing, Update::Newer] {
+        let options = JobOptions { update, verify: Verify::Stream, ..small_objects() };
+        let told = sent(&pair, &options, |liar| {
+            let facts = name(0, b"d/secret", plain(6));
+            assert!(matches!(
+                {
+                    liar.say(&facts, &[]);
+                    end_of(liar, 0)
+                },
+                Ended::Failed(_)
+            ));
+            part(liar, 1);
+        });
+        told.assert_failures(1);
+    }
+}

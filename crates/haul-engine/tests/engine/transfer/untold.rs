@@ -1,0 +1,132 @@
+//! A sink that keeps silent, or asks about what is none of its business: what the source believes of it, and what it tells.
+
+use super::hostile::accepted;
+use super::liar::{Liar, Nobody};
+use super::pair::Pair;
+use super::small_objects;
+use haul_engine::transfer::{BoxError, Outcome, SendJob, Tally, TransferError, Watch, send};
+use haul_model::Level;
+use haul_net::Lane;
+use haul_proto::{
+    Bye, FileDone, FileNumber, JobOptions, List, Message, NewBlock, Outcome as Ended, Summary, WalkEnd,
+};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Sends `name` of the source of `pair` to a sink that does what `sink` does once it has accepted.
+fn sent_to(
+    pair: &Pair,
+    (name, options): (&str, &JobOptions),
+    tally: &Tally,
+    sink: impl FnOnce(&mut Liar) + Send,
+) -> Result<Outcome, TransferError> {
+    let (ours, theirs) = Lane::pair().unwrap();
+    let ours = Mutex::new(Some(ours));
+    let dial = |_: u32| -> Result<Lane, BoxError> { ours.lock().unwrap().take().ok_or("one lane".into()) };
+    let job = SendJob {
+        options: options.clone(),
+        lanes: Some(1),
+        ..SendJob::new(vec![pair.source().join(name).into()])
+    };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let answering = scope.spawn(move || {
+            let mut liar = Liar::at(theirs);
+            let Message::Connect(asked) = liar.hear() else { panic!("CONNECT comes first") };
+            liar.say(&accepted(&asked), &[]);
+            sink(&mut liar);
+            liar.say(&Message::Bye(Box::new(Bye { reason: None, summary: Summary::default() })), &[]);
+            while !matches!(liar.hear(), Message::Bye(_)) {}
+            liar.writer.finish().unwrap();
+        });
+        let ended = send(&dial, &job, &Watch { stop: &stop, tally, report: &Nobody, receipt: None });
+        answering.join().unwrap();
+        ended
+    })
+}
+
+/// Hears what comes until `is_last`; of blocks the bytes, too.
+fn heard_until(liar: &mut Liar, is_last: impl Fn(&Message) -> bool) -> (Message, u64) {
+    let mut bytes = 0;
+    loop {
+        let message = liar.hear();
+        if let Message::NewBlock(NewBlock { payload, .. }) = message {
+            liar.reader.read_exact(&mut vec![0; payload as usize]).unwrap();
+            bytes += u64::from(payload);
+        }
+        if is_last(&message) {
+            return (message, bytes);
+        }
+    }
+}
+
+fn walk_end(message: &Message) -> bool {
+    matches!(message, Message::WalkEnd(_))
+}
+
+fn done(number: u64) -> Message {
+    let outcome = Ended::Done(Level::Verified);
+    Message::FileDone(Box::new(FileDone { number: FileNumber(number), outcome }))
+}
+
+#[test]
+fn progress_is_what_the_sink_says_has_settled() {
+    let pair = Pair::new();
+    fs::write(pair.source().join("f"), vec![7; 3000]).unwrap();
+    let tally = Tally::default();
+    let done_by_now = || tally.bytes_done.load(Ordering::Relaxed);
+    let ended = sent_to(&pair, ("f", &small_objects()), &tally, |liar| {
+        let (_, bytes) = heard_until(liar, |message| matches!(message, Message::FileClose(_)));
+        assert_eq!((bytes, done_by_now()), (3000, 0), "all of it was sent, and nothing is done");
+        liar.say(&done(0), &[]);
+        heard_until(liar, walk_end);
+        assert_eq!(done_by_now(), 3000);
+    });
+    assert!(ended.expect("a session").is_whole());
+}
+
+#[test]
+fn a_sink_learns_nothing_of_what_lies_outside_and_deletes_by_clear_answers_alone() {
+    let pair = Pair::new();
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("secret"), "").unwrap();
+    fs::create_dir(pair.source().join("d")).unwrap();
+    fs::write(pair.source().join("d/f"), "bytes").unwrap();
+    fs::write(pair.source().join("beside"), "").unwrap();
+    symlink(outside.path(), pair.source().join("d/link")).unwrap();
+    let options = JobOptions { delete: true, ..small_objects() };
+    let ended = sent_to(&pair, ("d", &options), &Tally::default(), |liar| {
+        // The file, the link, and the directory behind them.
+        for _ in 0..3 {
+            let (message, _) = heard_until(liar, |message| matches!(message, Message::NewFile(_)));
+            let Message::NewFile(facts) = message else { unreachable!("it is one") };
+            if facts.is_regular() {
+                heard_until(liar, |message| matches!(message, Message::FileClose(_)));
+            }
+            liar.say(&done(facts.number.0), &[]);
+        }
+        let (message, _) = heard_until(liar, walk_end);
+        assert!(matches!(message, Message::WalkEnd(WalkEnd { delete: true, .. })));
+        let asks: [(&str, &[&str], &[bool]); 5] = [
+            ("d", &["f", "gone", "..", "x/../f", "", "link"], &[false, true, false, false, false, false]),
+            ("d/link", &["secret", "nothing"], &[false, false]),
+            ("..", &["source", "nothing"], &[false, false]),
+            ("/etc", &["passwd", "nothing"], &[false, false]),
+            ("", &["d", "beside"], &[false, false]),
+        ];
+        for (batch, (directory, names, expected)) in asks.into_iter().enumerate() {
+            let list = List {
+                batch: batch as u32,
+                directory: directory.as_bytes().into(),
+                names: names.iter().map(|name| name.as_bytes().into()).collect(),
+            };
+            liar.say(&Message::List(Box::new(list)), &[]);
+            let (message, _) = heard_until(liar, |message| matches!(message, Message::Delete(_)));
+            let Message::Delete(answer) = message else { unreachable!("it is one") };
+            assert_eq!(answer.gone, expected, "{directory}: {names:?}");
+        }
+    });
+    assert!(ended.expect("a session").is_whole());
+}
