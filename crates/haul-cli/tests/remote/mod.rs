@@ -5,7 +5,6 @@ mod disk;
 mod ends;
 mod kept;
 mod packed;
-mod reads;
 mod resumed;
 mod room;
 mod rules;

@@ -198,7 +198,7 @@ fn what_is_counted_is_what_is_there_however_many_come_at_once() {
                 }
                 // Or somebody removes it at this moment.
                 Err(error) => {
-                    assert!(matches!(error, LogError::Full { .. } | LogError::Held { .. }), "{error}")
+                    assert!(matches!(error, LogError::Full { .. } | LogError::Held { .. }), "{error}");
                 }
             }
             let jobs = room.lock();
