@@ -343,6 +343,7 @@ pub fn read_waybill(data: &[u8]) {
     for bytes in [data.to_vec(), resealed(data)] {
         let records = waybill::Reader::new(bytes.as_slice()).count();
         assert!(records <= 2 * bytes.len() + 2, "more records than lines could bring");
+        let _ = waybill::may_append(&bytes);
         let _ = waybill::Tail::of(&bytes[bytes.len().saturating_sub(waybill::TAIL_BYTES)..]);
     }
     if let Some(seconds) = waybill::parse_date(&String::from_utf8_lossy(data)) {

@@ -111,7 +111,7 @@ fn in_repository(path: &str) -> std::path::PathBuf {
 }
 
 /// What understands bytes or text from elsewhere in the pure crates and in haul-net, and how the targets call it.
-const DECODERS: [(&str, &str); 20] = [
+const DECODERS: [(&str, &str); 21] = [
     ("haul-proto/src/frame.rs: decode", "Header::decode("),
     ("haul-proto/src/frame.rs: decode", "Message::decode("),
     ("haul-proto/src/names.rs: judge", ".judge("),
@@ -122,6 +122,7 @@ const DECODERS: [(&str, &str); 20] = [
     ("haul-net/src/ticket.rs: parse", "Ticket::parse("),
     ("haul-net/src/ticket.rs: from_str", "Ticket::parse("),
     ("haul-log/src/waybill/time.rs: parse_date", "waybill::parse_date("),
+    ("haul-log/src/waybill/tail.rs: may_append", "waybill::may_append("),
     ("haul-log/src/waybill/tail.rs: of", "Tail::of("),
     ("haul-log/src/objects/facts.rs: from_hex", "Identity::from_hex("),
     ("haul-log/src/objects/replay.rs: replay", "objects::replay("),

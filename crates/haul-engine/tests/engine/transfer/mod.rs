@@ -14,6 +14,7 @@ mod wanted;
 mod waybills;
 
 use haul_engine::transfer::{Filter, Rule};
+use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::random_tree::{RandomTree, every_byte_in_names};
 use haul_lab::snapshot::{Facets, Snapshot};
 use haul_model::{Level, ObjectSize};
@@ -199,7 +200,7 @@ fn each_update_rule_leaves_and_sends_what_it_says() {
 
 #[test]
 fn a_receiver_gives_no_rights_that_were_not_offered() {
-    if !rustix::process::geteuid().is_root() {
+    if !met_or_skip(&[Need::Root]) {
         return;
     }
     let pair = Pair::new();
