@@ -216,16 +216,17 @@ fn logged_objects(job: &Path, sink: &Path, prefix: &str) -> Vec<(String, u64, Ve
         let path = String::from_utf8(subject.path.as_bytes().to_vec()).unwrap();
         let name = path.strip_prefix(prefix).unwrap();
         let bytes = fs::read(sink.join(name)).unwrap_or_default();
-        // A file of several names that is not finished is begun anew, and a kill may come before the log hears of it. A later run takes no
-        // log's word for a file that is too short for it.
-        if bytes.is_empty() && name.ends_with("large0") {
-            continue;
-        }
+        // A file of several names that is not finished is begun anew, perhaps by its other name, and a kill may come before the log hears of it.
+        // A later run takes no log's word for a file that is too short for it, or is another than the one that was logged.
+        let may_be_another = name.ends_with("large0");
         let geometry = Geometry::new(ByteLen(subject.source.size), ObjectSize::new(OBJECT).unwrap());
         for object in objects.iter() {
             let range = geometry.object(object).unwrap().range;
             let (from, to) = (range.start.0 as usize, range.end.0 as usize);
             let stands = bytes.get(from..to).map(<[u8]>::to_vec).unwrap_or_default();
+            if may_be_another && stands.is_empty() {
+                continue;
+            }
             assert_eq!(stands.len(), to - from, "object {} of {name} lies past the end", object.0);
             found.push((name.to_owned(), object.0, stands));
         }
