@@ -5,9 +5,12 @@ use haul_lab::mounts::{FsKind, SmallFs, shared_room};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_log::waybill::{Content, Entry, Kind, Reader, Record, Way};
 use haul_model::Level;
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+const A_DAY: Duration = Duration::from_secs(86_400);
 
 fn entries(path: &Path) -> Vec<Entry> {
     let records = Reader::new(&fs::read(path).unwrap()[..]).collect::<Result<Vec<_>, _>>().unwrap();
@@ -114,6 +117,27 @@ fn links_directories_and_second_names_are_held_too() {
     assert_eq!(ran.status, Some(1));
     assert!(ran.out.contains("'data/link': modified: the link leads elsewhere"), "{}", ran.out);
     assert!(ran.out.contains("it is no longer a link to the same file"), "{}", ran.out);
+}
+
+/// A link is made while its first name is still being filled, and has neither mode nor time then.
+#[test]
+fn a_second_name_has_the_facts_of_the_settled_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = dir.path().join("data/first");
+    fs::create_dir(dir.path().join("data")).unwrap();
+    fs::write(&first, pattern(64 << 20, 5)).unwrap();
+    fs::set_permissions(&first, Permissions::from_mode(0o751)).unwrap();
+    File::options().write(true).open(&first).unwrap().set_modified(UNIX_EPOCH + A_DAY).unwrap();
+    for second in ["data/again", "data/second"] {
+        fs::hard_link(&first, dir.path().join(second)).unwrap();
+    }
+    good(dir.path(), &["cp", "-a", "--waybill", "w", "data", "to"]);
+    let names: Vec<_> =
+        entries(&dir.path().join("w")).into_iter().filter(|entry| entry.kind.name() != "dir").collect();
+    assert_eq!(names.len(), 3);
+    for name in names {
+        assert_eq!((name.mode, name.mtime.sec), (0o751, A_DAY.as_secs() as i64), "{name:?}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 mod claims;
 mod writing;
 
-pub(crate) use claims::{Claim, Claims, Earlier, FirstSink, LinkedName};
+pub(crate) use claims::{Claim, Claims, Earlier, FirstSink, Linked, LinkedName};
 pub(crate) use writing::WriteTurn;
 
 use super::operands::SinksUnderWay;
@@ -70,9 +70,9 @@ impl Memory {
         self.claims.claim(file, each_name_once)
     }
 
-    /// The first sink of an inode is whole, with all that is set on it.
-    pub(crate) fn settled(&self, identity: Identity) {
-        self.claims.settled(identity);
+    /// The first sink of an inode is whole, with all that is set on it. Returns the names that were linked to it before.
+    pub(crate) fn settled(&self, identity: Identity) -> Vec<LinkedName> {
+        self.claims.settled(identity)
     }
 
     /// The first sink did not become a whole copy: later names are copied anew. Returns those already linked.

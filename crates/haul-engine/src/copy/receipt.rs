@@ -17,6 +17,7 @@ use haul_model::{ByteLen, Level, Object, ObjectSize};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{Follow, Stat, open};
 use std::ffi::OsStr;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is written down of a copy, and where.
@@ -224,21 +225,17 @@ pub(crate) fn name(job: &Job<'_>, entry: &CopyEntry) {
     }
 }
 
-/// Writes the entry of a further name of a file that was copied to `first`.
-pub(crate) fn same(job: &Job<'_>, entry: &CopyEntry, first: &OsStr) {
+/// Writes the entry of a further name of a file that was copied to `first`, and is settled. `stat` is asked for its facts.
+pub(crate) fn same(job: &Job<'_>, sink: &OsStr, first: &OsStr, stat: impl FnOnce() -> io::Result<Stat>) {
     let Some(receipt) = &job.settings.moving.receipt else { return };
     match receipt.root.path_of(first) {
-        Ok(first) => write(job, &entry.sink_path(), (None, None), |path| {
-            let stat = stat_at(entry.parent.sink(), &*entry.sink_name, Follow::No).ok()?;
-            Some(same_entry(path, first, &stat))
+        Ok(first) => write(job, sink, (None, None), |path| {
+            let stat = stat().ok()?;
+            let mtime = crate::waybill::moment(&stat);
+            Some(Entry { path, kind: Kind::Same { first }, mode: stat.mode & 0o7777, mtime })
         }),
         Err(fault) => refuse(job, first, fault),
     }
-}
-
-fn same_entry(path: RelPath, first: RelPath, stat: &Stat) -> Entry {
-    let mtime = crate::waybill::moment(stat);
-    Entry { path, kind: Kind::Same { first }, mode: stat.mode & 0o7777, mtime }
 }
 
 /// Writes an entry; a sink that is gone again by now has none.

@@ -46,13 +46,16 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
                 // What was found by comparison came from the page cache, and was synced with the rest.
                 moved.level = moved.level.min(Level::Durable);
             }
-            if let Some(identity) = file.settle.linked {
-                job.memory.settled(identity);
-            }
             if let Some(log) = job.settings.moving.log.as_ref().filter(|_| file.sink_is_regular) {
                 log.finished(job, file, moved.bytes);
             }
             tell(job, file, &moved);
+            if let Some(identity) = file.settle.linked {
+                for (parent, name) in job.memory.settled(identity) {
+                    let sink = parent.sink_path_of(&name);
+                    receipt::same(job, &sink, &file.sink_path(), || stat_fd(&file.sink));
+                }
+            }
         }
         Err(error) => give_up(job, file, &error),
     }

@@ -4,7 +4,7 @@ use super::enter::{DirectoryFacts, NewDirectory, is_within};
 use super::same::named_in;
 use super::{Fate, Sink, Task, regular};
 use crate::copy::error::{CopyError, Refusal};
-use crate::copy::links::{Earlier, FirstSink, KnownDirectory, NamedIn};
+use crate::copy::links::{Earlier, FirstSink, KnownDirectory, Linked, NamedIn};
 use crate::copy::metadata;
 use crate::copy::quote::quote;
 use crate::copy::receipt;
@@ -119,13 +119,17 @@ impl Task<'_, '_> {
         if replaced {
             self.tell_removed();
         }
-        let stands = earlier.linked(&self.entry.parent, self.sink_name());
-        if stands {
-            receipt::same(self.job, self.entry, &earlier.path());
-        } else {
-            open::unlink_at(self.entry.parent.sink(), self.sink_name()).map_err(self.cannot("remove"))?;
+        let sink = (self.entry.parent.sink(), self.sink_name());
+        match earlier.linked(&self.entry.parent, self.sink_name()) {
+            Linked::Whole => {
+                let stat = || stat::stat_at(sink.0, sink.1, Follow::No);
+                receipt::same(self.job, &self.entry.sink_path(), &earlier.path(), stat);
+                Ok(true)
+            }
+            // Told when the first sink is settled.
+            Linked::UnderWay => Ok(true),
+            Linked::Void => open::unlink_at(sink.0, sink.1).map_err(self.cannot("remove")).map(|()| false),
         }
-        Ok(stands)
     }
 
     /// Links, in one step over what stands there if `replace`. Returns whether something was replaced.

@@ -54,6 +54,17 @@ enum LinkState {
     Void,
 }
 
+/// What a link to an earlier sink is worth.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Linked {
+    /// The sink is whole.
+    Whole,
+    /// It is not whole yet: [`Claims::settled`] or [`Claims::forget`] tells of this name.
+    UnderWay,
+    /// It turned out not to become whole: the link is worth nothing.
+    Void,
+}
+
 /// What becomes of one name of an inode that may have several.
 #[derive(Debug)]
 pub(crate) enum Claim<'m> {
@@ -113,28 +124,23 @@ impl Claims {
         }
     }
 
-    /// The first sink is whole: what was linked to it needs no watching any more.
-    pub(super) fn settled(&self, identity: Identity) {
+    /// The first sink is whole: what was linked to it needs no watching any more. Returns those names.
+    pub(super) fn settled(&self, identity: Identity) -> Vec<LinkedName> {
         let mut files = self.shard(identity).files();
-        let Slot::Occupied(mut slot) = files.entry(identity) else { return };
-        let Known::Made(first) = slot.get_mut() else { return };
-        let hung = first.links.take().map(|links| std::mem::replace(&mut *lock(&links), LinkState::Whole));
+        let Slot::Occupied(mut slot) = files.entry(identity) else { return Vec::new() };
+        let Known::Made(first) = slot.get_mut() else { return Vec::new() };
+        let links = first.links.take();
         if first.is_over() {
             slot.remove();
         }
-        drop(files);
-        // Directories may be closed here: no work to hold the lock for.
-        drop(hung);
+        links.map_or_else(Vec::new, |links| lock(&links).end(LinkState::Whole))
     }
 
     /// The first sink did not become a whole copy: later names are copied anew. Returns those already linked.
     pub(super) fn forget(&self, identity: Identity) -> Vec<LinkedName> {
         let known = self.shard(identity).files().remove(&identity);
         let Some(Known::Made(FirstName { links: Some(links), .. })) = known else { return Vec::new() };
-        match std::mem::replace(&mut *lock(&links), LinkState::Void) {
-            LinkState::UnderWay(names) => names,
-            LinkState::Whole | LinkState::Void => Vec::new(),
-        }
+        lock(&links).end(LinkState::Void)
     }
 
     /// Whether a name of this inode was claimed, and more were expected.
@@ -151,6 +157,16 @@ impl Shard {
     fn files(&self) -> MutexGuard<'_, HashMap<Identity, Known>> {
         // Each call leaves the map whole, whatever the worker that held it ran into later.
         lock(&self.files)
+    }
+}
+
+impl LinkState {
+    /// The sink is or won't be whole. Returns the names that were linked to it meanwhile.
+    fn end(&mut self, state: LinkState) -> Vec<LinkedName> {
+        match std::mem::replace(self, state) {
+            LinkState::UnderWay(names) => names,
+            LinkState::Whole | LinkState::Void => Vec::new(),
+        }
     }
 }
 
@@ -171,16 +187,16 @@ impl Earlier {
         self.sink.0.sink_path_of(&self.sink.1)
     }
 
-    /// A name was linked to the sink. False where the sink turned out not to become whole: the link is worth nothing.
-    pub(crate) fn linked(&self, parent: &Arc<Directory>, name: &OsStr) -> bool {
-        let Some(links) = &self.links else { return true };
+    /// A name was linked to the sink: what it is worth.
+    pub(crate) fn linked(&self, parent: &Arc<Directory>, name: &OsStr) -> Linked {
+        let Some(links) = &self.links else { return Linked::Whole };
         match &mut *lock(links) {
             LinkState::UnderWay(names) => {
                 names.push((Arc::clone(parent), name.to_owned()));
-                true
+                Linked::UnderWay
             }
-            LinkState::Whole => true,
-            LinkState::Void => false,
+            LinkState::Whole => Linked::Whole,
+            LinkState::Void => Linked::Void,
         }
     }
 
@@ -245,6 +261,10 @@ mod tests {
         }
     }
 
+    fn names_of(linked: &[LinkedName]) -> Vec<&OsStr> {
+        linked.iter().map(|(_, name)| name.as_os_str()).collect()
+    }
+
     #[test]
     fn later_names_are_linked_to_the_first() {
         let (claims, file) = (Claims::default(), a_file(3));
@@ -269,16 +289,22 @@ mod tests {
         let (claims, file) = (Claims::default(), a_file(3));
         let place = Arc::clone(&Opened::target(None));
         first(&claims, &file, true).made(sink(), false);
-        assert!(earlier(&claims, &file, true).linked(&place, OsStr::new("one")));
+        let linked = |name: &str| earlier(&claims, &file, true).linked(&place, OsStr::new(name));
+        assert_eq!(linked("one"), Linked::UnderWay);
         let late = earlier(&claims, &file, true);
         let names = claims.forget(file.identity());
-        assert_eq!(names.iter().map(|(_, name)| name.as_os_str()).collect::<Vec<_>>(), ["one"]);
-        assert!(!late.linked(&place, OsStr::new("two")) && late.is_void());
+        assert_eq!(names_of(&names), ["one"]);
+        assert_eq!(late.linked(&place, OsStr::new("two")), Linked::Void);
+        assert!(late.is_void());
         first(&claims, &file, true).made(sink(), false);
-        assert!(earlier(&claims, &file, true).linked(&place, OsStr::new("one")));
-        claims.settled(file.identity());
-        assert!(claims.forget(file.identity()).is_empty());
-        assert_eq!(Arc::strong_count(&place), 1 + names.len());
+        assert_eq!(linked("three"), Linked::UnderWay);
+        let late = earlier(&claims, &file, true);
+        let settled = claims.settled(file.identity());
+        assert_eq!(names_of(&settled), ["three"]);
+        assert_eq!(late.linked(&place, OsStr::new("four")), Linked::Whole);
+        assert!(claims.settled(file.identity()).is_empty() && claims.forget(file.identity()).is_empty());
+        drop(late);
+        assert_eq!(Arc::strong_count(&place), 1 + names.len() + settled.len());
     }
 
     #[test]
