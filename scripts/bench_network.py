@@ -189,16 +189,22 @@ class Measured:
 
     def run_into(self, tool, source, copy, ours, check):
         data = tool.data or self.row.data
-        bench.warm(source)
         if self.row.on_disk:
             os.sync()
+            Path("/proc/sys/vm/drop_caches").write_text("3\n")
+        else:
+            bench.warm(source)
         if not self.options.quick and not tool.near_only:
             bench.touch_free_memory((data.bytes + data.files * 8192) * 3 // 2 + GIB // 4)
         far = Far(self, tool, copy)
         try:
             words = {**self.words(source, copy), "{ticket}": str(far.ticket)}
             words |= self.servers.words(tool.server) if tool.server else {}
-            command = self.link.near() + fill_in(tool.command, words)
+            command = fill_in(tool.command, words)
+            if self.row.on_disk:
+                # What is still in memory is not there yet.
+                command = ["sh", "-c", "\"$@\" && sync -f \"$0\"", str(copy), *command]
+            command = self.link.near() + command
             limit = max(STOPPED_SECONDS_MIN, self.options.patience * ours[0].seconds) if ours else STOPPED_SECONDS_MAX
             run = self.measure(command, limit)
         finally:

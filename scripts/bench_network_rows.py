@@ -83,7 +83,7 @@ class Row:
     rounds: int = 3
     # Peak memory of either end that is not to be passed.
     rss_max: int = 0
-    # On the disk, and not in memory.
+    # From the disk and to it, and not in memory: the source is not in the page cache, and the copy is synced.
     on_disk: bool = False
     # Only run where it is named.
     by_name: bool = False
@@ -109,7 +109,8 @@ class Sizes:
     quick: bool
     scale: float = 1
     large: Sent = field(init=False)
-    # The same beside many tools, each of which takes its time.
+    on_disk: Sent = field(init=False)
+    # A large one beside many tools, each of which takes its time.
     fairly_large: Sent = field(init=False)
     medium: Sent = field(init=False)
     many: Sent = field(init=False)
@@ -129,6 +130,7 @@ class Sizes:
 
         medium, many, all_small = amount(400, 50), amount(20_000, 1000), amount(100_000, 1000)
         self.large = uniform(f"net-{q}large", 1, whole(amount(GIB // 2, 64 * MIB)))
+        self.on_disk = uniform(f"net-{q}on-disk", 1, whole(amount(2 * GIB, 64 * MIB)))
         self.fairly_large = uniform(f"net-{q}fairly-large", 1, whole(amount(384 * MIB, 64 * MIB)))
         self.medium = uniform(f"net-{q}1M", medium, MIB, "10,000 files")
         self.many = small(f"net-{q}4K", many, max(1, many // 100), 4 * KIB, "100,000 files")
@@ -284,5 +286,5 @@ def parts_rows(sizes):
 
 def disk_row(sizes):
     cp = Tool("cp", ["cp", "-r", "{src}", "{dst}/"])
-    return Row("disk", "one large file, disk to disk", sizes.large, Way(), [Tool("ours", by_ticket(), serve=[]), cp],
+    return Row("disk", "one large file, disk to disk", sizes.on_disk, Way(), [Tool("ours", by_ticket(), serve=[]), cp],
                [Line("ours / cp", "ours", ["cp"], 1 / 0.95)], rounds=5, on_disk=True)
