@@ -147,6 +147,7 @@ impl Dialer {
                 if let Some(tcp) = lane.control().tcp() {
                     self.round_trip.get_or_init(|| tcp.shortest_round_trip);
                 }
+                lane.suit_path(&self.settings.socket);
                 Ok(lane.proven(self.settings.stall, self.settings.pacer.clone(), None))
             }
             (verdict, lanes_max) => Err(DialError::Refused { verdict, lanes_max }),

@@ -13,6 +13,13 @@ use std::time::{Duration, Instant};
 const BUFFER_BYTES_MIN: u64 = 64 << 10;
 const BUFFER_BYTES_MAX: u64 = 1 << 30;
 
+/// A round trip within one machine or between neighbours, and the bytes that a lane sends from there. What TCP takes in advance waits
+/// at the other end then, until it has left the processor's caches: with the kernel's own choice, 4 MiB for each of four lanes, a job within
+/// one machine took 1.2 times as long and 1.15 times the processor time (AMD EPYC with 1 MiB of second-level cache for each core; half as
+/// many bytes gained less, twice as many next to nothing). Four lanes move 5 GB/s with this at the longest such round trip.
+const SHORT_ROUND_TRIP: Duration = Duration::from_micros(100);
+const SHORT_PATH_BYTES: u64 = 128 << 10;
+
 /// Connections that the kernel holds for a listener until they are accepted.
 const BACKLOG: i32 = 1024;
 
@@ -330,6 +337,16 @@ fn set_buffers(socket: BorrowedFd<'_>, buffers: Buffers, notes: &mut Vec<String>
     }
 }
 
+/// Asks for a send buffer that suits a short path, now that it is known, unless a size was asked for.
+pub(crate) fn suit_path(socket: BorrowedFd<'_>, settings: &SocketSettings, round_trip: Duration) {
+    // A path that is not known yet has no round trip.
+    let is_short = !round_trip.is_zero() && round_trip <= SHORT_ROUND_TRIP;
+    if is_short && settings.buffers == Buffers::Kernel {
+        // The kernel's choice serves as well, only slower.
+        let _ = Buffer::Send.set(socket, SHORT_PATH_BYTES as usize);
+    }
+}
+
 /// The last number of a file in /proc/sys; 0 where there is none.
 fn last_number(path: &str) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();
@@ -463,6 +480,26 @@ mod tests {
         let facts = accepted_facts(far.as_fd(), &settings);
         assert_eq!((facts.congestion.as_deref(), facts.notes.len()), (Some("reno"), 0));
         assert_eq!(sockopt::tcp_keepidle(&far).expect("answers"), Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_short_path_gets_a_small_send_buffer_unless_one_is_asked_for() {
+        let (listener, _) = listen(loopback(), &SocketSettings::default()).expect("listens");
+        let address = listener.local_addr().expect("an address");
+        let asked = SocketSettings { buffers: Buffers::Bytes(1 << 20), ..Default::default() };
+        let short = 2 * SHORT_PATH_BYTES as usize;
+        for (settings, micros, is_small) in [
+            (&SocketSettings::default(), 20, true),
+            (&SocketSettings::default(), 100, true),
+            (&SocketSettings::default(), 101, false),
+            (&SocketSettings::default(), 0, false),
+            (&asked, 20, false),
+        ] {
+            let (near, facts) = connected(address, settings).expect("connects");
+            assert_ne!(facts.send_buffer, short);
+            suit_path(near.as_fd(), settings, Duration::from_micros(micros));
+            assert_eq!(Buffer::Send.given(near.as_fd()) == short, is_small, "{settings:?}, {micros} us");
+        }
     }
 
     #[test]

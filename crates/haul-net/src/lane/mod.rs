@@ -17,9 +17,9 @@ pub(crate) use slices::Slices;
 pub(crate) use wire::{Patience, Wire};
 
 use crate::pace::Pacer;
-use crate::socket::SocketFacts;
+use crate::socket::{self, SocketFacts, SocketSettings};
 use crate::tls::{Channel, Inlet};
-use haul_sys::socket::{self, TcpFacts};
+use haul_sys::socket::{TcpFacts, tcp_facts, unacknowledged_bytes};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::fmt;
 use std::io;
@@ -140,6 +140,14 @@ impl Lane {
         lane.reader.set_deadline(deadline);
         lane.writer.set_deadline(deadline);
         lane
+    }
+
+    /// Asks the kernel for what suits the path, which the handshake has measured.
+    pub(crate) fn suit_path(&self, settings: &SocketSettings) {
+        let control = self.control();
+        if let (Some(socket), Some(tcp)) = (control.0.wire.as_socket(), control.tcp()) {
+            socket::suit_path(socket, settings, tcp.shortest_round_trip);
+        }
     }
 
     /// The same lane for work: the other end is known.
@@ -283,12 +291,12 @@ impl LaneControl {
     /// Bytes that the other end's kernel has not acknowledged: a slow peer acknowledges some from time to time, a dead one
     /// does not. `None` where it is no socket.
     pub fn unacknowledged(&self) -> Option<u32> {
-        self.0.wire.as_socket().and_then(|fd| socket::unacknowledged_bytes(fd).ok())
+        self.0.wire.as_socket().and_then(|fd| unacknowledged_bytes(fd).ok())
     }
 
     /// The connection's state in the kernel, where it is TCP.
     pub fn tcp(&self) -> Option<TcpFacts> {
-        self.0.wire.as_socket().and_then(|fd| socket::tcp_facts(fd).ok())
+        self.0.wire.as_socket().and_then(|fd| tcp_facts(fd).ok())
     }
 }
 

@@ -141,6 +141,7 @@ impl Door {
         let proof = Some((&secret, binding));
         lane.write_all(&encode_answer(Verdict::Welcome, self.hall.lanes_max(), bytes, proof))?;
         let (key, session) = (seat.key(), seat.session());
+        lane.suit_path(&self.settings.socket);
         let lane = lane.proven(self.settings.stall, self.settings.pacer.clone(), Some(Box::new(seat)));
         if self.hall.bring(key, hello.lane, lane, role, peer) {
             self.tell(&DoorEvent::Arrived { session, ticket: hello.ticket, peer });
