@@ -84,6 +84,30 @@ fn digests_and_granularities_all_agree() {
     }
 }
 
+/// Of a digest whose bytes wait for each other a lane hashes several objects at once before it sends them: the sink, which hashes
+/// them one by one, finds the same.
+#[test]
+fn digests_of_several_objects_at_once_are_those_that_arrive() {
+    let bed = Bed::new();
+    for (at, len) in [(3 << 20) + 17, 5 << 20, 1 << 20].into_iter().enumerate() {
+        bed.file(&format!("data/{at}"), len);
+    }
+    for algorithm in ["md5", "sha1", "sha224", "sha256", "sha384", "sha512"] {
+        for streams in ["--streams=1", "--streams=3"] {
+            let target = format!("localhost:{algorithm}{streams}");
+            let options =
+                ["--json", "-a", algorithm, "--object-size=64K", streams, "--waybill=w", "data", &target];
+            let ended = bed.over_ssh("send", &options);
+            assert_ended(&ended, 0);
+            let summary: serde_json::Value = serde_json::from_str(ended.out.lines().last().unwrap()).unwrap();
+            assert_eq!(summary["objects_sent_again"], 0, "{ended:?}");
+            assert_same(&bed.path("data"), &bed.path(&format!("there/{algorithm}{streams}/data")));
+            assert_ended(&bed.run(&["verify", "-q", "w", "."]), 0);
+            std::fs::remove_file(bed.path("w")).unwrap();
+        }
+    }
+}
+
 #[test]
 fn switches_leave_out_what_they_name() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -5,6 +5,7 @@ use core::ops::Deref;
 
 use super::compression::State;
 use super::{md5, sha1, sha2};
+use crate::{Algorithm, Digest};
 
 /// A serial digest that can be computed for many streams side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +34,47 @@ impl LaneAlgorithm {
         LaneAlgorithm::Sha384,
         LaneAlgorithm::Sha512,
     ];
+
+    /// The lanes of an algorithm, if it has any.
+    pub fn of(algorithm: Algorithm) -> Option<LaneAlgorithm> {
+        Some(match algorithm {
+            Algorithm::Md5 => LaneAlgorithm::Md5,
+            Algorithm::Sha1 => LaneAlgorithm::Sha1,
+            Algorithm::Sha224 => LaneAlgorithm::Sha224,
+            Algorithm::Sha256 => LaneAlgorithm::Sha256,
+            Algorithm::Sha384 => LaneAlgorithm::Sha384,
+            Algorithm::Sha512 => LaneAlgorithm::Sha512,
+            _ => return None,
+        })
+    }
+
+    /// From how many equally long streams on they are worth it. The plan takes the cheapest instructions for the number
+    /// of streams; fewer than these leave too little to gain over one stream on the fastest serial code.
+    pub fn pays_from(self) -> usize {
+        if self == LaneAlgorithm::Md5 { 3 } else { 4 }
+    }
+
+    fn algorithm(self) -> Algorithm {
+        match self {
+            LaneAlgorithm::Md5 => Algorithm::Md5,
+            LaneAlgorithm::Sha1 => Algorithm::Sha1,
+            LaneAlgorithm::Sha224 => Algorithm::Sha224,
+            LaneAlgorithm::Sha256 => Algorithm::Sha256,
+            LaneAlgorithm::Sha384 => Algorithm::Sha384,
+            LaneAlgorithm::Sha512 => Algorithm::Sha512,
+        }
+    }
+
+    /// A digest of this algorithm as one among all.
+    ///
+    /// # Panics
+    /// If it is of another length than this algorithm's are.
+    pub fn digest(self, lane: &LaneDigest) -> Digest {
+        match Digest::from_bytes(self.algorithm(), lane) {
+            Ok(digest) => digest,
+            Err(_) => panic!("a digest of {} bytes is none of {self:?}", lane.len()),
+        }
+    }
 
     /// Bytes of a digest.
     pub fn digest_len(self) -> usize {

@@ -4,10 +4,11 @@
 //! file, takes all of them in with one pass, and gives the seats of files that ended to files that wait.
 
 use super::job::{Entry, Job};
-use super::lanes::{LaneHands, Lanes, pays_from};
+use super::lanes::{LaneHands, Lanes};
 use super::order::{Orders, Outcome, SumError, Sums};
 use super::source::{Opened, Reach};
 use haul_digest::Algorithm;
+use haul_digest::lanes::LaneAlgorithm;
 use haul_model::ByteRange;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -150,7 +151,8 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         total += waiting.iter().map(|candidate| candidate.range.len()).sum::<u64>();
         let seated = seats.iter().flatten().count();
         // So few that each could have a worker of its own are better off so.
-        let pays = pays_from(algorithm).max(self.settings.workers.min(seats.len())) as u64;
+        let pays = LaneAlgorithm::of(algorithm).map_or(1, LaneAlgorithm::pays_from);
+        let pays = pays.max(self.settings.workers.min(seats.len())) as u64;
         while let Some(longest) = waiting.last().map(|candidate| candidate.range.len()) {
             let others = (seated + waiting.len() - 1) as u64;
             let long = longest > LONG_BYTES && longest > (total - longest) / others.max(1) * LONG_FACTOR;

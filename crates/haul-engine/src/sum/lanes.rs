@@ -3,7 +3,7 @@
 use super::buffer::PageBuffer;
 use super::order::SumError;
 use super::settings::{Form, LANE_BLOCK_BYTES, Recipe, Settings};
-use haul_digest::lanes::{LaneAlgorithm, LaneDigest, Streams};
+use haul_digest::lanes::{LaneAlgorithm, Streams};
 use haul_digest::tree::TreeShape;
 use haul_digest::{Algorithm, Digest};
 use haul_model::ByteOffset;
@@ -81,7 +81,8 @@ impl LaneHands {
         workers: usize,
     ) -> Option<usize> {
         let algorithm = only_lane_algorithm(recipe)?;
-        let width = self.lanes(algorithm).ok()?.width() as u64;
+        let lanes = self.lanes(algorithm).ok()?;
+        let (width, pays_from) = (lanes.width() as u64, lanes.streams.algorithm().pays_from());
         let mut most = width;
         if let Form::Tree { leaf, subtree: Some(size) } = recipe.form
             && size != leaf
@@ -92,7 +93,7 @@ impl LaneHands {
         let share = shape.leaf_count().div_ceil(workers.max(1) as u64).clamp(1, most);
         let lanes = if share.is_power_of_two() { share } else { share.next_power_of_two() / 2 };
         let lanes = usize::try_from(lanes).ok()?;
-        (lanes >= pays_from(algorithm)).then_some(lanes)
+        (lanes >= pays_from).then_some(lanes)
     }
 
     /// The digests of some leaves of a tree, hashed side by side. `read` fills a buffer from a place of the cut.
@@ -117,9 +118,8 @@ impl LaneHands {
 
 impl Lanes {
     fn new(algorithm: Algorithm, block: usize, gap: usize) -> Result<Lanes, SumError> {
-        let lane_algorithm = lane_algorithm(algorithm);
-        let streams = Streams::new(lane_algorithm.unwrap_or(LaneAlgorithm::Md5));
-        assert!(lane_algorithm.is_some(), "{algorithm} has no lanes");
+        let Some(lanes) = LaneAlgorithm::of(algorithm) else { panic!("{algorithm} has no lanes") };
+        let streams = Streams::new(lanes);
         let stride = block + gap;
         let buffer = PageBuffer::new(streams.width() * stride).map_err(SumError::Open)?;
         Ok(Lanes { algorithm, streams, buffer, block, stride })
@@ -153,7 +153,7 @@ impl Lanes {
     /// The digests of some lanes, which are fresh afterwards.
     pub(super) fn finish(&mut self, lanes: &[usize]) -> Vec<Digest> {
         let digests = self.streams.finish_many(lanes);
-        digests.iter().map(|digest| to_digest(self.algorithm, digest)).collect()
+        digests.iter().map(|digest| self.streams.algorithm().digest(digest)).collect()
     }
 
     /// Drops what a lane has taken in.
@@ -204,35 +204,10 @@ impl Lanes {
     }
 }
 
-/// From how many equally long messages on the lanes are used. The lanes' own plan takes the cheapest instructions for
-/// the number of streams; fewer than these leave too little to gain over one stream on the fastest serial code.
-pub(super) fn pays_from(algorithm: Algorithm) -> usize {
-    if algorithm == Algorithm::Md5 { 3 } else { 4 }
-}
-
 /// The algorithm of a recipe that has just one, if that one has lanes.
 fn only_lane_algorithm(recipe: &Recipe) -> Option<Algorithm> {
     match recipe.algorithms[..] {
-        [algorithm] => lane_algorithm(algorithm).map(|_| algorithm),
+        [algorithm] => LaneAlgorithm::of(algorithm).map(|_| algorithm),
         _ => None,
-    }
-}
-
-fn lane_algorithm(algorithm: Algorithm) -> Option<LaneAlgorithm> {
-    Some(match algorithm {
-        Algorithm::Md5 => LaneAlgorithm::Md5,
-        Algorithm::Sha1 => LaneAlgorithm::Sha1,
-        Algorithm::Sha224 => LaneAlgorithm::Sha224,
-        Algorithm::Sha256 => LaneAlgorithm::Sha256,
-        Algorithm::Sha384 => LaneAlgorithm::Sha384,
-        Algorithm::Sha512 => LaneAlgorithm::Sha512,
-        _ => return None,
-    })
-}
-
-fn to_digest(algorithm: Algorithm, lane: &LaneDigest) -> Digest {
-    match Digest::from_bytes(algorithm, lane.as_ref()) {
-        Ok(digest) => digest,
-        Err(_) => unreachable!("a lane's digest has the length of its algorithm's"),
     }
 }

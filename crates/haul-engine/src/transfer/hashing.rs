@@ -51,6 +51,11 @@ impl Recipe {
         ObjectHash { own, waybill }
     }
 
+    /// The same of an object whose digest is known.
+    pub(super) fn object_known(&self, object: Object, size: u64, digest: Digest) -> ObjectHash {
+        ObjectHash { own: Own::Known(digest), waybill: self.for_waybill(object, size) }
+    }
+
     fn for_waybill(&self, object: Object, size: u64) -> Option<PartHasher> {
         self.waybill.then(|| PartHasher::new(Algorithm::Blake3, place(object, size)))
     }
@@ -104,6 +109,8 @@ enum Own {
     Part(PartHasher),
     /// Of any other: the object's bytes alone.
     Serial(Hasher),
+    /// The same, taken before.
+    Known(Digest),
 }
 
 /// An object that has passed, for the digests of its file.
@@ -117,7 +124,7 @@ impl ObjectHash {
     /// Takes the next bytes.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         match &mut self.own {
-            Own::Nothing => {}
+            Own::Nothing | Own::Known(_) => {}
             Own::Part(hasher) => hasher.update(bytes),
             Own::Serial(hasher) => hasher.update(bytes),
         }
@@ -129,7 +136,7 @@ impl ObjectHash {
     /// Takes zeros.
     pub(super) fn update_zeros(&mut self, len: u64) {
         match &mut self.own {
-            Own::Nothing => {}
+            Own::Nothing | Own::Known(_) => {}
             Own::Part(hasher) => hasher.update_zeros(len),
             Own::Serial(hasher) => hasher.update_zeros(len),
         }
@@ -147,6 +154,7 @@ impl ObjectHash {
                 (Some(part.digest()), Some(part))
             }
             Own::Serial(hasher) => (Some(hasher.finish()), None),
+            Own::Known(digest) => (Some(digest), None),
         };
         let blake3 = digest.filter(|digest| digest.algorithm() == Algorithm::Blake3);
         let waybill = self.waybill.map(|hasher| hasher.finish().digest()).or(blake3);

@@ -57,6 +57,19 @@ impl Source {
         if self.find(lane).is_some() { Next::Shared } else { Next::Nothing }
     }
 
+    /// How many lanes there are.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Whether every lane finds so many objects to send: who takes several at once leaves the others theirs.
+    pub fn has_for_each_lane(&self, objects: u64) -> bool {
+        let wanted = objects.saturating_mul(self.lanes.len() as u64);
+        let waiting = self.queues.active.iter().filter_map(|number| self.files.get(number));
+        waiting.fold(0_u64, |sum, file| sum.saturating_add(file.geometry.count().saturating_sub(file.cursor)))
+            >= wanted
+    }
+
     /// What a worker beside the lanes reads again, in the modes that hash after sending.
     pub fn next_check(&mut self) -> Option<Check> {
         while let Some(check) = self.queues.checks.pop_front() {

@@ -115,6 +115,21 @@ fn a_large_file_spreads_over_the_lanes() {
     assert_eq!(taken, [0, 1, 2]);
 }
 
+/// A worker may take several objects at once to hash them together; no lane is to be idle for that.
+#[test]
+fn objects_are_enough_for_several_on_each_lane_while_the_file_is_long() {
+    let mut source = source(2, Window::default());
+    source.offer(file(7 * OBJECT), None).unwrap();
+    source.next(CONTROL, NOW);
+    assert!(source.lanes() == 2 && !source.has_for_each_lane(1), "nothing goes before FILE_ID");
+    hears(&mut source, take(0));
+    let enough: [(u32, u64); 7] = [(1, 3), (2, 2), (3, 2), (4, 1), (5, 1), (6, 0), (7, 0)];
+    for (taken, each) in enough {
+        assert!(matches!(source.next(LaneId(taken % 2), NOW), Work::Object { .. }));
+        assert!(source.has_for_each_lane(each) && !source.has_for_each_lane(each + 1), "{taken}");
+    }
+}
+
 /// Found while this was written: a BLOCK_SYNC may be quicker than the report of the worker that sent the object.
 #[test]
 fn a_sync_before_the_workers_report_counts() {

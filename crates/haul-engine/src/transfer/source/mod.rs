@@ -1,5 +1,6 @@
 //! The side that has the files: a walk offers them, and the worker of each lane sends what the machine says.
 
+mod ahead;
 mod facts;
 mod filter;
 mod held;

@@ -1,6 +1,7 @@
 //! What the worker of a lane sends: whole small files, and objects, each with its digest behind it.
 
 use super::Side;
+use super::ahead::Ahead;
 use super::held::Held;
 use crate::transfer::frames::Outbox;
 use crate::transfer::hashing::ObjectHash;
@@ -82,17 +83,20 @@ impl<'a> Sender<'a> {
     /// # Errors
     /// The lane's.
     pub(super) fn run(mut self) -> Result<(), LaneError> {
+        let mut ahead = Ahead::new(self.side);
         loop {
             if !self.told.is_empty() {
                 self.side.handle_all(self.told.drain(..));
             }
-            let (works, is_rest) = self.next();
+            let (works, is_rest) = self.next(&ahead);
+            ahead.read(self.side, &works);
             for work in works {
                 match work {
                     Work::Send(message) => self.outbox.push(&message)?,
                     Work::Whole { facts, object } => self.whole(&facts, object)?,
                     Work::Object { facts, attempt, object, theirs, again } => {
-                        self.object(&facts, attempt, object, theirs, again)?;
+                        let known = ahead.known(facts.number, object).filter(|_| !again);
+                        self.object(&facts, attempt, object, theirs, again, known)?;
                     }
                     Work::Compare { facts, theirs } => self.compare(&facts, &theirs),
                     Work::Close { facts, attempt, root } => self.close(&facts, attempt, root)?,
@@ -107,14 +111,14 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// What this lane is to do next: several small things at once, or one that takes longer. Waits only where nothing was
-    /// gathered. Whether that is all there is.
-    fn next(&self) -> (Vec<Work>, bool) {
+    /// What this lane is to do next: several small things at once, one that takes longer, or several that are hashed at once. Waits only
+    /// where nothing was gathered. Whether that is all there is.
+    fn next(&self, ahead: &Ahead) -> (Vec<Work>, bool) {
         let (lane, is_idle) = (self.lane, self.outbox.is_empty());
         let mut works = Vec::new();
         let mut weight = 0;
         let is_rest = self.side.session.meeting.ask(|machine, now| {
-            while weight < AT_ONCE {
+            while weight < AT_ONCE || ahead.wants_more(&works, machine) {
                 match machine.next(lane, now) {
                     Work::Wait { until } if is_idle && works.is_empty() => {
                         return Asked::Wait(Seat::Lane(lane), until);
@@ -149,7 +153,7 @@ impl<'a> Sender<'a> {
         };
         self.outbox.push(&Message::NewFile(Box::new(NewFile::clone(facts))))?;
         let went = match object {
-            Some(object) => self.send_object(&held, &file, facts, 0, object)?,
+            Some(object) => self.send_object(&held, &file, facts, 0, (object, None))?,
             None => Went::Whole,
         };
         let close = match went {
@@ -174,6 +178,7 @@ impl<'a> Sender<'a> {
         object: Object,
         theirs: Option<Digest>,
         again: bool,
+        known: Option<(&[u8], Digest)>,
     ) -> Result<(), LaneError> {
         let (side, lane, number) = (self.side, self.lane, facts.number);
         let failed = |reason| {
@@ -214,7 +219,7 @@ impl<'a> Sender<'a> {
                 Ok(_) => {}
             }
         }
-        match self.send_object(&held, &file, facts, attempt, object)? {
+        match self.send_object(&held, &file, facts, attempt, (object, known))? {
             Went::Whole => {
                 self.told.push(Event::ObjectSent { lane, file: number, attempt, object: object.index });
             }
@@ -223,17 +228,20 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// An object's blocks and its BLOCK_DIGEST.
+    /// An object's blocks and its BLOCK_DIGEST. If its bytes and their digest are `known`, nothing is read.
     fn send_object(
         &mut self,
         held: &Held,
         file: &OwnedFd,
         facts: &NewFile,
         attempt: u16,
-        object: Object,
+        (object, known): (Object, Option<(&[u8], Digest)>),
     ) -> Result<Went, LaneError> {
         let recipe = &self.side.recipe;
-        let mut hash = recipe.object(object, facts.size());
+        let mut hash = match known {
+            Some((_, digest)) => recipe.object_known(object, facts.size(), digest),
+            None => recipe.object(object, facts.size()),
+        };
         let mut root = held.root.lock().unwrap_or_else(PoisonError::into_inner);
         root.turn_to(attempt);
         if object.index.0 == 0 {
@@ -254,7 +262,7 @@ impl<'a> Sender<'a> {
                 }
                 self.outbox.push(&target.block(piece, Encoding::Hole, 0))?;
             } else {
-                failed = self.data(&target, file, piece, |block| {
+                failed = self.data(&target, file, piece, known.map(|(bytes, _)| bytes), |block| {
                     hash.update(block);
                     if let Some(root) = &mut root {
                         root.update(block);
@@ -270,54 +278,62 @@ impl<'a> Sender<'a> {
         Ok(failed.map_or(Went::Whole, Went::Abandoned))
     }
 
-    /// Sends the bytes of a range, each block shown to `hash` before. What can't be read is the answer; what was
-    /// promised goes all the same, and nobody takes it for the file's.
+    /// Sends the bytes of a range, the object's `known` ones or the file's, each block shown to `hash` before. What can't be read is the
+    /// answer; what was promised goes all the same, and nobody takes it for the file's.
     fn data(
         &mut self,
         target: &Target,
         file: &OwnedFd,
         range: ByteRange,
+        known: Option<&[u8]>,
         mut hash: impl FnMut(&[u8]),
     ) -> Result<Option<Reason>, LaneError> {
+        let mut own = std::mem::take(&mut self.block);
         let mut failed = None;
         // Up to here bytes were announced that go as they are.
         let mut promised = range.start.0;
         let mut at = range.start.0;
         while at < range.end.0 {
             let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
-            let block = &mut self.block[..len];
             let begin = Instant::now();
-            if failed.is_none() {
-                failed = read(self.side, file, at, block).err();
-            }
-            if failed.is_some() {
-                if at >= promised {
-                    break;
+            let block = match known {
+                Some(bytes) => &bytes[(at - target.object.range.start.0) as usize..][..len],
+                None => {
+                    let block = &mut own[..len];
+                    if failed.is_none() {
+                        failed = read(self.side, file, at, block).err();
+                    }
+                    if failed.is_some() {
+                        if at >= promised {
+                            break;
+                        }
+                        block.fill(0);
+                    }
+                    &*block
                 }
-                block.fill(0);
-            }
+            };
             let is_read = Instant::now();
             hash(block);
             self.side.session.spent.hashing.add(is_read.elapsed());
             let may_promise = range.end.0.min(at + self.packer.stretch().max(len as u64));
-            promised = self.block(target, (at, len), promised, may_promise, begin.elapsed())?;
+            promised = self.block(target, (at, block), promised, may_promise, begin.elapsed())?;
             at += len as u64;
         }
+        self.block = own;
         Ok(failed)
     }
 
-    /// Sends the block in hand, which begins at a byte of the file and is so long: packed, where that is to be and it gets
-    /// smaller, or as it is, announced together with what follows it up to `may_promise`. Gives up to where bytes are
+    /// Sends a block, which begins at that byte of the file: packed, where that is to be and it gets smaller, or as it is, announced together with what follows it up to `may_promise`. Gives up to where bytes are
     /// promised then. `own` is how long it took so far.
     fn block(
         &mut self,
         target: &Target,
-        (at, len): (u64, usize),
+        (at, block): (u64, &[u8]),
         promised: u64,
         may_promise: u64,
         own: Duration,
     ) -> Result<u64, LaneError> {
-        let block = &self.block[..len];
+        let len = block.len();
         let range = ByteRange::between(at, at + len as u64);
         let lane_before = self.outbox.waited();
         let is_promised = at < promised;
