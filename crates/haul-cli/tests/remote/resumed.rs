@@ -3,6 +3,7 @@
 
 use super::stopped::{far_sides, wait_until};
 use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays};
+use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::random::Random;
 use haul_log::objects::{Facts, Identity, Job, replay};
 use haul_model::{ObjectIndex, ObjectSize};
@@ -12,7 +13,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Ways to keep a log: each mechanism with each encoding.
@@ -436,6 +437,33 @@ fn what_is_left_of_a_source_file_that_is_gone_goes_as_well() {
     }
     play.finish(&[]);
     play.assert_whole("gone");
+}
+
+/// A link stood under a name that no later run knew, and stayed for ever.
+#[test]
+fn what_is_left_of_a_link_under_way_goes_as_well() {
+    if !met_or_skip(&[Need::Program("strace")]) {
+        return;
+    }
+    let bed = Bed::new();
+    fs::create_dir(bed.path("there/data")).unwrap();
+    std::os::unix::fs::symlink("nowhere", bed.path("there/data/link")).unwrap();
+    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+    let haul = env!("CARGO_BIN_EXE_haul");
+    let words = ["fetch", "-e", &ssh, "--remote-haul", haul, "localhost:data", "in"];
+    // Of the two sides only the sink names anything there.
+    let traced = ["-f", "-qq", "-o", "/dev/null", "-e", "inject=renameat,renameat2:error=EIO:signal=SIGKILL"];
+    let state = bed.path("state");
+    let mut command = Command::new("strace");
+    command.current_dir(bed.path("")).args(traced).arg(haul).args(words).env("XDG_STATE_HOME", state);
+    let killed = command.stdin(Stdio::null()).output().unwrap();
+    assert!(!killed.status.success(), "{killed:?}");
+    assert!(files_beneath(&bed.path("in")).iter().any(|path| is_temporary(path)), "{killed:?}");
+    let there = bed.path("there").canonicalize().unwrap();
+    wait_until("the end of the other side", || far_sides(&there).is_empty());
+    assert_ended(&bed.run(&words), 0);
+    assert_no_strays(&bed.path("in"));
+    assert_eq!(fs::read_link(bed.path("in/data/link")).unwrap(), Path::new("nowhere"));
 }
 
 /// A log that is lost or damaged costs reading, not sending.
