@@ -1,7 +1,8 @@
-//! A sink whose file system was mounted again between two runs of a transfer.
+//! A sink with a file system of its own, which is mounted again between two runs of a transfer, or full for a while.
 
-use super::claims::claimed;
-use super::resumed::{Play, Victim, Way};
+use super::assert_ended;
+use super::claims::{claimed, claims};
+use super::resumed::{Play, Victim, Way, identity};
 use super::stopped::wait_until;
 use haul_lab::mounts::{Format, Mounted, SmallFs};
 use haul_lab::needs::met_or_skip;
@@ -37,6 +38,44 @@ fn a_sink_that_was_mounted_again_goes_on() {
         let (summary, told) = play.finish(&[]);
         let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
         assert!(spared >= finished + logged, "{what}: {finished} and {logged}, {spared}: {told}");
+        play.far_side_is_gone();
+        play.assert_whole(&what);
+        seen.close().unwrap();
+        small.close().unwrap();
+    }
+}
+
+/// Of a file that is large enough to get its room ahead nothing is taken then; of others, objects that came before the disk was full.
+#[test]
+fn what_was_durable_before_a_sink_was_full_is_not_sent_again() {
+    if !met_or_skip(&Format::Ext4.needs()) {
+        return;
+    }
+    for (way, sync) in
+        [Way::Send, Way::Fetch].into_iter().flat_map(|way| ["group", "object"].map(|sync| (way, sync)))
+    {
+        let what = format!("{way:?}, --sync={sync}");
+        let (play, small, seen) = on_a_disk(way, &[&format!("--sync={sync}")]);
+        for number in 0..6 {
+            fs::write(
+                play.source().join(format!("f{number}")),
+                super::bytes(950_000 + number, 70 + number as u64),
+            )
+            .unwrap();
+        }
+        small.leave(5 << 19).unwrap();
+        let ended = play.run(&[]);
+        assert_ended(&ended, 1);
+        assert!(ended.err.contains("no space left"), "{what}: {ended:#?}");
+        play.far_side_is_gone();
+        for claim in play.jobs().iter().flat_map(|home| claims(&play, home, identity)) {
+            assert_ne!(claim.holds, Some(false), "{what}: {}", claim.place);
+        }
+        let (finished, logged) = play.durable();
+        assert!(logged > 0, "{what}: nothing is claimed of files that found no room: {ended:#?}");
+        small.make_room().unwrap();
+        let (summary, told) = play.finish(&[]);
+        play.assert_spared(&summary, (finished, logged), &format!("{what}: {told}"));
         play.far_side_is_gone();
         play.assert_whole(&what);
         seen.close().unwrap();

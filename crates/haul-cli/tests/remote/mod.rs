@@ -5,6 +5,7 @@ mod disk;
 mod ends;
 mod kept;
 mod packed;
+mod power;
 mod resumed;
 mod room;
 mod rules;

@@ -3,26 +3,33 @@
 
 use super::stopped::{far_sides, wait_until};
 use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays};
+use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::random::Random;
 use haul_log::objects::{Facts, Identity, Job, replay};
 use haul_model::{ObjectIndex, ObjectSize};
 use haul_sys::{CWD, Follow, stat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Moments at which each of sending and fetching is cut off.
-const POINTS: u64 = 60;
+/// Ways to keep a log: each mechanism with each encoding.
+const STYLES: u64 = 3 * 6;
+
+/// Points at which each of sending and fetching is cut off: each style with each victim and each of four policies.
+const POINTS: u64 = STYLES * 3 * 4;
 
 /// Beds that are played at once: their jobs mostly wait for their rate.
 const AT_ONCE: u64 = 4;
 
 /// Bytes a second of a job that is to be cut off.
-const RATE: u64 = 12 << 20;
+const RATE: u64 = 24 << 20;
+
+/// Bytes that travel beside the objects of a job of about 30 files, at most.
+const WIRE_BESIDE: u64 = 300 << 10;
 
 pub(super) const OBJECT: u64 = 64 << 10;
 
@@ -40,6 +47,8 @@ pub(super) enum Victim {
     Sink,
     Both,
 }
+
+const VICTIMS: [Victim; 3] = [Victim::Source, Victim::Sink, Victim::Both];
 
 /// A job of a bed, with a tree of files larger and smaller than an object, about 6 MiB.
 pub(super) struct Play {
@@ -113,12 +122,13 @@ impl Play {
         (summary, ended.err)
     }
 
-    /// Begins the job slowly, and kills `victim` after `time` of it.
-    fn cut_off(&self, victim: Victim, time: Duration) {
+    /// Begins the job slowly, and kills `victim` once so many bytes are at the sink, and `then` has passed.
+    fn cut_off(&self, victim: Victim, bytes: u64, then: Duration) {
         let mut child = self.start(&[&format!("--rate={RATE}")]);
         let sink = self.sink();
-        wait_until("the job", || sink.exists() || child.try_wait().unwrap().is_some());
-        std::thread::sleep(time);
+        let is_there = || sink.exists() && bytes_beneath(&sink) >= bytes;
+        wait_until("the bytes", || is_there() || child.try_wait().unwrap().is_some());
+        std::thread::sleep(then);
         self.kill(child, victim);
     }
 
@@ -183,6 +193,19 @@ impl Play {
     fn total(&self) -> u64 {
         finished_bytes(&self.source())
     }
+
+    /// Holds a run that went on to having taken all that was durable, finished and logged, for what it is, and sent little else that was there.
+    #[track_caller]
+    pub(super) fn assert_spared(&self, summary: &Value, (finished, logged): (u64, u64), what: &str) {
+        let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
+        assert!(
+            spared >= finished + logged,
+            "of {finished} and {logged} bytes only {spared} were spared: {what}"
+        );
+        let wire = summary["wire"][if self.way == Way::Send { "out" } else { "in" }].as_u64().unwrap();
+        let most = self.total() - spared + WIRE_BESIDE;
+        assert!(wire <= most, "{wire} bytes travelled where {most} would do: {what}");
+    }
 }
 
 /// Bytes of objects of 64 KiB that the log of a job knows, of files beneath `sink` that are not whole. The job, whose folder is `home`, may be
@@ -222,6 +245,11 @@ pub(super) fn is_temporary(path: &Path) -> bool {
     path.file_name().unwrap().to_string_lossy().starts_with(".haul-")
 }
 
+/// Bytes of all files, whole or not; some may come and go.
+pub(super) fn bytes_beneath(dir: &Path) -> u64 {
+    files_beneath(dir).iter().filter_map(|path| path.metadata().ok()).map(|found| found.len()).sum()
+}
+
 /// Bytes of the files that have their names, each name counted that has an inode of its own.
 pub(super) fn finished_bytes(dir: &Path) -> u64 {
     let whole = files_beneath(dir).into_iter().filter(|path| !is_temporary(path));
@@ -232,36 +260,54 @@ pub(super) fn finished_bytes(dir: &Path) -> u64 {
 
 /// What the log knows a sink file by.
 pub(super) fn identity(path: &Path) -> Option<Identity> {
+    identity_on(path, None)
+}
+
+/// As [`identity`], where the device had this number when the log was written.
+pub(super) fn identity_on(path: &Path, device: Option<u64>) -> Option<Identity> {
     let found = stat::stat_at(CWD, path, Follow::No).ok()?;
     let birth = found.btime.unwrap_or_default();
-    let parts = [found.dev, found.ino, birth.sec.cast_unsigned(), u64::from(birth.nsec)];
+    let parts = [device.unwrap_or(found.dev), found.ino, birth.sec.cast_unsigned(), u64::from(birth.nsec)];
     Some(Identity::of(&parts.map(u64::to_le_bytes).concat()))
 }
 
-/// The style and the policy of a point, so that each pair of mechanism and encoding has its turns.
-fn options_of(point: u64) -> [String; 3] {
-    let mechanisms = ["file", "transaction", "transaction:1", "universal"];
+/// The style and the policy of a point, and who is killed: each point has others.
+fn drawn(point: u64) -> ([String; 3], Victim) {
+    let (style, rest) = (point % STYLES, point / STYLES);
+    // A transaction of four files, or of one.
+    let mechanisms = ["file", if rest < 6 { "transaction" } else { "transaction:1" }, "universal"];
     let encodings = ["char", "int", "enc", "binary", "bit8", "bit64"];
     // By groups of a second little is logged of a job of half a second.
-    let sync = ["object", "object", "object", "object", "none", "group"];
-    [
-        format!("--log-mechanism={}", mechanisms[(point / 6 % 4) as usize]),
-        format!("--log-encoding={}", encodings[(point % 6) as usize]),
-        format!("--sync={}", sync[(point * 5 / 7 % 6) as usize]),
-    ]
+    let sync = ["object", "none", "object", "group"];
+    let options = [
+        format!("--log-mechanism={}", mechanisms[(style / 6) as usize]),
+        format!("--log-encoding={}", encodings[(style % 6) as usize]),
+        format!("--sync={}", sync[(rest / 3) as usize]),
+    ];
+    (options, VICTIMS[(rest % 3) as usize])
+}
+
+#[test]
+fn each_style_is_cut_off_at_each_end_and_at_both() {
+    let of = |point| {
+        let ([mechanism, encoding, _], victim) = drawn(point);
+        format!("{} {encoding} {victim:?}", mechanism.replace(":1", ""))
+    };
+    let all: BTreeSet<String> = (0..POINTS).map(of).collect();
+    assert!(POINTS >= 200 && all.len() as u64 == STYLES * 3, "{all:#?}");
 }
 
 /// Cuts a job off at the moment of a seed, perhaps twice, and brings it to its end. Whether objects of unfinished files were durable.
 fn play(way: Way, point: u64) -> bool {
     let mut random = Random::from_seed(point ^ if way == Way::Send { 0 } else { 1 << 32 });
-    let options = options_of(point);
+    let (options, mut victim) = drawn(point);
     let play = Play::new(way, &options.each_ref().map(String::as_str));
-    let what = format!("{way:?}, point {point}");
-    let lasts = play.total() * 1000 / RATE;
+    let what = format!("{way:?}, point {point}, {victim:?}, {options:?}");
     let mut before = (0, 0);
     for _ in 0..1 + point % 7 / 6 {
-        let victim = [Victim::Source, Victim::Sink, Victim::Both][random.below(3) as usize];
-        play.cut_off(victim, Duration::from_millis(random.below(lasts * 11 / 10)));
+        let bytes = random.below(play.total() * 19 / 20);
+        play.cut_off(victim, bytes, Duration::from_millis(random.below(10)));
+        victim = VICTIMS[random.index(VICTIMS.len())];
         for path in files_beneath(&play.sink()).iter().filter(|path| !is_temporary(path)) {
             let name = path.strip_prefix(play.sink()).unwrap();
             assert!(
@@ -273,22 +319,14 @@ fn play(way: Way, point: u64) -> bool {
         assert!(now.0 >= before.0, "{what}: what was finished stays so");
         before = now;
     }
-    let (finished, logged) = before;
     // The first step of its end: a kill behind it leaves a folder of a job that is over.
     let is_over = play.jobs().iter().all(|job| !job.join("begun").exists());
     let (summary, told) = play.finish(&[]);
     play.assert_whole(&what);
-    let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
     if !is_over {
-        assert!(
-            spared >= finished + logged,
-            "{what}: of {finished} and {logged} bytes only {spared} were spared: {told}"
-        );
-        let wire = summary["wire"][if way == Way::Send { "out" } else { "in" }].as_u64().unwrap();
-        let most = play.total() - spared + (300 << 10);
-        assert!(wire <= most, "{what}: {wire} bytes travelled where {most} would do: {told}");
+        play.assert_spared(&summary, before, &format!("{what}: {told}"));
     }
-    logged > 0
+    before.1 > 0
 }
 
 /// Plays all points of a way, some at once. Most of them must find something to go on with, or nothing is shown.
@@ -321,7 +359,7 @@ fn cut_in_the_middle(way: Way, options: &[&str]) -> Play {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let play = Play::new(way, &[&["--sync=object"], options].concat());
-        play.cut_off(Victim::Both, Duration::from_millis(250));
+        play.cut_off(Victim::Both, play.total() / 2, Duration::ZERO);
         if play.durable().1 > 0 {
             return play;
         }
@@ -399,6 +437,33 @@ fn what_is_left_of_a_source_file_that_is_gone_goes_as_well() {
     }
     play.finish(&[]);
     play.assert_whole("gone");
+}
+
+/// A link stood under a name that no later run knew, and stayed for ever.
+#[test]
+fn what_is_left_of_a_link_under_way_goes_as_well() {
+    if !met_or_skip(&[Need::Program("strace")]) {
+        return;
+    }
+    let bed = Bed::new();
+    fs::create_dir(bed.path("there/data")).unwrap();
+    std::os::unix::fs::symlink("nowhere", bed.path("there/data/link")).unwrap();
+    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+    let haul = env!("CARGO_BIN_EXE_haul");
+    let words = ["fetch", "-e", &ssh, "--remote-haul", haul, "localhost:data", "in"];
+    // Of the two sides only the sink names anything there.
+    let traced = ["-f", "-qq", "-o", "/dev/null", "-e", "inject=renameat,renameat2:error=EIO:signal=SIGKILL"];
+    let state = bed.path("state");
+    let mut command = Command::new("strace");
+    command.current_dir(bed.path("")).args(traced).arg(haul).args(words).env("XDG_STATE_HOME", state);
+    let killed = command.stdin(Stdio::null()).output().unwrap();
+    assert!(!killed.status.success(), "{killed:?}");
+    assert!(files_beneath(&bed.path("in")).iter().any(|path| is_temporary(path)), "{killed:?}");
+    let there = bed.path("there").canonicalize().unwrap();
+    wait_until("the end of the other side", || far_sides(&there).is_empty());
+    assert_ended(&bed.run(&words), 0);
+    assert_no_strays(&bed.path("in"));
+    assert_eq!(fs::read_link(bed.path("in/data/link")).unwrap(), Path::new("nowhere"));
 }
 
 /// A log that is lost or damaged costs reading, not sending.

@@ -1,7 +1,10 @@
 //! Transfers whose log can't be kept: a state directory that is read-only, full, or filling up, at the start and when a job is to be gone on with; and a
 //! sink on a file system that syncs each file by itself.
 
-use super::resumed::{Play, Way, files_beneath, is_temporary, logged_bytes};
+use super::claims::claims;
+use super::resumed::{
+    OBJECT, Play, Victim, Way, bytes_beneath, files_beneath, identity, is_temporary, logged_bytes,
+};
 use super::stopped::wait_until;
 use super::{Bed, assert_alike, assert_ended, assert_no_strays};
 use haul_lab::faults::{Action, FaultFs};
@@ -9,6 +12,7 @@ use haul_lab::mounts::{Access, Mounted};
 use haul_lab::needs::{Need, met_or_skip};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 
 /// Takes all the room of a file system but so many KiB.
@@ -60,6 +64,64 @@ fn a_state_directory_that_fills_up_meanwhile_costs_the_log_and_nothing_else() {
         play.assert_whole(&format!("{way:?}: {but_kib} KiB were free"));
         seen.close().unwrap();
         small.close().unwrap();
+    }
+}
+
+/// From then on the log learns nothing. What it said before is true, and what came after is compared or sent again.
+#[test]
+fn a_job_that_is_killed_after_its_log_found_no_room_goes_on() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let styles = [
+        (Way::Send, "--log-mechanism=universal", "--log-encoding=bit8", Victim::Sink, 6),
+        (Way::Fetch, "--log-mechanism=file", "--log-encoding=int", Victim::Source, 4),
+        (Way::Send, "--log-mechanism=transaction:2", "--log-encoding=char", Victim::Both, 9),
+        (Way::Fetch, "--log-mechanism=universal", "--log-encoding=enc", Victim::Both, 7),
+    ];
+    for ((way, mechanism, encoding, victim, writes), is_freed) in
+        styles.into_iter().flat_map(|style| [true, false].map(|is_freed| (style, is_freed)))
+    {
+        let what = format!("{way:?}, {mechanism}, full after {writes}, freed: {is_freed}");
+        let play = Play::new(way, &["--sync=object", mechanism, encoding]);
+        for name in ["store", "state"] {
+            fs::create_dir(play.bed.path(name)).unwrap();
+        }
+        let rules = format!("*/log/* write .. errno ENOSPC after {writes}").parse().unwrap();
+        let faults = FaultFs::mount(&play.bed.path("store"), &play.bed.path("state"), rules).unwrap();
+        let mut child = play.start(&["--rate=1M"]);
+        let mut said = child.stderr.take().unwrap();
+        wait_until("a full log", || !faults.fired().is_empty());
+        let came = bytes_beneath(&play.sink());
+        wait_until("more bytes", || bytes_beneath(&play.sink()) > came + 3 * OBJECT);
+        play.kill(child, victim);
+        let mut told = String::new();
+        said.read_to_string(&mut told).unwrap();
+        assert!(
+            told.contains("No space left") && told.contains("sent again if the job is cut off"),
+            "{what}: {told}"
+        );
+        for claim in play.jobs().iter().flat_map(|home| claims(&play, home, identity)) {
+            assert_ne!(claim.holds, Some(false), "{what}: {}", claim.place);
+        }
+        let durable = play.durable();
+        if !is_freed {
+            let (_, told) = play.finish(&[]);
+            assert!(
+                told.contains("No space left") && told.contains("can't be gone on with"),
+                "{what}: {told}"
+            );
+            play.far_side_is_gone();
+            assert_same_but_for_what_was_left(&play);
+        }
+        faults.set_rules("".parse().unwrap());
+        let (summary, told) = play.finish(&[]);
+        if is_freed {
+            play.assert_spared(&summary, durable, &format!("{what}: {told}"));
+        }
+        play.far_side_is_gone();
+        play.assert_whole(&what);
+        faults.close();
     }
 }
 

@@ -1,11 +1,16 @@
 //! Bad lines: connections that are cut, reset, stalled and bent under a job. Whatever they do, a file that has its name is
 //! right, and the exit status says whether all of them are there.
 
+use super::resumed::{OBJECT, finished_bytes, logged_bytes};
+use super::stopped::wait_until;
+use super::ticketed::is_let_go;
 use super::{Bed, Ended, Server, assert_alike, assert_ended, assert_no_strays};
 use haul_lab::line::{Fate, Ill, Line, Over, Way};
 use haul_lab::random::Random;
 use serde_json::Value;
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Lanes of each job.
@@ -16,7 +21,7 @@ const LANE_BYTES: u64 = 600_000;
 
 struct Storm {
     bed: Bed,
-    _server: Server,
+    server: Server,
     is_plain: bool,
 }
 
@@ -34,7 +39,7 @@ impl Storm {
         args.extend(is_plain.then_some("--plain"));
         let server = bed.serve_at(&at.to_string(), &args);
         Line::between(line, at, fates).unwrap();
-        Storm { bed, _server: server, is_plain }
+        Storm { bed, server, is_plain }
     }
 
     /// Sends all of it, not faster than so that every lane is used.
@@ -48,6 +53,12 @@ impl Storm {
         args.extend(["-a", algorithm]);
         args.extend(self.is_plain.then_some("--plain"));
         self.bed.run(&[&args[..], &["data", ":"]].concat())
+    }
+
+    /// Folders of the server's jobs that are not over.
+    fn jobs(&self) -> Vec<PathBuf> {
+        let found = fs::read_dir(self.bed.path("state/haul/serve/jobs")).into_iter().flatten().flatten();
+        found.map(|job| job.path()).collect()
     }
 
     fn assert_all_there(&self) {
@@ -95,6 +106,34 @@ fn a_job_whose_first_connection_is_lost_says_so_and_is_finished_by_another() {
         assert_ended(&storm.send(), 0);
         storm.assert_all_there();
     }
+}
+
+/// What came is told by what stands at the sink when its session is over, however far that was.
+#[test]
+fn what_came_before_the_network_was_lost_is_not_sent_again() {
+    let mut durable = 0;
+    for (seed, ill) in (10..).zip([Ill::Cut, Ill::Reset, Ill::Cut, Ill::Reset]) {
+        let at = 5 * OBJECT + Random::from_seed(seed).below(LANE_BYTES - 5 * OBJECT);
+        let storm = Storm::new(vec![Fate { over: Over::Connection(0), way: Way::ToServer, at, ill }], false);
+        let ended = storm.send();
+        assert_ended(&ended, 1);
+        storm.server.says("not finished");
+        wait_until("the end of the session", || storm.jobs().iter().all(|job| is_let_go(job)));
+        let sink = storm.bed.path("there/data");
+        let came =
+            finished_bytes(&sink) + storm.jobs().iter().map(|job| logged_bytes(job, &sink)).sum::<u64>();
+        let again = storm.send();
+        assert_ended(&again, 0);
+        storm.assert_all_there();
+        let told = summary(&again);
+        let spared = told["bytes_of_earlier_runs"].as_u64().unwrap();
+        assert!(spared >= came, "{ill:?} at {at}: of {came} bytes only {spared} were spared: {told}");
+        let wire = told["wire"]["out"].as_u64().unwrap();
+        let most = finished_bytes(&storm.bed.path("data")) - spared + (300 << 10);
+        assert!(wire <= most, "{ill:?} at {at}: {wire} bytes travelled where {most} would do: {told}");
+        durable += came;
+    }
+    assert!(durable > 0, "nothing had come before any loss");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A sink whose file system was mounted again between two runs of a copy.
+//! A sink with a file system of its own, which is mounted again between two runs of a copy, or full for a while.
 
 use super::{Bed, kill};
 use haul_lab::mounts::{Format, Mounted, SmallFs};
@@ -36,4 +36,29 @@ fn a_sink_that_was_mounted_again_goes_on() {
     bed.is_whole("mounted again");
     seen.close().unwrap();
     small.close().unwrap();
+}
+
+/// Objects that came before the disk was full are claimed by the groups of a second as well.
+#[test]
+fn what_was_durable_before_a_sink_was_full_is_not_copied_again() {
+    if !met_or_skip(&Format::Ext4.needs()) {
+        return;
+    }
+    for sync in ["--sync=group", "--sync=object"] {
+        let (bed, small, seen) = on_a_disk(93);
+        // For two of the large files at least, whichever they are: one of them counts.
+        small.leave(15 << 17).unwrap();
+        let ended = bed.ends(&[sync]);
+        assert_eq!(ended.code, Some(1), "{sync}: {ended:?}");
+        assert!(ended.stderr.contains("No space left"), "{sync}: {ended:?}");
+        let claimed = bed.claimed(sync);
+        assert!(claimed > 0, "{sync}: nothing is claimed: {ended:?}");
+        small.make_room().unwrap();
+        let ended = bed.ends(&[sync]);
+        ended.is_fine(sync);
+        assert!(ended.moved() <= ended.count("bytes") - claimed, "{sync}: {claimed} {ended:?}");
+        bed.is_whole(sync);
+        seen.close().unwrap();
+        small.close().unwrap();
+    }
 }

@@ -256,6 +256,18 @@ fn finished_files(job: &Path, source: &Path, sink: &Path, what: &str) -> (BTreeS
     (files, bytes)
 }
 
+/// All that is no directory.
+fn files_beneath(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            true => found.extend(files_beneath(&entry.path())),
+            false => found.push(entry.path()),
+        }
+    }
+    found
+}
+
 /// How a copy ended.
 #[derive(Debug)]
 struct Ended {

@@ -5,6 +5,7 @@ use haul_lab::mounts::RecordedDisk;
 use haul_lab::needs::met_or_skip;
 use haul_lab::random::Random;
 use haul_lab::snapshot::{Facets, Snapshot};
+use haul_log::record::JobRecord;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -38,6 +39,8 @@ fn no_logged_object_is_wrong_after_a_loss_of_power() {
         (2, &["--sync=object", "--log-mechanism=file", "--log-encoding=enc"]),
         (3, &["--sync=object", "--log-mechanism=transaction:2", "--log-encoding=char"]),
         (4, &["--sync=group"]),
+        // Nothing that is logged is believed in another life of the machine.
+        (5, &["--sync=none"]),
     ] {
         let bed = Bed::new(40 + seed);
         let disk = RecordedDisk::new(64).unwrap();
@@ -50,9 +53,12 @@ fn no_logged_object_is_wrong_after_a_loss_of_power() {
             let what = format!("{style:?} after {flushes} of {} flushes, point {point}", recording.flushes());
             let found = recording.lost_power(flushes, seed * 100 + point as u64).unwrap();
             insert(&bed, &found.path());
-            let (wrong_free, kept) = claims_hold(&bed, &what);
-            objects += wrong_free;
-            files += kept;
+            if *style != ["--sync=none"] {
+                let (wrong_free, kept) = claims_hold(&bed, &what);
+                objects += wrong_free;
+                files += kept;
+            }
+            in_another_life(&bed);
             copy(&bed, style).is_fine(&what);
             let [a, b] = ["source", "disk/sink"].map(|name| Snapshot::take(&bed.path(name)).unwrap());
             let differences = a.diff(&b, Facets::ARCHIVE, 3);
@@ -64,6 +70,20 @@ fn no_logged_object_is_wrong_after_a_loss_of_power() {
         objects > 50 && files > 50,
         "{objects} objects and {files} files were claimed: too few to mean something"
     );
+}
+
+/// What was written down of a job was so in another life of the machine: the loss of power ended that. All of this runs in one, so that its number is
+/// taken out of the record.
+fn in_another_life(bed: &Bed) {
+    for job in fs::read_dir(bed.path("disk/haul/jobs")).into_iter().flatten() {
+        let path = job.unwrap().path().join("record");
+        // It may be gone, or nothing but zeros.
+        let record = fs::read(&path).ok().and_then(|bytes| JobRecord::decode(&bytes).ok());
+        if let Some(record) = record {
+            let boot = "00000000-0000-4000-8000-000000000000".to_owned();
+            fs::write(path, JobRecord { boot, ..record }.encode()).unwrap();
+        }
+    }
 }
 
 /// How many objects and files are claimed; panics where one is not what the source has.

@@ -24,7 +24,8 @@ const RUNS_MAX: usize = 64;
 ///  BOOT SECONDS NANOSECONDS SYNC      a line for each run
 /// ```
 ///
-/// It is not made durable: without it finished files are only sent again.
+/// Of runs that sync it is not made durable: without it finished files are only sent again. Of a run that syncs nothing it is, before anything is
+/// logged: it alone says that objects may be logged that a loss of power took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Begun {
     runs: Vec<Run>,
@@ -69,10 +70,18 @@ impl Begun {
         let (path, draft) = (home.join(NAME), home.join("begun.new"));
         let failed = || LogError::io("write when the job began into", &path);
         let mut options = File::options();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let opened = options.custom_flags(haul_sys::open::NO_FOLLOW).open(&draft);
-        opened.and_then(|mut file| file.write_all(self.encode().as_bytes())).map_err(failed())?;
-        fs::rename(&draft, &path).map_err(failed())
+        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(haul_sys::open::NO_FOLLOW);
+        let written = || {
+            let mut file = options.open(&draft)?;
+            file.write_all(self.encode().as_bytes())?;
+            let outlasts = self.runs.iter().any(|run| !run.sync.syncs());
+            if outlasts {
+                file.sync_data()?;
+            }
+            fs::rename(&draft, &path)?;
+            if outlasts { File::open(home)?.sync_all() } else { Ok(()) }
+        };
+        written().map_err(failed())
     }
 
     /// The job is at its end.

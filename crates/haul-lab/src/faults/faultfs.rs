@@ -149,6 +149,13 @@ impl FaultFs {
         lock(&self.control).recorded = Some(Vec::new());
     }
 
+    /// How many syncs were recorded so far.
+    pub fn syncs_recorded(&self) -> usize {
+        let control = lock(&self.control);
+        let recorded = control.recorded.iter().flatten();
+        recorded.filter(|event| matches!(event, Recorded::Sync { .. })).count()
+    }
+
     /// What reached the storage since recording began; it ends.
     pub fn end_record(&self) -> Vec<Recorded> {
         lock(&self.control).recorded.take().unwrap_or_default()

@@ -385,18 +385,25 @@ impl Side<'_> {
         if self.options.dry_run {
             return Ok(Ended::Would);
         }
-        let tag = Tag { session: self.store.session, number: facts.number.0 };
-        if facts.kind == FileKind::Directory {
+        let is_directory = facts.kind == FileKind::Directory;
+        if is_directory {
             // Before it gets its times.
             self.sweep_left(path);
         }
+        // Under a name of the job's own, so that a later run finds what is left of it.
+        let log = self.log.as_ref().filter(|log| !is_directory && log.claim(path));
+        let tag = Tag { session: self.store.session, number: facts.number.0 };
+        let tag = log.map_or(tag, |log| log.tag(path));
         let is_expected = |path: &RelPath| self.store.expected.has(path.as_bytes());
         let made = match is_expected(path) && first.is_none_or(is_expected) {
             false => Err(not_asked_for()),
             true if self.is_receipt(path) => Err(waybill_in_the_way()),
             true => Ok(()),
         };
-        match made.and_then(|()| names::make(&self.store.places, &self.keeper, &tag, facts, path, first)) {
+        let made =
+            made.and_then(|()| names::make(&self.store.places, &self.keeper, &tag, facts, path, first));
+        log.iter().for_each(|log| log.release(path));
+        match made {
             Ok(()) => {
                 self.write_down_name(facts, path, first);
                 let done = Ended::Done(self.options.settle);

@@ -35,7 +35,8 @@ impl Side<'_> {
         if stat.size != facts.size() || mtime(stat.mtime) != (facts.mtime.sec, facts.mtime.nsec) {
             return self.take(incoming);
         }
-        let is_durable = self.options.settle >= Level::Durable;
+        // One that is written in place has its times before its last bytes are durable.
+        let is_durable = self.options.settle >= Level::Durable && !self.options.in_place;
         match log.is_of_job(&stat, self.options.in_place, is_durable) {
             Some(true) => self.finished_before(incoming, &file, log),
             Some(false) => {
