@@ -188,7 +188,8 @@ fn names_that_a_sink_takes_for_the_same_are_refused_and_replace_nothing() {
         for name in ["store", "view"] {
             fs::create_dir(bed.path(name)).unwrap();
         }
-        let view = FaultFs::mount_folding(&bed.path("store"), &bed.path("view")).unwrap();
+        let folding = "* name .. fold".parse().unwrap();
+        let view = FaultFs::mount(&bed.path("store"), &bed.path("view"), folding).unwrap();
         let into = bed.path("view/in");
         for run in 0..2 {
             let ended = bring(&bed, [Way::Send, Way::Fetch][at % 2], options, &bed.path("data"), &into);
