@@ -16,15 +16,15 @@ const MIB: usize = 1 << 20;
 
 /// Which side starts the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Send,
     Fetch,
 }
 
-const WAYS: [Way; 2] = [Way::Send, Way::Fetch];
+pub(super) const WAYS: [Way; 2] = [Way::Send, Way::Fetch];
 
 /// Brings `data`, on whichever side it is, into the directory `into`.
-fn bring(bed: &Bed, way: Way, options: &[&str], data: &Path, into: &Path) -> Ended {
+pub(super) fn bring(bed: &Bed, way: Way, options: &[&str], data: &Path, into: &Path) -> Ended {
     let [data, into] = [data, into].map(|path| path.to_str().unwrap().to_owned());
     match way {
         Way::Send => bed.over_ssh("send", &[options, &[&data, &format!("localhost:{into}")]].concat()),

@@ -9,6 +9,7 @@ mod resumed;
 mod room;
 mod rules;
 mod serve;
+mod slow;
 mod ssh;
 mod states;
 mod stopped;

@@ -273,7 +273,11 @@ impl Sink {
         if tell {
             self.post(
                 CONTROL,
-                Message::Bye(Box::new(Bye { reason: Some(reason.clone()), summary: self.summary })),
+                Message::Bye(Box::new(Bye {
+                    reason: Some(reason.clone()),
+                    summary: self.summary,
+                    times: None,
+                })),
             );
         }
         out.push(Command::Ended(End::Broken { reason, summary: self.summary }));

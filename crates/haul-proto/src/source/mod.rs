@@ -311,7 +311,7 @@ impl Source {
         }
         self.over();
         if tell {
-            let bye = crate::Bye { reason: Some(reason.clone()), summary: self.summary };
+            let bye = crate::Bye { reason: Some(reason.clone()), summary: self.summary, times: None };
             self.post(CONTROL, Message::Bye(Box::new(bye)));
         }
         out.push(Command::Ended(End::Broken { reason, summary: self.summary }));

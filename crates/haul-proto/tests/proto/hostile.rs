@@ -351,7 +351,7 @@ fn of_a_sink(dice: &mut Dice) -> Message {
             directory: Box::default(),
             names: vec![Box::from(&b"x"[..])],
         })),
-        _ => Message::Bye(Box::new(Bye { reason: None, summary: Summary::default() })),
+        _ => Message::Bye(Box::new(Bye { reason: None, summary: Summary::default(), times: None })),
     }
 }
 
