@@ -2,6 +2,7 @@
 
 mod claims;
 mod disk;
+mod endless;
 mod ends;
 mod kept;
 mod packed;

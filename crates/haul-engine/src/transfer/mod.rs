@@ -67,7 +67,8 @@ impl Outcome {
     /// Whether everything that was asked for is done.
     pub fn is_whole(&self) -> bool {
         let Summary { failed, unread, undeleted, .. } = self.summary;
-        self.broken.is_none() && !self.delete_withheld && failed + unread + undeleted == 0
+        // Some of them are the other side's word: added up, they might come to nothing.
+        self.broken.is_none() && !self.delete_withheld && [failed, unread, undeleted] == [0; 3]
     }
 
     /// Of a session that is over; `role` is this side's.
@@ -102,3 +103,26 @@ impl Joined {
 
 /// Gives the next further lane, if one has come.
 type More<'a> = Option<&'a mut dyn FnMut() -> Option<Joined>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The other side's count of what it could not read, added to this side's failures, came to nothing: the job was called whole.
+    #[test]
+    fn no_count_of_the_other_side_makes_a_job_with_failures_whole() {
+        let outcome = |summary| Outcome {
+            summary,
+            broken: None,
+            delete_withheld: false,
+            spent: Spent::default(),
+            split: None,
+            traffic: Traffic::default(),
+            spared: 0,
+        };
+        assert!(outcome(Summary::default()).is_whole());
+        let failed = Summary { failed: 1, ..Summary::default() };
+        assert!(!outcome(Summary { unread: u64::MAX, ..failed }).is_whole());
+        assert!(!outcome(Summary { undeleted: u64::MAX, ..failed }).is_whole());
+    }
+}

@@ -89,6 +89,8 @@ pub(super) struct Session<'a, M> {
     /// How to give each lane up.
     lanes: Mutex<HashMap<LaneId, LaneControl>>,
     end: Mutex<Option<End>>,
+    /// Whether that was said: who reads or hashes for long looks at it.
+    pub(super) over: AtomicBool,
     /// Lanes that were lost and are not told of yet.
     lost: Mutex<Vec<Lost>>,
     /// Workers of lanes that have not ended.
@@ -111,6 +113,7 @@ impl<'a, M: Machine> Session<'a, M> {
             meeting: Meeting::new(machine),
             lanes: Mutex::default(),
             end: Mutex::default(),
+            over: AtomicBool::new(false),
             lost: Mutex::default(),
             workers: AtomicU64::new(0),
             spent: Clocks::default(),
@@ -161,6 +164,7 @@ impl<'a, M: Machine> Session<'a, M> {
     /// The machine has said how it ended.
     pub(super) fn ended(&self, end: End) {
         *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+        self.over.store(true, Ordering::Relaxed);
         self.meeting.remind(Seat::Close);
     }
 

@@ -295,7 +295,7 @@ impl Side<'_> {
     }
 
     fn rereader(&self) -> Rereader<'_> {
-        Rereader::new(self.recipe, &self.session.spent)
+        Rereader::new(self.recipe, &self.session.spent, &self.session.over)
     }
 
     /// Whether the source does not have a name that the sink has. Only a clear answer is one.
