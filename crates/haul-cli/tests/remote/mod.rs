@@ -7,6 +7,7 @@ mod ends;
 mod kept;
 mod lookup;
 mod packed;
+mod reads;
 mod resumed;
 mod room;
 mod rules;
