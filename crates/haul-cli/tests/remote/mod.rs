@@ -5,6 +5,7 @@ mod disk;
 mod endless;
 mod ends;
 mod kept;
+mod lanes;
 mod lookup;
 mod packed;
 mod reads;

@@ -96,10 +96,10 @@ pub(super) struct Session<'a, M> {
     /// Workers of lanes that have not ended.
     workers: AtomicU64,
     pub(super) spent: Clocks,
-    /// Bytes that an earlier run of the job had brought, and that were not sent again.
-    pub(super) spared: AtomicU64,
     /// What the other side said of its own time.
     theirs: Mutex<Option<Times>>,
+    /// Bytes that an earlier run of the job had brought, and that were not sent again.
+    pub(super) spared: AtomicU64,
     stop: &'a AtomicBool,
     pub(super) tally: &'a Tally,
     pub(super) report: &'a dyn Report,
@@ -117,10 +117,10 @@ impl<'a, M: Machine> Session<'a, M> {
             lost: Mutex::default(),
             workers: AtomicU64::new(0),
             spent: Clocks::default(),
+            theirs: Mutex::default(),
             spared: AtomicU64::new(0),
             stop: watch.stop,
             tally: watch.tally,
-            theirs: Mutex::default(),
             report: watch.report,
             receipt: watch.receipt,
         }
