@@ -120,7 +120,7 @@ fn a_list_says() -> Vec<Message> {
 }
 
 fn bye() -> Message {
-    Message::Bye(Box::new(Bye { reason: None, summary: Summary::default() }))
+    Message::Bye(Box::new(Bye { reason: None, summary: Summary::default(), times: None }))
 }
 
 /// Answers, what was damaged, and the end.

@@ -13,8 +13,8 @@ use haul_model::{ByteRange, Level, Moment, ObjectSize};
 use haul_net::{Address, Host, Ticket};
 use haul_proto::source::Work;
 use haul_proto::{
-    CONTROL, FileKind, FileNumber, HEADER_LEN, Header, JobOptions, LaneId, Message, NamePolicy, NewFile,
-    OperandList, Outcome, Runs, Sink, Source, Timing, Update, Window, check_list, sink, source,
+    CONTROL, FileKind, FileNumber, HEADER_LEN, Header, JobOptions, LaneId, Message, NewFile, OperandList,
+    Outcome, Runs, Sink, Source, Timing, Update, Window, check_list, judge_name, sink, source,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -127,13 +127,8 @@ fn window() -> Window {
 /// Whatever a source says, a sink answers or ends the session.
 pub fn sink_machine(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else { return };
-    let settings = sink::Settings {
-        options: options(first),
-        window: window(),
-        timing: Timing::default(),
-        tries: 2,
-        names: NamePolicy::default(),
-    };
+    let settings =
+        sink::Settings { options: options(first), window: window(), timing: Timing::default(), tries: 2 };
     let mut machine = Sink::new(settings);
     let (mut now, mut out) = (Duration::ZERO, Vec::new());
     for lane in [CONTROL, LaneId(1)] {
@@ -271,7 +266,7 @@ fn worked(machine: &mut Source, lane: LaneId, now: Duration, out: &mut Vec<sourc
 
 /// A name that is taken leads to something beneath the root, and nowhere else.
 pub fn names(data: &[u8]) {
-    if let Ok(path) = NamePolicy::default().judge(data) {
+    if let Ok(path) = judge_name(data) {
         let parts = path.as_bytes().split(|byte| *byte == b'/');
         assert!(parts.into_iter().all(|part| !matches!(part, b"" | b"." | b"..") && !part.contains(&0)));
     }

@@ -3,7 +3,7 @@
 mod attempts;
 
 use crate::Encryption;
-use crate::address::Address;
+use crate::address::{Address, Host};
 use crate::hello::{ANSWER_BYTES, BadAnswer, GreetingError, Hello, Verdict, decode_answer, exchange_nonces};
 use crate::lane::{Lane, LaneError, Patience, Wire};
 use crate::pace::Pacer;
@@ -50,6 +50,8 @@ pub struct DialSettings {
     pub encryption: Encryption,
     /// What is asked of the sockets.
     pub socket: SocketSettings,
+    /// How long the system may look a host's name up. One server of names that is down costs 5 seconds before the next is asked.
+    pub lookup: Duration,
     /// How long one address is tried.
     pub connect: Duration,
     /// How long the server may take to say welcome, from the connection on.
@@ -68,6 +70,7 @@ impl Default for DialSettings {
         Self {
             encryption: Encryption::Tls,
             socket: SocketSettings::default(),
+            lookup: Duration::from_secs(10),
             connect: Duration::from_secs(5),
             handshake: Duration::from_secs(15),
             stall: Some(Duration::from_secs(60)),
@@ -122,8 +125,7 @@ impl Dialer {
         if self.attempts.are_given_up() { Err(DialError::GivenUp) } else { opened }
     }
 
-    /// Wants no more lanes: those that are being opened fail with [`DialError::GivenUp`], at once but for a name that the system is
-    /// still looking up. Those that stand go on.
+    /// Wants no more lanes: those that are being opened fail with [`DialError::GivenUp`], at once. Those that stand go on.
     pub fn give_up(&self) {
         self.attempts.give_up();
     }
@@ -189,7 +191,7 @@ impl Dialer {
             return Ok(reached);
         }
         for address in &self.ticket.addresses {
-            let resolved = match address.resolve() {
+            let resolved = match self.look_up(address) {
                 Ok(resolved) => resolved,
                 Err(error) => {
                     tried.push((address.clone(), error));
@@ -204,6 +206,17 @@ impl Dialer {
             }
         }
         Err(DialError::Unreachable { tried: Tried(tried) })
+    }
+
+    /// The addresses that a host has now.
+    fn look_up(&self, address: &Address) -> io::Result<Vec<SocketAddr>> {
+        match address.host {
+            Host::Ip(_) => address.resolve(),
+            Host::Name(_) => {
+                let address = address.clone();
+                self.attempts.look_up(self.settings.lookup, move || address.resolve())
+            }
+        }
     }
 
     /// What is asked of the next socket.

@@ -4,7 +4,7 @@
 //!   `docs/formats/wire.md` draws every byte.
 //! - [`Source`] and [`Sink`] are the two ends of a session as state machines: events go in, commands and work come out, time is
 //!   passed in, counted from any fixed moment. Payload never passes through them, only descriptors.
-//! - [`NamePolicy`] judges the names that a peer asks for.
+//! - [`judge_name`] judges the names that a peer asks for.
 //!
 //! Nothing here touches a clock, a file, a socket or a thread.
 
@@ -24,10 +24,11 @@ pub use limits::{HEADER_LEN, VERSION};
 pub use message::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, CONTROL, Close, Compression, Connect, Delete,
     Encoding, Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId,
-    List, LogWish, Message, NameRule, NewBlock, NewFile, ObjectDigests, OperandList, Operands, Outcome, Role,
-    SESSION_TOKEN_BYTES, Stated, Summary, Unit, Unread, Update, Verify, WalkEnd, Window, Xattr, check_list,
+    LaneTimes, List, LogWish, Message, NameRule, NewBlock, NewFile, ObjectDigests, OperandList, Operands,
+    Outcome, Role, SESSION_TOKEN_BYTES, Stated, Summary, Times, Unit, Unread, Update, Verify, WalkEnd,
+    Window, Xattr, check_list,
 };
-pub use names::{NameFault, NamePolicy};
+pub use names::{NAME_BYTES_MAX, NameFault, judge_name};
 pub use reason::{PeerText, Reason, Why};
 pub use runs::Runs;
 pub use sink::Sink;

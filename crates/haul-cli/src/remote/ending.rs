@@ -3,7 +3,7 @@
 use super::args::JobArgs;
 use super::entry::Entry;
 use super::output::{Output, Side};
-use super::ssh::Met;
+use super::ssh::{MeetError, Met};
 use super::typed::TROUBLE;
 use super::way::Way;
 use crate::interrupt::Interrupt;
@@ -14,7 +14,7 @@ use haul_log::record::Status;
 use haul_net::Lane;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Something did not arrive.
@@ -64,7 +64,7 @@ impl Run<'_> {
             Other::Met(met) => &met.way,
             Other::Server(way) => way,
         };
-        let dial = Noting { way, output: &output };
+        let dial = Noting { way, output: &output, stop };
         let receipt = self.args.waybill.as_ref().map(|file| {
             // The engine says what the paths are relative to.
             Receipt::new(file.clone(), crate::receipt::job(self.tool, &Root::new(OsString::new())))
@@ -89,7 +89,12 @@ impl Run<'_> {
                 if outcome.is_whole() { 0 } else { FAILED }
             }
             Err(error) => {
-                output.failure(error);
+                let is_stopped = stop.load(Ordering::Relaxed) && matches!(error, TransferError::Dial(_));
+                if is_stopped {
+                    output.failure(&MeetError::Interrupted);
+                } else {
+                    output.failure(error);
+                }
                 TROUBLE
             }
         };
@@ -145,11 +150,12 @@ impl Run<'_> {
 struct Noting<'a> {
     way: &'a Way,
     output: &'a Output<'a>,
+    stop: &'a AtomicBool,
 }
 
 impl Dial for Noting<'_> {
     fn lane(&self, number: u32) -> Result<Lane, BoxError> {
-        let lane = self.way.lane(number)?;
+        let lane = self.way.lane(number, self.stop)?;
         let control = lane.control();
         for note in control.facts().notes.iter().filter(|_| number == 0) {
             self.output.note(&format!("connections: {note}"));

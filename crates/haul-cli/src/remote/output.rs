@@ -3,7 +3,7 @@
 use crate::console::say;
 use base64::Engine;
 use haul_engine::copy::quote;
-use haul_engine::transfer::{Failure, Outcome, Report, Spent, Traffic};
+use haul_engine::transfer::{Failure, Outcome, Report, Spent, Split, Traffic};
 use haul_model::format_size;
 use haul_proto::{Outcome as Ended, Summary};
 use serde_json::{Value, json};
@@ -104,7 +104,7 @@ impl<'a> Output<'a> {
     /// What the job came to.
     pub(crate) fn summary(&self, outcome: &Outcome, side: Side, took: Duration, wanted: bool) {
         if self.json {
-            let event = summary_event(outcome, took, self.dry_run, self.stop.load(Ordering::Relaxed));
+            let event = summary_event(outcome, side, took, self.dry_run, self.stop.load(Ordering::Relaxed));
             return self.line(event.to_string().into_bytes());
         }
         if wanted {
@@ -197,20 +197,29 @@ impl Report for Output<'_> {
     }
 }
 
-fn summary_event(outcome: &Outcome, took: Duration, dry_run: bool, interrupted: bool) -> Value {
+fn summary_event(outcome: &Outcome, side: Side, took: Duration, dry_run: bool, interrupted: bool) -> Value {
     let Summary { done, same, would, failed, unread, deleted, undeleted, bytes, again } = outcome.summary;
-    let Spent { storage, hashing, packing, crypto, sending, receiving } = outcome.spent;
     let Traffic { sent: wire_out, received: wire_in, plain, packed } = outcome.traffic;
     json!({
         "event": "summary", "sent": done, "same": same, "would": would, "failed": failed, "deleted": deleted,
         "undeleted": undeleted, "bytes": bytes, "bytes_of_earlier_runs": outcome.spared, "objects_sent_again": again, "unread": unread,
         "delete_withheld": outcome.delete_withheld, "whole": outcome.is_whole(), "dry_run": dry_run,
         "interrupted": interrupted, "seconds": took.as_secs_f64(),
-        "spent": {
-            "storage": storage.as_secs_f64(), "hashing": hashing.as_secs_f64(), "compression": packing.as_secs_f64(),
-            "crypto": crypto.as_secs_f64(), "sending": sending.as_secs_f64(), "receiving": receiving.as_secs_f64(),
-        },
+        "spent": seconds_of(&outcome.spent),
+        "split": outcome.split.map(|Split { source, sink, network }| json!({
+            "source": seconds_of(&source), "network": network.as_secs_f64(), "sink": seconds_of(&sink),
+        })),
+        "held_back": held_back(outcome, side).map(|(what, share)| json!({ "by": what, "percent": share })),
         "wire": { "out": wire_out, "in": wire_in, "compressed": { "from": plain, "to": packed } },
+    })
+}
+
+/// Where a side's time went, in seconds.
+fn seconds_of(spent: &Spent) -> Value {
+    let Spent { storage, hashing, packing, crypto, sending, receiving } = *spent;
+    json!({
+        "storage": storage.as_secs_f64(), "hashing": hashing.as_secs_f64(), "compression": packing.as_secs_f64(),
+        "crypto": crypto.as_secs_f64(), "sending": sending.as_secs_f64(), "receiving": receiving.as_secs_f64(),
     })
 }
 
@@ -254,15 +263,44 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
     }
     if let Some(reason) = &outcome.broken {
         line.push_str(&format!("; not finished: {reason}; run the same command again to go on"));
-    } else if let Some((what, share)) = held_back(&outcome.spent, side).filter(|_| !dry_run && bytes > 0) {
+    } else if let Some((what, share)) = held_back(outcome, side).filter(|_| !dry_run && bytes > 0) {
         line.push_str(&format!("; held back by {what} ({share} % of the time)"));
     }
     line
 }
 
-/// What took most of this side's time, and its share in percent. Waiting for the other direction is not counted: a source
-/// that waits for answers is not held back by them.
-fn held_back(spent: &Spent, side: Side) -> Option<(&'static str, u64)> {
+/// What took most of the job's time, and its share in percent.
+fn held_back(outcome: &Outcome, side: Side) -> Option<(&'static str, u64)> {
+    let parts = match &outcome.split {
+        Some(split) => parts_of_both(split).to_vec(),
+        None => parts_of_one(&outcome.spent, side).to_vec(),
+    };
+    let all: Duration = parts.iter().map(|(time, _)| *time).sum();
+    let (most, what) = parts.into_iter().max_by_key(|(time, _)| *time)?;
+    if most.is_zero() {
+        return None;
+    }
+    Some((what, (most.as_secs_f64() / all.as_secs_f64() * 100.0).round() as u64))
+}
+
+/// On the way of the bytes. What one side waited for the other is no part of it: there the time stands as what it was spent on.
+fn parts_of_both(Split { source, sink, network }: &Split) -> [(Duration, &'static str); 9] {
+    [
+        (source.storage, "the storage of the source"),
+        (source.hashing, "hashing at the source"),
+        (source.packing, "compression at the source"),
+        (source.crypto, "encryption at the source"),
+        (*network, "the network"),
+        (sink.crypto, "encryption at the sink"),
+        (sink.packing, "compression at the sink"),
+        (sink.hashing, "hashing at the sink"),
+        (sink.storage, "the storage of the sink"),
+    ]
+}
+
+/// Of a job whose other side said nothing of its time. Waiting for the other direction is not counted: a source that waits for
+/// answers is not held back by them.
+fn parts_of_one(spent: &Spent, side: Side) -> [(Duration, &'static str); 5] {
     let network = match side {
         Side::Source => spent.sending,
         Side::Sink => spent.receiving,
@@ -270,19 +308,13 @@ fn held_back(spent: &Spent, side: Side) -> Option<(&'static str, u64)> {
         Side::Server if spent.sending.is_zero() => spent.receiving,
         Side::Server => spent.sending.max(spent.receiving),
     };
-    let parts = [
+    [
         (spent.storage, "the storage of this side"),
         (spent.hashing, "hashing on this side"),
         (spent.packing, "compression on this side"),
         (spent.crypto, "encryption on this side"),
         (network, "the network or the other side"),
-    ];
-    let all: Duration = parts.iter().map(|(time, _)| *time).sum();
-    let (most, what) = parts.into_iter().max_by_key(|(time, _)| *time)?;
-    if most.is_zero() {
-        return None;
-    }
-    Some((what, (most.as_secs_f64() / all.as_secs_f64() * 100.0).round() as u64))
+    ]
 }
 
 #[cfg(test)]
@@ -298,6 +330,7 @@ mod tests {
             broken: None,
             delete_withheld: false,
             spent,
+            split: None,
             traffic: Traffic::default(),
             spared: 0,
         }
@@ -321,19 +354,38 @@ mod tests {
         let expected =
             "4.0 MiB in 2.0 s (2.0 MiB/s), 2.5 MiB over the network (3.0 MiB compressed to 1.0 MiB);";
         assert!(line.contains(expected), "{line}");
-        let event = summary_event(&outcome, Duration::from_secs(2), false, false);
+        let event = summary_event(&outcome, Side::Source, Duration::from_secs(2), false, false);
         assert_eq!(event["wire"]["out"], (2 << 20) + 500_000);
         assert_eq!(event["wire"]["compressed"]["to"], 1 << 20);
     }
 
     #[test]
     fn waiting_for_answers_holds_no_source_back() {
-        let spent =
+        let mut outcome = outcome(Summary::default());
+        outcome.spent =
             Spent { receiving: Duration::from_secs(9), sending: Duration::from_secs(1), ..Spent::default() };
-        assert_eq!(held_back(&spent, Side::Source), Some(("the network or the other side", 100)));
-        let spent = Spent { receiving: Duration::from_secs(9), ..Spent::default() };
-        assert_eq!(held_back(&spent, Side::Source), None);
-        assert_eq!(held_back(&spent, Side::Sink), Some(("the network or the other side", 100)));
+        assert_eq!(held_back(&outcome, Side::Source), Some(("the network or the other side", 100)));
+        outcome.spent = Spent { receiving: Duration::from_secs(9), ..Spent::default() };
+        assert_eq!(held_back(&outcome, Side::Source), None);
+        assert_eq!(held_back(&outcome, Side::Sink), Some(("the network or the other side", 100)));
+    }
+
+    #[test]
+    fn where_both_sides_told_their_time_the_slowest_part_of_either_is_named() {
+        let mut outcome = outcome(Summary::default());
+        let seconds = Duration::from_secs;
+        let source = Spent { storage: seconds(2), sending: seconds(30), ..Spent::default() };
+        let sink = Spent { storage: seconds(6), receiving: seconds(90), ..Spent::default() };
+        for (network, expected) in [(2, ("the storage of the sink", 60)), (8, ("the network", 50))] {
+            outcome.split = Some(Split { source, sink, network: seconds(network) });
+            for side in [Side::Source, Side::Sink, Side::Server] {
+                assert_eq!(held_back(&outcome, side), Some(expected));
+            }
+        }
+        let event = summary_event(&outcome, Side::Sink, seconds(9), false, false);
+        assert_eq!(event["split"]["network"], 8.0);
+        assert_eq!(event["split"]["sink"]["storage"], 6.0);
+        assert_eq!(event["held_back"]["by"], "the network");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::args::JobMeant;
 use super::place::Login;
-use super::way::{STALL, Way, dialer};
+use super::way::{STALL, Way, dialer, first_lane};
 use super::words::{self, DONE, INSIDE, OUTSIDE, Reply, Request};
 use clap::Args;
 use haul_engine::copy::quote;
@@ -250,12 +250,12 @@ impl Ssh {
         let mut note = closed.map(|why| shown(&why));
         if let (Some(text), false) = (ticket, self.inside) {
             let ticket = Ticket::parse(&text).map_err(|_| MeetError::NotHaul { host: host.clone() })?;
-            match beside(ticket, login, address.as_deref(), meant, rate) {
+            match beside(ticket, login, address.as_deref(), (meant, rate), stop) {
                 Ok(way) => {
                     say(&mut line, OUTSIDE).map_err(failed)?;
                     return Ok((way, Some(line), paths, None));
                 }
-                Err(error @ DialError::Socket(_)) => return Err(error.into()),
+                Err(error @ (DialError::Socket(_) | DialError::GivenUp)) => return Err(error.into()),
                 Err(error) => note = Some(error.to_string()),
             }
         }
@@ -277,8 +277,8 @@ fn beside(
     ticket: Ticket,
     login: &Login,
     address: Option<&str>,
-    meant: &JobMeant,
-    rate: Option<u64>,
+    (meant, rate): (&JobMeant, Option<u64>),
+    stop: &AtomicBool,
 ) -> Result<Way, DialError> {
     let port = ticket.addresses().first().map_or(0, |address| address.port);
     let hosts = [Some(login.host.as_str()), address].into_iter().flatten();
@@ -292,7 +292,7 @@ fn beside(
     let own = ticket.clone();
     let ticket = ticket.with_addresses(addresses).unwrap_or(own);
     let dialer = dialer(ticket, &meant.link, (rate, meant.lanes), true)?;
-    let first = dialer.lane(0)?;
+    let first = first_lane(&dialer, stop)?;
     Ok(Way::outside(dialer, Some(first)))
 }
 

@@ -1,14 +1,20 @@
 //! The way to the other side: lanes beside ssh, one lane inside it, or lanes to a server whose ticket we hold.
 
 use super::args::Link;
-use haul_engine::transfer::{BoxError, Dial, LANES_UNASKED_MIN};
+use haul_engine::transfer::LANES_UNASKED_MIN;
 use haul_net::{DialError, DialSettings, Dialer, Encryption, Lane, Pacer, Ticket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 use thiserror::Error;
 
 /// How long one address is tried for the first lane, where ssh is left as another way.
 const REACH_WITHIN: Duration = Duration::from_secs(3);
+
+/// Time between two looks whether a first lane is still wanted.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// How long a lane may carry nothing before it is given up.
 pub(crate) const STALL: Duration = Duration::from_secs(60);
@@ -68,6 +74,26 @@ pub(crate) fn dialer(
     Dialer::new(ticket, settings)
 }
 
+/// The first lane of `dialer`, which is not waited for once `stop` is true: no name, no connection, and no word of the other side.
+///
+/// # Errors
+/// [`DialError`].
+pub(crate) fn first_lane(dialer: &Dialer, stop: &AtomicBool) -> Result<Lane, DialError> {
+    let (stands, awaited) = channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while awaited.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                if stop.load(Ordering::Relaxed) {
+                    return dialer.give_up();
+                }
+            }
+        });
+        let lane = dialer.lane(0);
+        drop(stands);
+        lane
+    })
+}
+
 impl Way {
     /// Beside ssh, or to a server; the first lane may stand already.
     pub(crate) fn outside(dialer: Dialer, first: Option<Lane>) -> Way {
@@ -79,14 +105,15 @@ impl Way {
         Way::Inside(Mutex::new(Some(Box::new(lane))))
     }
 
-    /// Lane `number`, from any thread; inside ssh only the first is to be had.
-    fn open(&self, number: u32) -> Result<Lane, WayError> {
+    /// Lane `number`, from any thread; inside ssh only the first is to be had, which is not waited for once `stop` is true.
+    ///
+    /// # Errors
+    /// [`WayError`].
+    pub(crate) fn lane(&self, number: u32, stop: &AtomicBool) -> Result<Lane, WayError> {
         match self {
             Way::Outside { dialer, first } => {
-                if number == 0
-                    && let Some(lane) = taken(first)
-                {
-                    return Ok(lane);
+                if number == 0 {
+                    return taken(first).map_or_else(|| Ok(first_lane(dialer, stop)?), Ok);
                 }
                 let index = u16::try_from(number).map_err(|_| WayError::Number(number))?;
                 Ok(dialer.lane(index)?)
@@ -95,23 +122,18 @@ impl Way {
         }
     }
 
+    /// Lanes that are being opened are not wanted any more.
+    pub(crate) fn give_up(&self) {
+        if let Way::Outside { dialer, .. } = self {
+            dialer.give_up();
+        }
+    }
+
     /// How many of `wanted` lanes there can be.
     pub(crate) fn lanes(&self, wanted: Option<u32>) -> Option<u32> {
         match self {
             Way::Outside { .. } => wanted,
             Way::Inside(_) => Some(1),
-        }
-    }
-}
-
-impl Dial for Way {
-    fn lane(&self, number: u32) -> Result<Lane, BoxError> {
-        Ok(self.open(number)?)
-    }
-
-    fn give_up(&self) {
-        if let Way::Outside { dialer, .. } = self {
-            dialer.give_up();
         }
     }
 }

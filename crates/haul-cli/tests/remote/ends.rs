@@ -1,4 +1,4 @@
-//! Ends that misbehave: a sink that is full, read-only, or takes two names for one, a source that changes. What fails is named on the side that
+//! Ends that misbehave: a sink that is full, read-only, takes two names for one, or keeps a name otherwise, a source that changes. What fails is named on the side that
 //! started the job, and the rest arrives.
 
 use super::stopped::{far_sides, wait_until};
@@ -16,15 +16,15 @@ const MIB: usize = 1 << 20;
 
 /// Which side starts the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Send,
     Fetch,
 }
 
-const WAYS: [Way; 2] = [Way::Send, Way::Fetch];
+pub(super) const WAYS: [Way; 2] = [Way::Send, Way::Fetch];
 
 /// Brings `data`, on whichever side it is, into the directory `into`.
-fn bring(bed: &Bed, way: Way, options: &[&str], data: &Path, into: &Path) -> Ended {
+pub(super) fn bring(bed: &Bed, way: Way, options: &[&str], data: &Path, into: &Path) -> Ended {
     let [data, into] = [data, into].map(|path| path.to_str().unwrap().to_owned());
     match way {
         Way::Send => bed.over_ssh("send", &[options, &[&data, &format!("localhost:{into}")]].concat()),
@@ -188,7 +188,8 @@ fn names_that_a_sink_takes_for_the_same_are_refused_and_replace_nothing() {
         for name in ["store", "view"] {
             fs::create_dir(bed.path(name)).unwrap();
         }
-        let view = FaultFs::mount_folding(&bed.path("store"), &bed.path("view")).unwrap();
+        let folding = "* name .. fold".parse().unwrap();
+        let view = FaultFs::mount(&bed.path("store"), &bed.path("view"), folding).unwrap();
         let into = bed.path("view/in");
         for run in 0..2 {
             let ended = bring(&bed, [Way::Send, Way::Fetch][at % 2], options, &bed.path("data"), &into);
@@ -204,6 +205,52 @@ fn names_that_a_sink_takes_for_the_same_are_refused_and_replace_nothing() {
                 assert!(target.is_some() || fs::read(there).unwrap() == fs::read(here).unwrap(), "run {run}");
             }
             assert!(ended.err.contains("differs only in its case"), "{ended:#?}");
+        }
+        view.close();
+        assert_no_strays(&bed.path("store"));
+    }
+}
+
+/// vfat and exFAT leave out the dots at a name's end: `name` took the place of `name.`, which had just been told as arrived.
+#[test]
+fn names_that_a_sink_would_keep_without_their_dots_are_refused_and_replace_nothing() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    for (at, options) in [&[][..], &["--inplace"], &["--verify=reread"]].into_iter().enumerate() {
+        let bed = Bed::new();
+        let dotted = ["data/a.", "data/only..", "data/1.", "data/d./x"];
+        let plain = ["data/a", "data/1", "data/d/x", "data/.dot"];
+        for (len, name) in dotted.iter().chain(&plain).enumerate() {
+            bed.file(name, 100 + len);
+        }
+        std::os::unix::fs::symlink("a", bed.path("data/link.")).unwrap();
+        for name in ["store", "view"] {
+            fs::create_dir(bed.path(name)).unwrap();
+        }
+        let trimming = "* name .. fold\n* name .. trim".parse().unwrap();
+        let view = FaultFs::mount(&bed.path("store"), &bed.path("view"), trimming).unwrap();
+        let into = bed.path("view/in");
+        for run in 0..2 {
+            let ended = bring(&bed, [Way::Send, Way::Fetch][at % 2], options, &bed.path("data"), &into);
+            assert_ended(&ended, 1);
+            for name in dotted.iter().chain(&["data/link.", "data/d."]) {
+                let line = ended.err.lines().find(|line| line.contains(&format!("{name}: ")));
+                let is_told = line.is_some_and(|line| line.contains("leaves out the dots"));
+                assert!(is_told, "{options:?}, run {run}, {name}: {ended:#?}");
+            }
+            let mut stands = Vec::new();
+            for name in ["", "d"] {
+                let list = fs::read_dir(bed.path("store/in/data").join(name)).unwrap();
+                stands.extend(list.map(|entry| entry.unwrap().file_name().into_string().unwrap()));
+            }
+            stands.sort();
+            assert_eq!(stands, [".dot", "1", "a", "d", "x"], "{options:?}, run {run}");
+            for name in plain {
+                assert!(
+                    fs::read(bed.path("store/in").join(name)).unwrap() == fs::read(bed.path(name)).unwrap()
+                );
+            }
         }
         view.close();
         assert_no_strays(&bed.path("store"));

@@ -2,14 +2,19 @@
 
 mod claims;
 mod disk;
+mod endless;
 mod ends;
 mod kept;
+mod lanes;
+mod lookup;
 mod packed;
 mod power;
+mod reads;
 mod resumed;
 mod room;
 mod rules;
 mod serve;
+mod slow;
 mod ssh;
 mod states;
 mod stopped;
@@ -108,7 +113,12 @@ impl Bed {
 
     fn serve_at(&self, address: &str, args: &[&str]) -> Server {
         let all = [&["serve", "--listen", address], args].concat();
-        let mut child = self.haul(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        self.serve_by(self.haul(&all))
+    }
+
+    /// A server that this command starts.
+    fn serve_by(&self, mut command: Command) -> Server {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         self.secret("ticket", &line);
@@ -182,6 +192,22 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The same command in a network namespace.
+fn inside(namespace: &str, command: &Command) -> Command {
+    let mut there = Command::new("ip");
+    there.args(["netns", "exec", namespace]).arg(command.get_program()).args(command.get_args());
+    if let Some(dir) = command.get_current_dir() {
+        there.current_dir(dir);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => there.env(name, value),
+            None => there.env_remove(name),
+        };
+    }
+    there
 }
 
 fn bytes(len: usize, seed: u64) -> Vec<u8> {

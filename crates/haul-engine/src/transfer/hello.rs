@@ -13,8 +13,8 @@ use super::{BoxError, Dial, Joined, Outcome, joining};
 use crate::log::LogError;
 use haul_net::{Lane, LaneControl, LaneError};
 use haul_proto::{
-    Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, LogWish, Message, NamePolicy,
-    PeerText, Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
+    Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, LogWish, Message, PeerText, Reason,
+    Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
 };
 use haul_sys::dir::CWD;
 use haul_sys::open::mkdir_at;
@@ -491,13 +491,7 @@ fn source_settings(options: JobOptions, window: Window, asks: bool) -> haul_prot
 }
 
 fn sink_settings(options: JobOptions, window: Window) -> haul_proto::sink::Settings {
-    haul_proto::sink::Settings {
-        options,
-        window,
-        timing: Timing::default(),
-        tries: limits::TRIES_MAX,
-        names: NamePolicy::default(),
-    }
+    haul_proto::sink::Settings { options, window, timing: Timing::default(), tries: limits::TRIES_MAX }
 }
 
 /// As many files under way as descriptors allow, and as many bytes as are asked for.

@@ -37,11 +37,11 @@ pub use report::{Failure, Report, Tally, Watch};
 pub use resume::Resume;
 pub use sink::forget;
 pub use source::{Filter, FilterError, Rule};
-pub use spent::{Spent, Traffic};
+pub use spent::{Spent, Split, Traffic};
 
 use frames::{Frames, Outbox};
 use haul_net::{Lane, LaneControl};
-use haul_proto::{End, LaneId, Reason, Summary, Why};
+use haul_proto::{End, LaneId, Reason, Role, Summary, Why};
 use std::sync::atomic::Ordering;
 
 /// How a session ended.
@@ -55,6 +55,8 @@ pub struct Outcome {
     pub delete_withheld: bool,
     /// Where the time of this side's workers went.
     pub spent: Spent,
+    /// Where that of both sides' did; `None` where the other side did not say.
+    pub split: Option<Split>,
     /// What went over this side's lanes.
     pub traffic: Traffic,
     /// Bytes that an earlier run of the job had brought, and that were not sent again.
@@ -65,17 +67,21 @@ impl Outcome {
     /// Whether everything that was asked for is done.
     pub fn is_whole(&self) -> bool {
         let Summary { failed, unread, undeleted, .. } = self.summary;
-        self.broken.is_none() && !self.delete_withheld && failed + unread + undeleted == 0
+        // Some of them are the other side's word: added up, they might come to nothing.
+        self.broken.is_none() && !self.delete_withheld && [failed, unread, undeleted] == [0; 3]
     }
 
-    fn of<M: meeting::Machine>(end: Option<End>, spent: Spent, session: &session::Session<'_, M>) -> Outcome {
-        let (traffic, spared) = (session.spent.traffic(), session.spared.load(Ordering::Relaxed));
+    /// Of a session that is over; `role` is this side's.
+    fn of<M: meeting::Machine>(role: Role, session: &session::Session<'_, M>) -> Outcome {
+        let (spent, split) = session.spent(role);
+        let (traffic, spared) = (session.traffic(), session.spared.load(Ordering::Relaxed));
+        let end = session.end();
         let (summary, broken, delete_withheld) = match end {
             Some(End::Finished { summary, delete_withheld }) => (summary, None, delete_withheld),
             Some(End::Broken { reason, summary }) => (summary, Some(reason), false),
             None => (Summary::default(), Some(Why::Internal.into()), false),
         };
-        Outcome { summary, broken, delete_withheld, spent, traffic, spared }
+        Outcome { summary, broken, delete_withheld, spent, split, traffic, spared }
     }
 }
 
@@ -97,3 +103,26 @@ impl Joined {
 
 /// Gives the next further lane, if one has come.
 type More<'a> = Option<&'a mut dyn FnMut() -> Option<Joined>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The other side's count of what it could not read, added to this side's failures, came to nothing: the job was called whole.
+    #[test]
+    fn no_count_of_the_other_side_makes_a_job_with_failures_whole() {
+        let outcome = |summary| Outcome {
+            summary,
+            broken: None,
+            delete_withheld: false,
+            spent: Spent::default(),
+            split: None,
+            traffic: Traffic::default(),
+            spared: 0,
+        };
+        assert!(outcome(Summary::default()).is_whole());
+        let failed = Summary { failed: 1, ..Summary::default() };
+        assert!(!outcome(Summary { unread: u64::MAX, ..failed }).is_whole());
+        assert!(!outcome(Summary { undeleted: u64::MAX, ..failed }).is_whole());
+    }
+}

@@ -8,6 +8,7 @@ use haul_model::{ByteRange, Object};
 use haul_proto::{Reason, Why};
 use haul_sys::transfer;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Bytes read at a time.
@@ -17,20 +18,22 @@ const BLOCK_BYTES: usize = 256 << 10;
 pub(super) struct Rereader<'a> {
     recipe: Recipe,
     spent: &'a Clocks,
+    /// Turns true when nobody wants to know any more: a file may have no end that anybody lives to see.
+    over: &'a AtomicBool,
     /// Made when it is needed first: most lanes never are.
     block: Vec<u8>,
 }
 
 impl<'a> Rereader<'a> {
-    /// Of a worker whose time is counted there.
-    pub(super) fn new(recipe: Recipe, spent: &'a Clocks) -> Rereader<'a> {
-        Rereader { recipe, spent, block: Vec::new() }
+    /// Of a worker whose time is counted there, until all is `over`.
+    pub(super) fn new(recipe: Recipe, spent: &'a Clocks, over: &'a AtomicBool) -> Rereader<'a> {
+        Rereader { recipe, spent, over, block: Vec::new() }
     }
 
     /// The digest of an object of a file of `size` bytes as it is now, and what the file's own are made of.
     ///
     /// # Errors
-    /// It can't be read, or the file is shorter.
+    /// It can't be read, the file is shorter, or all is over.
     pub(super) fn object(
         &mut self,
         file: &OwnedFd,
@@ -72,6 +75,9 @@ impl<'a> Rereader<'a> {
         self.block.resize(BLOCK_BYTES, 0);
         let mut at = range.start.0;
         while at < range.end.0 {
+            if self.over.load(Ordering::Relaxed) {
+                return Err(Why::Stopped.into());
+            }
             let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
             let begin = Instant::now();
             let got = transfer::read_at(file, at, &mut self.block[..len]);

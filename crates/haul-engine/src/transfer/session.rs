@@ -4,10 +4,10 @@ use super::frames::{FrameError, Frames, Outbox};
 use super::meeting::{Asked, Machine, Meeting, Seat};
 use super::receipt::Receipt;
 use super::report::{Report, Tally, Watch};
-use super::spent::{Clocks, Spent};
+use super::spent::{Clocks, Spent, Split, Traffic};
 use super::{Joined, More};
-use haul_net::{LaneControl, LaneError};
-use haul_proto::{End, LaneId, Reason, Why};
+use haul_net::{LaneControl, LaneError, LaneStats};
+use haul_proto::{End, LaneId, Message, Reason, Role, Times, Why};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -89,11 +89,15 @@ pub(super) struct Session<'a, M> {
     /// How to give each lane up.
     lanes: Mutex<HashMap<LaneId, LaneControl>>,
     end: Mutex<Option<End>>,
+    /// Whether that was said: who reads or hashes for long looks at it.
+    pub(super) over: AtomicBool,
     /// Lanes that were lost and are not told of yet.
     lost: Mutex<Vec<Lost>>,
     /// Workers of lanes that have not ended.
     workers: AtomicU64,
     pub(super) spent: Clocks,
+    /// What the other side said of its own time.
+    theirs: Mutex<Option<Times>>,
     /// Bytes that an earlier run of the job had brought, and that were not sent again.
     pub(super) spared: AtomicU64,
     stop: &'a AtomicBool,
@@ -109,9 +113,11 @@ impl<'a, M: Machine> Session<'a, M> {
             meeting: Meeting::new(machine),
             lanes: Mutex::default(),
             end: Mutex::default(),
+            over: AtomicBool::new(false),
             lost: Mutex::default(),
             workers: AtomicU64::new(0),
             spent: Clocks::default(),
+            theirs: Mutex::default(),
             spared: AtomicU64::new(0),
             stop: watch.stop,
             tally: watch.tally,
@@ -158,6 +164,7 @@ impl<'a, M: Machine> Session<'a, M> {
     /// The machine has said how it ended.
     pub(super) fn ended(&self, end: End) {
         *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+        self.over.store(true, Ordering::Relaxed);
         self.meeting.remind(Seat::Close);
     }
 
@@ -219,12 +226,47 @@ impl<'a, M: Machine> Session<'a, M> {
         })
     }
 
-    /// How it ended, and where the time went.
-    pub(super) fn close(&self) -> (Option<End>, Spent) {
-        for control in self.lanes().values() {
-            self.spent.add_lane(&control.stats());
+    /// A message that is about to go: a BYE says where this side's time went so far.
+    pub(super) fn goes(&self, message: &mut Message) {
+        if let Message::Bye(bye) = message {
+            bye.times = Some(self.times());
         }
-        (self.end.lock().unwrap_or_else(PoisonError::into_inner).take(), self.spent.spent())
+    }
+
+    /// A message that came: a BYE says where the other side's time went.
+    pub(super) fn came(&self, message: &Message) {
+        if let Message::Bye(bye) = message {
+            (*self.theirs.lock().unwrap_or_else(PoisonError::into_inner)).clone_from(&bye.times);
+        }
+    }
+
+    /// How it ended.
+    pub(super) fn end(&self) -> Option<End> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Where this side's time went, and where that of both did, as far as the other side has said. `role` is this side's.
+    pub(super) fn spent(&self, role: Role) -> (Spent, Option<Split>) {
+        let ours = self.times();
+        let theirs = self.theirs.lock().unwrap_or_else(PoisonError::into_inner);
+        let split = theirs.as_ref().map(|theirs| match role {
+            Role::Source => Split::of(&ours, theirs),
+            Role::Sink => Split::of(theirs, &ours),
+        });
+        (Spent::from(&ours), split)
+    }
+
+    /// What went over the lanes so far.
+    pub(super) fn traffic(&self) -> Traffic {
+        self.spent.traffic(&self.stats())
+    }
+
+    fn times(&self) -> Times {
+        self.spent.times(&self.stats())
+    }
+
+    fn stats(&self) -> Vec<(LaneId, LaneStats)> {
+        self.lanes().iter().map(|(lane, control)| (*lane, control.stats())).collect()
     }
 
     fn lost_lanes(&self) -> MutexGuard<'_, Vec<Lost>> {

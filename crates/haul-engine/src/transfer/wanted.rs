@@ -111,7 +111,7 @@ pub(super) fn heard(
             Err(reason) => break reason,
         }
     };
-    let bye = Bye { reason: Some(refused.clone()), summary: Summary::default() };
+    let bye = Bye { reason: Some(refused.clone()), summary: Summary::default(), times: None };
     // Whether it hears that or not, it is refused.
     let _ = outbox.push(&Message::Bye(Box::new(bye))).and_then(|()| outbox.flush());
     Err(TransferError::Denied(refused))

@@ -92,19 +92,9 @@ impl FaultFs {
     /// # Errors
     /// [`FaultFsError::Mount`].
     pub fn mount(source: &Path, mountpoint: &Path, rules: Rules) -> Result<Self, FaultFsError> {
-        let control = Control { rules, file: None, fired: Vec::new(), recorded: None, log: false };
-        Self::start(source, mountpoint, control, false)
-    }
-
-    /// The same without faults, and upper and lower case are the same in names, which keep the spelling that they were made with: as on
-    /// file systems of other systems, and those of Linux that are made so.
-    ///
-    /// # Errors
-    /// [`FaultFsError::Mount`].
-    pub fn mount_folding(source: &Path, mountpoint: &Path) -> Result<Self, FaultFsError> {
-        let rules = Rules::default();
-        let control = Control { rules, file: None, fired: Vec::new(), recorded: None, log: false };
-        Self::start(source, mountpoint, control, true)
+        let control =
+            Control { rules, file: None, fired: Vec::new(), recorded: None, bytes_read: 0, log: false };
+        Self::start(source, mountpoint, control)
     }
 
     /// The same with rules that stand in a file, which is read again whenever it has changed; a file that
@@ -115,11 +105,12 @@ impl FaultFs {
     pub fn mount_with_file(source: &Path, mountpoint: &Path, rules: &Path) -> Result<Self, FaultFsError> {
         let mut file = RulesFile { path: rules.to_owned(), version: None };
         let rules = file.changed()?.unwrap_or_default();
-        let control = Control { rules, file: Some(file), fired: Vec::new(), recorded: None, log: true };
-        Self::start(source, mountpoint, control, false)
+        let file = Some(file);
+        let control = Control { rules, file, fired: Vec::new(), recorded: None, bytes_read: 0, log: true };
+        Self::start(source, mountpoint, control)
     }
 
-    fn start(source: &Path, mountpoint: &Path, control: Control, folds: bool) -> Result<Self, FaultFsError> {
+    fn start(source: &Path, mountpoint: &Path, control: Control) -> Result<Self, FaultFsError> {
         let fail = |e| FaultFsError::Mount { from: source.to_owned(), on: mountpoint.to_owned(), source: e };
         let root = fs::canonicalize(source).map_err(fail)?;
         let control = Arc::new(Mutex::new(control));
@@ -129,7 +120,7 @@ impl FaultFs {
         if is_root {
             options.extend([MountOption::AllowOther, MountOption::Dev, MountOption::Suid]);
         }
-        let pass = Pass::new(root, shared, is_root, folds);
+        let pass = Pass::new(root, shared, is_root);
         let session = fuser::spawn_mount2(pass, mountpoint, &options).map_err(fail)?;
         Ok(Self { session, control })
     }
@@ -142,6 +133,11 @@ impl FaultFs {
     /// The faults so far, in their order.
     pub fn fired(&self) -> Vec<Fired> {
         lock(&self.control).fired.clone()
+    }
+
+    /// Bytes that were read so far, of all files together.
+    pub fn bytes_read(&self) -> u64 {
+        lock(&self.control).bytes_read
     }
 
     /// From now on all that reaches the storage is noted, in its order.
@@ -181,6 +177,7 @@ pub(super) struct Control {
     fired: Vec<Fired>,
     /// What reached the storage since recording began.
     pub(super) recorded: Option<Vec<Recorded>>,
+    pub(super) bytes_read: u64,
     log: bool,
 }
 

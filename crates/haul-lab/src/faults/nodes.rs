@@ -3,7 +3,6 @@
 use fuser::{FUSE_ROOT_ID, FileAttr, FileType};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -17,32 +16,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(super) struct Nodes {
     root: PathBuf,
     paths: HashMap<u64, PathBuf>,
-    /// Whether upper and lower case are the same in names.
-    folds: bool,
 }
 
 impl Nodes {
-    pub(super) fn new(root: PathBuf, folds: bool) -> Self {
-        Self { root, paths: HashMap::from([(FUSE_ROOT_ID, PathBuf::new())]), folds }
+    pub(super) fn new(root: PathBuf) -> Self {
+        Self { root, paths: HashMap::from([(FUSE_ROOT_ID, PathBuf::new())]) }
     }
 
     /// The path from the root.
     pub(super) fn path(&self, ino: u64) -> Result<&Path, Errno> {
         self.paths.get(&ino).map(PathBuf::as_path).ok_or(Errno::STALE)
-    }
-
-    /// The path of `name` in the directory `parent`, from the root. Where cases are the same, something that stands there in another
-    /// spelling is it.
-    pub(super) fn child(&self, parent: u64, name: &OsStr) -> Result<PathBuf, Errno> {
-        let directory = self.path(parent)?;
-        let path = directory.join(name);
-        if !self.folds || fs::symlink_metadata(self.real(&path)).is_ok() {
-            return Ok(path);
-        }
-        let folded = |name: &OsStr| name.to_string_lossy().to_lowercase();
-        let standing = fs::read_dir(self.real(directory)).map_err(|e| errno_of(&e))?;
-        let mut standing = standing.filter_map(|entry| Some(entry.ok()?.file_name()));
-        Ok(standing.find(|other| folded(other) == folded(name)).map_or(path, |other| directory.join(other)))
     }
 
     /// Where a path from the root really is. The root itself ends in no slash.
@@ -144,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_renamed_directory_takes_its_contents_along() {
-        let mut nodes = Nodes::new("/r".into(), false);
+        let mut nodes = Nodes::new("/r".into());
         for (ino, path) in [(2, "d"), (3, "d/f"), (4, "dd")] {
             nodes.paths.insert(ino, path.into());
         }

@@ -36,11 +36,10 @@ pub(super) enum Open {
 }
 
 impl Pass {
-    /// Over the directory `root`; with root's rights, new entries go to the one who asks for them. `folds`: upper and lower case are the
-    /// same in names.
-    pub(super) fn new(root: PathBuf, control: Arc<Mutex<Control>>, is_root: bool, folds: bool) -> Self {
+    /// Over the directory `root`; with root's rights, new entries go to the one who asks for them.
+    pub(super) fn new(root: PathBuf, control: Arc<Mutex<Control>>, is_root: bool) -> Self {
         Self {
-            nodes: Nodes::new(root, folds),
+            nodes: Nodes::new(root),
             control,
             open: HashMap::new(),
             last: 0,
@@ -60,7 +59,7 @@ impl Pass {
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
                 Action::Drop => dropped = true,
                 Action::Short(_) | Action::Flip { .. } | Action::Silly => {}
-                Action::Coarse(_) | Action::Lag | Action::Fold => {}
+                Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim => {}
             }
         }
         Ok(dropped)
@@ -137,7 +136,7 @@ impl Pass {
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
                 Action::Silly => is_silly = true,
                 Action::Short(_) | Action::Flip { .. } | Action::Drop => {}
-                Action::Coarse(_) | Action::Lag | Action::Fold => {}
+                Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim => {}
             }
         }
         let found = fs::symlink_metadata(&real).map_err(|e| errno_of(&e))?;
@@ -177,7 +176,7 @@ impl Pass {
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
                 Action::Short(most) => len = len.min(most),
                 Action::Flip { .. } | Action::Drop | Action::Silly => {}
-                Action::Coarse(_) | Action::Lag | Action::Fold => {}
+                Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim => {}
             }
         }
         let bytes = self.read_at(from.0, from.1, u32::try_from(len).unwrap_or(u32::MAX))?;
@@ -189,14 +188,19 @@ impl Pass {
         let mut bytes = vec![0; size as usize];
         let count = file.read_at(&mut bytes, from).map_err(|e| errno_of(&e))?;
         bytes.truncate(count);
-        let actions = lock(&self.control).meet(Op::Read, path, from, from + count as u64);
+        let actions = {
+            let mut control = lock(&self.control);
+            control.bytes_read += count as u64;
+            control.meet(Op::Read, path, from, from + count as u64)
+        };
         for action in actions {
             match action {
                 Action::Errno(errno) => return Err(errno),
                 Action::Short(most) => bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX)),
                 Action::Flip { at, bit } => turn_over(&mut bytes, from, at, bit),
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
-                Action::Drop | Action::Coarse(_) | Action::Lag | Action::Fold | Action::Silly => {}
+                Action::Drop | Action::Silly => {}
+                Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim => {}
             }
         }
         Ok(bytes)
@@ -214,7 +218,7 @@ impl Pass {
                 Action::Flip { at, bit } => turn_over(bytes.to_mut(), from, at, bit),
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
                 Action::Drop => dropped = true,
-                Action::Coarse(_) | Action::Lag | Action::Fold | Action::Silly => {}
+                Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim | Action::Silly => {}
             }
         }
         if dropped {

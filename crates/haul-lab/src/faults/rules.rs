@@ -13,6 +13,7 @@
 //! *             stat   ..           coarse 2000
 //! *             stat   ..           lag
 //! *             name   ..           fold
+//! *             name   ..           trim
 //! *             remove ..           silly
 //! ```
 //!
@@ -124,8 +125,10 @@ pub enum Action {
     Coarse(u64),
     /// Attributes are shown as they were first looked at, until the file is opened or changed from this side: a property.
     Lag,
-    /// A name is found in either case of its ASCII letters: a property.
+    /// A name is found in either case of its ASCII letters, and keeps the spelling that it was made with: a property.
     Fold,
+    /// A name is found and made without the dots at its end: a property.
+    Trim,
     /// A file that is open loses its name only to get another, `.nfs` and a number, and goes when it is closed.
     Silly,
 }
@@ -158,7 +161,7 @@ impl FromStr for Rules {
 impl Action {
     /// Whether it is what the file system is like, and no fault that is told.
     pub(super) fn is_property(self) -> bool {
-        matches!(self, Self::Coarse(_) | Self::Lag | Self::Fold)
+        matches!(self, Self::Coarse(_) | Self::Lag | Self::Fold | Self::Trim)
     }
 }
 
@@ -291,6 +294,7 @@ fn rule(fields: &[String]) -> Result<Rule, String> {
         },
         "lag" => Action::Lag,
         "fold" => Action::Fold,
+        "trim" => Action::Trim,
         "silly" => Action::Silly,
         _ => return Err(format!("no action is called {action}")),
     };
@@ -315,7 +319,7 @@ fn fits(op: Op, action: Action) -> bool {
         Action::Short(_) => matches!(op, Op::Read | Op::Write | Op::Copy),
         Action::Flip { .. } => matches!(op, Op::Read | Op::Write),
         Action::Coarse(_) | Action::Lag => op == Op::Stat,
-        Action::Fold => op == Op::Name,
+        Action::Fold | Action::Trim => op == Op::Name,
         Action::Silly => op == Op::Remove,
         Action::Drop => {
             matches!(op, Op::Write | Op::Fsync | Op::SetAttr | Op::Owner | Op::Mode | Op::Times)
@@ -467,6 +471,7 @@ mod tests {
         assert!(error("f copy .. silly").contains("Copy can't silly"));
         assert!(error("f open .. lag").contains("Open can't lag"));
         assert!(error("f stat .. fold").contains("Stat can't fold"));
+        assert!(error("f open .. trim").contains("Open can't trim"));
         assert!(error("f read .. short 1 times").contains("times needs a number"));
         assert!(error("f read .. short 1 maybe 2").contains("neither after nor times"));
     }

@@ -8,6 +8,7 @@ use fuser::FileAttr;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -29,10 +30,12 @@ impl Pass {
         self.shown(path, attr)
     }
 
-    /// The path of `name` in the directory `parent`, from the root. Where the rules fold names, it is that of the entry
-    /// which differs from it in nothing but case, if there is one.
-    pub(super) fn child(&self, parent: u64, name: &OsStr) -> Result<PathBuf, Errno> {
-        let path = self.nodes.child(parent, name)?;
+    /// The path of `name` in the directory `parent`, from the root. Where the rules trim names it has no dots at its end. Where
+    /// they fold names and nothing is spelled so, it is that of the entry which differs from it in nothing but case, if there
+    /// is one.
+    pub(super) fn child(&self, parent: u64, mut name: &OsStr) -> Result<PathBuf, Errno> {
+        let directory = self.nodes.path(parent)?;
+        let mut path = directory.join(name);
         let actions = lock(&self.control).meet(Op::Name, &path, 0, 0);
         let mut folds = false;
         for action in actions {
@@ -40,17 +43,21 @@ impl Pass {
                 Action::Errno(errno) => return Err(errno),
                 Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
                 Action::Fold => folds = true,
+                Action::Trim => {
+                    name = without_dots(name)?;
+                    path = directory.join(name);
+                }
                 Action::Short(_) | Action::Flip { .. } | Action::Drop | Action::Silly => {}
                 Action::Coarse(_) | Action::Lag => {}
             }
         }
-        if !folds {
+        if !folds || fs::symlink_metadata(self.nodes.real(&path)).is_ok() {
             return Ok(path);
         }
-        let list = fs::read_dir(self.nodes.real(self.nodes.path(parent)?)).map_err(|e| errno_of(&e))?;
+        let list = fs::read_dir(self.nodes.real(directory)).map_err(|e| errno_of(&e))?;
         let names = list.filter_map(|entry| Some(entry.ok()?.file_name()));
         let like = names.into_iter().find(|other| other.eq_ignore_ascii_case(name));
-        Ok(like.map_or(path.clone(), |like| path.with_file_name(like)))
+        Ok(like.map_or(path, |like| directory.join(like)))
     }
 
     /// Meets the rules for looking: the error, or the attributes with times as coarse as they ask, and as old.
@@ -66,7 +73,8 @@ impl Pass {
                     }
                 }
                 Action::Lag => attr = self.first_seen(attr),
-                Action::Short(_) | Action::Flip { .. } | Action::Drop | Action::Silly | Action::Fold => {}
+                Action::Short(_) | Action::Flip { .. } | Action::Drop | Action::Silly => {}
+                Action::Fold | Action::Trim => {}
             }
         }
         Ok(attr)
@@ -85,6 +93,13 @@ impl Pass {
         self.lagging.insert(now.ino, now);
         now
     }
+}
+
+/// The name without the dots at its end; none is left of one that has nothing else.
+fn without_dots(name: &OsStr) -> Result<&OsStr, Errno> {
+    let bytes = name.as_bytes();
+    let len = bytes.iter().rposition(|byte| *byte != b'.').map_or(0, |last| last + 1);
+    if len == 0 { Err(Errno::NOENT) } else { Ok(OsStr::from_bytes(&bytes[..len])) }
 }
 
 /// The multiple of `ms` milliseconds at or before a time. Times before 1970 stay, as no such file system has any.

@@ -223,6 +223,17 @@ fn names_are_found_in_either_case_where_they_are_folded() {
 }
 
 #[test]
+fn names_lose_the_dots_at_their_end_where_they_are_trimmed() {
+    let Some(bed) = Bed::new("* name .. fold\n* name .. trim") else { return };
+    fs::create_dir(bed.view("d..")).unwrap();
+    fs::write(bed.view("d/a.b."), b"one").unwrap();
+    assert_eq!(fs::read(bed.view("D./A.b...")).unwrap(), b"one");
+    fs::rename(bed.view("d/a.b"), bed.view("d/c.")).unwrap();
+    assert_eq!(fs::read(bed.source("d/c")).unwrap(), b"one");
+    assert_eq!(fs::write(bed.view("..."), b"").unwrap_err().kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
 fn attributes_that_lag_are_shown_anew_when_a_file_is_opened() {
     let Some(bed) = Bed::new("* stat .. lag") else { return };
     fs::write(bed.source("f"), b"one").unwrap();

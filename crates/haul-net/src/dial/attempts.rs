@@ -1,11 +1,15 @@
-//! Connections that are being made: whoever wants no more of them ends all their waits at once.
+//! Connections that are being made, and names that are looked up for them: whoever wants no more of them ends all their waits at once.
 
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 /// Those of one dialer.
 #[derive(Debug, Default)]
@@ -19,7 +23,12 @@ struct State {
     /// Counts all there were.
     last: u64,
     under_way: HashMap<u64, OwnedFd>,
+    /// Who waits for a name.
+    looking_up: HashMap<u64, Sender<Found>>,
 }
+
+/// The addresses of a name.
+type Found = io::Result<Vec<SocketAddr>>;
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
@@ -45,6 +54,31 @@ impl Attempts {
         Ok(Attempt { all: self, number })
     }
 
+    /// Asks the system by `look`, and waits no longer for it than `within`. Nobody can end a question to the system: the thread that
+    /// asks is left behind then.
+    ///
+    /// # Errors
+    /// What `look` reports; `TimedOut`; `ECANCELED` once they are given up.
+    pub(super) fn look_up(&self, within: Duration, look: impl FnOnce() -> Found + Send + 'static) -> Found {
+        let (give, take) = channel();
+        let number = {
+            let mut state = self.state();
+            if state.given_up {
+                return Err(Errno::CANCELED.into());
+            }
+            state.last += 1;
+            let number = state.last;
+            state.looking_up.insert(number, give.clone());
+            number
+        };
+        // Where nobody waits any more, nobody hears.
+        let asking = thread::Builder::new().name("lookup".to_owned()).spawn(move || drop(give.send(look())));
+        let found =
+            asking.and_then(|_| take.recv_timeout(within).unwrap_or_else(|_| Err(unanswered(within))));
+        self.state().looking_up.remove(&number);
+        found
+    }
+
     /// Ends the waits of all that are under way, whether for the connection or for what the other end says; no other begins.
     pub(super) fn give_up(&self) {
         let mut state = self.state();
@@ -52,6 +86,10 @@ impl Attempts {
         for socket in state.under_way.values() {
             // One that failed meanwhile needs no end.
             let _ = shutdown(socket, Shutdown::Both);
+        }
+        for waits in state.looking_up.values() {
+            // One that has its answer needs no other.
+            let _ = waits.send(Err(Errno::CANCELED.into()));
         }
     }
 
@@ -68,5 +106,54 @@ impl Attempts {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         self.all.state().under_way.remove(&self.number);
+    }
+}
+
+fn unanswered(within: Duration) -> io::Error {
+    let text = format!("the name could not be looked up within {} seconds", within.as_secs_f32());
+    io::Error::new(io::ErrorKind::TimedOut, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_nobody_answers_for_is_waited_for_so_long_and_no_longer() {
+        let all = Attempts::default();
+        let (never, silence) = channel::<()>();
+        let error = all.look_up(Duration::from_millis(20), move || {
+            let _ = silence.recv();
+            Ok(Vec::new())
+        });
+        let error = error.expect_err("no answer");
+        assert_eq!(error.to_string(), "the name could not be looked up within 0.02 seconds");
+        assert!(all.state().looking_up.is_empty());
+        drop(never);
+        let address = SocketAddr::from(([10, 0, 0, 7], 1));
+        let found = all.look_up(Duration::from_secs(60), move || Ok(vec![address]));
+        assert_eq!(found.expect("an answer"), [address]);
+    }
+
+    #[test]
+    fn who_gives_up_waits_for_no_name() {
+        let all = Attempts::default();
+        let (never, silence) = channel::<()>();
+        let (asked, is_asked) = channel();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                all.look_up(Duration::from_secs(600), move || {
+                    asked.send(()).expect("somebody waits to hear it");
+                    let _ = silence.recv();
+                    Ok(Vec::new())
+                })
+            });
+            is_asked.recv().expect("it is asked");
+            all.give_up();
+            let error = waiting.join().expect("no panic").expect_err("given up");
+            assert_eq!(error.raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
+        });
+        assert!(all.look_up(Duration::from_secs(600), || unreachable!("nobody asks")).is_err());
+        drop(never);
     }
 }

@@ -7,6 +7,7 @@ mod operands;
 mod options;
 mod rule;
 mod session;
+mod times;
 mod wish;
 
 pub use block::{BlockDigest, BlockReject, BlockSync, Encoding, NewBlock, ObjectDigests, Stated};
@@ -16,6 +17,7 @@ pub use operands::{OperandList, Operands, check_list};
 pub use options::{Compression, JobOptions, Keep, Unit, Update, Verify};
 pub use rule::NameRule;
 pub use session::{Bye, Delete, List, Summary, Unread, WalkEnd};
+pub use times::{LaneTimes, Times};
 pub use wish::LogWish;
 
 use crate::fields::{Body, Fields};

@@ -1,6 +1,7 @@
 //! The end of a session: WALK_END, LIST and DELETE for `--delete`, BYE.
 
 use super::connect::at_most;
+use super::times::Times;
 use crate::fields::{Body, Fields};
 use crate::limits::NAMES_PER_LIST;
 use crate::{Flaw, Reason};
@@ -78,7 +79,12 @@ pub struct Bye {
     pub reason: Option<Reason>,
     /// What this side did.
     pub summary: Summary,
+    /// Where its time went; who says BYE fills it in.
+    pub times: Option<Times>,
 }
+
+/// The optional field that has [`Bye::times`].
+const TIMES: u16 = 1;
 
 impl WalkEnd {
     pub(super) fn encode(&self, body: &mut Body<'_>) {
@@ -158,6 +164,9 @@ impl Bye {
         if let Some(reason) = &self.reason {
             reason.encode(body);
         }
+        if let Some(times) = &self.times {
+            body.optional(TIMES, |body| times.encode(body));
+        }
     }
 
     pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Bye, Flaw> {
@@ -174,7 +183,14 @@ impl Bye {
             again: number()?,
         };
         let reason = if flag(fields.u8("flag")?)? { Some(Reason::decode(fields)?) } else { None };
-        Ok(Bye { reason, summary })
+        let mut times = None;
+        fields.tail(|tag, field| {
+            if tag == TIMES {
+                times = Some(Times::decode(field)?);
+            }
+            Ok(tag == TIMES)
+        })?;
+        Ok(Bye { reason, summary, times })
     }
 }
 

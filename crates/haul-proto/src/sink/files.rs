@@ -5,7 +5,7 @@ use super::{Breach, Command, Phase, Sink, Unfinished, Verdict};
 use crate::limits::DIGESTS_PER_MESSAGE;
 use crate::{
     Answer, BlockReject, Close, FileClose, FileId, FileKind, FileNumber, JobOptions, LaneId, Message,
-    NewFile, ObjectDigests, Outcome, Reason, Runs, Verify, Why, Window,
+    NewFile, ObjectDigests, Outcome, Reason, Runs, Verify, Why, Window, judge_name,
 };
 use haul_digest::Digest;
 use haul_model::{Level, ObjectIndex};
@@ -62,12 +62,11 @@ impl Sink {
 
     /// Hands a new file to the engine, if its names are taken.
     fn open(&mut self, facts: NewFile, out: &mut Vec<Command>) {
-        let names = self.settings.names;
         let first = match &facts.kind {
-            FileKind::HardLink { first } => Some(names.judge(first)).transpose(),
+            FileKind::HardLink { first } => Some(judge_name(first)).transpose(),
             _ => Ok(None),
         };
-        match names.judge(&facts.path).and_then(|path| Ok((path, first?))) {
+        match judge_name(&facts.path).and_then(|path| Ok((path, first?))) {
             Err(fault) => {
                 let reason = Reason::new(Why::Name, &fault.to_string());
                 self.finish(facts.number, Outcome::Failed(reason.clone()));

@@ -223,7 +223,8 @@ impl Sink {
         match &outcome {
             Outcome::Done(_) => {
                 self.summary.done += 1;
-                self.summary.bytes += file.geometry.len();
+                // Files of nothing but holes may say that they are as long as can be.
+                self.summary.bytes = self.summary.bytes.saturating_add(file.geometry.len());
             }
             Outcome::Same => self.summary.same += 1,
             Outcome::Would => self.summary.would += 1,
@@ -273,7 +274,11 @@ impl Sink {
         if tell {
             self.post(
                 CONTROL,
-                Message::Bye(Box::new(Bye { reason: Some(reason.clone()), summary: self.summary })),
+                Message::Bye(Box::new(Bye {
+                    reason: Some(reason.clone()),
+                    summary: self.summary,
+                    times: None,
+                })),
             );
         }
         out.push(Command::Ended(End::Broken { reason, summary: self.summary }));

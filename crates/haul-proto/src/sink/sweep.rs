@@ -100,7 +100,10 @@ impl Sink {
         let is_done = self.sweep.is_listed && self.sweep.asked.is_empty() && self.sweep.removing == 0;
         if self.phase == Phase::Sweeping && is_done {
             self.phase = Phase::Leaving;
-            self.post(CONTROL, Message::Bye(Box::new(Bye { reason: None, summary: self.summary })));
+            self.post(
+                CONTROL,
+                Message::Bye(Box::new(Bye { reason: None, summary: self.summary, times: None })),
+            );
         }
     }
 }

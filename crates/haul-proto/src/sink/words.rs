@@ -1,8 +1,8 @@
 //! What goes into the sink's machine and what comes out.
 
 use crate::{
-    BlockDigest, Close, Encoding, End, FileNumber, JobOptions, LaneId, Message, NamePolicy, NewFile, Outcome,
-    Reason, Runs, Timing, Unread, Window,
+    BlockDigest, Close, Encoding, End, FileNumber, JobOptions, LaneId, Message, NewFile, Outcome, Reason,
+    Runs, Timing, Unread, Window,
 };
 use haul_digest::Digest;
 use haul_model::{ByteRange, Level, Object, ObjectIndex, RelPath};
@@ -20,8 +20,6 @@ pub struct Settings {
     pub timing: Timing,
     /// Times that an object, or a file, is asked for again because it arrived damaged.
     pub tries: u8,
-    /// Which names it takes.
-    pub names: NamePolicy,
 }
 
 /// What happened.

@@ -228,7 +228,8 @@ impl Source {
         match &outcome {
             Outcome::Done(_) => {
                 self.summary.done += 1;
-                self.summary.bytes += file.geometry.len();
+                // Files of nothing but holes may say that they are as long as can be.
+                self.summary.bytes = self.summary.bytes.saturating_add(file.geometry.len());
             }
             Outcome::Same => self.summary.same += 1,
             Outcome::Would => self.summary.would += 1,
@@ -311,7 +312,7 @@ impl Source {
         }
         self.over();
         if tell {
-            let bye = crate::Bye { reason: Some(reason.clone()), summary: self.summary };
+            let bye = crate::Bye { reason: Some(reason.clone()), summary: self.summary, times: None };
             self.post(CONTROL, Message::Bye(Box::new(bye)));
         }
         out.push(Command::Ended(End::Broken { reason, summary: self.summary }));

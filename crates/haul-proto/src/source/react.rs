@@ -396,7 +396,7 @@ impl Source {
         self.summary.undeleted = bye.summary.undeleted;
         let delete_withheld = self.settings.options.delete && self.walk.errors > 0;
         self.over();
-        self.post(CONTROL, Message::Bye(Box::new(Bye { reason: None, summary: self.summary })));
+        self.post(CONTROL, Message::Bye(Box::new(Bye { reason: None, summary: self.summary, times: None })));
         out.push(Command::Ended(End::Finished { summary: self.summary, delete_withheld }));
         Ok(())
     }

@@ -158,7 +158,7 @@ pub enum Command {
     Judge {
         /// The LIST.
         batch: u32,
-        /// The directory; empty for the root. Not judged yet: take it through [`crate::NamePolicy`].
+        /// The directory; empty for the root. Not judged yet: take it through [`haul_model::RelPath`].
         directory: Box<[u8]>,
         /// The names.
         names: Vec<Box<[u8]>>,

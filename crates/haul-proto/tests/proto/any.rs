@@ -7,16 +7,29 @@ use haul_proto::limits::{
 };
 use haul_proto::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compression, Connect, Delete, Encoding,
-    Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId, List,
-    LogWish, Message, NameRule, NewBlock, NewFile, ObjectDigests, Operands, Outcome, PeerText, Reason, Role,
-    Runs, Stated, Summary, Unit, Unread, Update, Verify, WalkEnd, Why, Window, Xattr,
+    Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId, LaneTimes,
+    List, LogWish, Message, NameRule, NewBlock, NewFile, ObjectDigests, Operands, Outcome, PeerText, Reason,
+    Role, Runs, Stated, Summary, Times, Unit, Unread, Update, Verify, WalkEnd, Why, Window, Xattr,
 };
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use std::time::Duration;
 
 fn bytes(most: usize) -> impl Strategy<Value = Box<[u8]>> {
     vec(any::<u8>(), 0..most).prop_map(Box::from)
+}
+
+fn times() -> impl Strategy<Value = Times> {
+    let time = || any::<u64>().prop_map(Duration::from_micros);
+    let lane = (any::<u32>(), time(), time()).prop_map(|(lane, sending, receiving)| LaneTimes {
+        lane: LaneId(lane),
+        sending,
+        receiving,
+    });
+    (time(), time(), time(), time(), vec(lane, 0..5)).prop_map(
+        |(storage, hashing, packing, crypto, lanes)| Times { storage, hashing, packing, crypto, lanes },
+    )
 }
 
 fn moment() -> impl Strategy<Value = Moment> {
@@ -261,8 +274,8 @@ fn session() -> impl Strategy<Value = Message> {
         list.prop_map(|(batch, directory, names)| Message::List(Box::new(List { batch, directory, names }))),
         (any::<u32>(), vec(any::<bool>(), 0..9))
             .prop_map(|(batch, gone)| Message::Delete(Box::new(Delete { batch, gone }))),
-        (option::of(reason()), summary)
-            .prop_map(|(reason, summary)| Message::Bye(Box::new(Bye { reason, summary }))),
+        (option::of(reason()), summary, option::of(times()))
+            .prop_map(|(reason, summary, times)| Message::Bye(Box::new(Bye { reason, summary, times }))),
         (bytes(300), reason()).prop_map(|(path, reason)| Message::Unread(Box::new(Unread { path, reason }))),
         Just(Message::KeepAlive),
         (any::<bool>(), vec(bytes(60), 1..9))

@@ -8,8 +8,8 @@ use haul_proto::sink::{self, Unfinished, Verdict};
 use haul_proto::source::{self, Work};
 use haul_proto::{
     Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Delete, Encoding, FileClose, FileDone, FileId,
-    FileKind, FileNumber, JobOptions, LaneId, List, Message, NamePolicy, NewBlock, NewFile, ObjectDigests,
-    Outcome, Runs, Sink, Source, Stated, Summary, Timing, Unit, Unread, Update, Verify, WalkEnd, Why, Window,
+    FileKind, FileNumber, JobOptions, LaneId, List, Message, NewBlock, NewFile, ObjectDigests, Outcome, Runs,
+    Sink, Source, Stated, Summary, Timing, Unit, Unread, Update, Verify, WalkEnd, Why, Window,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -278,7 +278,6 @@ fn a_source_that_says_anything_harms_nobody() {
             window: WINDOW,
             timing: Timing::default(),
             tries: 3,
-            names: NamePolicy::default(),
         };
         let mut engine =
             Obedient { sink: Sink::new(settings), open: BTreeMap::new(), later: Vec::new(), is_over: false };
@@ -352,7 +351,7 @@ fn of_a_sink(dice: &mut Dice) -> Message {
             directory: Box::default(),
             names: vec![Box::from(&b"x"[..])],
         })),
-        _ => Message::Bye(Box::new(Bye { reason: None, summary: Summary::default() })),
+        _ => Message::Bye(Box::new(Bye { reason: None, summary: Summary::default(), times: None })),
     }
 }
 

@@ -9,8 +9,8 @@ use haul_proto::limits::{BODY_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use haul_proto::sink::{self, Verdict};
 use haul_proto::source::{self, Work};
 use haul_proto::{
-    FileKind, FileNumber, HEADER_LEN, JobOptions, LaneId, Message, NamePolicy, NewFile, Outcome, Runs, Sink,
-    Source, Timing, Window,
+    FileKind, FileNumber, HEADER_LEN, JobOptions, LaneId, Message, NewFile, Outcome, Runs, Sink, Source,
+    Timing, Window,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -147,7 +147,6 @@ proptest! {
             window: WINDOW,
             timing: Timing::default(),
             tries: 2,
-            names: NamePolicy::default(),
         };
         let mut sink = Sink::new(settings);
         let mut out = Vec::new();

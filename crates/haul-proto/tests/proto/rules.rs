@@ -6,8 +6,8 @@ use haul_proto::sink::Verdict;
 use haul_proto::source::{Command, Event, Settings, Work};
 use haul_proto::{
     BlockDigest, BlockReject, BlockSync, CONTROL, Close, Connect, Encoding, End, Features, FileClose,
-    FileDone, FileId, FileKind, FileNumber, JobOptions, LaneId, Message, NamePolicy, NewBlock, NewFile,
-    Outcome, PeerText, Role, Runs, Sink, Source, Stated, Timing, Unit, Verify, Why, Window, sink,
+    FileDone, FileId, FileKind, FileNumber, JobOptions, LaneId, Message, NewBlock, NewFile, Outcome,
+    PeerText, Role, Runs, Sink, Source, Stated, Timing, Unit, Verify, Why, Window, sink,
 };
 use std::time::Duration;
 
@@ -308,7 +308,6 @@ fn small_file_arrives(verify: Verify, rereads: bool) -> (Sink, Vec<sink::Command
         window: Window::default(),
         timing: Timing::default(),
         tries: 2,
-        names: NamePolicy::default(),
     };
     let mut sink = Sink::new(settings);
     let number = FileNumber(0);

@@ -1,7 +1,7 @@
 //! A regular file on its way in: under a temporary name beside its target until every byte is there and right.
 
 use super::places::Places;
-use super::spelling::Spelling;
+use super::spelling::{Spelling, has_its_dots};
 use haul_log::objects::FileKey;
 use haul_model::ByteRange;
 use haul_sys::metadata::{set_mode_fd, set_owner_fd};
@@ -149,7 +149,14 @@ impl Arriving {
                 spelling.may_use(&place, &name)?;
                 open_existing_at(&place, name.as_c_str(), false, Follow::No)?
             }
-            other => other?,
+            Ok(made) => {
+                has_its_dots(&place, &name).inspect_err(|_| {
+                    // Best effort: that the name is not kept is what is told.
+                    let _ = unlink_at(&place, name.as_c_str());
+                })?;
+                made
+            }
+            Err(error) => return Err(error),
         };
         let now = stat::stat_fd(&file)?;
         if now.kind != FileKind::Regular {

@@ -45,7 +45,7 @@ pub(super) enum Errand {
 impl Side<'_> {
     /// Does what comes until nothing more can.
     pub(super) fn run_errands(&self, errands: &crossbeam_channel::Receiver<Errand>) {
-        let mut rereader = Rereader::new(self.recipe, &self.session.spent);
+        let mut rereader = Rereader::new(self.recipe, &self.session.spent, &self.session.over);
         while let Some(first) = self.next_errand(errands) {
             // Syncs are grouped: what came while the last ones ran shares the next.
             let mut unsettled = Unsettled::default();

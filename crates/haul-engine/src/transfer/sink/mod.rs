@@ -20,7 +20,6 @@ use super::meeting::{Asked, Seat};
 use super::reason::reason;
 use super::report::{Failure, Watch};
 use super::session::{self, Serve, Session};
-use super::spent::Spent;
 use super::{Joined, More, Outcome};
 use crate::border::Border;
 use arriving::{Tag, spot};
@@ -31,7 +30,7 @@ use haul_model::{Level, RelPath};
 use haul_net::LaneError;
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 use haul_proto::{
-    Close, End, FileKind, FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Reason, Runs, Sink,
+    Close, FileKind, FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Reason, Role, Runs, Sink,
     Update, Verify, Why,
 };
 use haul_sys::dir::open_dir_at;
@@ -48,6 +47,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use taking::Taker;
 
 /// Messages that are taken at once to be sent.
@@ -127,8 +127,8 @@ pub(super) fn run(
         log,
         options,
     };
-    let (end, spent) = serve(&side, joined, more, &waiting);
-    let outcome = Outcome::of(end, spent, &side.session);
+    serve(&side, joined, more, &waiting);
+    let outcome = Outcome::of(Role::Sink, &side.session);
     let is_finished = outcome.broken.is_none();
     let Side { session, store, log, .. } = side;
     if let Some(Err(error)) = log.map(|log| log.end(&store, is_finished)) {
@@ -137,13 +137,13 @@ pub(super) fn run(
     outcome
 }
 
-/// Does the sink's part of a session, and tells how it ended.
+/// Does the sink's part of a session.
 fn serve(
     side: &Side<'_>,
     joined: Vec<Joined>,
     more: More<'_>,
     waiting: &crossbeam_channel::Receiver<Errand>,
-) -> (Option<End>, Spent) {
+) {
     std::thread::scope(|scope| {
         let begin = |lane: Joined| session::begin(side, scope, lane);
         joined.into_iter().for_each(&begin);
@@ -158,7 +158,6 @@ fn serve(
     });
     let left: Vec<Arc<Incoming>> = side.files().drain().map(|(_, file)| file).collect();
     left.iter().for_each(|file| side.let_go(file, true));
-    side.session.close()
 }
 
 impl Serve for Side<'_> {
@@ -193,7 +192,8 @@ impl Serve for Side<'_> {
                 }
                 Asked::Answer(None)
             });
-            for message in &said {
+            for message in &mut said {
+                self.session.goes(message);
                 outbox.push(message)?;
             }
             match rest {
@@ -289,8 +289,11 @@ impl Side<'_> {
 
     /// Brings a file to its end.
     fn finish(&self, file: FileNumber, close: &Close, settle: Level) -> Event {
+        let storage = &self.session.spent.storage;
         let result = match self.incoming(file) {
-            Some(incoming) => incoming.finish(&self.store.places, &self.keeper, close, settle),
+            Some(incoming) => {
+                storage.time(|| incoming.finish(&self.store.places, &self.keeper, close, settle))
+            }
             None => Err(Unfinished::Failed(Why::Stopped.into())),
         };
         self.finished(file, &result);
@@ -323,6 +326,7 @@ impl Side<'_> {
             Arc::new(Incoming::new(facts, path, tag, self.options.in_place, self.recipe.root(size)));
         self.files().insert(number, Arc::clone(&incoming));
         let take = || self.take(&incoming);
+        let begin = Instant::now();
         let verdict = match self.options.update {
             Update::Always => self.always(&incoming),
             rule => match incoming.standing(&self.store.places) {
@@ -351,6 +355,7 @@ impl Side<'_> {
                 }
             },
         };
+        self.session.spent.storage.add(begin.elapsed());
         if let Some(Verdict::Refused(reason)) = &verdict {
             self.failed(&incoming.facts.path, true, reason);
         }
@@ -400,8 +405,9 @@ impl Side<'_> {
             true if self.is_receipt(path) => Err(waybill_in_the_way()),
             true => Ok(()),
         };
-        let made =
-            made.and_then(|()| names::make(&self.store.places, &self.keeper, &tag, facts, path, first));
+        let storage = &self.session.spent.storage;
+        let make = || names::make(&self.store.places, &self.keeper, &tag, facts, path, first);
+        let made = made.and_then(|()| storage.time(make));
         log.iter().for_each(|log| log.release(path));
         match made {
             Ok(()) => {

@@ -1,10 +1,10 @@
 //! The sink's directories: each path that arrives is walked from the root, name by name and through no link, and the last
 //! directories used stay open.
 
-use super::spelling::Spelling;
+use super::spelling::{Spelling, has_its_dots};
 use haul_sys::Follow;
 use haul_sys::dir::{open_dir_at, open_place_at};
-use haul_sys::open::mkdir_at;
+use haul_sys::open::{mkdir_at, rmdir_at};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
@@ -67,7 +67,7 @@ impl Places {
     ///
     /// # Errors
     /// What openat(2) and mkdirat(2) report; `ENOTDIR` or `ELOOP` where a link or a file stands in the way, `AlreadyExists` for a
-    /// directory that is to be made and stands there in another spelling.
+    /// directory that is to be made and stands there in another spelling, `InvalidFilename` for one whose name would not be kept.
     pub(super) fn open(&self, path: &[u8], missing: Missing) -> io::Result<Arc<OwnedFd>> {
         if path.is_empty() {
             return Ok(Arc::clone(&self.root));
@@ -138,7 +138,16 @@ fn step(dir: &OwnedFd, name: &CString, missing: Missing, spelling: &Spelling) ->
     let found = match open_one(dir, name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && missing == Missing::IsMade => {
             match mkdir_at(dir, name.as_c_str(), MODE_UNTIL_SETTLED) {
-                Ok(()) => return open_one(dir, name),
+                Ok(()) => {
+                    return match has_its_dots(dir, name) {
+                        Ok(()) => open_one(dir, name),
+                        Err(error) => {
+                            // Best effort: that the name is not kept is what is told.
+                            let _ = rmdir_at(dir, name.as_c_str());
+                            Err(error)
+                        }
+                    };
+                }
                 // Another worker may have made it meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open_one(dir, name)?,
                 Err(error) => return Err(error),

@@ -98,7 +98,8 @@ impl Side<'_> {
         let mut begun = Vec::new();
         // All are asked of the device before the first is waited for.
         for (mut one, synced) in waiting.into_iter().zip(synced) {
-            match synced.and_then(|()| one.begin_reading()) {
+            let storage = &self.session.spent.storage;
+            match synced.and_then(|()| storage.time(|| one.begin_reading())) {
                 Ok(()) => begun.push(one),
                 Err(reason) => self.none_settled(one.file, one.attempt, &one.objects, &reason),
             }
@@ -147,13 +148,16 @@ impl Side<'_> {
 
     /// Brings files to their ends.
     fn end_files(&self, ends: Vec<Ending>, rereader: &mut Rereader<'_>) {
+        let storage = &self.session.spent.storage;
         let mut ready = Vec::new();
         for Ending { file, close, settle } in ends {
             let prepared = match self.incoming(file) {
                 Some(incoming) => self
                     .complete(&incoming, &close, rereader)
                     .map_err(Unfinished::Failed)
-                    .and_then(|()| incoming.prepare(&self.store.places, &self.keeper, &close))
+                    .and_then(|()| {
+                        storage.time(|| incoming.prepare(&self.store.places, &self.keeper, &close))
+                    })
                     .map(|arriving| arriving.map(|arriving| (incoming, arriving))),
                 None => Err(Unfinished::Failed(Why::Stopped.into())),
             };
@@ -171,7 +175,9 @@ impl Side<'_> {
         let unsynced = others.into_iter().map(|one| (one, Ok(())));
         for ((file, _, arriving, settle), synced) in durable.into_iter().zip(synced).chain(unsynced) {
             let named = synced.map_err(Unfinished::Failed).and_then(|()| {
-                arriving.take_name().map_err(|error| Unfinished::Failed(reason("cannot name", &error)))
+                storage
+                    .time(|| arriving.take_name())
+                    .map_err(|error| Unfinished::Failed(reason("cannot name", &error)))
             });
             self.end_file(file, named.map(|()| Outcome::Done(settle)));
         }

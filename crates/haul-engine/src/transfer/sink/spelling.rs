@@ -1,5 +1,5 @@
-//! Names on file systems that take upper and lower case for the same: two names of a source must not become one file there, of which the second
-//! would replace the first in silence.
+//! Names on file systems that keep them otherwise than Linux does: where upper and lower case are the same, or the dots at a name's end are left
+//! out (vfat, exFAT), two names of a source must not become one file, of which the second would replace the first in silence.
 
 use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::open::{RenameMode, rename_at};
@@ -23,8 +23,12 @@ impl Spelling {
     /// Gives what stands in `place` under a temporary name its own, in place of whatever is spelled the same.
     ///
     /// # Errors
-    /// What renameat(2) reports; `AlreadyExists` for a name that is spelled otherwise, and would be replaced.
+    /// What renameat(2) reports; `AlreadyExists` for a name that is spelled otherwise, and would be replaced; `InvalidFilename` for one that
+    /// would not be kept as it is.
     pub(super) fn rename(&self, place: &OwnedFd, temporary: &CStr, name: &CStr) -> io::Result<()> {
+        if ends_in_dot(name) && is_trimmed(place, temporary) {
+            return Err(trimmed());
+        }
         let replace = || rename_at(place, temporary, place, name, RenameMode::Replace);
         if !self.folds(place, temporary) {
             return replace();
@@ -50,8 +54,9 @@ impl Spelling {
     /// That nothing stands in `place` under another spelling of `name`.
     ///
     /// # Errors
-    /// `AlreadyExists` if something does; what reading the directory reports.
+    /// `AlreadyExists` if something does, `InvalidFilename` if that is the name without its dots; what reading the directory reports.
     pub(super) fn may_use(&self, place: &OwnedFd, name: &CStr) -> io::Result<()> {
+        has_its_dots(place, name)?;
         let is_free = !self.folds(place, name)
             || stat::stat_at(place, name, Follow::No).is_err()
             || is_spelled(place, name)?;
@@ -63,11 +68,33 @@ impl Spelling {
         if let Some(&folds) = self.folds.get() {
             return folds;
         }
-        let identity =
-            |name: &CStr| stat::stat_at(place, name, Follow::No).ok().map(|facts| facts.identity());
-        let (Some(other), Some(own)) = (other_case(name), identity(name)) else { return false };
-        *self.folds.get_or_init(|| identity(&other) == Some(own))
+        let (Some(other), Some(own)) = (other_case(name), identity(place, name)) else { return false };
+        *self.folds.get_or_init(|| identity(place, &other) == Some(own))
     }
+}
+
+/// That what stands in `place` under `name` has the dots at the name's end, if there are any.
+///
+/// # Errors
+/// `InvalidFilename` if it stands there without them; what reading the directory reports.
+pub(super) fn has_its_dots(place: &OwnedFd, name: &CStr) -> io::Result<()> {
+    let has_them = !ends_in_dot(name) || !is_trimmed(place, name) || is_spelled(place, name)?;
+    if has_them { Ok(()) } else { Err(trimmed()) }
+}
+
+/// What stands in `place` under `name`: its device and inode.
+fn identity(place: &OwnedFd, name: &CStr) -> Option<(u64, u64)> {
+    stat::stat_at(place, name, Follow::No).ok().map(|facts| facts.identity())
+}
+
+fn ends_in_dot(name: &CStr) -> bool {
+    name.to_bytes().ends_with(b".")
+}
+
+/// Whether `name`, which stands in `place`, is found by one more dot at its end as well.
+fn is_trimmed(place: &OwnedFd, name: &CStr) -> bool {
+    let Ok(dotted) = CString::new([name.to_bytes(), b"."].concat()) else { return false };
+    identity(place, name).is_some_and(|own| identity(place, &dotted) == Some(own))
 }
 
 /// The name with the cases of its ASCII letters turned round; `None` for one without any.
@@ -100,6 +127,13 @@ fn clash() -> io::Error {
     let text =
         "a name that differs only in its case stands there, and this file system takes them for the same";
     io::Error::new(io::ErrorKind::AlreadyExists, text)
+}
+
+fn trimmed() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidFilename,
+        "this file system leaves out the dots at the end of a name",
+    )
 }
 
 #[cfg(test)]

@@ -59,7 +59,10 @@ impl<'a> Taker<'a> {
                     let found = self.object_ended(&end);
                     Event::ObjectEnd { lane: self.lane, end: *end, found }
                 }
-                message => Event::Message(self.lane, message),
+                message => {
+                    self.side.session.came(&message);
+                    Event::Message(self.lane, message)
+                }
             };
             self.handle(event)?;
         }
@@ -234,12 +237,16 @@ impl<'a> Taker<'a> {
         let Some(UnderWay { hash, file: Some(file), attempt, .. }) = &mut self.under_way else {
             return Ok(());
         };
-        hash.update_zeros(range.len());
-        file.root.lock().unwrap_or_else(PoisonError::into_inner).update_zeros(range.len());
-        let arriving = file.arriving_of(&side.store.places, *attempt)?;
-        // A hole at the end has no byte that would make the file long enough to be read back.
-        let made = arriving.clear(range).and_then(|()| arriving.grow_to(file.facts.size()));
-        made.map_err(|error| reason("cannot make a hole", &error))
+        side.session.spent.hashing.time(|| {
+            hash.update_zeros(range.len());
+            file.root.lock().unwrap_or_else(PoisonError::into_inner).update_zeros(range.len());
+        });
+        side.session.spent.storage.time(|| {
+            let arriving = file.arriving_of(&side.store.places, *attempt)?;
+            // A hole at the end has no byte that would make the file long enough to be read back.
+            let made = arriving.clear(range).and_then(|()| arriving.grow_to(file.facts.size()));
+            made.map_err(|error| reason("cannot make a hole", &error))
+        })
     }
 
     fn same(&mut self, range: ByteRange) -> Result<(), Reason> {
@@ -249,10 +256,16 @@ impl<'a> Taker<'a> {
         };
         let arriving = file.arriving_of(&side.store.places, *attempt)?;
         let root = &file.root;
+        let (begin, mut hashing) = (Instant::now(), Duration::ZERO);
         let stays = file.keep_same(&arriving, range, &mut self.block, |bytes| {
+            let begin = Instant::now();
             hash.update(bytes);
             root.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
-        })?;
+            hashing += begin.elapsed();
+        });
+        side.session.spent.hashing.add(hashing);
+        side.session.spent.storage.add(begin.elapsed().saturating_sub(hashing));
+        let stays = stays?;
         if stays && side.goes_on() {
             side.session.spared.fetch_add(range.len(), Ordering::Relaxed);
         }

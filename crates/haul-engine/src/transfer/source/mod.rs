@@ -24,7 +24,7 @@ use super::{Joined, More, Outcome};
 use haul_model::RelPath;
 use haul_net::LaneError;
 use haul_proto::source::{Command, Event, Settings};
-use haul_proto::{FileKind, FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Source, Update, Why};
+use haul_proto::{FileKind, FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Role, Source, Update};
 use held::Held;
 use sending::Sender;
 use std::collections::HashMap;
@@ -87,8 +87,7 @@ pub(super) fn run(
         scope.spawn(|| Offering::new(side, tree).run());
         side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
     });
-    let (end, spent) = side.session.close();
-    Outcome::of(end, spent, &side.session)
+    Outcome::of(Role::Source, &side.session)
 }
 
 impl Serve for Side<'_> {
@@ -116,7 +115,10 @@ impl Serve for Side<'_> {
             let mut heard = Vec::new();
             let next = loop {
                 match frames.next() {
-                    Ok(Some(message)) => heard.push(Event::Message(lane, message)),
+                    Ok(Some(message)) => {
+                        self.session.came(&message);
+                        heard.push(Event::Message(lane, message));
+                    }
                     end => break end.map(|_| false),
                 }
                 if heard.len() == HEARD_AT_ONCE || !frames.has_next() {
@@ -285,9 +287,7 @@ impl Side<'_> {
             });
             let Some(check) = next else { return };
             let size = check.facts.size();
-            let opened =
-                self.held(check.facts.number).ok_or(Reason::from(Why::Stopped)).and_then(|held| held.open());
-            let digest = opened.and_then(|file| match check.object {
+            let digest = self.open(check.facts.number).and_then(|(_, file)| match check.object {
                 Some(object) => rereader.object(&file, object, size).map(|(digest, _)| digest),
                 None => rereader.whole(&file, size),
             });
@@ -296,7 +296,7 @@ impl Side<'_> {
     }
 
     fn rereader(&self) -> Rereader<'_> {
-        Rereader::new(self.recipe, &self.session.spent)
+        Rereader::new(self.recipe, &self.session.spent, &self.session.over)
     }
 
     /// Whether the source does not have a name that the sink has. Only a clear answer is one.

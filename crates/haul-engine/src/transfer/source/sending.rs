@@ -92,7 +92,10 @@ impl<'a> Sender<'a> {
             ahead.read(self.side, &works);
             for work in works {
                 match work {
-                    Work::Send(message) => self.outbox.push(&message)?,
+                    Work::Send(mut message) => {
+                        self.side.session.goes(&mut message);
+                        self.outbox.push(&message)?;
+                    }
                     Work::Whole { facts, object } => self.whole(&facts, object)?,
                     Work::Object { facts, attempt, object, theirs, again } => {
                         let known = ahead.known(facts.number, object).filter(|_| !again);
@@ -143,8 +146,7 @@ impl<'a> Sender<'a> {
             self.told.push(Event::WholeSent { lane: self.lane, file: number, close });
             return Ok(());
         }
-        let opened = side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file)));
-        let (held, file) = match opened {
+        let (held, file) = match side.open(number) {
             Ok(opened) => opened,
             Err(reason) => {
                 side.handle(Event::WholeFailed { lane: self.lane, file: number, reason });
@@ -184,15 +186,15 @@ impl<'a> Sender<'a> {
         let failed = |reason| {
             side.handle(Event::ObjectFailed { lane, file: number, attempt, object: object.index, reason });
         };
-        let opened = side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file)));
-        let (held, file) = match opened {
+        let (held, file) = match side.open(number) {
             Ok(opened) => opened,
             Err(reason) => {
                 failed(reason);
                 return Ok(());
             }
         };
-        if again && let Close::Failed(reason) = held.last_look(&file) {
+        let storage = &side.session.spent.storage;
+        if again && let Close::Failed(reason) = storage.time(|| held.last_look(&file)) {
             failed(reason);
             return Ok(());
         }
@@ -254,12 +256,15 @@ impl<'a> Sender<'a> {
         let mut failed = None;
         let mut rest = object.range;
         while rest.start < rest.end && failed.is_none() {
-            let (piece, is_hole) = next_piece(file, rest, has_holes);
+            let storage = &self.side.session.spent.storage;
+            let (piece, is_hole) = storage.time(|| next_piece(file, rest, has_holes));
             if is_hole {
-                hash.update_zeros(piece.len());
-                if let Some(root) = &mut root {
-                    root.update_zeros(piece.len());
-                }
+                self.side.session.spent.hashing.time(|| {
+                    hash.update_zeros(piece.len());
+                    if let Some(root) = &mut root {
+                        root.update_zeros(piece.len());
+                    }
+                });
                 self.outbox.push(&target.block(piece, Encoding::Hole, 0))?;
             } else {
                 failed = self.data(&target, file, piece, known.map(|(bytes, _)| bytes), |block| {
@@ -386,8 +391,7 @@ impl<'a> Sender<'a> {
 
     fn compare(&mut self, facts: &Arc<NewFile>, theirs: &Digest) {
         let (side, number) = (self.side, facts.number);
-        let opened = side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file)));
-        let same = opened.and_then(|(held, file)| {
+        let same = side.open(number).and_then(|(held, file)| {
             let ours = self.rereader.whole(&file, facts.size())?;
             *held.same.lock().unwrap_or_else(PoisonError::into_inner) = Some(ours);
             Ok(ours == *theirs)
@@ -397,16 +401,15 @@ impl<'a> Sender<'a> {
 
     fn close(&mut self, facts: &Arc<NewFile>, attempt: u16, root: Option<Digest>) -> Result<(), LaneError> {
         let (side, number) = (self.side, facts.number);
-        let close =
-            match side.held(number).ok_or_else(gone).and_then(|held| held.open().map(|file| (held, file))) {
-                Ok((held, file)) => match (self.last_look(&held, &file)?, root) {
-                    (Close::Read { size, mtime, .. }, Some(root)) => {
-                        Close::Read { size, mtime, root: Some(root) }
-                    }
-                    (close, _) => close,
-                },
-                Err(reason) => Close::Failed(reason),
-            };
+        let close = match side.open(number) {
+            Ok((held, file)) => match (self.last_look(&held, &file)?, root) {
+                (Close::Read { size, mtime, .. }, Some(root)) => {
+                    Close::Read { size, mtime, root: Some(root) }
+                }
+                (close, _) => close,
+            },
+            Err(reason) => Close::Failed(reason),
+        };
         self.told.push(Event::Closed { lane: self.lane, file: number, attempt, close });
         Ok(())
     }
@@ -424,7 +427,7 @@ impl<'a> Sender<'a> {
             self.outbox.flush()
         })?;
         Ok(match completed {
-            Ok(()) => with_root(held.last_look(file), held),
+            Ok(()) => with_root(self.side.session.spent.storage.time(|| held.last_look(file)), held),
             Err(reason) => Close::Failed(reason),
         })
     }
@@ -479,7 +482,14 @@ fn with_root(close: Close, held: &Held) -> Close {
     }
 }
 
-/// The machine has let go of the file meanwhile: whatever is said of it is not heard.
-fn gone() -> Reason {
-    Why::Stopped.into()
+impl Side<'_> {
+    /// A file that was announced, open.
+    ///
+    /// # Errors
+    /// As [`Held::open`]; [`Why::Stopped`] where the machine has let go of it meanwhile: what is said of it then is not heard.
+    pub(super) fn open(&self, number: FileNumber) -> Result<(Arc<Held>, Arc<OwnedFd>), Reason> {
+        let held = self.held(number).ok_or(Reason::from(Why::Stopped))?;
+        let file = self.session.spent.storage.time(|| held.open())?;
+        Ok((held, file))
+    }
 }

@@ -171,7 +171,8 @@ impl<'a> Offering<'a> {
             && begin.elapsed() < OFFERED_WITHIN
         {
             let before = self.waiting.len();
-            match self.tree.next() {
+            let storage = &self.side.session.spent.storage;
+            match storage.time(|| self.tree.next()) {
                 Some(met) => self.met(met),
                 None => {
                     self.is_walked = true;
@@ -187,7 +188,7 @@ impl<'a> Offering<'a> {
         match met {
             Met::Item(item) => self.item(item, within),
             Met::Enter(item) => {
-                let facts = self.clerk.facts(&item, &self.side.options, None);
+                let facts = self.facts(&item, None);
                 match facts {
                     Ok(facts) => {
                         let number = self.side.directories().enter(facts, item, within);
@@ -230,7 +231,7 @@ impl<'a> Offering<'a> {
         }
         let first = self.first_name(&item);
         let path = first.as_ref().map(|(_, path)| path.as_slice());
-        match self.clerk.facts(&item, &self.side.options, path) {
+        match self.facts(&item, path) {
             Ok(facts) => {
                 self.side.directories().add_to(within);
                 let is_first = first.is_none() && has_several_names(&item);
@@ -248,6 +249,11 @@ impl<'a> Offering<'a> {
                 self.walk_failed(item.shown.into_encoded_bytes(), reason("cannot read", &error));
             }
         }
+    }
+
+    /// What is told of a name.
+    fn facts(&mut self, item: &Item, first: Option<&[u8]>) -> std::io::Result<NewFile> {
+        self.side.session.spent.storage.time(|| self.clerk.facts(item, &self.side.options, first))
     }
 
     /// The name under which a file was offered that this is a further name of.

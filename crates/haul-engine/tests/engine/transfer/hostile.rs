@@ -181,7 +181,7 @@ fn walked(files: u64, delete: bool) -> Message {
 }
 
 fn bye() -> Message {
-    Message::Bye(Box::new(Bye { reason: None, summary: Summary::default() }))
+    Message::Bye(Box::new(Bye { reason: None, summary: Summary::default(), times: None }))
 }
 
 /// Ends the session well.

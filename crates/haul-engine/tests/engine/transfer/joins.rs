@@ -54,7 +54,7 @@ fn answer_with(
 fn end_well(liar: &mut Liar, files: u64) {
     liar.say(&Message::WalkEnd(WalkEnd { files, ..WalkEnd::default() }), &[]);
     assert!(matches!(liar.hear(), Message::Bye(bye) if bye.reason.is_none()));
-    liar.say(&Message::Bye(Box::new(Bye { reason: None, summary: Summary::default() })), &[]);
+    liar.say(&Message::Bye(Box::new(Bye { reason: None, summary: Summary::default(), times: None })), &[]);
 }
 
 /// It used to be waited for where the session's clock runs: for 30 seconds nobody heard a stop, and no lane came in.

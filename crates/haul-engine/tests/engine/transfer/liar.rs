@@ -123,7 +123,10 @@ fn send_packed(
             matches!(liar.hear(), Message::Bye(bye) if bye.reason.is_none()),
             "the session goes on to its end"
         );
-        liar.say(&Message::Bye(Box::new(Bye { reason: None, summary: Summary::default() })), &[]);
+        liar.say(
+            &Message::Bye(Box::new(Bye { reason: None, summary: Summary::default(), times: None })),
+            &[],
+        );
         liar.writer.finish().unwrap();
         (outcome, went)
     })

@@ -9,6 +9,7 @@ mod lying;
 mod packed;
 mod pair;
 mod resumed;
+mod slow;
 mod untold;
 mod wanted;
 mod waybills;

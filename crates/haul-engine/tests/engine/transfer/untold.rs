@@ -37,7 +37,10 @@ fn sent_to(
             let Message::Connect(asked) = liar.hear() else { panic!("CONNECT comes first") };
             liar.say(&accepted(&asked), &[]);
             sink(&mut liar);
-            liar.say(&Message::Bye(Box::new(Bye { reason: None, summary: Summary::default() })), &[]);
+            liar.say(
+                &Message::Bye(Box::new(Bye { reason: None, summary: Summary::default(), times: None })),
+                &[],
+            );
             while !matches!(liar.hear(), Message::Bye(_)) {}
             liar.writer.finish().unwrap();
         });

@@ -16,7 +16,7 @@ pub(crate) use play::{Report, World};
 
 use dice::Dice;
 use haul_model::{Level, ObjectSize};
-use haul_proto::{JobOptions, NamePolicy, Timing, Unit, Update, Verify, Window, sink, source};
+use haul_proto::{JobOptions, Timing, Unit, Update, Verify, Window, sink, source};
 
 /// What may go wrong, each once in so many chances; 0 is never.
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,7 +110,6 @@ impl Plan {
             window: self.window,
             timing: Timing::default(),
             tries: 20,
-            names: NamePolicy::default(),
         }
     }
 }

@@ -1,0 +1,108 @@
+//! A host's name that nobody answers for: the question goes out and nothing comes back.
+
+use super::stopped::wait_until;
+use super::{Bed, assert_alike, inside};
+use haul_lab::link::{End, Link, Way};
+use haul_lab::needs::{Need, met_or_skip};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+/// The server of names, which is not there: what goes to it is passed on to a host that forwards nothing and says nothing.
+const SILENT: &str = "10.78.0.1";
+
+/// The same as /proc/net/udp has it, with the port of such servers.
+const SILENT_IN_PROC: &str = "01004E0A:0035";
+
+/// A network without a server of names, and a bed with `resolv.conf` for it; by itself the system would wait for minutes.
+fn deaf(name: &str) -> (Bed, Link) {
+    let way = Way { delay: Duration::ZERO, rate: None, queue: 1 << 20 };
+    let link = Link::make(&format!("haul-{name}-{}", std::process::id()), way).unwrap();
+    let routed = Command::new("ip")
+        .args(["-n", &link.namespace(End::Near), "route", "add", SILENT, "via", End::Far.address()])
+        .status()
+        .unwrap();
+    assert!(routed.success());
+    let bed = Bed::new();
+    bed.tree("data");
+    fs::write(bed.path("resolv.conf"), format!("nameserver {SILENT}\noptions timeout:30 attempts:5\n"))
+        .unwrap();
+    (bed, link)
+}
+
+/// `haul ARGS` in that network.
+fn haul(bed: &Bed, link: &Link, args: &[&str]) -> Command {
+    let haul = bed.haul(args);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "mount --bind resolv.conf /etc/resolv.conf && exec \"$0\" \"$@\""]);
+    shell.arg(haul.get_program()).args(haul.get_args()).current_dir(bed.home.path());
+    for (name, value) in haul.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let mut there = inside(&link.namespace(End::Near), &shell);
+    there.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    there
+}
+
+/// A ticket of a server that is known by its name.
+fn named_ticket(bed: &Bed) {
+    drop(bed.serve(&["--root", "there", "--address=far.example:7433"]));
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The time it took was the system's: with these settings, two and a half minutes for each name.
+#[test]
+fn a_name_that_nobody_answers_for_is_given_up() {
+    if !met_or_skip(&[Need::Links, Need::Mount]) {
+        return;
+    }
+    let (bed, link) = deaf("deaf");
+    named_ticket(&bed);
+    let by_ticket = haul(&bed, &link, &["send", "--ticket-file=ticket", "data", ":"]).spawn().unwrap();
+    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+    let over_ssh =
+        ["send", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "data", "far.example:in"];
+    let over_ssh = haul(&bed, &link, &over_ssh).spawn().unwrap();
+    let by_ticket = by_ticket.wait_with_output().unwrap();
+    assert_eq!(by_ticket.status.code(), Some(2), "{by_ticket:?}");
+    let why = "far.example:7433: the name could not be looked up within 10 seconds";
+    assert!(told(&by_ticket).contains(why), "{by_ticket:?}");
+    // ssh knows the host by that name: there is another way.
+    let over_ssh = over_ssh.wait_with_output().unwrap();
+    assert_eq!(over_ssh.status.code(), Some(0), "{over_ssh:?}");
+    assert!(told(&over_ssh).contains("could not be looked up"), "{over_ssh:?}");
+    assert!(told(&over_ssh).contains("inside ssh, by one lane"), "{over_ssh:?}");
+    assert_alike(&bed.path("data"), &bed.path("there/in/data"));
+    link.close().unwrap();
+}
+
+/// Nobody looked whether the job was to stop while a name was looked up.
+#[test]
+fn ctrl_c_ends_a_job_whose_name_nobody_answers_for() {
+    if !met_or_skip(&[Need::Links, Need::Mount]) {
+        return;
+    }
+    let (bed, link) = deaf("mute");
+    named_ticket(&bed);
+    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+    let over_ssh =
+        ["send", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "data", "far.example:in"];
+    for args in [&["send", "--ticket-file=ticket", "data", ":"][..], &over_ssh] {
+        let child = haul(&bed, &link, args).spawn().unwrap();
+        let asked = || fs::read_to_string(format!("/proc/{}/net/udp", child.id())).unwrap_or_default();
+        wait_until("the question", || asked().contains(SILENT_IN_PROC));
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+        assert!(told(&ended).contains("interrupted before the other side answered"), "{ended:?}");
+        assert!(!told(&ended).contains("looked up"), "{ended:?}");
+    }
+    link.close().unwrap();
+}

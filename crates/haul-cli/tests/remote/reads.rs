@@ -1,0 +1,61 @@
+//! How often each way of comparing reads a file at either end: what FIVER says of itself and of its rivals (papers/fiver.txt, section III),
+//! counted by file systems that see every read. What hybrid does with files larger than the memory there is stands in `faults/limited`.
+
+use super::ends::{WAYS, bring};
+use super::{Bed, assert_alike, assert_ended};
+use haul_lab::faults::{FaultFs, Rules};
+use haul_lab::needs::{Need, met_or_skip};
+use std::fs;
+
+/// Of less than an object, of one, and of several.
+const SIZES: [usize; 3] = [5000, 64 << 10, 300_000];
+
+/// The options, and how often the source and the sink are read then. What is read back from the device is asked for ahead
+/// (fadvise); a file system that keeps nothing may see that as a read of its own.
+const MODES: [(&[&str], u64, &[u64]); 10] = [
+    (&["--verify=none"], 1, &[0]),
+    (&["--verify=stream"], 1, &[0]),
+    (&["--verify=stream", "-a", "md5"], 1, &[0]),
+    (&["--verify=stream", "-a", "md5", "--granularity=file"], 1, &[0]),
+    (&["--verify=hybrid"], 1, &[0]),
+    (&["--verify=reread"], 1, &[1, 2]),
+    (&["--verify=reread", "-a", "sha256"], 1, &[1, 2]),
+    (&["--verify=sequential"], 2, &[1]),
+    (&["--verify=file-pipeline", "-a", "md5"], 2, &[1]),
+    (&["--verify=block-pipeline"], 2, &[1]),
+];
+
+#[test]
+fn each_way_of_comparing_reads_either_end_as_often_as_it_says() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let size: u64 = SIZES.iter().map(|size| *size as u64).sum();
+    for way in WAYS {
+        let bed = Bed::new();
+        for size in SIZES {
+            bed.file(&format!("data/{size}"), size);
+        }
+        for name in ["source", "store", "view"] {
+            fs::create_dir(bed.path(name)).unwrap();
+        }
+        let source = FaultFs::mount(&bed.path("data"), &bed.path("source"), Rules::default()).unwrap();
+        let sink = FaultFs::mount(&bed.path("store"), &bed.path("view"), Rules::default()).unwrap();
+        for (at, (options, at_source, at_sink)) in MODES.into_iter().enumerate() {
+            let before = [&source, &sink].map(FaultFs::bytes_read);
+            let options = [&["--object-size=64K"], options].concat();
+            let into = bed.path(&format!("view/{at}"));
+            assert_ended(&bring(&bed, way, &options, &bed.path("source"), &into), 0);
+            let after = [&source, &sink].map(FaultFs::bytes_read);
+            assert_eq!(after[0] - before[0], at_source * size, "the source, {way:?} {options:?}");
+            let read = after[1] - before[1];
+            assert!(
+                at_sink.iter().any(|times| times * size == read),
+                "{read} bytes of the sink, {way:?} {options:?}"
+            );
+            assert_alike(&bed.path("data"), &bed.path(&format!("store/{at}/source")));
+        }
+        source.close();
+        sink.close();
+    }
+}

@@ -1,0 +1,198 @@
+//! Slow parts: the summary names the one that held the job back, whichever side started it, and a slow sink fills no memory.
+
+use super::ends::{WAYS, Way, bring};
+use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays};
+use haul_lab::faults::FaultFs;
+use haul_lab::needs::{Need, met_or_skip};
+use serde_json::Value;
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// A job one part of which is slow.
+struct Slow {
+    /// Rules of the file systems at the source and at the sink.
+    rules: [&'static str; 2],
+    options: &'static [&'static str],
+    /// How many files of how many bytes.
+    files: (usize, usize),
+    /// What held it back; one of these.
+    culprits: &'static [&'static str],
+}
+
+const JOBS: [Slow; 8] = [
+    Slow {
+        rules: ["* read .. delay 30", ""],
+        options: &[],
+        files: (1, 4 << 20),
+        culprits: &["the storage of the source"],
+    },
+    Slow {
+        rules: ["* open .. delay 20", ""],
+        options: &[],
+        files: (40, 100),
+        culprits: &["the storage of the source"],
+    },
+    Slow {
+        rules: ["* list .. delay 900", ""],
+        options: &[],
+        files: (1, 100),
+        culprits: &["the storage of the source"],
+    },
+    Slow {
+        rules: ["", "* write .. delay 30"],
+        options: &[],
+        files: (1, 4 << 20),
+        culprits: &["the storage of the sink"],
+    },
+    Slow {
+        rules: ["", "* fsync .. delay 300"],
+        options: &["--verify=reread"],
+        files: (2, 1 << 20),
+        culprits: &["the storage of the sink"],
+    },
+    Slow {
+        rules: ["", "* rename .. delay 20"],
+        options: &[],
+        files: (40, 100),
+        culprits: &["the storage of the sink"],
+    },
+    Slow { rules: ["", ""], options: &["--rate=4M"], files: (2, 2 << 20), culprits: &["the network"] },
+    Slow {
+        rules: ["", ""],
+        // The digest that takes longest.
+        options: &["-a", "sm3", "--plain"],
+        files: (1, 48 << 20),
+        culprits: &["hashing at the source", "hashing at the sink"],
+    },
+];
+
+impl Slow {
+    /// Brings it the way, and gives how that ended.
+    fn bring(&self, way: Way, more: &[&str]) -> Ended {
+        let bed = Bed::new();
+        let (count, size) = self.files;
+        (0..count).for_each(|number| bed.file(&format!("data/f{number}"), size + number));
+        for name in ["store", "source", "sink"] {
+            fs::create_dir(bed.path(name)).unwrap();
+        }
+        let views =
+            [("data", "source"), ("store", "sink")].map(|(below, view)| (bed.path(below), bed.path(view)));
+        let mut mounted = Vec::new();
+        let [source, sink] = [0, 1].map(|end| {
+            let (below, view) = &views[end];
+            let rules = self.rules[end];
+            if rules.is_empty() {
+                return below.clone();
+            }
+            mounted.push(FaultFs::mount(below, view, rules.parse().unwrap()).unwrap());
+            view.clone()
+        });
+        let options = [&["--object-size=256K"], self.options, more].concat();
+        let ended = bring(&bed, way, &options, &source, &sink);
+        mounted.into_iter().for_each(FaultFs::close);
+        let arrived = bed.path("store").join(source.file_name().unwrap());
+        assert_ended(&ended, 0);
+        assert_alike(&bed.path("data"), &arrived);
+        ended
+    }
+}
+
+#[test]
+fn the_summary_names_what_held_the_job_back() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    for job in &JOBS {
+        let ended = job.bring(Way::Send, &[]);
+        let is_named = |culprit: &&str| ended.err.contains(&format!("; held back by {culprit} ("));
+        assert!(job.culprits.iter().any(is_named), "{:?} {:?}: {ended:#?}", job.rules, job.options);
+    }
+}
+
+#[test]
+fn the_same_split_is_in_json_and_every_part_of_it_is_explained() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    for job in &JOBS {
+        let ended = job.bring(Way::Fetch, &["--json", "--streams=2"]);
+        let summary: Value = serde_json::from_str(ended.out.lines().last().unwrap()).unwrap();
+        let told = format!("{:?} {:?}: {summary:#}", job.rules, job.options);
+        let by = summary["held_back"]["by"].as_str().unwrap();
+        assert!(job.culprits.contains(&by), "{told}");
+        let percent = summary["held_back"]["percent"].as_u64().unwrap();
+        assert!((1..=100).contains(&percent), "{told}");
+        let took = summary["seconds"].as_f64().unwrap();
+        let split = &summary["split"];
+        let mut explained = 0.0;
+        for side in ["source", "sink"] {
+            let parts = split[side].as_object().unwrap();
+            assert_eq!(parts.len(), 6, "{told}");
+            let of = |part: &str| parts[part].as_f64().unwrap();
+            assert!(parts.values().all(|part| part.as_f64().unwrap() >= 0.0), "{told}");
+            let work = of("storage") + of("hashing") + of("compression") + of("crypto");
+            // Two workers for each of two lanes, the walk, errands and second reads: no part has more time than those who spend it.
+            assert!(work + of("sending") + of("receiving") <= 8.0 * took, "{told}");
+            explained += work;
+        }
+        let network = split["network"].as_f64().unwrap();
+        let [sending, receiving] = [&split["source"]["sending"], &split["sink"]["receiving"]];
+        assert!(network <= sending.as_f64().unwrap().min(receiving.as_f64().unwrap()), "{told}");
+        assert_eq!(summary["spent"], split["sink"], "who fetches is the sink: {told}");
+        // What is slow here takes most of the time of the job, beginning and end with it.
+        assert!(explained + network >= 0.5 * took, "{told}");
+    }
+}
+
+/// Anonymous memory that a process has now, in KiB; none once it is gone.
+fn memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn a_slow_sink_fills_no_memory_at_either_end() {
+    const SIZE: usize = 96 << 20;
+    const MOST_KIB: u64 = 40 << 10;
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    for way in WAYS {
+        let bed = Bed::new();
+        let [source, sink] = match way {
+            Way::Send => ["data", "view"],
+            Way::Fetch => ["there/data", "view/data"],
+        };
+        bed.file(&format!("{source}/f"), SIZE);
+        for name in ["store", "view"] {
+            fs::create_dir(bed.path(name)).unwrap();
+        }
+        let rules = "* write .. delay 3\n* fsync .. delay 50".parse().unwrap();
+        let view = FaultFs::mount(&bed.path("store"), &bed.path("view"), rules).unwrap();
+        let root = if way == Way::Send { "view" } else { "there" };
+        let server = bed.serve(&["--root", root, "--buffers=8M"]);
+        let common = ["--ticket-file=ticket", "--buffers=8M", "--object-size=1M"];
+        let job = match way {
+            Way::Send => [&["send"][..], &common, &["data", ":"]].concat(),
+            Way::Fetch => [&["fetch"][..], &common, &[":data/", sink]].concat(),
+        };
+        let mut client = bed.haul(&job).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut peaks = [0, 0];
+        while client.try_wait().unwrap().is_none() {
+            for (peak, pid) in peaks.iter_mut().zip([server.child.id(), client.id()]) {
+                *peak = memory(pid).max(*peak);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let ended = client.wait_with_output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        assert!(peaks.iter().all(|peak| (1..MOST_KIB).contains(peak)), "{way:?}: {peaks:?} KiB");
+        // It has the file system open.
+        drop(server);
+        view.close();
+        assert_alike(&bed.path(source), &bed.path("store/data"));
+        assert_no_strays(&bed.path("store"));
+    }
+}

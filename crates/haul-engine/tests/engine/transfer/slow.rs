@@ -1,0 +1,66 @@
+//! A sink whose storage is slow: what was sent lies in buffers, and what is told as done lies at the sink.
+
+use super::pair::offer;
+use super::small_objects;
+use haul_engine::transfer::{BoxError, Onlooker, SendJob, answer, send};
+use haul_lab::faults::FaultFs;
+use haul_lab::needs::{Need, met_or_skip};
+use haul_net::{Lane, LaneControl};
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The length of the file that has arrived so far, under whatever name; its objects come in order.
+fn arrived(store: &Path) -> u64 {
+    let lens = fs::read_dir(store).unwrap().flatten().filter_map(|entry| Some(entry.metadata().ok()?.len()));
+    lens.sum()
+}
+
+#[test]
+fn progress_never_runs_ahead_of_a_slow_sink() {
+    const SIZE: usize = 6 << 20;
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let [source, store, sink] = ["source", "store", "sink"].map(|name| home.path().join(name));
+    for dir in [&source, &store, &sink] {
+        fs::create_dir(dir).unwrap();
+    }
+    fs::write(source.join("f"), vec![7; SIZE]).unwrap();
+    // Without room kept for it, a file is as long as what was written.
+    let rules = "* write .. delay 5\n* allocate .. errno ENOTSUP".parse().unwrap();
+    let view = FaultFs::mount(&store, &sink, rules).unwrap();
+    let (ours, theirs) = Lane::pair().unwrap();
+    let control: LaneControl = ours.control();
+    let ours = Mutex::new(Some(ours));
+    let dial = |_: u32| -> Result<Lane, BoxError> { ours.lock().unwrap().take().ok_or("one lane".into()) };
+    let job =
+        SendJob { options: small_objects(), lanes: Some(1), ..SendJob::new(vec![source.join("f").into()]) };
+    let ends = [Onlooker::default(), Onlooker::default()];
+    let (offer, there, here) = (&offer(&sink), &ends[1], &ends[0]);
+    let mut ahead = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(move || answer(theirs, &mut || None, offer, &there.watch()).unwrap());
+        let sending = scope.spawn(|| send(&dial, &job, &here.watch()).unwrap());
+        while !sending.is_finished() {
+            // In this order: each only grows.
+            let done = here.tally().bytes_done.load(Ordering::Relaxed);
+            let sent = control.stats().bytes_out;
+            let arrived = arrived(&store);
+            assert!(done <= arrived, "{done} bytes are told as done, and {arrived} are there");
+            ahead = ahead.max(sent.saturating_sub(arrived));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert!(sending.join().unwrap().is_whole());
+    });
+    assert!(
+        ahead > 64 << 10,
+        "no more than {ahead} bytes were ever sent and not there yet: nothing was shown"
+    );
+    assert_eq!(here.tally().bytes_done.load(Ordering::Relaxed), SIZE as u64);
+    assert!(fs::read(store.join("f")).unwrap() == vec![7; SIZE]);
+    view.close();
+}
