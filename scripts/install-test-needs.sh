@@ -20,6 +20,7 @@ packages=(
     mount       # mount, umount
     openssh-client # ssh-keygen, the peer of signatures of waybills
     rhash       # SFV and other lists for haul check
+    strace      # which system calls a job makes, and a kill at one of them
     util-linux  # losetup, script, setpriv, prlimit
     xfsprogs    # mkfs.xfs
     xrootd-client # xrdadler32, xrdcrc32c, xrdcp: lists for haul check
