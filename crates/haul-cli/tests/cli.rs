@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod contexts;
 mod cp;
 mod differential;
 mod ended;

@@ -42,7 +42,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     shared::UPDATE,
     shared::VERBOSE,
     gnu("context", "", Optional("CTX"), "give new files the SELinux context CTX; without CTX as -Z"),
-    letter("Z", "leave the SELinux context of new files to the policy"),
+    letter("Z", "give copies the SELinux type that the policy has for their path"),
     later("debug", No, "say how each file is copied; implies -v"),
     later("keep-directory-symlink", No, "copy into directories that links at the destination lead to"),
     own("threads", Required("N"), "use N worker threads (default: one a processor)"),

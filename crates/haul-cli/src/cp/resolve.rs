@@ -8,6 +8,7 @@ use super::resume::{self, ResumeOrder};
 use super::waybill::{Asked, WaybillOrder};
 use crate::getopt::backup::{BackupEnvironment, BackupTyped};
 use crate::getopt::choice::{self, Choice, ChoiceError};
+use crate::getopt::context::{self, ContextError, ContextTyped};
 use crate::getopt::destination::{Destination, OperandError, split_last};
 use crate::getopt::sizes::{self, SizeOptionError, Sizes};
 use crate::getopt::update::Which;
@@ -18,10 +19,11 @@ use haul_engine::copy::{
     SparseRule, Verify, Workers, cause, quote,
 };
 use haul_model::{ByteOffset, LeafSizeError, limits};
-use haul_sys::selinux;
+use haul_sys::selinux::Policy;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// A job, and how it is told about.
@@ -69,12 +71,8 @@ pub(super) enum UsageError {
     ReflinkAndSparse,
     #[error("with --parents, the destination must be a directory")]
     ParentsNeedDirectory,
-    #[error("cannot preserve security context without an SELinux-enabled kernel")]
-    NoSelinux,
-    #[error("cannot set target context and preserve it")]
-    ContextTwice,
-    #[error("failed to set default file creation context to {}: {}", quote(context), cause(source))]
-    Context { context: OsString, source: io::Error },
+    #[error(transparent)]
+    Context(#[from] ContextError),
     #[error("cannot combine --attributes-only with {0}, which needs the data")]
     NoData(&'static str),
     #[error(
@@ -108,10 +106,10 @@ pub(super) enum UsageError {
 impl UsageError {
     /// Whether the message is followed by a hint at `--help`.
     pub(super) fn has_hint(&self) -> bool {
-        use UsageError::{Context, ContextTwice, NoSelinux, Operands, StandardInput, Target};
+        use UsageError::{Context, Operands, StandardInput, Target};
         match self {
             Operands(error) => error.has_hint(),
-            NoSelinux | ContextTwice | Context { .. } | StandardInput(_) | Target { .. } => false,
+            Context(_) | StandardInput(_) | Target { .. } => false,
             _ => true,
         }
     }
@@ -124,8 +122,8 @@ pub(super) struct Environment {
     pub(super) backup: BackupEnvironment,
     /// `POSIXLY_CORRECT` is set: a file is made where a link at the sink leads to nothing.
     pub(super) posix: bool,
-    /// The kernel labels files as SELinux does.
-    pub(super) selinux: bool,
+    /// The policy of a kernel that labels files as SELinux does.
+    pub(super) policy: Option<Arc<dyn Policy>>,
 }
 
 /// Options as far as they were read.
@@ -136,16 +134,12 @@ struct Reading {
     no_preserve: bool,
     rules: CopyRules,
     dereference: Option<Dereference>,
-    selinux: bool,
+    /// `-Z`, `--context`, `--preserve=context`.
+    context: ContextTyped,
     /// `-n` or `-i`, whichever came last.
     clobber: Option<Existing>,
     /// `--update`.
     which: Option<Which>,
-    /// `--preserve=context`.
-    context: bool,
-    /// `-Z`, `--context` and `--context=CTX`.
-    sets_context: bool,
-    new_context: Option<OsString>,
     backup: BackupTyped,
     hard_link: bool,
     symbolic_link: bool,
@@ -186,13 +180,14 @@ pub(super) fn resolve(
     environment: &Environment,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Wish, UsageError> {
+    let typed_context = ContextTyped::with(environment.policy.clone());
     let mut reading =
-        Reading { selinux: environment.selinux, resume: resume::Asked::of(&typed), ..Reading::default() };
+        Reading { context: typed_context, resume: resume::Asked::of(&typed), ..Reading::default() };
     for option in &typed.options {
         match (option.name, option.value.as_deref()) {
             ("help", _) => return Ok(Wish::Help),
             ("version", _) => return Ok(Wish::Version),
-            ("context" | "Z", value) => reading.context(value, warn),
+            ("context" | "Z", value) => reading.context.option(value, context::IGNORED, warn),
             (name, value) => reading.option(name, value)?,
         }
     }
@@ -252,24 +247,6 @@ impl Reading {
         Ok(())
     }
 
-    /// `-Z`, `--context` and `--context=CTX`. Without SELinux only the last is worth a word, as with cp.
-    fn context(&mut self, context: Option<&OsStr>, warn: &mut dyn FnMut(&str)) {
-        if !self.selinux {
-            if context.is_some() {
-                warn("warning: ignoring --context; it requires an SELinux-enabled kernel");
-            }
-            return;
-        }
-        self.sets_context = true;
-        self.new_context = context.map(OsStr::to_owned);
-        if context.is_none() {
-            warn(
-                "warning: -Z leaves the type of each new file to the kernel's policy; \
-                 for the types that the policy's list of paths names, run restorecon on the copy",
-            );
-        }
-    }
-
     /// Options that cp lacks.
     fn own_option(&mut self, name: &str, value: Option<&OsStr>) -> Result<(), UsageError> {
         match name {
@@ -316,7 +293,7 @@ impl Reading {
         keep_basics(keep);
         keep.links = true;
         keep.xattr = true;
-        keep.context = self.selinux;
+        self.context.keep_by_default();
         keep.reduce_diagnostics = true;
         self.rules.recursive = true;
         self.dereference = Some(Dereference::Never);
@@ -338,11 +315,8 @@ impl Reading {
                 }
                 Kept::Ownership => keep.ownership = on,
                 Kept::Links => keep.links = on,
-                Kept::Context => {
-                    self.context = on;
-                    keep.context = on;
-                    keep.require_context = on;
-                }
+                Kept::Context if on => self.context.require(),
+                Kept::Context => self.context.leave(),
                 Kept::Xattr => {
                     keep.xattr = on;
                     keep.require_xattr = on;
@@ -354,8 +328,8 @@ impl Reading {
                     keep.ownership = on;
                     keep.links = on;
                     keep.xattr = on;
-                    keep.context = on && self.selinux;
                     self.no_preserve |= !on;
+                    if on { self.context.keep_by_default() } else { self.context.leave_by_default() }
                 }
             }
         }
@@ -375,7 +349,7 @@ impl Reading {
         let default = if follows_none { Dereference::Never } else { Dereference::Always };
         self.rules.dereference = self.dereference.unwrap_or(default);
         self.rules.open_dangling = environment.posix;
-        self.contexts()?;
+        self.rules.contexts = std::mem::take(&mut self.context).rule()?;
         self.rules.make = match (self.hard_link, self.symbolic_link) {
             (true, _) => Make::HardLink,
             (_, true) => Make::SymbolicLink,
@@ -439,21 +413,6 @@ impl Reading {
             (true, _, Existing::Keep | Existing::Refuse) => Err(UsageError::BackupAndNone),
             _ => Ok(()),
         }
-    }
-
-    /// SELinux: contexts are kept, or one is given to all new files of this process from here on.
-    fn contexts(&mut self) -> Result<(), UsageError> {
-        if self.context && !self.selinux {
-            return Err(UsageError::NoSelinux);
-        }
-        if self.context && self.sets_context {
-            return Err(UsageError::ContextTwice);
-        }
-        if self.sets_context {
-            self.rules.preserve.context = false;
-        }
-        let Some(context) = self.new_context.take() else { return Ok(()) };
-        selinux::label_new_files(&context).map_err(|source| UsageError::Context { context, source })
     }
 
     fn batch(&self, operands: &[OsString]) -> Result<Operands, UsageError> {

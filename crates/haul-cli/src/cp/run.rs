@@ -20,7 +20,7 @@ pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     let environment = Environment {
         backup: BackupEnvironment::of_process(),
         posix: options_first,
-        selinux: selinux::is_enabled(),
+        policy: selinux::policy(),
     };
     match resolve(getopt::parse(OPTIONS, args, options_first), &environment, &mut |warning| {
         say(tool, &warning);

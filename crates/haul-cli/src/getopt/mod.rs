@@ -8,6 +8,7 @@
 
 pub(crate) mod backup;
 pub(crate) mod choice;
+pub(crate) mod context;
 pub(crate) mod destination;
 pub(crate) mod shared;
 pub(crate) mod sizes;

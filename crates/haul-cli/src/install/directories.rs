@@ -1,11 +1,11 @@
 //! Directories made with all that lie above them.
 
+use super::labels::{Asked, Maker};
 use super::mode::{SETGID, SETUID, STICKY};
 use super::resolve::Properties;
 use haul_engine::copy::{cause, quote, quote_word};
 use haul_sys::dir::{open_dir_at, open_place_at};
 use haul_sys::metadata::{set_mode_fd, set_mode_held, set_owner_fd, set_owner_held};
-use haul_sys::open::mkdir_at;
 use haul_sys::{CWD, Follow, Stat, stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -37,23 +37,23 @@ pub(super) enum DirectoryError {
     Owner { path: OsString, source: io::Error },
 }
 
-/// Makes the directories above the last component of `path` that are missing. `tell` hears of each.
+/// Makes the directories above the last component of `path` that are missing.
 ///
 /// # Errors
 /// The first that could not be made.
-pub(super) fn make_above(path: &OsStr, tell: &mut dyn FnMut(&OsStr)) -> Result<(), DirectoryError> {
+pub(super) fn make_above(path: &OsStr, maker: &Maker<'_>) -> Result<(), DirectoryError> {
     let failed = |(path, source)| DirectoryError::Above { path, source };
-    Above::make(path, tell).map(drop).map_err(failed)
+    Above::make(path, maker).map(drop).map_err(failed)
 }
 
 /// `-D -t`: makes a directory and all above it, with the permissions of those that nobody named.
 ///
 /// # Errors
 /// As [`make_above`].
-pub(super) fn make_all(path: &OsStr, tell: &mut dyn FnMut(&OsStr)) -> Result<(), DirectoryError> {
+pub(super) fn make_all(path: &OsStr, maker: &Maker<'_>) -> Result<(), DirectoryError> {
     let mut with_end = path.to_owned();
     with_end.push("/.");
-    make_above(&with_end, tell)
+    make_above(&with_end, maker)
 }
 
 /// `-d`: makes a directory with all above it, and gives it its properties, whether it is new or not.
@@ -63,10 +63,10 @@ pub(super) fn make_all(path: &OsStr, tell: &mut dyn FnMut(&OsStr)) -> Result<(),
 pub(super) fn install(
     path: &OsStr,
     properties: &Properties,
-    tell: &mut dyn FnMut(&OsStr),
+    maker: &Maker<'_>,
 ) -> Result<(), DirectoryError> {
     let create = |(path, source)| DirectoryError::Create { path, source };
-    let above = Above::make(path, tell).map_err(create)?;
+    let above = Above::make(path, maker).map_err(create)?;
     let Properties { owner, group, mode } = *properties;
     let has_owner = owner.is_some() || group.is_some();
     let withheld = if has_owner {
@@ -76,16 +76,15 @@ pub(super) fn install(
     } else {
         0
     };
-    let made = mkdir_at(above.dir(), above.last, mode.directory & !withheld);
+    let mode_made = mode.directory & !withheld;
+    let made = maker.make(above.dir(), (above.last, path), mode_made, Asked::Yes);
     let failed = |source| {
         let path = path.to_owned();
         if has_owner { DirectoryError::Owner { path, source } } else { DirectoryError::Mode { path, source } }
     };
-    if made.is_ok() {
-        tell(path);
-    }
     // What was made a moment ago is no link; what stood there may be one to a directory.
     let follow = if made.is_ok() { Follow::No } else { Follow::Yes };
+    let is_old = made.is_err();
     let standing = match (Standing::open(&above, follow), made) {
         (Ok(standing), _) => standing,
         // What stands there can't be looked at: as with install, that is what is told of.
@@ -95,7 +94,11 @@ pub(super) fn install(
         }
         (Err(_), Err(made)) => return Err(create((path.to_owned(), made))),
     };
-    standing.dress(properties).map_err(failed)
+    standing.dress(properties).map_err(failed)?;
+    if is_old {
+        maker.relabel(above.dir(), (above.last, path));
+    }
+    Ok(())
 }
 
 /// A directory that gets its properties: held, whatever becomes of its name.
@@ -149,7 +152,7 @@ struct Above<'a> {
 
 impl<'a> Above<'a> {
     /// Makes what is missing above the last component; what could not be made, and why.
-    fn make(path: &'a OsStr, tell: &mut dyn FnMut(&OsStr)) -> Result<Above<'a>, (OsString, io::Error)> {
+    fn make(path: &'a OsStr, maker: &Maker<'_>) -> Result<Above<'a>, (OsString, io::Error)> {
         let bytes = path.as_bytes();
         let last = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
         let mut above = Above { directory: None, last: path };
@@ -157,7 +160,7 @@ impl<'a> Above<'a> {
         for end in (1..last).filter(|&at| bytes[at] == b'/' && bytes[at - 1] != b'/') {
             let so_far = OsStr::from_bytes(&bytes[..end]);
             let step = OsStr::from_bytes(&bytes[start..end]);
-            above.enter(step, &mut || tell(so_far)).map_err(|error| (so_far.to_owned(), error))?;
+            above.enter((step, so_far), maker).map_err(|error| (so_far.to_owned(), error))?;
             start = end + bytes[end..].iter().take_while(|&&byte| byte == b'/').count();
             above.last = OsStr::from_bytes(&bytes[start..]);
         }
@@ -165,8 +168,8 @@ impl<'a> Above<'a> {
     }
 
     /// Goes one directory down, and makes it first where it is missing.
-    fn enter(&mut self, name: &OsStr, made: &mut dyn FnMut()) -> io::Result<()> {
-        let missing = mkdir_at(self.dir(), name, ABOVE).inspect(|()| made()).err();
+    fn enter(&mut self, (name, path): (&OsStr, &OsStr), maker: &Maker<'_>) -> io::Result<()> {
+        let missing = maker.make(self.dir(), (name, path), ABOVE, Asked::No).err();
         let follow = if missing.is_none() { Follow::No } else { Follow::Yes };
         let entered = open_place_at(self.dir(), name, follow).and_then(|fd| {
             // Whoever may not go through it may not work in it.

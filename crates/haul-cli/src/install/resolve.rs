@@ -4,14 +4,17 @@ use super::mode::{ALL, Mode, ModeError};
 use super::options::OPTIONS;
 use crate::getopt::backup::{BackupEnvironment, BackupTyped};
 use crate::getopt::choice::ChoiceError;
+use crate::getopt::context::{self, ContextError, ContextTyped};
 use crate::getopt::destination::{Destination, OperandError, split_last};
 use crate::getopt::sizes::{SizeOptionError, Sizes};
 use crate::getopt::{self, ArgsError};
-use haul_engine::copy::{Backup, Moving, Place, Verify, Workers, cause, quote, quote_word};
+use haul_engine::copy::{Backup, Contexts, Moving, Place, Verify, Workers, cause, quote, quote_word};
+use haul_sys::selinux::Policy;
 use haul_sys::users;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// What is to be installed, and how.
@@ -19,6 +22,10 @@ use thiserror::Error;
 pub(super) struct Resolved {
     pub(super) work: Work,
     pub(super) properties: Properties,
+    /// Which security contexts copies get as they are made.
+    pub(super) contexts: Contexts,
+    /// Nobody spoke of contexts: where the kernel has a policy, files get what that has for their paths when all else is set.
+    pub(super) policy: Option<Arc<dyn Policy>>,
     pub(super) backup: Option<Backup>,
     /// `-C`.
     pub(super) compare: bool,
@@ -79,6 +86,8 @@ pub(super) enum UsageError {
     Mode(#[from] ModeError),
     #[error(transparent)]
     Operands(#[from] OperandError),
+    #[error(transparent)]
+    Context(#[from] ContextError),
     #[error("options --compare (-C) and --preserve-timestamps are mutually exclusive")]
     CompareAndTimes,
     #[error("options --compare (-C) and --strip are mutually exclusive")]
@@ -116,6 +125,7 @@ type Warn<'a> = &'a mut dyn FnMut(&str);
 #[derive(Debug, Default)]
 struct Reading {
     backup: BackupTyped,
+    context: ContextTyped,
     compare: bool,
     directories: bool,
     makes_directories: bool,
@@ -132,7 +142,7 @@ struct Reading {
     sizes: Sizes,
 }
 
-/// Finds out what was meant. Looks at the last operand: a directory there takes the others. `warn` hears at once what is
+/// Finds out what was meant, where the kernel labels files by `policy`. Looks at the last operand: a directory there takes the others. `warn` hears at once what is
 /// worth a line, whether or not a mistake follows.
 ///
 /// # Errors
@@ -140,11 +150,11 @@ struct Reading {
 pub(super) fn resolve(
     args: &[OsString],
     options_first: bool,
-    environment: &BackupEnvironment,
+    (environment, policy): (&BackupEnvironment, Option<Arc<dyn Policy>>),
     warn: Warn<'_>,
 ) -> Result<Wish, UsageError> {
     let typed = getopt::parse(OPTIONS, args, options_first);
-    let mut reading = Reading::default();
+    let mut reading = Reading { context: ContextTyped::with(policy), ..Reading::default() };
     for option in &typed.options {
         match option.name {
             "help" => return Ok(Wish::Help),
@@ -165,12 +175,9 @@ impl Reading {
         }
         let owned = || value.map(OsStr::to_owned);
         match name {
-            "c" | "Z" => {}
+            "c" => {}
+            "context" | "Z" => self.context.option(value, context::NO_LIST, warn),
             "compare" => self.compare = true,
-            "context" if value.is_some() => {
-                warn("warning: ignoring --context; it requires an SELinux-enabled kernel");
-            }
-            "context" => {}
             "directory" => self.directories = true,
             "D" => self.makes_directories = true,
             "debug" | "verbose" => self.verbose = true,
@@ -178,6 +185,7 @@ impl Reading {
             "mode" => self.mode = owned(),
             "owner" => self.owner = owned(),
             "preserve-timestamps" => self.keeps_times = true,
+            "preserve-context" if self.context.keep_if_enabled() => {}
             "preserve-context" => {
                 warn("WARNING: ignoring --preserve-context; this kernel is not SELinux-enabled");
             }
@@ -226,6 +234,8 @@ impl Reading {
         // To chown(2) the largest number means that the owner stays.
         let is_one = |id: &u32| *id != u32::MAX;
         let (owner, group) = (owner.transpose()?.filter(is_one), group.transpose()?.filter(is_one));
+        let policy = self.context.unasked().cloned();
+        let contexts = self.context.rule()?;
         let mut moving = Moving::with(Workers::granted());
         self.sizes.apply(&mut moving);
         moving.verify = if self.verify { Verify::ReadBack } else { Verify::No };
@@ -233,6 +243,8 @@ impl Reading {
         Ok(Resolved {
             work,
             properties: Properties { owner, group, mode },
+            contexts,
+            policy,
             backup,
             compare: self.compare,
             makes_directories: self.makes_directories,

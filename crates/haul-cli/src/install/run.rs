@@ -2,16 +2,19 @@
 
 use super::directories;
 use super::finish::{set_properties, set_times, strip};
+use super::labels::{self, Maker};
 use super::options;
 use super::resolve::{Properties, Resolved, Wish, Work, resolve};
 use crate::console::{Console, answer, refuse, say};
 use crate::getopt::backup::BackupEnvironment;
+use crate::getopt::context;
 use crate::interrupt::Interrupt;
 use haul_engine::copy::{
-    self, CopyRules, CopySettings, Operands, Place, Preserve, Print, Report, Tally, Workers, cause, quote,
+    self, Contexts, CopyRules, CopySettings, Operands, Place, Preserve, Print, Report, Tally, Workers, cause,
+    quote,
 };
-use haul_sys::{CWD, FileKind, Follow, Stat, open, process, stat, transfer};
-use std::cell::Cell;
+use haul_sys::{CWD, FileKind, Follow, Stat, open, process, selinux, stat, transfer};
+use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -33,7 +36,8 @@ const BLOCK_BYTES: usize = 64 << 10;
 pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     let options_first = std::env::var_os("POSIXLY_CORRECT").is_some();
     let mut warn = |warning: &str| say(tool, &warning);
-    match resolve(args, options_first, &BackupEnvironment::of_process(), &mut warn) {
+    let environment = (&BackupEnvironment::of_process(), selinux::policy());
+    match resolve(args, options_first, environment, &mut warn) {
         Ok(Wish::Install(resolved)) => carry_out(tool, &resolved),
         Ok(Wish::Help) => answer(tool, &options::help(tool)),
         Ok(Wish::Version) => answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION"))),
@@ -60,6 +64,7 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
         interrupt: &interrupt,
         tally: &tally,
         failures: Cell::new(0),
+        has_list: OnceCell::new(),
     };
     job.work();
     let failures = job.failures.get();
@@ -101,6 +106,8 @@ struct Job<'a> {
     interrupt: &'a Interrupt,
     tally: &'a Tally,
     failures: Cell<u64>,
+    /// The policy's list of paths can be read.
+    has_list: OnceCell<bool>,
 }
 
 impl Job<'_> {
@@ -110,7 +117,7 @@ impl Job<'_> {
             Work::Into { sources, directory, place } => self.gather(sources, directory, place.as_ref()),
             Work::Onto { source, sink } => {
                 if self.resolved.makes_directories
-                    && let Err(error) = directories::make_above(sink, &mut |path| self.tell_directory(path))
+                    && let Err(error) = self.with_maker(|maker| directories::make_above(sink, maker))
                 {
                     return self.fail(&error);
                 }
@@ -124,10 +131,19 @@ impl Job<'_> {
     }
 
     fn directory(&self, name: &OsStr) {
-        let mut tell = |path: &OsStr| self.tell_directory(path);
-        if let Err(error) = directories::install(name, &self.resolved.properties, &mut tell) {
+        let properties = &self.resolved.properties;
+        if let Err(error) = self.with_maker(|maker| directories::install(name, properties, maker)) {
             self.fail(&error);
         }
+    }
+
+    fn with_maker<T>(&self, act: impl FnOnce(&Maker<'_>) -> T) -> T {
+        let policy = match &self.resolved.contexts {
+            Contexts::Listed(policy) => Some(&**policy),
+            _ => None,
+        };
+        let tell = |path: &OsStr| self.tell_directory(path);
+        act(&Maker { tell: &tell, warn: &|warning| self.console.say(warning), policy })
     }
 
     fn gather(&self, sources: &[OsString], directory: &OsStr, place: Option<&Place>) {
@@ -158,8 +174,7 @@ impl Job<'_> {
 
     /// `-D -t`: makes the directory that all go into; `None` where it can't be had, which was told then.
     fn make_target(&self, directory: &OsStr) -> Option<Place> {
-        let made = directories::make_all(directory, &mut |path: &OsStr| self.tell_directory(path));
-        if let Err(error) = made {
+        if let Err(error) = self.with_maker(|maker| directories::make_all(directory, maker)) {
             self.fail(&error);
             return None;
         }
@@ -216,6 +231,7 @@ impl Job<'_> {
         let preserve = Preserve { timestamps: resolved.keeps_times, ..Preserve::default() };
         let rules = CopyRules {
             preserve,
+            contexts: resolved.contexts.clone(),
             remove_destination: true,
             backup: resolved.backup.clone(),
             verbose: resolved.verbose,
@@ -245,6 +261,24 @@ impl Job<'_> {
         if let Err(error) = set_properties(sink, &resolved.properties, resolved.properties.mode.file) {
             self.fail(&error);
         }
+        self.label(sink);
+    }
+
+    /// Gives a file what the policy has for its path, unless somebody spoke of contexts.
+    fn label(&self, sink: &Sink<'_>) {
+        let Some(policy) = &self.resolved.policy else { return };
+        let read = || match policy.read_paths() {
+            Ok(()) => true,
+            Err(error) => {
+                self.console.say(&format_args!("{}: {}", context::NO_LIST, cause(&error)));
+                false
+            }
+        };
+        if *self.has_list.get_or_init(read)
+            && let Err(warning) = labels::settle(&**policy, sink)
+        {
+            self.console.say(&warning);
+        }
     }
 
     /// `-C`: whether the sink has all that it is to have.
@@ -260,6 +294,8 @@ impl Job<'_> {
             && to.mode == mode.file
             && to.uid == owner.unwrap_or_else(|| rustix::process::getuid().as_raw())
             && to.gid == group.unwrap_or_else(|| rustix::process::getgid().as_raw())
+            && (!matches!(self.resolved.contexts, Contexts::Sources { .. })
+                || labels::are_alike(source, sink))
             && has_same_bytes(source, sink)
     }
 

@@ -7,7 +7,7 @@ use crate::getopt::{Opt, gnu, help_lines, later, own, shared};
 pub(super) const OPTIONS: &[Opt] = &[
     shared::BACKUP,
     shared::B,
-    gnu("context", "Z", No, "accepted for SELinux; without effect here"),
+    gnu("context", "Z", No, "give what is moved the SELinux type that the policy has for its new path"),
     gnu("force", "f", No, "do not ask before overwriting"),
     gnu("interactive", "i", No, "ask before overwriting"),
     gnu("no-clobber", "n", No, "leave existing files alone; of -f, -i and -n the last one holds"),

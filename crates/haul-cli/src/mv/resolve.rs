@@ -3,14 +3,17 @@
 use super::options::OPTIONS;
 use crate::getopt::backup::{BackupEnvironment, BackupTyped};
 use crate::getopt::choice::ChoiceError;
+use crate::getopt::context::{self, ContextError, ContextTyped};
 use crate::getopt::destination::{Destination, OperandError, split_last};
 use crate::getopt::sizes::{SizeOptionError, Sizes};
 use crate::getopt::update::Which;
 use crate::getopt::{self, ArgsError, Typed};
 use haul_engine::copy::{Moving, Workers};
 use haul_engine::moving::{MoveExisting, MoveOperands, MoveRules, MoveSettings};
+use haul_sys::selinux::Policy;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// A job, and how it is told about.
@@ -43,6 +46,8 @@ pub(super) enum UsageError {
     Size(#[from] SizeOptionError),
     #[error(transparent)]
     Operands(#[from] OperandError),
+    #[error(transparent)]
+    Context(#[from] ContextError),
     #[error("options --backup and --no-clobber are mutually exclusive")]
     BackupAndKeep,
     #[error("cannot combine --backup with --exchange, -n, or --update=none-fail")]
@@ -54,6 +59,7 @@ impl UsageError {
     pub(super) fn has_hint(&self) -> bool {
         match self {
             UsageError::Operands(error) => error.has_hint(),
+            UsageError::Context(_) => false,
             _ => true,
         }
     }
@@ -66,6 +72,7 @@ struct Reading {
     clobber: Option<MoveExisting>,
     which: Option<Which>,
     backup: BackupTyped,
+    context: ContextTyped,
     destination: Destination,
     sizes: Sizes,
     stats: bool,
@@ -73,21 +80,24 @@ struct Reading {
     json: bool,
 }
 
-/// Finds out what was meant.
+/// Finds out what was meant, where the kernel labels files by `policy`. What is worth a line of its own goes to `warn`.
 ///
 /// # Errors
 /// [`UsageError`]: the first mistake, in the order in which mv finds them.
 pub(super) fn resolve(
     args: &[OsString],
     options_first: bool,
-    environment: &BackupEnvironment,
+    (environment, policy): (&BackupEnvironment, Option<Arc<dyn Policy>>),
+    warn: &mut dyn FnMut(&str),
 ) -> Result<Wish, UsageError> {
     let typed: Typed = getopt::parse(OPTIONS, args, options_first);
-    let mut reading = Reading::default();
+    let mut reading = Reading { context: ContextTyped::with(policy), ..Reading::default() };
+    reading.context.keep_by_default();
     for option in &typed.options {
         match option.name {
             "help" => return Ok(Wish::Help),
             "version" => return Ok(Wish::Version),
+            "context" => reading.context.option(None, context::IGNORED, warn),
             name => reading.option(name, option.value.as_deref())?,
         }
     }
@@ -103,7 +113,6 @@ impl Reading {
             return Ok(());
         }
         match name {
-            "context" => {}
             "debug" | "verbose" => self.rules.verbose = true,
             "exchange" => self.rules.exchange = true,
             "force" => self.clobber = Some(MoveExisting::Replace),
@@ -141,6 +150,7 @@ impl Reading {
         {
             operands = MoveOperands::Onto { source: source.clone(), sink: name.clone() };
         }
+        self.rules.contexts = self.context.rule()?;
         let mut moving = Moving::with(Workers::granted());
         self.sizes.apply(&mut moving);
         Ok(Resolved {
@@ -197,7 +207,7 @@ mod tests {
 
     fn resolved(line: &str) -> Result<MoveSettings, String> {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        match resolve(&words, false, &BackupEnvironment::default()) {
+        match resolve(&words, false, (&BackupEnvironment::default(), None), &mut |_| ()) {
             Ok(Wish::Move(resolved)) => match resolved.contradiction {
                 Some(contradiction) => Err(contradiction.to_string()),
                 None => Ok(resolved.settings),

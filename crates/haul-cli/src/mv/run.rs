@@ -8,13 +8,15 @@ use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
 use haul_engine::copy::{Print, Tally, quote};
 use haul_engine::moving::{MoveExisting, Outcome, move_all};
+use haul_sys::selinux;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Moves what `args` say. `tool` is the name that messages begin with: `mv` or `haul mv`.
 pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     let options_first = std::env::var_os("POSIXLY_CORRECT").is_some();
-    match resolve(args, options_first, &BackupEnvironment::of_process()) {
+    let environment = (&BackupEnvironment::of_process(), selinux::policy());
+    match resolve(args, options_first, environment, &mut |warning| say(tool, &warning)) {
         Ok(Wish::Move(resolved)) => carry_out(tool, &resolved),
         Ok(Wish::Help) => answer(tool, &options::help(tool)),
         Ok(Wish::Version) => answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION"))),

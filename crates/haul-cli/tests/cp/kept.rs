@@ -155,7 +155,7 @@ fn contexts_are_attributes_where_the_kernel_has_none() {
     compare_all(&[
         (
             "kept as one",
-            "setfattr -n security.selinux -v u:r:t a; cp -a a z; cp --preserve=xattr a y; cp --preserve=all a w; cp a v",
+            "setfattr -n security.selinux -v u:r:t a; cp -a a z; cp --preserve=xattr a y; cp --preserve=all a w; cp a v; cp -aZ a u; cp -a --context=x a s; cp -Z a r",
         ),
         (
             "asked for",

@@ -190,6 +190,14 @@ pub enum CopyError {
         /// Why.
         source: io::Error,
     },
+    /// The kernel does not take a source's security context for a new file.
+    #[error("failed to set default file creation context to {}: {}", quote_word(context), cause(source))]
+    ContextRefused {
+        /// The context.
+        context: OsString,
+        /// Why.
+        source: io::Error,
+    },
     /// A mode or an access control list could not be set: as [`CopyError::Failed`], in the quotation marks of the user's
     /// language, as cp has it.
     #[error("{doing} {}: {}", quote_word(path), cause(source))]

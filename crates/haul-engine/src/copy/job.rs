@@ -1,5 +1,6 @@
 //! One copy job: its workers, what they share, and how they walk.
 
+use super::contexts;
 use super::descriptors::{self, Descriptors, Opened, SourceEnd};
 use super::directory::Directory;
 use super::entry::{self, Entry, Memory};
@@ -116,6 +117,7 @@ pub(crate) fn copy_after(
             Some(log) => log.beside(&job, work),
             None => work(),
         }
+        contexts::done(settings);
     }
     Outcome {
         failures: Tally::get(&tally.failures) - failed_before,

@@ -41,9 +41,6 @@ const NOT_COPIED: [&[u8]; 9] = [
 /// As [`NOT_COPIED`], for all attributes that begin so.
 const NOT_COPIED_PREFIXES: [&[u8]; 4] = [b"trusted.SGI_DMI_", b"xfsroot.", b"user.Beagle.", b"afs."];
 
-/// `EOPNOTSUPP` by the kind that the library gives it.
-const UNSUPPORTED: io::ErrorKind = io::ErrorKind::Unsupported;
-
 /// Sets on a file what is to be kept of its source. Failures to keep something other than the times are told
 /// here and leave the copy a whole one.
 ///
@@ -237,7 +234,7 @@ fn new_mode_of_directory(facts: &DirectoryFacts) -> Option<u32> {
 fn keeps_anything(rules: &CopyRules) -> bool {
     let keep = &rules.preserve;
     let permissions = keep.mode || keep.explicit_no_mode || rules.new_mode.is_some();
-    permissions || keep.ownership || keep.timestamps || keep.xattr || keep.context
+    permissions || keep.ownership || keep.timestamps || keep.xattr
 }
 
 fn name_of(name: &OsStr) -> CString {
@@ -280,9 +277,6 @@ impl Keeper<'_, '_> {
                 Err(Told) if self.kind == FileKind::Symlink || is_standing => return Ok(()),
                 Err(Told) => return self.keep_times(),
             }
-        }
-        if keep.context {
-            self.keep_context();
         }
         if keep.xattr {
             self.copy_attributes();
@@ -418,23 +412,6 @@ impl Keeper<'_, '_> {
         set_mode(self.sink.0, (all & !process::umask()) | (standing.mode & SPECIAL_BITS))
     }
 
-    /// SELinux: the sink gets its source's context. Only `--preserve=context` makes a failure of one; `-a` does what it
-    /// can in silence.
-    fn keep_context(&self) {
-        let keep = &self.job.settings.rules.preserve;
-        let kept = match sys::get_xattr(self.source.0, selinux::CONTEXT) {
-            Ok(None) => Err(("failed to get security context of", (self.source_path)(), no_data())),
-            Ok(Some(context)) => sys::set_xattr(self.sink.0, selinux::CONTEXT, &context)
-                .map_err(|error| ("failed to set the security context of", (self.sink.1)(), error)),
-            Err(error) => Err(("failed to get security context of", (self.source_path)(), error)),
-        };
-        let Err((doing, path, source)) = kept else { return };
-        let has_none = source.kind() == UNSUPPORTED || source.raw_os_error() == no_data().raw_os_error();
-        if keep.require_context || !(keep.reduce_diagnostics || has_none) {
-            self.tell(&CopyError::Failed { doing, path, source }, keep.require_context);
-        }
-    }
-
     fn tell_acl(&self, error: AclError) {
         self.job.not_kept(&CopyError::permissions_failed(error, self.source_path, self.sink.1));
     }
@@ -442,10 +419,11 @@ impl Keeper<'_, '_> {
     /// Only `--preserve=xattr` makes a failure of one; `-a` does what it can in silence.
     fn copy_attributes(&self) {
         let keep = &self.job.settings.rules.preserve;
-        let attributes_only = self.job.settings.rules.attributes_only;
-        let tells_all = keep.require_xattr || attributes_only;
-        // A context is kept by its own rule.
-        let wanted = |name: &CStr| is_copied(name) && !(keep.context && name == selinux::CONTEXT);
+        let rules = &self.job.settings.rules;
+        let tells_all = keep.require_xattr || rules.attributes_only;
+        // Whoever spoke of contexts does not mean the source's by its attributes.
+        let wanted =
+            |name: &CStr| is_copied(name) && (rules.contexts.are_attributes() || name != selinux::CONTEXT);
         if !tells_all && keep.reduce_diagnostics {
             let _ = sys::copy_xattrs(self.source.0, self.sink.0, wanted);
             return;
@@ -485,11 +463,6 @@ impl Keeper<'_, '_> {
             self.job.report.warned(error);
         }
     }
-}
-
-/// `ENODATA`: a file without that attribute.
-fn no_data() -> io::Error {
-    io::Error::from_raw_os_error(61)
 }
 
 /// A failure that was told, after which the rest is left as it is.

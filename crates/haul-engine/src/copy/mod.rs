@@ -6,6 +6,7 @@
 mod ahead;
 mod backup;
 mod compare;
+mod contexts;
 mod counter;
 mod deliver;
 mod descriptors;
@@ -49,6 +50,7 @@ pub use receipt::Receipt;
 pub use report::{FileFigures, HashLine, Question, Report, Tally};
 pub use resume::{Earlier, JobLog, LogOrder};
 pub use settings::{
-    Backup, BackupMethod, Batch, BatchFailure, BatchItem, BatchSource, CopyRules, CopySettings, Dereference,
-    Existing, HashForm, Make, Moving, Operands, Preserve, Print, Reflink, SparseRule, Verify, Workers,
+    Backup, BackupMethod, Batch, BatchFailure, BatchItem, BatchSource, Contexts, CopyRules, CopySettings,
+    Dereference, Existing, HashForm, Make, Moving, Operands, Preserve, Print, Reflink, SparseRule, Verify,
+    Workers,
 };

@@ -6,6 +6,7 @@ use super::resume::JobLog;
 use haul_digest::Algorithm;
 use haul_model::{ByteLen, ByteOffset, ObjectSize, limits};
 use haul_sys::process;
+use haul_sys::selinux::Policy;
 use std::ffi::OsString;
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -107,6 +108,8 @@ pub struct CopyRules {
     pub dereference: Dereference,
     /// What of each file's metadata is kept.
     pub preserve: Preserve,
+    /// Which security contexts copies get.
+    pub contexts: Contexts,
     /// What happens to an existing sink.
     pub existing: Existing,
     /// `-f`: a sink that can't be opened is removed and made anew.
@@ -170,16 +173,43 @@ pub struct Preserve {
     pub timestamps: bool,
     /// Hard links between copied files.
     pub links: bool,
-    /// The security context.
-    pub context: bool,
-    /// Failing to keep the context is an error.
-    pub require_context: bool,
     /// Extended attributes.
     pub xattr: bool,
     /// Failing to keep extended attributes is an error (`--preserve=xattr`, unlike `-a`).
     pub require_xattr: bool,
     /// `-a`: failures to keep what the file system can't hold are not told.
     pub reduce_diagnostics: bool,
+}
+
+/// Which security contexts copies get, where the kernel labels files by SELinux.
+#[derive(Clone, Debug, Default)]
+pub enum Contexts {
+    /// Those that the kernel gives them. Where there is no SELinux, a source's is an attribute like others.
+    #[default]
+    Kernels,
+    /// `--context=CTX`: new files get one that the kernel was told for all of this process, and so nobody else's.
+    Said,
+    /// `-a`, `--preserve=context`, `mv`: their sources'.
+    Sources {
+        /// Who tells the kernel.
+        policy: Arc<dyn Policy>,
+        /// What fails here fails the file.
+        is_required: bool,
+    },
+    /// `-Z`: their types are those that the policy's list of paths has for where they stand.
+    Listed(Arc<dyn Policy>),
+}
+
+impl Contexts {
+    /// Whether each copy is labelled by itself.
+    pub(crate) fn are_set(&self) -> bool {
+        matches!(self, Contexts::Sources { .. } | Contexts::Listed(_))
+    }
+
+    /// Whether a source's context is copied like any other attribute.
+    pub(crate) fn are_attributes(&self) -> bool {
+        matches!(self, Contexts::Kernels)
+    }
 }
 
 /// What happens to a sink that exists.
@@ -363,6 +393,7 @@ impl Default for CopyRules {
             recursive: false,
             dereference: Dereference::Always,
             preserve: Preserve::default(),
+            contexts: Contexts::Kernels,
             existing: Existing::Overwrite,
             force: false,
             remove_destination: false,

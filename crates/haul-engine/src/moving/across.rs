@@ -217,6 +217,7 @@ impl<'a> Crossing<'a> {
                 recursive: true,
                 dereference: Dereference::Never,
                 preserve,
+                contexts: job.rules.contexts.clone(),
                 verbose: job.rules.verbose,
                 moves: true,
                 ..CopyRules::default()

@@ -2,6 +2,7 @@
 
 use super::across::Crossing;
 use super::error::MoveError;
+use super::relabel::relabel;
 use super::settings::{MoveExisting, MoveOperands, MoveReport, MoveRules, MoveSettings};
 use crate::copy::{Place, Refusal, Tally, last_component, quote, without_slashes};
 use haul_sys::open::{RenameMode, rename_at};
@@ -126,7 +127,10 @@ impl Job<'_> {
                     self.outcome.is_refused = true;
                     return;
                 }
-                Renamed::Done => return self.renamed(source, name, None),
+                Renamed::Done => {
+                    self.renamed(source, name, None);
+                    return self.relabel((CWD, last), name);
+                }
                 Renamed::Meets => tried = Some(Renamed::Meets),
                 failed @ Renamed::Failed(_) => tried = Some(failed),
             }
@@ -298,6 +302,7 @@ impl Job<'_> {
             let line = format!("exchanged {} <-> {}", quote(operand.source), quote(operand.sink));
             self.report.made(OsStr::new(&line));
         }
+        self.relabel((operand.dir(), operand.name), operand.sink);
         Ok(())
     }
 
@@ -308,6 +313,14 @@ impl Job<'_> {
             self.created.entry(standing.identity()).or_default().insert(operand.name.to_owned());
         }
         self.renamed(operand.source, operand.sink, backup);
+        self.relabel((operand.dir(), operand.name), operand.sink);
+    }
+
+    /// `-Z`.
+    fn relabel(&self, place: (BorrowedFd<'_>, &OsStr), path: &OsStr) {
+        if let Some(warning) = relabel(&self.rules.contexts, place, path) {
+            self.report.warned(&warning);
+        }
     }
 
     fn renamed(&self, source: &OsStr, sink: &OsStr, backup: Option<&OsStr>) {

@@ -11,6 +11,7 @@ mod ends;
 mod error;
 mod job;
 mod meet;
+mod relabel;
 mod removal;
 mod settings;
 

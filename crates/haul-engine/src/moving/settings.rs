@@ -1,7 +1,7 @@
 //! What a move is to do, resolved from what was typed.
 
 use super::error::MoveError;
-use crate::copy::{Backup, Moving, Report};
+use crate::copy::{Backup, Contexts, Moving, Report};
 use std::ffi::OsString;
 
 /// One command's moves.
@@ -61,6 +61,8 @@ pub struct MoveRules {
     pub contradicts: bool,
     /// `--no-copy`: what can't be renamed is not moved.
     pub no_copy: bool,
+    /// Which security contexts copies get; and, with `-Z`, what is renamed.
+    pub contexts: Contexts,
 }
 
 /// What happens to a sink that exists.

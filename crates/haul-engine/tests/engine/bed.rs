@@ -200,7 +200,6 @@ pub(crate) fn archive() -> CopyRules {
             ownership: true,
             timestamps: true,
             links: true,
-            context: true,
             xattr: true,
             reduce_diagnostics: true,
             ..Preserve::default()

@@ -3,6 +3,7 @@
 
 mod buffers;
 mod caching;
+mod contexts;
 mod copying;
 mod direct_io;
 mod holes;

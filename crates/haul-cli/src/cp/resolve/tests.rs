@@ -3,7 +3,8 @@
 use super::super::options::OPTIONS;
 use super::*;
 use crate::getopt;
-use haul_engine::copy::{Backup, BackupMethod, HashForm};
+use crate::getopt::context::tests::StandIn;
+use haul_engine::copy::{Backup, BackupMethod, Contexts, HashForm};
 use haul_model::ObjectSize;
 
 fn settings(line: &str) -> CopySettings {
@@ -58,25 +59,35 @@ fn mistakes_come_in_the_order_in_which_they_were_typed() {
 
 #[test]
 fn contexts_are_kept_or_set_where_the_kernel_has_them() {
-    let resolved = |line: &str, selinux| {
+    let resolved = |line: &str, selinux: bool| {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let mut warnings = Vec::new();
-        let environment = Environment { selinux, ..Environment::default() };
+        let policy = selinux.then(|| Arc::new(StandIn::default()) as Arc<dyn Policy>);
+        let environment = Environment { policy, ..Environment::default() };
         let wish = resolve(getopt::parse(OPTIONS, &words, false), &environment, &mut |text| {
             warnings.push(text.to_owned());
         });
-        let preserve = match wish {
-            Ok(Wish::Copy(resolved)) => Ok(resolved.settings.rules.preserve.context),
+        let contexts = match wish {
+            Ok(Wish::Copy(resolved)) => Ok(match resolved.settings.rules.contexts {
+                Contexts::Kernels => "the kernel's",
+                Contexts::Said => "said",
+                Contexts::Sources { is_required: false, .. } => "kept",
+                Contexts::Sources { is_required: true, .. } => "required",
+                Contexts::Listed(_) => "listed",
+            }),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error.to_string()),
         };
-        (preserve, warnings.len())
+        (contexts, warnings.len())
     };
-    assert_eq!(resolved("-a a no-such", false), (Ok(false), 0));
-    assert_eq!(resolved("-a a no-such", true), (Ok(true), 0));
-    assert_eq!(resolved("-aZ a no-such", true), (Ok(false), 1));
-    assert_eq!(resolved("-Z --context=x a no-such", false), (Ok(false), 1));
-    assert_eq!(resolved("--preserve=context a no-such", true), (Ok(true), 0));
+    assert_eq!(resolved("-a a no-such", false), (Ok("the kernel's"), 0));
+    assert_eq!(resolved("-a a no-such", true), (Ok("kept"), 0));
+    assert_eq!(resolved("-aZ a no-such", true), (Ok("listed"), 0));
+    assert_eq!(resolved("-a --context=u:r:t a no-such", true), (Ok("said"), 0));
+    assert_eq!(resolved("-Z --context=x a no-such", false), (Ok("the kernel's"), 1));
+    assert_eq!(resolved("--preserve=context a no-such", true), (Ok("required"), 0));
+    assert_eq!(resolved("--preserve=context,all a no-such", true), (Ok("required"), 0));
+    assert_eq!(resolved("-a --no-preserve=context a no-such", true), (Ok("the kernel's"), 0));
     let refused = |line, selinux| resolved(line, selinux).0.unwrap_err();
     assert_eq!(refused("-Z --preserve=context a b", true), "cannot set target context and preserve it");
     assert!(refused("--preserve=context a b", false).starts_with("cannot preserve security context"));

@@ -3,6 +3,7 @@
 use super::enter::{DirectoryFacts, NewDirectory, is_within};
 use super::same::named_in;
 use super::{Fate, Sink, Task, regular};
+use crate::copy::contexts;
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::links::{Earlier, FirstSink, KnownDirectory, Linked, NamedIn};
 use crate::copy::metadata;
@@ -28,12 +29,16 @@ impl Task<'_, '_> {
             return self.make_directory(sink);
         }
         let fate = match self.rules.make {
-            Make::SymbolicLink => self.make_symbolic_link().map(|()| Fate::Through),
+            Make::SymbolicLink => self
+                .labelled(FileKind::Symlink, sink.is_new, || self.make_symbolic_link())
+                .map(|()| Fate::Through),
             Make::HardLink => self.make_hard_link().map(|()| Fate::Through),
             Make::Copy if self.reads_as_regular(kind) => {
                 regular::open(self, sink, first.is_some()).map(|file| Fate::Move(Box::new(file)))
             }
-            Make::Copy => self.make_special(sink).map(|()| Fate::Through),
+            Make::Copy => {
+                self.labelled(kind, sink.is_new, || self.make_special(sink)).map(|()| Fate::Through)
+            }
         }?;
         if let Some(first) = first {
             first.made(self.linkable(), matches!(fate, Fate::Through));
@@ -49,6 +54,16 @@ impl Task<'_, '_> {
             receipt::name(self.job, self.entry);
         }
         Ok(fate)
+    }
+
+    /// Makes a name with the security context that the rules have for it.
+    fn labelled<T>(
+        &self,
+        kind: FileKind,
+        is_new: bool,
+        make: impl FnOnce() -> Result<T, CopyError>,
+    ) -> Result<T, CopyError> {
+        contexts::labelled(self.job, self.entry, self.sink_name(), (kind, is_new), make)
     }
 
     /// Whether bytes are read of a file of this kind: of special files only without `-r` or when asked for.
@@ -245,10 +260,10 @@ impl Task<'_, '_> {
         if may_be_above && is_within(self.source.identity(), parent) {
             return Err(Refusal::Cyclic(self.source_path()).into());
         }
-        let standing = match sink.before {
-            Some(before) if !sink.is_new => before,
-            _ => self.make_fillable()?,
-        };
+        let standing = self.labelled(FileKind::Directory, sink.is_new, || match sink.before {
+            Some(before) if !sink.is_new => Ok(before),
+            _ => self.make_fillable(),
+        })?;
         let other_device = parent.settle.source_dev().is_some_and(|dev| dev != self.source.dev);
         let names = parent.names().map(Arc::clone).unwrap_or_default();
         Ok(Fate::Enter(Box::new(NewDirectory {

@@ -1,6 +1,7 @@
 //! Regular files, and what is read as one: both ends are opened, and the pipeline moves the bytes.
 
 use super::{Entry, Ranges, Sink, Task, is_own_waybill, made_line};
+use crate::copy::contexts::{Label, Labelling};
 use crate::copy::descriptors::Opened;
 use crate::copy::directory::Directory;
 use crate::copy::error::{CopyError, Refusal};
@@ -11,8 +12,9 @@ use crate::copy::links::{Identity, WriteTurn};
 use crate::copy::quote::quote;
 use crate::copy::report::Tally;
 use crate::copy::resume::Logged;
-use crate::copy::settings::{Dereference, Make};
+use crate::copy::settings::{Contexts, Dereference, Make};
 use haul_model::ByteOffset;
+use haul_sys::metadata::Place;
 use haul_sys::open::{self as sys, RenameMode};
 use haul_sys::{FileKind, Follow, Stat, sparse, stat, wait};
 use std::ffi::{OsStr, OsString};
@@ -66,7 +68,9 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
         && entry.operand.is_none()
         && parent.sink_is_new
         && rules.make == Make::Copy
-        && !rules.attributes_only;
+        && !rules.attributes_only
+        // What fails the file is found before it is made.
+        && !matches!(rules.contexts, Contexts::Sources { is_required: true, .. });
     // Followed links lead to files that this directory says nothing of.
     if !plain || (rules.preserve.links && rules.dereference == Dereference::Always) {
         return None;
@@ -85,7 +89,12 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
         return None;
     }
     let mode = NewMode::of(job, &source_stat);
+    let (source_path, sink_path) = (|| entry.source_path(), || entry.sink_path());
+    let place = (parent.sink(), &*entry.sink_name);
+    let labelling = Labelling::of_file(job, (&source_path, &sink_path), place, true);
+    let label = announced(labelling.as_ref(), &source).ok()?;
     let sink = sys::create_new_at(parent.sink(), &*entry.sink_name, mode.first).ok()?;
+    checked(labelling.as_ref(), &label, &sink).ok()?;
     Tally::add(&job.tally.files_found, 1);
     Tally::add(&job.tally.bytes_found, source_stat.size);
     let made = rules.verbose.then(|| made_line(rules, &entry.source_path(), &entry.sink_path()));
@@ -107,6 +116,16 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
         settle: FileSettle { differing: mode.differing, way: Way::of(later), ..FileSettle::default() },
         begun,
     })
+}
+
+/// Tells the kernel which security context the next file is to get.
+fn announced(labelling: Option<&Labelling<'_, '_>>, source: &OwnedFd) -> Result<Label, CopyError> {
+    labelling.map_or(Ok(Label::Any), |labelling| labelling.announce(Place::file(source)))
+}
+
+/// Labels a sink before anything is written into it.
+fn checked(labelling: Option<&Labelling<'_, '_>>, label: &Label, sink: &OwnedFd) -> Result<(), CopyError> {
+    labelling.map_or(Ok(()), |labelling| labelling.check(label, Place::file(sink)))
 }
 
 /// The mode a new file is opened with.
@@ -135,7 +154,12 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
     let begun = Instant::now();
     let (source, source_stat) = open_source(task)?;
     let mode = NewMode::of(task.job, &source_stat);
+    let (source_path, sink_path) = (|| task.source_path(), || task.sink_path());
+    let place = (task.entry.parent.sink(), task.sink_name());
+    let labelling = Labelling::of_file(task.job, (&source_path, &sink_path), place, sink.is_new);
+    let label = announced(labelling.as_ref(), &source)?;
     let (fd, stood) = open_sink(task, sink, &mode)?;
+    checked(labelling.as_ref(), &label, &fd)?;
     let is_new = stood != Stood::File;
     let standing = stat::stat_fd(&fd).map_err(|source| CopyError::Cannot {
         action: "fstat",

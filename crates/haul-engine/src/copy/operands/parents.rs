@@ -2,6 +2,7 @@
 //! when the operand is through.
 
 use super::Placed;
+use crate::copy::contexts::labelled_above;
 use crate::copy::descriptors::Opened;
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::job::Job;
@@ -74,7 +75,8 @@ fn make_one(
     let Ok(standing) = stat::stat_at(target.sink(), sink, Follow::Yes) else {
         let mut parent = parent_of(source, sink)?;
         made.last_is_new = true;
-        let result = make_fillable(job, target, &mut parent);
+        let result =
+            labelled_above(job, source, (target, sink), true, || make_fillable(job, target, &mut parent));
         // What was not made gets nothing of its source.
         if result.is_ok() || stat::stat_at(target.sink(), sink, Follow::No).is_ok() {
             made.directories.push(parent);
@@ -86,6 +88,7 @@ fn make_one(
     if standing.kind != FileKind::Directory {
         return Err(Refusal::ParentIsFile(target.sink_path_of(sink)).into());
     }
+    labelled_above(job, source, (target, sink), false, || Ok(()))?;
     made.directories.extend(noted);
     made.last_is_new = false;
     Ok(())

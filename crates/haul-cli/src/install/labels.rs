@@ -1,0 +1,146 @@
+//! Security contexts, where the kernel labels files by SELinux.
+
+use super::run::Sink;
+use haul_engine::copy::{cause, quote, quote_if_needed, quote_word};
+use haul_sys::metadata::Place;
+use haul_sys::open::mkdir_at;
+use haul_sys::selinux::{self, Context, Policy};
+use haul_sys::{CWD, FileKind, Follow, stat};
+use std::ffi::{CString, OsStr, OsString};
+use std::fmt::Display;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use thiserror::Error;
+
+/// What could not be labelled: worth a line, and no failure.
+#[derive(Debug, Error)]
+pub(super) enum LabelError {
+    #[error("warning: {}: context lookup failed: {}", quote_if_needed(path), cause(source))]
+    Lookup { path: OsString, source: io::Error },
+    #[error(
+        "warning: {}: failed to change context to {}: {}",
+        quote_if_needed(path),
+        quote_word(context.as_os_str()),
+        cause(source)
+    )]
+    Change { path: OsString, context: Context, source: io::Error },
+    #[error("failed to set default creation context for {}: {}", quote(path), cause(source))]
+    Announce { path: OsString, source: io::Error },
+    #[error("failed to restore context for {}: {}", quote(path), cause(source))]
+    Restore { path: OsString, source: io::Error },
+}
+
+/// Whether a directory is one that `-d` names, which is looked at once more in any case, or one above those.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Yes,
+    No,
+}
+
+/// How directories are made: whom that is told, and which contexts they get.
+pub(super) struct Maker<'a> {
+    /// Hears of each that is made, by its path.
+    pub(super) tell: &'a dyn Fn(&OsStr),
+    pub(super) warn: &'a dyn Fn(&dyn Display),
+    /// `-Z`.
+    pub(super) policy: Option<&'a dyn Policy>,
+}
+
+impl Maker<'_> {
+    /// Makes a directory, and tells so.
+    ///
+    /// # Errors
+    /// What mkdirat(2) reports.
+    pub(super) fn make(
+        &self,
+        dir: BorrowedFd<'_>,
+        (name, path): (&OsStr, &OsStr),
+        mode: u32,
+        asked: Asked,
+    ) -> io::Result<()> {
+        let mut label = self.policy.map(|policy| announce(policy, dir, name));
+        if asked == Asked::No
+            && let Some(Err(source)) = label.take_if(|label| label.is_err())
+            && !selinux::is_absence(&source)
+        {
+            (self.warn)(&LabelError::Announce { path: path.to_owned(), source });
+        }
+        mkdir_at(dir, name, mode)?;
+        (self.tell)(path);
+        if let Some(label) = label {
+            let set = label.and_then(|label| {
+                with_place(dir, name, |place| {
+                    if Context::of(place).is_ok_and(|has| has == label) { Ok(()) } else { label.set(place) }
+                })
+            });
+            self.restored(set, path);
+        }
+        Ok(())
+    }
+
+    /// `-d -Z` of a directory that stands there already.
+    pub(super) fn relabel(&self, dir: BorrowedFd<'_>, (name, path): (&OsStr, &OsStr)) {
+        let Some(policy) = self.policy else { return };
+        let set = with_place(dir, name, |place| {
+            let standing = Context::of(place)?;
+            let wanted = selinux::of_standing_at(policy, dir, name, (FileKind::Directory, &standing))?;
+            if wanted == standing { Ok(()) } else { wanted.set(place) }
+        });
+        self.restored(set, path);
+    }
+
+    fn restored(&self, set: io::Result<()>, path: &OsStr) {
+        if let Err(source) = set
+            && !selinux::is_absence(&source)
+        {
+            (self.warn)(&LabelError::Restore { path: path.to_owned(), source });
+        }
+    }
+}
+
+/// Tells the kernel which context a new directory is to get.
+fn announce(policy: &dyn Policy, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Context> {
+    let announced = selinux::of_new_at(policy, dir, name, FileKind::Directory)
+        .and_then(|context| policy.label_new_files(Some(&context)).map(|()| context));
+    if announced.is_err() {
+        // What the directory above it got is not this one's.
+        let _ = policy.label_new_files(None);
+    }
+    announced
+}
+
+/// Gives an installed file all of the context that the policy has for its path: what installs a program labels it.
+///
+/// # Errors
+/// [`LabelError`], where there is a context and it can't be found or set.
+pub(super) fn settle(policy: &dyn Policy, sink: &Sink<'_>) -> Result<(), LabelError> {
+    let Ok(standing) = stat::stat_at(sink.dir(), sink.name, Follow::No) else { return Ok(()) };
+    let context = match selinux::of_path_at(policy, sink.dir(), sink.name, standing.kind) {
+        Ok(context) => context,
+        Err(source) if selinux::is_absence(&source) => return Ok(()),
+        Err(source) => return Err(LabelError::Lookup { path: sink.path(), source }),
+    };
+    match with_place(sink.dir(), sink.name, |place| context.set(place)) {
+        Err(source) if source.kind() != io::ErrorKind::Unsupported => {
+            Err(LabelError::Change { path: sink.path(), context, source })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `-C --preserve-context`: whether both ends have one context.
+pub(super) fn are_alike(source: &OsStr, sink: &Sink<'_>) -> bool {
+    let from = with_place(CWD, source, Context::of);
+    let to = with_place(sink.dir(), sink.name, Context::of);
+    matches!((from, to), (Ok(from), Ok(to)) if from == to)
+}
+
+fn with_place<T>(
+    dir: BorrowedFd<'_>,
+    name: &OsStr,
+    act: impl FnOnce(Place<'_>) -> io::Result<T>,
+) -> io::Result<T> {
+    let name = CString::new(name.as_bytes())?;
+    act(Place::Name(dir, &name))
+}

@@ -1,0 +1,254 @@
+//! Security contexts of a kernel with SELinux, on a kernel without one.
+//!
+//! GNU's tools and ours load `libselinux.so.1`. Here both get one that [stands in](stand_in.c) for it: it says that SELinux is
+//! enabled, has a small list of paths, and labels what GNU's tools make as a kernel would. What `cp`, `mv` and `install` find is
+//! a mount namespace of their own in which `/sys/fs/selinux` is there. The trees they leave are compared, with every attribute.
+//!
+//! What is not shown here: that a kernel labels what ours make by what it was told before. The calls that tell it are written
+//! down and looked at; and ours look at what they made, and label what has another context.
+
+use crate::twins::{Beside, Run, Twins};
+use haul_lab::needs::{Need, met_or_skip};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// What the sandbox's files are labelled with. `n` has no label, and `s` one that no policy knows.
+const LABELS: &str = "
+label() { setfattr -h -n security.selinux -v \"$1\" \"$2\"; }
+mkdir web; printf n > n; printf s > s; mkfifo p
+for name in . b c d d/a e full p1 x web $(find t); do label u:r:old_t:s0 $name; done
+label u:r:a_t:s0:c1,c2 a; label u:r:nosuch_t:s0 s; label u:r:two_t:s0 t/s/2; label u:r:link_t:s0 t/l; label u:r:link_t:s0 la; label u:r:p_t:s0 p
+";
+
+/// Whether this machine can play the part; builds the library at first.
+fn stand_in() -> Option<&'static Path> {
+    let needs = [
+        Need::Root,
+        Need::Mount,
+        Need::Program("unshare"),
+        Need::Program("cc"),
+        Need::Program("setfattr"),
+        Need::Path("/sys/fs"),
+    ];
+    met_or_skip(&needs).then(|| {
+        static FOLDER: OnceLock<TempDir> = OnceLock::new();
+        FOLDER.get_or_init(build).path()
+    })
+}
+
+fn build() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let source: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests", "contexts"].iter().collect();
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-w", "-Wl,-soname,libselinux.so.1", "-o"])
+        .arg(folder.path().join("libselinux.so.1"))
+        .arg(source.join("stand_in.c"))
+        .arg(format!("-Wl,--version-script={}", source.join("stand_in.map").display()))
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    folder
+}
+
+/// A script that runs where the kernel seems to have SELinux.
+fn labelled(library: &Path, script: &str) -> String {
+    let tools: String = ["cp", "mv", "install"]
+        .iter()
+        .map(|tool| format!("{tool}() {{ LD_LIBRARY_PATH={} command {tool} \"$@\"; }}\n", library.display()))
+        .collect();
+    format!(
+        "unshare -m sh <<'END'\n\
+         mount -t tmpfs none /sys/fs && mkdir /sys/fs/selinux && : > /sys/fs/selinux/enforce || exit 99\n\
+         {LABELS}{tools}{script}\nEND"
+    )
+}
+
+/// Runs each script with both tools, and fails with all that differed.
+fn compare_all(lines: &[&str]) {
+    compare_beside(lines, || Some(Twins::new()));
+}
+
+fn compare_beside(lines: &[&str], twins: impl Fn() -> Option<Twins>) {
+    let Some(library) = stand_in() else { return };
+    let mut wrong = Vec::new();
+    for line in lines {
+        let Some(twins) = twins() else { return };
+        if let Some(difference) = twins.difference(&labelled(library, line)) {
+            wrong.push(format!("{line}\n{difference}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} differ\n{}", wrong.len(), lines.len(), wrong.join("\n"));
+}
+
+fn ours(library: &Path, script: &str) -> Run {
+    Twins::new().ours(&labelled(library, script))
+}
+
+/// What the label of a name is after a script.
+fn label_after(library: &Path, script: &str, name: &str) -> String {
+    let look = format!("{script}; getfattr -h --only-values -n security.selinux {name} | tr -d '\\0'");
+    let run = ours(library, &look);
+    assert_eq!((run.status, run.err.as_str()), (Some(0), ""), "{script}");
+    run.out
+}
+
+#[test]
+fn cp_keeps_contexts_as_gnu_does() {
+    compare_all(&[
+        "cp -a a z; cp --preserve=context a y; cp --preserve=all a w; cp a v; cp --preserve=xattr a u; cp -p a q",
+        "cp -a t z; cp -r --preserve=context t y; cp -r --preserve=context t/s z2; cp -a la p e",
+        "cp -a a b; cp --preserve=context a c; cp -a t/s/2 d/a; cp --preserve=context b x; cp a e/b",
+        "cp -a --no-preserve=context a z; cp --preserve=all --no-preserve=context a y; cp --preserve=context --no-preserve=all a w",
+        "mkdir z; cp -a t/. z; cp -r --preserve=context t/. z; cp -a t d; cp -a t d",
+        "cp --parents --preserve=context t/s/2 d; cp --parents -a t/s/u/3 d; cp --parents -a t/s/2 e",
+        "cp -a --attributes-only a z; cp --attributes-only --preserve=context a b; cp --attributes-only -a n y",
+    ]);
+}
+
+#[test]
+fn cp_says_what_of_contexts_it_cannot_keep_as_gnu_does() {
+    compare_all(&[
+        "cp -a n z; cp --preserve=all n y; cp --preserve=context n w; cp --preserve=context n b",
+        "cp -a s z; cp --preserve=all s y; cp --preserve=context s w; cp -a s b; cp --preserve=context s c",
+        "cp -r --preserve=context t/s n s d",
+        "cp --preserve=context,all n z; cp -a --preserve=context s y",
+        "cp --context=u:r:nosuch_t:s0 a z; cp -Z --preserve=context a z; cp --context=u:r:t --preserve=context a z",
+    ]);
+}
+
+#[test]
+fn cp_asks_the_policy_as_gnu_does() {
+    compare_all(&[
+        "cp -Z a z; cp -Z a web/z; cp --context a web/y; cp -rZ t web; cp -rZ t/. web/s",
+        "cp -Z a b; cp -aZ a c; cp -Z b web; cp -Z c web/b; cp -Z n b",
+        "mkdir bare broken; label u:r:old_t:s0 bare; label u:r:old_t:s0 broken; cp -Z a bare/z; cp -Z a broken/z; cp -aZ t bare",
+        "cp -Z a n; cp -Z s b; cp -aZ la p web; mkdir none; cp -Z a none; cp -Z a none/a",
+        "cp --parents -Z t/s/2 web; cp --parents -aZ t/s/u/3 web",
+        "export STAND_IN_WITHOUT_LIST=1; cp -Z a z; cp -aZ a y; cp --context a w",
+    ]);
+}
+
+/// The bug: `-a` copied the context among the other attributes, though `-Z` had asked for another one.
+#[test]
+fn an_archive_copy_with_z_leaves_the_context_of_its_source_behind() {
+    compare_all(&[
+        "setfattr -n user.k -v v a; cp -aZ a web/z; cp -aZ a z; cp -Z --preserve=xattr a y; cp -Z --preserve=all a web/y",
+        "mkdir bare; cp -aZ a bare/z; cp -Z --preserve=xattr a bare/y; cp -aZ t bare/t; cp -aZ a b; cp -aZ a n",
+    ]);
+    let Some(library) = stand_in() else { return };
+    assert_eq!(label_after(library, "cp -aZ a web/z", "web/z"), "user_u:object_r:web_t:s0");
+    let run = ours(library, "mkdir bare; cp -aZ a bare/z; getfattr -m security.selinux bare/z");
+    assert_eq!((run.status, run.out.as_str(), run.err.as_str()), (Some(0), "", ""));
+    // GNU forgets `--context=CTX` there: it copies the source's context over the one that was asked for.
+    let run = ours(library, "cp -a --context=u:r:said_t:s0 a z; getfattr -m security.selinux z");
+    assert_eq!((run.status, run.out.as_str(), run.err.as_str()), (Some(0), "", ""));
+}
+
+#[test]
+fn what_links_lead_to_keeps_its_own_context() {
+    let Some(library) = stand_in() else { return };
+    // GNU takes the context of the link.
+    assert_eq!(label_after(library, "cp --preserve=context la z", "z"), "u:r:a_t:s0:c1,c2");
+    assert_eq!(label_after(library, "cp -rL --preserve=context ld z", "z"), "u:r:old_t:s0");
+}
+
+#[test]
+fn mv_labels_as_gnu_does() {
+    compare_all(&[
+        "mv a z; mv t web; mv b c d",
+        "rm t/p; mv -Z a web; mv -Z t web/q; mv -Z b c; mv --context x d; mv -Z s web",
+        "export STAND_IN_WITHOUT_LIST=1; mv -Z a z",
+    ]);
+    let across = [
+        "label u:r:other_t:s0 x-fs/.; mv a la t x-fs; mv n x-fs; mv p x-fs/p",
+        "label u:r:other_t:s0 x-fs/.; mv -Z a la x-fs; mv -Z t x-fs; mkdir x-fs/web; mv -Z b x-fs/web",
+        "cp -a a x-fs; mv -Z c x-fs/a; mv -Z x-fs/a b; mv d x-fs; mv s x-fs",
+    ];
+    compare_beside(&across, || Twins::across(Beside::Memory));
+}
+
+/// GNU follows a link that it labels, and tells of what has no context, and of no cause.
+#[test]
+fn what_was_renamed_is_labelled_itself() {
+    let Some(library) = stand_in() else { return };
+    assert_eq!(label_after(library, "mv -Z a d; mv -Z la web", "web/la"), "u:r:web_t:s0");
+    assert_eq!(label_after(library, "mv -Z a web; mv -Z la d", "web/a"), "u:r:web_t:s0:c1,c2");
+    let run = ours(library, "mkdir broken web/bare; mv -Z n web; mv -Z b web/bare; mv -Z c broken");
+    let told = "mv: failed to set the security context of 'broken/c': Input/output error";
+    assert_eq!((run.status, run.err.as_str()), (Some(0), told));
+}
+
+/// The next file gets nothing of it; with GNU it gets what the file before it had.
+#[test]
+fn a_context_that_could_not_be_kept_is_nobody_elses() {
+    let Some(library) = stand_in() else { return };
+    let run = ours(library, "cp -a a n d; getfattr -m security.selinux d/n");
+    assert_eq!((run.status, run.out.as_str(), run.err.as_str()), (Some(0), "", ""));
+}
+
+/// GNU opens what it labels, and waits at a pipe until somebody writes into it.
+#[test]
+fn a_pipe_that_was_renamed_is_labelled_and_not_opened() {
+    let Some(library) = stand_in() else { return };
+    assert_eq!(label_after(library, "mv -Z p web", "web/p"), "u:r:web_t:s0");
+    assert_eq!(label_after(library, "label u:r:p_t:s0 t/p; mv -Z t web", "web/t/p"), "u:r:web_t:s0");
+}
+
+#[test]
+fn install_labels_as_gnu_does() {
+    compare_all(&[
+        "install a z; install a $PWD/web/z; install n y; install a b d; install -D a $PWD/web/n/z",
+        "mkdir -p q/bare q/broken; install a q/bare/z; install a q/broken/z; install b c $PWD/web",
+        "install -Z a web/z; install -Z a b web; install --context a z; install -Z a bare; install -DZ a web/p/q/z",
+        "install -dZ web/p/q web; install -dZ p1/r; install -d k/l; install -dZ d/.; install -dZ web/b//",
+        "mkdir broken; install -dZ broken/p; install -Z a broken/z",
+        "install --preserve-context a z; install --preserve-context n y; install --preserve-context s w; install -p --preserve-context a b",
+        "install --preserve-context a z; install -C --preserve-context -v a z; label u:r:t:s0 z; install -C --preserve-context -v a z",
+        "install -Z --preserve-context a z; install --context=u:r:t --preserve-context a z; install --context=u:r:nosuch_t:s0 a z",
+        "export STAND_IN_WITHOUT_LIST=1; install a z; install a b d; install -Z a y; install -d k",
+    ]);
+    let Some(library) = stand_in() else { return };
+    // GNU looks `web/z` up as it was typed, where the list has absolute paths.
+    assert_eq!(label_after(library, "install a web/z", "web/z"), "system_u:object_r:web_t:s0");
+}
+
+/// The same lines where nothing stands in: without SELinux a context is an attribute, and the options say so or nothing.
+#[test]
+fn without_selinux_contexts_are_attributes_to_mv_and_install() {
+    if !met_or_skip(&[Need::Root, Need::Program("setfattr")]) {
+        return;
+    }
+    let lines = [
+        "mv a x-fs; mv -Z b x-fs; mv --context x x-fs; mv -Z t x-fs; mv -Z c z",
+        "install a z; install -Z a y; install --context a w; install --preserve-context a v; install -C --preserve-context a v",
+        "install -dZ q/r; install -d --context=x k; install -d --preserve-context l; install -DZ a web/p/z",
+        "cp -aZ a z; cp -a --context=x a y; cp --preserve=xattr -Z a w; cp -Z a b",
+    ];
+    for line in lines {
+        let Some(twins) = Twins::across(Beside::Memory) else { return };
+        let difference = twins.difference(&format!("{LABELS}{line}"));
+        assert_eq!(difference, None, "{line}");
+    }
+}
+
+/// What the kernel is told, in its order: nothing is made before it knows the context.
+#[test]
+fn the_kernel_is_told_before_a_file_is_made() {
+    let Some(library) = stand_in() else { return };
+    let told = |script: &str| {
+        let run = ours(library, &format!("export STAND_IN_LOG=$PWD/log; {script}; cat log; rm log"));
+        assert_eq!(run.status, Some(0), "{script}: {}", run.err);
+        run.out
+    };
+    assert_eq!(told("cp --preserve=context a z"), "u:r:a_t:s0:c1,c2\n-\n");
+    assert_eq!(told("mkdir z2; cp -a a b z2"), "u:r:a_t:s0:c1,c2\nu:r:old_t:s0\n-\n");
+    assert_eq!(told("cp -Z a web/z"), "user_u:object_r:web_t:s0\n-\n");
+    assert_eq!(told("cp --context=u:r:said_t:s0 a z"), "u:r:said_t:s0\n");
+    assert_eq!(told("install --context=u:r:said_t:s0 a z"), "u:r:said_t:s0\n");
+    // What stands already is told of as well: nobody has looked yet whether it does.
+    assert_eq!(told("install -dZ web/p"), "user_u:object_r:web_t:s0\nuser_u:object_r:web_t:s0\n");
+    // What could not be kept of one file is not what an earlier one had.
+    assert_eq!(told("cp -a a n d"), "u:r:a_t:s0:c1,c2\n-\n-\n");
+}

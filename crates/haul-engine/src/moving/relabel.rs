@@ -1,0 +1,72 @@
+//! `-Z`: what was renamed gets the types that SELinux's policy has for where it stands now. A rename leaves labels as they were.
+
+use crate::copy::{Contexts, CopyError};
+use crate::descent::{Descent, Step};
+use haul_sys::dir::open_dir_at;
+use haul_sys::metadata::Place;
+use haul_sys::selinux::{self, Context, Policy};
+use haul_sys::{FileKind, Follow, stat};
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+
+/// Labels a name, and all beneath it, where the rules say so. Returns what is to be told if anything failed: that is no failure
+/// of the move.
+pub(super) fn relabel(
+    contexts: &Contexts,
+    (dir, name): (BorrowedFd<'_>, &OsStr),
+    path: &OsStr,
+) -> Option<CopyError> {
+    let Contexts::Listed(policy) = contexts else { return None };
+    let failed = all(&**policy, dir, name).err();
+    let doing = "failed to set the security context of";
+    failed.map(|source| CopyError::Failed { doing, path: path.to_owned(), source })
+}
+
+/// Labels as much as can be. What has no context, and what the policy has none for, stays as it is.
+///
+/// # Errors
+/// The last one, of as many as there were.
+fn all(policy: &dyn Policy, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    // A slash behind the name of what was moved would follow a link.
+    let name = crate::copy::without_slashes(name);
+    let kind = stat::stat_at(dir, name, Follow::No)?.kind;
+    let c_name = CString::new(name.as_bytes())?;
+    let mut outcome = Ok(());
+    let mut note = |done: io::Result<()>| {
+        if done.as_ref().is_err_and(|error| !selinux::is_absence(error)) {
+            outcome = done;
+        }
+    };
+    note(one(policy, (dir, name), Place::Name(dir, &c_name), kind));
+    let mut descent = Descent::new();
+    if kind == FileKind::Directory {
+        note(open_dir_at(dir, name, Follow::No).and_then(|fd| descent.begin(fd, name)));
+    }
+    while !descent.is_over() {
+        note(match descent.step() {
+            Step::Entry(dir, name, _, kind) => {
+                let place = (dir.as_fd(), OsStr::from_bytes(name.as_bytes()));
+                one(policy, place, Place::name(&dir, &name), kind)
+            }
+            Step::Entered(dir, _) => {
+                one(policy, (dir.as_fd(), OsStr::new(".")), Place::file(&dir), FileKind::Directory)
+            }
+            Step::Left(_) | Step::Nothing => Ok(()),
+            Step::Failed(_, error) => Err(error),
+        });
+    }
+    outcome
+}
+
+fn one(
+    policy: &dyn Policy,
+    (dir, name): (BorrowedFd<'_>, &OsStr),
+    place: Place<'_>,
+    kind: FileKind,
+) -> io::Result<()> {
+    let standing = Context::of(place)?;
+    let wanted = selinux::of_standing_at(policy, dir, name, (kind, &standing))?;
+    if wanted == standing { Ok(()) } else { wanted.set(place) }
+}
