@@ -5,7 +5,7 @@
 
 use super::file::{Closing, Flight, Stage};
 use super::{Check, Next, Phase, Source, Work};
-use crate::{FileClose, FileNumber, LaneId, Message, Verify};
+use crate::{FileClose, FileNumber, LaneId, Message, Verify, Window};
 use haul_digest::Digest;
 use haul_model::Object;
 use std::time::Duration;
@@ -60,6 +60,11 @@ impl Source {
     /// How many lanes there are.
     pub fn lanes(&self) -> usize {
         self.lanes.len()
+    }
+
+    /// What may be under way.
+    pub fn window(&self) -> Window {
+        self.settings.window
     }
 
     /// Whether every lane finds so many objects to send: who takes several at once leaves the others theirs.

@@ -13,8 +13,8 @@ use std::time::Instant;
 /// Objects at once at most: more gain little, and wait in memory.
 const WIDTH_MAX: usize = 4;
 
-/// Bytes of objects that wait so in all lanes together.
-const BYTES_MAX: usize = 64 << 20;
+/// The part of the job's buffers that objects which wait so may take in all lanes together.
+const SHARE_OF_BUFFERS: u64 = 4;
 
 /// Bytes between two objects in memory, so that they don't contend for the same places of the first-level cache.
 const GAP_BYTES: usize = 64;
@@ -48,17 +48,18 @@ impl Ahead {
 
     /// Whether a worker who has taken so much should take one more object, so that more are hashed at once.
     pub(super) fn wants_more(&self, taken: &[Work], machine: &Source) -> bool {
-        let width = self.width(machine.lanes());
+        let width = self.width(machine.lanes(), machine.window().bytes);
         taken.len() < width
             && taken.iter().all(|work| new_object(work).is_some())
             && machine.has_for_each_lane(width as u64)
     }
 
-    /// How many objects go at once beside other lanes that do the same; 0 where nothing is gained.
-    fn width(&self, lanes: usize) -> usize {
+    /// How many objects go at once beside other lanes that do the same, of a job with so many bytes of buffers; 0 where nothing is gained.
+    fn width(&self, lanes: usize, buffers: u64) -> usize {
         let Some(algorithm) = self.lanes else { return 0 };
-        let len = self.stride - GAP_BYTES;
-        let width = (BYTES_MAX / len / lanes.max(1)).min(WIDTH_MAX);
+        let len = (self.stride - GAP_BYTES) as u64;
+        let share = buffers / SHARE_OF_BUFFERS / len / lanes.max(1) as u64;
+        let width = usize::try_from(share).unwrap_or(WIDTH_MAX).min(WIDTH_MAX);
         if width < algorithm.pays_from() { 0 } else { width }
     }
 
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_whatever_the_lanes_and_objects() {
-        let width = |lanes, object, algorithm| ahead(Some(algorithm), object).width(lanes);
+        let width = |lanes, object, algorithm| ahead(Some(algorithm), object).width(lanes, 256 << 20);
         for (lanes, object, md5, sha256) in [
             (1, 4 << 20, 4, 4),
             (4, 4 << 20, 4, 4),
@@ -148,6 +149,12 @@ mod tests {
                 (width(lanes, object, LaneAlgorithm::Md5), width(lanes, object, LaneAlgorithm::Sha256));
             assert_eq!(found, (md5, sha256), "{lanes} lanes, objects of {object}");
         }
-        assert_eq!(ahead(None, 4 << 20).width(1), 0, "other digests have no lanes");
+        assert_eq!(ahead(None, 4 << 20).width(1, 256 << 20), 0, "other digests have no lanes");
+        let small = |buffers| ahead(Some(LaneAlgorithm::Md5), 4 << 20).width(1, buffers);
+        assert_eq!(
+            (small(8 << 20), small(48 << 20), small(64 << 20)),
+            (0, 3, 4),
+            "buffers are the user's to set"
+        );
     }
 }
