@@ -67,7 +67,7 @@ fn no_logged_object_is_wrong_after_a_loss_of_power() {
         }
     }
     assert!(
-        objects > 20 && files > 20,
+        objects > 50 && files > 50,
         "{objects} objects and {files} files were claimed: too few to mean something"
     );
 }

@@ -37,15 +37,7 @@ impl LaneAlgorithm {
 
     /// The lanes of an algorithm, if it has any.
     pub fn of(algorithm: Algorithm) -> Option<LaneAlgorithm> {
-        Some(match algorithm {
-            Algorithm::Md5 => LaneAlgorithm::Md5,
-            Algorithm::Sha1 => LaneAlgorithm::Sha1,
-            Algorithm::Sha224 => LaneAlgorithm::Sha224,
-            Algorithm::Sha256 => LaneAlgorithm::Sha256,
-            Algorithm::Sha384 => LaneAlgorithm::Sha384,
-            Algorithm::Sha512 => LaneAlgorithm::Sha512,
-            _ => return None,
-        })
+        LaneAlgorithm::ALL.into_iter().find(|lanes| lanes.algorithm() == algorithm)
     }
 
     /// From how many equally long streams on they are worth it. The plan takes the cheapest instructions for the number

@@ -72,7 +72,7 @@ impl Ahead {
         if !(algorithm.pays_from()..=WIDTH_MAX).contains(&wanted.len()) {
             return;
         }
-        self.bytes.resize(WIDTH_MAX * self.stride, 0);
+        self.bytes.resize(self.bytes.len().max(wanted.len() * self.stride), 0);
         let begin = Instant::now();
         let mut places = self.bytes.chunks_exact_mut(self.stride);
         let are_read = wanted.iter().all(|(facts, object)| {
