@@ -200,13 +200,16 @@ def peer_rows(sizes, ms):
         Tool("globus-url-copy -p 4", ["globus-url-copy", "-q", "-cd", "-r", "-fast", "-p", "4", "-cc", "4", "-pp",
                                       "file://{src slash}", "ftp://{host}:2811{under slash}"], "gridftp"),
     ]
-    ours = [Tool("ours", by_ssh(), "ssh"), Tool("ours by a ticket", by_ticket(), serve=[])]
+    ours = [Tool("ours", by_ssh(), "ssh"), Tool("ours by a ticket", by_ticket(), serve=[]),
+            Tool("ours in plain", by_ticket("--plain"), serve=["--plain"])]
     rows = []
     for name, title, data in [("large", "one large file", sizes.fairly_large), ("medium", "files of 1 MiB", sizes.medium),
                               ("small", "files of 4 KiB", sizes.many)]:
         # Who must log in by ssh is measured against a login of ours, who runs a server of his own against a server of ours.
         own = {peer.name: "ours" if peer.server == "ssh" else "ours by a ticket" for peer in peers}
         lines = [Line(f"{own[peer.name]} / {peer.name}", own[peer.name], [peer.name], 1.0) for peer in peers]
+        # As globus-url-copy does, nothing is encrypted; what arrives is compared all the same.
+        lines.append(Line("ours in plain / globus-url-copy -p 4", "ours in plain", ["globus-url-copy -p 4"], 1.0))
         lines.append(Line("ours by a ticket / by ssh", "ours by a ticket", ["ours"], None))
         rows.append(Row(f"peers-{name}-{ms}", title, data, way, ours + peers, lines))
     return rows
