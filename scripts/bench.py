@@ -269,7 +269,7 @@ class Bench:
             Path("/proc/sys/vm/drop_caches").write_text("3\n")
         else:
             warm(source)
-        if not self.options.quick:
+        if not self.options.quick and not row.at_once:
             touch_free_memory(pages_taken(row))
 
     def opens_door(self):

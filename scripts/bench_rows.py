@@ -55,6 +55,8 @@ class Row:
     is_copy: bool = False
     # Every tool of it reads past the page cache and takes no pages of it.
     past_cache: bool = False
+    # Runs follow each other so soon that the host does not take back what the one before freed: memory is not brought in.
+    at_once: bool = False
     keep_copies: bool = False
     across: str = ""
     fastest: bool = False
@@ -94,6 +96,8 @@ class Sizes:
     few_small: Data = field(init=False)
     log_big: Data = field(init=False)
     log_small: Data = field(init=False)
+    styles_big: Data = field(init=False)
+    styles_small: Data = field(init=False)
     moved: Data = field(init=False)
     tiny: Data = field(init=False)
     streams: Data = field(init=False)
@@ -115,6 +119,9 @@ class Sizes:
         self.moved = small("quick-500x4K", 500, 5, 4 * KIB) if q else small("20000x4K", 20_000, 200, 4 * KIB)
         self.log_big = uniform("quick-10x16M", 10, 16 * MIB) if q else uniform("100x64M", 100, 64 * MIB)
         self.log_small = uniform("quick-100x1M", 100, MIB) if q else uniform("10000x1M", 10_000, MIB)
+        # A part of these two, that can stand in memory four times over.
+        self.styles_big = uniform("quick-10x16M", 10, 16 * MIB) if q else uniform("40x64M", 40, 64 * MIB)
+        self.styles_small = uniform("quick-100x1M", 100, MIB) if q else uniform("2500x1M", 2500, MIB)
         self.tiny = uniform("tiny", 1, 1)
         self.few_small = small("quick-500x0", 500, 50, 0) if q else small("10000x0", 10_000, 100, 0)
 

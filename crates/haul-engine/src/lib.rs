@@ -3,6 +3,7 @@
 mod border;
 mod descent;
 mod pool;
+mod readahead;
 
 pub mod copy;
 pub mod log;

@@ -1,36 +1,28 @@
-//! A large source's next objects, asked for before their turn.
-//!
-//! Workers take a file's objects side by side, so that to the kernel its reads jump to and fro, and what it reads ahead
-//! for one is thrown away for the next. A device that hears of an object two turns early has work while all workers
-//! wait for it at the sink, and large requests to answer.
+//! A large source's next objects, asked for before their turn, while all workers wait for those before them at the sink.
 
 use super::deliver::{Delivery, Holes};
 use super::file::{FileMove, SharedFile};
 use super::job::Job;
+use crate::readahead;
 use haul_model::{ByteOffset, ByteRange, Object, ObjectIndex};
 use haul_plan::Plan;
-use haul_sys::cache::{self, Advice};
-use haul_sys::{FileKind, filesystem};
+use haul_sys::FileKind;
 
 /// Turns of every worker that lie between the asking and the reading of an object.
 const TURNS: u64 = 2;
 
-/// Bytes of a file that are asked for and not taken yet, at most. Smaller than what the page cache of a small machine loses
-/// without harm.
-const AHEAD_BYTES_MAX: u64 = 64 << 20;
-
-/// How many objects before its turn one is asked for; 0 where nothing is to be won. Holes would become pages of zeros,
-/// direct reads find nothing in the page cache, and file systems that are not on a device of this machine may have their
-/// own mind about reading ahead.
+/// How many objects before its turn one is asked for; 0 where nothing is to be won, as for direct reads, which find nothing in the
+/// page cache.
 pub(super) fn objects_ahead(job: &Job<'_>, file: &FileMove, plan: &Plan, delivery: &Delivery) -> u64 {
     let is_read = delivery.direct_read.is_none() && !delivery.kernel_copies;
-    let is_dense = delivery.holes == Holes::Dense && !file.source_stat.is_sparse();
-    let is_local = file.source_stat.kind == FileKind::Regular && filesystem::is_local(&file.source);
-    if is_read && is_dense && is_local { most_ahead(job.settings.moving.workers.count(), plan) } else { 0 }
+    let is_sparse = delivery.holes != Holes::Dense || file.source_stat.is_sparse();
+    let is_file = file.source_stat.kind == FileKind::Regular;
+    let is_won = is_read && is_file && readahead::suits(&file.source, is_sparse);
+    if is_won { most_ahead(job.settings.moving.workers.count(), plan) } else { 0 }
 }
 
 fn most_ahead(workers: usize, plan: &Plan) -> u64 {
-    let room = AHEAD_BYTES_MAX / plan.geometry().object_size().bytes();
+    let room = readahead::BYTES_MAX / plan.geometry().object_size().bytes();
     (TURNS * workers as u64).min(room)
 }
 
@@ -46,17 +38,7 @@ pub(super) fn ask(shared: &SharedFile, taken: Object) {
     let (Some(head), Some(tail)) = ends else { return };
     let in_source = |at: ByteOffset| shared.plan.in_source(at).0;
     let range = ByteRange::between(in_source(head.range.start), in_source(tail.range.end));
-    if !is_there(shared, range) {
-        // Only makes the read begin sooner.
-        let _ = cache::advise(&shared.file.source, range, Advice::WillNeed);
-    }
-}
-
-/// Whether the last page of a range is in memory: a file that was read lately is not asked for page by page again. Not the
-/// first one, which the kernel's reading ahead for the object before may have brought.
-fn is_there(shared: &SharedFile, range: ByteRange) -> bool {
-    let last = ByteRange::between(range.start.0.max(range.end.0 - 1), range.end.0);
-    matches!(cache::residency(&shared.file.source, last), Ok(Some(found)) if found.cached > 0)
+    readahead::ask(&shared.file.source, range);
 }
 
 #[cfg(test)]

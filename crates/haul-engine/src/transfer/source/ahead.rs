@@ -119,6 +119,7 @@ fn new_object(work: &Work) -> Option<(&NewFile, Object)> {
 fn fill(side: &Side<'_>, number: FileNumber, object: Object, place: &mut [u8]) -> Option<()> {
     let held = side.held(number).filter(|held| !held.item.facts.is_sparse())?;
     let file = held.open().ok()?;
+    held.ask_ahead(&file, object);
     let bytes = &mut place[..object.range.len() as usize];
     let got = transfer::read_at(&file, object.range.start.0, bytes).ok()?;
     (got == bytes.len()).then_some(())

@@ -2,14 +2,19 @@
 
 use super::facts::moment;
 use super::tree::Item;
+use crate::readahead::{self, Front};
 use crate::transfer::hashing::RootHash;
 use crate::transfer::reason::reason;
 use haul_digest::Digest;
-use haul_model::Level;
+use haul_model::{Level, Object};
 use haul_proto::{Close, Reason, Why};
 use haul_sys::{FileKind, open, stat};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes behind an object under way that are asked for: several of the usual size, so that the device has work however many lanes take
+/// the next ones.
+const AHEAD_BYTES: u64 = readahead::BYTES_MAX / 2;
 
 /// What is known of a file that was announced.
 #[derive(Debug)]
@@ -20,6 +25,7 @@ pub(super) struct Held {
     /// The directory whose end waits for this file.
     pub(super) within: Option<u64>,
     file: Mutex<Option<Arc<OwnedFd>>>,
+    front: Front,
     /// The digests of the whole, as far as the bytes went out.
     pub(super) root: Mutex<RootHash>,
     /// The digest that both sides found, where that ended it.
@@ -41,6 +47,7 @@ impl Held {
             kind,
             within,
             file: Mutex::default(),
+            front: Front::default(),
             root: Mutex::new(root),
             same: Mutex::default(),
             counted: Mutex::default(),
@@ -68,6 +75,16 @@ impl Held {
         let opened = Arc::new(opened);
         *file = Some(Arc::clone(&opened));
         Ok(opened)
+    }
+
+    /// An object is about to be read: has what follows it brought into memory.
+    pub(super) fn ask_ahead(&self, file: &OwnedFd, object: Object) {
+        let facts = &self.item.facts;
+        if let Some(range) = self.front.next(object.range, facts.size, AHEAD_BYTES)
+            && readahead::suits(file, facts.is_sparse())
+        {
+            readahead::ask(file, range);
+        }
     }
 
     /// Lets go of the descriptor.

@@ -198,6 +198,7 @@ impl<'a> Sender<'a> {
             failed(reason);
             return Ok(());
         }
+        held.ask_ahead(&file, object);
         if let Some(theirs) = theirs {
             match self.rereader.object(&file, object, facts.size()) {
                 Err(reason) => {
