@@ -1,10 +1,12 @@
 //! The progress bar: files, bytes, rate and time left, on a terminal, for work longer than a second.
 
-use haul_engine::copy::Tally;
+use haul_engine::sum::Counters;
+use haul_engine::{copy, transfer};
+use haul_log::record::Progress;
 use haul_model::format_size;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,16 +27,51 @@ pub(crate) struct Standing {
     pub(crate) walked: bool,
 }
 
-impl Standing {
+impl From<&copy::Tally> for Standing {
     /// Where a copy or a move stands.
-    pub(crate) fn of(tally: &Tally) -> Standing {
+    fn from(tally: &copy::Tally) -> Standing {
+        let get = copy::Tally::get;
         Standing {
-            files_found: Tally::get(&tally.files_found),
-            files_done: Tally::get(&tally.files_done),
-            bytes_found: Tally::get(&tally.bytes_found),
-            bytes_done: Tally::get(&tally.bytes_done),
+            files_found: get(&tally.files_found),
+            files_done: get(&tally.files_done),
+            bytes_found: get(&tally.bytes_found),
+            bytes_done: get(&tally.bytes_done),
             walked: tally.is_walked(),
         }
+    }
+}
+
+impl From<&transfer::Tally> for Standing {
+    /// Where a transfer stands.
+    fn from(tally: &transfer::Tally) -> Standing {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Standing {
+            files_found: get(&tally.files_found),
+            files_done: get(&tally.files_done),
+            bytes_found: get(&tally.bytes_found),
+            bytes_done: get(&tally.bytes_done),
+            walked: tally.walked.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl From<&Counters> for Standing {
+    /// Where a job stands that reads files and compares them.
+    fn from(counters: &Counters) -> Standing {
+        Standing {
+            files_found: counters.files_found(),
+            files_done: counters.files_done(),
+            bytes_found: counters.bytes_found(),
+            bytes_done: counters.bytes_done(),
+            walked: counters.walked(),
+        }
+    }
+}
+
+impl From<Standing> for Progress {
+    fn from(standing: Standing) -> Progress {
+        let Standing { files_found, files_done, bytes_found, bytes_done, walked: _ } = standing;
+        Progress { files_done, files_found, bytes_done, bytes_found }
     }
 }
 

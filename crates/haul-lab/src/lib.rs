@@ -4,6 +4,7 @@ pub mod bound;
 pub mod dataset;
 pub mod faults;
 pub mod house;
+pub mod liar;
 pub mod line;
 pub mod link;
 pub mod mounts;

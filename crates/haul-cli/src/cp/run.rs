@@ -100,14 +100,7 @@ fn watched(tool: &str, resolved: &Resolved, tally: &Tally, work: impl FnOnce() -
     let asks = resolved.settings.rules.existing == Existing::Ask;
     let prints_lines = resolved.json || resolved.settings.rules.verbose || resolved.settings.print.hash;
     let unasked = progress::is_drawn_unasked(tool, prints_lines);
-    let standing = || Standing {
-        files_found: Tally::get(&tally.files_found),
-        files_done: Tally::get(&tally.files_done),
-        bytes_found: Tally::get(&tally.bytes_found),
-        bytes_done: Tally::get(&tally.bytes_done),
-        walked: tally.is_walked(),
-    };
-    progress::watch((resolved.progress || unasked) && !asks, standing, work)
+    progress::watch((resolved.progress || unasked) && !asks, || Standing::from(tally), work)
 }
 
 /// An interrupted job says what it left and how to go on.

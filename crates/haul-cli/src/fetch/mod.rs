@@ -2,18 +2,16 @@
 
 use crate::interrupt::Interrupt;
 use crate::remote::args::{JobArgs, JobMeant};
-use crate::remote::ending::{Other, Run};
-use crate::remote::output::{Output, Side};
+use crate::remote::ending::Run;
+use crate::remote::host::{HostArgs, OtherHost};
+use crate::remote::output::Output;
 use crate::remote::pick::PickArgs;
-use crate::remote::place::{Login, Place};
-use crate::remote::ssh::{Ssh, SshArgs};
-use crate::remote::way::{self, Way};
-use crate::remote::words::Way as Direction;
-use crate::remote::{ticket, typed};
+use crate::remote::place::Place;
+use crate::remote::typed::{self, Unbegun};
+use crate::remote::words::Way;
 use clap::{ArgMatches, Parser};
 use haul_engine::copy::quote;
 use haul_engine::transfer::{self, FetchJob, Filter, Rule};
-use haul_net::Ticket;
 use haul_proto::Keep;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -41,11 +39,8 @@ struct Args {
     /// What to fetch, all of one host, and where to.
     #[arg(value_name = "HOST:PATH... DIR", required = true)]
     operands: Vec<OsString>,
-    /// The ticket that 'haul serve' printed, in a file that only you may read; - is standard input.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["ssh", "remote_haul", "ports", "inside_ssh", "waybill_there"], help_heading = "The other host")]
-    ticket_file: Option<OsString>,
     #[command(flatten)]
-    ssh: SshArgs,
+    host: HostArgs,
     /// Keep setuid and setgid bits, too: only from a host that you trust as you trust this one.
     #[arg(long, help_heading = "What is kept")]
     setuid: bool,
@@ -58,15 +53,10 @@ struct Args {
 /// What was meant.
 struct Meant {
     paths: Vec<Vec<u8>>,
-    from: Origin,
+    host: OtherHost,
     into: OsString,
     rules: Vec<Rule>,
     job: JobMeant,
-}
-
-enum Origin {
-    Ssh { ssh: Ssh, login: Login },
-    Server(Box<Ticket>),
 }
 
 /// Fetches what `args` say; they come without the command's name.
@@ -84,10 +74,7 @@ impl Args {
             job.options.keep = Keep(job.options.keep.0 & !Keep::SETUID.0);
         }
         let (last, sources) = self.operands.split_last().ok_or("nothing to fetch")?;
-        let from_stdin = OsString::from("-");
-        if self.ticket_file.as_ref() == Some(&from_stdin) && self.pick.reads_stdin() {
-            return Err("the ticket and --files-from can't both come by standard input".to_owned());
-        }
+        self.host.shares_no_stdin_with(&self.pick)?;
         let listed = self.pick.listed()?;
         let sources: Vec<&OsString> = sources.iter().chain(&listed).collect();
         if sources.is_empty() {
@@ -96,38 +83,21 @@ impl Args {
         let Place::Local(into) = Place::parse(last).map_err(|error| error.to_string())? else {
             return Err(typed::not_local(last));
         };
-        let (mut paths, mut host) = (Vec::new(), None);
+        let (mut paths, mut login) = (Vec::new(), None);
         for operand in sources {
-            let (path, login) = self.source(operand)?;
+            let (path, of) = self.host.place(operand)?;
             if paths.is_empty() {
-                host = login;
-            } else if host != login {
+                login = of;
+            } else if login != of {
                 return Err(format!("{}: all that is fetched at once is of one host", quote(operand)));
             }
             paths.push(path);
         }
-        let from = match (host, &self.ticket_file) {
-            (Some(login), _) => Origin::Ssh { ssh: self.ssh.resolve()?, login },
-            (None, Some(file)) => {
-                if job.rate.is_some() || job.link.congestion.is_some() {
-                    return Err(
-                        "--rate and --cc are for the side that sends: 'haul serve' has them, too".to_owned()
-                    );
-                }
-                Origin::Server(Box::new(ticket::read(file)?))
-            }
-            (None, None) => return Err("say HOST:PATH, or --ticket-file FILE".to_owned()),
-        };
-        Ok(Meant { paths, from, into, rules, job })
-    }
-
-    /// A source's path and, where ssh is to reach it, its host.
-    fn source(&self, operand: &OsStr) -> Result<(Vec<u8>, Option<Login>), String> {
-        match (Place::parse(operand).map_err(|error| error.to_string())?, &self.ticket_file) {
-            (Place::Ssh { login, path }, None) => Ok((path, Some(login))),
-            (Place::Ticket(path), Some(_)) => Ok((typed::beneath_root(&path), None)),
-            (place, file) => Err(typed::wrong_target(operand, &place, file.is_some(), "haul cp")),
+        if login.is_none() && (job.rate.is_some() || job.link.congestion.is_some()) {
+            return Err("--rate and --cc are for the side that sends: 'haul serve' has them, too".to_owned());
         }
+        let host = self.host.resolve(login)?;
+        Ok(Meant { paths, host, into, rules, job })
     }
 }
 
@@ -139,52 +109,35 @@ fn is_answer(asked: &[u8], told: &[u8]) -> bool {
     asked == b"~" || matches!(&name[..], b"" | b"." | b"..") || name == last(told)
 }
 
-fn start(args: &Args, meant: Meant) -> Result<u8, String> {
+fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
-    let stop = interrupt.flag();
-    let output = Output::new(NAME, args.job.json, args.job.verbose, args.job.dry_run, stop);
-    let Meant { paths, from, into, rules, job } = meant;
-    let tell = |why: &str| output.note(why);
-    let typed = |server: &[u8]| {
-        let words: Vec<&[u8]> = std::iter::once(server).chain(paths.iter().map(Vec::as_slice)).collect();
-        job.resume(&words, tell)
-    };
-    let (other, resume, met_paths) = match from {
-        Origin::Ssh { ssh, login } => {
-            let resume = typed(login.argument().as_encoded_bytes());
-            let request = typed::request(&job, &ssh, Direction::Fetch, &paths, job.rate);
-            let mut met = match ssh.meet(&login, &request, &job, stop) {
-                Ok(met) => met,
-                Err(error) => return Ok(typed::not_met(output, &error, &interrupt)),
-            };
-            typed::tell_way(&output, &met, args.job.quiet);
-            let told = std::mem::take(&mut met.paths);
-            if let Some((path, _)) = paths.iter().zip(&told).find(|(path, told)| !is_answer(path, told)) {
-                return Err(format!(
-                    "{}: haul at {} answers with another path; nothing is taken from it",
-                    quote(OsStr::from_bytes(path)),
-                    quote(&login.argument()),
-                ));
-            }
-            (Other::Met(Box::new(met)), resume, Some(told))
-        }
-        Origin::Server(ticket) => {
-            let resume = typed(&ticket::told_apart_by(&ticket));
-            let dialer = way::dialer(*ticket, &job.link, (None, job.lanes), false)
-                .map_err(|error| error.to_string())?;
-            (Other::Server(Way::outside(dialer, None)), resume, None)
-        }
-    };
-    let lanes = other.lanes(job.lanes);
-    let paths = met_paths.unwrap_or(paths);
-    let fetch = FetchJob { paths, into, rules, options: job.options, lanes, buffers: job.buffers, resume };
+    let (json, verbose, dry_run) = (args.job.json, args.job.verbose, args.job.dry_run);
+    let output = Output::new(NAME, json, verbose, dry_run, interrupt.flag());
+    let Meant { paths, host, into, rules, job } = meant;
+    let server = host.told_apart_by();
+    let words: Vec<&[u8]> = std::iter::once(&server).chain(&paths).map(Vec::as_slice).collect();
+    let resume = job.resume(&words, |why| output.note(why));
     let run = Run {
         tool: NAME,
         args: &args.job,
         interrupt: &interrupt,
-        side: Side::Sink,
-        has_waybill_there: args.ssh.has_waybill_there(),
-        state: fetch.resume.as_ref().map(|resume| resume.state.clone()),
+        way: Way::Fetch,
+        has_waybill_there: args.host.has_waybill_there(),
+        state: resume.as_ref().map(|resume| resume.state.clone()),
+    };
+    let (other, told) = host.reach(&run, &job, paths.clone(), &output)?;
+    if let Some((path, _)) = paths.iter().zip(&told).find(|(path, told)| !is_answer(path, told)) {
+        let path = quote(OsStr::from_bytes(path));
+        return Err(format!("{path}: haul there answers with another path; nothing is taken from it").into());
+    }
+    let fetch = FetchJob {
+        paths: told,
+        into,
+        rules,
+        options: job.options,
+        lanes: other.lanes(job.lanes),
+        buffers: job.buffers,
+        resume,
     };
     Ok(run.go(other, output, |dial, watch| transfer::fetch(dial, &fetch, watch)))
 }

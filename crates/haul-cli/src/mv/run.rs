@@ -41,7 +41,7 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
     let work = || move_all(settings, &console, &tally, interrupt.flag());
     let asks = settings.rules.existing == MoveExisting::Ask;
     let unasked = progress::is_drawn_unasked(tool, resolved.json || settings.rules.verbose);
-    let outcome = progress::watch((resolved.progress || unasked) && !asks, || Standing::of(&tally), work);
+    let outcome = progress::watch((resolved.progress || unasked) && !asks, || Standing::from(&tally), work);
     if let (true, Some(contradiction)) = (outcome.is_refused, &resolved.contradiction) {
         return refuse(tool, contradiction, contradiction.has_hint());
     }

@@ -2,10 +2,12 @@
 
 use super::args::JobArgs;
 use super::entry::Entry;
+use super::host::Other;
 use super::output::{Output, Side};
-use super::ssh::{MeetError, Met};
+use super::ssh::MeetError;
 use super::typed::TROUBLE;
 use super::way::Way;
+use super::words;
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
 use haul_engine::transfer::{BoxError, Dial, Outcome, Receipt, Tally, TransferError, Watch};
@@ -14,40 +16,22 @@ use haul_log::record::Status;
 use haul_net::Lane;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Something did not arrive.
 pub(crate) const FAILED: u8 = 1;
 
-/// What is to be done once the way stands.
+/// What is to be done once the other host is reached.
 pub(crate) struct Run<'a> {
     pub(crate) tool: &'a str,
     pub(crate) args: &'a JobArgs,
     pub(crate) interrupt: &'a Interrupt,
-    pub(crate) side: Side,
+    pub(crate) way: words::Way,
     /// Whether the other side was asked for a waybill of its own.
     pub(crate) has_waybill_there: bool,
     /// The state directory, where jobs can be kept.
     pub(crate) state: Option<PathBuf>,
-}
-
-/// The other side, however it was reached.
-pub(crate) enum Other {
-    /// By ssh.
-    Met(Box<Met>),
-    /// By a ticket.
-    Server(Way),
-}
-
-impl Other {
-    /// How many of `wanted` lanes there can be.
-    pub(crate) fn lanes(&self, wanted: Option<u32>) -> Option<u32> {
-        match self {
-            Other::Met(met) => met.way.lanes(wanted),
-            Other::Server(way) => way.lanes(wanted),
-        }
-    }
 }
 
 impl Run<'_> {
@@ -60,11 +44,7 @@ impl Run<'_> {
     ) -> u8 {
         let stop = self.interrupt.flag();
         let (tally, begun) = (Tally::default(), Instant::now());
-        let way = match &other {
-            Other::Met(met) => &met.way,
-            Other::Server(way) => way,
-        };
-        let dial = Noting { way, output: &output, stop };
+        let dial = Noting { way: other.way(), output: &output, stop };
         let receipt = self.args.waybill.as_ref().map(|file| {
             // The engine says what the paths are relative to.
             Receipt::new(file.clone(), crate::receipt::job(self.tool, &Root::new(OsString::new())))
@@ -73,7 +53,7 @@ impl Run<'_> {
         let prints = self.args.verbose || self.args.json || self.args.dry_run;
         let wanted = self.args.progress || progress::is_drawn_unasked(self.tool, prints);
         let entry = self.entry(&output);
-        let watched = || progress::watch(wanted, || standing(&tally), || job(&dial, &watch));
+        let watched = || progress::watch(wanted, || Standing::from(&tally), || job(&dial, &watch));
         let ended = match &entry {
             Some(entry) => entry.during(&tally, watched),
             None => watched(),
@@ -85,7 +65,7 @@ impl Run<'_> {
         };
         let mut status = match &ended {
             Ok(outcome) => {
-                output.summary(outcome, self.side, took, !self.args.quiet);
+                output.summary(outcome, self.side(), took, !self.args.quiet);
                 if outcome.is_whole() { 0 } else { FAILED }
             }
             Err(error) => {
@@ -131,13 +111,19 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
+    fn side(&self) -> Side {
+        match self.way {
+            words::Way::Send => Side::Source,
+            words::Way::Fetch => Side::Sink,
+        }
+    }
+
     /// Begins the job's record. Without one it is done all the same.
     fn entry(&self, output: &Output<'_>) -> Option<Entry> {
         let state = self.state.as_ref().filter(|_| !self.args.dry_run)?;
-        let kind = match self.side {
-            Side::Source => "send",
-            Side::Sink => "fetch",
-            Side::Server => return None,
+        let kind = match self.way {
+            words::Way::Send => "send",
+            words::Way::Fetch => "fetch",
         };
         Entry::begin(kind, state).unwrap_or_else(|error| {
             output.note(&format!("{error}; 'haul jobs' will not list this job"));
@@ -165,16 +151,5 @@ impl Dial for Noting<'_> {
 
     fn give_up(&self) {
         self.way.give_up();
-    }
-}
-
-fn standing(tally: &Tally) -> Standing {
-    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    Standing {
-        files_found: get(&tally.files_found),
-        files_done: get(&tally.files_done),
-        bytes_found: get(&tally.bytes_found),
-        bytes_done: get(&tally.bytes_done),
-        walked: tally.walked.load(Ordering::Relaxed),
     }
 }

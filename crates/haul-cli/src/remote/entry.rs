@@ -1,12 +1,12 @@
 //! A transfer's record on the side that began it, which `haul jobs` lists. What arrived of its files is the sink's log's to know.
 
+use crate::progress::Standing;
 use haul_engine::log::{Call, Hold, Ledger, LogError, identity, prune};
 use haul_engine::transfer::Tally;
-use haul_log::record::{Progress, Status};
+use haul_log::record::Status;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Entry {
             scope.spawn(move || {
                 while over.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                     // Best effort: an older figure stays, and the end is written down by itself.
-                    let _ = self.ledger.progress(progress(tally));
+                    let _ = self.ledger.progress(Standing::from(tally).into());
                 }
             });
             let ended = job();
@@ -59,21 +59,11 @@ impl Entry {
     /// # Errors
     /// [`LogError::Io`]: the end could not be written down.
     pub(crate) fn end(self, status: Status, exit: u8, tally: &Tally) -> Result<(), LogError> {
-        self.ledger.end(status, exit, progress(tally))?;
+        self.ledger.end(status, exit, Standing::from(tally).into())?;
         if status != Status::Finished {
             return self.hold.release();
         }
         self.hold.finish()?;
         prune(&self.state)
-    }
-}
-
-fn progress(tally: &Tally) -> Progress {
-    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    Progress {
-        files_done: get(&tally.files_done),
-        files_found: get(&tally.files_found),
-        bytes_done: get(&tally.bytes_done),
-        bytes_found: get(&tally.bytes_found),
     }
 }

@@ -4,6 +4,7 @@
 pub(crate) mod args;
 pub(crate) mod ending;
 pub(crate) mod entry;
+pub(crate) mod host;
 pub(crate) mod output;
 pub(crate) mod pick;
 pub(crate) mod place;

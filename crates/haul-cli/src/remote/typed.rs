@@ -16,11 +16,25 @@ use std::process::ExitCode;
 /// Nothing could be begun.
 pub(crate) const TROUBLE: u8 = 2;
 
-/// Parses `args` and starts; the error of `start` is a message.
+/// Why nothing was begun.
+pub(crate) enum Unbegun {
+    /// For people.
+    Message(String),
+    /// They have been told; this is the exit status.
+    Told(u8),
+}
+
+impl From<String> for Unbegun {
+    fn from(message: String) -> Unbegun {
+        Unbegun::Message(message)
+    }
+}
+
+/// Parses `args` and starts.
 pub(crate) fn run<A: CommandFactory + FromArgMatches>(
     name: &str,
     args: &[OsString],
-    start: impl FnOnce(&A, &ArgMatches) -> Result<u8, String>,
+    start: impl FnOnce(&A, &ArgMatches) -> Result<u8, Unbegun>,
 ) -> ExitCode {
     let words = std::iter::once(OsString::from(name)).chain(args.iter().cloned());
     let parsed = A::command().try_get_matches_from(words);
@@ -37,8 +51,8 @@ pub(crate) fn run<A: CommandFactory + FromArgMatches>(
         }
     };
     match start(&args, &matches) {
-        Ok(status) => ExitCode::from(status),
-        Err(message) => {
+        Ok(status) | Err(Unbegun::Told(status)) => ExitCode::from(status),
+        Err(Unbegun::Message(message)) => {
             eprintln!("{name}: {}", without_controls(&message));
             ExitCode::from(TROUBLE)
         }
@@ -92,14 +106,8 @@ fn secret_in_argv() -> String {
         .to_owned()
 }
 
-/// What the other side is asked for over ssh, and what stands behind that line. `rate` is the one that it is to keep.
-pub(crate) fn request(
-    meant: &JobMeant,
-    ssh: &Ssh,
-    way: Way,
-    paths: &[Vec<u8>],
-    rate: Option<u64>,
-) -> (Request, Vec<u8>) {
+/// What the other side is asked for over ssh, and what stands behind that line.
+pub(crate) fn request(meant: &JobMeant, ssh: &Ssh, way: Way, paths: &[Vec<u8>]) -> (Request, Vec<u8>) {
     let told = Told::of(paths);
     let request = Request {
         meet: if told.listed.is_some() { MEET_LISTED } else { MEET },
@@ -109,7 +117,8 @@ pub(crate) fn request(
         ports: ssh.ports,
         lanes: meant.lanes.unwrap_or(LANES_UNASKED_MAX),
         buffers: meant.buffers,
-        rate,
+        // Only who sends keeps the rate.
+        rate: meant.rate.filter(|_| way == Way::Fetch),
         congestion: meant.link.congestion.clone(),
         multipath: meant.link.multipath,
         plain: meant.link.plain,
@@ -118,10 +127,11 @@ pub(crate) fn request(
     (request, told.behind)
 }
 
-/// The two sides did not meet: the status for that.
-pub(crate) fn not_met(output: Output<'_>, error: &MeetError, interrupt: &Interrupt) -> u8 {
+/// The two sides did not meet, which is told here.
+pub(crate) fn not_met(output: &Output<'_>, error: &MeetError, interrupt: &Interrupt) -> Unbegun {
     output.failure(error);
-    if matches!(error, MeetError::Interrupted) { interrupt.status() } else { TROUBLE }
+    let is_interrupted = matches!(error, MeetError::Interrupted);
+    Unbegun::Told(if is_interrupted { interrupt.status() } else { TROUBLE })
 }
 
 /// Tells why the data goes inside ssh.

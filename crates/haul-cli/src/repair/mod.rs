@@ -60,16 +60,9 @@ fn repair_as(
     let stop = interrupt.flag();
     let (json, dry_run, replicas) = (args.json, args.dry_run, &settings.replicas[..]);
     let mut output = Output { name: NAME, json, dry_run, replicas, broken: None, stop };
-    let standing = || Standing {
-        files_found: counters.files_found(),
-        files_done: counters.files_done(),
-        bytes_found: counters.bytes_found(),
-        bytes_done: counters.bytes_done(),
-        walked: counters.walked(),
-    };
     let wanted = args.progress || progress::is_drawn_unasked(NAME, true);
     let work = || repair(settings, &mut output, counters, stop);
-    let tally = progress::watch(wanted, standing, || job.during(counters, || (), work));
+    let tally = progress::watch(wanted, || Standing::from(counters), || job.during(counters, || (), work));
     let tally = tally.map_err(|error| error.to_string())?;
     let interrupted = stop.load(Ordering::Relaxed) && output.broken.is_none();
     output.summary(&tally, !args.quiet, interrupted);

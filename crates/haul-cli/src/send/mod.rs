@@ -2,19 +2,16 @@
 
 use crate::interrupt::Interrupt;
 use crate::remote::args::{JobArgs, JobMeant};
-use crate::remote::ending::{FAILED, Other, Run};
-use crate::remote::output::{Output, Side};
+use crate::remote::ending::{FAILED, Run};
+use crate::remote::host::{HostArgs, OtherHost};
+use crate::remote::output::Output;
 use crate::remote::pick::PickArgs;
-use crate::remote::place::{Login, Place};
-use crate::remote::ssh::{Ssh, SshArgs};
-use crate::remote::ticket;
-use crate::remote::typed::{self, TROUBLE};
-use crate::remote::way::{self, Way};
-use crate::remote::words::Way as Direction;
+use crate::remote::place::Place;
+use crate::remote::typed::{self, TROUBLE, Unbegun};
+use crate::remote::words::Way;
 use clap::Parser;
 use haul_engine::copy::quote;
 use haul_engine::transfer::{self, Filter, SendJob};
-use haul_net::Ticket;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
@@ -40,11 +37,8 @@ struct Args {
     /// What to send, and where to.
     #[arg(value_name = "SOURCE... HOST:DIR", required = true)]
     operands: Vec<OsString>,
-    /// The ticket that 'haul serve' printed, in a file that only you may read; - is standard input.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["ssh", "remote_haul", "ports", "inside_ssh", "waybill_there"], help_heading = "The other host")]
-    ticket_file: Option<OsString>,
     #[command(flatten)]
-    ssh: SshArgs,
+    host: HostArgs,
     #[command(flatten)]
     pick: PickArgs,
     /// Stay in each SOURCE's file system.
@@ -58,21 +52,14 @@ struct Args {
 struct Meant {
     sources: Vec<OsString>,
     filter: Filter,
-    to: To,
+    host: OtherHost,
+    directory: Vec<u8>,
     job: JobMeant,
-}
-
-enum To {
-    Ssh { ssh: Ssh, login: Login, directory: Vec<u8> },
-    Server { ticket: Box<Ticket>, directory: Vec<u8> },
 }
 
 /// Sends what `args` say; they come without the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    typed::run::<Args>(NAME, args, |args, matches| {
-        let meant = args.resolve(matches)?;
-        start(args, meant)
-    })
+    typed::run::<Args>(NAME, args, |args, matches| start(args, args.resolve(matches)?))
 }
 
 impl Args {
@@ -80,27 +67,15 @@ impl Args {
         let job = self.job.resolve()?;
         let filter = self.pick.filter(matches)?;
         let (last, sources) = self.operands.split_last().ok_or("nothing to send")?;
-        let from_stdin = OsString::from("-");
-        if self.ticket_file.as_ref() == Some(&from_stdin) && self.pick.reads_stdin() {
-            return Err("the ticket and --files-from can't both come by standard input".to_owned());
-        }
+        self.host.shares_no_stdin_with(&self.pick)?;
         let mut sources = sources.iter().map(|operand| local(operand)).collect::<Result<Vec<_>, _>>()?;
-        let target = Place::parse(last).map_err(|error| error.to_string())?;
-        let to = match (target, &self.ticket_file) {
-            (Place::Ssh { login, path }, None) => {
-                To::Ssh { ssh: self.ssh.resolve()?, login, directory: path }
-            }
-            (Place::Ticket(directory), Some(file)) => {
-                let directory = typed::beneath_root(&directory);
-                To::Server { ticket: Box::new(ticket::read(file)?), directory }
-            }
-            (place, file) => return Err(typed::wrong_target(last, &place, file.is_some(), "haul cp")),
-        };
+        let (directory, login) = self.host.place(last)?;
+        let host = self.host.resolve(login)?;
         sources.extend(self.pick.listed()?);
         if sources.is_empty() {
             return Err("nothing to send: name a SOURCE before the HOST:DIR".to_owned());
         }
-        Ok(Meant { sources, filter, to, job })
+        Ok(Meant { sources, filter, host, directory, job })
     }
 }
 
@@ -112,11 +87,11 @@ fn local(operand: &OsStr) -> Result<OsString, String> {
     }
 }
 
-fn start(args: &Args, meant: Meant) -> Result<u8, String> {
+fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
-    let stop = interrupt.flag();
-    let output = Output::new(NAME, args.job.json, args.job.verbose, args.job.dry_run, stop);
-    let Meant { sources, filter, to, mut job } = meant;
+    let (json, verbose, dry_run) = (args.job.json, args.job.verbose, args.job.dry_run);
+    let output = Output::new(NAME, json, verbose, dry_run, interrupt.flag());
+    let Meant { sources, filter, host, directory, mut job } = meant;
     let asked = sources.len();
     let sources = present(sources, &output);
     if sources.is_empty() {
@@ -127,46 +102,25 @@ fn start(args: &Args, meant: Meant) -> Result<u8, String> {
         output.note("nothing is deleted, because not all of the source is there");
         job.options.delete = false;
     }
-    let (other, directory, resume) = match to {
-        To::Ssh { ssh, login, directory } => {
-            let host = login.argument();
-            let resume = job.resume(&[host.as_encoded_bytes(), &directory], |why| output.note(why));
-            let request = typed::request(&job, &ssh, Direction::Send, &[directory], None);
-            let mut met = match ssh.meet(&login, &request, &job, stop) {
-                Ok(met) => met,
-                Err(error) => return Ok(typed::not_met(output, &error, &interrupt)),
-            };
-            typed::tell_way(&output, &met, args.job.quiet);
-            let directory = met.paths.pop().unwrap_or_default();
-            (Other::Met(Box::new(met)), directory, resume)
-        }
-        To::Server { ticket, directory } => {
-            let server = ticket::told_apart_by(&ticket);
-            let resume = job.resume(&[&server, &directory], |why| output.note(why));
-            let dialer = way::dialer(*ticket, &job.link, (job.rate, job.lanes), false)
-                .map_err(|error| error.to_string())?;
-            (Other::Server(Way::outside(dialer, None)), directory, resume)
-        }
-    };
-    let lanes = other.lanes(job.lanes);
-    let one_file_system = args.one_file_system;
-    let send = SendJob {
-        sources,
-        filter,
-        one_file_system,
-        options: job.options,
-        to: directory,
-        lanes,
-        buffers: job.buffers,
-        resume,
-    };
+    let resume = job.resume(&[&host.told_apart_by(), &directory], |why| output.note(why));
     let run = Run {
         tool: NAME,
         args: &args.job,
         interrupt: &interrupt,
-        side: Side::Source,
-        has_waybill_there: args.ssh.has_waybill_there(),
-        state: send.resume.as_ref().map(|resume| resume.state.clone()),
+        way: Way::Send,
+        has_waybill_there: args.host.has_waybill_there(),
+        state: resume.as_ref().map(|resume| resume.state.clone()),
+    };
+    let (other, mut directory) = host.reach(&run, &job, vec![directory], &output)?;
+    let send = SendJob {
+        sources,
+        filter,
+        one_file_system: args.one_file_system,
+        options: job.options,
+        to: directory.pop().unwrap_or_default(),
+        lanes: other.lanes(job.lanes),
+        buffers: job.buffers,
+        resume,
     };
     let status = run.go(other, output, |dial, watch| transfer::send(dial, &send, watch));
     Ok(if status == 0 && is_missing_some { FAILED } else { status })

@@ -35,7 +35,7 @@ const PORT: u16 = 7433;
 
 /// Serves what `args` say; they come without the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    typed::run::<Args>(NAME, args, |args, _| start(args.resolve()?, args.quiet))
+    typed::run::<Args>(NAME, args, |args, _| Ok(start(args.resolve()?, args.quiet)?))
 }
 
 fn start(meant: Meant, quiet: bool) -> Result<u8, String> {

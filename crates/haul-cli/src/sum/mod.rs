@@ -126,14 +126,7 @@ fn exit(well: bool) -> ExitCode {
 }
 
 fn watch<T>(wanted: bool, counters: &Counters, work: impl FnOnce() -> T) -> T {
-    let standing = || Standing {
-        files_found: counters.files_found(),
-        files_done: counters.files_done(),
-        bytes_found: counters.bytes_found(),
-        bytes_done: counters.bytes_done(),
-        walked: counters.walked(),
-    };
-    progress::watch(wanted, standing, work)
+    progress::watch(wanted, || Standing::from(counters), work)
 }
 
 /// Prints the digests of all files; whether all could be read.

@@ -95,20 +95,13 @@ fn verify_as(
     if let Some(proof) = proof {
         output.signed(proof, !args.quiet);
     }
-    let standing = || Standing {
-        files_found: counters.files_found(),
-        files_done: counters.files_done(),
-        bytes_found: counters.bytes_found(),
-        bytes_done: counters.bytes_done(),
-        walked: counters.walked(),
-    };
     let wanted = args.progress || progress::is_drawn_unasked(NAME, true);
     let stop = interrupt.flag();
     let work = || match against {
         Against::Waybill(settings) => verify(settings, &mut output, counters, stop),
         Against::Stored(settings) => verify_stored(settings, &mut output, counters, stop),
     };
-    let tallied = progress::watch(wanted, standing, || job.during(counters, || (), work));
+    let tallied = progress::watch(wanted, || Standing::from(counters), || job.during(counters, || (), work));
     let broken = output.is_broken();
     let interrupted = interrupt.flag().load(Ordering::Relaxed) && !broken;
     let tallied = match tallied {

@@ -1,12 +1,14 @@
 //! Memory does not grow with the number of files nor with their length. The bound is coarse: one more kilobyte a
 //! file would break it.
 
-use super::bed::{Ended, haul};
+use super::bed::{Ended, HAUL, Running, haul, resident_peak};
 use haul_lab::dataset::DataSet;
 use rustix::fs::statvfs;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 const MIB_IN_KIB: u64 = 1024;
@@ -88,6 +90,49 @@ fn receipts_of_twenty_thousand_files_take_little_memory() {
     assert_eq!(repaired, 3);
     assert_eq!(job("sum --store", &["sum", "-r", "--store=tree"], &[&sink]), 20_000);
     job("verify of stored digests", &["verify", "-q", "--cached"], &[&sink]);
+}
+
+/// By two processes, with logs and waybills, and once more where all is there already.
+#[test]
+fn twenty_thousand_files_sent_and_fetched_take_little_memory_at_both_ends() {
+    let home = roomy();
+    let source = home.path().join("source");
+    DataSet::Uniform { files: 20_000, bytes: 1 }.build(&source, 1, 1).unwrap();
+    let state = roomy();
+    let run = |words: &[&str]| {
+        let mut command = Command::new(HAUL);
+        command.current_dir(home.path()).env("XDG_STATE_HOME", state.path()).args(words);
+        command
+    };
+    let serve = ["serve", "-q", "--plain", "--listen=127.0.0.1:0", "--root=."];
+    let mut server = run(&serve).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ticket = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut ticket).unwrap();
+    fs::write(home.path().join("ticket"), ticket).unwrap();
+    fs::set_permissions(home.path().join("ticket"), fs::Permissions::from_mode(0o600)).unwrap();
+    for (what, words) in [
+        ("send", &["send", "source", ":sent"][..]),
+        ("send --update", &["send", "--update", "source", ":sent"]),
+        ("fetch", &["fetch", "--waybill=fetched.waybill", ":sent/source", "back"]),
+        ("fetch --delete --checksum", &["fetch", "--delete", "--checksum", ":sent/source", "back"]),
+    ] {
+        let words = [&words[..1], &["-q", "--plain", "--ticket-file=ticket"], &words[1..]].concat();
+        assert_small(what, &Running::new(&mut run(&words)).end());
+        let peak = resident_peak(server.id());
+        assert!(peak > 0 && peak < 64 * MIB_IN_KIB, "{what} took {peak} KiB of the server");
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    for end in ["sent", "back"] {
+        let arrived = walk(&home.path().join(end));
+        assert_eq!(arrived, 20_000, "{end}");
+    }
+}
+
+/// Regular files beneath a directory.
+fn walk(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir).unwrap().flatten();
+    entries.map(|entry| if entry.file_type().unwrap().is_dir() { walk(&entry.path()) } else { 1 }).sum()
 }
 
 #[test]

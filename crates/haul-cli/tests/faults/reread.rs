@@ -7,6 +7,7 @@ use super::bed::{
 use haul_lab::faults::{Action, Op};
 use haul_lab::mounts::SmallFs;
 use haul_lab::needs::{Need, met_or_skip};
+use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, pipe, splice};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -307,6 +308,50 @@ fn where_there_is_no_device_the_copy_is_compared_and_that_is_said_once() {
     assert_eq!((&told["bytes_reread"], &told["bytes_read_back"]), (&0.into(), &bytes.into()), "{told}");
     assert!(!ended.stdout.contains("re-read"), "{ended:?}");
     assert_same_tree(&source, &sink);
+}
+
+/// What a file of a disk holds in the page cache can't be dropped while somebody else has it in a pipe: read back, it came from there.
+#[test]
+fn what_another_process_keeps_in_memory_is_not_said_to_come_from_the_device() {
+    if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
+        return;
+    }
+    let small = SmallFs::new(32).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let (source, sink) = (home.path().join("source"), small.path().join("sink"));
+    fs::write(&source, noise(4 * MIB)).unwrap();
+    // A part is written into the file that stands there, and so into the pages that are held.
+    let part = ["--offset=0", "--length=4194304", "--split-size=1M", "--json"];
+    for held in [false, true] {
+        fs::write(&sink, noise(4 * MIB + 1)).unwrap();
+        let (reader, writer) = pipe().unwrap();
+        fcntl_setpipe_size(&writer, 1 << 18).unwrap();
+        if held {
+            let mut at = 2 * MIB + 8192;
+            let taken = splice(
+                File::open(&sink).unwrap(),
+                Some(&mut at),
+                &writer,
+                None,
+                65_536,
+                SpliceFlags::NONBLOCK,
+            );
+            assert!(taken.unwrap() > 0);
+        }
+        let ended = copy(&part, &source, &sink);
+        let told = summary(&ended);
+        let bytes = |name: &str| told[name].as_u64().unwrap();
+        let (fresh, kept) = (bytes("bytes_reread"), bytes("bytes_read_back"));
+        // What is held takes its neighbours along, as far as the kernel keeps them together.
+        assert!(fresh + kept == 4 * MIB && fresh > 0 && (kept > 0) == held, "{told}");
+        let file = ended.stdout.lines().find(|line| line.contains("\"file\"")).unwrap();
+        assert_eq!(file.contains("\"proof\":\"re-read\""), !held, "{file}");
+        assert_eq!((ended.code, ended.complaints()), (Some(0), usize::from(held)), "{ended:?}");
+        assert_eq!(ended.stderr.contains("the page cache does not let go of it"), held, "{ended:?}");
+        assert!(fs::read(&sink).unwrap()[..4 << 20] == fs::read(&source).unwrap());
+        drop((reader, writer));
+    }
+    small.close().unwrap();
 }
 
 #[test]

@@ -4,14 +4,14 @@
 use super::stopped::wait_until;
 use super::{Bed, Server, assert_alike};
 use haul_digest::{Algorithm, digest};
+use haul_lab::liar::{Liar, block, block_digest, connect, file_close, frame, new_file, read};
 use haul_lab::mounts::{Format, Mounted, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_model::{ByteRange, Moment, ObjectIndex, ObjectSize};
-use haul_net::{DialSettings, Dialer, Lane, LaneReader, LaneWriter, Ticket};
+use haul_net::{DialSettings, Dialer, Ticket};
 use haul_proto::{
-    BlockDigest, Bye, Close, Connect, Encoding, Features, FileClose, FileKind, FileNumber, HEADER_LEN,
-    Header, JobOptions, LaneId, LaneTimes, Message, NewBlock, NewFile, PeerText, Role, Runs, Stated, Summary,
-    Times, Unit, VERSION, WalkEnd, Window,
+    Bye, Close, Connect, FileKind, FileNumber, HEADER_LEN, JobOptions, LaneId, LaneTimes, Message, NewBlock,
+    Runs, Stated, Summary, Times, Unit, WalkEnd, Window,
 };
 use std::fs;
 use std::path::Path;
@@ -20,69 +20,24 @@ use std::time::Duration;
 /// The longest that a file may say to be.
 const LONGEST: u64 = (1 << 63) - 1;
 
-/// A source that is no haul.
-struct Liar {
-    reader: LaneReader,
-    writer: LaneWriter,
+/// A source that is no haul comes with the ticket of `bed` and asks to send, which is granted.
+fn come(bed: &Bed, options: &JobOptions) -> Liar {
+    let ticket = Ticket::parse(fs::read_to_string(bed.path("ticket")).unwrap().trim()).unwrap();
+    let mut liar = Liar::at(Dialer::new(ticket, DialSettings::default()).unwrap().lane(0).unwrap());
+    let window = Window { files: u32::MAX, facts: u64::MAX, bytes: u64::MAX };
+    liar.say(&Message::Connect(Box::new(Connect { window, ..connect(options) })), &[]);
+    assert!(matches!(liar.hear(), Message::Accept(_)));
+    liar
 }
 
-impl Liar {
-    /// Comes with the ticket of `bed` and asks to send, which is granted.
-    fn come(bed: &Bed, options: &JobOptions) -> Liar {
-        let ticket = Ticket::parse(fs::read_to_string(bed.path("ticket")).unwrap().trim()).unwrap();
-        let lane: Lane = Dialer::new(ticket, DialSettings::default()).unwrap().lane(0).unwrap();
-        let (mut reader, writer) = lane.split();
-        reader.set_stall(Some(Duration::from_secs(60)));
-        let mut liar = Liar { reader, writer };
-        let everything = Window { files: u32::MAX, facts: u64::MAX, bytes: u64::MAX };
-        liar.say(&message(&Message::Connect(Box::new(Connect {
-            versions: (VERSION, VERSION),
-            offers: Features::default(),
-            needs: Features::default(),
-            role: Role::Source,
-            job: [0; 16],
-            options: options.clone(),
-            window: everything,
-            operands: vec![b""[..].into()],
-            agent: PeerText::new("liar"),
-            log: None,
-            resumes: false,
-            rules: Vec::new(),
-        }))));
-        assert!(matches!(liar.hear(), Some(Message::Accept(_))));
-        liar
-    }
-
-    /// A server that has heard enough takes nothing more.
-    fn say(&mut self, frame: &[u8]) {
-        let _ = self.writer.write_all(frame);
-    }
-
-    /// The next message, until the server's end.
-    fn hear(&mut self) -> Option<Message> {
-        let mut header = [0; HEADER_LEN];
-        self.reader.read_exact(&mut header).ok()?;
-        let header = Header::decode(&header).unwrap();
-        let mut body = vec![0; header.body_len()];
-        self.reader.read_exact(&mut body).ok()?;
-        Some(Message::decode(&header, &body).unwrap().unwrap_or(Message::KeepAlive))
-    }
-
-    /// Hears what comes until there is what is waited for.
-    fn hear_until(&mut self, is_it: impl Fn(&Message) -> bool) {
-        while !is_it(&self.hear().expect("the server says more")) {}
-    }
-}
-
-fn message(message: &Message) -> Vec<u8> {
-    let mut frame = Vec::new();
-    message.encode(&mut frame);
-    frame
+/// Hears how a file ended.
+fn hear_end_of(liar: &mut Liar, number: u64) {
+    while !matches!(liar.hear(), Message::FileDone(done) if done.number == FileNumber(number)) {}
 }
 
 /// The message with these bytes of its body changed, in a frame that is not damaged.
 fn bent(told: &Message, changes: &[(usize, u64)]) -> Vec<u8> {
-    let mut frame = message(told);
+    let mut frame = frame(told);
     for (at, value) in changes {
         let at = HEADER_LEN + at;
         frame[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -98,48 +53,8 @@ fn bent(told: &Message, changes: &[(usize, u64)]) -> Vec<u8> {
     frame
 }
 
-fn new_file(number: u64, path: &str, size: u64, holes: Runs) -> Message {
-    Message::NewFile(Box::new(NewFile {
-        number: FileNumber(number),
-        whole: true,
-        again: false,
-        path: path.as_bytes().into(),
-        kind: FileKind::File { size, holes },
-        mode: 0o644,
-        mtime: Moment::default(),
-        atime: Moment::default(),
-        uid: 0,
-        gid: 0,
-        user: Box::default(),
-        group: Box::default(),
-        xattrs: Vec::new(),
-        version: None,
-    }))
-}
-
-/// A small file.
-fn small() -> Vec<u8> {
-    message(&new_file(0, "f", 100, Runs::default()))
-}
-
-/// The first five bytes of file 0.
-fn block() -> NewBlock {
-    NewBlock {
-        number: FileNumber(0),
-        attempt: 0,
-        object: ObjectIndex(0),
-        range: ByteRange::between(0, 5),
-        encoding: Encoding::Raw,
-        payload: 5,
-    }
-}
-
-fn close(number: u64, close: Close) -> Vec<u8> {
-    message(&Message::FileClose(Box::new(FileClose { number: FileNumber(number), attempt: 0, close })))
-}
-
-fn read(size: u64) -> Close {
-    Close::Read { size, mtime: Moment::default(), root: None }
+fn file(number: u64, path: &str, size: u64, holes: Runs) -> Message {
+    Message::NewFile(Box::new(new_file(number, path.as_bytes(), FileKind::File { size, holes })))
 }
 
 /// What a liar says, and the server's log of it.
@@ -148,31 +63,25 @@ fn lies() -> Vec<(Vec<Vec<u8>>, &'static str)> {
     // Where the fields of a NEW_FILE stand: see docs/formats/wire.md.
     const RUN: usize = 58;
     let holes = Runs::of(0, 1);
-    let digest = |number, object| {
-        let (number, object) = (FileNumber(number), ObjectIndex(object));
-        message(&Message::BlockDigest(Box::new(BlockDigest {
-            number,
-            attempt: 0,
-            object,
-            stated: Stated::Nothing,
-        })))
-    };
-    let raw = Message::NewBlock(block());
+    let small = || frame(&file(0, "f", 100, Runs::default()));
+    let digest = |number, object| frame(&block_digest(number, object, Stated::Nothing));
+    let close = |number, close| frame(&file_close(number, close));
+    let raw = Message::NewBlock(block(0, b"bytes"));
     let with_bytes = |frame: Vec<u8>| [&frame[..], b"bytes"].concat();
     vec![
         (
-            vec![message(&new_file(0, "f", MAX, Runs::default()))],
+            vec![frame(&file(0, "f", MAX, Runs::default()))],
             "size: 18446744073709551615 is more than 9223372036854775807",
         ),
-        (vec![message(&new_file(MAX, "f", 5, Runs::default()))], "a file's number out of range"),
+        (vec![frame(&file(MAX, "f", 5, Runs::default()))], "a file's number out of range"),
         (
-            vec![bent(&new_file(0, "f", 5, holes.clone()), &[(RUN, MAX)])],
+            vec![bent(&file(0, "f", 5, holes.clone()), &[(RUN, MAX)])],
             "the holes of a frame has no valid value",
         ),
-        (vec![bent(&new_file(0, "f", 5, holes), &[(RUN + 8, MAX)])], "holes past the end of a file"),
+        (vec![bent(&file(0, "f", 5, holes), &[(RUN + 8, MAX)])], "holes past the end of a file"),
         // The number of runs, and half of the first.
         (
-            vec![bent(&new_file(0, "f", 5, Runs::of(0, 1)), &[(RUN - 4, MAX)])],
+            vec![bent(&file(0, "f", 5, Runs::of(0, 1)), &[(RUN - 4, MAX)])],
             "holes: 4294967295 is more than 4096",
         ),
         (vec![small(), with_bytes(bent(&raw, &[(16, MAX)]))], "the length of a frame has no valid value"),
@@ -181,7 +90,7 @@ fn lies() -> Vec<(Vec<Vec<u8>>, &'static str)> {
         (vec![small(), with_bytes(bent(&raw, &[(8, MAX)]))], "an object past the end of its file"),
         (vec![small(), with_bytes(bent(&raw, &[(0, MAX)]))], "a block of a file that was never announced"),
         (vec![small(), digest(MAX, 0)], "a digest of a file that was never announced"),
-        (vec![small(), with_bytes(message(&raw)), digest(0, MAX)], "the end of another object"),
+        (vec![small(), with_bytes(frame(&raw)), digest(0, MAX)], "the end of another object"),
         (
             vec![small(), close(0, read(MAX))],
             "f: changed while it was read: its size is not the one that was announced",
@@ -212,8 +121,9 @@ fn numbers_as_large_as_they_can_be_are_refused_with_a_reason() {
     let bed = Bed::new();
     let server = bed.serve(&["--root", "there"]);
     for (frames, words) in lies() {
-        let mut liar = Liar::come(&bed, &JobOptions::default());
-        frames.iter().for_each(|frame| liar.say(frame));
+        let mut liar = come(&bed, &JobOptions::default());
+        // A server that has heard enough takes nothing more.
+        frames.iter().for_each(|frame| drop(liar.writer.write_all(frame)));
         // What ends no session is over when its liar leaves.
         drop(liar);
         server.says(words);
@@ -234,18 +144,18 @@ fn a_file_longer_than_any_disk_fails_alone() {
     let root = disk.path().join("root");
     fs::create_dir(&root).unwrap();
     let server = bed.serve(&["--root", root.to_str().unwrap()]);
-    let mut liar = Liar::come(&bed, &JobOptions::default());
-    liar.say(&message(&new_file(0, "f", LONGEST, Runs::default())));
+    let mut liar = come(&bed, &JobOptions::default());
+    liar.say(&file(0, "f", LONGEST, Runs::default()), &[]);
     // Its last object, where no disk has a place.
     let object = JobOptions::default().object.bytes();
     let (index, start) = (LONGEST / object, LONGEST / object * object);
     let range = ByteRange::between(start, start + 5);
-    let last = NewBlock { object: ObjectIndex(index), range, ..block() };
-    liar.say(&[&message(&Message::NewBlock(last))[..], b"bytes"].concat());
-    liar.hear_until(|message| matches!(message, Message::FileDone(done) if done.number == FileNumber(0)));
-    liar.say(&message(&new_file(1, "empty", 0, Runs::default())));
-    liar.say(&close(1, read(0)));
-    liar.hear_until(|message| matches!(message, Message::FileDone(done) if done.number == FileNumber(1)));
+    let last = NewBlock { object: ObjectIndex(index), range, ..block(0, b"bytes") };
+    liar.say(&Message::NewBlock(last), b"bytes");
+    hear_end_of(&mut liar, 0);
+    liar.say(&file(1, "empty", 0, Runs::default()), &[]);
+    liar.say(&file_close(1, read(0)), &[]);
+    hear_end_of(&mut liar, 1);
     drop(liar);
     server.says(": f: ");
     assert_eq!(fs::metadata(root.join("empty")).unwrap().len(), 0);
@@ -266,17 +176,17 @@ fn counts_as_large_as_they_can_be_are_told_as_they_are() {
     let root = memory_disk.path();
     let server = bed.serve(&["--root", root.to_str().unwrap()]);
     let object = ObjectSize::new(1 << 30).unwrap();
-    let mut liar = Liar::come(&bed, &JobOptions { object, ..JobOptions::default() });
+    let mut liar = come(&bed, &JobOptions { object, ..JobOptions::default() });
     let objects = LONGEST.div_ceil(object.bytes());
     for number in 0..3 {
-        liar.say(&message(&new_file(number, &format!("hole{number}"), LONGEST, Runs::of(0, objects))));
-        liar.say(&close(number, read(LONGEST)));
+        liar.say(&file(number, &format!("hole{number}"), LONGEST, Runs::of(0, objects)), &[]);
+        liar.say(&file_close(number, read(LONGEST)), &[]);
     }
-    liar.say(&message(&new_file(3, "../out", 1, Runs::default())));
-    liar.hear_until(|message| matches!(message, Message::FileDone(done) if done.number == FileNumber(3)));
+    liar.say(&file(3, "../out", 1, Runs::default()), &[]);
+    hear_end_of(&mut liar, 3);
     let max = u64::MAX;
-    liar.say(&message(&Message::WalkEnd(WalkEnd { files: max, errors: max, unread: max, delete: true })));
-    liar.hear_until(|message| matches!(message, Message::Bye(_)));
+    liar.say(&Message::WalkEnd(WalkEnd { files: max, errors: max, unread: max, delete: true }), &[]);
+    while !matches!(liar.hear(), Message::Bye(_)) {}
     let longest = Duration::from_micros(max);
     let lane = |lane| LaneTimes { lane: LaneId(lane), sending: longest, receiving: longest };
     let times = Times {
@@ -287,7 +197,7 @@ fn counts_as_large_as_they_can_be_are_told_as_they_are() {
         lanes: (0..200).map(lane).collect(),
     };
     let summary = Summary { done: max, failed: max, bytes: max, again: max, ..Summary::default() };
-    liar.say(&message(&Message::Bye(Box::new(Bye { reason: None, summary, times: Some(times) }))));
+    liar.say(&Message::Bye(Box::new(Bye { reason: None, summary, times: Some(times) })), &[]);
     liar.writer.finish().unwrap();
     let told = server.says("arrived");
     assert!(told.contains("3 arrived, 1 failed, 18446744073709551615 could not be read"), "{told}");
@@ -312,11 +222,12 @@ fn a_file_that_nobody_lives_to_read_ends_with_its_session() {
     let root = memory_disk.path();
     let server = bed.serve(&["--root", root.to_str().unwrap(), "--sessions=1"]);
     let options = JobOptions { unit: Unit::File, ..JobOptions::default() };
-    let mut liar = Liar::come(&bed, &options);
+    let mut liar = come(&bed, &options);
     let objects = LONGEST.div_ceil(options.object.bytes());
-    liar.say(&message(&new_file(0, "hole", LONGEST, Runs::of(0, objects))));
+    liar.say(&file(0, "hole", LONGEST, Runs::of(0, objects)), &[]);
     let stated = digest(Algorithm::Blake3, b"who knows");
-    liar.say(&close(0, Close::Read { size: LONGEST, mtime: Moment::default(), root: Some(stated) }));
+    let close = Close::Read { size: LONGEST, mtime: Moment::default(), root: Some(stated) };
+    liar.say(&file_close(0, close), &[]);
     let is_long = |entry: fs::DirEntry| entry.metadata().is_ok_and(|facts| facts.len() == LONGEST);
     wait_until("the reading", || fs::read_dir(&root).unwrap().flatten().any(is_long));
     drop(liar);

@@ -102,7 +102,7 @@ fn a_sink_that_is_read_only_says_so_and_stays_as_it_is() {
 
 /// Starts a job that takes seconds, halts the side that reads when some of the file `victim` is at the sink, changes that file, and lets the job
 /// go on. `None` where it was over before that.
-fn changed_midway(bed: &Bed, way: Way) -> Option<Ended> {
+fn changed_midway(bed: &Bed, way: Way, change: Change) -> Option<Ended> {
     let ssh = format!("sh {}", bed.path("fake-ssh").display());
     let haul = env!("CARGO_BIN_EXE_haul");
     // Over ssh the side that sends keeps the rate.
@@ -130,7 +130,7 @@ fn changed_midway(bed: &Bed, way: Way) -> Option<Ended> {
     // One that is gone has read all of it.
     let is_halted = reader.is_some_and(|pid| kill_process(pid, Signal::STOP).is_ok());
     let victim = fs::File::options().write(true).open(bed.path(source).join("victim")).unwrap();
-    victim.write_all_at(b"changed", 3).unwrap();
+    change(&victim);
     let is_over = bed.path(sink).join("victim").exists();
     if let Some(pid) = reader.filter(|_| is_halted) {
         kill_process(pid, Signal::CONT).unwrap();
@@ -143,8 +143,32 @@ fn changed_midway(bed: &Bed, way: Way) -> Option<Ended> {
     (is_halted && !is_over && !was_read).then_some(ended)
 }
 
+/// What happens to a file while it is sent.
+type Change = fn(&fs::File);
+
 #[test]
 fn a_source_file_that_changes_is_named_and_not_given_its_name() {
+    named_and_not_given_its_name(|victim| victim.write_all_at(b"changed", 3).unwrap());
+}
+
+#[test]
+fn a_source_file_that_grows_is_named_and_not_given_its_name() {
+    named_and_not_given_its_name(|victim| victim.write_all_at(b"more", 4 * MIB as u64).unwrap());
+}
+
+#[test]
+fn a_source_file_that_shrinks_is_named_and_not_given_its_name() {
+    named_and_not_given_its_name(|victim| victim.set_len(3 * MIB as u64 + 5).unwrap());
+}
+
+#[test]
+fn a_source_file_that_is_emptied_is_named_and_not_given_its_name() {
+    named_and_not_given_its_name(|victim| victim.set_len(0).unwrap());
+}
+
+/// Of a file of 4 MiB, whichever side begins.
+#[track_caller]
+fn named_and_not_given_its_name(change: Change) {
     for way in WAYS {
         let (source, sink) = match way {
             Way::Send => ("data", "there/in/data"),
@@ -153,7 +177,7 @@ fn a_source_file_that_changes_is_named_and_not_given_its_name() {
         let tried = (0..5).find_map(|_| {
             let bed = Bed::new();
             bed.file(&format!("{source}/victim"), 4 * MIB);
-            changed_midway(&bed, way).map(|ended| (bed, ended))
+            changed_midway(&bed, way, change).map(|ended| (bed, ended))
         });
         let (bed, ended) = tried.expect("one of five is halted in time");
         assert_ended(&ended, 1);
@@ -168,6 +192,42 @@ fn a_source_file_that_changes_is_named_and_not_given_its_name() {
         assert_ended(&again, 0);
         assert_alike(&bed.path(source), &bed.path(sink));
         assert_no_strays(&bed.path(sink));
+    }
+}
+
+/// Where not a byte of an object could be read, the source told of its end all the same, and the sink ended the session: nothing else arrived.
+#[test]
+fn a_source_file_that_can_not_be_read_on_fails_alone_wherever_that_is() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    // From its first byte, from the first of an object, and from a byte within one; a small file, too.
+    for (at, from) in [0, 65_536 * 7, 65_536 * 7 + 20_000].into_iter().enumerate() {
+        let way = WAYS[at % 2];
+        let bed = Bed::new();
+        bed.tree("data");
+        bed.file("data/victim", 20 * 65_536);
+        bed.file("data/little victim", 5000);
+        fs::create_dir(bed.path("view")).unwrap();
+        let rules = format!("victim read {from}.. errno EIO\nlittle?victim read .. errno EIO");
+        let view = FaultFs::mount(&bed.path("data"), &bed.path("view"), rules.parse().unwrap()).unwrap();
+        let into = bed.path("in");
+        let ended = bring(&bed, way, &["--object-size=64K"], &bed.path("view"), &into);
+        assert_ended(&ended, 1);
+        for name in ["view/victim: ", "view/little%20victim: "] {
+            let line = ended.err.lines().find(|line| line.contains(name));
+            assert!(
+                line.is_some_and(|line| line.contains("input/output error")),
+                "{way:?} {name}: {ended:#?}"
+            );
+        }
+        assert!(ended.err.contains(" 2 failed"), "{way:?}: {ended:#?}");
+        view.close();
+        for name in ["victim", "little victim"] {
+            fs::remove_file(bed.path("data").join(name)).unwrap();
+        }
+        assert_alike(&bed.path("data"), &into.join("view"));
+        assert_no_strays(&into);
     }
 }
 

@@ -1,11 +1,13 @@
 //! What arrives is what was sent: every kind of file, by every way.
 
-use super::{Bed, assert_ended, assert_no_strays};
+use super::{Bed, assert_ended, assert_no_strays, inside};
 use crate::filesystems::everything::{self, Holds};
+use haul_lab::link::{self, End, Link};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::random_tree::RandomTree;
 use haul_lab::snapshot::{Facets, Snapshot};
 use std::path::Path;
+use std::time::Duration;
 
 /// Compares two trees in all that haul keeps.
 #[track_caller]
@@ -40,6 +42,39 @@ fn one_of_everything_arrives_by_every_way() {
     assert_ended(&bed.over_ssh("send", &["--plain", "data", "localhost:beside"]), 0);
     assert_same(&bed.path("data"), &bed.path("there/beside/data"));
     assert_no_strays(&bed.path("there"));
+}
+
+/// Two networks with a way of 20 ms there and back between them: each is all that its side sees.
+#[test]
+fn one_of_everything_arrives_between_two_hosts() {
+    const PORT: u16 = 7433;
+    if !met_or_skip(&[Need::Root, Need::Links]) {
+        return;
+    }
+    let way = link::Way { delay: Duration::from_millis(10), rate: None, queue: 16 << 20 };
+    let link = Link::make(&format!("haul-kept-{}", std::process::id()), way).unwrap();
+    let bed = Bed::new();
+    everything::build(&bed.path("data"), Holds { lists: true, attributes: true });
+    let listen = format!("{}:{PORT}", End::Far.address());
+    for (at, encryption) in [&[][..], &["--plain"]].into_iter().enumerate() {
+        let kept = ["serve", "--root", "there", "--keep-owner", "--keep-setuid", "--listen", &listen];
+        let serve = bed.haul(&[&kept, encryption].concat());
+        let server = bed.serve_by(inside(&link.namespace(End::Far), &serve));
+        let (there, back) = (format!(":{at}"), format!("back{at}"));
+        let sent = [&["send", "--ticket-file=ticket"], encryption, &["data", &there]].concat();
+        let fetched = format!("{there}/data");
+        let fetched =
+            [&["fetch", "--setuid", "--ticket-file=ticket"], encryption, &[&fetched, &back]].concat();
+        for job in [sent, fetched] {
+            let ended = inside(&link.namespace(End::Near), &bed.haul(&job)).output().unwrap();
+            assert!(ended.status.success(), "{job:?}: {}", String::from_utf8_lossy(&ended.stderr));
+        }
+        assert_same(&bed.path("data"), &bed.path("there").join(&there[1..]).join("data"));
+        assert_same(&bed.path("data"), &bed.path(&back).join("data"));
+        drop(server);
+    }
+    assert_no_strays(&bed.path("there"));
+    link.close().unwrap();
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod ssh;
 mod states;
 mod stopped;
 mod storms;
+mod strangers;
 mod ticketed;
 mod tickets;
 mod waybills;

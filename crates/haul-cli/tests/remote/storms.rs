@@ -1,6 +1,7 @@
 //! Bad lines: connections that are cut, reset, stalled and bent under a job. Whatever they do, a file that has its name is
 //! right, and the exit status says whether all of them are there.
 
+use super::ends::{self, WAYS};
 use super::resumed::{OBJECT, finished_bytes, logged_bytes};
 use super::stopped::wait_until;
 use super::ticketed::is_let_go;
@@ -19,40 +20,56 @@ const LANES: usize = 4;
 /// Bytes that a lane carries at least, whatever the others do: a fate lies before.
 const LANE_BYTES: u64 = 600_000;
 
+/// What the side that sends keeps to.
+const RATE: &str = "--rate=16M";
+
 struct Storm {
     bed: Bed,
     server: Server,
+    job: ends::Way,
     is_plain: bool,
 }
 
+/// The way that the bytes of files go in such a job.
+fn downstream(job: ends::Way) -> Way {
+    match job {
+        ends::Way::Send => Way::ToServer,
+        ends::Way::Fetch => Way::ToClient,
+    }
+}
+
 impl Storm {
-    /// A server behind a bad line, and 8 MiB to send to it.
-    fn new(fates: Vec<Fate>, is_plain: bool) -> Storm {
+    /// A server behind a bad line, and 8 MiB to send to it or to fetch from it.
+    fn new(job: ends::Way, fates: Vec<Fate>, is_plain: bool) -> Storm {
         let bed = Bed::new();
+        let source = if job == ends::Way::Send { "data" } else { "there/data" };
         for at in 0..8 {
-            bed.file(&format!("data/{at}"), (1 << 20) + at);
+            bed.file(&format!("{source}/{at}"), (1 << 20) + at);
         }
         let line = TcpListener::bind("127.0.0.1:0").unwrap();
         let told = format!("--address={}", line.local_addr().unwrap());
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, bed.free_port()));
-        let mut args = vec!["--root", "there", &told];
+        let mut args = vec!["--root", "there", RATE, &told];
         args.extend(is_plain.then_some("--plain"));
         let server = bed.serve_at(&at.to_string(), &args);
         Line::between(line, at, fates).unwrap();
-        Storm { bed, server, is_plain }
+        Storm { bed, server, job, is_plain }
     }
 
-    /// Sends all of it, not faster than so that every lane is used.
-    fn send(&self) -> Ended {
-        self.send_by("blake3")
+    /// Brings all of it, not faster than so that every lane is used.
+    fn bring(&self) -> Ended {
+        self.bring_by("blake3")
     }
 
     /// The same, compared by another digest.
-    fn send_by(&self, algorithm: &str) -> Ended {
-        let mut args = vec!["send", "--json", "--ticket-file=ticket", "--object-size=64K", "--rate=16M"];
-        args.extend(["-a", algorithm]);
+    fn bring_by(&self, algorithm: &str) -> Ended {
+        let mut args = vec!["--json", "--ticket-file=ticket", "--object-size=64K", "-a", algorithm];
         args.extend(self.is_plain.then_some("--plain"));
-        self.bed.run(&[&args[..], &["data", ":"]].concat())
+        // Only who sends keeps the rate.
+        self.bed.run(&match self.job {
+            ends::Way::Send => [&["send", RATE][..], &args, &["data", ":"]].concat(),
+            ends::Way::Fetch => [&["fetch"][..], &args, &[":data", "back"]].concat(),
+        })
     }
 
     /// Folders of the server's jobs that are not over.
@@ -62,8 +79,12 @@ impl Storm {
     }
 
     fn assert_all_there(&self) {
-        assert_alike(&self.bed.path("data"), &self.bed.path("there/data"));
-        assert_no_strays(&self.bed.path("there"));
+        let [source, sink] = match self.job {
+            ends::Way::Send => ["data", "there"],
+            ends::Way::Fetch => ["there/data", "back"],
+        };
+        assert_alike(&self.bed.path(source), &self.bed.path(sink).join("data"));
+        assert_no_strays(&self.bed.path(sink));
     }
 }
 
@@ -73,38 +94,42 @@ fn summary(ended: &Ended) -> Value {
 
 #[test]
 fn connections_that_are_cut_reset_stalled_or_bent_cost_no_file() {
-    let mut lost = 0;
-    for seed in 0..6 {
+    let mut lost = [0, 0];
+    for seed in 0..12 {
+        let job = WAYS[seed as usize % 2];
         let mut random = Random::from_seed(seed);
         let ills = [Ill::Cut, Ill::Reset, Ill::Stall(Duration::from_millis(700)), Ill::Flip];
         let mut fate = |connection| Fate {
             over: Over::Connection(connection),
-            way: Way::ToServer,
+            way: downstream(job),
             at: 2000 + random.below(LANE_BYTES),
             ill: ills[random.index(ills.len())],
         };
         // The first connection carries the job; two of the others live on.
         let fates = vec![fate(1 + seed as usize % (LANES - 1)), fate(1 + (seed as usize + 1) % (LANES - 1))];
         let told = format!("{fates:?}");
-        let storm = Storm::new(fates, false);
-        let ended = storm.send();
-        assert_eq!(ended.status, Some(0), "seed {seed}, {told}: {ended:#?}");
+        let storm = Storm::new(job, fates, false);
+        let ended = storm.bring();
+        assert_eq!(ended.status, Some(0), "seed {seed}, {job:?}, {told}: {ended:#?}");
         storm.assert_all_there();
-        lost += ended.err.matches(" was lost: ").count();
+        lost[seed as usize % 2] += ended.err.matches(" was lost: ").count();
     }
-    assert!(lost > 0, "no connection was ever lost: nothing was tried");
+    assert!(lost.iter().all(|count| *count > 0), "no connection was ever lost: nothing was tried: {lost:?}");
 }
 
 #[test]
 fn a_job_whose_first_connection_is_lost_says_so_and_is_finished_by_another() {
     for (seed, ill) in [Ill::Cut, Ill::Reset, Ill::Flip].into_iter().enumerate() {
-        let at = 2000 + Random::from_seed(seed as u64).below(LANE_BYTES);
-        let storm = Storm::new(vec![Fate { over: Over::Connection(0), way: Way::ToServer, at, ill }], false);
-        let ended = storm.send();
-        assert_ended(&ended, 1);
-        assert_eq!(summary(&ended)["whole"], Value::Bool(false), "{ill:?}: {ended:#?}");
-        assert_ended(&storm.send(), 0);
-        storm.assert_all_there();
+        for job in WAYS {
+            let at = 2000 + Random::from_seed(seed as u64).below(LANE_BYTES);
+            let fate = Fate { over: Over::Connection(0), way: downstream(job), at, ill };
+            let storm = Storm::new(job, vec![fate], false);
+            let ended = storm.bring();
+            assert_ended(&ended, 1);
+            assert_eq!(summary(&ended)["whole"], Value::Bool(false), "{job:?}, {ill:?}: {ended:#?}");
+            assert_ended(&storm.bring(), 0);
+            storm.assert_all_there();
+        }
     }
 }
 
@@ -114,15 +139,16 @@ fn what_came_before_the_network_was_lost_is_not_sent_again() {
     let mut durable = 0;
     for (seed, ill) in (10..).zip([Ill::Cut, Ill::Reset, Ill::Cut, Ill::Reset]) {
         let at = 5 * OBJECT + Random::from_seed(seed).below(LANE_BYTES - 5 * OBJECT);
-        let storm = Storm::new(vec![Fate { over: Over::Connection(0), way: Way::ToServer, at, ill }], false);
-        let ended = storm.send();
+        let fate = Fate { over: Over::Connection(0), way: Way::ToServer, at, ill };
+        let storm = Storm::new(ends::Way::Send, vec![fate], false);
+        let ended = storm.bring();
         assert_ended(&ended, 1);
         storm.server.says("not finished");
         wait_until("the end of the session", || storm.jobs().iter().all(|job| is_let_go(job)));
         let sink = storm.bed.path("there/data");
         let came =
             finished_bytes(&sink) + storm.jobs().iter().map(|job| logged_bytes(job, &sink)).sum::<u64>();
-        let again = storm.send();
+        let again = storm.bring();
         assert_ended(&again, 0);
         storm.assert_all_there();
         let told = summary(&again);
@@ -138,26 +164,28 @@ fn what_came_before_the_network_was_lost_is_not_sent_again() {
 
 #[test]
 fn bits_flipped_on_a_plain_connection_reach_no_file() {
-    let mut sent_again = 0;
-    for seed in 0..8 {
+    let mut sent_again = [0, 0];
+    for seed in 0..16 {
+        let job = WAYS[seed as usize / 2 % 2];
         let mut random = Random::from_seed(100 + seed);
         let mut fate = |connection| {
             let (over, at) = (Over::Connection(connection), 2000 + random.below(LANE_BYTES));
-            Fate { over, way: Way::ToServer, at, ill: Ill::Flip }
+            Fate { over, way: downstream(job), at, ill: Ill::Flip }
         };
-        let storm = Storm::new((0..LANES).map(&mut fate).collect(), true);
+        let storm = Storm::new(job, (0..LANES).map(&mut fate).collect(), true);
         // Objects are hashed one by one, or several at once before they are sent.
-        let ended = storm.send_by(["blake3", "md5"][seed as usize % 2]);
+        let ended = storm.bring_by(["blake3", "md5"][seed as usize % 2]);
         match ended.status {
             Some(0) => storm.assert_all_there(),
             // A frame's head that is bent ends its connection, and the first one's the job.
             Some(1) => {
-                assert_ended(&storm.send(), 0);
+                assert_ended(&storm.bring(), 0);
                 storm.assert_all_there();
             }
-            _ => panic!("seed {seed}: {ended:#?}"),
+            _ => panic!("seed {seed}, {job:?}: {ended:#?}"),
         }
-        sent_again += summary(&ended)["objects_sent_again"].as_u64().unwrap();
+        sent_again[seed as usize / 2 % 2] += summary(&ended)["objects_sent_again"].as_u64().unwrap();
     }
-    assert!(sent_again >= 8, "{sent_again} damaged objects were found in 8 jobs of 4 flips each");
+    let found = sent_again.iter().all(|count| *count >= 8);
+    assert!(found, "{sent_again:?} damaged objects were found in 8 jobs of 4 flips each");
 }

@@ -3,6 +3,7 @@
 
 mod any;
 mod codec;
+mod drawn;
 mod hostile;
 mod mutations;
 mod operands;

@@ -279,13 +279,16 @@ impl<'a> Sender<'a> {
         }
         drop(root);
         let stated = self.stated(held, attempt, object, hash, failed.is_some());
-        let end = BlockDigest { number: facts.number, attempt, object: object.index, stated };
-        self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
-        Ok(failed.map_or(Went::Whole, Went::Abandoned))
+        // An object of which nothing went has no end: the sink knows of none.
+        if failed.as_ref().is_none_or(|(_, sent_to)| *sent_to > object.range.start.0) {
+            let end = BlockDigest { number: facts.number, attempt, object: object.index, stated };
+            self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
+        }
+        Ok(failed.map_or(Went::Whole, |(reason, _)| Went::Abandoned(reason)))
     }
 
-    /// Sends the bytes of a range, the object's `known` ones or the file's, each block shown to `hash` before. What can't be read is the
-    /// answer; what was promised goes all the same, and nobody takes it for the file's.
+    /// Sends the bytes of a range, the object's `known` ones or the file's, each block shown to `hash` before. Why it can't be
+    /// read is the answer, with the end of what was announced before; that goes all the same, and nobody takes it for the file's.
     fn data(
         &mut self,
         target: &Target,
@@ -293,7 +296,7 @@ impl<'a> Sender<'a> {
         range: ByteRange,
         known: Option<&[u8]>,
         mut hash: impl FnMut(&[u8]),
-    ) -> Result<Option<Reason>, LaneError> {
+    ) -> Result<Option<(Reason, u64)>, LaneError> {
         let mut own = std::mem::take(&mut self.block);
         let mut failed = None;
         // Up to here bytes were announced that go as they are.
@@ -326,7 +329,7 @@ impl<'a> Sender<'a> {
             at += len as u64;
         }
         self.block = own;
-        Ok(failed)
+        Ok(failed.map(|reason| (reason, promised)))
     }
 
     /// Sends a block, which begins at that byte of the file: packed, where that is to be and it gets smaller, or as it is, announced together with what follows it up to `may_promise`. Gives up to where bytes are

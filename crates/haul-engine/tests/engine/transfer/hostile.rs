@@ -1,19 +1,20 @@
 //! A source that means harm, whether it sends or was asked to give: what it names outside the root, through links, or without having been
 //! asked is refused with a reason that people of this side hear, and the session goes on.
 
-use super::liar::{Liar, connect, new_file};
 use super::pair::{Pair, offer};
 use super::small_objects;
 use haul_digest::{Algorithm, digest};
 use haul_engine::transfer::{
     BoxError, Failure, FetchJob, Outcome, Report, Tally, TransferError, Watch, answer, fetch,
 };
-use haul_model::{ByteRange, Level, Moment, ObjectIndex};
+use haul_lab::liar::{
+    Liar, block, block_digest, bye, connect, file_close, frame, new_file, plain, read, walked,
+};
+use haul_model::Level;
 use haul_net::Lane;
 use haul_proto::{
-    BlockDigest, Bye, Close, Connect, Delete, Encoding, Features, FileClose, FileKind, FileNumber,
-    JobOptions, Keep, Message, NewBlock, NewFile, Outcome as Ended, PeerText, Runs, Stated, Summary, Update,
-    Verify, WalkEnd, Why, Window,
+    Close, Connect, Delete, Features, FileKind, FileNumber, JobOptions, Keep, Message, Outcome as Ended,
+    PeerText, Stated, Update, Verify, Why, Window,
 };
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -76,7 +77,7 @@ fn sent(pair: &Pair, options: &JobOptions, lies: impl FnOnce(&mut Liar)) -> Told
             answer(theirs, &mut || None, offer, &watch)
         });
         let mut liar = Liar::at(ours);
-        liar.say(&connect(options), &[]);
+        liar.say(&Message::Connect(Box::new(connect(options))), &[]);
         assert!(matches!(liar.hear(), Message::Accept(_)));
         lies(&mut liar);
         drop(liar);
@@ -115,9 +116,7 @@ pub(super) fn accepted(asked: &Connect) -> Message {
 }
 
 fn name(number: u64, path: &[u8], kind: FileKind) -> Message {
-    let Message::NewFile(facts) = new_file(FileNumber(number), 0) else { unreachable!("it is one") };
-    let whole = matches!(kind, FileKind::File { .. });
-    Message::NewFile(Box::new(NewFile { path: path.into(), kind, whole, ..*facts }))
+    Message::NewFile(Box::new(new_file(number, path, kind)))
 }
 
 fn link(target: &Path) -> FileKind {
@@ -126,10 +125,6 @@ fn link(target: &Path) -> FileKind {
 
 fn hard_link(first: &[u8]) -> FileKind {
     FileKind::HardLink { first: first.into() }
-}
-
-fn plain(size: u64) -> FileKind {
-    FileKind::File { size, holes: Runs::default() }
 }
 
 /// Hears how a name ended.
@@ -157,16 +152,13 @@ fn refused(liar: &mut Liar, number: u64, path: &[u8], kind: FileKind) -> Why {
 
 /// The frames of a small file.
 fn file(number: u64, path: &[u8], bytes: &[u8]) -> Vec<(Message, Vec<u8>)> {
-    let (number, len) = (FileNumber(number), bytes.len() as u64);
-    let (attempt, object, range) = (0, ObjectIndex(0), ByteRange::between(0, len));
+    let len = bytes.len() as u64;
     let stated = Stated::Digest(digest(Algorithm::Blake3, bytes));
-    let block = NewBlock { number, attempt, object, range, encoding: Encoding::Raw, payload: len as u32 };
-    let close = Close::Read { size: len, mtime: Moment::default(), root: None };
     vec![
-        (name(number.0, path, plain(len)), Vec::new()),
-        (Message::NewBlock(block), bytes.to_vec()),
-        (Message::BlockDigest(Box::new(BlockDigest { number, attempt, object, stated })), Vec::new()),
-        (Message::FileClose(Box::new(FileClose { number, attempt, close })), Vec::new()),
+        (name(number, path, plain(len)), Vec::new()),
+        (Message::NewBlock(block(number, bytes)), bytes.to_vec()),
+        (block_digest(number, 0, stated), Vec::new()),
+        (file_close(number, read(len)), Vec::new()),
     ]
 }
 
@@ -174,25 +166,6 @@ fn file(number: u64, path: &[u8], bytes: &[u8]) -> Vec<(Message, Vec<u8>)> {
 fn wrote(liar: &mut Liar, number: u64, path: &[u8], bytes: &[u8]) -> Ended {
     file(number, path, bytes).iter().for_each(|(message, payload)| liar.say(message, payload));
     end_of(liar, number)
-}
-
-fn walked(files: u64, delete: bool) -> Message {
-    Message::WalkEnd(WalkEnd { files, delete, ..WalkEnd::default() })
-}
-
-fn bye() -> Message {
-    Message::Bye(Box::new(Bye { reason: None, summary: Summary::default(), times: None }))
-}
-
-/// Ends the session well.
-fn part(liar: &mut Liar, files: u64) {
-    liar.say(&walked(files, false), &[]);
-    assert!(
-        matches!(liar.hear(), Message::Bye(bye) if bye.reason.is_none()),
-        "the session went on to its end"
-    );
-    liar.say(&bye(), &[]);
-    liar.writer.finish().unwrap();
 }
 
 fn names_in(dir: &Path) -> Vec<String> {
@@ -221,7 +194,7 @@ fn names_that_lead_out_are_refused_each_with_a_reason_and_the_rest_arrives() {
             number += 1;
         }
         assert_eq!(wrote(liar, number, b"good", b"bytes"), Ended::Done(Level::Verified));
-        part(liar, number + 1);
+        liar.part(number + 1);
     });
     told.assert_failures(60);
     assert_eq!(names_in(&pair.sink()), ["good"]);
@@ -257,7 +230,7 @@ fn nothing_goes_through_a_link_that_came_before() {
             // A file takes a link's place, or it is refused; what the link leads to stays.
             let took = wrote(liar, 13, b"f", b"own");
             assert_eq!(took == done, !in_place, "{took:?}");
-            part(liar, 14);
+            liar.part(14);
         });
         told.assert_failures(if in_place { 11 } else { 10 });
         assert_eq!(names_in(outside.path()), ["secret"]);
@@ -282,11 +255,7 @@ fn head(kind: u8, body: u32, payload: u32) -> Vec<u8> {
 
 #[test]
 fn a_frame_that_says_it_is_endless_ends_its_session_with_a_reason() {
-    let new_file = {
-        let mut bytes = Vec::new();
-        name(0, b"f", plain(5)).encode(&mut bytes);
-        bytes[0]
-    };
+    let new_file = frame(&name(0, b"f", plain(5)))[0];
     for (body, payload) in [(u32::MAX, 0), (1 << 31, 0), ((1 << 20) + 1, 0), (10, u32::MAX)] {
         let pair = Pair::new();
         let told = sent(&pair, &small_objects(), |liar| {
@@ -348,7 +317,7 @@ fn a_fetch_takes_what_it_asked_for_and_nothing_else() {
         assert_eq!(refused(liar, 7, b"../data", plain(1)), Why::Name);
         assert_eq!(wrote(liar, 8, b"data/f", b"bytes"), done);
         assert_eq!(offered(liar, 9, b"data", FileKind::Directory), done);
-        part(liar, 10);
+        liar.part(10);
     });
     told.assert_failures(8);
     assert!(told.failed.iter().any(|line| line.contains("not asked for")), "{:?}", told.failed);
@@ -402,7 +371,7 @@ fn a_fetch_gives_nobody_rights_by_the_word_of_the_other_side() {
         facts.mode = 0o6777;
         frames.iter().for_each(|(message, payload)| liar.say(message, payload));
         assert_eq!(end_of(liar, 0), Ended::Done(Level::Verified));
-        part(liar, 1);
+        liar.part(1);
     });
     told.assert_failures(0);
     assert_eq!(fs::metadata(pair.sink().join("tool")).unwrap().mode() & 0o7000, 0);
@@ -416,9 +385,7 @@ fn what_fails_midway_is_named_at_the_sink() {
     let told = fetched(&pair, &small_objects(), &["broken", "damaged"], |liar| {
         let mut broken = file(0, b"broken", b"bytes");
         broken.truncate(1);
-        let close = Close::Failed(Why::Io.into());
-        let end = FileClose { number: FileNumber(0), attempt: 0, close };
-        broken.push((Message::FileClose(Box::new(end)), Vec::new()));
+        broken.push((file_close(0, Close::Failed(Why::Io.into())), Vec::new()));
         broken.iter().for_each(|(message, payload)| liar.say(message, payload));
         assert!(matches!(end_of(liar, 0), Ended::Failed(_)));
         let mut damaged = file(1, b"damaged", b"bytes");
@@ -434,7 +401,7 @@ fn what_fails_midway_is_named_at_the_sink() {
                 other => panic!("{other:?}"),
             }
         }
-        part(liar, 2);
+        liar.part(2);
     });
     told.assert_failures(2);
     assert!(
@@ -464,7 +431,7 @@ fn what_a_link_leads_to_is_not_compared_either() {
                 },
                 Ended::Failed(_)
             ));
-            part(liar, 1);
+            liar.part(1);
         });
         told.assert_failures(1);
     }

@@ -1,11 +1,11 @@
 //! Further lanes that say their JOIN late, or never.
 
-use super::liar::{Liar, Nobody, connect, new_file};
+use super::liar::Nobody;
 use super::pair::{Pair, offer};
 use haul_engine::transfer::{Outcome, Tally, TransferError, Watch, answer};
-use haul_model::Moment;
+use haul_lab::liar::{Liar, connect, file_close, frame, new_file, plain, read};
 use haul_net::{Lane, LaneError};
-use haul_proto::{Bye, Close, FileClose, FileNumber, JobOptions, Join, LaneId, Message, Summary, WalkEnd};
+use haul_proto::{JobOptions, Join, LaneId, Message};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -17,9 +17,8 @@ const LONG: Duration = Duration::from_secs(300);
 fn half_joined() -> (Liar, Lane) {
     let (ours, theirs) = Lane::pair().unwrap();
     let mut silent = Liar::at(ours);
-    let mut frame = Vec::new();
-    Message::Join(Join { token: [7; 32], lane: LaneId(1) }).encode(&mut frame);
-    silent.writer.write_all(&frame[..frame.len() / 2]).unwrap();
+    let join = frame(&Message::Join(Join { token: [7; 32], lane: LaneId(1) }));
+    silent.writer.write_all(&join[..join.len() / 2]).unwrap();
     (silent, theirs)
 }
 
@@ -51,12 +50,6 @@ fn answer_with(
     answer(first, &mut more, &offer(&pair.sink()), &watch)
 }
 
-fn end_well(liar: &mut Liar, files: u64) {
-    liar.say(&Message::WalkEnd(WalkEnd { files, ..WalkEnd::default() }), &[]);
-    assert!(matches!(liar.hear(), Message::Bye(bye) if bye.reason.is_none()));
-    liar.say(&Message::Bye(Box::new(Bye { reason: None, summary: Summary::default(), times: None })), &[]);
-}
-
 /// It used to be waited for where the session's clock runs: for 30 seconds nobody heard a stop, and no lane came in.
 #[test]
 fn half_a_join_holds_up_neither_its_session_nor_the_lanes_behind_it() {
@@ -80,7 +73,7 @@ fn half_a_join_holds_up_neither_its_session_nor_the_lanes_behind_it() {
             })
         });
         let mut liar = Liar::at(ours);
-        liar.say(&connect(&JobOptions::default()), &[]);
+        liar.say(&Message::Connect(Box::new(connect(&JobOptions::default()))), &[]);
         let Message::Accept(accept) = liar.hear() else { panic!("it is accepted") };
         assert_eq!(asked_again.recv_timeout(LONG), Ok(true), "nobody waited for the silent lane");
         // A lane that comes behind them is taken: the answer for its file goes there.
@@ -88,14 +81,11 @@ fn half_a_join_holds_up_neither_its_session_nor_the_lanes_behind_it() {
         give.send(theirs).unwrap();
         let mut joins = Liar::at(joins);
         joins.say(&Message::Join(Join { token: accept.token, lane: LaneId(1) }), &[]);
-        joins.say(&new_file(FileNumber(0), 0), &[]);
-        let close = Close::Read { size: 0, mtime: Moment::default(), root: None };
-        let close = FileClose { number: FileNumber(0), attempt: 0, close };
-        joins.say(&Message::FileClose(Box::new(close)), &[]);
+        joins.say(&Message::NewFile(Box::new(new_file(0, b"f", plain(0)))), &[]);
+        joins.say(&file_close(0, read(0)), &[]);
         assert!(matches!(joins.hear(), Message::FileDone(_)));
         // The job comes to its end although a lane of its session says nothing to this day.
-        end_well(&mut liar, 1);
-        liar.writer.finish().unwrap();
+        liar.part(1);
         joins.writer.finish().unwrap();
         assert!(answering.join().unwrap().unwrap().is_whole());
     });
@@ -118,13 +108,12 @@ fn no_more_lanes_are_listened_to_than_the_session_may_have() {
         let pair = &pair;
         let answering = scope.spawn(move || answer_with(pair, first, &lanes, &mut || {}));
         let mut liar = Liar::at(ours);
-        liar.say(&connect(&JobOptions::default()), &[]);
+        liar.say(&Message::Connect(Box::new(connect(&JobOptions::default()))), &[]);
         assert!(matches!(liar.hear(), Message::Accept(_)));
         for _ in 0..3 {
             assert!(is_given_up(silent.pop().unwrap()), "there is no room for it");
         }
-        end_well(&mut liar, 0);
-        liar.writer.finish().unwrap();
+        liar.part(0);
         assert!(answering.join().unwrap().unwrap().is_whole());
     });
     assert!(silent.into_iter().all(is_given_up));

@@ -1,59 +1,21 @@
-//! A source that is no haul: it says what it wants, frame by frame, to the engine's sink.
+//! Packed blocks of a source that is no haul: none becomes anything but the bytes that were meant.
 
 use super::pair::{Pair, offer};
 use haul_digest::{Algorithm, Digest, digest};
 use haul_engine::transfer::{Failure, Report, Tally, Watch, answer};
-use haul_model::{ByteRange, Level, Moment, ObjectIndex};
-use haul_net::{Lane, LaneReader, LaneWriter};
+use haul_lab::liar::{self, Liar};
+use haul_model::{ByteRange, Level, ObjectIndex};
+use haul_net::Lane;
 use haul_proto::{
-    BlockDigest, Bye, Close, Compression, Connect, Encoding, Features, FileClose, FileKind, FileNumber,
-    HEADER_LEN, Header, JobOptions, Message, NewBlock, NewFile, Outcome, PeerText, Reason, Role, Runs,
-    Stated, Summary, VERSION, Verify, WalkEnd, Why, Window,
+    Compression, Encoding, JobOptions, Message, NewBlock, Outcome, Reason, Stated, Verify, Why,
 };
 use std::fs;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 pub(super) struct Nobody;
 
 impl Report for Nobody {
     fn failed(&self, _: &Failure) {}
-}
-
-/// The liar's end of one lane.
-pub(super) struct Liar {
-    pub(super) reader: LaneReader,
-    pub(super) writer: LaneWriter,
-}
-
-impl Liar {
-    /// At this end of a lane; waits for no answer longer than anything here takes.
-    pub(super) fn at(lane: Lane) -> Liar {
-        let (mut reader, writer) = lane.split();
-        reader.set_stall(Some(Duration::from_secs(120)));
-        Liar { reader, writer }
-    }
-
-    pub(super) fn say(&mut self, message: &Message, payload: &[u8]) {
-        let mut frame = Vec::new();
-        message.encode(&mut frame);
-        self.writer.write_all_vectored(&[&frame, payload]).unwrap();
-    }
-
-    /// The next message that is no chatter.
-    pub(super) fn hear(&mut self) -> Message {
-        loop {
-            let mut header = [0; HEADER_LEN];
-            self.reader.read_exact(&mut header).unwrap();
-            let header = Header::decode(&header).unwrap();
-            let mut body = vec![0; header.body_len()];
-            self.reader.read_exact(&mut body).unwrap();
-            match Message::decode(&header, &body).unwrap() {
-                Some(Message::KeepAlive | Message::BlockSync(_)) | None => {}
-                Some(message) => return message,
-            }
-        }
-    }
 }
 
 /// Sends one small file `f` of `len` bytes that is said to have this digest, as one packed block with the first of these
@@ -79,31 +41,17 @@ fn send_packed(
             .unwrap()
         });
         let mut liar = Liar::at(ours);
-        liar.say(&connect(options), &[]);
+        liar.say(&Message::Connect(Box::new(liar::connect(options))), &[]);
         assert!(matches!(liar.hear(), Message::Accept(_)));
-        let number = FileNumber(0);
-        liar.say(&new_file(number, len), &[]);
+        liar.say(&Message::NewFile(Box::new(liar::new_file(0, b"f", liar::plain(len)))), &[]);
         let block = |payload: &[u8]| {
-            Message::NewBlock(NewBlock {
-                number,
-                attempt: 0,
-                object: ObjectIndex(0),
-                range: ByteRange::between(0, len),
-                encoding: Encoding::Zstd,
-                payload: payload.len() as u32,
-            })
+            let (range, encoding) = (ByteRange::between(0, len), Encoding::Zstd);
+            Message::NewBlock(NewBlock { range, encoding, ..liar::block(0, payload) })
         };
-        let stated = stated.map_or(Stated::Nothing, Stated::Digest);
-        let end = Message::BlockDigest(Box::new(BlockDigest {
-            number,
-            attempt: 0,
-            object: ObjectIndex(0),
-            stated,
-        }));
+        let end = liar::block_digest(0, 0, stated.map_or(Stated::Nothing, Stated::Digest));
         liar.say(&block(payloads[0]), payloads[0]);
         liar.say(&end, &[]);
-        let close = Close::Read { size: len, mtime: Moment::default(), root: None };
-        liar.say(&Message::FileClose(Box::new(FileClose { number, attempt: 0, close })), &[]);
+        liar.say(&liar::file_close(0, liar::read(len)), &[]);
         let mut went = 1;
         let outcome = loop {
             match liar.hear() {
@@ -118,56 +66,9 @@ fn send_packed(
                 other => panic!("{} is no answer", other.name()),
             }
         };
-        liar.say(&Message::WalkEnd(WalkEnd { files: 1, ..WalkEnd::default() }), &[]);
-        assert!(
-            matches!(liar.hear(), Message::Bye(bye) if bye.reason.is_none()),
-            "the session goes on to its end"
-        );
-        liar.say(
-            &Message::Bye(Box::new(Bye { reason: None, summary: Summary::default(), times: None })),
-            &[],
-        );
-        liar.writer.finish().unwrap();
+        liar.part(1);
         (outcome, went)
     })
-}
-
-/// CONNECT of a source.
-pub(super) fn connect(options: &JobOptions) -> Message {
-    Message::Connect(Box::new(Connect {
-        versions: (VERSION, VERSION),
-        offers: Features::default(),
-        needs: Features::default(),
-        role: Role::Source,
-        job: [0; 16],
-        options: options.clone(),
-        window: Window::default(),
-        operands: vec![b""[..].into()],
-        agent: PeerText::new("liar"),
-        log: None,
-        resumes: false,
-        rules: Vec::new(),
-    }))
-}
-
-/// A file `f`, all of which follows.
-pub(super) fn new_file(number: FileNumber, size: u64) -> Message {
-    Message::NewFile(Box::new(NewFile {
-        number,
-        whole: true,
-        again: false,
-        path: b"f"[..].into(),
-        kind: FileKind::File { size, holes: Runs::default() },
-        mode: 0o644,
-        mtime: Moment::default(),
-        atime: Moment::default(),
-        uid: 0,
-        gid: 0,
-        user: Box::default(),
-        group: Box::default(),
-        xattrs: Vec::new(),
-        version: None,
-    }))
 }
 
 fn options(verify: Verify) -> JobOptions {

@@ -1,15 +1,14 @@
 //! A sink that keeps silent, or asks about what is none of its business: what the source believes of it, and what it tells.
 
 use super::hostile::accepted;
-use super::liar::{Liar, Nobody};
+use super::liar::Nobody;
 use super::pair::Pair;
 use super::small_objects;
 use haul_engine::transfer::{BoxError, Outcome, SendJob, Tally, TransferError, Watch, send};
+use haul_lab::liar::{Liar, bye};
 use haul_model::Level;
 use haul_net::Lane;
-use haul_proto::{
-    Bye, FileDone, FileNumber, JobOptions, List, Message, NewBlock, Outcome as Ended, Summary, WalkEnd,
-};
+use haul_proto::{FileDone, FileNumber, JobOptions, List, Message, NewBlock, Outcome as Ended, WalkEnd};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::Mutex;
@@ -37,10 +36,7 @@ fn sent_to(
             let Message::Connect(asked) = liar.hear() else { panic!("CONNECT comes first") };
             liar.say(&accepted(&asked), &[]);
             sink(&mut liar);
-            liar.say(
-                &Message::Bye(Box::new(Bye { reason: None, summary: Summary::default(), times: None })),
-                &[],
-            );
+            liar.say(&bye(), &[]);
             while !matches!(liar.hear(), Message::Bye(_)) {}
             liar.writer.finish().unwrap();
         });

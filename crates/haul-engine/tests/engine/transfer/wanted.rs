@@ -1,16 +1,15 @@
 //! Lists of what is wanted that are too long for a CONNECT.
 
-use super::liar::{Liar, Nobody};
+use super::liar::Nobody;
 use super::pair::{Pair, offer};
 use super::small_objects;
 use haul_engine::transfer::{
     BoxError, FetchJob, Onlooker, Outcome, Tally, TransferError, Watch, answer, fetch,
 };
+use haul_lab::liar::{Liar, connect};
 use haul_net::Lane;
 use haul_proto::limits::{OPERANDS_ALL_MAX, OPERANDS_MAX, OPERANDS_PER_MESSAGE};
-use haul_proto::{
-    Connect, Features, JobOptions, Message, Operands, PeerText, Reason, Role, VERSION, Why, Window,
-};
+use haul_proto::{Connect, Features, JobOptions, Message, Operands, Reason, Role, Why};
 use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -111,23 +110,9 @@ fn lists(
             answer(theirs, &mut || None, &offer, &watch)
         });
         let mut liar = Liar::at(ours);
-        liar.say(
-            &Message::Connect(Box::new(Connect {
-                versions: (VERSION, VERSION),
-                offers: Features::OPERANDS,
-                needs: Features::OPERANDS,
-                role: Role::Sink,
-                job: [0; 16],
-                options: JobOptions::default(),
-                window: Window::default(),
-                operands: Vec::new(),
-                agent: PeerText::new("liar"),
-                log: None,
-                resumes: false,
-                rules: Vec::new(),
-            })),
-            &[],
-        );
+        let (role, lists, operands) = (Role::Sink, Features::OPERANDS, Vec::new());
+        let asks = Connect { role, offers: lists, needs: lists, operands, ..connect(&JobOptions::default()) };
+        liar.say(&Message::Connect(Box::new(asks)), &[]);
         let Message::Accept(accept) = liar.hear() else { panic!("it is accepted") };
         assert_eq!(accept.features, Features::OPERANDS);
         for message in messages {

@@ -1,0 +1,126 @@
+//! Strangers at the door of `haul serve`: each is told of with a reason, and neither the sessions nor the memory of the server notice them.
+
+use super::{Bed, PATIENCE, Server, assert_alike, assert_ended};
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+
+/// Connections of one peer that may wait unproven, as the server has it by default.
+const OF_ONE_PEER: usize = 64;
+
+/// A server at a port of this host.
+fn server(bed: &Bed, more: &[&str]) -> (Server, SocketAddr) {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, bed.free_port()));
+    (bed.serve_at(&address.to_string(), &[&["--root", "there"], more].concat()), address)
+}
+
+/// Waits until each of `words` stood in a line of its log of its own. Those that fit more lines come before those that fit fewer.
+#[track_caller]
+fn says_all(server: &Server, words: &[&str]) {
+    let (mut missing, mut heard) = (words.to_vec(), Vec::new());
+    while !missing.is_empty() {
+        let Ok(line) = server.log.recv_timeout(PATIENCE) else {
+            panic!("{missing:?} were not said: {heard:#?}");
+        };
+        if let Some(at) = missing.iter().rposition(|words| line.contains(words)) {
+            missing.remove(at);
+        }
+        heard.push(line);
+    }
+}
+
+/// Says `bytes` and no more, and waits until the server closes.
+fn speak(address: SocketAddr, bytes: &[u8]) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    // It may have heard enough in the middle of it.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(Shutdown::Write);
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+/// A connection from another address of this host.
+fn from(own: Ipv4Addr, to: SocketAddr) -> OwnedFd {
+    let stream = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&stream, &SocketAddr::from((own, 0))).unwrap();
+    connect(&stream, &to).unwrap();
+    stream
+}
+
+/// What the process has, by the name of a field of its status.
+fn status(server: &Server, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn strangers_of_every_kind_are_told_of_with_a_reason_and_the_server_goes_on() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let greeted = |hello: &[u8]| [b"HAULPLN1", &[7; 32][..], hello].concat();
+    let record_of = |kind: u8, len: u16| [&[kind, 3, 1][..], &len.to_be_bytes(), &[1; 600]].concat();
+    let strangers: [(&[&str], &[(&[u8], &str)]); 2] = [
+        (
+            &[],
+            &[
+                (b"", "no session with"),
+                (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "no session with"),
+                (b"HAULPLN1", "no session with"),
+                (&record_of(22, 600), "no session with"),
+                (&record_of(22, u16::MAX), "no session with"),
+                (&record_of(23, 600), "no session with"),
+                (&[0xff; 100_000], "no session with"),
+            ],
+        ),
+        (
+            &["--plain"],
+            &[
+                (b"", "no session with"),
+                (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "no session with"),
+                (&record_of(22, 600), "no session with"),
+                (&greeted(&[9; 64]), "does not begin as haul does"),
+                (&greeted(&[b"HAUL\x09\x01", &[9; 58][..]].concat()), "refused "),
+                (&greeted(&[b"HAUL\x01\x01", &[9; 58][..]].concat()), "the ticket is not valid here"),
+            ],
+        ),
+    ];
+    for (mode, strangers) in strangers {
+        let (server, address) = server(&bed, mode);
+        // One that never says a word has a deadline, and keeps nobody out meanwhile.
+        let mut silent = TcpStream::connect(address).unwrap();
+        let mut words: Vec<&str> = strangers.iter().map(|(_, words)| *words).collect();
+        for (bytes, _) in strangers {
+            speak(address, bytes);
+        }
+        let to = if mode.is_empty() { ":tls" } else { ":plain" };
+        let sent = bed.run(&[&["send", "--ticket-file=ticket"][..], mode, &["data", to]].concat());
+        assert_ended(&sent, 0);
+        assert_alike(&bed.path("data"), &bed.path("there").join(&to[1..]).join("data"));
+        let _ = silent.read(&mut [0]);
+        words.push("nothing moved");
+        says_all(&server, &words);
+        assert!(status(&server, "RssAnon") < 64 << 10, "{} KiB", status(&server, "RssAnon"));
+    }
+}
+
+#[test]
+fn a_flood_of_one_peer_is_closed_unheard_and_keeps_nobody_else_out() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let (server, address) = server(&bed, &[]);
+    assert_ended(&bed.run(&["send", "--ticket-file=ticket", "data", ":before"]), 0);
+    let (memory, threads) = (status(&server, "RssAnon"), status(&server, "Threads"));
+    let other = Ipv4Addr::new(127, 0, 0, 2);
+    let flood: Vec<OwnedFd> = (0..400).map(|_| from(other, address)).collect();
+    says_all(&server, &["connections unheard, the last of 127.0.0.2: too many from there"]);
+    assert_ended(&bed.run(&["send", "--ticket-file=ticket", "data", ":meanwhile"]), 0);
+    assert_alike(&bed.path("data"), &bed.path("there/meanwhile/data"));
+    let most = threads + OF_ONE_PEER as u64 + 20;
+    assert!(status(&server, "Threads") <= most, "{} threads, {threads} before", status(&server, "Threads"));
+    let grown = status(&server, "RssAnon").saturating_sub(memory);
+    assert!(grown < 32 << 10, "{grown} KiB more than before");
+    drop(flood);
+    assert_ended(&bed.run(&["send", "--ticket-file=ticket", "data", ":after"]), 0);
+}
