@@ -1,6 +1,7 @@
 //! Jobs that are cut off at any moment, by kill -9 of either side or both, and begun again: all arrives, and nothing that was durable is sent
 //! again.
 
+use super::claims::{Claim, claims};
 use super::stopped::{far_sides, wait_until};
 use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays};
 use haul_lab::needs::{Need, met_or_skip};
@@ -314,6 +315,9 @@ fn play(way: Way, point: u64) -> bool {
                 fs::read(path).unwrap() == fs::read(play.source().join(name)).unwrap(),
                 "{what}: {name:?} has its name and is not whole"
             );
+        }
+        for Claim { place, holds } in play.jobs().iter().flat_map(|home| claims(&play, home, identity)) {
+            assert_ne!(holds, Some(false), "{what}: {place}");
         }
         let now = play.durable();
         assert!(now.0 >= before.0, "{what}: what was finished stays so");
