@@ -5,6 +5,7 @@ use super::claims::{Claim, claims};
 use super::resumed::{Play, Victim, Way, files_beneath, identity_on, is_temporary};
 use super::stopped::wait_until;
 use super::{assert_alike, assert_no_strays};
+use crate::resume::{edit_begun, this_life};
 use haul_lab::mounts::{Mounted, RecordedDisk, Recording};
 use haul_lab::needs::met_or_skip;
 use haul_lab::random::Random;
@@ -140,12 +141,7 @@ impl Ground {
 /// What was written down of a job was so in another life of the machine: the loss of power ended that. All of this runs in one, so that its number is
 /// taken out of where it stands.
 fn in_another_life(job: &Path) {
-    let this = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    let begun = job.join("begun");
-    // It may be gone, or nothing but zeros.
-    if let Ok(text) = fs::read_to_string(&begun) {
-        fs::write(begun, text.replace(this.trim(), "00000000-0000-4000-8000-000000000000")).unwrap();
-    }
+    edit_begun(job, |lines| lines.replace(&this_life(), "00000000-0000-4000-8000-000000000000"));
 }
 
 /// What all points of a way came to.
@@ -256,5 +252,30 @@ fn a_file_written_in_place_is_looked_into_after_a_loss_of_power() {
         File::options().write(true).open(&sink).unwrap().set_modified(modified(&source).unwrap()).unwrap();
         ground.jobs().iter().for_each(|job| in_another_life(job));
         ground.goes_on(&[], "in place");
+    }
+}
+
+/// A clock may go back when the machine is started anew, and then come to its old times again: a run of the new life that began before them tells nothing
+/// of what has them.
+#[test]
+fn a_file_of_another_life_is_looked_into_whatever_the_clock_said_since() {
+    for way in [Way::Send, Way::Fetch] {
+        let ground = Ground::new(way, &[]);
+        let child = ground.play.start(&["--rate=1M"]);
+        let (source, sink) = (ground.play.source().join("a"), ground.play.sink().join("a"));
+        wait_until("a file", || sink.exists());
+        ground.play.kill(child, Victim::Both);
+        let modified = fs::metadata(&source).unwrap().modified().unwrap();
+        let mut bytes = fs::read(&sink).unwrap();
+        assert!(bytes == fs::read(&source).unwrap());
+        let end = bytes.len();
+        bytes[end - 5000..].fill(0);
+        fs::write(&sink, bytes).unwrap();
+        File::options().write(true).open(&sink).unwrap().set_modified(modified).unwrap();
+        for job in ground.jobs() {
+            in_another_life(&job);
+            edit_begun(&job, |lines| format!("{lines}{} 1000 0 group 1060\n", this_life()));
+        }
+        ground.goes_on(&["--verify-resume=none"], "another life");
     }
 }

@@ -496,6 +496,35 @@ fn bad_logs_are_told_of_and_not_trusted() {
     }
 }
 
+/// When the job ran says what of its log counts.
+#[test]
+fn where_it_is_not_known_when_a_job_ran_all_that_is_left_is_compared() {
+    type Spoil = fn(&Path);
+    let cases: [(&str, Spoil); 3] = [
+        ("lost", |begun| fs::remove_file(begun).unwrap()),
+        ("cut", |begun| {
+            fs::write(begun, fs::read_to_string(begun).unwrap().lines().next().unwrap()).unwrap();
+        }),
+        ("bent", |begun| {
+            fs::write(begun, fs::read_to_string(begun).unwrap().replacen(' ', " 1", 1)).unwrap();
+        }),
+    ];
+    for (what, spoil) in cases {
+        let play = cut_in_the_middle(Way::Fetch, &[]);
+        let (_, logged) = play.durable();
+        spoil(&play.jobs()[0].join("begun"));
+        for path in files_beneath(&play.sink()).into_iter().filter(|path| is_temporary(path)) {
+            // Every object is another now; device, inode and birth are the same.
+            let bytes: Vec<u8> = fs::read(&path).unwrap().iter().map(|byte| byte ^ 1).collect();
+            fs::write(path, bytes).unwrap();
+        }
+        let (summary, told) = play.finish(&["--verify-resume=none"]);
+        assert!(logged > 0 && told.contains("what its log says is compared again"), "{what}: {told}");
+        assert!(summary["bytes_of_earlier_runs"].is_u64(), "{what}: {summary}");
+        play.assert_whole(what);
+    }
+}
+
 /// Changes each file of a folder.
 fn each(folder: &Path, change: impl Fn(&mut Vec<u8>)) {
     for entry in fs::read_dir(folder).unwrap() {
