@@ -206,7 +206,7 @@ fn tell(earlier: &Earlier, say: &mut dyn FnMut(&str)) {
     }
     if earlier.is_void {
         say(
-            "the earlier run made nothing durable (--sync=none), and the machine was started again since: all is compared",
+            "an earlier run made nothing durable (--sync=none) and the machine was started again since, or nothing tells whether that is so: all is compared",
         );
     } else if earlier.record.is_some()
         && let Some(holder) = &earlier.found.left_by

@@ -1,6 +1,7 @@
 //! Jobs that are cut off at any moment, by kill -9 of either side or both, and begun again: all arrives, and nothing that was durable is sent
 //! again.
 
+use super::claims::{Claim, claims};
 use super::stopped::{far_sides, wait_until};
 use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays};
 use haul_lab::needs::{Need, met_or_skip};
@@ -315,6 +316,9 @@ fn play(way: Way, point: u64) -> bool {
                 "{what}: {name:?} has its name and is not whole"
             );
         }
+        for Claim { place, holds } in play.jobs().iter().flat_map(|home| claims(&play, home, identity)) {
+            assert_ne!(holds, Some(false), "{what}: {place}");
+        }
         let now = play.durable();
         assert!(now.0 >= before.0, "{what}: what was finished stays so");
         before = now;
@@ -489,6 +493,35 @@ fn bad_logs_are_told_of_and_not_trusted() {
             let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
             assert!(spared > left, "{what}: what stands in unfinished files was compared: {spared}, {left}");
         }
+    }
+}
+
+/// When the job ran says what of its log counts.
+#[test]
+fn where_it_is_not_known_when_a_job_ran_all_that_is_left_is_compared() {
+    type Spoil = fn(&Path);
+    let cases: [(&str, Spoil); 3] = [
+        ("lost", |begun| fs::remove_file(begun).unwrap()),
+        ("cut", |begun| {
+            fs::write(begun, fs::read_to_string(begun).unwrap().lines().next().unwrap()).unwrap();
+        }),
+        ("bent", |begun| {
+            fs::write(begun, fs::read_to_string(begun).unwrap().replacen(' ', " 1", 1)).unwrap();
+        }),
+    ];
+    for (what, spoil) in cases {
+        let play = cut_in_the_middle(Way::Fetch, &[]);
+        let (_, logged) = play.durable();
+        spoil(&play.jobs()[0].join("begun"));
+        for path in files_beneath(&play.sink()).into_iter().filter(|path| is_temporary(path)) {
+            // Every object is another now; device, inode and birth are the same.
+            let bytes: Vec<u8> = fs::read(&path).unwrap().iter().map(|byte| byte ^ 1).collect();
+            fs::write(path, bytes).unwrap();
+        }
+        let (summary, told) = play.finish(&["--verify-resume=none"]);
+        assert!(logged > 0 && told.contains("what its log says is compared again"), "{what}: {told}");
+        assert!(summary["bytes_of_earlier_runs"].is_u64(), "{what}: {summary}");
+        play.assert_whole(what);
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a job that goes on takes at its word, what it looks at again, and what it copies.
 
-use super::{Bed, Ended, OBJECT, write};
+use super::{Bed, Ended, OBJECT, edit_begun, in_another_life, this_life, write, write_begun};
 use crate::faults::bed::{FaultBed, HOLD};
-use haul_log::record::Status;
+use haul_log::record::{JobRecord, Status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -186,15 +186,70 @@ fn what_was_not_synced_counts_as_long_as_the_machine_lives() {
         assert!(!record.kept.is_empty() && !record.boot.is_empty());
         // As if it had been cut off at its very end.
         record.status = Status::Running;
-        if !lives {
-            record.boot = "another life".to_owned();
-        }
         fs::write(bed.job().join("record"), record.encode()).unwrap();
+        write_begun(&bed.job(), &format!("{} 1000 0 none 1060\n", this_life()));
+        if !lives {
+            in_another_life(&bed.job());
+        }
         let ended = bed.ends(&["--sync=none", "--verify-resume=none"]);
         ended.is_fine("the second run");
         bed.is_whole("the second run");
         assert_eq!(ended.stderr.contains("all is compared"), !lives, "{ended:?}");
         assert_eq!(ended.count("files_kept") > 0, lives, "{ended:?}");
+    }
+}
+
+/// What the run that goes on syncs says nothing of what earlier ones did: they synced nothing, power was lost, and their log was believed by a run that
+/// synced, and by one whose last run in this life of the machine had come to nothing.
+#[test]
+fn what_was_never_synced_is_compared_in_another_life_whatever_later_runs_sync() {
+    for (was_run_again, is_damaged) in [(false, false), (true, false), (true, true)] {
+        let bed = Bed::new(79);
+        bed.cut_off(&["--sync=object", "--threads=1"]);
+        let job = bed.job();
+        let record = fs::read(job.join("record")).unwrap();
+        in_another_life(&job);
+        edit_begun(&job, |lines| lines.replace(" object ", " none "));
+        if is_damaged {
+            fs::write(job.join("begun"), "").unwrap();
+        }
+        if was_run_again {
+            // All that such a run did, before it ended, was to say in which life of the machine it is.
+            fs::write(job.join("record"), record).unwrap();
+        }
+        let (name, objects) = bed.logged_file();
+        let sink = File::options().write(true).open(bed.path(&name)).unwrap();
+        sink.write_all_at(b"lost", objects[0] * OBJECT).unwrap();
+        drop(sink);
+        let ended = bed.ends(&["--sync=group", "--verify-resume=none"]);
+        ended.is_fine("the last run");
+        assert!(ended.stderr.contains("all is compared"), "{was_run_again}, {is_damaged}: {ended:?}");
+        bed.is_whole("the last run");
+        assert!(!job.join("begun").exists(), "it goes with the job");
+    }
+}
+
+/// The clock may have gone back when the machine was started anew: the times of what this run finishes may be those of what power was lost over.
+#[test]
+fn a_run_in_another_life_says_nothing_of_files_with_times_that_the_earlier_life_may_have_reached() {
+    for is_another_life in [false, true] {
+        let bed = Bed::new(80);
+        bed.ends(&["--sync=object"]).is_fine("the first run");
+        // As if it had been cut off at its very end.
+        let job = bed.job();
+        let record = JobRecord { status: Status::Running, ..bed.record() };
+        fs::write(job.join("record"), record.encode()).unwrap();
+        // The clock had come to the year 2100.
+        write_begun(&job, &format!("{} 1000 0 object 4102444800\n", this_life()));
+        if is_another_life {
+            in_another_life(&job);
+        }
+        fs::remove_dir_all(bed.path("sink")).unwrap();
+        bed.ends(&["--sync=object", "--threads=1"]).is_fine("the second run");
+        bed.is_whole("the second run");
+        let kept = bed.record().kept;
+        let is_told = kept.iter().any(|kept| !record.kept.contains(kept));
+        assert_eq!(is_told, !is_another_life, "{:?}, then {kept:?}", record.kept);
     }
 }
 

@@ -13,6 +13,7 @@ use haul_lab::snapshot::{Facets, Snapshot};
 use haul_log::objects::{Facts, Identity, Job, replay};
 use haul_log::record::JobRecord;
 use haul_model::{ByteLen, Geometry, ObjectSize, RelPath};
+use haul_sys::{CWD, Follow, stat};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,7 +172,9 @@ impl Bed {
     fn claimed(&self, what: &str) -> u64 {
         let (finished, mut claimed) =
             finished_files(&self.job(), &self.path("source"), &self.path("sink"), what);
-        for (name, object, bytes) in logged_objects(&self.job(), &self.path("sink"), "sink/") {
+        for (name, object, bytes) in
+            logged_objects(&self.job(), &self.path("source"), (&self.path("sink"), None))
+        {
             let source = File::open(self.path("source").join(&name)).unwrap();
             let mut right = vec![0; bytes.len()];
             source.read_exact_at(&mut right, object * OBJECT).unwrap();
@@ -209,29 +212,78 @@ fn logged_file(facts: &Facts) -> Option<(String, Vec<u64>)> {
     Some((name, objects.iter().map(|object| object.0).collect()))
 }
 
-/// Each object that the log of a job claims: its file below the sink, its number, and the bytes that stand there.
-fn logged_objects(job: &Path, sink: &Path, prefix: &str) -> Vec<(String, u64, Vec<u8>)> {
+/// Each object that the log of a job claims: its file below the sink, its number, and the bytes that stand there. `device` is the number that the
+/// sink's device had when the log was written, where it has another one by now.
+fn logged_objects(
+    job: &Path,
+    source: &Path,
+    (sink, device): (&Path, Option<u64>),
+) -> Vec<(String, u64, Vec<u8>)> {
     let mut found = Vec::new();
     for (subject, objects) in facts(job).iter() {
         let path = String::from_utf8(subject.path.as_bytes().to_vec()).unwrap();
-        let name = path.strip_prefix(prefix).unwrap();
-        let bytes = fs::read(sink.join(name)).unwrap_or_default();
-        // A file of several names that is not finished is begun anew, perhaps by its other name, and a kill may come before the log hears of it.
-        // A later run takes no log's word for a file that is too short for it, or is another than the one that was logged.
-        let may_be_another = name.ends_with("large0");
+        let (_, name) = path.split_once("sink/").unwrap();
+        let is_meant = logged_as(&sink.join(name), device) == Some(subject.sink);
+        if !is_meant {
+            // A file of several names that is not finished is begun anew, perhaps by its other name, and a kill may come before the log hears of it.
+            // Nobody takes the log's word for another file than the one that was logged.
+            let names = fs::metadata(source.join(name)).unwrap().nlink();
+            assert!(names > 1, "{name} is another file than the one that was logged");
+            continue;
+        }
+        let bytes = fs::read(sink.join(name)).unwrap();
         let geometry = Geometry::new(ByteLen(subject.source.size), ObjectSize::new(OBJECT).unwrap());
         for object in objects.iter() {
             let range = geometry.object(object).unwrap().range;
-            let (from, to) = (range.start.0 as usize, range.end.0 as usize);
-            let stands = bytes.get(from..to).map(<[u8]>::to_vec).unwrap_or_default();
-            if may_be_another && stands.is_empty() {
-                continue;
-            }
-            assert_eq!(stands.len(), to - from, "object {} of {name} lies past the end", object.0);
-            found.push((name.to_owned(), object.0, stands));
+            let stands = bytes.get(range.start.0 as usize..range.end.0 as usize);
+            let stands = stands.unwrap_or_else(|| panic!("object {} of {name} lies past the end", object.0));
+            found.push((name.to_owned(), object.0, stands.to_vec()));
         }
     }
     found
+}
+
+/// What a log knows a file at the sink by; `None` where none stands there.
+fn logged_as(path: &Path, device: Option<u64>) -> Option<Identity> {
+    let found = stat::stat_at(CWD, path, Follow::No).ok()?;
+    let birth = found.btime.unwrap_or_default();
+    let mut bytes = Vec::new();
+    bytes.extend(device.unwrap_or(found.dev).to_le_bytes());
+    bytes.extend(found.ino.to_le_bytes());
+    bytes.extend(birth.sec.to_le_bytes());
+    bytes.extend(birth.nsec.to_le_bytes());
+    Some(Identity::of(&bytes))
+}
+
+/// What this life of the machine is told apart by.
+pub(crate) fn this_life() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
+}
+
+/// Writes down other runs of a job than there were. Where nothing whole is written, it stays so.
+pub(crate) fn edit_begun(job: &Path, edit: impl FnOnce(&str) -> String) {
+    let path = job.join("begun");
+    let Ok(text) = fs::read_to_string(&path) else { return };
+    if let Some((lines, _)) = text.split_once("blake3=") {
+        write_begun(job, &edit(lines));
+    }
+}
+
+/// Writes down the runs of a job.
+pub(crate) fn write_begun(job: &Path, lines: &str) {
+    let sum = haul_digest::digest(haul_digest::Algorithm::Blake3, lines.as_bytes());
+    fs::write(job.join("begun"), format!("{lines}blake3={sum}\n")).unwrap();
+}
+
+/// What was written down of a job so far was so in another life of the machine: the number of this one is taken out of it.
+fn in_another_life(job: &Path) {
+    let other = "00000000-0000-4000-8000-000000000000";
+    edit_begun(job, |lines| lines.replace(&this_life(), other));
+    // It may be gone, or nothing but zeros.
+    let record = fs::read(job.join("record")).ok().and_then(|bytes| JobRecord::decode(&bytes).ok());
+    if let Some(record) = record {
+        fs::write(job.join("record"), JobRecord { boot: other.to_owned(), ..record }.encode()).unwrap();
+    }
 }
 
 /// Files and bytes that the record of a job says to be whole and durable, on whatever device. Panics where one is not what the

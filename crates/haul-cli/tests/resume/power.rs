@@ -1,14 +1,13 @@
 //! A loss of power at the flushes of a real file system's device, with what was not flushed missing or torn.
 
-use super::{Bed, Ended, OBJECT};
+use super::{Bed, Ended, OBJECT, in_another_life};
 use haul_lab::mounts::RecordedDisk;
 use haul_lab::needs::met_or_skip;
 use haul_lab::random::Random;
 use haul_lab::snapshot::{Facets, Snapshot};
-use haul_log::record::JobRecord;
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
 
 /// Points at which power is lost, for each way to sync.
 const POINTS: usize = 12;
@@ -45,6 +44,7 @@ fn no_logged_object_is_wrong_after_a_loss_of_power() {
         let bed = Bed::new(40 + seed);
         let disk = RecordedDisk::new(64).unwrap();
         insert(&bed, &disk.path());
+        let device = fs::metadata(disk.path()).unwrap().dev();
         copy(&bed, style).is_fine(&format!("{style:?}"));
         let recording = disk.close().unwrap();
         let mut random = Random::from_seed(seed);
@@ -54,11 +54,11 @@ fn no_logged_object_is_wrong_after_a_loss_of_power() {
             let found = recording.lost_power(flushes, seed * 100 + point as u64).unwrap();
             insert(&bed, &found.path());
             if *style != ["--sync=none"] {
-                let (wrong_free, kept) = claims_hold(&bed, &what);
+                let (wrong_free, kept) = claims_hold(&bed, device, &what);
                 objects += wrong_free;
                 files += kept;
             }
-            in_another_life(&bed);
+            jobs(&bed).iter().for_each(|job| in_another_life(job));
             copy(&bed, style).is_fine(&what);
             let [a, b] = ["source", "disk/sink"].map(|name| Snapshot::take(&bed.path(name)).unwrap());
             let differences = a.diff(&b, Facets::ARCHIVE, 3);
@@ -72,28 +72,19 @@ fn no_logged_object_is_wrong_after_a_loss_of_power() {
     );
 }
 
-/// What was written down of a job was so in another life of the machine: the loss of power ended that. All of this runs in one, so that its number is
-/// taken out of the record.
-fn in_another_life(bed: &Bed) {
-    for job in fs::read_dir(bed.path("disk/haul/jobs")).into_iter().flatten() {
-        let path = job.unwrap().path().join("record");
-        // It may be gone, or nothing but zeros.
-        let record = fs::read(&path).ok().and_then(|bytes| JobRecord::decode(&bytes).ok());
-        if let Some(record) = record {
-            let boot = "00000000-0000-4000-8000-000000000000".to_owned();
-            fs::write(path, JobRecord { boot, ..record }.encode()).unwrap();
-        }
-    }
+/// The folders of the jobs on the disk.
+fn jobs(bed: &Bed) -> Vec<PathBuf> {
+    let found = fs::read_dir(bed.path("disk/haul/jobs")).into_iter().flatten();
+    found.map(|job| job.unwrap().path()).collect()
 }
 
-/// How many objects and files are claimed; panics where one is not what the source has.
+/// How many objects and files are claimed, where the device had this number when that was written; panics where one is not what the source has.
 #[track_caller]
-fn claims_hold(bed: &Bed, what: &str) -> (usize, usize) {
-    let Ok(jobs) = fs::read_dir(bed.path("disk/haul/jobs")) else { return (0, 0) };
+fn claims_hold(bed: &Bed, device: u64, what: &str) -> (usize, usize) {
     let (mut objects, mut files) = (0, 0);
-    for job in jobs {
-        let job = job.unwrap().path();
-        for (name, object, bytes) in super::logged_objects(&job, &bed.path("disk/sink"), "disk/sink/") {
+    for job in jobs(bed) {
+        let sink = (&*bed.path("disk/sink"), Some(device));
+        for (name, object, bytes) in super::logged_objects(&job, &bed.path("source"), sink) {
             let source = fs::read(bed.path("source").join(&name)).unwrap();
             let from = (object * OBJECT) as usize;
             let end = (from + OBJECT as usize).min(source.len());

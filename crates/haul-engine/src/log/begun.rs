@@ -1,6 +1,7 @@
 //! When a job began, so that what it finished is known again by its times.
 
 use super::{LogError, SyncPolicy, folder};
+use haul_digest::{Algorithm, digest};
 use haul_model::Moment;
 use haul_sys::process;
 use std::fs::{self, File};
@@ -17,15 +18,23 @@ const BYTES_MAX: u64 = 64 << 10;
 /// Runs that are told apart: the first, and the last ones.
 const RUNS_MAX: usize = 64;
 
+/// What a run brings has times at most so much later than the one it was last heard of at: seconds. Long enough that the file is written seldom,
+/// and short enough that little is looked at again after the machine was started anew.
+const AHEAD: i64 = 600;
+
 /// The runs of a job that is not at its end, each with the time that the sink's file system had when it began: what was born, or changed,
 /// there later may be the job's.
 ///
 /// ```text
-///  BOOT SECONDS NANOSECONDS SYNC      a line for each run
+///  BOOT SECONDS NANOSECONDS SYNC AHEAD      a line for each run
+///  blake3=HEX                               of the lines above
 /// ```
 ///
-/// Of runs that sync it is not made durable: without it finished files are only sent again. Of a run that syncs nothing it is, before anything is
-/// logged: it alone says that objects may be logged that a loss of power took.
+/// All that the run brings has times before the second AHEAD. A clock may go back when the machine is started anew, and then the times of one of its lives
+/// lie among those of the next: below the last AHEAD of other lives nobody can tell from a time which of them it is of.
+///
+/// When a run begins it is not made durable where all runs sync: without it finished files are only sent again. Where one syncs nothing it is, before
+/// anything is logged: it alone says that objects may be logged that a loss of power took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Begun {
     runs: Vec<Run>,
@@ -37,24 +46,34 @@ struct Run {
     boot: String,
     at: Moment,
     sync: SyncPolicy,
+    /// The first second that nothing it brought has reached.
+    ahead: i64,
 }
 
 impl Begun {
-    /// What is known of the job whose folder this is; nothing of one that has not begun, or whose file is damaged.
+    /// What is known of the job whose folder this is. Where that is damaged, or not there though `has_run`, there was a run of which nothing is
+    /// known, and which may have done anything.
     ///
     /// # Errors
     /// [`LogError::Io`]: the file can't be read.
-    pub fn read(home: &Path) -> Result<Begun, LogError> {
+    pub fn read(home: &Path, has_run: bool) -> Result<Begun, LogError> {
         let path = home.join(NAME);
         let mut options = File::options();
         let file = match options.read(true).custom_flags(haul_sys::open::NO_FOLLOW).open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Begun::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(if has_run { Begun::lost() } else { Begun::default() });
+            }
             opened => opened.map_err(LogError::io("read when the job began in", &path))?,
         };
         let mut text = Vec::new();
         let got = file.take(BYTES_MAX).read_to_end(&mut text);
         got.map_err(LogError::io("read when the job began in", &path))?;
-        Ok(String::from_utf8(text).ok().and_then(|text| Begun::decode(&text)).unwrap_or_default())
+        Ok(String::from_utf8(text).ok().and_then(|text| Begun::decode(&text)).unwrap_or_else(Begun::lost))
+    }
+
+    fn lost() -> Begun {
+        let at = Moment { sec: i64::MAX, nsec: 0 };
+        Begun { runs: vec![Run { boot: LOST.to_owned(), at, sync: SyncPolicy::None, ahead: i64::MAX }] }
     }
 
     /// Writes down that the job runs again, from `at` on.
@@ -63,9 +82,42 @@ impl Begun {
     /// [`LogError::Io`].
     pub fn run(&mut self, home: &Path, at: Moment, sync: SyncPolicy) -> Result<(), LogError> {
         if self.runs.len() >= RUNS_MAX {
-            self.runs.remove(1);
+            self.fold();
         }
-        self.runs.push(Run { boot: this_boot(), at, sync });
+        // Short enough that the first step of the run makes it longer, and durable.
+        let ahead = at.sec.saturating_add(AHEAD / 2);
+        self.runs.push(Run { boot: this_boot(), at, sync, ahead });
+        self.write(home, self.runs.iter().any(|run| !run.sync.syncs()))
+    }
+
+    /// The run that was begun last goes on at this time. Written down, durably, where what is written is not far ahead of it any more; so it is
+    /// to be told before what has such times is there.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]; the next call tries again.
+    pub fn goes_on(&mut self, home: &Path, now: Moment) -> Result<(), LogError> {
+        let is_far = |run: &Run| run.ahead > now.sec.saturating_add(AHEAD / 2);
+        let Some(run) = self.runs.last_mut().filter(|run| !is_far(run)) else { return Ok(()) };
+        let before = std::mem::replace(&mut run.ahead, now.sec.saturating_add(AHEAD));
+        let written = self.write(home, true);
+        if let (Err(_), Some(run)) = (&written, self.runs.last_mut()) {
+            run.ahead = before;
+        }
+        written
+    }
+
+    /// Makes room for one more: the second run is told of by the first one's line. What is believed less of one of them is believed less of both then; if the
+    /// first was in this life of the machine, so was the second.
+    fn fold(&mut self) {
+        let second = self.runs.remove(1);
+        let first = &mut self.runs[0];
+        first.ahead = first.ahead.max(second.ahead);
+        if !second.sync.syncs() {
+            first.sync = second.sync;
+        }
+    }
+
+    fn write(&self, home: &Path, outlasts: bool) -> Result<(), LogError> {
         folder::make(home)?;
         let (path, draft) = (home.join(NAME), home.join("begun.new"));
         let failed = || LogError::io("write when the job began into", &path);
@@ -74,7 +126,6 @@ impl Begun {
         let written = || {
             let mut file = options.open(&draft)?;
             file.write_all(self.encode().as_bytes())?;
-            let outlasts = self.runs.iter().any(|run| !run.sync.syncs());
             if outlasts {
                 file.sync_data()?;
             }
@@ -96,6 +147,11 @@ impl Begun {
         }
     }
 
+    /// Whether nothing is known of a run, and it was not said before.
+    pub fn is_lost(&self) -> bool {
+        self.runs.last().is_some_and(|run| run.boot == LOST)
+    }
+
     /// Whether there was a run.
     pub fn is_some(&self) -> bool {
         !self.runs.is_empty()
@@ -103,7 +159,12 @@ impl Begun {
 
     /// Whether what was born or changed at this time may be the job's.
     pub fn covers(&self, at: Moment) -> bool {
-        self.runs.first().is_some_and(|run| run.at <= at)
+        self.runs.iter().find(|run| run.boot != LOST).is_some_and(|run| run.at <= at)
+    }
+
+    /// Whether this time had not come when the last run began. A clock went back, or another one made it: whose it is, it does not tell.
+    pub fn is_to_come(&self, at: Moment) -> bool {
+        self.runs.last().is_some_and(|run| run.at < at)
     }
 
     /// Whether what was born or changed at this time came while the machine has run without a break: then it is there whether it was
@@ -111,7 +172,15 @@ impl Begun {
     pub fn covers_in_this_life(&self, at: Moment) -> bool {
         let boot = this_boot();
         let first = self.runs.iter().find(|run| run.boot == boot && boot != UNKNOWN);
-        first.is_some_and(|run| run.at <= at)
+        first.is_some_and(|run| run.at <= at) && self.past() <= at.sec
+    }
+
+    /// The first second that nothing has reached which came in another life of the machine, by a run before the last one.
+    pub fn past(&self) -> i64 {
+        let boot = this_boot();
+        let earlier = self.runs.split_last().map_or(&[][..], |(_, earlier)| earlier);
+        let others = earlier.iter().filter(|run| run.boot != boot || boot == UNKNOWN);
+        others.map(|run| run.ahead).max().unwrap_or(i64::MIN)
     }
 
     /// Whether objects may have been logged that a loss of power took: a run in another life of the machine made nothing durable.
@@ -121,24 +190,38 @@ impl Begun {
     }
 
     fn encode(&self) -> String {
-        let line = |run: &Run| format!("{} {} {} {}\n", run.boot, run.at.sec, run.at.nsec, run.sync);
-        self.runs.iter().map(line).collect()
+        let line =
+            |run: &Run| format!("{} {} {} {} {}\n", run.boot, run.at.sec, run.at.nsec, run.sync, run.ahead);
+        let lines: String = self.runs.iter().map(line).collect();
+        let sum = digest(Algorithm::Blake3, lines.as_bytes());
+        format!("{lines}{SUM}{sum}\n")
     }
 
     fn decode(text: &str) -> Option<Begun> {
-        let runs = text.lines().map(|line| {
+        let (lines, sum) = text.rfind(SUM).map(|at| text.split_at(at))?;
+        if sum != format!("{SUM}{}\n", digest(Algorithm::Blake3, lines.as_bytes())) {
+            return None;
+        }
+        let runs = lines.lines().map(|line| {
             let mut words = line.split(' ');
             let boot = words.next()?.to_owned();
             let at = Moment { sec: words.next()?.parse().ok()?, nsec: words.next()?.parse().ok()? };
             let sync = words.next()?.parse().ok()?;
-            (words.next().is_none() && at.nsec < 1_000_000_000).then_some(Run { boot, at, sync })
+            let ahead = words.next()?.parse().ok()?;
+            (words.next().is_none() && at.nsec < 1_000_000_000).then_some(Run { boot, at, sync, ahead })
         });
-        Some(Begun { runs: runs.collect::<Option<_>>()? }).filter(|_| text.ends_with('\n'))
+        Some(Begun { runs: runs.collect::<Option<_>>()? })
     }
 }
 
 /// A machine that does not say which of its lives this is.
 const UNKNOWN: &str = "-";
+
+/// In the place of a machine's life: nothing is known of the run.
+const LOST: &str = "?";
+
+/// What the last line begins with.
+const SUM: &str = "blake3=";
 
 fn this_boot() -> String {
     let boot = process::boot_id();
@@ -153,44 +236,173 @@ mod tests {
         Moment { sec, nsec: 7 }
     }
 
+    /// A run that began at `sec` in this life of the machine or another one, and was cut off within the minute.
+    fn run(boot: &str, sec: i64, sync: SyncPolicy) -> Run {
+        Run { boot: boot.to_owned(), at: at(sec), sync, ahead: sec + 60 }
+    }
+
     #[test]
     fn runs_are_found_again_until_the_end() {
         let home = tempfile::tempdir().unwrap();
-        let mut begun = Begun::read(home.path()).unwrap();
+        let mut begun = Begun::read(home.path(), false).unwrap();
         assert!(!begun.is_some() && !begun.covers(at(i64::MAX)));
         for second in 0..100 {
             begun.run(home.path(), at(second), SyncPolicy::Group).unwrap();
         }
-        assert_eq!(Begun::read(home.path()).unwrap(), begun);
+        assert_eq!(Begun::read(home.path(), true).unwrap(), begun);
         assert!(begun.covers(at(0)) && !begun.covers(at(-1)), "the first run stays known");
         assert!(begun.covers_in_this_life(at(50)) && !begun.may_have_lost());
         Begun::remove(home.path()).unwrap();
-        assert!(!Begun::read(home.path()).unwrap().is_some());
+        assert!(!Begun::read(home.path(), false).unwrap().is_some());
     }
 
     #[test]
     fn another_life_of_the_machine_is_told_apart() {
-        let text = "another-life 10 7 none\n";
-        let mut begun = Begun::decode(text).unwrap();
+        let text = sealed("another-life 10 7 none 15\n");
+        let mut begun = Begun::decode(&text).unwrap();
         assert!(begun.covers(at(10)) && !begun.covers_in_this_life(at(10)) && begun.may_have_lost());
-        begun.runs.push(Run { boot: this_boot(), at: at(20), sync: SyncPolicy::None });
+        begun.runs.push(run(&this_boot(), 20, SyncPolicy::None));
         assert!(begun.covers_in_this_life(at(20)) && !begun.covers_in_this_life(at(19)));
         begun.runs.remove(0);
         assert!(!begun.may_have_lost());
     }
 
+    /// The line of a run that synced nothing was given up after 64 more, and what that had logged was believed after a loss of power.
+    #[test]
+    fn what_a_run_without_syncs_may_have_lost_is_known_however_many_follow() {
+        for others in [RUNS_MAX - 1, RUNS_MAX, 3 * RUNS_MAX] {
+            let home = tempfile::tempdir().unwrap();
+            let before = vec![
+                run("first-life", 10, SyncPolicy::Group),
+                run("second-life", 500, SyncPolicy::None),
+                run("third-life", 200, SyncPolicy::Group),
+            ];
+            let mut begun = Begun { runs: before };
+            for second in 0..others {
+                begun.run(home.path(), at(300 + second as i64), SyncPolicy::Group).unwrap();
+            }
+            let begun = Begun::read(home.path(), true).unwrap();
+            assert!(begun.runs.len() <= RUNS_MAX && begun.may_have_lost(), "{others}");
+            assert!(begun.covers(at(10)) && !begun.covers(at(9)), "{others}");
+            let past = begun.past();
+            assert!(past >= 560, "{others}: {past}: the second life may have come to 560");
+            assert!(
+                !begun.covers_in_this_life(at(past - 1)) && begun.covers_in_this_life(at(past)),
+                "{others}"
+            );
+        }
+        // In one life of the machine nothing is lost.
+        let home = tempfile::tempdir().unwrap();
+        let mut begun = Begun::default();
+        for second in 0..2 * RUNS_MAX {
+            begun.run(home.path(), at(second as i64), SyncPolicy::None).unwrap();
+        }
+        assert!(!begun.may_have_lost() && begun.past() == i64::MIN && begun.covers_in_this_life(at(0)));
+    }
+
+    /// A clock may be wrong until somebody sets it, and go on to times that it had before.
+    #[test]
+    fn where_a_clock_went_back_with_the_machine_the_times_of_both_lives_count_as_lost() {
+        let mut begun = Begun { runs: vec![run("another-life", 1000, SyncPolicy::Group)] };
+        begun.runs.push(run(&this_boot(), 700, SyncPolicy::Group));
+        begun.runs.push(run(&this_boot(), 1200, SyncPolicy::Group));
+        // The first of them may be what power was lost over.
+        for (sec, is_there) in [(699, false), (700, false), (1010, false), (1059, false), (1060, true)] {
+            assert_eq!(begun.covers_in_this_life(at(sec)), is_there, "{sec}");
+        }
+        assert!(!begun.covers(at(999)), "what is older than the first run is sent again");
+    }
+
+    #[test]
+    fn times_that_had_not_come_when_a_run_began_are_told() {
+        let mut begun = Begun { runs: vec![run(&this_boot(), 1000, SyncPolicy::Group)] };
+        assert!(begun.is_to_come(at(1001)) && !begun.is_to_come(at(1000)));
+        begun.runs.push(run(&this_boot(), 900, SyncPolicy::Group));
+        assert!(begun.is_to_come(at(950)), "the clock went back between two runs");
+    }
+
+    #[test]
+    fn a_run_that_goes_on_says_in_time_how_far_it_may_come() {
+        let home = tempfile::tempdir().unwrap();
+        let mut begun = Begun::default();
+        begun.run(home.path(), at(1000), SyncPolicy::Group).unwrap();
+        let mut written = Vec::new();
+        for now in (1000..3000).chain([2500, 9000]) {
+            let before = fs::read(home.path().join(NAME)).unwrap();
+            begun.goes_on(home.path(), at(now)).unwrap();
+            let read = Begun::read(home.path(), true).unwrap();
+            assert_eq!(read, begun);
+            assert!(read.runs[0].ahead > now + AHEAD / 2, "{now}: {read:?}");
+            if fs::read(home.path().join(NAME)).unwrap() != before {
+                written.push(now);
+            }
+        }
+        assert_eq!(written, [1000, 1300, 1600, 1900, 2200, 2500, 2800, 9000]);
+        // Where it can't be written down, what is written is what is known.
+        fs::remove_dir_all(home.path()).unwrap();
+        fs::write(home.path(), "a file").unwrap();
+        let before = begun.clone();
+        assert!(begun.goes_on(home.path(), at(9500)).is_err() && begun == before);
+        fs::remove_file(home.path()).unwrap();
+        begun.goes_on(home.path(), at(9500)).unwrap();
+        assert!(begun != before && Begun::read(home.path(), true).unwrap() == begun);
+    }
+
     #[test]
     fn what_is_cut_or_bent_is_not_taken() {
-        let text = "life 10 7 group\nlife 12 7 none\n";
-        assert!(Begun::decode(text).is_some());
-        for damaged in
-            [&text[..text.len() - 1], "life x 7 group\n", "life 1 7\n", "life 1 1000000000 group\n"]
-        {
-            assert_eq!(Begun::decode(damaged), None, "{damaged:?}");
+        let text = sealed("life 10 7 group 70\nlife 12 7 none 72\n");
+        assert!(Begun::decode(&text).is_some());
+        for damaged in [
+            "life x 7 group 70\n",
+            "life 1 7\n",
+            "life 1 7 group\n",
+            "life 1 7 group x\n",
+            "life 1 7 group 70 1\n",
+            "life 1 1000000000 group 70\n",
+            "life 1 7 group 70\n\n",
+        ] {
+            assert_eq!(Begun::decode(&sealed(damaged)), None, "{damaged:?}");
         }
-        for cut in 1..text.len() {
-            let read = Begun::decode(&text[..cut]);
-            assert!(read.is_none() || &text[..cut] == "life 10 7 group\n", "{cut}");
+        for cut in 0..text.len() {
+            assert_eq!(Begun::decode(&text[..cut]), None, "{cut}");
         }
+        for (at, bit) in (0..text.len()).flat_map(|at| (0..7).map(move |bit| (at, bit))) {
+            let mut bent = text.clone().into_bytes();
+            bent[at] ^= 1 << bit;
+            assert_eq!(Begun::decode(std::str::from_utf8(&bent).unwrap()), None, "bit {bit} of {at}");
+        }
+    }
+
+    /// It was taken for the file of a job that had not begun, and what its log said for durable.
+    #[test]
+    fn of_a_job_whose_runs_are_lost_nothing_is_believed_whatever_follows() {
+        let spoilt: [(&str, Option<&[u8]>, bool); 4] = [
+            ("gone", None, true),
+            ("empty", Some(b""), false),
+            ("cut", Some(b"life 10 7 group 70\n"), false),
+            ("no text", Some(b"\xff"), true),
+        ];
+        for (what, bytes, has_run) in spoilt {
+            let home = tempfile::tempdir().unwrap();
+            if let Some(bytes) = bytes {
+                fs::write(home.path().join(NAME), bytes).unwrap();
+            }
+            let mut begun = Begun::read(home.path(), has_run).unwrap();
+            assert!(begun.is_some() && begun.is_lost(), "{what}");
+            assert!(begun.may_have_lost() && !begun.covers(at(i64::MAX - 1)), "{what}");
+            begun.run(home.path(), at(100), SyncPolicy::Group).unwrap();
+            begun.goes_on(home.path(), at(100)).unwrap();
+            begun.run(home.path(), at(200), SyncPolicy::Group).unwrap();
+            let begun = Begun::read(home.path(), true).unwrap();
+            assert!(
+                begun.may_have_lost() && !begun.covers_in_this_life(at(150)) && !begun.is_lost(),
+                "{what}"
+            );
+            assert!(begun.covers(at(100)) && !begun.covers(at(99)), "{what}: what came since is the job's");
+        }
+    }
+
+    fn sealed(lines: &str) -> String {
+        format!("{lines}{SUM}{}\n", digest(Algorithm::Blake3, lines.as_bytes()))
     }
 }

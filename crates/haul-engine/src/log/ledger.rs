@@ -2,7 +2,9 @@
 
 use super::folder;
 use super::{Hold, LogError};
-use haul_log::record::{JobRecord, KEPT_MAX, Kept, Progress, RECORD_BYTES_MAX, RecordFlaw, Status};
+use haul_log::record::{
+    JobRecord, KEPT_MAX, Kept, Progress, RECORD_BYTES_MAX, RecordFlaw, Status, nanoseconds,
+};
 use haul_model::Moment;
 use haul_sys::process;
 use std::ffi::OsString;
@@ -26,6 +28,21 @@ enum Lasting {
     Bytes,
     /// It is the new one.
     Name,
+}
+
+impl Lasting {
+    /// A record that keeps the one of these ranges takes the place of one that keeps the other.
+    fn of_kept(old: &[Kept], new: &[Kept], syncs: bool) -> Lasting {
+        let is_within =
+            |old: &Kept, new: &Kept| old.dev == new.dev && new.from <= old.from && old.until <= new.until;
+        match old.iter().all(|old| new.iter().any(|new| is_within(old, new))) {
+            _ if !syncs => Lasting::No,
+            // Where the new name is lost, the old record says less, and nothing that is wrong.
+            true => Lasting::Bytes,
+            // What is taken out must not come back.
+            false => Lasting::Name,
+        }
+    }
 }
 
 /// What a job is called by.
@@ -60,7 +77,7 @@ impl Ledger {
     pub fn begin(hold: &Hold, call: Call) -> Result<(Ledger, Option<JobRecord>), LogError> {
         let path = hold.folder().join("record");
         let before = match read(&path)? {
-            Some(Ok(record)) => Some(record),
+            Some(Ok(record)) => Some(as_told_now(record)),
             Some(Err(flaw @ RecordFlaw::Newer(_))) => return Err(LogError::Record { path, flaw }),
             Some(Err(RecordFlaw::Damaged)) | None => None,
         };
@@ -97,9 +114,10 @@ impl Ledger {
     /// [`LogError::Io`].
     pub fn keep(&self, kept: &[Kept], syncs: bool) -> Result<(), LogError> {
         let mut state = self.lock();
-        state.record.kept = kept.iter().take(KEPT_MAX).copied().collect();
-        // Where the new name is lost, the old record says less, and nothing that is wrong.
-        self.write(&mut state, if syncs { Lasting::Bytes } else { Lasting::No })
+        let kept: Vec<Kept> = kept.iter().take(KEPT_MAX).copied().collect();
+        let lasting = Lasting::of_kept(&state.record.kept, &kept, syncs);
+        state.record.kept = kept;
+        self.write(&mut state, lasting)
     }
 
     /// The job ended: written down, durably.
@@ -123,6 +141,16 @@ impl Ledger {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What an earlier run wrote down, as far as it can be told by the clock of now. Where the machine was started since and its clock went back, files
+/// that nobody made durable may come to have the times of others that are.
+fn as_told_now(mut record: JobRecord) -> JobRecord {
+    if record.boot.is_empty() || record.boot != process::boot_id() {
+        let now = nanoseconds(now());
+        record.kept.retain(|kept| kept.until <= now);
+    }
+    record
 }
 
 /// The record at a path; `None` where there is none.
@@ -153,7 +181,8 @@ fn replace(path: &Path, bytes: &[u8], lasting: Lasting) -> io::Result<()> {
     Ok(())
 }
 
-fn now() -> Moment {
+/// The time of this machine.
+pub(crate) fn now() -> Moment {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Moment { sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nsec: since.subsec_nanos() }
 }
@@ -174,4 +203,45 @@ pub fn identity<'w>(
     add(cwd.as_os_str().as_bytes());
     words.into_iter().for_each(add);
     haul_log::objects::Identity::of(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(dev: u64, from: i128, until: i128) -> Kept {
+        Kept { dev, from, until }
+    }
+
+    /// A range that a clock took the meaning of came back when the power was lost right after.
+    #[test]
+    fn a_record_that_says_less_than_the_one_before_is_durable_by_its_name() {
+        let old = [range(1, 100, 120), range(2, 50, 60)];
+        let of = |new: &[Kept]| Lasting::of_kept(&old, new, true);
+        assert_eq!(of(&old), Lasting::Bytes);
+        assert_eq!(of(&[range(3, 1, 2), range(1, 100, 130), range(2, 40, 60)]), Lasting::Bytes);
+        for less in [
+            &[range(1, 100, 120)][..],
+            &[range(1, 100, 119), range(2, 50, 60)],
+            &[range(1, 101, 120), range(2, 50, 60)],
+            &[range(3, 100, 120), range(2, 50, 60)],
+            &[],
+        ] {
+            assert_eq!(of(less), Lasting::Name, "{less:?}");
+            assert_eq!(Lasting::of_kept(&old, less, false), Lasting::No, "{less:?}");
+        }
+    }
+
+    #[test]
+    fn ranges_that_end_in_the_future_count_in_their_own_life_of_the_machine_alone() {
+        let now = nanoseconds(now());
+        let (past, future) = (range(1, 5, now - 1_000_000_000), range(1, 5, now + 3_600_000_000_000));
+        for (boot, kept) in
+            [("another life", vec![past]), ("", vec![past]), (&process::boot_id(), vec![past, future])]
+        {
+            let record =
+                JobRecord { boot: boot.to_owned(), kept: vec![past, future], ..JobRecord::default() };
+            assert_eq!(as_told_now(record).kept, kept, "{boot:?}");
+        }
+    }
 }

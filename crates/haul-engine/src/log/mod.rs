@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  STATE/jobs/ID/lock      locked while the job runs; who runs it
-//!  STATE/jobs/ID/begun     of a transfer: when its runs began
+//!  STATE/jobs/ID/begun     of a copy or a transfer: when its runs began, and how far they may have come
 //!  STATE/jobs/ID/target    of a transfer from a guest: whose it is, where it goes
 //!  STATE/jobs/ID/log/      docs/formats/log.md
 //!  STATE/jobs/ID/record    what the job is and how it stands: haul_log::record
@@ -40,6 +40,7 @@ pub use claim::Holder;
 pub use error::LogError;
 pub use hold::Hold;
 pub use keeper::{Found, Keeper, Settings};
+pub(crate) use ledger::now;
 pub use ledger::{Call, Ledger, identity};
 pub use list::{
     FINISHED_DAYS_MAX, FINISHED_MAX, LATELY_DAYS, Listed, UNFINISHED_DAYS_MAX, UNFINISHED_MAX, job_folder,

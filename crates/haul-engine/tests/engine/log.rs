@@ -1,6 +1,7 @@
 //! The keeper of the object log on real files: processes that are killed, two at one job, media that fail.
 
-use haul_engine::log::{Found, Keeper, LogError, Settings, SyncPolicy};
+use haul_engine::log::{Begun, Found, Keeper, LogError, Settings, SyncPolicy};
+use haul_lab::faults::{FaultFs, Recorded, Rules};
 use haul_lab::mounts::{Access, Mounted, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_log::objects::{
@@ -327,6 +328,43 @@ fn what_was_committed_is_there_after_a_loss_of_power() {
         assert!(found.left_by.is_some());
     }
     after.close().unwrap();
+}
+
+/// It alone tells the next life of the machine that objects may be logged that a loss of power took, so it is durable before any is.
+#[test]
+fn a_run_is_written_down_durably_where_one_syncs_nothing_and_where_it_goes_on() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [store, view] = ["store", "view"].map(|name| dir.path().join(name));
+    for place in [&store, &view] {
+        fs::create_dir(place).unwrap();
+    }
+    let faults = FaultFs::mount(&store, &view, Rules::default()).unwrap();
+    let home = view.join("job");
+    let at = |sec| Moment { sec, nsec: 0 };
+    let mut begun = Begun::default();
+    let mut is_durable = |step: &mut dyn FnMut(&mut Begun)| {
+        faults.begin_record();
+        step(&mut begun);
+        let events = faults.end_record();
+        let is_write =
+            |event: &Recorded| matches!(event, Recorded::Write { path, .. } if path.ends_with("begun.new"));
+        let is_sync =
+            |event: &Recorded| matches!(event, Recorded::Sync { path } if path.ends_with("begun.new"));
+        let written =
+            events.iter().rposition(is_write).unwrap_or_else(|| panic!("nothing was written: {events:?}"));
+        assert!(fs::read(home.join("begun")).is_ok() && !home.join("begun.new").exists());
+        events[written..].iter().any(is_sync)
+    };
+    let run = |begun: &mut Begun, sync| begun.run(&home, at(10), sync).unwrap();
+    let group = &mut |begun: &mut Begun| run(begun, SyncPolicy::Group);
+    assert!(!is_durable(group), "nothing is lost by that but sending again");
+    assert!(is_durable(&mut |begun| begun.goes_on(&home, at(20)).unwrap()));
+    assert!(is_durable(&mut |begun| run(begun, SyncPolicy::None)));
+    assert!(is_durable(group), "an earlier run synced nothing");
+    faults.close();
 }
 
 /// What the killed process does: logs objects and says each that is committed. It runs only where a test starts it.

@@ -105,6 +105,7 @@ impl JobLog {
 
     /// A file of so many bytes is finished: its times are set. Files that were not logged object by object are told as well.
     pub(crate) fn finished(&self, job: &Job<'_>, file: &FileMove, bytes: u64) {
+        self.goes_on(job);
         match stat::stat_fd(&file.sink) {
             Ok(sink) if self.is_durable_alone(job, (file, sink.dev)) => {
                 let went_back = self.kept().finished(&sink, file.parent.sink());
@@ -154,6 +155,7 @@ impl JobLog {
             let waited = self.wake.wait_timeout(group, GROUP_TIME / 4);
             // No worker waits while this is written.
             drop(waited.unwrap_or_else(PoisonError::into_inner));
+            self.goes_on(job);
             // A log that can't be written is told by commits; this is only what 'haul jobs' shows.
             let _ = self.ledger.progress(progress(job.tally));
         }

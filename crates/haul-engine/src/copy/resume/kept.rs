@@ -6,7 +6,9 @@
 //! one may have come a moment later, and does not count.
 //!
 //! Each run has ranges of its own: between what one run made durable and what the next one finished first lie files that the first run
-//! finished and of which nothing is known.
+//! finished and of which nothing is known. In one life of the machine they are there nonetheless, and the next sync makes them durable. In the next life
+//! they may not be, and if the clock went back meanwhile their times are still to come: so the ranges of a run begin behind all times that
+//! other lives may have reached.
 
 use haul_log::record::{KEPT_MAX, Kept, nanoseconds};
 use haul_model::Moment;
@@ -16,6 +18,9 @@ use std::sync::Arc;
 
 /// Clocks are told apart from workers that come in late by so much: nanoseconds.
 const LATE_MAX: i128 = 100_000_000;
+
+/// Nanoseconds.
+const SECOND: i128 = 1_000_000_000;
 
 /// Whether the change time of a finished file is one of its own. Some file systems (FAT) show the modification time in its place, which is the
 /// source's and says nothing of when the file was finished.
@@ -33,6 +38,8 @@ pub(super) struct KeptRanges {
     is_frozen: bool,
     /// Devices, and whether a sync of the whole file system makes its files durable.
     wholes: Vec<(u64, bool)>,
+    /// Times before this one may be those of files that the job finished in another life of the machine.
+    past: i128,
 }
 
 #[derive(Debug)]
@@ -57,9 +64,10 @@ pub(super) struct Due {
 }
 
 impl KeptRanges {
-    /// What earlier runs knew.
-    pub(super) fn of(earlier: Vec<Kept>) -> KeptRanges {
-        KeptRanges { earlier, ..KeptRanges::default() }
+    /// What earlier runs knew; those in other lives of the machine finished nothing that has the second `past` or a later one.
+    pub(super) fn of(earlier: Vec<Kept>, past: i64) -> KeptRanges {
+        let past = nanoseconds(Moment { sec: past, nsec: 0 });
+        KeptRanges { earlier, past, ..KeptRanges::default() }
     }
 
     /// Whether a sync of the file system that a file is on makes the file durable. Asked once for each.
@@ -79,10 +87,11 @@ impl KeptRanges {
             return false;
         }
         let changed = nanoseconds(Moment { sec: sink.ctime.sec, nsec: sink.ctime.nsec });
+        let begins = changed.max(self.past);
         let at = match self.systems.iter().position(|system| system.kept.dev == sink.dev) {
             Some(at) => at,
             None if self.systems.len() < KEPT_MAX => {
-                let kept = Kept { dev: sink.dev, from: changed, until: changed };
+                let kept = Kept { dev: sink.dev, from: begins, until: begins };
                 self.systems.push(System { kept, latest: None, is_dirty: false, handle: None });
                 self.systems.len() - 1
             }
@@ -96,7 +105,7 @@ impl KeptRanges {
         let known = self.earlier.len();
         self.earlier.retain(|kept| kept.dev != sink.dev || kept.until <= changed);
         if system.latest.is_some_and(|latest| changed < latest - LATE_MAX) {
-            system.kept = Kept { from: changed, until: changed, ..system.kept };
+            system.kept = Kept { from: begins, until: begins, ..system.kept };
             system.latest = Some(changed);
             return true;
         }
@@ -141,6 +150,13 @@ impl KeptRanges {
             .for_each(|system| system.is_dirty = true);
     }
 
+    /// The greatest change time of a file that this run finished, on whatever file system.
+    pub(super) fn latest(&self) -> Option<Moment> {
+        let latest = self.systems.iter().filter_map(|system| system.latest).max()?;
+        let (sec, nsec) = (latest.div_euclid(SECOND), latest.rem_euclid(SECOND));
+        Some(Moment { sec: i64::try_from(sec).ok()?, nsec: u32::try_from(nsec).ok()? })
+    }
+
     /// What is known to be durable.
     pub(super) fn known(&self) -> Vec<Kept> {
         let own = self.systems.iter().map(|system| system.kept).filter(|kept| kept.from < kept.until);
@@ -158,6 +174,10 @@ mod tests {
     fn sink(dev: u64, sec: i64, nsec: u32) -> Stat {
         let some = stat::stat_at(CWD, ".", Follow::No).unwrap();
         Stat { dev, ctime: Timespec { sec, nsec }, ..some }
+    }
+
+    fn at(sec: i64) -> Moment {
+        Moment { sec, nsec: 0 }
     }
 
     fn holds(ranges: &KeptRanges, dev: u64, sec: i64, nsec: u32) -> bool {
@@ -191,7 +211,7 @@ mod tests {
     fn a_sync_that_failed_is_tried_again_and_an_earlier_run_is_gone_on_with() {
         let place = std::fs::File::open(".").unwrap();
         let earlier = Kept { dev: 1, from: 5_000_000_000, until: 8_000_000_000 };
-        let mut ranges = KeptRanges::of(vec![earlier]);
+        let mut ranges = KeptRanges::of(vec![earlier], i64::MIN);
         assert!(holds(&ranges, 1, 5, 0) && !holds(&ranges, 1, 8, 0));
         assert!(!ranges.finished(&sink(1, 9, 0), &place));
         let due = ranges.take_due();
@@ -202,7 +222,7 @@ mod tests {
         assert!(holds(&ranges, 1, 5, 0) && holds(&ranges, 1, 9, 0));
         assert!(!holds(&ranges, 1, 8, 500), "the earlier run may have finished this after its last sync");
         // The clock went back between the runs.
-        assert!(KeptRanges::of(vec![earlier]).finished(&sink(1, 7, 0), &place));
+        assert!(KeptRanges::of(vec![earlier], i64::MIN).finished(&sink(1, 7, 0), &place));
     }
 
     #[test]
@@ -232,7 +252,7 @@ mod tests {
     #[test]
     fn the_oldest_ranges_are_given_up_where_there_is_no_room() {
         let earlier = (0..70).map(|n| Kept { dev: 1, from: n * 10, until: n * 10 + 5 }).collect();
-        let known = KeptRanges::of(earlier).known();
+        let known = KeptRanges::of(earlier, i64::MIN).known();
         assert_eq!((known.len(), known[0].from, known.last().unwrap().from), (KEPT_MAX, 690, 60));
     }
 
@@ -253,5 +273,40 @@ mod tests {
         assert!(!ranges.finished(&sink(1, 106, 0), &place));
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 105, 0) && !holds(&ranges, 1, 106, 0));
+    }
+
+    /// What an earlier run finished last, and a loss of power took, was believed when the clock that went back had come to its times again.
+    #[test]
+    fn nothing_counts_that_another_life_of_the_machine_may_have_finished() {
+        let place = std::fs::File::open(".").unwrap();
+        let earlier = Kept { dev: 1, from: nanoseconds(at(100)), until: nanoseconds(at(120)) };
+        for first in [95, 121, 140] {
+            // The life before may have come to 150, and said so.
+            let mut ranges = KeptRanges::of(vec![earlier], 150);
+            let went_back = ranges.finished(&sink(1, first, 0), &place);
+            assert_eq!((went_back, holds(&ranges, 1, 110, 0)), (first < 120, first > 120), "{first}");
+            for sec in first..170 {
+                assert!(!ranges.finished(&sink(1, sec, 0), &place));
+                sync(&mut ranges);
+            }
+            for lost in 120..150 {
+                assert!(!holds(&ranges, 1, lost, 500), "{first}: {lost} may be of the life before");
+            }
+            assert!(holds(&ranges, 1, 150, 0) && holds(&ranges, 1, 168, 999) && !holds(&ranges, 1, 169, 0));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_within_a_run_brings_no_times_of_another_life_back() {
+        let place = std::fs::File::open(".").unwrap();
+        let mut ranges = KeptRanges::of(Vec::new(), 150);
+        assert!(!ranges.finished(&sink(1, 160, 0), &place) && !ranges.finished(&sink(1, 170, 0), &place));
+        assert_eq!(ranges.latest(), Some(at(170)));
+        sync(&mut ranges);
+        assert!(holds(&ranges, 1, 165, 0));
+        assert!(ranges.finished(&sink(1, 100, 0), &place));
+        assert!(!ranges.finished(&sink(1, 155, 0), &place));
+        sync(&mut ranges);
+        assert!(!holds(&ranges, 1, 120, 0) && holds(&ranges, 1, 152, 0) && !holds(&ranges, 1, 165, 0));
     }
 }

@@ -23,15 +23,17 @@ use super::error::CopyError;
 use super::file::FileMove;
 use super::job::Job;
 use super::report::Tally;
-use crate::log::{Call, Found, Hold, Keeper, Ledger, LogError, Recheck, SAMPLE_ONE_IN, Settings, SyncPolicy};
+use crate::log::{
+    self, Begun, Call, Found, Hold, Keeper, Ledger, LogError, Recheck, SAMPLE_ONE_IN, Settings, SyncPolicy,
+};
 use group::Group;
 use haul_log::objects::{Identity, Job as LoggedJob};
 use haul_log::record::{JobRecord, Progress, Status};
 use haul_model::{Moment, ObjectSize};
-use haul_sys::{FileKind, Stat, process};
+use haul_sys::{FileKind, Stat};
 use kept::KeptRanges;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A copy job that is to be logged.
@@ -60,7 +62,7 @@ pub struct Earlier {
     pub record: Option<JobRecord>,
     /// What of it is compared again.
     pub recheck: Recheck,
-    /// Nothing was made durable, and the machine was started since: all is compared.
+    /// A run made nothing durable, and the machine was started since, as far as anything tells: all is compared.
     pub is_void: bool,
 }
 
@@ -78,6 +80,9 @@ pub struct JobLog {
     /// The log could not be written, which was told.
     is_unwritten: AtomicBool,
     kept: Mutex<KeptRanges>,
+    begun: Mutex<Begun>,
+    /// The second at which `begun` was last told that the job goes on.
+    heard: AtomicI64,
     group: Mutex<Group>,
     wake: Condvar,
 }
@@ -91,14 +96,19 @@ impl JobLog {
         let hold = Hold::take(&order.state, order.id, order.settings.wait)?;
         let is_clean = hold.left_by().is_none();
         let (ledger, before) = Ledger::begin(&hold, order.call)?;
-        let record = before.filter(|record| record.status != Status::Finished);
+        let was_over = before.as_ref().is_some_and(|record| record.status == Status::Finished);
+        let record = before.filter(|_| !was_over);
         let job = LoggedJob { id: order.id, object: order.object };
         let (keeper, found) = Keeper::on(hold, job, order.settings)?;
         let was_begun = record.is_some() || found.files > 0;
-        let boot = record.as_ref().map(|record| record.boot.clone()).unwrap_or_default();
+        let mut begun = match was_over && !was_begun {
+            true => Begun::default(),
+            false => Begun::read(keeper.home(), was_begun)?,
+        };
         // What was not synced is there as long as the machine lives.
-        let lived_on = !boot.is_empty() && boot == process::boot_id();
-        let is_void = was_begun && !order.settings.sync.syncs() && !lived_on;
+        let is_void = begun.may_have_lost();
+        begun.run(keeper.home(), log::now(), order.settings.sync)?;
+        begun.goes_on(keeper.home(), log::now())?;
         let recheck =
             order.recheck.unwrap_or(if was_begun { Recheck::unasked(is_clean) } else { Recheck::None });
         let kept = record.as_ref().map(|record| record.kept.clone()).unwrap_or_default();
@@ -110,7 +120,9 @@ impl JobLog {
             record: record.clone().unwrap_or_default(),
             is_distrusted: AtomicBool::new(is_void),
             is_unwritten: AtomicBool::new(false),
-            kept: Mutex::new(KeptRanges::of(if is_void { Vec::new() } else { kept })),
+            kept: Mutex::new(KeptRanges::of(if is_void { Vec::new() } else { kept }, begun.past())),
+            begun: Mutex::new(begun),
+            heard: AtomicI64::new(0),
             group: Mutex::default(),
             wake: Condvar::new(),
         };
@@ -123,7 +135,11 @@ impl JobLog {
     /// [`LogError::Io`]: the record or the log could not be written.
     pub fn close(self, status: Status, exit: u8, tally: &Tally) -> Result<(), LogError> {
         self.ledger.end(status, exit, progress(tally))?;
-        if status == Status::Finished { self.keeper.finish() } else { self.keeper.close() }
+        if status != Status::Finished {
+            return self.keeper.close();
+        }
+        Begun::remove(self.keeper.home())?;
+        self.keeper.finish()
     }
 
     /// Whether a sink is a file that an earlier run of this job finished, and need not be looked into.
@@ -168,6 +184,21 @@ impl JobLog {
         if !self.is_unwritten.swap(true, Ordering::Relaxed) {
             job.report.warned(&CopyError::Unlogged(Box::new(error)));
         }
+    }
+
+    /// The job goes on: how far the times of what it finishes may come is written down before they do. Looked at once a second.
+    fn goes_on(&self, job: &Job<'_>) {
+        let now = log::now();
+        if self.heard.load(Ordering::Relaxed) == now.sec {
+            return;
+        }
+        self.heard.store(now.sec, Ordering::Relaxed);
+        let now = self.kept().latest().map_or(now, |latest| latest.max(now));
+        let written = {
+            let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+            begun.goes_on(self.keeper.home(), now)
+        };
+        written.unwrap_or_else(|error| self.unwritten(job, error));
     }
 
     fn group(&self) -> MutexGuard<'_, Group> {

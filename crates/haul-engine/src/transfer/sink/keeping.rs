@@ -5,12 +5,12 @@ use super::arriving::{Arriving, Tag, spot};
 use super::incoming::Incoming;
 use super::places::{Missing, Places};
 use super::{Store, leftovers};
-use crate::log::{Begun, GROUP_TIME, Keeper, LogError, Pace, Recheck, Settings, SyncPolicy, Target};
+use crate::log::{self, Begun, GROUP_TIME, Keeper, LogError, Pace, Recheck, Settings, SyncPolicy, Target};
 use crate::transfer::logged::Shelf;
 use crate::transfer::report::Report;
 use crate::transfer::source::moment;
 use haul_log::objects::{FileKey, Identity, Job, ObjectSet, SourceVersion, Subject};
-use haul_model::{Object, ObjectIndex, ObjectSize, RelPath};
+use haul_model::{Moment, Object, ObjectIndex, ObjectSize, RelPath};
 use haul_proto::FileNumber;
 use haul_sys::open::{create_new_at, unlink_at};
 use haul_sys::{Stat, cache, stat};
@@ -19,7 +19,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,11 @@ const FILES_KEPT_MAX: u64 = 16_384;
 pub(in crate::transfer) struct Keeping {
     keeper: Keeper,
     job: Job,
-    begun: Begun,
+    begun: Mutex<Begun>,
+    /// The time that the sink's file system had when this run began, and this machine's moment.
+    since: (Moment, Instant),
+    /// The second of the run in which `begun` was last told that it goes on.
+    heard: AtomicI64,
     /// Whether there was a run of the job before this one.
     resumes: bool,
     pub(super) recheck: Recheck,
@@ -111,8 +115,14 @@ impl Keeping {
         let job = Job { id, object: opening.object };
         let (keeper, found) = take(opening, job)?;
         found.flaws.iter().for_each(|flaw| report.note(&format!("{flaw}; what it said is compared again")));
-        let mut begun = Begun::read(keeper.home())?;
-        let resumes = begun.is_some() || found.files > 0;
+        let mut begun = Begun::read(keeper.home(), found.files > 0)?;
+        if begun.is_lost() {
+            let home = keeper.home().display();
+            report.note(&format!(
+                "{home}: when the job ran is damaged or lost; what its log says is compared again"
+            ));
+        }
+        let resumes = begun.is_some();
         let recheck = opening.recheck.unwrap_or(Recheck::unasked(found.left_by.is_none()));
         let recheck = if begun.may_have_lost() { Recheck::All } else { recheck };
         let now = time_of(&store.places, id).map_err(LogError::sink)?;
@@ -126,7 +136,9 @@ impl Keeping {
         Ok(Keeping {
             keeper,
             job,
-            begun,
+            begun: Mutex::new(begun),
+            since: (now, Instant::now()),
+            heard: AtomicI64::new(0),
             resumes,
             recheck,
             compares: opening.recheck != Some(Recheck::None),
@@ -167,10 +179,11 @@ impl Keeping {
     pub(super) fn is_of_job(&self, found: &Stat, in_place: bool, is_durable: bool) -> Option<bool> {
         // A new file is born under its temporary name; one that is written in place changes.
         let at = moment(found.btime.filter(|_| !in_place).unwrap_or(found.ctime));
-        if !self.resumes || !self.begun.covers(at) {
+        let begun = lock(&self.begun);
+        if !self.resumes || !begun.covers(at) {
             return None;
         }
-        let is_there = is_durable || self.begun.covers_in_this_life(at);
+        let is_there = (is_durable || begun.covers_in_this_life(at)) && !begun.is_to_come(at);
         Some(is_there && self.recheck != Recheck::All)
     }
 
@@ -235,7 +248,22 @@ impl Keeping {
     /// A file stands whole under its name.
     pub(super) fn complete(&self, arriving: Option<&Arriving>) {
         self.arrived.fetch_add(1, Ordering::Relaxed);
+        self.goes_on();
         self.forget(arriving);
+    }
+
+    /// The run goes on: how far the times of what it brings may come is written down before they do. Looked at once a second, and not in a
+    /// run of less than one, which would wait for the sync.
+    fn goes_on(&self) {
+        let (at, since) = self.since;
+        let passed = i64::try_from(since.elapsed().as_secs()).unwrap_or(i64::MAX);
+        if self.heard.load(Ordering::Relaxed) == passed {
+            return;
+        }
+        self.heard.store(passed, Ordering::Relaxed);
+        let there = Moment { sec: at.sec.saturating_add(passed), ..at };
+        // Best effort: it is tried again in a second.
+        let _ = lock(&self.begun).goes_on(self.keeper.home(), there.max(log::now()));
     }
 
     /// A file that did not arrive, and of which nothing stays.
@@ -256,6 +284,7 @@ impl Keeping {
         loop {
             let is_over = self.is_over.load(Ordering::Relaxed);
             let group = self.next_group(is_over);
+            self.goes_on();
             if group.is_empty() && is_over {
                 return;
             }
@@ -404,7 +433,7 @@ fn take(opening: &Opening<'_>, job: Job) -> Result<(Keeper, crate::log::Found), 
 }
 
 /// The time that the sink's file system has: a server's clock may be another.
-fn time_of(places: &Places, job: Identity) -> io::Result<haul_model::Moment> {
+fn time_of(places: &Places, job: Identity) -> io::Result<Moment> {
     let root = places.open(b"", Missing::Fails)?;
     let name = format!(".haul-{}-begun", job.to_hex());
     let made = match create_new_at(&root, name.as_str(), 0o600) {
