@@ -1,9 +1,11 @@
 //! Ctrl-C and its relatives: the first asks the job to stop in order, the second ends the process at once.
 
+use crate::tool;
 use haul_sys::signals;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::{flag, low_level};
 use std::io;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -16,6 +18,8 @@ pub(crate) struct Interrupt {
     stop: Arc<AtomicBool>,
     /// The signal that came, 0 for none.
     signal: Arc<AtomicUsize>,
+    /// The signal ends the process itself, after the job was stopped in order.
+    dies: bool,
 }
 
 impl Interrupt {
@@ -25,18 +29,34 @@ impl Interrupt {
     /// # Errors
     /// What sigaction(2) reports.
     pub(crate) fn watch() -> io::Result<Interrupt> {
-        let interrupt = Interrupt::default();
+        Interrupt::default().registered()
+    }
+
+    /// As [`Interrupt::watch`], for a tool that goes by another's name and so ends as that one does: by the signal. A shell goes
+    /// on with its script or loop after a command that took Ctrl-C for a reason to exit, and stops after one that it ended.
+    ///
+    /// # Errors
+    /// What sigaction(2) reports.
+    pub(crate) fn watch_as(tool: &str) -> io::Result<Interrupt> {
+        Interrupt { dies: !tool::is_own_name(tool), ..Interrupt::default() }.registered()
+    }
+
+    fn registered(self) -> io::Result<Interrupt> {
         for signal in ASKING {
             if signals::is_ignored(signal)? {
                 continue;
             }
             // In this order: the first signal finds the flag false and only sets it, the second finds it true.
-            let status = i32::from(status_of(signal));
-            flag::register_conditional_shutdown(signal, status, Arc::clone(&interrupt.stop))?;
-            flag::register_usize(signal, Arc::clone(&interrupt.signal), signal as usize)?;
-            flag::register(signal, Arc::clone(&interrupt.stop))?;
+            if self.dies {
+                flag::register_conditional_default(signal, Arc::clone(&self.stop))?;
+            } else {
+                let status = i32::from(status_of(signal));
+                flag::register_conditional_shutdown(signal, status, Arc::clone(&self.stop))?;
+            }
+            flag::register_usize(signal, Arc::clone(&self.signal), signal as usize)?;
+            flag::register(signal, Arc::clone(&self.stop))?;
         }
-        Ok(interrupt)
+        Ok(self)
     }
 
     /// The flag that turns true when the process is asked to end.
@@ -46,9 +66,22 @@ impl Interrupt {
 
     /// The exit status of a job that was interrupted.
     pub(crate) fn status(&self) -> u8 {
+        status_of(self.signal())
+    }
+
+    /// Ends a job that was interrupted, when all of it is told and nothing of it runs any more.
+    pub(crate) fn end(&self) -> ExitCode {
+        if self.dies {
+            // Returns only for a number that is no signal.
+            let _ = low_level::emulate_default_handler(self.signal());
+        }
+        ExitCode::from(self.status())
+    }
+
+    fn signal(&self) -> i32 {
         match self.signal.load(Ordering::Relaxed) {
-            0 => status_of(SIGINT),
-            signal => status_of(signal as i32),
+            0 => SIGINT,
+            signal => signal as i32,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The progress bar: files, bytes, rate and time left, on a terminal, for work longer than a second.
 
+use crate::tool;
 use haul_engine::sum::Counters;
 use haul_engine::{copy, transfer};
 use haul_log::record::Progress;
@@ -78,7 +79,7 @@ impl From<Standing> for Progress {
 /// Whether a bar is drawn unasked: under a name of haul's own, whose users expect one, unless the lines the command
 /// prints would run through it on the same terminal.
 pub(crate) fn is_drawn_unasked(tool: &str, prints_lines: bool) -> bool {
-    tool.starts_with("haul") && !(prints_lines && std::io::stdout().is_terminal())
+    tool::is_own_name(tool) && !(prints_lines && std::io::stdout().is_terminal())
 }
 
 /// Runs `work` and draws its standing meanwhile, if `wanted` and standard error is a terminal.

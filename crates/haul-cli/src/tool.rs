@@ -28,6 +28,11 @@ Commands:
 Linked under the name cp, mcp, mv, install, md5sum, sha256sum, b3sum, cksum, msum, ... it is that tool.
 ";
 
+/// Whether messages are signed by a name of our own, `haul` or `haul COMMAND`, and not by that of the tool whose place this one takes.
+pub(crate) fn is_own_name(tool: &str) -> bool {
+    tool.starts_with("haul")
+}
+
 /// A personality, with the name it signs messages by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tool {

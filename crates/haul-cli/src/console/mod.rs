@@ -2,12 +2,12 @@
 
 mod prompt;
 
-use crate::tool::without_controls;
+use crate::tool::{is_own_name, without_controls};
 use haul_digest::Digest;
 use haul_engine::copy::{CopyError, FileFigures, HashLine, Print, Question, Report, Tally, cause};
 use haul_engine::moving::{MoveError, MoveReport};
 use haul_model::{Level, format_size};
-use haul_sys::transfer;
+use haul_sys::{signals, transfer};
 use prompt::Answers;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
@@ -28,7 +28,7 @@ pub(crate) struct Console<'a> {
     answers: Mutex<Answers<io::Stdin>>,
     /// Files that arrived whole.
     copied: AtomicU64,
-    /// Standard output could not be written: told once, at the end.
+    /// Standard output could not be written, or a pipe that a tool under another's name copied into: told once, at the end.
     broken: Mutex<Option<io::Error>>,
     is_broken: AtomicBool,
 }
@@ -113,7 +113,15 @@ impl<'a> Console<'a> {
 
 impl Report for Console<'_> {
     fn failed(&self, error: &CopyError) {
-        self.failure(error);
+        match error {
+            // A sink that is a pipe, such as /dev/stdout, and its reader went away.
+            CopyError::WriteFailed { source, .. }
+                if source.kind() == io::ErrorKind::BrokenPipe && !is_own_name(self.tool) =>
+            {
+                *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(source.kind().into());
+            }
+            _ => self.failure(error),
+        }
     }
 
     fn warned(&self, warning: &CopyError) {
@@ -225,7 +233,11 @@ pub(crate) fn typed<Args: clap::Parser>(
     })
 }
 
+/// A tool under another's name tells nothing where its reader went away: it ends by the signal that ends the other.
 fn tell_unwritten(tool: &str, error: &io::Error) -> ExitCode {
+    if error.kind() == io::ErrorKind::BrokenPipe && !is_own_name(tool) {
+        signals::end_by_broken_pipe();
+    }
     say(tool, &format_args!("write error: {}", cause(error)));
     ExitCode::FAILURE
 }

@@ -13,11 +13,13 @@ const READ_BYTES: usize = 4096;
 pub(crate) struct Answers<F> {
     fd: F,
     unused: Vec<u8>,
+    /// The input ended. A terminal would give more after that, but who typed its end (Ctrl-D) wants to be asked no more.
+    is_over: bool,
 }
 
 impl<F: AsFd> Answers<F> {
     pub(crate) fn new(fd: F) -> Answers<F> {
-        Answers { fd, unused: Vec::new() }
+        Answers { fd, unused: Vec::new(), is_over: false }
     }
 
     /// Reads one line; whether it begins as yes does. The end of the input, a failure and a request to stop are no.
@@ -38,12 +40,16 @@ impl<F: AsFd> Answers<F> {
 
     /// Whether there was more to read.
     fn read_more(&mut self, stop: &AtomicBool) -> bool {
+        if self.is_over {
+            return false;
+        }
         if !wait::until_readable(&self.fd, || stop.load(Ordering::Relaxed)).unwrap_or(false) {
             return false;
         }
         let mut block = [0; READ_BYTES];
         let got = rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut block)).unwrap_or(0);
         self.unused.extend_from_slice(&block[..got]);
+        self.is_over = got == 0;
         got > 0
     }
 }
@@ -70,6 +76,23 @@ mod tests {
         writer.write_all(b"y").unwrap();
         drop(writer);
         assert!(Answers::new(reader).is_yes(&AtomicBool::new(false)));
+    }
+
+    /// The bug: each further question waited for another answer at a terminal, where GNU's tools take the end for a no to all of them.
+    #[test]
+    fn after_the_end_of_the_input_nothing_more_is_read() {
+        let home = tempfile::tempdir().unwrap();
+        let fifo = home.path().join("fifo");
+        rustix::fs::mkfifoat(haul_sys::CWD, &fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+        // Like a terminal, a pipe with a name goes on after its end. Open for both, so that neither end waits for the other.
+        let held = std::fs::File::options().read(true).write(true).open(&fifo).unwrap();
+        let reader = std::fs::File::open(&fifo).unwrap();
+        drop(held);
+        let stop = AtomicBool::new(false);
+        let mut answers = Answers::new(reader);
+        assert!(!answers.is_yes(&stop));
+        std::fs::File::options().read(true).write(true).open(&fifo).unwrap().write_all(b"y\n").unwrap();
+        assert!(!answers.is_yes(&stop));
     }
 
     #[test]

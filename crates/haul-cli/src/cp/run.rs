@@ -34,7 +34,7 @@ pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
 
 fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
     let mut settings = resolved.settings.clone();
-    let interrupt = match Interrupt::watch() {
+    let interrupt = match Interrupt::watch_as(tool) {
         Ok(interrupt) => interrupt,
         Err(error) => {
             say(tool, &format_args!("cannot watch for signals: {error}"));
@@ -90,7 +90,7 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
     }
     if outcome.interrupted {
         tell_interrupted(&console, &outcome, goes_on);
-        return ExitCode::from(interrupt.status());
+        return interrupt.end();
     }
     console.close(outcome.failures > 0 || closed.is_err() || matches!(let_go, Some(Err(_))))
 }

@@ -48,11 +48,28 @@ impl Mode {
         let read = if text.first().is_some_and(u8::is_ascii_digit) { octal(text) } else { symbolic(text) };
         read.ok_or_else(|| ModeError(word.to_owned()))
     }
+
+    /// What an operator does to the bits of `who`, with these bits of a file and of a directory.
+    fn change(&mut self, operator: u8, who: u32, [of_file, of_directory]: [u32; 2]) {
+        let set = |old: u32, bits: u32| match operator {
+            b'+' => old | bits,
+            b'-' => old & !bits,
+            _ => old & !who | bits,
+        };
+        self.file = set(self.file, of_file);
+        self.directory = set(self.directory, of_directory);
+    }
+}
+
+/// What chmod(2) sets, in octal digits alone.
+fn number(text: &[u8]) -> Option<u32> {
+    let digits = std::str::from_utf8(text).ok()?;
+    let bits = u32::from_str_radix(digits, 8).ok()?;
+    (bits <= ALL).then_some(bits)
 }
 
 fn octal(text: &[u8]) -> Option<Mode> {
-    let digits = std::str::from_utf8(text).ok()?;
-    let bits = u32::from_str_radix(digits, 8).ok().filter(|bits| *bits <= ALL)?;
+    let bits = number(text)?;
     // Fewer than five digits leave a directory the set-id bits that they don't name.
     let named = if text.len() < 5 { bits | STICKY | 0o777 } else { ALL };
     Some(Mode { file: bits, directory: bits, named })
@@ -68,6 +85,13 @@ fn symbolic(text: &[u8]) -> Option<Mode> {
         while let Some((&operator, behind)) = rest.split_first() {
             if !b"+-=".contains(&operator) {
                 return None;
+            }
+            if behind.first().is_some_and(u8::is_ascii_digit) {
+                // A number is about all bits: no class stands before the operator, and nothing behind it.
+                let bits = number(behind).filter(|_| end == 0)?;
+                mode.change(operator, ALL, [bits; 2]);
+                mode.named |= if operator == b'=' { ALL } else { bits };
+                break;
             }
             let end = behind.iter().position(|byte| b"+-=".contains(byte)).unwrap_or(behind.len());
             apply(&mut mode, who, operator, &behind[..end])?;
@@ -90,15 +114,9 @@ fn bits_of_class(letter: u8) -> u32 {
 fn apply(mode: &mut Mode, who: u32, operator: u8, permissions: &[u8]) -> Option<()> {
     let of_file = value(permissions, mode.file, false)? & who;
     let of_directory = value(permissions, mode.directory, true)? & who;
-    let set = |old: u32, bits: u32| match operator {
-        b'+' => old | bits,
-        b'-' => old & !bits,
-        _ => old & !who | bits,
-    };
+    mode.change(operator, who, [of_file, of_directory]);
     // A directory's set-id bits stay unless they are named.
     let spoken = if operator == b'=' { who & !(SETUID | SETGID) | of_directory } else { of_directory };
-    mode.file = set(mode.file, of_file);
-    mode.directory = set(mode.directory, of_directory);
     mode.named |= spoken;
     Some(())
 }
@@ -110,10 +128,6 @@ fn value(permissions: &[u8], mode: u32, is_directory: bool) -> Option<u32> {
         b"u" => return of_class(6),
         b"g" => return of_class(3),
         b"o" => return of_class(0),
-        [first, ..] if first.is_ascii_digit() => {
-            let digits = std::str::from_utf8(permissions).ok()?;
-            return u32::from_str_radix(digits, 8).ok().filter(|bits| *bits <= ALL);
-        }
         _ => {}
     }
     permissions.iter().try_fold(0, |bits, letter| {
@@ -157,10 +171,16 @@ mod tests {
             ("a=rx,u+w", 0o755),
             ("u+rw-r", 0o200),
             ("g=rwx,u=g-w", 0o570),
+            ("=755", 0o755),
+            ("+4755,u-w", 0o4555),
+            ("a=rwx,-022", 0o755),
         ] {
             assert_eq!(of_file(word), bits, "{word}");
         }
-        for word in ["", "0x", "8", "10000", "u", "u+z", "u=rg", "rwx", "a+r,", ",a+r", "+ug"] {
+        for word in [
+            "", "0x", "8", "10000", "u", "u+z", "u=rg", "rwx", "a+r,", ",a+r", "+ug", "u=7", "ug+0", "+4-2",
+            "=8", "+10000", "=75x",
+        ] {
             assert!(Mode::parse(OsStr::new(word)).is_err(), "{word}");
         }
     }
@@ -175,6 +195,7 @@ mod tests {
             [0o1777, 0o700, 0o1007, 0o2070, 0o044, 0o1000]
         );
         assert_eq!(named("00755"), ALL);
+        assert_eq!(["=755", "+2000", "-4001"].map(named), [ALL, 0o2000, 0o4001]);
         assert_eq!(Mode::parse(OsStr::new("a+X")).unwrap().directory, 0o111);
     }
 }

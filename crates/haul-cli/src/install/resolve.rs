@@ -291,12 +291,14 @@ impl Reading {
     }
 }
 
-/// A name, or a number as C writes it: decimal, octal after 0, hexadecimal after 0x.
+/// A name, or a number as strtoumax(3) reads it: decimal, octal after 0, hexadecimal after 0x, with blanks and a plus before it.
 fn id(name: &OsStr, look_up: fn(&OsStr) -> io::Result<Option<u32>>) -> Option<u32> {
     if let Ok(Some(id)) = look_up(name) {
         return Some(id);
     }
     let text = std::str::from_utf8(name.as_bytes()).ok()?;
+    let text = text.trim_start_matches(|letter: char| matches!(letter, ' ' | '\t'..='\r'));
+    let text = text.strip_prefix('+').unwrap_or(text);
     let (digits, base) = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
         None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
@@ -314,10 +316,12 @@ mod tests {
     fn owners_are_names_or_numbers_in_c() {
         let id_of = |name: &str| id(OsStr::new(name), users::user);
         assert_eq!(id_of("root"), Some(0));
-        for (name, expected) in [("17", 17), ("0x11", 17), ("021", 17), ("0", 0)] {
+        for (name, expected) in
+            [("17", 17), ("0x11", 17), ("021", 17), ("0", 0), ("+17", 17), ("\t \u{b}+0x11", 17)]
+        {
             assert_eq!(id_of(name), Some(expected), "{name}");
         }
-        for name in ["", "-1", "+1", "4294967296", "1x", "0x", "09", "no such"] {
+        for name in ["", "-1", "++1", "+ 1", "+", " ", "1 ", "4294967296", "1x", "0x", "09", "no such"] {
             assert_eq!(id_of(name), None, "{name}");
         }
     }

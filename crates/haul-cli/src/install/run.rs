@@ -46,7 +46,7 @@ pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
 }
 
 fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
-    let interrupt = match Interrupt::watch() {
+    let interrupt = match Interrupt::watch_as(tool) {
         Ok(interrupt) => interrupt,
         Err(error) => {
             say(tool, &format_args!("cannot watch for signals: {error}"));
@@ -72,7 +72,7 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
     console.summary(&tally, failures, interrupted);
     if interrupted {
         console.say(&"interrupted: run the same command again");
-        return ExitCode::from(interrupt.status());
+        return interrupt.end();
     }
     console.close(failures > 0)
 }

@@ -26,7 +26,7 @@ pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
 
 fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
     let settings = &resolved.settings;
-    let interrupt = match Interrupt::watch() {
+    let interrupt = match Interrupt::watch_as(tool) {
         Ok(interrupt) => interrupt,
         Err(error) => {
             say(tool, &format_args!("cannot watch for signals: {error}"));
@@ -48,7 +48,7 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
     console.summary(&tally, outcome.failures, outcome.interrupted);
     if outcome.interrupted {
         tell_interrupted(&console, &outcome);
-        return ExitCode::from(interrupt.status());
+        return interrupt.end();
     }
     console.close(outcome.failures > 0)
 }

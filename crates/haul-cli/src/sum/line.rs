@@ -163,6 +163,12 @@ impl LineReader<'_> {
 
 type Fields<'l> = (Vec<Digest>, &'l [u8], Option<u64>);
 
+/// To tools in C a text ends with its first NUL.
+fn up_to_nul(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    &text[..end]
+}
+
 fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }

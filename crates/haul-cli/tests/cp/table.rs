@@ -49,6 +49,14 @@ fn one_file() {
         ("device as source", "cp /dev/null z; cp /dev/null b"),
         ("from proc", "cp /proc/sys/kernel/ostype z"),
         ("pipe as source", "mkfifo p; (printf piped > p) & cp p z; wait"),
+        (
+            "standard input by its name",
+            "printf piped | cp /dev/stdin z; cp /dev/stdin y < b; cp -p /dev/stdin w < x; printf over | cp /dev/stdin c; cp /dev/fd/3 v 3< new",
+        ),
+        (
+            "standard output by its name",
+            "cp a /dev/stdout | cat; cp a b /dev/stdout | cat; cp a /dev/stdout > z; cp x /dev/fd/3 3> y; cp a /dev/stdout >> b",
+        ),
         ("same source twice", "cp a a d; cp a ./a e"),
         ("same name twice", "cp p1/q/f p2/q/f d"),
         ("same name twice with numbered backups", "cp --backup=t p1/q/f p2/q/f d"),

@@ -4,7 +4,7 @@
 //! owners, modes, times, attributes and names of one file; both outputs; the exit status. A case that fails is made
 //! small and printed as a test for `regressions.rs`.
 //!
-//! `HAUL_DIFFERENTIAL_CASES` says how many cases are run, `HAUL_DIFFERENTIAL_SEED` which.
+//! `HAUL_DIFFERENTIAL_CASES` says how many cases are run, `HAUL_DIFFERENTIAL_SEED` which; so they do for the other tests that draw.
 
 mod case;
 mod compare;
@@ -57,8 +57,7 @@ struct Failure {
 
 /// Runs so many cases, unless the environment names another number.
 fn hold_against_the_system(tool: Tool, cases: u64) {
-    let seed = number_from("HAUL_DIFFERENTIAL_SEED").unwrap_or(SEED);
-    let cases = number_from("HAUL_DIFFERENTIAL_CASES").unwrap_or(cases);
+    let Wanted { seed, cases } = Wanted { seed: SEED, cases }.or_as_the_environment_says();
     let next = AtomicU64::new(0);
     let failed = AtomicU64::new(0);
     let shown: Mutex<Vec<Failure>> = Mutex::new(Vec::new());
@@ -103,6 +102,24 @@ fn report(failures: &[Failure]) -> String {
         let _ = writeln!(text, "\ncase {number}: {line}\n{smallest}\n{difference}");
     }
     text
+}
+
+/// What is drawn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) seed: u64,
+    /// How many cases are run.
+    pub(crate) cases: u64,
+}
+
+impl Wanted {
+    /// What the environment names goes before what a test has chosen.
+    pub(crate) fn or_as_the_environment_says(self) -> Wanted {
+        Wanted {
+            seed: number_from("HAUL_DIFFERENTIAL_SEED").unwrap_or(self.seed),
+            cases: number_from("HAUL_DIFFERENTIAL_CASES").unwrap_or(self.cases),
+        }
+    }
 }
 
 /// # Panics

@@ -17,8 +17,7 @@ fn with_mounts(home: &TempDir, cp: &str, script: &str) -> Said {
     command.args(["--mount", "sh", "-c", script]).current_dir(home.path());
     let output = command.env("cp", cp).env("haul", HAUL).env("LC_ALL", "C").output().unwrap();
     let text = |bytes: &[u8]| {
-        let text =
-            String::from_utf8_lossy(bytes).replace("/usr/bin/cp: ", "cp: ").replace("haul cp: ", "cp: ");
+        let text = String::from_utf8_lossy(bytes).replace("/usr/bin/", "").replace("haul ", "");
         let mut lines: Vec<&str> = text.lines().collect();
         lines.sort_unstable();
         lines.join("\n")
@@ -43,7 +42,14 @@ fn home() -> Option<TempDir> {
 /// Both tools do and say the same.
 #[track_caller]
 fn as_gnu(home: &TempDir, script: &str) -> Said {
-    let [gnu, ours] = ["/usr/bin/cp", &format!("{HAUL} cp")].map(|cp| with_mounts(home, cp, script));
+    tool_as_gnu(home, "cp", script)
+}
+
+/// As [`as_gnu`], of another tool, which the script calls `$cp` all the same.
+#[track_caller]
+fn tool_as_gnu(home: &TempDir, tool: &str, script: &str) -> Said {
+    let programs = [format!("/usr/bin/{tool}"), format!("{HAUL} {tool}")];
+    let [gnu, ours] = programs.map(|program| with_mounts(home, &program, script));
     assert_eq!(ours, gnu, "{script}");
     ours
 }
@@ -75,6 +81,34 @@ fn a_directory_mounted_elsewhere_is_no_loop() {
     let said = as_gnu(&home, &format!("mount --bind t/side t/a/b/c; $cp -a t z; {LIST}"));
     assert_eq!((said.0, &*said.2), (Some(0), ""));
     assert!(said.1.contains("z/a/b/c/in-side"), "{}", said.1);
+}
+
+/// Moves `s`, a copy of the tree, to another file system with something mounted in it; tells what stands where then.
+fn moved_with(home: &TempDir, mount: &str) -> Said {
+    let script = format!(
+        "cp -a t s; mkdir far s/m; mount -t tmpfs none far; {mount}; $cp s far; s=$?
+         find s -mindepth 1 | sort | sed 's/^/stays /'; umount s/m s/a/b/c 2> /dev/null
+         find far | sort; umount far; rm -rf s far; exit $s"
+    );
+    tool_as_gnu(home, "mv", &script)
+}
+
+#[test]
+fn a_directory_mounted_in_itself_keeps_all_that_is_moved_at_its_source() {
+    let Some(home) = home() else { return };
+    let said = moved_with(&home, "mount --bind s/a s/a/b/c");
+    assert_eq!(said.0, Some(1), "{said:?}");
+    for name in ["stays s/top", "stays s/a/in-a", "stays s/side/in-side"] {
+        assert!(said.1.lines().any(|line| line == name), "{name}: {}", said.1);
+    }
+}
+
+#[test]
+fn what_is_mounted_in_a_moved_tree_goes_with_it_and_its_place_stays() {
+    let Some(home) = home() else { return };
+    let said = moved_with(&home, "mount -t tmpfs none s/m; echo x > s/m/f");
+    assert_eq!(said.0, Some(1), "a mount can't be removed: {said:?}");
+    assert!(said.1.lines().any(|line| line == "far/s/m/f"), "{}", said.1);
 }
 
 #[test]

@@ -19,7 +19,7 @@ struct Home {
 impl Home {
     fn new() -> Home {
         let bin = tempfile::tempdir().unwrap();
-        for name in ["haul", "cp", "md5sum", "b2sum"] {
+        for name in ["haul", "cp", "mv", "install", "md5sum", "b2sum"] {
             std::os::unix::fs::symlink(HAUL, bin.path().join(name)).unwrap();
         }
         Home { home: tempfile::tempdir().unwrap(), bin }
@@ -114,6 +114,26 @@ fn names_of_255_bytes_go_round_through_copies_and_lists() {
         "haul sum -a md5 -r tree > list; /usr/bin/md5sum -c --quiet list; haul sum -a md5 -c --quiet list",
     );
     assert_eq!(fs::read(home.path().join("list")).unwrap().iter().filter(|&&byte| byte == b'\n').count(), 14);
+}
+
+/// To another file system, back again under another name, and one by one.
+#[test]
+fn names_of_every_byte_and_of_255_bytes_are_moved_and_installed() {
+    let (home, memory) = (Home::new(), tempfile::tempdir_in("/dev/shm").unwrap());
+    every_byte_in_names(&home.path().join("tree")).unwrap();
+    build_longest(&home.path().join("tree/longest"));
+    let far = memory.path().display();
+    home.good("cp -a tree kept");
+    home.good(&format!("mv tree {far}/; test ! -e tree; mv -T {far}/tree back; test ! -e {far}/tree"));
+    let [kept, back] = ["kept", "back"].map(|name| Snapshot::take(&home.path().join(name)).unwrap());
+    kept.assert_same(&back, Facets::ARCHIVE);
+    for (from, files) in [("back", 254), ("back/longest", 7)] {
+        home.good(&format!(
+            "find {from} -maxdepth 1 -type f -print0 | xargs -0 install -D -t into/{from} --
+             test $(find into/{from} -type f -print0 | tr -dc '\\0' | wc -c) = {files}
+             find {from} -maxdepth 1 -type f -print0 | (cd into; xargs -0 -I {{}} cmp ../{{}} {{}})"
+        ));
+    }
 }
 
 /// There is no room for a longer name: that is told as GNU tells it, and what stood there stays. GNU's numbered backup

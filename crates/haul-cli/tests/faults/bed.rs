@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
@@ -45,6 +46,8 @@ pub(crate) struct Running {
 pub(crate) struct Ended {
     /// The exit status; `None` for one that a signal ended.
     pub(crate) code: Option<i32>,
+    /// The signal that ended it.
+    pub(crate) signal: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     /// The highest resident set that was seen, in KiB.
@@ -73,6 +76,11 @@ impl Running {
         let mut child = command.spawn().unwrap();
         let told = [drain(child.stdout.take().unwrap()), drain(child.stderr.take().unwrap())];
         Running { child, told: Some(told), line }
+    }
+
+    /// The number of its process.
+    pub(crate) fn id(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("numbers of processes are small")
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -122,7 +130,7 @@ impl Running {
             let bytes = told.join().unwrap();
             String::from_utf8_lossy(&bytes).into_owned()
         });
-        Ended { code: status.code(), stdout, stderr, peak_kib }
+        Ended { code: status.code(), signal: status.signal(), stdout, stderr, peak_kib }
     }
 }
 

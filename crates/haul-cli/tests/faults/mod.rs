@@ -1,6 +1,7 @@
 //! The command where things go wrong: storage that fails, lies and fills up, sources that move while they are
 //! read, signals, and the bounds of memory. Every run of the binary is bounded in time.
 
+mod as_others;
 pub(crate) mod bed;
 mod changing;
 mod failing;

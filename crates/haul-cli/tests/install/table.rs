@@ -37,6 +37,14 @@ fn files() {
             "names of all sorts",
             "install 'two words' \"it's\" d; install -v a \"$(printf 'n\\nl')\"; install -- a -x",
         ),
+        (
+            "standard input by its name",
+            "printf piped | install -m 640 /dev/stdin z; install /dev/stdin y < b; install -Dp /dev/stdin q/r < new; install -C /dev/stdin y < b; printf over | install -b /dev/stdin c; install -t d /dev/stdin < x",
+        ),
+        (
+            "output that can't be written",
+            "install -v a z > /dev/full; echo $?; install -dv q/r > /dev/full; echo $?; install a y > /dev/full; echo $?; install -v no z > /dev/full; echo $?",
+        ),
         ("holes", "install holes z"),
         ("umask", "umask 077; install a z; install -d q/r; install -D a s/t; install -m +r b y"),
     ]);
@@ -58,12 +66,24 @@ fn owners_and_permissions() {
             "install -m u+rw-r a z; install -m g=rwx,u=g-w a y; install -m a=rx,u+w a w; install -m o+t,+t a v; install -m ug=rws a u",
         ),
         (
+            "numbers behind operators",
+            "install -m =755 a z; install -m +4711 a y; install -m =7,+t a w; install -m u=rwx,-600 a v; install -m u=7 a u; install -m ug+0 a u; install -m +4-2 a u; install -m +8 a u; install -m +10000 a u; install -m +755, a u",
+        ),
+        (
+            "numbers behind operators, directories",
+            "for m in =755 =02755 +0 =0 +6000 -6000 -777 +2,g+s; do mkdir q$m; chmod 7777 q$m; install -d -m $m q$m; install -d -m $m r$m/s; done; chmod 777 q*",
+        ),
+        (
             "no modes",
             "install -m 0x a z; install -m 8 a z; install -m '' a z; install -m u+z a z; install -m rwx a z; install -m 10000 a z; install -m u a z; install -m , a z; install -m u=rg a z",
         ),
         (
             "owners",
             "install -o 1 a z; install -g 2 a y; install -o 1 -g 2 -m 6755 a w; install -o daemon -g adm a v; install --owner=0x10 --group=010 a u",
+        ),
+        (
+            "owners with blanks and signs",
+            "install -o +1 a z; install -g ' 2' a y; install -o +0x1 -g \"$(printf '\\t+3')\" a w; install -o '1 ' a v; install -o + a v; install -o '+ 1' a v; install -g ' ' a v; install -o 4294967294 a u",
         ),
         (
             "no owners",

@@ -1,11 +1,12 @@
 //! Command lines that nobody thought of: options and operands drawn from a seed, run by both.
 
 use super::Beside;
+use crate::differential::Wanted;
 use crate::twins::Twins;
 use haul_lab::random::Random;
 
 /// Lines that are drawn for each of the two beds.
-const LINES: usize = 150;
+const LINES: u64 = 150;
 
 /// Options that may stand together in any number. Those that ask or say where are not among them.
 const OPTIONS: [&str; 11] =
@@ -39,9 +40,10 @@ fn draw(random: &mut Random, sinks: &[&str]) -> String {
 }
 
 fn run(seed: u64, setup: &str, sinks: &[&str], twins: impl Fn() -> Option<Twins>) {
+    let Wanted { seed, cases } = Wanted { seed, cases: LINES }.or_as_the_environment_says();
     let mut random = Random::from_seed(seed);
     let mut wrong = Vec::new();
-    for _ in 0..LINES {
+    for _ in 0..cases {
         let [first, second] = [(); 2].map(|()| draw(&mut random, sinks));
         // What is printed comes in any order, and of a file with several names any may be the first; the second line
         // meets what the first left.
@@ -54,7 +56,7 @@ fn run(seed: u64, setup: &str, sinks: &[&str], twins: impl Fn() -> Option<Twins>
             wrong.push(format!("{script}\n{difference}"));
         }
     }
-    assert!(wrong.is_empty(), "{} of {LINES} differ\n{}", wrong.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} of {cases} of seed {seed} differ\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]

@@ -88,6 +88,10 @@ fn told() {
             "other languages' letters",
             "mv -v a é; mv é z; LC_ALL=C mv é y; LC_ALL=C mv --update=x a b 2>/dev/null",
         ),
+        (
+            "output that can't be written",
+            "mv -v a z > /dev/full; echo $?; mv b y > /dev/full; echo $?; mv -v c d > /dev/full; echo $?; mv -v no z > /dev/full; echo $?",
+        ),
         ("control characters", "mv -v a \"$(printf 'z\\033[31m')\"; mv \"$(printf 'no\\n')\" z"),
     ]);
 }

@@ -2,6 +2,11 @@
 
 use super::{Beside, compare_in};
 use crate::twins::Twins;
+use haul_lab::needs::{Need, met_or_skip};
+
+/// Onto files that may not be written, in ways that ask and ways that don't.
+const MOVES: &str = "mv a r1; mv -f b r2; mv -i c r3; mv -n x r4; mv -u new r5; mv -b group r6; mv empty r7; mv r8 z; \
+    mv suid x-fs/ro; mv r1 r2 full";
 
 #[test]
 fn without_permission() {
@@ -19,6 +24,31 @@ fn without_permission() {
         ],
         Twins::of_user,
     );
+}
+
+/// Who sits at a terminal is asked before what may not be written is replaced, and nobody else is. What the terminal repeats of
+/// the answer comes before the question or behind it.
+#[test]
+fn who_is_at_a_terminal_is_asked_about_files_that_may_not_be_written() {
+    if !met_or_skip(&[Need::Program("script")]) {
+        return;
+    }
+    // What the terminal's end (Ctrl-D) answers: the question, and those behind it.
+    let moves = [
+        ("no", "n\\nn\\nn\\nn\\nn\\nn\\nn\\nn\\nn\\nn\\n", MOVES),
+        ("yes", "y\\ny\\ny\\ny\\ny\\ny\\ny\\ny\\ny\\ny\\n", MOVES),
+        ("the end", "", "mv a r1 r2 full"),
+    ];
+    let scripts = moves.map(|(name, answers, moves)| {
+        let script = format!(
+            "for n in 1 2 3 4 5 6 7 8; do cp -p ro r$n; done; chmod 6444 r7; cp -p r1 r2 full; cp -p ro x-fs/
+             printf '{answers}' | SHELL=/bin/sh timeout 60 script -qec '{moves}' /dev/null > said; echo $?
+             tr -d '\\r' < said | grep -o 'mv: [^?]*?*'; rm said"
+        );
+        (name, script)
+    });
+    let lines = scripts.each_ref().map(|(name, script)| (*name, &**script));
+    compare_in(&lines, || Twins::of_user_across(Beside::Memory));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Lines as the coreutils read them, to the letter.
 
-use super::{Claim, is_blank, trim_start, unescape};
+use super::{Claim, is_blank, trim_start, unescape, up_to_nul};
 use haul_digest::{Algorithm, Blake2bLen, Digest};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -83,7 +83,15 @@ impl GnuRules {
                 Some(rest) => behind_tag(algorithm, rest),
                 None => Tag::None,
             },
-            Tool::Cksum(asked) => {
+            Tool::Cksum(Some(asked)) => match line.strip_prefix(asked.tag().as_bytes()) {
+                // Any byte but a dash ends the tag that was asked for.
+                Some([end, rest @ ..]) if !b"-(".contains(end) && asked != Algorithm::Blake2b => {
+                    behind_tag(asked, rest)
+                }
+                Some(rest) => behind_tag(asked, rest),
+                None => Tag::None,
+            },
+            Tool::Cksum(None) => {
                 let ends = |byte: &u8| is_blank(*byte) || matches!(byte, b'-' | b'(');
                 let end = line.iter().position(ends).unwrap_or(line.len());
                 // A tag of SHA-3 has a length behind a dash; the others end before it.
@@ -93,7 +101,7 @@ impl GnuRules {
                     (long || &line[..end] == tag).then(|| (algorithm, &line[tag.len()..]))
                 });
                 match found {
-                    Some((algorithm, rest)) if asked.is_none_or(|asked| asked == algorithm) => {
+                    Some((algorithm, rest)) => {
                         state.met = Some(algorithm);
                         let rest = match rest {
                             [blank, rest @ ..] if is_blank(*blank) && algorithm != Algorithm::Blake2b => rest,
@@ -101,9 +109,7 @@ impl GnuRules {
                         };
                         behind_tag(algorithm, rest)
                     }
-                    Some(_) => Tag::Wrong,
-                    None if asked.is_none() => Tag::Wrong,
-                    None => Tag::None,
+                    None => Tag::Wrong,
                 }
             }
         }
@@ -186,7 +192,7 @@ const ALGORITHMS: [Algorithm; 12] = [
     Algorithm::Sm3,
 ];
 
-/// What follows a tag: for BLAKE2b perhaps a length, then one blank or none, then the parenthesis.
+/// What follows a tag: for BLAKE2b perhaps a length, or else any byte that ends the tag; then one blank or none, then the parenthesis.
 fn behind_tag(algorithm: Algorithm, rest: &[u8]) -> Tag<'_> {
     let (algorithm, rest) = match (algorithm, rest.strip_prefix(b"-")) {
         (Algorithm::Blake2b, Some(rest)) => match read_length(rest) {
@@ -195,6 +201,10 @@ fn behind_tag(algorithm: Algorithm, rest: &[u8]) -> Tag<'_> {
                 None => return Tag::Wrong,
             },
             _ => return Tag::Wrong,
+        },
+        (Algorithm::Blake2b, None) => match rest {
+            [end, rest @ ..] if *end != b'(' => (algorithm, rest),
+            _ => (algorithm, rest),
         },
         _ => (algorithm, rest),
     };
@@ -232,11 +242,6 @@ fn blake2b_of(digits: usize) -> Option<Algorithm> {
     }
 }
 
-fn up_to_nul(text: &[u8]) -> &[u8] {
-    let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
-    &text[..end]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,6 +271,54 @@ mod tests {
         }
         assert_eq!(read_length(b"99999999999 x"), Some((1 << 20, b" x".as_slice())));
         assert_eq!(read_length(b"0x"), Some((0, b"x".as_slice())));
+    }
+
+    /// The bug: two blanks, or a byte that is none, were refused where the coreutils take them for the end of the tag.
+    #[test]
+    fn a_tag_ends_as_the_coreutils_end_it() {
+        let readers =
+            |algorithm| [GnuRules::of(algorithm), GnuRules::cksum(None), GnuRules::cksum(Some(algorithm))];
+        for (algorithm, digest, ends) in [
+            (
+                Algorithm::Blake2b,
+                "0".repeat(128),
+                &[
+                    (" (a)", [true; 3]),
+                    ("(a)", [true; 3]),
+                    ("  (a)", [true; 3]),
+                    ("\t (a)", [true; 3]),
+                    ("\t(a)", [true; 3]),
+                    ("# (a)", [true, false, true]),
+                    ("x(a)", [true, false, true]),
+                    ("   (a)", [false; 3]),
+                    ("#- (a)", [false; 3]),
+                    (" #(a)", [false; 3]),
+                    ("-512 (a)", [true; 3]),
+                    ("-512  (a)", [false; 3]),
+                    ("-512#(a)", [false; 3]),
+                ][..],
+            ),
+            (
+                Algorithm::Md5,
+                MD5.to_owned(),
+                &[
+                    (" (a)", [true; 3]),
+                    ("(a)", [true; 3]),
+                    ("  (a)", [false, true, true]),
+                    ("\t(a)", [false, true, true]),
+                    ("# (a)", [false, false, true]),
+                    ("#(a)", [false, false, true]),
+                    ("-(a)", [false; 3]),
+                    ("   (a)", [false; 3]),
+                ],
+            ),
+        ] {
+            for (end, expected) in ends {
+                let line = format!("{}{end} = {digest}", algorithm.tag());
+                let found = readers(algorithm).map(|rules| read(&rules, &line).is_some());
+                assert_eq!(found, *expected, "{line:?}");
+            }
+        }
     }
 
     #[test]

@@ -10,8 +10,9 @@ const TAGS: [(&[u8], Algorithm); 3] =
     [(b"XXH32", Algorithm::Xxh32), (b"XXH128", Algorithm::Xxh3_128), (b"XXH3", Algorithm::Xxh3_64)];
 
 /// Reads a line, given without its line break; `None` if it is malformed. `little_endian` says how digests without a
-/// tag stand there; a tag says so itself.
+/// tag stand there; a tag says so itself. To xxhsum a line ends with its first NUL.
 pub(crate) fn read(line: &[u8], little_endian: bool) -> Option<Claim> {
+    let line = super::up_to_nul(line);
     let blank = line.iter().position(|&byte| byte == b' ')?;
     let (first, rest) = (&line[..blank], &line[blank + 1..]);
     let (digest, name) = match rest.first() {
@@ -19,8 +20,7 @@ pub(crate) fn read(line: &[u8], little_endian: bool) -> Option<Claim> {
         _ => untagged(first, rest, little_endian)?,
     };
     let path: OsString = OsStr::from_bytes(name).to_owned();
-    let named = !name.contains(&0);
-    named.then(|| Claim { path, digests: vec![digest], range: None, tree: false, size: None })
+    Some(Claim { path, digests: vec![digest], range: None, tree: false, size: None })
 }
 
 /// The digest's bytes the other way round.
@@ -97,6 +97,22 @@ mod tests {
                 read_text(&format!("XXH64 (a) = {XXH64}"), flag),
                 Some((XXH64.to_owned(), "a".to_owned()))
             );
+        }
+    }
+
+    /// The bug: a line with a NUL in the name, or behind all, was malformed.
+    #[test]
+    fn a_line_ends_with_its_first_nul() {
+        for (line, name) in [
+            (format!("{XXH64}  a\0"), Some("a")),
+            (format!("{XXH64}  a\0b"), Some("a")),
+            (format!("{XXH64}  \0a"), Some("")),
+            (format!("XXH64 (a) = {XXH64}\0x"), Some("a")),
+            (format!("XXH64 (a\0) = {XXH64}"), None),
+            (format!("{XXH64}\0  a"), None),
+        ] {
+            let expected = name.map(|name| (XXH64.to_owned(), name.to_owned()));
+            assert_eq!(read_text(&line, false), expected, "{line:?}");
         }
     }
 

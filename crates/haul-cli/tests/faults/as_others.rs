@@ -1,0 +1,258 @@
+//! The ends that somebody else brings about, under the name of another tool: by a signal, and by a reader that goes away. They are
+//! the ends of the tool whose place ours takes.
+
+use super::bed::{Ended, FaultBed, HAUL, HOLD, Running, noise, write_old};
+use haul_lab::needs::{Need, met_or_skip};
+use rustix::fs::{CWD, Mode, mkfifoat};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs;
+use std::io::Read;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const SIGNALS: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
+
+/// The binary under another name.
+fn named(tool: &str) -> Command {
+    let mut command = Command::new(HAUL);
+    command.arg0(tool);
+    command
+}
+
+fn a_fifo(home: &Path) -> PathBuf {
+    let fifo = home.join("fifo");
+    mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+    fifo
+}
+
+#[track_caller]
+fn ended_by(signal: Signal, ended: &Ended) {
+    assert_eq!((ended.code, ended.signal), (None, Some(signal.as_raw())), "{ended:?}");
+}
+
+/// The bug: they ended with 128 and the signal's number, which a shell takes for a status of their own.
+#[test]
+fn copies_under_another_name_stop_in_order_and_end_by_the_signal() {
+    for tool in ["cp", "mcp", "install"] {
+        for signal in SIGNALS {
+            let home = tempfile::tempdir().unwrap();
+            let (fifo, sink) = (a_fifo(home.path()), home.path().join("sink"));
+            let running = Running::new(named(tool).args([&fifo, &sink]));
+            running.is_ready(signal, Some(&fifo));
+            running.signal(signal);
+            let ended = running.end();
+            ended_by(signal, &ended);
+            assert!(ended.stderr.contains(&format!("{tool}: interrupted: ")), "{ended:?}");
+            assert!(!sink.exists(), "a new file that was cut off is removed: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn a_move_under_another_name_stops_in_order_and_ends_by_the_signal() {
+    for signal in SIGNALS {
+        let home = tempfile::tempdir().unwrap();
+        let [source, into] = ["source", "into"].map(|name| home.path().join(name));
+        fs::create_dir(&into).unwrap();
+        fs::write(&source, "new").unwrap();
+        fs::write(into.join("source"), "as it was").unwrap();
+        // Nobody answers.
+        let (answers, _user) = std::io::pipe().unwrap();
+        let running = Running::answered_by(named("mv").arg("-i").args([&source, &into]), answers);
+        running.is_ready(signal, Some(&into));
+        running.signal(signal);
+        let ended = running.end();
+        ended_by(signal, &ended);
+        assert_eq!(fs::read_to_string(into.join("source")).unwrap(), "as it was");
+        assert!(source.exists());
+    }
+}
+
+/// Under a name of our own the status is ours as well.
+#[test]
+fn under_our_own_name_a_signal_makes_a_status() {
+    for tool in ["cp", "install"] {
+        let home = tempfile::tempdir().unwrap();
+        let fifo = a_fifo(home.path());
+        let running = Running::new(Command::new(HAUL).arg(tool).args([&fifo, &home.path().join("sink")]));
+        running.is_ready(Signal::TERM, Some(&fifo));
+        running.signal(Signal::TERM);
+        assert_eq!(running.end().code, Some(143), "{tool}");
+    }
+}
+
+#[test]
+fn the_second_signal_ends_a_copy_under_another_name_where_it_stands() {
+    let Some(bed) = FaultBed::new(&format!("victim read 1048576.. delay {HOLD} times 1")) else { return };
+    write_old(&bed.path("store/victim"), &noise(4 << 20));
+    let running = Running::new(named("cp").args([bed.path("view/victim"), bed.path("sink")]));
+    bed.held();
+    running.signal(Signal::INT);
+    // Two signals that come together are one.
+    thread::sleep(Duration::from_millis(100));
+    running.signal(Signal::INT);
+    ended_by(Signal::INT, &running.end());
+}
+
+/// Ctrl-C goes to all processes at the terminal. The shell ends its loop if that ended what it waits for.
+#[test]
+fn a_shells_loop_ends_where_its_copy_was_interrupted() {
+    if !met_or_skip(&[Need::Program("bash")]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let (fifo, rounds) = (a_fifo(home.path()), home.path().join("rounds"));
+    symlink(HAUL, home.path().join("cp")).unwrap();
+    let script = "for n in 1 2 3; do ./cp fifo sink$n; echo $n >> rounds; done";
+    let mut shell = Command::new("bash");
+    shell.args(["-c", script]).current_dir(home.path()).process_group(0);
+    let running = Running::new(&mut shell);
+    let group = Pid::from_raw(running.id()).unwrap();
+    let copy = until(|| child_with(running.id(), &fifo));
+    until(|| catches(copy, Signal::INT).then_some(()));
+    kill_process_group(group, Signal::INT).unwrap();
+    let ended = running.end();
+    ended_by(Signal::INT, &ended);
+    assert!(!rounds.exists(), "it went on: {ended:?}");
+}
+
+fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "it never comes");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The child of a process that has a file open.
+fn child_with(parent: i32, path: &Path) -> Option<i32> {
+    let is_child = |status: &str| status.lines().any(|line| line == format!("PPid:\t{parent}"));
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    numbers.find(|id| {
+        let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let open = || fs::read_dir(format!("/proc/{id}/fd")).into_iter().flatten().flatten();
+        is_child(&status) && open().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == path))
+    })
+}
+
+fn catches(id: i32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    caught >> (signal.as_raw() - 1) & 1 == 1
+}
+
+/// A folder with three files and an empty directory.
+fn a_few_files() -> TempDir {
+    let home = tempfile::tempdir().unwrap();
+    ["a", "b", "c"].iter().for_each(|name| fs::write(home.path().join(name), name).unwrap());
+    fs::create_dir(home.path().join("d")).unwrap();
+    home
+}
+
+/// Runs a command whose output nobody reads: every write to it ends as one to a pipe without a reader, whoever else in this
+/// process has a descriptor of it.
+fn unread(mut command: Command, args: &[&str], home: &Path) -> Output {
+    let (writer, _other_end) = UnixStream::pair().unwrap();
+    writer.shutdown(Shutdown::Write).unwrap();
+    let writer = OwnedFd::from(writer);
+    command.args(args).current_dir(home).env("LC_ALL", "C");
+    command
+        .stdin(Stdio::null())
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+        .wait_with_output()
+        .unwrap()
+}
+
+/// The bug: they said `write error: Broken pipe`, and ended with status 1.
+#[test]
+fn a_reader_that_went_away_ends_a_copy_as_it_ends_the_original() {
+    for (tool, args) in [
+        ("cp", &["-v", "a", "d"][..]),
+        ("mv", &["-v", "a", "d"]),
+        ("install", &["-v", "a", "d"]),
+        ("install", &["-dv", "d/x"]),
+        ("cp", &["-v", "no", "d"]),
+        ("cp", &["a", "d"]),
+        ("mv", &["--help"]),
+    ] {
+        let (theirs, ours) = (a_few_files(), a_few_files());
+        let original = unread(Command::new(tool), args, theirs.path());
+        let own = unread(named(tool), args, ours.path());
+        assert_eq!(
+            (own.status.signal(), own.status.code()),
+            (original.status.signal(), original.status.code()),
+            "{tool} {args:?}"
+        );
+        assert_eq!(
+            String::from_utf8_lossy(&own.stderr),
+            String::from_utf8_lossy(&original.stderr),
+            "{tool} {args:?}"
+        );
+        for name in ["a", "d/a", "d/x"] {
+            let stands = |home: &TempDir| home.path().join(name).exists();
+            assert_eq!(stands(&ours), stands(&theirs), "{tool} {args:?}: {name}");
+        }
+    }
+}
+
+/// The bug: they said `error writing '/dev/stdout': Broken pipe`, and ended with status 1.
+#[test]
+fn a_copy_into_a_pipe_that_is_read_no_more_ends_as_the_originals() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("large"), noise(1 << 20)).unwrap();
+    for mut command in [Command::new("cp"), named("cp")] {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        command.args(["large", "/dev/stdout"]).current_dir(home.path()).env("LC_ALL", "C");
+        let child = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        // The command holds the writing end; it has to go here for the pipe to have none but the child's.
+        drop(command);
+        // More comes than a pipe holds: it is at work when the reader goes.
+        reader.read_exact(&mut [0; 10]).unwrap();
+        drop(reader);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            (output.status.signal(), output.stderr.as_slice()),
+            (Some(Signal::PIPE.as_raw()), &b""[..])
+        );
+    }
+}
+
+/// GNU's tools end at the first line that nobody takes, with what they had not come to yet left undone.
+#[test]
+fn a_reader_that_went_away_stops_no_work() {
+    for (tool, gone) in [("cp", false), ("mv", true), ("install", false)] {
+        let home = a_few_files();
+        let own = unread(named(tool), &["-v", "a", "b", "c", "d"], home.path());
+        assert_eq!(
+            (own.status.signal(), own.stderr.as_slice()),
+            (Some(Signal::PIPE.as_raw()), &b""[..]),
+            "{tool}"
+        );
+        for name in ["a", "b", "c"] {
+            assert_eq!(fs::read_to_string(home.path().join("d").join(name)).unwrap(), name, "{tool}");
+            assert_eq!(home.path().join(name).exists(), !gone, "{tool}");
+        }
+        let home = a_few_files();
+        let mut haul = Command::new(HAUL);
+        haul.arg(tool);
+        let own = unread(haul, &["-v", "a", "b", "c", "d"], home.path());
+        assert_eq!(own.status.code(), Some(1), "{own:?}");
+        assert_eq!(String::from_utf8_lossy(&own.stderr), format!("haul {tool}: write error: Broken pipe\n"));
+    }
+}
