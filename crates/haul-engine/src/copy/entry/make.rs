@@ -50,7 +50,8 @@ impl Task<'_, '_> {
         }
         if matches!(fate, Fate::Through) && self.rules.make != Make::HardLink {
             let dest_is_link = kind == FileKind::Symlink || self.rules.make == Make::SymbolicLink;
-            metadata::settle_name(self.job, self.entry, &self.source, sink.before.as_ref(), dest_is_link);
+            let before = sink.before.as_ref().filter(|_| !sink.is_new);
+            metadata::settle_name(self.job, self.entry, &self.source, before, dest_is_link);
             receipt::name(self.job, self.entry);
         }
         Ok(fate)
