@@ -55,13 +55,16 @@ fn status(server: &Server, field: &str) -> u64 {
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
+/// What a stranger says, and what the server says of that.
+type Said<'a> = (&'a [u8], &'static str);
+
 #[test]
 fn strangers_of_every_kind_are_told_of_with_a_reason_and_the_server_goes_on() {
     let bed = Bed::new();
     bed.tree("data");
     let greeted = |hello: &[u8]| [b"HAULPLN1", &[7; 32][..], hello].concat();
     let record_of = |kind: u8, len: u16| [&[kind, 3, 1][..], &len.to_be_bytes(), &[1; 600]].concat();
-    let strangers: [(&[&str], &[(&[u8], &str)]); 2] = [
+    let strangers: [(&[&str], &[Said<'_>]); 2] = [
         (
             &[],
             &[
