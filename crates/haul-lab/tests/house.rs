@@ -1,7 +1,7 @@
 //! Holds this repository to the rules of the house. That each rule can fail is shown beside the rules, in
 //! `src/house`.
 
-use haul_lab::house::{floors, licences, purity, text};
+use haul_lab::house::{floors, licences, order, purity, text};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -116,6 +116,13 @@ fn files_are_short_or_have_a_reason() {
     let gone = text::LONG_FILES.iter().filter(|(name, _)| !is_there(name));
     found.extend(gone.map(|(name, _)| format!("{name} is on the list and not in the repository")));
     assert_none("long files", &found);
+}
+
+#[test]
+fn functions_that_are_linked_first_are_there() {
+    let list = fs::read_to_string(root().join("crates/haul-cli/start-order")).expect("the order is there");
+    assert!(list.lines().any(|line| line.starts_with("haul::")), "it names functions of the binary");
+    assert_none("functions to link first that are gone", &order::gone(&list, &texts()));
 }
 
 #[test]

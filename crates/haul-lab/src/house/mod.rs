@@ -4,6 +4,7 @@
 pub mod floors;
 pub mod licences;
 pub mod options;
+pub mod order;
 pub mod purity;
 pub mod source;
 pub mod text;
