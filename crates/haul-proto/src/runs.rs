@@ -88,15 +88,7 @@ impl Runs {
 
     /// Adds all of `other`.
     pub fn unite(&mut self, other: &Runs) {
-        let mut all: Vec<(u64, u64)> = self.iter().chain(other.iter()).collect();
-        all.sort_unstable();
-        self.runs.clear();
-        for (start, end) in all {
-            match self.runs.last_mut() {
-                Some(last) if start <= last.1 => last.1 = last.1.max(end),
-                _ => self.runs.push((start, end)),
-            }
-        }
+        *self = self.iter().chain(other.iter()).collect();
     }
 
     /// Takes all of `other` out.
@@ -139,6 +131,22 @@ impl Runs {
     }
 }
 
+impl FromIterator<(u64, u64)> for Runs {
+    /// Runs in any order, each the first number and one past the last; they may touch and overlap, and be empty.
+    fn from_iter<I: IntoIterator<Item = (u64, u64)>>(runs: I) -> Runs {
+        let mut all: Vec<(u64, u64)> = runs.into_iter().filter(|(start, end)| start < end).collect();
+        all.sort_unstable();
+        let mut joined: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in all {
+            match joined.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => joined.push((start, end)),
+            }
+        }
+        Runs { runs: joined }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +154,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
+        #[test]
+        fn runs_in_any_order_are_joined(parts in proptest::collection::vec((0u64..60, 0u64..8), 0..20)) {
+            let runs: Runs = parts.iter().map(|(start, len)| (*start, start + len)).collect();
+            let twin: BTreeSet<u64> = parts.iter().flat_map(|(start, len)| *start..start + len).collect();
+            prop_assert!(runs.numbers().eq(twin.iter().copied()));
+            prop_assert!(runs.runs.windows(2).all(|two| two[0].1 < two[1].0), "{:?}", runs);
+        }
+
         /// Against a plain set of numbers.
         #[test]
         fn runs_are_a_set(steps in proptest::collection::vec((0u8..6, 0u64..40, 0u64..8), 0..120)) {

@@ -134,6 +134,7 @@ fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
         paths: told,
         into,
         rules,
+        parts: None,
         options: job.options,
         lanes: other.lanes(job.lanes),
         buffers: job.buffers,

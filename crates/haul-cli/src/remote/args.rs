@@ -144,6 +144,18 @@ pub(crate) struct JobMeant {
 }
 
 impl JobMeant {
+    /// A job without options, of which the side that sends keeps a rate; it begins anew when it was cut off.
+    pub(crate) fn plain(rate: Option<u64>) -> JobMeant {
+        JobMeant {
+            options: JobOptions::default(),
+            lanes: None,
+            buffers: BUFFERS_DEFAULT,
+            rate,
+            link: Link::default(),
+            log: Err("it keeps no log".to_owned()),
+        }
+    }
+
     /// How the job goes on when it was cut off, by what tells the other side and what is asked of it apart. Where there is no place for that, it is said
     /// to `tell`, and the job begins anew then.
     pub(crate) fn resume(&self, other: &[&[u8]], tell: impl FnOnce(&str)) -> Option<Resume> {

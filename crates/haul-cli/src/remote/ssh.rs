@@ -29,9 +29,19 @@ const NOT_FOUND: i32 = 127;
 /// What ssh answers for a failure of its own, which it has told by itself.
 const SSH_FAILED: i32 = 255;
 
-/// How ssh is used.
+/// How ssh is used for a job.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SshArgs {
+    #[command(flatten)]
+    login: LoginArgs,
+    /// Let haul there write a receipt as well, to FILE on that host; without a slash in front it is in the home directory.
+    #[arg(long, value_name = "FILE", help_heading = "The other host")]
+    waybill_there: Option<OsString>,
+}
+
+/// How ssh leads to another host.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LoginArgs {
     /// The command that logs in, with its options, as 'ssh -p 2222 -i KEY'.
     #[arg(
         short = 'e',
@@ -50,9 +60,6 @@ pub(crate) struct SshArgs {
     /// Let everything go inside ssh, by one lane.
     #[arg(long, conflicts_with = "ports", help_heading = "The other host")]
     inside_ssh: bool,
-    /// Let haul there write a receipt as well, to FILE on that host; without a slash in front it is in the home directory.
-    #[arg(long, value_name = "FILE", help_heading = "The other host")]
-    waybill_there: Option<OsString>,
 }
 
 /// What the options about ssh mean.
@@ -148,21 +155,28 @@ impl SshArgs {
 
     /// What was meant. The error is a message.
     pub(crate) fn resolve(&self) -> Result<Ssh, String> {
+        if self.waybill_there.as_ref().is_some_and(|file| file.is_empty()) {
+            return Err("--waybill-there: name a file".to_owned());
+        }
+        Ok(Ssh { waybill_there: self.waybill_there.clone(), ..self.login.resolve()? })
+    }
+}
+
+impl LoginArgs {
+    /// What was meant. The error is a message.
+    pub(crate) fn resolve(&self) -> Result<Ssh, String> {
         let words = shlex::split(&self.ssh).filter(|words| !words.is_empty());
         let words = words.ok_or_else(|| format!("--ssh: {} is no command", quote(OsStr::new(&self.ssh))))?;
         if self.remote_haul.trim().is_empty() || self.remote_haul.contains(['\n', '\0']) {
             return Err("--remote-haul: this is no command".to_owned());
         }
         let ports = self.ports.as_deref().map(super::values::ports).transpose()?;
-        if self.waybill_there.as_ref().is_some_and(|file| file.is_empty()) {
-            return Err("--waybill-there: name a file".to_owned());
-        }
         Ok(Ssh {
             words,
             remote_haul: self.remote_haul.clone(),
             ports,
             inside: self.inside_ssh,
-            waybill_there: self.waybill_there.clone(),
+            waybill_there: None,
         })
     }
 }
@@ -365,14 +379,8 @@ fn shown(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn args(ssh: &str) -> SshArgs {
-        SshArgs {
-            ssh: ssh.into(),
-            remote_haul: "haul".into(),
-            ports: None,
-            inside_ssh: false,
-            waybill_there: None,
-        }
+    fn args(ssh: &str) -> LoginArgs {
+        LoginArgs { ssh: ssh.into(), remote_haul: "haul".into(), ports: None, inside_ssh: false }
     }
 
     #[test]

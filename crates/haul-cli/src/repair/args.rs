@@ -1,6 +1,8 @@
 //! What was typed, and what it means.
 
+use super::from::{FromArgs, Hosts};
 use crate::jobs::keeping::StateArgs;
+use crate::remote::values;
 use crate::verify::keep_pace;
 use clap::Parser;
 use haul_engine::repair::RepairSettings;
@@ -15,7 +17,9 @@ use std::ffi::OsString;
 /// several names, and every one with --in-place, is written into under a journal; if that is cut off, the next repair
 /// finishes or undoes it. A repair that was ended goes on where it stopped when the same command is run again; `haul jobs`
 /// lists it.
-/// Exit status: 0 all repaired or nothing to do, 1 something could not be repaired, 2 trouble.
+/// A replica may be of another host: damaged bytes alone are fetched, and what comes is believed by the waybill.
+/// Exit status: 0 all repaired or nothing to do, 1 something could not be repaired, 2 trouble, also where something is left because a host
+/// could not be asked.
 #[derive(Debug, Parser)]
 #[command(name = "haul repair", disable_version_flag = true)]
 pub(super) struct Args {
@@ -25,9 +29,8 @@ pub(super) struct Args {
     /// The damaged data: the directory that the waybill's paths lie beneath.
     #[arg(value_name = "ROOT")]
     root: OsString,
-    /// A directory with the same paths to take right bytes from; may be given several times.
-    #[arg(long, value_name = "REPLICA", required = true)]
-    from: Vec<OsString>,
+    #[command(flatten)]
+    pub(super) from: FromArgs,
     /// Put back files, too, whose size or time says that they were changed; needs --keep-damaged.
     #[arg(long, requires = "keep_damaged")]
     modified: bool,
@@ -44,7 +47,7 @@ pub(super) struct Args {
     /// Let the page cache answer while damage is looked for.
     #[arg(long)]
     cached: bool,
-    /// Read at most so many bytes a second while damage is looked for: 50M, 1GB, ...
+    /// Read at most so many bytes a second while damage is looked for, and let a host that ssh reaches send no more: 50M, 1GB, ...
     #[arg(long, value_name = "RATE")]
     bwlimit: Option<String>,
     /// How many workers look for damage.
@@ -65,7 +68,7 @@ pub(super) struct Args {
 
 impl Args {
     /// What is to be repaired. The error is a message.
-    pub(super) fn resolve(&self) -> Result<RepairSettings, String> {
+    pub(super) fn resolve(&self) -> Result<(RepairSettings, Hosts), String> {
         let mut reading = Settings::new();
         reading.direct = !self.cached;
         reading.drop_before = !self.cached;
@@ -79,17 +82,21 @@ impl Args {
         if let Some(rate) = &self.bwlimit {
             keep_pace(&mut reading, rate)?;
         }
-        Ok(RepairSettings {
+        let rate = self.bwlimit.as_deref().map(|rate| values::bytes("--bwlimit", rate)).transpose()?;
+        let (replicas, hosts) = self.from.resolve(rate)?;
+        let settings = RepairSettings {
             waybill: self.waybill.clone(),
             root: self.root.clone(),
-            replicas: self.from.clone(),
+            replicas,
+            staging: self.from.staging.clone(),
             reading,
             modified: self.modified,
             in_place: self.in_place,
             keep: self.keep_damaged.clone(),
             dry_run: self.dry_run,
             resume: None,
-        })
+        };
+        Ok((settings, hosts))
     }
 }
 

@@ -1,6 +1,7 @@
 //! `haul repair`: damaged data mended from replicas, by a waybill.
 
 mod args;
+mod from;
 mod output;
 
 use crate::console;
@@ -8,7 +9,8 @@ use crate::interrupt::Interrupt;
 use crate::jobs::own::OwnJob;
 use crate::progress::{self, Standing};
 use args::Args;
-use haul_engine::repair::{RepairSettings, repair};
+use from::Reach;
+use haul_engine::repair::{Remotes, RepairSettings, RepairTally, repair};
 use haul_engine::sum::Counters;
 use output::Output;
 use std::ffi::OsString;
@@ -39,12 +41,13 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn start(args: &Args) -> Result<u8, String> {
-    let mut settings = args.resolve()?;
+    let (mut settings, hosts) = args.resolve()?;
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let counters = Counters::new();
     let job = OwnJob::open(NAME, "repair", &args.place);
     settings.resume = job.state_file();
-    let ended = repair_as(args, &settings, &job, &counters, &interrupt);
+    let reach = Reach { hosts: &hosts, stop: interrupt.flag() };
+    let ended = repair_as(args, (&settings, &reach), &job, &counters, &interrupt);
     let was_stopped = interrupt.flag().load(Ordering::Relaxed);
     job.end(*ended.as_ref().unwrap_or(&TROUBLE), was_stopped, &counters);
     ended
@@ -52,25 +55,30 @@ fn start(args: &Args) -> Result<u8, String> {
 
 fn repair_as(
     args: &Args,
-    settings: &RepairSettings,
+    (settings, remotes): (&RepairSettings, &dyn Remotes),
     job: &OwnJob,
     counters: &Counters,
     interrupt: &Interrupt,
 ) -> Result<u8, String> {
     let stop = interrupt.flag();
-    let (json, dry_run, replicas) = (args.json, args.dry_run, &settings.replicas[..]);
-    let mut output = Output { name: NAME, json, dry_run, replicas, broken: None, stop };
+    let Args { json, dry_run, quiet, .. } = *args;
+    let replicas = &args.from.from[..];
+    let mut output = Output { name: NAME, json, dry_run, quiet, replicas, broken: None, stop };
     let wanted = args.progress || progress::is_drawn_unasked(NAME, true);
-    let work = || repair(settings, &mut output, counters, stop);
+    let work = || repair(settings, remotes, &mut output, counters, stop);
     let tally = progress::watch(wanted, || Standing::from(counters), || job.during(counters, || (), work));
     let tally = tally.map_err(|error| error.to_string())?;
     let interrupted = stop.load(Ordering::Relaxed) && output.broken.is_none();
-    output.summary(&tally, !args.quiet, interrupted);
+    output.summary(&tally, interrupted);
     if let Some(error) = output.broken {
         return Err(format!("write error: {error}"));
     }
     if interrupted {
         return Ok(interrupt.status());
     }
-    Ok(if tally.left > 0 { LEFT } else { 0 })
+    Ok(match tally {
+        RepairTally { left: 0, .. } => 0,
+        RepairTally { unreached: 0, .. } => LEFT,
+        _ => TROUBLE,
+    })
 }

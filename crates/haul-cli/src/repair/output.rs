@@ -1,9 +1,12 @@
 //! What a repair tells: lines, or JSON events.
 
+use crate::console::say;
+use crate::tool::without_controls;
 use crate::verify::going_on;
 use base64::Engine;
 use haul_engine::copy::quote;
 use haul_engine::repair::{Done, Outcome, Recovered, RepairReport, RepairTally, Why};
+use haul_engine::sum::reason;
 use haul_engine::verify::Resumption;
 use haul_log::waybill::{ReadError, RelPath};
 use haul_model::format_size;
@@ -18,6 +21,8 @@ pub(super) struct Output<'a> {
     pub(super) name: &'static str,
     pub(super) json: bool,
     pub(super) dry_run: bool,
+    pub(super) quiet: bool,
+    /// As they were typed.
     pub(super) replicas: &'a [OsString],
     pub(super) broken: Option<io::Error>,
     /// Ends the work when nobody takes its results any more.
@@ -35,23 +40,39 @@ impl Output<'_> {
     }
 
     /// What all of it came to.
-    pub(super) fn summary(&mut self, tally: &RepairTally, wanted: bool, interrupted: bool) {
-        let RepairTally { intact, before, repaired, made, left, bytes, bytes_read } = *tally;
+    pub(super) fn summary(&mut self, tally: &RepairTally, interrupted: bool) {
+        let RepairTally { intact, before, repaired, made, left, bytes, received, unreached, bytes_read } =
+            *tally;
         if self.json {
             let event = json!({
                 "event": "summary", "intact": intact, "before": before, "repaired": repaired, "made": made, "left": left,
-                "bytes": bytes, "bytes_read": bytes_read, "dry_run": self.dry_run, "interrupted": interrupted,
+                "bytes": bytes, "received": received, "unreached": unreached, "bytes_read": bytes_read, "dry_run": self.dry_run, "interrupted": interrupted,
             });
             self.line(&event.to_string());
-        } else if wanted {
+        } else if !self.quiet {
             let would = if self.dry_run { "would be " } else { "" };
             let end = if interrupted { "; interrupted: the rest stayed as it was" } else { "" };
-            let size = format_size(bytes);
+            let mut size = format_size(bytes);
+            if received > 0 {
+                size = format!("{size} ({} over the network)", format_size(received));
+            }
             eprintln!(
                 "{}: {intact} intact, {repaired} {would}repaired, {made} {would}made, {left} left as it was; \
                  {size} from replicas{end}",
                 self.name
             );
+        }
+    }
+
+    /// What a replica of another host has to do with it.
+    fn of_replica(&mut self, event: &str, replica: usize, message: &str) {
+        let from = &self.replicas[replica];
+        // What another host says steers no terminal.
+        let message = without_controls(message).replace('\n', " ");
+        say(self.name, &format_args!("{}: {message}", quote(from)));
+        if self.json {
+            let event = json!({ "event": event, "from": from.to_string_lossy(), "message": message });
+            self.line(&event.to_string());
         }
     }
 
@@ -70,7 +91,7 @@ impl Output<'_> {
         if let Done::Left(why) = &outcome.done {
             event["reason"] = why.to_string().into();
         }
-        if let Done::Left(Why::NoSource(lost)) = &outcome.done {
+        if let Done::Left(Why::NoSource(lost) | Why::NotAsked(lost)) = &outcome.done {
             event["lost"] = lost.iter().map(|range| json!([range.start.0, range.end.0])).collect();
         }
         self.line(&event.to_string());
@@ -123,6 +144,38 @@ impl RepairReport for Output<'_> {
             self.line(&json!({ "event": "resume", "message": message }).to_string());
         } else {
             eprintln!("{}: {message}", self.name);
+        }
+    }
+
+    fn asks(&mut self, replica: usize, files: usize, bytes: u64) {
+        let from = &self.replicas[replica];
+        if self.json {
+            let event =
+                json!({ "event": "asks", "from": from.to_string_lossy(), "files": files, "bytes": bytes });
+            self.line(&event.to_string());
+        } else if !self.quiet {
+            let (size, files) =
+                (format_size(bytes), if files == 1 { "1 file".to_owned() } else { format!("{files} files") });
+            say(self.name, &format_args!("asking {} for {size} of {files}", quote(from)));
+        }
+    }
+
+    fn heard(&mut self, replica: usize, note: &str) {
+        self.of_replica("warning", replica, note);
+    }
+
+    fn unreached(&mut self, replica: usize, why: &str) {
+        self.of_replica("error", replica, why);
+    }
+
+    fn not_tidied(&mut self, why: &io::Error) {
+        let message = format!(
+            "what other hosts sent could not be removed, and the next repair does it: {}",
+            reason(why)
+        );
+        say(self.name, &message);
+        if self.json {
+            self.line(&json!({ "event": "warning", "message": message }).to_string());
         }
     }
 

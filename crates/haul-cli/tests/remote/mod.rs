@@ -10,6 +10,7 @@ mod lookup;
 mod packed;
 mod power;
 mod reads;
+mod repaired;
 mod resumed;
 mod room;
 mod rules;

@@ -4,7 +4,8 @@
 //! waybill says, however damaged the replica is elsewhere ([`survey`]). The repaired file is made beside the damaged one,
 //! read back past the page cache, and renamed over it ([`rebuild`]); or, where it has to stay the same file, it is written
 //! into under a journal of what stood there ([`inplace`]). If anything fails the damaged file stays as it was. All names are
-//! resolved beneath the root and the replicas ([`places`]).
+//! resolved beneath the root and the replicas ([`places`]). Replicas of other hosts are asked for what is lacking ([`rounds`]), and what they
+//! send stands apart until it is proven ([`staging`]).
 
 mod claim;
 mod inplace;
@@ -13,6 +14,8 @@ mod leftovers;
 mod names;
 mod places;
 mod rebuild;
+mod rounds;
+mod staging;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -20,6 +23,7 @@ mod why;
 
 pub use inplace::Recovered;
 pub use leftovers::was_cut_off;
+pub use rounds::{Answered, Asked, Remotes, ReplicaAt};
 pub use why::{RepairError, Why};
 
 use crate::sum::{Counters, Settings};
@@ -27,7 +31,7 @@ use crate::verify::{
     Change, Resumption, StateFile, Verdict, VerdictKind, VerifyReport, VerifySettings, verify_and_keep,
 };
 use claim::Claim;
-use haul_log::waybill::{Kind, ReadError, Reader, RelPath};
+use haul_log::waybill::{Kind, ReadError, RelPath};
 use haul_model::ByteRange;
 use haul_sys::Stat;
 use haul_sys::beneath::open_root;
@@ -36,10 +40,11 @@ use keep::Keeper;
 use leftovers::{Judged, Leftovers};
 use places::{Replica, Spot, spot_made};
 use rebuild::Rebuild;
-use std::collections::{HashMap, HashSet};
+use rounds::Wanted;
+use staging::Staging;
+use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::BufReader;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use survey::{Sources, survey};
@@ -51,8 +56,10 @@ pub struct RepairSettings {
     pub waybill: OsString,
     /// The directory its paths lie beneath. Nothing outside is written, nor read but in the replicas.
     pub root: OsString,
-    /// Directories that the same paths lie beneath. Only read.
-    pub replicas: Vec<OsString>,
+    /// Where right bytes may be, in the order in which they are asked for.
+    pub replicas: Vec<ReplicaAt>,
+    /// Beneath what directory it stands for the time being what other hosts send; beneath the root without this.
+    pub staging: Option<OsString>,
     /// How damage is looked for.
     pub reading: Settings,
     /// Files that do not hide that they were changed are put back as well.
@@ -115,6 +122,14 @@ pub trait RepairReport: Send {
     fn resumption(&mut self, _told: &Resumption) {}
     /// What became of a repair in place that was cut off. The name is told of once more if it is not intact.
     fn recovered(&mut self, _path: &RelPath, _became: Recovered) {}
+    /// A replica of another host is asked for so many bytes of so many files.
+    fn asks(&mut self, _replica: usize, _files: usize, _bytes: u64) {}
+    /// Something that a replica of another host was asked for did not come.
+    fn heard(&mut self, _replica: usize, _note: &str) {}
+    /// A replica of another host could not be asked, or not to the end. The others are.
+    fn unreached(&mut self, _replica: usize, _why: &str) {}
+    /// What other hosts sent could not be removed when it was needed no more.
+    fn not_tidied(&mut self, _why: &io::Error) {}
 }
 
 /// What a repair came to.
@@ -132,28 +147,31 @@ pub struct RepairTally {
     pub left: u64,
     /// Bytes taken from replicas.
     pub bytes: u64,
+    /// Bytes that came over the network for that.
+    pub received: u64,
+    /// Replicas of other hosts that could not be asked, or not to the end.
+    pub unreached: u64,
     /// Bytes that were read to look for damage, by this run.
     pub bytes_read: u64,
 }
 
-/// Repairs what the waybill speaks of. `counters` can be read meanwhile; when `stop` turns true it ends soon, and the file
-/// under way stays as it was.
+/// Repairs what the waybill speaks of; `remotes` reach the replicas that are not of this host. `counters` can be read meanwhile; when
+/// `stop` turns true it ends soon, and the file under way stays as it was.
 ///
 /// # Errors
 /// [`RepairError`]: then nothing, or not all, was repaired.
 pub fn repair(
     settings: &RepairSettings,
+    remotes: &dyn Remotes,
     report: &mut dyn RepairReport,
     counters: &Counters,
     stop: &AtomicBool,
 ) -> Result<RepairTally, RepairError> {
-    let replica =
-        |name: &OsString| Replica::open(name).map_err(|source| RepairError::Replica(name.clone(), source));
-    let replicas = settings.replicas.iter().map(replica).collect::<Result<Vec<_>, _>>()?;
+    let here = settings.replicas.iter().map(opened).collect::<Result<Vec<_>, _>>()?;
     let root =
         open_root(&settings.root).map_err(|source| RepairError::Root(settings.root.clone(), source))?;
     let mut finding = Finding {
-        wanted: HashMap::new(),
+        wanted: Wanted::new(),
         intact: 0,
         flaws: 0,
         again: false,
@@ -178,9 +196,26 @@ pub fn repair(
     let intact = finding.intact + found.before;
     let bytes_read = found.bytes - found.bytes_before;
     let mut tally = RepairTally { intact, before: found.before, bytes_read, ..RepairTally::default() };
-    let Finding { wanted, report, .. } = &mut finding;
+    let wanted = std::mem::take(&mut finding.wanted);
     if !wanted.is_empty() && !stop.load(Ordering::Relaxed) {
-        mend_all(settings, (&root, replicas), wanted, &mut tally, *report, counters, stop)?;
+        let job = Repair {
+            settings,
+            root: &root,
+            replicas: here.iter().map(|_| None).collect(),
+            is_last_round: true,
+            keeper: keeper_of(settings)?,
+            made: HashSet::new(),
+            remotes,
+            counters,
+            stop,
+        };
+        job.mend_all(wanted, here, &mut tally, finding.report)?;
+    }
+    if !settings.dry_run {
+        [Some(&settings.root), settings.staging.as_ref()]
+            .into_iter()
+            .flatten()
+            .for_each(|base| Staging::sweep(base));
     }
     if let Some(log) = log.filter(|_| !stop.load(Ordering::Relaxed)) {
         log.finish(&mut finding);
@@ -188,39 +223,23 @@ pub fn repair(
     Ok(tally)
 }
 
-/// Mends what is not as the waybill says.
-fn mend_all(
-    settings: &RepairSettings,
-    (root, replicas): (&OwnedFd, Vec<Replica>),
-    wanted: &HashMap<Vec<u8>, Verdict>,
-    tally: &mut RepairTally,
-    report: &mut dyn RepairReport,
-    counters: &Counters,
-    stop: &AtomicBool,
-) -> Result<(), RepairError> {
-    let keeper = settings.keep.as_ref().filter(|_| !settings.dry_run);
+/// A replica of this host; `None` for one of another, which has nothing yet.
+fn opened(at: &ReplicaAt) -> Result<Option<Replica>, RepairError> {
+    let ReplicaAt::Here(name) = at else { return Ok(None) };
+    Replica::open(name).map(Some).map_err(|source| RepairError::Replica(name.clone(), source))
+}
+
+/// Where what is replaced is kept.
+fn keeper_of(settings: &RepairSettings) -> Result<Option<Keeper>, RepairError> {
+    let path = settings.keep.as_ref().filter(|_| !settings.dry_run);
     let opened =
         |path: &OsString| Keeper::open(path).map_err(|source| RepairError::Keep(path.clone(), source));
-    let keeper = keeper.map(opened).transpose()?;
-    let mut job = Repair { settings, root, replicas, keeper, made: HashSet::new(), counters, stop };
-    let open = || Ok(Reader::new(BufReader::with_capacity(1 << 20, File::open(&settings.waybill)?)));
-    claim::each(open, wanted, |claim| {
-        if stop.load(Ordering::Relaxed) {
-            return;
-        }
-        let Some(verdict) = wanted.get(claim.entry.path.as_bytes()) else { return };
-        let outcome = job.settle(&claim, verdict, report);
-        if !matches!(outcome.done, Done::Left(Why::Stopped)) {
-            tally.count(&outcome);
-            report.settled(&outcome);
-        }
-    })
-    .map_err(|source| RepairError::Refused(settings.waybill.clone(), source))
+    path.map(opened).transpose()
 }
 
 /// Gathers what is not as the waybill says.
 struct Finding<'r> {
-    wanted: HashMap<Vec<u8>, Verdict>,
+    wanted: Wanted,
     intact: u64,
     flaws: u64,
     /// The last entry was intact, and something that an earlier repair left stands beside it.
@@ -258,27 +277,57 @@ impl VerifyReport for Finding<'_> {
 struct Repair<'a> {
     settings: &'a RepairSettings,
     root: &'a OwnedFd,
-    replicas: Vec<Replica>,
+    /// Those that bytes can be taken from by now, each at its number.
+    replicas: Vec<Option<Replica>>,
+    /// No further replica will be asked.
+    is_last_round: bool,
     keeper: Option<Keeper>,
     /// Directories made on the way to what was missing.
     made: HashSet<Vec<u8>>,
+    remotes: &'a dyn Remotes,
     counters: &'a Counters,
     stop: &'a AtomicBool,
 }
 
 impl Repair<'_> {
-    fn settle(&mut self, claim: &Claim, verdict: &Verdict, report: &mut dyn RepairReport) -> Outcome {
+    /// Mends what is not as the waybill says; `here` are the replicas of this host.
+    fn mend_all(
+        mut self,
+        wanted: Wanted,
+        here: Vec<Option<Replica>>,
+        tally: &mut RepairTally,
+        report: &mut dyn RepairReport,
+    ) -> Result<(), RepairError> {
+        let mut staging = None;
+        let ended = self.rounds(wanted, here, &mut staging, tally, report);
+        if let Some(Err(error)) = staging.map(Staging::remove) {
+            report.not_tidied(&error);
+        }
+        ended
+    }
+
+    /// Mends one name; gives what became of it, and what it was before, as far as an earlier repair left it otherwise than it was found.
+    fn settle(
+        &mut self,
+        claim: &Claim,
+        verdict: &Verdict,
+        report: &mut dyn RepairReport,
+    ) -> (Outcome, Verdict) {
         let mut mended = Vec::new();
-        let done = match self.recover(claim, verdict, report) {
+        let mut verdict = verdict.clone();
+        let done = match self.recover(claim, &verdict, report) {
             Ok(Judged::Done(done)) => Ok(done),
-            Ok(Judged::Anew(verdict)) => self.mend(claim, &verdict, &mut mended),
+            Ok(Judged::Anew(anew)) => {
+                verdict = anew;
+                self.mend(claim, &verdict, &mut mended)
+            }
             Err(why) => Err(why),
         };
         let done = done.unwrap_or_else(Done::Left);
         if matches!(done, Done::Left(_)) {
             mended.clear();
         }
-        Outcome { path: claim.entry.path.clone(), done, mended }
+        (Outcome { path: claim.entry.path.clone(), done, mended }, verdict)
     }
 
     fn mend(&mut self, claim: &Claim, verdict: &Verdict, mended: &mut Vec<Mended>) -> Result<Done, Why> {
@@ -355,7 +404,14 @@ impl Repair<'_> {
             return Err(Why::NoDigest);
         }
         let found = survey(claim, old, suspect, sources, self.stop)?;
-        if found.lost.is_empty() { Ok(found) } else { Err(Why::NoSource(found.lost)) }
+        let asks = |at: &ReplicaAt| matches!(at, ReplicaAt::There(_));
+        match found.lost.is_empty() {
+            true => Ok(found),
+            false if self.settings.dry_run && self.settings.replicas.iter().any(asks) => {
+                Err(Why::NotAsked(found.lost))
+            }
+            false => Err(Why::NoSource(found.lost)),
+        }
     }
 
     fn write_into(

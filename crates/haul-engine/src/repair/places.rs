@@ -3,7 +3,7 @@
 use super::Why;
 use haul_log::waybill::RelPath;
 use haul_sys::beneath::{open_place_beneath, open_root};
-use haul_sys::open::{mkdir_at, open_entry_at};
+use haul_sys::open::{mkdir_at, open_entry_at, unlink_at};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{FileKind, Follow, Stat, cache, dir, metadata};
 use std::collections::HashSet;
@@ -16,6 +16,8 @@ use std::os::unix::ffi::OsStrExt;
 #[derive(Debug)]
 pub(super) struct Replica {
     root: OwnedFd,
+    /// It holds what another host sent: the bytes are proven, and nothing else of it is believed.
+    pub(super) is_fetched: bool,
 }
 
 /// A name in an open directory.
@@ -27,7 +29,12 @@ pub(super) struct Spot {
 
 impl Replica {
     pub(super) fn open(name: &OsStr) -> io::Result<Replica> {
-        Ok(Replica { root: open_root(name)? })
+        Ok(Replica { root: open_root(name)?, is_fetched: false })
+    }
+
+    /// What another host sent into this directory.
+    pub(super) fn fetched(root: OwnedFd) -> Replica {
+        Replica { root, is_fetched: true }
     }
 
     /// The regular file under a path, if there is one that can be read.
@@ -35,8 +42,19 @@ impl Replica {
         Spot::of(&self.root, path).and_then(|spot| spot.open()).ok()
     }
 
-    /// The mode of the directory under a path.
+    /// Removes the file under a path, which was fetched and is needed no more: its room is for the next.
+    pub(super) fn forget(&self, path: &RelPath) {
+        if self.is_fetched {
+            // What stays is removed with all the rest.
+            let _ = Spot::of(&self.root, path).and_then(|spot| unlink_at(&spot.place, spot.name.as_c_str()));
+        }
+    }
+
+    /// The mode of the directory under a path; `None` where it is none, or nobody's here.
     fn dir_mode(&self, path: &[u8]) -> Option<u32> {
+        if self.is_fetched {
+            return None;
+        }
         let path = RelPath::new(path).ok()?;
         let spot = Spot::of(&self.root, &path).ok()?;
         let facts = stat_at(&spot.place, spot.name.as_c_str(), Follow::No).ok()?;
@@ -85,7 +103,7 @@ pub(super) fn is_unchanged(now: &Stat, then: &Stat) -> bool {
 pub(super) fn spot_made(
     root: &OwnedFd,
     path: &RelPath,
-    replicas: &[Replica],
+    replicas: &[Option<Replica>],
     made: &mut HashSet<Vec<u8>>,
 ) -> Result<Spot, Why> {
     match Spot::of(root, path) {
@@ -98,7 +116,7 @@ pub(super) fn spot_made(
         let spot = Spot::of(root, &dir).map_err(Why::place)?;
         match mkdir_at(&spot.place, spot.name.as_c_str(), 0o700) {
             Ok(()) => {
-                let mode = replicas.iter().find_map(|replica| replica.dir_mode(dir.as_bytes()));
+                let mode = replicas.iter().flatten().find_map(|replica| replica.dir_mode(dir.as_bytes()));
                 let mode = mode.unwrap_or(0o700) & 0o777 | 0o700;
                 let set = metadata::set_mode_at(&spot.place, spot.name.as_c_str(), mode);
                 set.map_err(Why::io("set the mode of a directory"))?;

@@ -144,11 +144,14 @@ impl Rebuild<'_> {
         metadata::set_times_fd(new, times).map_err(Why::io("give the repaired file its times"))
     }
 
-    /// Gives a file that was missing the owner it has in the replica, if this user may.
+    /// Gives a file that was missing the owner it has in the replica, if this user may; whether that makes it safe to run as him. The
+    /// word of another host does not.
     fn has_replicas_owner(&self, new: &File) -> bool {
-        let from = self.survey.mended.first().and_then(|(_, replica)| self.sources.file(*replica));
-        let facts = from.and_then(|file| stat_fd(file).ok());
-        facts.is_some_and(|facts| metadata::set_owner_fd(new, Some(facts.uid), Some(facts.gid)).is_ok())
+        let Some((_, replica)) = self.survey.mended.first() else { return false };
+        let facts = self.sources.file(*replica).and_then(|file| stat_fd(file).ok());
+        let is_given =
+            facts.is_some_and(|facts| metadata::set_owner_fd(new, Some(facts.uid), Some(facts.gid)).is_ok());
+        is_given && !self.sources.is_fetched(*replica)
     }
 
     /// The rename, if the name still leads to the file that was looked at.

@@ -26,14 +26,18 @@ pub(super) struct Survey {
 /// The replicas' files under one path, opened once.
 pub(super) struct Sources {
     files: Vec<Option<(OwnedFd, Stat)>>,
+    /// Those that another host sent.
+    fetched: Vec<bool>,
     /// The one that gave the last piece: it is likely to have the next.
     last: usize,
 }
 
 impl Sources {
-    pub(super) fn of(claim: &Claim, replicas: &[Replica]) -> Sources {
-        let files = replicas.iter().map(|replica| replica.file(&claim.entry.path)).collect();
-        Sources { files, last: 0 }
+    /// Of the replicas that there are by now; the others keep their numbers.
+    pub(super) fn of(claim: &Claim, replicas: &[Option<Replica>]) -> Sources {
+        let file = |replica: &Option<Replica>| replica.as_ref()?.file(&claim.entry.path);
+        let fetched = replicas.iter().map(|replica| replica.as_ref().is_some_and(|it| it.is_fetched));
+        Sources { files: replicas.iter().map(file).collect(), fetched: fetched.collect(), last: 0 }
     }
 
     /// A replica whose bytes of this piece are proven right. One that can't be read there has none.
@@ -48,6 +52,11 @@ impl Sources {
             }
         }
         None
+    }
+
+    /// Whether another host sent the file of a replica.
+    pub(super) fn is_fetched(&self, replica: usize) -> bool {
+        self.fetched.get(replica).copied().unwrap_or_default()
     }
 
     /// The file of one replica.

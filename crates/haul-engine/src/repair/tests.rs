@@ -68,7 +68,8 @@ fn settings(dir: &Path) -> RepairSettings {
     RepairSettings {
         waybill: at("w"),
         root: at("root"),
-        replicas: vec![at("r0"), at("r1")],
+        replicas: vec![ReplicaAt::Here(at("r0")), ReplicaAt::Here(at("r1"))],
+        staging: None,
         reading: Settings::new(),
         modified: false,
         in_place: false,
@@ -137,14 +138,14 @@ proptest! {
         set_time(&path, moment);
         let mut ear = Ear::default();
         let stop = AtomicBool::new(false);
-        let tally = repair(&settings(dir.path()), &mut ear, &Counters::new(), &stop).unwrap();
+        let tally = repair(&settings(dir.path()), &(), &mut ear, &Counters::new(), &stop).unwrap();
         prop_assert_eq!((tally.repaired, tally.left), (1, 0), "{:?}", ear.0);
         prop_assert!(fs::read(&path).unwrap() == bytes);
         let mut joined = Vec::new();
         ear.0[0].2.iter().for_each(|range| survey::join(&mut joined, *range));
         let unit = leaf.map_or(object.bytes(), LeafSize::bytes);
         prop_assert_eq!(joined, expected(len, unit, &hurt));
-        let again = repair(&settings(dir.path()), &mut ear, &Counters::new(), &stop).unwrap();
+        let again = repair(&settings(dir.path()), &(), &mut ear, &Counters::new(), &stop).unwrap();
         prop_assert_eq!(again, RepairTally { intact: 1, bytes_read: len, ..RepairTally::default() });
     }
 }

@@ -19,6 +19,9 @@ pub enum Why {
     /// No replica has these bytes as the waybill describes them.
     #[error("no replica has the right bytes {}", list(.0))]
     NoSource(Vec<ByteRange>),
+    /// No replica of this host has these bytes, and in a dry run no other host is asked.
+    #[error("no replica of this host has the right bytes {}, and a dry run asks no other host", list(.0))]
+    NotAsked(Vec<ByteRange>),
     /// The waybill has no digest that this program can compute.
     #[error("the waybill has no digest of it")]
     NoDigest,

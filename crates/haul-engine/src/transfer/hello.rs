@@ -2,6 +2,7 @@
 
 use super::frames::{FrameError, Frames};
 use super::logged::{self, Logs, Shelf, keeping};
+use super::parts::Parts;
 use super::receipt::ReceiptError;
 use super::report::Watch;
 use super::resume::{self, Resume};
@@ -75,6 +76,8 @@ pub struct FetchJob {
     pub into: OsString,
     /// Which names beneath `paths` are taken, in their order; the other side judges by them.
     pub rules: Vec<Rule>,
+    /// What is taken of which files, and of no others; `None` for all that comes.
+    pub parts: Option<Arc<Parts>>,
     /// The job's options.
     pub options: JobOptions,
     /// Lanes at most; `None` for as many as the path wants.
@@ -200,7 +203,7 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
     let number = session_number(&random_token()?);
     let opened = || {
         let store = Store::open(&job.into, b"", Missing::Fails, number, None);
-        store.map(|store| store.expecting(&job.paths))
+        store.map(|store| store.expecting(&job.paths).taking(job.parts.clone()))
     };
     let resume = job.resume.as_ref().filter(|_| resume::is_possible(&job.options));
     let (mut store, mut log, mut name) = (None, None, [0; 16]);
@@ -219,7 +222,8 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
         };
         log = keeping(opening, store, watch)?;
     }
-    let resumes = log.as_ref().is_some_and(Keeping::resumes);
+    // Who has some of a file already is asked before any of it comes.
+    let resumes = job.parts.is_some() || log.as_ref().is_some_and(Keeping::resumes);
     let asked = Asked {
         role: Role::Sink,
         options: &job.options,

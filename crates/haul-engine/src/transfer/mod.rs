@@ -12,6 +12,7 @@ mod joining;
 mod logged;
 mod meeting;
 mod packing;
+mod parts;
 mod plain;
 mod reason;
 mod receipt;
@@ -31,6 +32,7 @@ pub use hello::{
 };
 pub use logged::Logs;
 pub use packing::LEVELS;
+pub use parts::Parts;
 pub use plain::Onlooker;
 pub use receipt::{Receipt, ReceiptError};
 pub use report::{Failure, Report, Tally, Watch};

@@ -1,12 +1,14 @@
 //! Jobs as a program wants them that has nothing special in mind.
 
+use super::parts::Parts;
 use super::report::{Failure, Report, Tally, Watch};
 use super::source::Filter;
 use super::{FetchJob, Logs, Offer, SendJob};
+use haul_model::ObjectSize;
 use haul_proto::{JobOptions, Keep};
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Lanes that a side that answers takes.
 const LANES: u32 = super::LANES_UNASKED_MAX;
@@ -47,7 +49,34 @@ impl FetchJob {
     /// These paths beneath the other side's root, into this directory, as [`SendJob::new`].
     pub fn new(paths: Vec<Vec<u8>>, into: OsString) -> FetchJob {
         let options = JobOptions { keep: KEPT, ..JobOptions::default() };
-        FetchJob { paths, into, rules: Vec::new(), options, lanes: None, buffers: BUFFERS, resume: None }
+        FetchJob {
+            paths,
+            into,
+            rules: Vec::new(),
+            parts: None,
+            options,
+            lanes: None,
+            buffers: BUFFERS,
+            resume: None,
+        }
+    }
+
+    /// Parts of files beneath a directory of the other side, into this directory, which is this user's alone: each file is written
+    /// under its own name and has holes where nothing came. Owners are kept where that may be, and nothing else.
+    pub fn of_parts(
+        mut directory: Vec<u8>,
+        into: OsString,
+        object: ObjectSize,
+        parts: Arc<Parts>,
+    ) -> FetchJob {
+        // What lies in it goes without its name.
+        if !directory.is_empty() && !directory.ends_with(b"/") {
+            directory.push(b'/');
+        }
+        let keep = Keep::OWNER.with(Keep::HOLES);
+        let options = JobOptions { object, keep, in_place: true, ..JobOptions::default() };
+        let rules = parts.rules();
+        FetchJob { rules, parts: Some(parts), options, ..FetchJob::new(vec![directory], into) }
     }
 }
 

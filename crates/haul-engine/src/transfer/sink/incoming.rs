@@ -23,6 +23,8 @@ pub(super) struct Incoming {
     pub(super) path: RelPath,
     tag: Tag,
     in_place: bool,
+    /// Bytes of it that are to come, where it is not all of them.
+    part: Option<u64>,
     /// Made when the first bytes come, or at the end.
     arriving: Mutex<Tries>,
     /// What holds bytes that are the same.
@@ -72,6 +74,7 @@ impl Incoming {
             path,
             tag,
             in_place,
+            part: None,
             arriving: Mutex::default(),
             base: Mutex::default(),
             compared: Mutex::default(),
@@ -81,6 +84,16 @@ impl Incoming {
             root: Mutex::new(root),
             standing_digest: Mutex::default(),
         }
+    }
+
+    /// So many bytes of it are to come, where it is not all of them.
+    pub(super) fn taken_in_part(self, part: Option<u64>) -> Incoming {
+        Incoming { part, ..self }
+    }
+
+    /// Bytes of it that are to come.
+    pub(super) fn asked_bytes(&self) -> u64 {
+        self.part.unwrap_or_else(|| self.facts.size())
     }
 
     /// What stands under the name: a regular file, open, and its facts.
@@ -252,10 +265,10 @@ impl Incoming {
 
     /// Bytes that are kept free for it.
     fn room(&self) -> u64 {
-        // A file with holes may be far longer than the disk.
+        // A file with holes may be far longer than the disk, and so may one of which only a part comes.
         let has_holes =
             matches!(&self.facts.kind, haul_proto::FileKind::File { holes, .. } if !holes.is_empty());
-        if has_holes { 0 } else { self.facts.size() }
+        if has_holes || self.part.is_some() { 0 } else { self.facts.size() }
     }
 
     /// In a file that was there, what the source has as holes is no hole yet, and nothing comes for it.
@@ -381,6 +394,11 @@ impl Incoming {
         self.compare(stated, size)?;
         let arriving = self.arriving(places).map_err(Unfinished::Failed)?;
         let done = arriving.set_len(size).map_err(failed("cannot set the length")).and_then(|now| {
+            if self.part.is_some() {
+                // It is only looked into, by this user.
+                keeper.give_owner(Place::File(arriving.fd()), &self.facts);
+                return Ok(());
+            }
             let new = Some(&now).filter(|_| arriving.is_new);
             keeper.apply(Place::File(arriving.fd()), &self.facts, new).map_err(Unfinished::Failed)
         });

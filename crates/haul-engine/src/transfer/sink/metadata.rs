@@ -66,6 +66,12 @@ impl Keeper {
         Ok(())
     }
 
+    /// Gives what stands at `place` its source's owner alone, if that is to be kept and can be.
+    pub(super) fn give_owner(&self, place: Place<'_>, facts: &NewFile) {
+        // Whether it has it is seen by whoever asks for it.
+        let _ = self.owner(place, facts, None);
+    }
+
     /// Returns whether it has its source's owner now.
     fn owner(&self, place: Place<'_>, facts: &NewFile, new: Option<&Stat>) -> Result<bool, Reason> {
         if !self.keep.has(Keep::OWNER) {

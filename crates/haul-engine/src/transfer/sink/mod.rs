@@ -17,6 +17,7 @@ mod taking;
 use super::frames::{FrameError, Frames, Outbox};
 use super::hashing::Recipe;
 use super::meeting::{Asked, Seat};
+use super::parts::Parts;
 use super::reason::reason;
 use super::report::{Failure, Watch};
 use super::session::{self, Serve, Session};
@@ -26,7 +27,7 @@ use arriving::{Tag, spot};
 use crossbeam_channel::Sender;
 use errands::Errand;
 use expected::Expected;
-use haul_model::{Level, RelPath};
+use haul_model::{ByteLen, Geometry, Level, RelPath};
 use haul_net::LaneError;
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 use haul_proto::{
@@ -61,6 +62,8 @@ pub(super) struct Store {
     /// Bytes that may be taken; `None` for any number.
     quota: Option<u64>,
     expected: Expected,
+    /// What is taken of which files, and of no others; `None` for all that comes.
+    parts: Option<Arc<Parts>>,
 }
 
 impl Store {
@@ -81,12 +84,17 @@ impl Store {
             Err(haul_model::PathFault::Empty) => root,
             Err(fault) => return Err(io::Error::new(io::ErrorKind::InvalidInput, fault)),
         };
-        Ok(Store { places: root, session, quota, expected: Expected::Anything })
+        Ok(Store { places: root, session, quota, expected: Expected::Anything, parts: None })
     }
 
     /// Takes nothing but what comes of these paths, which are asked for.
     pub(super) fn expecting(self, paths: &[Vec<u8>]) -> Store {
         Store { expected: Expected::of(paths), ..self }
+    }
+
+    /// Takes these parts alone.
+    pub(super) fn taking(self, parts: Option<Arc<Parts>>) -> Store {
+        Store { parts, ..self }
     }
 }
 
@@ -309,6 +317,15 @@ impl Side<'_> {
     fn open(&self, facts: Arc<NewFile>, path: RelPath) -> Option<Event> {
         let number = facts.number;
         let size = facts.size();
+        let geometry = Geometry::new(ByteLen(size), self.options.object);
+        let mut part = None;
+        if let Some(parts) = &self.store.parts {
+            part = parts.unwanted(path.as_bytes(), geometry);
+            if part.is_none() {
+                // Nothing of it was asked for: it is called the same, so that nothing of it comes.
+                return Some(Event::Opened { file: number, verdict: Verdict::Same, rereads: false });
+            }
+        }
         if let Some(quota) = self.store.quota
             && self.taken.fetch_add(size, Ordering::Relaxed).saturating_add(size) > quota
         {
@@ -321,15 +338,18 @@ impl Side<'_> {
         let tag = Tag { session: self.store.session, number: number.0 };
         let log = self.log.as_ref().filter(|log| log.claim(&path));
         let tag = (log.map_or(tag, |log| log.tag(&path)), log.is_some());
-        self.session.tally.found(size);
-        let incoming =
-            Arc::new(Incoming::new(facts, path, tag, self.options.in_place, self.recipe.root(size)));
+        let part_bytes = part.as_ref().map(|have| size - bytes_of(have, geometry));
+        let root = self.recipe.root(size);
+        let incoming = Incoming::new(facts, path, tag, self.options.in_place, root).taken_in_part(part_bytes);
+        let incoming = Arc::new(incoming);
+        self.session.tally.found(incoming.asked_bytes());
         self.files().insert(number, Arc::clone(&incoming));
         let take = || self.take(&incoming);
         let begin = Instant::now();
-        let verdict = match self.options.update {
-            Update::Always => self.always(&incoming),
-            rule => match incoming.standing(&self.store.places) {
+        let verdict = match (part, self.options.update) {
+            (Some(have), _) => Some(Verdict::Take { have }),
+            (None, Update::Always) => self.always(&incoming),
+            (None, rule) => match incoming.standing(&self.store.places) {
                 Err(error) => Some(Verdict::Refused(reason("cannot look at what is there", &error))),
                 Ok(None) => take(),
                 Ok(Some((_, standing))) => {
@@ -390,6 +410,10 @@ impl Side<'_> {
         if self.options.dry_run {
             return Ok(Ended::Would);
         }
+        if self.store.parts.is_some() {
+            // Directories are made where a part needs them, and nothing else without bytes was asked for.
+            return Ok(Ended::Same);
+        }
         let is_directory = facts.kind == FileKind::Directory;
         if is_directory {
             // Before it gets its times.
@@ -433,7 +457,7 @@ impl Side<'_> {
         match result {
             Ok(outcome) => {
                 self.arrived(&incoming, outcome);
-                self.session.tally.settled(incoming.facts.size());
+                self.session.tally.settled(incoming.asked_bytes());
                 self.write_down(&incoming, outcome);
                 self.session.report.ended(path, outcome);
             }
@@ -503,6 +527,12 @@ impl Side<'_> {
     fn files(&self) -> MutexGuard<'_, HashMap<FileNumber, Arc<Incoming>>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Bytes of these objects of a file.
+fn bytes_of(objects: &Runs, geometry: Geometry) -> u64 {
+    let at = |index: u64| index.saturating_mul(geometry.object_size().bytes()).min(geometry.len());
+    objects.iter().map(|(first, past)| at(past) - at(first)).sum()
 }
 
 /// Why a fetch does not take what it has not named.

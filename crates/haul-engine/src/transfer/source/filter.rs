@@ -90,7 +90,7 @@ impl Filter {
     }
 
     /// Whether a name beneath the root of the job is left out.
-    pub(super) fn leaves_out(&self, path: &[u8], kind: FileKind) -> bool {
+    pub(in crate::transfer) fn leaves_out(&self, path: &[u8], kind: FileKind) -> bool {
         let Some(rules) = &self.0 else { return false };
         rules.matched(Path::new(OsStr::from_bytes(path)), kind == FileKind::Directory).is_ignore()
     }

@@ -3,24 +3,24 @@
 
 use super::pair::{Pair, offer};
 use super::small_objects;
-use haul_digest::{Algorithm, digest};
+use haul_digest::{Algorithm, PartHasher, PartPlace, digest};
 use haul_engine::transfer::{
-    BoxError, Failure, FetchJob, Outcome, Report, Tally, TransferError, Watch, answer, fetch,
+    BoxError, Failure, FetchJob, Outcome, Parts, Report, Tally, TransferError, Watch, answer, fetch,
 };
 use haul_lab::liar::{
     Liar, block, block_digest, bye, connect, file_close, frame, new_file, plain, read, walked,
 };
-use haul_model::Level;
+use haul_model::{ByteRange, Level, ObjectIndex, RelPath};
 use haul_net::Lane;
 use haul_proto::{
-    Close, Connect, Delete, Features, FileKind, FileNumber, JobOptions, Keep, Message, Outcome as Ended,
-    PeerText, Stated, Update, Verify, Why, Window,
+    Answer, Close, Connect, Delete, Features, FileKind, FileNumber, JobOptions, Keep, Message, NewBlock,
+    NewFile, Outcome as Ended, PeerText, Stated, Update, Verify, Why, Window,
 };
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 /// Keeps what people hear.
 #[derive(Default)]
@@ -88,12 +88,16 @@ fn sent(pair: &Pair, options: &JobOptions, lies: impl FnOnce(&mut Liar)) -> Told
 
 /// A liar is asked for `paths`, which go into the sink of `pair`.
 fn fetched(pair: &Pair, options: &JobOptions, paths: &[&str], lies: impl FnOnce(&mut Liar) + Send) -> Told {
+    let paths = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+    let options = JobOptions { keep: Keep(options.keep.0 & !Keep::SETUID.0), ..options.clone() };
+    fetched_by(FetchJob { options, ..FetchJob::new(paths, pair.sink().into()) }, lies)
+}
+
+fn fetched_by(job: FetchJob, lies: impl FnOnce(&mut Liar) + Send) -> Told {
     let (ours, theirs) = Lane::pair().unwrap();
     let ours = Mutex::new(Some(ours));
     let dial = |_: u32| -> Result<Lane, BoxError> { ours.lock().unwrap().take().ok_or("one lane".into()) };
-    let paths = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
-    let options = JobOptions { keep: Keep(options.keep.0 & !Keep::SETUID.0), ..options.clone() };
-    let job = FetchJob { options, lanes: Some(1), ..FetchJob::new(paths, pair.sink().into()) };
+    let job = FetchJob { lanes: Some(1), ..job };
     let (ears, stop, tally) = (Ears::default(), AtomicBool::new(false), Tally::default());
     let ended = std::thread::scope(|scope| {
         let lying = scope.spawn(move || {
@@ -435,4 +439,51 @@ fn what_a_link_leads_to_is_not_compared_either() {
         });
         told.assert_failures(1);
     }
+}
+
+/// A repair asks another host for a few objects, and may be answered by one that wants to fill its disk or to lead it elsewhere.
+#[test]
+fn of_parts_nothing_comes_but_the_objects_that_were_asked_for() {
+    const OBJECT: usize = 65_536;
+    let pair = Pair::new();
+    let mut parts = Parts::default();
+    parts.add(&RelPath::new(b"a").unwrap(), &[ByteRange::between(OBJECT as u64, OBJECT as u64 + 4)]);
+    let object = small_objects().object;
+    let job = FetchJob::of_parts(b"data".to_vec(), pair.sink().into(), object, Arc::new(parts));
+    let told = fetched_by(job, |liar| {
+        assert_eq!(wrote(liar, 0, b"other", b"bytes"), Ended::Same);
+        for (number, path, kind) in [
+            (1, &b"dir"[..], FileKind::Directory),
+            (2, b"link", link(Path::new("/etc"))),
+            (3, b"hard", hard_link(b"a")),
+            (4, b"pipe", FileKind::Fifo),
+        ] {
+            assert_eq!(offered(liar, number, path, kind), Ended::Same);
+        }
+        let chunk = [7; OBJECT];
+        let facts = new_file(5, b"a", plain(3 * OBJECT as u64));
+        liar.say(&Message::NewFile(Box::new(NewFile { whole: false, ..facts })), &[]);
+        let Message::FileId(id) = liar.hear() else { panic!("FILE_ID comes") };
+        let Answer::Take { have } = id.answer else { panic!("objects are taken: {id:?}") };
+        assert_eq!(have.iter().collect::<Vec<_>>(), [(0, 1), (2, 3)]);
+        for index in 0..3 {
+            let range = ByteRange::between(index * OBJECT as u64, (index + 1) * OBJECT as u64);
+            let block = NewBlock { object: ObjectIndex(index), range, ..block(5, &chunk) };
+            let place = PartPlace { offset: range.start, whole: false };
+            let mut hasher = PartHasher::new(Algorithm::Blake3, place);
+            hasher.update(&chunk);
+            liar.say(&Message::NewBlock(block), &chunk);
+            liar.say(&block_digest(5, index, Stated::Digest(hasher.finish().digest())), &[]);
+        }
+        liar.say(&file_close(5, read(3 * OBJECT as u64)), &[]);
+        assert!(matches!(end_of(liar, 5), Ended::Done(_)));
+        liar.part(6);
+    });
+    told.assert_failures(0);
+    let names: Vec<_> = fs::read_dir(pair.sink()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["a"]);
+    let came = fs::read(pair.sink().join("a")).unwrap();
+    let expected = [[0_u8; OBJECT], [7; OBJECT], [0; OBJECT]].concat();
+    assert!(came == expected, "{} bytes came", came.iter().filter(|byte| **byte == 7).count());
+    assert_eq!(fs::metadata(pair.sink().join("a")).unwrap().mode() & 0o777, 0o600);
 }

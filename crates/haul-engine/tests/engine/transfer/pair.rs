@@ -238,6 +238,7 @@ impl Pair {
             paths: names.iter().map(|name| name.as_bytes().to_vec()).collect(),
             into: self.sink().into(),
             rules: Vec::new(),
+            parts: None,
             options: options.clone(),
             lanes: Some(lanes),
             buffers: 64 << 20,

@@ -1,0 +1,217 @@
+//! Replicas as they are typed, and how those of other hosts are reached.
+
+use crate::remote::args::JobMeant;
+use crate::remote::host::{Other, OtherHost};
+use crate::remote::place::Place;
+use crate::remote::ssh::LoginArgs;
+use crate::remote::ticket;
+use crate::remote::typed;
+use crate::remote::way::{self, Way};
+use crate::remote::words;
+use haul_engine::repair::{Answered, Asked, Remotes, ReplicaAt};
+use haul_engine::transfer::{self, BoxError, Dial, Failure, FetchJob, Report, Watch};
+use haul_net::{Lane, Ticket};
+use haul_proto::Why;
+use std::ffi::{OsStr, OsString};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What did not come of one replica, told at most.
+const NOTES_MAX: usize = 1000;
+
+/// Where right bytes are.
+#[derive(clap::Args, Debug)]
+pub(super) struct FromArgs {
+    /// A directory with the same paths to take right bytes from: one of this host, HOST:PATH by ssh, or :PATH of a 'haul serve' by its
+    /// ticket. May be given several times; another host is asked only for damaged bytes that those before it lack.
+    #[arg(long, value_name = "REPLICA", required = true)]
+    pub(super) from: Vec<OsString>,
+    #[command(flatten)]
+    login: LoginArgs,
+    /// The ticket that 'haul serve' printed, in a file that only you may read; - is standard input. One for all --from :PATH, or one for
+    /// each in their order.
+    #[arg(long, value_name = "FILE", help_heading = "The other host")]
+    ticket_file: Vec<OsString>,
+    /// Where it stands for the time being what other hosts send; in ROOT without this.
+    #[arg(long, value_name = "DIR", help_heading = "The other host")]
+    pub(super) staging: Option<OsString>,
+}
+
+/// The replicas that are not of this host, by their numbers.
+pub(super) struct Hosts {
+    origins: Vec<Option<Origin>>,
+    meant: JobMeant,
+}
+
+/// A directory of another host.
+struct Origin {
+    host: OtherHost,
+    path: Vec<u8>,
+}
+
+impl FromArgs {
+    /// What was meant; a host that ssh reaches sends at no more than `rate`. The error is a message.
+    pub(super) fn resolve(&self, rate: Option<u64>) -> Result<(Vec<ReplicaAt>, Hosts), String> {
+        let ssh = self.login.resolve()?;
+        let places = self.from.iter().map(|from| place(from)).collect::<Result<Vec<_>, _>>()?;
+        let served = places.iter().filter(|place| matches!(place, Place::Ticket(_))).count();
+        match (self.ticket_file.len(), served) {
+            (given, served) if given == served || (given == 1 && served > 1) => {}
+            (0, _) => {
+                return Err("--from :PATH names no host; say HOST:PATH, or --ticket-file FILE".to_owned());
+            }
+            _ => return Err("--ticket-file: give one for all --from :PATH, or one for each".to_owned()),
+        }
+        let tickets =
+            self.ticket_file.iter().map(|file| ticket::read(file)).collect::<Result<Vec<_>, _>>()?;
+        let mut tickets = tickets.iter().cycle();
+        let (mut replicas, mut origins) = (Vec::new(), Vec::new());
+        for place in places {
+            let (host, path) = match place {
+                Place::Local(path) => {
+                    replicas.push(ReplicaAt::Here(path));
+                    origins.push(None);
+                    continue;
+                }
+                Place::Ssh { login, path } => (OtherHost::Ssh { ssh: ssh.clone(), login }, path),
+                Place::Ticket(path) => {
+                    let ticket = tickets.next().ok_or("say --ticket-file FILE")?;
+                    (OtherHost::Server(Box::new(ticket.clone())), typed::beneath_root(&path))
+                }
+            };
+            replicas.push(ReplicaAt::There([&host.told_apart_by()[..], &path].join(&0)));
+            origins.push(Some(Origin { host, path }));
+        }
+        Ok((replicas, Hosts { origins, meant: JobMeant::plain(rate) }))
+    }
+}
+
+/// Where a replica is. The error is a message, which repeats no secret.
+fn place(from: &OsStr) -> Result<Place, String> {
+    if typed::looks_like_ticket(from) {
+        return Err(typed::not_local(from));
+    }
+    Place::parse(from).map_err(|error| error.to_string())
+}
+
+/// Reaches them.
+pub(super) struct Reach<'a> {
+    pub(super) hosts: &'a Hosts,
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl Remotes for Reach<'_> {
+    fn fetch(&self, replica: usize, asked: &Asked<'_>) -> Answered {
+        let Some(Some(origin)) = self.hosts.origins.get(replica) else { return ().fetch(replica, asked) };
+        let (other, path, note) = match self.meet(origin) {
+            Ok(met) => met,
+            Err(why) => return Answered { broken: Some(why), ..Answered::default() },
+        };
+        let (into, parts) = (asked.into.to_owned(), Arc::clone(&asked.parts));
+        let lanes = other.lanes(self.hosts.meant.lanes);
+        let job = FetchJob { lanes, ..FetchJob::of_parts(path, into, asked.object, parts) };
+        let heard = Heard::default();
+        let watch = Watch { stop: self.stop, tally: asked.tally, report: &heard, receipt: None };
+        let ended = transfer::fetch(&Lanes { way: other.way(), stop: self.stop }, &job, &watch);
+        if let Other::Met(met) = other {
+            // How it ends there changes nothing of what came.
+            met.part();
+        }
+        let (broken, received) = match ended {
+            Ok(outcome) => (outcome.broken.map(|reason| reason.to_string()), outcome.traffic.received),
+            Err(error) => (Some(error.to_string()), 0),
+        };
+        Answered { notes: note.into_iter().chain(heard.into_notes()).collect(), broken, received }
+    }
+}
+
+impl Reach<'_> {
+    /// Meets the host; gives what the replica's path is there, and why the data does not go beside ssh where it does not.
+    fn meet(&self, origin: &Origin) -> Result<(Other, Vec<u8>, Option<String>), String> {
+        let meant = &self.hosts.meant;
+        match &origin.host {
+            OtherHost::Ssh { ssh, login } => {
+                let mut path = origin.path.clone();
+                if !path.is_empty() && !path.ends_with(b"/") {
+                    path.push(b'/');
+                }
+                let request = typed::request(meant, ssh, words::Way::Fetch, &[path]);
+                let met = ssh.meet(login, &request, meant, self.stop);
+                let mut met = met.map_err(|error| error.to_string())?;
+                let path = met.paths.pop().ok_or("haul there names no path")?;
+                let note = met.note.take().map(|why| {
+                    format!(
+                        "the data goes inside ssh, by one lane, because no way beside it was found: {why}"
+                    )
+                });
+                Ok((Other::Met(Box::new(met)), path, note))
+            }
+            OtherHost::Server(ticket) => {
+                let ticket = Ticket::clone(ticket);
+                let dialer = way::dialer(ticket, &meant.link, (None, meant.lanes), false);
+                let dialer = dialer.map_err(|error| error.to_string())?;
+                Ok((Other::Server(Way::outside(dialer, None)), origin.path.clone(), None))
+            }
+        }
+    }
+}
+
+/// Opens the lanes to one host.
+struct Lanes<'a> {
+    way: &'a Way,
+    stop: &'a AtomicBool,
+}
+
+impl Dial for Lanes<'_> {
+    fn lane(&self, number: u32) -> Result<Lane, BoxError> {
+        Ok(self.way.lane(number, self.stop)?)
+    }
+
+    fn give_up(&self) {
+        self.way.give_up();
+    }
+}
+
+/// What is told of files that did not come, for when the session is over.
+#[derive(Default)]
+struct Heard {
+    notes: Mutex<Vec<String>>,
+    /// This side has no room for them.
+    lacks_room: AtomicBool,
+}
+
+impl Heard {
+    fn add(&self, note: String) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if notes.len() < NOTES_MAX {
+            notes.push(note);
+        }
+    }
+
+    fn into_notes(self) -> Vec<String> {
+        let mut notes = self.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if self.lacks_room.into_inner() {
+            let next =
+                "there is no room for what it sends: free some, or say --staging DIR for a place elsewhere";
+            notes.push(next.to_owned());
+        }
+        notes
+    }
+}
+
+impl Report for Heard {
+    fn failed(&self, failure: &Failure) {
+        if failure.here && matches!(failure.reason.why, Why::NoSpace | Why::Quota) {
+            self.lacks_room.store(true, Ordering::Relaxed);
+        }
+        self.add(failure.to_string());
+    }
+
+    fn note(&self, text: &str) {
+        self.add(text.to_owned());
+    }
+
+    fn lane_lost(&self, lane: u32, why: &str) {
+        self.add(format!("connection {lane} was lost: {why}"));
+    }
+}

@@ -1,0 +1,289 @@
+//! Where parts of files stand that other hosts sent: a directory that only this user can enter, removed when the repair ends. What one that was
+//! killed left there is found again by the next. Nothing in it is believed, so nothing in it is synced.
+
+use super::places::Replica;
+use haul_sys::beneath::open_root;
+use haul_sys::dir::{DirReader, open_dir_at, open_place_at};
+use haul_sys::open::{create_new_at, mkdir_at, open_entry_at, rmdir_at, unlink_at};
+use haul_sys::stat::{stat_at, stat_fd};
+use haul_sys::{FileKind, Follow, process, transfer};
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Repairs that can fetch into one directory at the same time.
+const NUMBERS: u32 = 16;
+
+/// How often a directory is looked for again that another repair has just removed.
+const ATTEMPTS: u32 = 8;
+
+/// Nobody but this user may put anything there.
+const MODE: u32 = 0o700;
+
+/// The file in it that says what it is.
+const MARK: &std::ffi::CStr = c"what-this-is";
+
+/// Bytes of a mark that are looked at: more than any has.
+const MARK_BYTES: usize = 256;
+
+/// The directory, under a lock that tells one in use from one left behind.
+#[derive(Debug)]
+pub(super) struct Staging {
+    base: OwnedFd,
+    name: CString,
+    dir: File,
+}
+
+/// A replica's part of it.
+pub(super) struct StagedPlace {
+    /// How a fetch finds it, as long as the staging directory is held.
+    pub(super) path: OsString,
+    /// The same, to take bytes from.
+    pub(super) replica: Replica,
+    /// An earlier run left something there.
+    pub(super) was_there: bool,
+}
+
+impl Staging {
+    /// Makes one beneath `base`, or takes one that was left there.
+    ///
+    /// # Errors
+    /// What the kernel says; `ResourceBusy` where there are [`NUMBERS`] already that can't be had.
+    pub(super) fn open(base: &OsStr) -> io::Result<Staging> {
+        for number in 0..NUMBERS {
+            if let Some(staging) = Staging::take(base, number, true)? {
+                return Ok(staging);
+            }
+        }
+        Err(io::ErrorKind::ResourceBusy.into())
+    }
+
+    /// Removes what repairs left beneath `base` that were killed. What can't be removed stays: it is in nobody's way.
+    pub(super) fn sweep(base: &OsStr) {
+        for number in 0..NUMBERS {
+            if let Ok(Some(left)) = Staging::take(base, number, false) {
+                let _ = left.remove();
+            }
+        }
+    }
+
+    /// The part of a replica, told apart from others by `id`.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn place(&self, id: &[u8]) -> io::Result<StagedPlace> {
+        let name = haul_digest::digest(haul_digest::Algorithm::Xxh64, id).to_string();
+        let was_there = match mkdir_at(&self.dir, name.as_str(), MODE) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => true,
+            made => made.map(|()| false)?,
+        };
+        let replica = Replica::fetched(open_place_at(&self.dir, name.as_str(), Follow::No)?);
+        Ok(StagedPlace { path: self.way().join(name).into_os_string(), replica, was_there })
+    }
+
+    /// Removes it with all that stands in it. Its mark goes last, so that what is left of it otherwise is known for what it is.
+    ///
+    /// # Errors
+    /// What the kernel says: the rest stays.
+    pub(super) fn remove(self) -> io::Result<()> {
+        for entry in fs::read_dir(self.way())? {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes() == MARK.to_bytes() {
+                continue;
+            }
+            let is_dir = entry.file_type()?.is_dir();
+            if is_dir { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) }?;
+        }
+        match unlink_at(&self.dir, MARK) {
+            // It was made, and not yet marked.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed?,
+        }
+        rmdir_at(&self.base, self.name.as_c_str())
+    }
+
+    /// The directory of this number; `None` where another repair has it, or it is no staging directory of this user, or it is not there
+    /// and is not to be made.
+    fn take(base: &OsStr, number: u32, makes: bool) -> io::Result<Option<Staging>> {
+        let base = open_root(base)?;
+        let name = CString::new(format!(".haul-fetched-{number}"))?;
+        for _ in 0..ATTEMPTS {
+            if makes {
+                match mkdir_at(&base, name.as_c_str(), MODE) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                    _ => {}
+                }
+            }
+            let dir = match open_dir_at(&base, name.as_c_str(), Follow::No) {
+                Ok(dir) => File::from(dir),
+                Err(error) if makes && error.kind() == io::ErrorKind::NotFound => continue,
+                // Something else has the name.
+                Err(_) => return Ok(None),
+            };
+            match dir.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            let facts = stat_fd(&dir)?;
+            match stat_at(&base, name.as_c_str(), Follow::No) {
+                Ok(now) if now.is_still(&facts) => {}
+                // It was removed before it was locked.
+                _ => continue,
+            }
+            let is_own = facts.uid == process::effective_user() && facts.mode & 0o077 == 0;
+            return Ok((is_own && is_marked(&dir, facts.ino, makes)?).then_some(Staging { base, name, dir }));
+        }
+        Ok(None)
+    }
+
+    /// The way to it that no rename of a directory above it leads elsewhere.
+    fn way(&self) -> PathBuf {
+        Path::new("/proc/self/fd").join(self.dir.as_raw_fd().to_string())
+    }
+}
+
+/// Whether the directory says of itself that it is for staging; an empty one is made to say so if `marks`. Its number stands in the mark,
+/// so that a copy of one, in somebody's data, is not taken for it.
+fn is_marked(dir: &File, ino: u64, marks: bool) -> io::Result<bool> {
+    let text =
+        format!("What 'haul repair' fetched from other hosts. The next repair removes it.\ninode {ino}\n");
+    let found = match open_entry_at(dir, MARK) {
+        Ok(mark) if stat_fd(&mark)?.kind == FileKind::Regular => {
+            let mut found = vec![0; MARK_BYTES];
+            let got = transfer::read_at(&mark, 0, &mut found)?;
+            found.truncate(got);
+            Some(found)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        _ => return Ok(false),
+    };
+    if found.as_deref() == Some(text.as_bytes()) {
+        return Ok(true);
+    }
+    // A repair may have been killed, or the disk full, before the mark was written.
+    let is_begun = match &found {
+        None => has_at_most(dir, 0)?,
+        Some(found) => text.as_bytes().starts_with(found) && has_at_most(dir, 1)?,
+    };
+    if is_begun && marks {
+        if found.is_some() {
+            unlink_at(dir, MARK)?;
+        }
+        transfer::write_all_at(&create_new_at(dir, MARK, 0o600)?, 0, text.as_bytes())?;
+    }
+    Ok(is_begun)
+}
+
+/// Whether the directory has so many entries and no more.
+fn has_at_most(dir: &File, most: usize) -> io::Result<bool> {
+    let mut reader = DirReader::new(open_dir_at(dir, ".", Follow::No)?);
+    let mut found = Vec::new();
+    while reader.read_batch(most + 1, &mut found)? && found.len() <= most {}
+    Ok(found.len() <= most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn bed() -> (tempfile::TempDir, OsString) {
+        let home = tempfile::tempdir().unwrap();
+        let base = home.path().as_os_str().to_owned();
+        (home, base)
+    }
+
+    fn names(home: &tempfile::TempDir) -> Vec<String> {
+        let found = fs::read_dir(home.path()).unwrap();
+        let mut names: Vec<String> =
+            found.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn each_repair_has_its_own_and_removes_it() {
+        let (home, base) = bed();
+        let one = Staging::open(&base).unwrap();
+        let other = Staging::open(&base).unwrap();
+        assert_eq!(names(&home), [".haul-fetched-0", ".haul-fetched-1"]);
+        for staging in [&one, &other] {
+            let place = staging.place(b"host").unwrap();
+            assert!(!place.was_there);
+            fs::create_dir_all(Path::new(&place.path).join("a/b")).unwrap();
+            fs::write(Path::new(&place.path).join("a/b/c"), "bytes").unwrap();
+        }
+        Staging::sweep(&base);
+        assert_eq!(names(&home).len(), 2, "what is in use stays");
+        one.remove().unwrap();
+        assert_eq!(names(&home), [".haul-fetched-1"]);
+        other.remove().unwrap();
+        assert!(names(&home).is_empty());
+    }
+
+    #[test]
+    fn what_was_left_is_taken_up_by_the_next_or_removed() {
+        let (home, base) = bed();
+        let left = Staging::open(&base).unwrap();
+        let place = left.place(b"host").unwrap();
+        fs::write(Path::new(&place.path).join("f"), "bytes").unwrap();
+        // As the kernel does with a process that is killed.
+        drop((left, place));
+        let next = Staging::open(&base).unwrap();
+        let place = next.place(b"host").unwrap();
+        assert!(place.was_there);
+        assert_eq!(fs::read(Path::new(&place.path).join("f")).unwrap(), b"bytes");
+        assert!(!next.place(b"another").unwrap().was_there);
+        drop((next, place));
+        Staging::sweep(&base);
+        assert!(names(&home).is_empty());
+    }
+
+    #[test]
+    fn a_mark_that_was_not_written_to_its_end_is_written_again() {
+        let (home, base) = bed();
+        for begun in [None, Some(""), Some("What 'haul")] {
+            let dir = home.path().join(".haul-fetched-0");
+            fs::create_dir(&dir).unwrap();
+            fs::set_permissions(&dir, fs::Permissions::from_mode(MODE)).unwrap();
+            if let Some(text) = begun {
+                fs::write(dir.join("what-this-is"), text).unwrap();
+            }
+            let staging = Staging::open(&base).unwrap();
+            assert_eq!(names(&home), [".haul-fetched-0"], "{begun:?}");
+            staging.place(b"host").unwrap();
+            drop(staging);
+            Staging::open(&base).unwrap().remove().unwrap();
+            assert!(names(&home).is_empty());
+        }
+    }
+
+    #[test]
+    fn nothing_else_of_the_name_is_entered_or_removed() {
+        let (home, base) = bed();
+        let at = |number: u32| home.path().join(format!(".haul-fetched-{number}"));
+        fs::write(at(0), "a file").unwrap();
+        fs::create_dir(home.path().join("data")).unwrap();
+        symlink("data", at(1)).unwrap();
+        // Somebody's directory, and one that others may write to.
+        for (number, mode) in [(2, MODE), (3, 0o770)] {
+            fs::create_dir(at(number)).unwrap();
+            fs::set_permissions(at(number), fs::Permissions::from_mode(mode)).unwrap();
+            fs::write(at(number).join("kept"), "bytes").unwrap();
+        }
+        // A copy of one, as of data that was copied while it was repaired.
+        let staging = Staging::open(&base).unwrap();
+        assert_eq!(staging.name.as_c_str(), c".haul-fetched-4");
+        fs::create_dir(at(5)).unwrap();
+        fs::set_permissions(at(5), fs::Permissions::from_mode(MODE)).unwrap();
+        fs::copy(at(4).join("what-this-is"), at(5).join("what-this-is")).unwrap();
+        staging.remove().unwrap();
+        Staging::sweep(&base);
+        let kept = [0, 1, 2, 3, 5].map(|number| format!(".haul-fetched-{number}"));
+        assert_eq!(names(&home), [&kept[..], &["data".to_owned()]].concat());
+        assert!(at(2).join("kept").exists() && at(3).join("kept").exists());
+    }
+}
