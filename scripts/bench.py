@@ -41,7 +41,7 @@ from pathlib import Path
 
 import bench_ssh
 from bench_log import log_rows
-from bench_rows import GIB, KIB, MIB, Failed, Sizes, all_rows
+from bench_rows import GIB, KIB, MIB, Failed, Sizes, all_rows, verify_copy
 
 ROUNDS = 5
 DIRTY_MAX_KIB = 32 * 1024
@@ -401,27 +401,6 @@ def warm(source):
 def unwritten_kib():
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     return sum(int(fields[name].split()[0]) for name in ["Dirty", "Writeback"])
-
-
-def verify_copy(source, copy, bytewise):
-    """A copy that is not one is no speed."""
-    if not copy.exists():
-        raise Failed("made no copy")
-    if measure_tree(source) != measure_tree(copy):
-        raise Failed(f"made {measure_tree(copy)} of {measure_tree(source)} (files, bytes)")
-    if bytewise and subprocess.run(["diff", "-rq", str(source), str(copy)], stdout=subprocess.DEVNULL).returncode:
-        raise Failed("made a copy with other bytes")
-
-
-def measure_tree(path):
-    if path.is_file():
-        return 1, path.stat().st_size
-    files = total = 0
-    for folder, _, names in os.walk(path):
-        with os.scandir(folder) as entries:
-            total += sum(entry.stat(follow_symlinks=False).st_size for entry in entries if entry.is_file())
-        files += len(names)
-    return files, total
 
 
 def first_line(said):

@@ -11,7 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from bench_rows import KIB, MIB, Failed, Peer, Row
+from bench_rows import KIB, MIB, Failed, Peer, Row, verify_copy
 
 MECHANISMS = ["file", "transaction", "universal"]
 ENCODINGS = ["char", "int", "enc", "binary", "bit8", "bit64"]
@@ -67,11 +67,12 @@ def measure_styles(bench, row, source):
     for index in range(bench.options.rounds):
         turn = index * len(styles) // bench.options.rounds
         order = styles[turn:] + styles[:turn]
-        before = copy_once(bench, row, source, row.peers[0].command)
+        check = index == 0
+        before = copy_once(bench, row, source, row.peers[0].command, check)
         for first in range(0, len(order), STYLES_BETWEEN):
             few = order[first:first + STYLES_BETWEEN]
-            taken = {style: copy_once(bench, row, source, with_log(*style)) for style in few}
-            after = copy_once(bench, row, source, row.peers[0].command)
+            taken = {style: copy_once(bench, row, source, with_log(*style), check) for style in few}
+            after = copy_once(bench, row, source, row.peers[0].command, check)
             for style, run in taken.items():
                 ratios[style].append([2 * mine / (one + other) for mine, one, other in zip(run, before, after)])
             before = after
@@ -88,35 +89,30 @@ def measure_styles(bench, row, source):
     return [*lines, line(row, told, f"{TIME_GOAL}", "told")]
 
 
-def copy_once(bench, row, source, command):
-    """Seconds, processor time of the whole machine, and peak memory of one copy."""
+def copy_once(bench, row, source, command, check):
+    """Seconds, processor time of the whole machine, and peak memory of one copy; `check` compares every byte of it."""
     bench.forget_state()
     copy = bench.new_copy(row)
     bench.bring_in(row, source)
     before = busy_seconds()
     run = bench.measure(bench.fill_in(command, source, copy))
     cpu = busy_seconds() - before
-    verify_size(source, copy)
+    verify_copy(source, copy, bytewise=check)
     return run.seconds, cpu, run.rss
-
-
-def verify_size(source, copy):
-    """Rows that compare every byte are elsewhere."""
-    sizes = [sum(path.stat().st_size for path in place.glob("**/*") if path.is_file()) for place in [source, copy]]
-    if sizes[0] != sizes[1]:
-        raise Failed(f"made {sizes[1]} bytes of {sizes[0]}")
 
 
 def measure_space(bench, row, source):
     """The most that all files of the log have together at any look; the copy is watched every few milliseconds."""
     bench.forget_state()
     most, looks = 0, 0
-    with start(bench, row, source, bench.new_copy(row)) as copy:
-        while copy.poll() is None:
+    copy = bench.new_copy(row)
+    with start(bench, row, source, copy) as process:
+        while process.poll() is None:
             most, looks = max(most, log_bytes(bench.state())), looks + 1
             time.sleep(0.005)
-    if copy.returncode != 0:
-        raise Failed(f"ended with {copy.returncode}")
+    if process.returncode != 0:
+        raise Failed(f"ended with {process.returncode}")
+    verify_copy(source, copy, bytewise=True)
     verdict = "reached" if most <= SPACE_GOAL else "missed"
     return [line(row, f"{most} bytes in {looks} looks", f"{SPACE_GOAL} bytes", verdict)]
 
@@ -128,7 +124,7 @@ def measure_cost(bench, row, source):
     runs = {tool: [] for tool in commands}
     for index in range(bench.options.rounds):
         for tool in list(commands)[:: 1 if index % 2 else -1]:
-            _, cpu, rss = copy_once(bench, row, source, commands[tool])
+            _, cpu, rss = copy_once(bench, row, source, commands[tool], check=index == 0)
             runs[tool].append((cpu, rss))
     ours, theirs = [statistics.median(cpu for cpu, _ in runs[tool]) for tool in commands]
     ratio = statistics.median(mine[0] / other[0] for mine, other in zip(runs["ours"], runs["theirs"]))
@@ -161,12 +157,13 @@ def measure_recovery(bench, row, source):
     lines = []
     for share in SHARES:
         costs = []
-        for _ in range(RECOVERY_ROUNDS):
+        for index in range(RECOVERY_ROUNDS):
             bench.forget_state()
             copy = bench.new_copy(row)
             bench.settle()
             before = run_until(bench, row, source, copy, whole * share / 100)
             costs.append((before + timed(bench, row, source, copy) - whole) / whole)
+            verify_copy(source, copy, bytewise=index == 0)
         cost = statistics.median(costs)
         verdict = "reached" if cost <= RECOVERY_GOAL else "missed"
         lines.append(line(row, f"{100 * cost:.1f} % of {whole:.1f} s at {share} %", f"{100 * RECOVERY_GOAL:.0f} %", verdict))
@@ -181,13 +178,16 @@ def measure_peers(bench, row, source):
     lines = []
     for share in SHARES:
         taken = {tool: [] for tool in ["haul", *PARTIAL]}
-        for _ in range(min(RECOVERY_ROUNDS, bench.options.rounds)):
+        for index in range(min(RECOVERY_ROUNDS, bench.options.rounds)):
             for tool, times in taken.items():
                 bench.forget_state()
                 copy = bench.new_copy(row)
                 bench.settle()
                 command = bench.fill_in(PARTIAL.get(tool, row.ours), source, copy)
                 times.append(run_until_there(command, copy, row.data.bytes * share / 100) + end_durably(command, copy))
+                # What a peer that was killed leaves beside its files is its own.
+                if tool == "haul":
+                    verify_copy(source, copy, bytewise=index == 0)
         ours = taken.pop("haul")
         for tool, times in taken.items():
             ratio = statistics.median(mine / theirs for mine, theirs in zip(ours, times))

@@ -37,6 +37,7 @@ import bench
 from bench_link import FAR, START_SECONDS_MAX, Link, Servers
 from bench_network_rows import GIB, all_rows
 from bench_network_table import Table
+from bench_rows import verify_copy
 
 STOPPED_SECONDS_MIN = 12
 # Where no time of ours is known yet.
@@ -212,7 +213,7 @@ class Measured:
         if run.is_stopped and (tool.is_ours or not ours):
             raise bench.Failed(f"took more than {limit:.0f} s")
         if not run.is_stopped and not tool.near_only:
-            bench.verify_copy(source, copy / source.name, bytewise=check)
+            verify_copy(source, copy / source.name, bytewise=check)
         if ended:
             run.cpu, run.far_rss, run.befell = run.cpu + ended.cpu, ended.rss, ended.befell
         return run

@@ -6,6 +6,8 @@ binaries), {ssh} (one word: what logs in at this host), {ssh options} (its words
 then made anew for each command, on another file system than {dst}.
 """
 
+import os
+import subprocess
 from dataclasses import dataclass, field
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -74,6 +76,27 @@ class Row:
 
 class Failed(Exception):
     """A command that did not do its work."""
+
+
+def verify_copy(source, copy, bytewise):
+    """A copy that is not one is no speed."""
+    if not copy.exists():
+        raise Failed("made no copy")
+    if measure_tree(source) != measure_tree(copy):
+        raise Failed(f"made {measure_tree(copy)} of {measure_tree(source)} (files, bytes)")
+    if bytewise and subprocess.run(["diff", "-rq", str(source), str(copy)], stdout=subprocess.DEVNULL).returncode:
+        raise Failed("made a copy with other bytes")
+
+
+def measure_tree(path):
+    if path.is_file():
+        return 1, path.stat().st_size
+    files = total = 0
+    for folder, _, names in os.walk(path):
+        with os.scandir(folder) as entries:
+            total += sum(entry.stat(follow_symlinks=False).st_size for entry in entries if entry.is_file())
+        files += len(names)
+    return files, total
 
 
 def uniform(name, files, size):

@@ -1,8 +1,10 @@
 //! The process and what the machine grants it.
 
 mod memory;
+mod thread;
 
 pub use memory::{Memory, memory};
+pub use thread::Thread;
 
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

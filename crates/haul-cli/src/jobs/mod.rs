@@ -140,6 +140,9 @@ fn resume(job: &Listed) -> JobsError {
     if let Some(holder) = &job.holder {
         return JobsError::Runs { id, holder: holder.to_string() };
     }
+    if let Some(error) = &job.trouble {
+        return JobsError::NoRecord { id, why: error.to_string() };
+    }
     let record = match &job.record {
         Some(Ok(record)) => record,
         Some(Err(flaw)) => return JobsError::NoRecord { id, why: flaw.to_string() },
@@ -182,7 +185,7 @@ mod tests {
         let job = |first: u8, last: u8| {
             let mut id = [first; 16];
             id[15] = last;
-            Listed { id: Identity(id), holder: None, record: None, log_bytes: 0, touched: 0 }
+            Listed { id: Identity(id), holder: None, record: None, trouble: None, log_bytes: 0, touched: 0 }
         };
         let all = [job(0xab, 1), job(0xab, 2), job(0xcd, 1)];
         assert_eq!(find(&all, "CDCD").unwrap().id, all[2].id);

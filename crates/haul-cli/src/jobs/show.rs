@@ -61,8 +61,9 @@ fn progress(progress: Progress, status: Status) -> (String, String, String) {
 
 /// Why nothing is known of a job.
 fn why(job: &Listed) -> String {
-    match &job.record {
-        Some(Err(flaw)) => format!("its record can't be used: {flaw}"),
+    match (&job.trouble, &job.record) {
+        (Some(error), _) => format!("it can't be looked at: {error}"),
+        (None, Some(Err(flaw))) => format!("its record can't be used: {flaw}"),
         _ => "it has no record: files that a transfer brings here".to_owned(),
     }
 }

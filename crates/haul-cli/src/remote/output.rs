@@ -216,10 +216,11 @@ fn summary_event(outcome: &Outcome, side: Side, took: Duration, dry_run: bool, i
 
 /// Where a side's time went, in seconds.
 fn seconds_of(spent: &Spent) -> Value {
-    let Spent { storage, hashing, packing, crypto, sending, receiving } = *spent;
+    let Spent { storage, hashing, packing, crypto, processor, sending, receiving } = *spent;
     json!({
         "storage": storage.as_secs_f64(), "hashing": hashing.as_secs_f64(), "compression": packing.as_secs_f64(),
-        "crypto": crypto.as_secs_f64(), "sending": sending.as_secs_f64(), "receiving": receiving.as_secs_f64(),
+        "crypto": crypto.as_secs_f64(), "processor": processor.as_secs_f64(),
+        "sending": sending.as_secs_f64(), "receiving": receiving.as_secs_f64(),
     })
 }
 
@@ -284,13 +285,15 @@ fn held_back(outcome: &Outcome, side: Side) -> Option<(&'static str, u64)> {
 }
 
 /// On the way of the bytes. What one side waited for the other is no part of it: there the time stands as what it was spent on.
-fn parts_of_both(Split { source, sink, network }: &Split) -> [(Duration, &'static str); 9] {
+fn parts_of_both(Split { source, sink, network }: &Split) -> [(Duration, &'static str); 11] {
     [
         (source.storage, "the storage of the source"),
         (source.hashing, "hashing at the source"),
         (source.packing, "compression at the source"),
         (source.crypto, "encryption at the source"),
+        (source.processor, "the processors of the source"),
         (*network, "the network"),
+        (sink.processor, "the processors of the sink"),
         (sink.crypto, "encryption at the sink"),
         (sink.packing, "compression at the sink"),
         (sink.hashing, "hashing at the sink"),
@@ -300,7 +303,7 @@ fn parts_of_both(Split { source, sink, network }: &Split) -> [(Duration, &'stati
 
 /// Of a job whose other side said nothing of its time. Waiting for the other direction is not counted: a source that waits for
 /// answers is not held back by them.
-fn parts_of_one(spent: &Spent, side: Side) -> [(Duration, &'static str); 5] {
+fn parts_of_one(spent: &Spent, side: Side) -> [(Duration, &'static str); 6] {
     let network = match side {
         Side::Source => spent.sending,
         Side::Sink => spent.receiving,
@@ -313,6 +316,7 @@ fn parts_of_one(spent: &Spent, side: Side) -> [(Duration, &'static str); 5] {
         (spent.hashing, "hashing on this side"),
         (spent.packing, "compression on this side"),
         (spent.crypto, "encryption on this side"),
+        (spent.processor, "the processors of this side"),
         (network, "the network or the other side"),
     ]
 }
@@ -382,6 +386,14 @@ mod tests {
                 assert_eq!(held_back(&outcome, side), Some(expected));
             }
         }
+        let source = Spent { processor: seconds(9), ..source };
+        outcome.split = Some(Split { source, sink, network: seconds(3) });
+        assert_eq!(held_back(&outcome, Side::Sink), Some(("the processors of the source", 45)));
+        outcome.split = Some(Split { source, sink, network: seconds(8) });
+        let event = summary_event(&outcome, Side::Sink, seconds(9), false, false);
+        assert_eq!(event["split"]["source"]["processor"], 9.0);
+        assert_eq!(event["held_back"]["by"], "the processors of the source");
+        outcome.split = Some(Split { source: Spent::default(), sink, network: seconds(8) });
         let event = summary_event(&outcome, Side::Sink, seconds(9), false, false);
         assert_eq!(event["split"]["network"], 8.0);
         assert_eq!(event["split"]["sink"]["storage"], 6.0);

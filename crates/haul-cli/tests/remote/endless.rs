@@ -194,6 +194,7 @@ fn counts_as_large_as_they_can_be_are_told_as_they_are() {
         hashing: longest,
         packing: longest,
         crypto: longest,
+        run_delay: longest,
         lanes: (0..200).map(lane).collect(),
     };
     let summary = Summary { done: max, failed: max, bytes: max, again: max, ..Summary::default() };

@@ -1,12 +1,17 @@
 //! Slow parts: the summary names the one that held the job back, whichever side started it, and a slow sink fills no memory.
 
 use super::ends::{WAYS, Way, bring};
-use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays};
+use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays, inside};
 use haul_lab::faults::FaultFs;
-use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::link::{self, End, Link};
+use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
+use haul_sys::process::Thread;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 use std::fs;
+use std::hint::spin_loop;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A job one part of which is slow.
@@ -19,6 +24,8 @@ struct Slow {
     /// What held it back; one of these.
     culprits: &'static [&'static str],
 }
+
+const PROCESSORS: [&str; 2] = ["the processors of the source", "the processors of the sink"];
 
 const JOBS: [Slow; 8] = [
     Slow {
@@ -61,9 +68,10 @@ const JOBS: [Slow; 8] = [
     Slow {
         rules: ["", ""],
         // The digest that takes longest, taken when all was sent: neither side waits for the other then with bytes in hand.
+        // Of a machine that does much else it may wait for processors for longer than it takes.
         options: &["-a", "sm3", "--plain", "--verify=sequential"],
         files: (1, 48 << 20),
-        culprits: &["hashing at the source", "hashing at the sink"],
+        culprits: &["hashing at the source", "hashing at the sink", PROCESSORS[0], PROCESSORS[1]],
     },
 ];
 
@@ -129,10 +137,10 @@ fn the_same_split_is_in_json_and_every_part_of_it_is_explained() {
         let mut explained = 0.0;
         for side in ["source", "sink"] {
             let parts = split[side].as_object().unwrap();
-            assert_eq!(parts.len(), 6, "{told}");
+            assert_eq!(parts.len(), 7, "{told}");
             let of = |part: &str| parts[part].as_f64().unwrap();
             assert!(parts.values().all(|part| part.as_f64().unwrap() >= 0.0), "{told}");
-            let work = of("storage") + of("hashing") + of("compression") + of("crypto");
+            let work = of("storage") + of("hashing") + of("compression") + of("crypto") + of("processor");
             // Two workers of the lane, the walk, errands and second reads: no part has more time than those who spend it.
             assert!(work + of("sending") + of("receiving") <= 8.0 * took, "{told}");
             explained += work;
@@ -144,6 +152,65 @@ fn the_same_split_is_in_json_and_every_part_of_it_is_explained() {
         // What is slow here takes most of the time of the job, beginning and end with it.
         assert!(explained + network >= 0.5 * took, "{told}");
     }
+}
+
+#[test]
+fn a_thin_link_is_named() {
+    const PORT: u16 = 7433;
+    if !met_or_skip(&[Need::Links]) {
+        return;
+    }
+    let way = link::Way { delay: Duration::ZERO, rate: Some(16_000_000), queue: 256 << 10 };
+    let link = Link::make(&format!("haul-thin-{}", std::process::id()), way).unwrap();
+    let bed = Bed::new();
+    bed.file("data/f", 3 << 20);
+    let listen = format!("{}:{PORT}", End::Far.address());
+    let serve = bed.haul(&["serve", "--root", "there", "--listen", &listen]);
+    let server = bed.serve_by(inside(&link.namespace(End::Far), &serve));
+    let send = bed.haul(&["send", "--ticket-file=ticket", "data", ":"]);
+    let ended = inside(&link.namespace(End::Near), &send).output().unwrap();
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert!(ended.status.success() && told.contains("; held back by the network ("), "{told}");
+    assert!(server.says("arrived").contains("; held back by the network ("), "both sides say the same");
+    assert_alike(&bed.path("data"), &bed.path("there/data"));
+    drop(server);
+    link.close().unwrap();
+}
+
+/// Both sides and four who do nothing but spin share one processor. What the two waited for was called the network.
+#[test]
+fn processors_that_others_keep_busy_are_named() {
+    if !shown_or_skip(Thread::current().run_delay().is_some(), "run delays") {
+        return;
+    }
+    let bed = Bed::new();
+    bed.file("data/f", 16 << 20);
+    let is_over = AtomicBool::new(false);
+    let (here, is_enough) = (&bed, &is_over);
+    let ended = std::thread::scope(|scope| {
+        // In a thread of its own: whoever it starts has its processor too.
+        let crowded = scope.spawn(move || {
+            let all = sched_getaffinity(None).unwrap();
+            let mut one = CpuSet::new();
+            one.set((0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap());
+            sched_setaffinity(None, &one).unwrap();
+            for _ in 0..4 {
+                scope.spawn(move || {
+                    while !is_enough.load(Ordering::Relaxed) {
+                        spin_loop();
+                    }
+                });
+            }
+            let ended = here.over_ssh("send", &["--object-size=256K", "data", "localhost:"]);
+            is_enough.store(true, Ordering::Relaxed);
+            ended
+        });
+        crowded.join().unwrap()
+    });
+    assert_ended(&ended, 0);
+    let is_named = |culprit: &&str| ended.err.contains(&format!("; held back by {culprit} ("));
+    assert!(PROCESSORS.iter().any(is_named), "{ended:#?}");
+    assert_alike(&bed.path("data"), &bed.path("there/data"));
 }
 
 /// Anonymous memory that a process has now, in KiB; none once it is gone.

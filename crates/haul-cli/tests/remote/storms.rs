@@ -26,6 +26,7 @@ const RATE: &str = "--rate=16M";
 struct Storm {
     bed: Bed,
     server: Server,
+    line: Line,
     job: ends::Way,
     is_plain: bool,
 }
@@ -52,8 +53,8 @@ impl Storm {
         let mut args = vec!["--root", "there", RATE, &told];
         args.extend(is_plain.then_some("--plain"));
         let server = bed.serve_at(&at.to_string(), &args);
-        Line::between(line, at, fates).unwrap();
-        Storm { bed, server, job, is_plain }
+        let line = Line::between(line, at, fates).unwrap();
+        Storm { bed, server, line, job, is_plain }
     }
 
     /// Brings all of it, not faster than so that every lane is used.
@@ -94,27 +95,31 @@ fn summary(ended: &Ended) -> Value {
 
 #[test]
 fn connections_that_are_cut_reset_stalled_or_bent_cost_no_file() {
-    let mut lost = [0, 0];
+    let mut befallen = [0, 0];
     for seed in 0..12 {
         let job = WAYS[seed as usize % 2];
         let mut random = Random::from_seed(seed);
         let ills = [Ill::Cut, Ill::Reset, Ill::Stall(Duration::from_millis(700)), Ill::Flip];
-        let mut fate = |connection| Fate {
+        // Each has its turn both ways, and another comes as it is drawn.
+        let (ill, drawn) = (ills[seed as usize / 2 % ills.len()], ills[random.index(ills.len())]);
+        let mut fate = |connection, ill| Fate {
             over: Over::Connection(connection),
             way: downstream(job),
             at: 2000 + random.below(LANE_BYTES),
-            ill: ills[random.index(ills.len())],
+            ill,
         };
-        // The first connection carries the job; two of the others live on.
-        let fates = vec![fate(1 + seed as usize % (LANES - 1)), fate(1 + (seed as usize + 1) % (LANES - 1))];
+        // The first connection carries the job; one of the others lives on.
+        let [one, other] = [0, 1].map(|further| 1 + (seed as usize + further) % (LANES - 1));
+        let fates = vec![fate(one, ill), fate(other, drawn)];
         let told = format!("{fates:?}");
         let storm = Storm::new(job, fates, false);
         let ended = storm.bring();
         assert_eq!(ended.status, Some(0), "seed {seed}, {job:?}, {told}: {ended:#?}");
         storm.assert_all_there();
-        lost[seed as usize % 2] += ended.err.matches(" was lost: ").count();
+        befallen[seed as usize % 2] += storm.line.befallen();
     }
-    assert!(lost.iter().all(|count| *count > 0), "no connection was ever lost: nothing was tried: {lost:?}");
+    // Fates lie where every connection comes to, whatever the seed; how many of them are told as lost the job's last moments decide.
+    assert!(befallen.iter().all(|count| *count > 0), "no ill was ever done: nothing was tried: {befallen:?}");
 }
 
 #[test]
@@ -164,7 +169,7 @@ fn what_came_before_the_network_was_lost_is_not_sent_again() {
 
 #[test]
 fn bits_flipped_on_a_plain_connection_reach_no_file() {
-    let mut sent_again = [0, 0];
+    let (mut sent_again, mut befallen) = ([0, 0], [0, 0]);
     for seed in 0..16 {
         let job = WAYS[seed as usize / 2 % 2];
         let mut random = Random::from_seed(100 + seed);
@@ -184,8 +189,13 @@ fn bits_flipped_on_a_plain_connection_reach_no_file() {
             }
             _ => panic!("seed {seed}, {job:?}: {ended:#?}"),
         }
-        sent_again[seed as usize / 2 % 2] += summary(&ended)["objects_sent_again"].as_u64().unwrap();
+        let (again, flips) = (summary(&ended)["objects_sent_again"].as_u64().unwrap(), storm.line.befallen());
+        assert!(again <= flips, "seed {seed}, {job:?}: {again} objects were sent again for {flips} flips");
+        sent_again[seed as usize / 2 % 2] += again;
+        befallen[seed as usize / 2 % 2] += flips;
     }
-    let found = sent_again.iter().all(|count| *count >= 8);
-    assert!(found, "{sent_again:?} damaged objects were found in 8 jobs of 4 flips each");
+    // A flip that damages no object bends a frame's head. Heads are less than one byte in a hundred of what travels: half of all
+    // flips meet one by no seed.
+    let found = sent_again.iter().zip(&befallen).all(|(again, flips)| *again > 0 && 2 * again >= *flips);
+    assert!(found, "{sent_again:?} damaged objects were found of {befallen:?} flips");
 }

@@ -3,6 +3,7 @@
 use super::Bed;
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::symlink;
 
 fn jobs(bed: &Bed, words: &[&str]) -> (Option<i32>, String, String) {
     let output = bed.haul(&[&["jobs"], words].concat()).output().unwrap();
@@ -51,6 +52,27 @@ fn jobs_are_listed_with_how_they_stand_and_how_far_they_came() {
     }
     let (_, shown, _) = jobs(&bed, &["show", id, "--json"]);
     assert_eq!(serde_json::from_str::<Value>(&shown).unwrap()["id"], finished["id"]);
+}
+
+/// One job of another user's (begun by sudo, with the same home) kept all others from being listed, and made each copy fail that had come to its end.
+#[test]
+fn a_job_that_can_not_be_looked_at_hides_no_other_and_fails_none() {
+    let bed = Bed::new(36);
+    bed.ends(&[]).is_fine("alone");
+    let strange = bed.path("state/haul/jobs/00112233445566778899aabbccddeeff");
+    fs::create_dir(&strange).unwrap();
+    // Root may look into whatever is a file.
+    symlink("nowhere", strange.join("lock")).unwrap();
+    bed.ends(&[]).is_fine("beside it");
+    let all = listed(&bed);
+    let troubles: Vec<&str> = all.iter().filter_map(|job| job["trouble"].as_str()).collect();
+    assert!(matches!(troubles[..], [why] if why.contains("can't open the lock")), "{all:?}");
+    assert!(all.len() == 2 && all.iter().any(|job| job["status"] == "finished"), "{all:?}");
+    let (code, table, _) = jobs(&bed, &[]);
+    assert!(code == Some(0) && table.contains("it can't be looked at"), "{table}");
+    let (code, _, said) = jobs(&bed, &["forget", "00112233"]);
+    assert!(code == Some(1) && said.contains("can't open the lock"), "{said}");
+    assert!(strange.join("lock").is_symlink());
 }
 
 #[test]

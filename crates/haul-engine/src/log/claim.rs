@@ -14,6 +14,12 @@ use std::time::Duration;
 const TRIES: u32 = 10;
 const STEP: Duration = Duration::from_millis(5);
 
+/// How often the folder of a job may go while its lock is opened: each time somebody came to the end of it.
+const ENDS_MAX: u32 = 100;
+
+/// The file in a job's folder that is locked.
+pub(super) const NAME: &str = "lock";
+
 /// Far above what a holder takes.
 const HOLDER_BYTES_MAX: u64 = 1024;
 
@@ -66,15 +72,16 @@ pub(super) struct Claim {
 impl Claim {
     /// Takes the lock of the job in the folder `home`, which is made if it is not there; waits for whoever has it, if `wait`.
     pub(super) fn take(home: &Path, wait: bool) -> Result<Claim, LogError> {
-        let path = &home.join("lock");
-        let mut tries = TRIES;
+        let path = &home.join(NAME);
+        let (mut tries, mut ends) = (TRIES, 0);
         loop {
-            folder::make(home)?;
-            let mut options = File::options();
-            options.read(true).write(true).create(true).truncate(false).mode(0o600);
-            // A link is followed by nobody: it could lead to another file of ours.
-            options.custom_flags(haul_sys::open::NO_FOLLOW);
-            let mut file = options.open(path).map_err(LogError::io("open the lock", path))?;
+            let mut file = match open(home, path) {
+                Err(error) if went(&error) && ends < ENDS_MAX => {
+                    ends += 1;
+                    continue;
+                }
+                opened => opened?,
+            };
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) if wait => {
@@ -112,8 +119,12 @@ impl Claim {
 
     /// Lets it go and removes it: the job is over.
     pub(super) fn remove(self) -> Result<(), LogError> {
-        fs::remove_file(&self.path).map_err(LogError::io("remove the lock", &self.path))?;
-        self.unlock()
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(LogError::io("remove the lock", &self.path)(error))
+            }
+            _ => self.unlock(),
+        }
     }
 
     /// Closing would not do while a process that was just started has the file open as well.
@@ -121,13 +132,31 @@ impl Claim {
         self.file.unlock().map_err(LogError::io("unlock it", &self.path))
     }
 
+    /// Writes over what stands there, and never leaves nothing in between: that would say that whoever had the job before let it go in peace.
     fn sign(&self, text: &str) -> io::Result<()> {
         let mut file = &self.file;
-        file.set_len(0)?;
         file.rewind()?;
         file.write_all(text.as_bytes())?;
+        file.set_len(text.len() as u64)?;
         file.sync_data()
     }
+}
+
+/// Opens the lock of the job in the folder `home`; both are made if they are not there.
+fn open(home: &Path, path: &Path) -> Result<File, LogError> {
+    folder::make(home)?;
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    // A link is followed by nobody: it could lead to another file of ours.
+    options.custom_flags(haul_sys::open::NO_FOLLOW);
+    options.open(path).map_err(LogError::io("open the lock", path))
+}
+
+/// Whether the folder went between two looks at it: whoever had the job came to its end.
+fn went(error: &LogError) -> bool {
+    let LogError::Io { source, .. } = error else { return false };
+    // The standard library says the second where a directory that was in the way is there no more.
+    matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists)
 }
 
 /// Who holds a job's lock; nobody where there is none.

@@ -28,6 +28,8 @@ pub(super) struct Folder {
     renamed: bool,
     /// The length of each file that was read or written.
     lengths: BTreeMap<String, u64>,
+    /// Files that the orders in hand have made, and that are neither durable nor named by others.
+    made: Vec<String>,
 }
 
 impl Folder {
@@ -35,8 +37,8 @@ impl Folder {
     pub(super) fn open(path: PathBuf, syncs: bool) -> Result<Folder, LogError> {
         make(&path)?;
         let dir = File::open(&path).map_err(LogError::io("open the folder of the log", &path))?;
-        let (open, dirty, lengths) = Default::default();
-        Ok(Folder { path, dir, syncs, open, dirty, renamed: false, lengths })
+        let (open, dirty, lengths, made) = Default::default();
+        Ok(Folder { path, dir, syncs, open, dirty, renamed: false, lengths, made })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -72,12 +74,24 @@ impl Folder {
         lengths.into_values()
     }
 
-    /// Carries out orders, one after the other, up to the first that fails.
+    /// Carries out orders, one after the other, up to the first that fails. New files that were only begun then do not stay: where there is no
+    /// room for a log each try would leave some.
     pub(super) fn perform(&mut self, orders: &[Order]) -> Result<(), LogError> {
-        orders.iter().try_for_each(|order| {
+        self.made.clear();
+        let done = orders.iter().try_for_each(|order| {
             count(&mut self.lengths, order);
-            self.perform_one(order)
-        })
+            self.perform_one(order)?;
+            // What is durable is true, and what is named is needed.
+            if matches!(order, Order::Sync | Order::Replace { .. }) {
+                self.made.clear();
+            }
+            Ok(())
+        });
+        if done.is_err() {
+            // Best effort: it is removed with the next orders otherwise.
+            std::mem::take(&mut self.made).iter().for_each(|name| drop(self.remove(name)));
+        }
+        done
     }
 
     fn perform_one(&mut self, order: &Order) -> Result<(), LogError> {
@@ -135,6 +149,7 @@ impl Folder {
     fn remove(&mut self, name: &str) -> io::Result<()> {
         self.open.remove(name);
         self.dirty.remove(name);
+        self.lengths.remove(name);
         self.renamed = true;
         match fs::remove_file(self.path.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -152,6 +167,7 @@ impl Folder {
             let file = match options().write(true).open(&path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     self.renamed = true;
+                    self.made.push(name.to_owned());
                     options().write(true).create_new(true).open(&path)?
                 }
                 opened => opened?,

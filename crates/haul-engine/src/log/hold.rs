@@ -1,6 +1,6 @@
 //! A job in hand: its folder, and the lock on it.
 
-use super::claim::Claim;
+use super::claim::{self, Claim};
 use super::{Holder, LogError};
 use haul_log::objects::Identity;
 use std::fs;
@@ -65,11 +65,25 @@ impl Hold {
     /// [`LogError::Io`]: something is left of it.
     pub fn forget(self) -> Result<(), LogError> {
         let Hold { home, claim } = self;
-        // The lock goes with the folder; whoever waits for it sees that, and makes another.
-        fs::remove_dir_all(&home).map_err(LogError::io("remove the folder", &home))?;
-        drop(claim);
-        Ok(())
+        clear(&home).map_err(LogError::io("remove what is in the folder", &home))?;
+        claim.remove()?;
+        remove_empty(&home)
     }
+}
+
+/// Removes all that is in the folder of a job but its lock: as long as that is there nobody else comes in, and what whoever comes then makes is not
+/// removed with the rest.
+fn clear(home: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(home)? {
+        let entry = entry?;
+        let path = entry.path();
+        match entry.file_type()?.is_dir() {
+            _ if entry.file_name() == claim::NAME => {}
+            true => fs::remove_dir_all(path)?,
+            false => fs::remove_file(path)?,
+        }
+    }
+    Ok(())
 }
 
 /// Removes a folder that nothing is left in; strangers that were left alone stay, and the folder with them.

@@ -67,6 +67,8 @@ pub struct Ledger {
 struct State {
     record: JobRecord,
     written: Instant,
+    /// The record on disk, or one that a loss of power brings back, may keep what this one does not any more.
+    owes: bool,
 }
 
 impl Ledger {
@@ -93,7 +95,8 @@ impl Ledger {
             kept: goes_on.map(|record| record.kept.clone()).unwrap_or_default(),
             ..JobRecord::default()
         };
-        let ledger = Ledger { path, state: Mutex::new(State { record, written: Instant::now() }) };
+        let ledger =
+            Ledger { path, state: Mutex::new(State { record, written: Instant::now(), owes: false }) };
         ledger.write(&mut ledger.lock(), Lasting::Name)?;
         Ok((ledger, before))
     }
@@ -117,6 +120,9 @@ impl Ledger {
         let kept: Vec<Kept> = kept.iter().take(KEPT_MAX).copied().collect();
         let lasting = Lasting::of_kept(&state.record.kept, &kept, syncs);
         state.record.kept = kept;
+        // Until it is done, if it could not be done at once.
+        state.owes |= lasting == Lasting::Name;
+        let lasting = if state.owes { Lasting::Name } else { lasting };
         self.write(&mut state, lasting)
     }
 
@@ -135,7 +141,10 @@ impl Ledger {
     fn write(&self, state: &mut State, lasting: Lasting) -> Result<(), LogError> {
         state.written = Instant::now();
         let bytes = state.record.encode();
-        replace(&self.path, &bytes, lasting).map_err(LogError::io("write the record of the job", &self.path))
+        replace(&self.path, &bytes, lasting)
+            .map_err(LogError::io("write the record of the job", &self.path))?;
+        state.owes &= lasting != Lasting::Name;
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How many records of finished jobs are kept.
@@ -36,6 +37,8 @@ pub struct Listed {
     pub holder: Option<Holder>,
     /// What its record says; `None` for a job that never wrote one.
     pub record: Option<Result<JobRecord, RecordFlaw>>,
+    /// Why it can't be looked at: it is another user's, for example. Nothing else is known of it then.
+    pub trouble: Option<Arc<LogError>>,
     /// Bytes of its object log.
     pub log_bytes: u64,
     /// When somebody was at it last, in nanoseconds since 1970, as its files tell; a running job writes every few seconds.
@@ -43,6 +46,11 @@ pub struct Listed {
 }
 
 impl Listed {
+    fn unseen(id: Identity, error: LogError) -> Listed {
+        let trouble = Some(Arc::new(error));
+        Listed { id, holder: None, record: None, trouble, log_bytes: 0, touched: i128::MIN }
+    }
+
     /// How it stands: one whose record says that it runs, and that nobody is at, was cut off.
     pub fn status(&self) -> Status {
         match (&self.holder, &self.record) {
@@ -62,14 +70,15 @@ impl Listed {
     }
 }
 
-/// All jobs, the one that began last first.
+/// All jobs, the one that began last first. One that can't be looked at says why.
 ///
 /// # Errors
-/// [`LogError::Io`]: the folder of the jobs, or something in it, can't be read.
+/// [`LogError::Io`]: the folder of the jobs can't be read.
 pub fn jobs(state: &Path) -> Result<Vec<Listed>, LogError> {
     let mut found = Vec::new();
     for id in ids(state)? {
-        found.extend(look(&job_folder(state, id), id)?);
+        let job = look(&job_folder(state, id), id);
+        found.extend(job.unwrap_or_else(|error| Some(Listed::unseen(id, error))));
     }
     found.sort_by_key(|job| (Reverse(job.begun()), job.id));
     Ok(found)
@@ -100,7 +109,7 @@ fn look(home: &Path, id: Identity) -> Result<Option<Listed>, LogError> {
     let log_bytes = sizes_in(&home.join("log"))?.into_iter().sum();
     let is_gone = record.is_none() && !home.is_dir();
     let touched = touched(home);
-    Ok((!is_gone).then_some(Listed { id, holder, record, log_bytes, touched }))
+    Ok((!is_gone).then_some(Listed { id, holder, record, trouble: None, log_bytes, touched }))
 }
 
 /// When a job's folder, or one of its files that are written while it runs, was written last.
@@ -134,18 +143,14 @@ pub(super) fn sizes_in(log: &Path) -> Result<Vec<u64>, LogError> {
 
 /// Forgets finished jobs: all but the last [`FINISHED_MAX`], and those that ended more than [`FINISHED_DAYS_MAX`] days ago. Jobs that can be gone on
 /// with, stopped or failed, are forgotten [`UNFINISHED_DAYS_MAX`] days after somebody was at them last; where there are more than [`UNFINISHED_MAX`] of
-/// them, the oldest already after [`LATELY_DAYS`]. A job that runs is never forgotten.
+/// them, the oldest already after [`LATELY_DAYS`]. A job that runs is never forgotten, and one that can't be stays: it is no other job's failure.
 ///
 /// # Errors
-/// [`LogError::Io`].
+/// [`LogError::Io`]: the folder of the jobs can't be read.
 pub fn prune(state: &Path) -> Result<(), LogError> {
     for job in too_many(&jobs(state)?, since_1970(SystemTime::now())) {
-        match Hold::take(state, job, false) {
-            Ok(hold) => hold.forget()?,
-            // Somebody began it again meanwhile.
-            Err(LogError::Held { .. }) => {}
-            Err(error) => return Err(error),
-        }
+        // Somebody began it again meanwhile, or it is another user's.
+        let _ = Hold::take(state, job, false).and_then(Hold::forget);
     }
     Ok(())
 }
@@ -154,7 +159,8 @@ pub fn prune(state: &Path) -> Result<(), LogError> {
 fn too_many(jobs: &[Listed], now: i128) -> Vec<Identity> {
     let ended = |job: &Listed| job.whole().and_then(|record| record.ended).map_or(0, nanoseconds);
     let is_finished = |job: &&Listed| job.status() == Status::Finished;
-    let is_idle = |job: &&Listed| matches!(job.status(), Status::Stopped | Status::Failed);
+    let is_idle =
+        |job: &&Listed| matches!(job.status(), Status::Stopped | Status::Failed) && job.trouble.is_none();
     let finished = newest_first(jobs.iter().filter(is_finished), ended);
     let idle = newest_first(jobs.iter().filter(is_idle), |job| job.touched);
     let is_older = |then: i128, days: i128| now.saturating_sub(then) > days * DAY_NANOSECONDS;
@@ -192,7 +198,8 @@ mod tests {
         let ended = Some(Moment { sec: seconds, nsec: 0 });
         let record = JobRecord { status, ended, ..JobRecord::default() };
         let touched = i128::from(seconds) * 1_000_000_000;
-        Listed { id: Identity([number; 16]), holder: None, record: Some(Ok(record)), log_bytes: 0, touched }
+        let id = Identity([number; 16]);
+        Listed { id, holder: None, record: Some(Ok(record)), trouble: None, log_bytes: 0, touched }
     }
 
     #[test]

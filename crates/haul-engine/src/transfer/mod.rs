@@ -4,6 +4,7 @@
 //! sink. [`hello`] agrees on the terms, then the source walks and sends ([`source`]), the sink writes, compares and names
 //! ([`sink`]), each driven by its state machine of `haul-proto`: the machine decides, the threads here only read, write and hash.
 
+mod delays;
 mod dialing;
 mod frames;
 mod hashing;

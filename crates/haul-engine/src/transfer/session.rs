@@ -253,7 +253,7 @@ impl<'a, M: Machine> Session<'a, M> {
             Role::Source => Split::of(&ours, theirs),
             Role::Sink => Split::of(theirs, &ours),
         });
-        (Spent::from(&ours), split)
+        (Spent::of(&ours, role), split)
     }
 
     /// What went over the lanes so far.

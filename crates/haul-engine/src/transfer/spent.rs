@@ -1,12 +1,14 @@
 //! Where the time of one side went, and of both sides together, and what went over its lanes.
 
+use super::delays::RunDelays;
 use haul_net::LaneStats;
-use haul_proto::{LaneId, LaneTimes, Times};
+use haul_proto::{LaneId, LaneTimes, Role, Times};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time of all workers of one side together.
+/// Time of all workers of one side together. What they waited for a processor was measured as part of whatever they did; it
+/// is taken from all of that in proportion, and so changes nothing of the order of the parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Reading or writing files, their names and facts, and making them durable.
@@ -17,6 +19,8 @@ pub struct Spent {
     pub packing: Duration,
     /// Encrypting and decrypting.
     pub crypto: Duration,
+    /// Ready to go on and waiting for a processor; zero where the kernel does not say.
+    pub processor: Duration,
     /// Giving bytes to the network, and waiting until it takes them.
     pub sending: Duration,
     /// Taking bytes from the network, and waiting for them.
@@ -31,7 +35,7 @@ pub struct Split {
     /// The workers of the side that received.
     pub sink: Spent,
     /// The network alone: the source waited until it took bytes while the sink waited until it brought some. Where only one of
-    /// them waited, the other side was what it waited for.
+    /// them waited, the other side was what it waited for; where that waited for a processor meanwhile, so did both.
     pub network: Duration,
 }
 
@@ -48,13 +52,27 @@ pub struct Traffic {
     pub packed: u64,
 }
 
-impl From<&Times> for Spent {
-    /// All lanes together.
-    fn from(times: &Times) -> Spent {
-        let Times { storage, hashing, packing, crypto, ref lanes } = *times;
-        let sending = lanes.iter().map(|lane| lane.sending).sum();
-        let receiving = lanes.iter().map(|lane| lane.receiving).sum();
-        Spent { storage, hashing, packing, crypto, sending, receiving }
+impl Spent {
+    /// All lanes together, of a side of this role.
+    pub(super) fn of(times: &Times, role: Role) -> Spent {
+        let Times { storage, hashing, packing, crypto, run_delay, ref lanes } = *times;
+        let sending: Duration = lanes.iter().map(|lane| lane.sending).sum();
+        let receiving: Duration = lanes.iter().map(|lane| lane.receiving).sum();
+        // Run delays are counted of those who bring the bytes on; the other direction, that of answers, is not their time.
+        let waits = match role {
+            Role::Source => sending,
+            Role::Sink => receiving,
+        };
+        let all = storage + hashing + packing + crypto + waits;
+        let processor = run_delay.min(all);
+        let kept = if all.is_zero() { 1.0 } else { 1.0 - processor.as_secs_f64() / all.as_secs_f64() };
+        let [storage, hashing, packing, crypto] =
+            [storage, hashing, packing, crypto].map(|part| part.mul_f64(kept));
+        let (sending, receiving) = match role {
+            Role::Source => (sending.mul_f64(kept), receiving),
+            Role::Sink => (sending, receiving.mul_f64(kept)),
+        };
+        Spent { storage, hashing, packing, crypto, processor, sending, receiving }
     }
 }
 
@@ -65,8 +83,10 @@ impl Split {
             sink.lanes.iter().map(|lane| (lane.lane, lane.receiving)).collect();
         let waited =
             |lane: &LaneTimes| received.get(&lane.lane).map_or(Duration::ZERO, |r| lane.sending.min(*r));
-        let network = source.lanes.iter().map(waited).sum();
-        Split { source: source.into(), sink: sink.into(), network }
+        let both: Duration = source.lanes.iter().map(waited).sum();
+        // Where both share few processors, each waits for the other much, and the other for its turn.
+        let network = both.saturating_sub(source.run_delay.saturating_add(sink.run_delay));
+        Split { source: Spent::of(source, Role::Source), sink: Spent::of(sink, Role::Sink), network }
     }
 }
 
@@ -76,6 +96,7 @@ pub(super) struct Clocks {
     pub(super) storage: Clock,
     pub(super) hashing: Clock,
     pub(super) packing: Clock,
+    pub(super) delays: RunDelays,
     /// Before and after packing.
     packed: [AtomicU64; 2],
 }
@@ -125,6 +146,7 @@ impl Clocks {
             hashing: self.hashing.total(),
             packing: self.packing.total(),
             crypto: lanes.iter().map(|(_, stats)| stats.crypto).sum(),
+            run_delay: self.delays.total(),
             lanes: lanes
                 .iter()
                 .map(|(lane, stats)| LaneTimes {
@@ -166,5 +188,38 @@ mod tests {
         assert_eq!((slow_sink.source.sending, slow_sink.sink.receiving), (seconds(13), seconds(10)));
         let slow_source = Split::of(&times(&[(0, 1, 1)]), &times(&[(0, 0, 9)]));
         assert_eq!(slow_source.network, seconds(1));
+    }
+
+    /// Two lanes whose ends share two processors: whoever waited for the other side waited for its turn on a processor.
+    #[test]
+    fn waiting_for_processors_is_no_network() {
+        let hashing = seconds(2);
+        let source = Times { hashing, run_delay: seconds(6), ..times(&[(0, 5, 0), (1, 5, 0)]) };
+        let sink = Times { hashing, run_delay: seconds(5), ..times(&[(0, 0, 4), (1, 0, 4)]) };
+        let split = Split::of(&source, &sink);
+        assert_eq!(split.network, Duration::ZERO);
+        assert_eq!(split.source.processor, seconds(6));
+        assert_eq!((split.source.hashing, split.source.sending), (seconds(1), seconds(5)));
+        assert_eq!((split.sink.hashing, split.sink.processor), (seconds(1), seconds(5)));
+        let unknown = |times: Times| Times { run_delay: Duration::ZERO, ..times };
+        let split = Split::of(&unknown(source), &unknown(sink));
+        assert_eq!((split.network, split.source.hashing), (seconds(8), hashing));
+    }
+
+    /// What a liar tells of itself is no more than what it is taken from.
+    #[test]
+    fn any_times_of_the_other_side_make_a_split() {
+        let longest = Duration::from_micros(u64::MAX);
+        let lane = |lane| LaneTimes { lane: LaneId(lane), sending: longest, receiving: longest };
+        for (storage, run_delay) in [(longest, longest), (Duration::ZERO, longest), (longest, Duration::ZERO)]
+        {
+            for count in [0, 1, 256] {
+                let lanes = (0..count).map(lane).collect();
+                let theirs = Times { storage, run_delay, lanes, ..Times::default() };
+                let split = Split::of(&theirs, &theirs);
+                let most = run_delay.min(storage + longest * count);
+                assert_eq!((split.source.processor, split.sink.processor), (most, most));
+            }
+        }
     }
 }

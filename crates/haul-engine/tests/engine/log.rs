@@ -1,12 +1,13 @@
 //! The keeper of the object log on real files: processes that are killed, two at one job, media that fail.
 
-use haul_engine::log::{Begun, Found, Keeper, LogError, Settings, SyncPolicy};
+use haul_engine::log::{Begun, Call, Found, Hold, Keeper, Ledger, LogError, Settings, SyncPolicy};
 use haul_lab::faults::{FaultFs, Recorded, Rules};
 use haul_lab::mounts::{Access, Mounted, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_log::objects::{
     Encoding, FileKey, Flaw, Identity, Job, Mechanism, ObjectSet, SourceVersion, Style, Subject,
 };
+use haul_log::record::Kept;
 use haul_model::{Moment, ObjectIndex, ObjectSize, RelPath};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -14,7 +15,7 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -150,6 +151,70 @@ fn the_second_process_at_a_job_is_told_who_has_it_or_waits() {
     note(&keeper, key, [6]);
     keeper.close().unwrap();
     assert_eq!(open(dir.path(), settings(SyncPolicy::Group)).1.objects, 1);
+}
+
+/// Whoever came while another ended the job found its folder gone between two steps and gave up; and where another forgot the job, what whoever came next
+/// had made was removed with the rest, the lock too.
+#[test]
+fn jobs_end_and_are_forgotten_while_others_wait_for_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, is_held) = (dir.path(), &AtomicBool::new(false));
+    thread::scope(|scope| {
+        for worker in 0..4 {
+            scope.spawn(move || {
+                for round in 0..100 {
+                    let hold = Hold::take(state, job().id, true).unwrap();
+                    assert!(!is_held.swap(true, Ordering::SeqCst), "two have one job");
+                    let own: Vec<PathBuf> =
+                        (0..8).map(|at| hold.folder().join(format!("{worker}-{at}"))).collect();
+                    own.iter().for_each(|path| fs::write(path, "mine").unwrap());
+                    thread::yield_now();
+                    assert!(own.iter().all(|path| path.exists()), "worker {worker}, round {round}");
+                    is_held.store(false, Ordering::SeqCst);
+                    if (worker + round) % 2 == 0 {
+                        hold.forget().unwrap();
+                    } else {
+                        own.iter().for_each(|path| fs::remove_file(path).unwrap());
+                        hold.finish().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(fs::read_dir(state.join("jobs")).unwrap().count(), 0);
+}
+
+/// The lock was emptied first, which says to the next run that the one before had let the job go in peace.
+#[test]
+fn a_lock_that_can_not_be_written_goes_on_saying_who_was_killed() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [store, view] = ["store", "view"].map(|name| dir.path().join(name));
+    for dir in [&store, &view] {
+        fs::create_dir(dir).unwrap();
+    }
+    let rules: Rules = "*/lock write .. errno ENOSPC after 1".parse().unwrap();
+    let faults = FaultFs::mount(&store, &view, rules).unwrap();
+    drop(take(&view).unwrap());
+    let error = take(&view).unwrap_err();
+    assert!(error.to_string().contains("make room there"), "{error}");
+    faults.close();
+    let hold = take(&store).unwrap();
+    assert_eq!(hold.left_by().and_then(|holder| holder.pid), Some(std::process::id()));
+}
+
+/// Takes hold of a job that nobody has any more, as [`open`].
+fn take(state: &Path) -> Result<Hold, LogError> {
+    let mut patience = 1000;
+    loop {
+        match Hold::take(state, job().id, false) {
+            Err(LogError::Held { .. }) if patience > 0 => patience -= 1,
+            taken => return taken,
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
@@ -296,6 +361,40 @@ fn a_full_state_directory_is_told_and_the_log_goes_on_when_there_is_room() {
     }
 }
 
+/// Each commit that found no room left a file behind, once a second.
+#[test]
+fn a_state_directory_that_stays_full_is_not_filled_with_files() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    for style in styles() {
+        let settings = Settings { style, ..settings(SyncPolicy::Group) };
+        let small = Mounted::tmpfs(1).unwrap();
+        let (keeper, _) = open(&small.path(), settings);
+        let (a, _) = keeper.file(&subject(1, 60)).unwrap();
+        note(&keeper, a, [1]);
+        keeper.commit().unwrap();
+        let before = files(&small.path());
+        let filler = small.path().join("filler");
+        let mut file = File::create(&filler).unwrap();
+        while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+        drop(file);
+        let (b, _) = keeper.file(&subject(2, 90_000)).unwrap();
+        note(&keeper, b, (0..4000).map(|n| n * 22));
+        for _ in 0..10 {
+            keeper.commit().unwrap_err();
+            assert_eq!(files(&small.path()), before, "{style:?}");
+        }
+        fs::remove_file(&filler).unwrap();
+        keeper.commit().unwrap();
+        drop(keeper);
+        let (keeper, found) = open(&small.path(), settings);
+        assert_eq!((found.objects, found.flaws.len()), (4001, 0), "{style:?}: {:?}", found.flaws);
+        drop(keeper);
+        small.close().unwrap();
+    }
+}
+
 #[test]
 fn what_was_committed_is_there_after_a_loss_of_power() {
     if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
@@ -364,6 +463,35 @@ fn a_run_is_written_down_durably_where_one_syncs_nothing_and_where_it_goes_on() 
     assert!(is_durable(&mut |begun| begun.goes_on(&home, at(20)).unwrap()));
     assert!(is_durable(&mut |begun| run(begun, SyncPolicy::None)));
     assert!(is_durable(group), "an earlier run synced nothing");
+    faults.close();
+}
+
+/// Where a record that kept less found no room, the next one was not durable by its name, and what had been taken out could come back.
+#[test]
+fn what_is_taken_out_of_a_record_stays_out_though_the_disk_was_full_at_first() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [store, view] = ["store", "view"].map(|name| dir.path().join(name));
+    for place in [&store, &view] {
+        fs::create_dir(place).unwrap();
+    }
+    // The job's folder itself can be synced when the record is first written, and never again.
+    let home = "jobs/".to_owned() + &"?".repeat(32);
+    let rules =
+        format!("*/record.new write .. errno ENOSPC after 2 times 1\n{home} fsync .. errno EIO after 1");
+    let faults = FaultFs::mount(&store, &view, rules.parse().unwrap()).unwrap();
+    let hold = take(&view).unwrap();
+    let (ledger, _) =
+        Ledger::begin(&hold, Call { kind: "cp", words: Vec::new(), cwd: view.clone() }).unwrap();
+    let range = |from| Kept { dev: 1, from, until: from + 5 };
+    ledger.keep(&[range(10)], true).unwrap();
+    let error = ledger.keep(&[], true).unwrap_err();
+    assert!(error.to_string().contains("make room there"), "{error}");
+    let error = ledger.keep(&[range(20)], true).unwrap_err();
+    assert!(error.to_string().contains("Input/output error"), "the folder is synced: {error}");
+    drop((ledger, hold));
     faults.close();
 }
 

@@ -1,11 +1,12 @@
 //! The end of a session: WALK_END, LIST and DELETE for `--delete`, BYE.
 
 use super::connect::at_most;
-use super::times::Times;
+use super::times::{Times, put, take};
 use crate::fields::{Body, Fields};
 use crate::limits::NAMES_PER_LIST;
 use crate::{Flaw, Reason};
 use haul_model::{PART_BYTES_MAX, PATH_BYTES_MAX};
+use std::time::Duration;
 
 /// WALK_END: the source has found every file there is, and the sink has answered for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,6 +86,9 @@ pub struct Bye {
 
 /// The optional field that has [`Bye::times`].
 const TIMES: u16 = 1;
+
+/// The optional field that has [`Times::run_delay`].
+const RUN_DELAY: u16 = 2;
 
 impl WalkEnd {
     pub(super) fn encode(&self, body: &mut Body<'_>) {
@@ -166,6 +170,9 @@ impl Bye {
         }
         if let Some(times) = &self.times {
             body.optional(TIMES, |body| times.encode(body));
+            if times.run_delay.as_micros() > 0 {
+                body.optional(RUN_DELAY, |body| put(body, times.run_delay));
+            }
         }
     }
 
@@ -183,13 +190,16 @@ impl Bye {
             again: number()?,
         };
         let reason = if flag(fields.u8("flag")?)? { Some(Reason::decode(fields)?) } else { None };
-        let mut times = None;
+        let (mut times, mut run_delay) = (None, Duration::ZERO);
         fields.tail(|tag, field| {
-            if tag == TIMES {
-                times = Some(Times::decode(field)?);
+            match tag {
+                TIMES => times = Some(Times::decode(field)?),
+                RUN_DELAY => run_delay = take(field)?,
+                _ => return Ok(false),
             }
-            Ok(tag == TIMES)
+            Ok(true)
         })?;
+        let times = times.map(|times| Times { run_delay, ..times });
         Ok(Bye { reason, summary, times })
     }
 }

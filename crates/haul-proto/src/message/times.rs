@@ -16,6 +16,8 @@ pub struct Times {
     pub packing: Duration,
     /// Encrypting and decrypting.
     pub crypto: Duration,
+    /// Ready to go on and waiting for a processor, whatever with: a part of all other times. Zero where it is not known.
+    pub run_delay: Duration,
     /// What each lane waited for the network, at most [`LANES_MAX`] of them.
     pub lanes: Vec<LaneTimes>,
 }
@@ -32,6 +34,7 @@ pub struct LaneTimes {
 }
 
 impl Times {
+    /// All but the run delay, which has a field of its own.
     pub(super) fn encode(&self, body: &mut Body<'_>) {
         for time in [self.storage, self.hashing, self.packing, self.crypto] {
             put(body, time);
@@ -54,14 +57,14 @@ impl Times {
             Ok(LaneTimes { lane, sending: take(fields)?, receiving: take(fields)? })
         };
         let lanes = (0..count).map(|_| lane()).collect::<Result<_, Flaw>>()?;
-        Ok(Times { storage, hashing, packing, crypto, lanes })
+        Ok(Times { storage, hashing, packing, crypto, run_delay: Duration::ZERO, lanes })
     }
 }
 
-fn put(body: &mut Body<'_>, time: Duration) {
+pub(super) fn put(body: &mut Body<'_>, time: Duration) {
     body.u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
 }
 
-fn take(fields: &mut Fields<'_>) -> Result<Duration, Flaw> {
+pub(super) fn take(fields: &mut Fields<'_>) -> Result<Duration, Flaw> {
     fields.u64("time").map(Duration::from_micros)
 }

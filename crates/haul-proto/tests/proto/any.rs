@@ -27,8 +27,17 @@ fn times() -> impl Strategy<Value = Times> {
         sending,
         receiving,
     });
-    (time(), time(), time(), time(), vec(lane, 0..5)).prop_map(
-        |(storage, hashing, packing, crypto, lanes)| Times { storage, hashing, packing, crypto, lanes },
+    // Where no run delay is known it is not told.
+    let run_delay = prop_oneof![Just(Duration::ZERO), time()];
+    (time(), time(), time(), time(), run_delay, vec(lane, 0..5)).prop_map(
+        |(storage, hashing, packing, crypto, run_delay, lanes)| Times {
+            storage,
+            hashing,
+            packing,
+            crypto,
+            run_delay,
+            lanes,
+        },
     )
 }
 

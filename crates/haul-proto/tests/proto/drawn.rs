@@ -229,7 +229,11 @@ impl Page {
         for lane in &times.lanes {
             field.u32(lane.lane.0).u64(micros(lane.sending)).u64(micros(lane.receiving));
         }
-        self.tagged(1, &field)
+        self.tagged(1, &field);
+        if micros(times.run_delay) == 0 {
+            return self;
+        }
+        self.tagged(2, Page::default().u64(micros(times.run_delay)))
     }
 }
 

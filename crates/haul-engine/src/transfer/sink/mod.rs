@@ -155,7 +155,7 @@ fn serve(
     std::thread::scope(|scope| {
         let begin = |lane: Joined| session::begin(side, scope, lane);
         joined.into_iter().for_each(&begin);
-        scope.spawn(move || side.run_errands(waiting));
+        scope.spawn(move || side.session.spent.delays.count(|| side.run_errands(waiting)));
         if let Some(log) = &side.log {
             scope.spawn(move || log.run(side.session.report));
         }
@@ -213,7 +213,7 @@ impl Serve for Side<'_> {
     }
 
     fn read(&self, lane: LaneId, frames: Frames) -> Result<(), FrameError> {
-        Taker::new(self, lane, frames).run()
+        self.session.spent.delays.count(|| Taker::new(self, lane, frames).run())
     }
 }
 

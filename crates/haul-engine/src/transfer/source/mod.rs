@@ -82,9 +82,9 @@ pub(super) fn run(
         let begin = |lane: Joined| session::begin(side, scope, lane);
         joined.into_iter().for_each(&begin);
         if side.options.verify.reads_twice() {
-            scope.spawn(|| side.check());
+            scope.spawn(|| side.session.spent.delays.count(|| side.check()));
         }
-        scope.spawn(|| Offering::new(side, tree).run());
+        scope.spawn(|| side.session.spent.delays.count(|| Offering::new(side, tree).run()));
         side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
     });
     Outcome::of(Role::Source, &side.session)
@@ -106,7 +106,7 @@ impl Serve for Side<'_> {
     }
 
     fn write(&self, lane: LaneId, outbox: Outbox) -> Result<(), LaneError> {
-        Sender::new(self, lane, outbox).run()
+        self.session.spent.delays.count(|| Sender::new(self, lane, outbox).run())
     }
 
     fn read(&self, lane: LaneId, mut frames: Frames) -> Result<(), FrameError> {

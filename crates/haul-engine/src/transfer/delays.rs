@@ -1,0 +1,86 @@
+//! How long the workers of a side waited for a processor.
+
+use haul_sys::process::Thread;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The run delays of the workers through whose hands the bytes go. The kernel counts them all the time, so that only the
+/// begin and the end of each worker cost anything.
+#[derive(Debug, Default)]
+pub(super) struct RunDelays(Mutex<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    /// Who has not ended, and what each had waited before it began.
+    at_work: Vec<(Thread, Duration)>,
+    /// Of those that have.
+    ended: Duration,
+}
+
+impl RunDelays {
+    /// Counts the calling thread while it does `work`.
+    pub(super) fn count<T>(&self, work: impl FnOnce() -> T) -> T {
+        let thread = Thread::current();
+        let Some(before) = thread.run_delay() else { return work() };
+        self.counted().at_work.push((thread, before));
+        let done = work();
+        let mut counted = self.counted();
+        counted.at_work.retain(|(worker, _)| *worker != thread);
+        counted.ended += since(thread, before);
+        done
+    }
+
+    /// Of all workers together, so far.
+    pub(super) fn total(&self) -> Duration {
+        let counted = self.counted();
+        counted.ended
+            + counted.at_work.iter().map(|(worker, before)| since(*worker, *before)).sum::<Duration>()
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn since(thread: Thread, before: Duration) -> Duration {
+    thread.run_delay().map_or(Duration::ZERO, |now| now.saturating_sub(before))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_lab::needs::shown_or_skip;
+    use std::hint::spin_loop;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Threads that want more processors than there are: some of them wait at every moment.
+    #[test]
+    fn waiting_workers_are_counted_while_they_work_and_afterwards() {
+        if !shown_or_skip(Thread::current().run_delay().is_some(), "run delays") {
+            return;
+        }
+        let delays = RunDelays::default();
+        let is_enough = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..=haul_sys::process::cpu_count() {
+                scope.spawn(|| {
+                    delays.count(|| {
+                        while !is_enough.load(Ordering::Relaxed) {
+                            spin_loop();
+                        }
+                    });
+                });
+            }
+            while delays.total().is_zero() {
+                std::thread::yield_now();
+            }
+            is_enough.store(true, Ordering::Relaxed);
+        });
+        let total = delays.total();
+        assert!(!total.is_zero());
+        assert!(delays.counted().at_work.is_empty());
+        // Who is not counted adds nothing.
+        std::thread::yield_now();
+        assert_eq!(delays.total(), total);
+    }
+}

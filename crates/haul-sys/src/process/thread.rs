@@ -1,0 +1,56 @@
+//! What the kernel counts of each thread.
+
+use rustix::process::Pid;
+use rustix::thread::gettid;
+use std::fs;
+use std::time::Duration;
+
+/// A thread of this process. Its number may be another's once it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thread(Pid);
+
+impl Thread {
+    /// The calling one.
+    pub fn current() -> Self {
+        Self(gettid())
+    }
+
+    /// Its run delay: how long it was ready to run and waited for a processor, since it began. `None` where the kernel
+    /// does not count that, and of a thread that has ended.
+    pub fn run_delay(self) -> Option<Duration> {
+        let path = format!("/proc/self/task/{}/schedstat", self.0.as_raw_nonzero());
+        run_delay_in(&fs::read_to_string(path).ok()?)
+    }
+}
+
+/// Three numbers: nanoseconds on a processor, nanoseconds of waiting for one, turns. Without a turn nobody counted: a kernel
+/// that could and does not says `0 0 0`.
+fn run_delay_in(schedstat: &str) -> Option<Duration> {
+    let numbers: Option<Vec<u64>> = schedstat.split_whitespace().map(|number| number.parse().ok()).collect();
+    match numbers?[..] {
+        [_, waited, turns] if turns > 0 => Some(Duration::from_nanos(waited)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_run_delay_is_the_second_number() {
+        assert_eq!(run_delay_in("46449604 25088095 185\n"), Some(Duration::from_nanos(25_088_095)));
+        assert_eq!(run_delay_in("0 0 1\n"), Some(Duration::ZERO));
+        for none in ["", "46449604\n", "1 - 3\n", "0 0 0\n"] {
+            assert_eq!(run_delay_in(none), None);
+        }
+    }
+
+    #[test]
+    fn another_thread_is_asked_about_while_it_lives() {
+        let here = Thread::current();
+        let there = std::thread::spawn(move || (Thread::current(), here.run_delay())).join().unwrap();
+        assert_ne!(there.0, here);
+        assert_eq!(there.1.is_some(), here.run_delay().is_some());
+    }
+}
