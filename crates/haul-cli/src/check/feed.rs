@@ -6,7 +6,9 @@ use super::resolve::Job;
 use super::strand::{List, Next, Strand};
 use haul_digest::Algorithm;
 use haul_digest::list::{Claim, Flaw, Foreign, Hints, Line, Span};
-use haul_engine::sum::{Form, Order, Orders, Outcome, Recipe, Source, Task, Work, reason};
+use haul_engine::sum::{
+    Form, Order, Orders, Outcome, Recipe, Source, Task, Work, hash_rest_of_stdin, reason,
+};
 use haul_model::{ByteLen, ByteOffset};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -64,6 +66,8 @@ pub(super) struct Feed<'a> {
     group: Vec<Placed>,
     queue: VecDeque<Order<Ticket>>,
     stdin_taken: bool,
+    /// A list is read from the standard input: what lines say of it is read before or after that list, never beside it.
+    stdin_is_a_list: bool,
     lists: u64,
 }
 
@@ -114,6 +118,7 @@ impl<'a> Feed<'a> {
             group: Vec::new(),
             queue: VecDeque::new(),
             stdin_taken: false,
+            stdin_is_a_list: job.lists.iter().any(|list| list == "-"),
             lists: 0,
         }
     }
@@ -291,6 +296,9 @@ impl<'a> Feed<'a> {
             length: range.map(|range| ByteLen(range.len())),
         };
         let mut outcome = None;
+        if !can_be_read_again && self.stdin_is_a_list {
+            outcome = Some(hash_rest_of_stdin(&task));
+        }
         if is_question && can_be_read_again && span == Span::File {
             let measured = measure(&self.job.settings, task.clone(), self.stop);
             if let Outcome::Done(sums) = &measured {

@@ -30,6 +30,7 @@ pub(super) struct Strand {
     end: u8,
     /// Whether lines come as someone else writes them.
     waits: bool,
+    is_stdin: bool,
     forced: Option<Vec<Algorithm>>,
 }
 
@@ -49,7 +50,8 @@ const UTF16_MARKS: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 impl Strand {
     /// Opens a list; `-` is the standard input.
     pub(super) fn open(path: &Path, list: List, hints: &Hints) -> io::Result<Strand> {
-        let (source, waits): (Box<dyn Read + Send>, bool) = match path.as_os_str() == "-" {
+        let is_stdin = path.as_os_str() == "-";
+        let (source, waits): (Box<dyn Read + Send>, bool) = match is_stdin {
             true => (Box::new(io::stdin()), true),
             false => {
                 let file = File::open(path)?;
@@ -60,7 +62,7 @@ impl Strand {
         let source = BufReader::with_capacity(BUFFER_BYTES, source);
         let end = if hints.zero { 0 } else { b'\n' };
         let (list, reader, forced) = (Arc::new(list), Reader::new(hints), hints.forced.clone());
-        Ok(Strand { list, line: 0, source, reader, end, waits, forced })
+        Ok(Strand { list, line: 0, source, reader, end, waits, is_stdin, forced })
     }
 
     /// Whether the next line can be had without waiting for who writes the list.
@@ -81,9 +83,13 @@ impl Strand {
         if self.line == 1 && UTF16_MARKS.iter().any(|mark| line.starts_with(mark)) {
             return Next::Failed("is UTF-16 text; convert it to UTF-8 first".to_owned());
         }
-        Next::Line(match line.first() {
+        let read = match line.first() {
             Some(b'{') => json::read(&line, self.forced.as_deref()),
             _ => self.reader.read(&line),
+        };
+        Next::Line(match read {
+            Line::Claim(claim) if self.is_stdin && claim.name == b"-" => Line::Malformed(Flaw::OwnSource),
+            read => read,
         })
     }
 }

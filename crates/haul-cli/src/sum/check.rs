@@ -12,13 +12,22 @@ use super::line::{Claim, Line, LineRules, read_line};
 use super::list::{Piece, read_piece};
 use super::output::Output;
 use super::personality::Personality;
-use haul_engine::sum::{Counters, Form, Order, Orders, Outcome, Recipe, Settings, Source, Task, Work, run};
+use haul_engine::sum::{
+    Counters, Form, Order, Orders, Outcome, Recipe, Settings, Source, Task, Work, hash_rest,
+    hash_rest_of_stdin, run,
+};
 use haul_model::{ByteLen, ByteOffset};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// How much of a list is read at once.
+const LIST_BYTES: usize = 64 << 10;
+
+/// And by b3sum: what it reads of a list on the standard input, a line about the standard input does not get.
+const B3SUM_BYTES: usize = 8 << 10;
 
 /// Checking lists.
 pub(crate) struct CheckJob {
@@ -77,7 +86,10 @@ impl CheckJob {
             Reading::Xxhsum { .. } => Box::new(xxhsum::Report::new(self, out, &mut well)),
         };
         let lists = Lists::new(self, tool);
-        run(&self.settings, lists, counters, stop, |ticket, outcome| report.take(ticket, outcome));
+        run(&self.settings, lists, counters, stop, |mut ticket, outcome| {
+            let found = if let Ticket::Claim(listed) = &mut ticket { listed.found.take() } else { None };
+            report.take(ticket, found.unwrap_or(outcome));
+        });
         drop(report);
         well
     }
@@ -100,6 +112,8 @@ struct Listed {
     line: u64,
     /// The name as the line writes it, where the tool shows that.
     shown: Option<Vec<u8>>,
+    /// What came of it where it was hashed before its turn.
+    found: Option<Outcome>,
 }
 
 /// Why a list ended before its end.
@@ -120,6 +134,8 @@ struct Lists<'a> {
     single_blank: Option<bool>,
     gnu: GnuState,
     stdin_taken: bool,
+    /// A list is read from the standard input: what lines say of it is read in turn with that list.
+    stdin_is_a_list: bool,
 }
 
 struct OpenList {
@@ -186,6 +202,7 @@ impl<'a> Lists<'a> {
             single_blank: None,
             gnu: GnuState::default(),
             stdin_taken: false,
+            stdin_is_a_list: job.lists.iter().any(|list| list == "-"),
         }
     }
 
@@ -198,7 +215,8 @@ impl<'a> Lists<'a> {
             _ => OsStr::new("standard input"),
         };
         let name = if is_stdin { shown.into() } else { name.into() };
-        Ok(OpenList { name, reader: BufReader::with_capacity(64 << 10, source), line: 0, is_stdin })
+        let room = if matches!(self.job.reading, Reading::B3sum) { B3SUM_BYTES } else { LIST_BYTES };
+        Ok(OpenList { name, reader: BufReader::with_capacity(room, source), line: 0, is_stdin })
     }
 
     /// Where the reader stands; `None` between lists.
@@ -215,8 +233,8 @@ impl<'a> Lists<'a> {
         match &self.job.reading {
             Reading::Field(rules) => match read_line(line, rules, &mut self.single_blank) {
                 Line::Remark => Reads::Remark,
-                Line::Claim(claim) => Reads::Claim(claim, None),
-                Line::Malformed => Reads::Malformed(self.malformed()),
+                Line::Claim(claim) if !self.is_about_itself(&claim) => Reads::Claim(claim, None),
+                Line::Claim(_) | Line::Malformed => Reads::Malformed(self.malformed()),
             },
             Reading::Gnu(rules) => {
                 let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -224,9 +242,7 @@ impl<'a> Lists<'a> {
                     return Reads::Remark;
                 }
                 let claim = rules.read(line, &mut self.gnu);
-                // A list that comes from the standard input can't be about it.
-                let is_stdin = self.open.as_ref().is_some_and(|list| list.is_stdin);
-                match claim.filter(|claim| !(is_stdin && claim.path == "-")) {
+                match claim.filter(|claim| !self.is_about_itself(claim)) {
                     Some(claim) => Reads::Claim(claim, None),
                     None => Reads::Malformed(self.malformed()),
                 }
@@ -241,6 +257,11 @@ impl<'a> Lists<'a> {
                 None => Reads::Malformed(self.malformed()),
             },
         }
+    }
+
+    /// A list that comes from the standard input can't be about it.
+    fn is_about_itself(&self, claim: &Claim) -> bool {
+        claim.path == "-" && self.open.as_ref().is_some_and(|list| list.is_stdin)
     }
 
     /// The tool's words for a line that is no checksum.
@@ -278,8 +299,22 @@ impl<'a> Lists<'a> {
             offset: claim.range.map_or(ByteOffset(0), |range| range.start),
             length: claim.range.map(|range| ByteLen(range.len())),
         };
-        let ticket = Ticket::Claim(Box::new(Listed { claim, list, line, shown }));
-        Some(Order { ticket, work: Work::Hash(task) })
+        let found = (is_stdin && self.stdin_is_a_list).then(|| self.hash_stdin(&task));
+        let work = if found.is_some() { Work::Nothing } else { Work::Hash(task) };
+        let ticket = Ticket::Claim(Box::new(Listed { claim, list, line, shown, found }));
+        Some(Order { ticket, work })
+    }
+
+    /// Hashes what is left of the standard input before the next line is read. Of a list that it comes from, b3sum does
+    /// not see what was read of it already; xxhsum goes on behind the line.
+    fn hash_stdin(&mut self, task: &Task) -> Outcome {
+        match &mut self.open {
+            Some(list) if list.is_stdin && matches!(self.job.reading, Reading::B3sum) => {
+                hash_rest(list.reader.get_mut(), task)
+            }
+            Some(list) if list.is_stdin => hash_rest(&mut list.reader, task),
+            _ => hash_rest_of_stdin(task),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// A list that is read while its files are hashed.
 pub(crate) struct List {
@@ -54,6 +54,11 @@ impl List {
         Operand::Malformed { complaint: format!("{}:{}: {why}", quotef(&self.name), self.line) }
     }
 
+    /// The standard input can't be hashed while names are read from it.
+    fn is_its_own(&self, path: &[u8]) -> bool {
+        self.name == "-" && path == b"-"
+    }
+
     fn piece(&mut self) -> Option<Operand> {
         let end = match self.kind {
             ListKind::Names(end) => end,
@@ -83,6 +88,9 @@ impl List {
             return self.complaint("file name holds a NUL");
         }
         if self.kind != ListKind::Ranges {
+            if self.is_its_own(&piece) {
+                return self.complaint(ITS_OWN);
+            }
             return Operand::File {
                 path: OsString::from_vec(piece),
                 offset: self.offset,
@@ -92,6 +100,9 @@ impl List {
         let Some((path, ranges)) = split_ranges(&piece) else {
             return self.complaint("not of the form FILE START-END,...");
         };
+        if self.is_its_own(path.as_bytes()) {
+            return self.complaint(ITS_OWN);
+        }
         let whole = Operand::File { path: path.clone(), offset: self.offset, length: self.length };
         let part = |range: ByteRange| Operand::File {
             path: path.clone(),
@@ -116,6 +127,9 @@ impl Operands for List {
         self.ended || !self.pending.is_empty() || self.reader.buffer().contains(&end)
     }
 }
+
+/// What is wrong with `-` in a list that is `-` itself.
+const ITS_OWN: &str = "names that come from the standard input can't name it";
 
 /// What came of reading one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::{check, folder, good, hex, run_with, write};
 use crate::faults::bed::haul;
-use haul_digest::Algorithm;
+use haul_digest::{Algorithm, digest};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -77,6 +77,17 @@ fn several_lists_and_the_standard_input() {
     write(dir, "of-stdin", format!("{}  -\n", hex(Algorithm::Crc32c)));
     let (status, out, _) = run_with(dir, &["of-stdin".as_ref()], b"123456789");
     assert_eq!((status, out.as_str()), (Some(0), "-: OK\n"));
+    // Before a list that comes from there, the line gets all of it; in that list, it is none.
+    let whole = digest(Algorithm::Crc32c, input.as_bytes());
+    write(dir, "of-stdin", format!("{}{whole}  -\n", input.repeat(40)));
+    for _ in 0..20 {
+        let (status, out, _) = run_with(dir, &["of-stdin".as_ref(), "-".as_ref()], input.as_bytes());
+        assert_eq!((status, out), (Some(1), "digits: OK\n".repeat(40) + "-: OK\n"));
+    }
+    let own = format!("{whole}  -\n{input}");
+    let (status, out, err) = run_with(dir, &["-w".as_ref()], own.as_bytes());
+    assert_eq!((status, out.as_str()), (Some(0), "digits: OK\n"));
+    assert!(err.contains("can't be about it"), "{err}");
 }
 
 #[test]

@@ -126,3 +126,34 @@ fn several_digests_are_checked_from_one_list() {
     assert_eq!(json.lines().count(), 6);
     assert!(json.lines().all(|line| line.contains("\"status\":\"ok\"")), "{json}");
 }
+
+/// Which of them got the bytes was a matter of which worker came first.
+#[test]
+fn a_list_on_the_standard_input_and_lines_about_it_take_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    write(dir, "f", "123456789");
+    let input = good("md5sum", dir, &["f"], b"");
+    let of = |bytes: &[u8]| good("md5sum", dir, &[], bytes);
+    let no_lines = "'standard input': no properly formatted checksum lines found\n";
+    for tool in ["md5sum", "msum"] {
+        let check = |args: &[&str], input: &str| run(ours(tool, dir), &words(args), input.as_bytes());
+        for _ in 0..20 {
+            // Before the list is read, the line gets all of it.
+            write(dir, "list", [input.repeat(40), of(input.as_bytes())].concat());
+            let (status, out, err) = check(&["-c", "list", "-"], &input);
+            assert_eq!((status, out), (Some(1), "f: OK\n".repeat(40) + "-: OK\n"));
+            assert!(err.ends_with(no_lines), "{err}");
+            // Behind it there is nothing left.
+            write(dir, "list", of(b""));
+            let (status, out, err) = check(&["-c", "-", "list"], &input.repeat(40));
+            assert_eq!((status, out), (Some(0), "f: OK\n".repeat(40) + "-: OK\n"), "{err}");
+            let (status, out, _) = check(&["-c", "-", "-"], &input);
+            assert_eq!((status, out.as_str()), (Some(1), "f: OK\n"));
+            // The list itself can't say what it is.
+            let (status, out, err) = check(&["-c"], &[of(b""), input.clone()].concat());
+            assert_eq!((status, out.as_str()), (Some(0), "f: OK\n"));
+            assert_eq!(err, format!("{tool}: WARNING: 1 line is improperly formatted\n"));
+        }
+    }
+}

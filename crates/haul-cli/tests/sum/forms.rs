@@ -75,6 +75,11 @@ fn names_come_from_lists() {
     let (status, out, err) = run(ours("haul sum", dir.path()), &words(&["--files-from=-"]), &long);
     assert_eq!((status, err.as_str()), (Some(1), "haul sum: -:1: line is too long\n"));
     assert_eq!(out, good("haul sum", dir.path(), &["a b"], b""));
+    let own = b"a b\n-\na b\n";
+    let (status, out, err) = run(ours("haul sum", dir.path()), &words(&["--files-from=-"]), own);
+    let why = "names that come from the standard input can't name it";
+    assert_eq!((status, err), (Some(1), format!("haul sum: -:2: {why}\n")));
+    assert_eq!(out, by_list);
     let (status, _, err) = run(ours("haul sum", dir.path()), &words(&["--files-from=nope"]), b"");
     assert_eq!((status, err.as_str()), (Some(1), "haul sum: nope: No such file or directory\n"));
 }
@@ -83,12 +88,14 @@ fn names_come_from_lists() {
 fn msums_batches_name_files_and_ranges() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a b"), "0123456789").unwrap();
-    let input = b"a%20b\na%20b 2-5,0-10\nbad%zz\na%20b 5-5\n";
+    let input = b"a%20b\na%20b 2-5,0-10\nbad%zz\na%20b 5-5\n- 0-2\n";
     let (status, out, err) = run(ours("msum", dir.path()), &words(&["--read-stdin"]), input);
     let whole = "781e5e245d69b566979b86e28d23f2c7  a b\n";
     assert_eq!(out, format!("{whole}#mutil#2-5#289dff07669d7a23de0ef88d2f7129e7  a b\n{whole}"));
     let complaint = "not of the form FILE START-END,...";
-    assert_eq!((status, err), (Some(1), format!("msum: -:3: {complaint}\nmsum: -:4: {complaint}\n")));
+    let own = "names that come from the standard input can't name it";
+    let told = format!("msum: -:3: {complaint}\nmsum: -:4: {complaint}\nmsum: -:5: {own}\n");
+    assert_eq!((status, err), (Some(1), told));
 }
 
 #[test]

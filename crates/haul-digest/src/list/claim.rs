@@ -122,6 +122,9 @@ pub enum Flaw {
     /// A bag's manifest speaks of files in the bag only (RFC 8493, section 5.3).
     #[error("the path leads out of the bag")]
     OutsideBag,
+    /// A list on the standard input speaks of the standard input.
+    #[error("a list that is read from the standard input can't be about it")]
+    OwnSource,
     /// Longer than any name and digest can be.
     #[error("the line is too long")]
     TooLong,

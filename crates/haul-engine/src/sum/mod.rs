@@ -29,7 +29,7 @@ pub use counters::Counters;
 pub use job::run;
 pub use order::{Order, Orders, Outcome, Source, SumError, Sums, Task, Work, reason};
 pub(crate) use plain::Again;
-pub use plain::read_through;
+pub use plain::{hash_rest, hash_rest_of_stdin, read_through};
 pub use settings::{
     BLOCK_BYTES, BLOCKS_BYTES_MAX, ENTRIES_PER_TURN, Form, LANE_BLOCK_BYTES, LEAVES_PER_PIECE_MAX, PARTS_MAX,
     Recipe, Sample, Settings, WINDOW,

@@ -1,12 +1,16 @@
 //! One file's bytes in order, for a caller that hashes in a way of its own.
 
 use super::buffer::PageBuffer;
-use super::order::{Source, SumError, Task};
+use super::order::{Outcome, Source, SumError, Sums, Task};
+use super::serial::{Course, check_parts};
 use super::settings::{BLOCK_BYTES, Form, Recipe, Settings};
 use super::source::{Opened, Reach};
 use haul_digest::Algorithm;
 use haul_model::{ByteOffset, ByteRange};
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -36,6 +40,45 @@ pub fn read_through(path: &OsStr, mut take: impl FnMut(&[u8])) -> Result<(), Sum
         }
         take(&buffer[..got]);
         at += got as u64;
+    }
+}
+
+/// Hashes what is left of a stream, on the spot: for who reads it himself, before or after, and so can't leave it to a
+/// worker. Of the task's source nothing is read.
+pub fn hash_rest(stream: impl Read, task: &Task) -> Outcome {
+    match rest(stream, task) {
+        Ok(sums) => Outcome::Done(sums),
+        Err(error) => Outcome::Failed(error),
+    }
+}
+
+/// As [`hash_rest`], of the standard input, of which nothing waits in this process.
+pub fn hash_rest_of_stdin(task: &Task) -> Outcome {
+    match io::stdin().as_fd().try_clone_to_owned() {
+        Ok(stdin) => hash_rest(File::from(stdin), task),
+        Err(error) => Outcome::Failed(SumError::Open(error)),
+    }
+}
+
+fn rest(mut stream: impl Read, task: &Task) -> Result<Sums, SumError> {
+    let failed = |at| move |source| SumError::Read { at: ByteOffset(at), source };
+    let start = io::copy(&mut stream.by_ref().take(task.offset.0), &mut io::sink()).map_err(failed(0))?;
+    let mut wanted = stream.take(task.length.map_or(u64::MAX, |length| length.0));
+    let mut course = Course::new(&task.recipe, None);
+    let mut buffer = vec![0; BLOCK_BYTES];
+    let mut at = start;
+    loop {
+        let got = match wanted.read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read.map_err(failed(at))?,
+        };
+        if got == 0 {
+            let partial = task.offset.0 > 0 || task.length.is_some();
+            return Ok(course.finish(ByteRange::between(start, at), partial));
+        }
+        at += got as u64;
+        check_parts(task.recipe.form, at - start)?;
+        course.update(&buffer[..got]);
     }
 }
 
