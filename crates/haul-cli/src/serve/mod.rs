@@ -24,7 +24,6 @@ use meant::{Issue, Meant, Share};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -50,16 +49,26 @@ fn start(meant: Meant, quiet: bool) -> Result<u8, String> {
         logs::clear(room, quiet);
     }
     let book = Arc::new(TicketBook::default());
+    // Before anybody can come: holders of earlier tickets may be waiting for the server.
+    let kept =
+        meant.shares.iter().map(|share| kept(share, identity.as_ref())).collect::<Result<Vec<_>, _>>()?;
+    kept.iter().flatten().for_each(|ticket| book.insert(ticket.clone()));
     let listener = listen(&meant, identity.as_ref(), &book, quiet).map_err(|error| error.to_string())?;
     for note in listener.notes() {
         say(NAME, note);
     }
     let addresses = addresses::of_tickets(&meant.addresses, listener.local_addresses());
     let mut served = Vec::new();
-    for share in &meant.shares {
-        let ticket = issue(share, &addresses, identity.as_ref())?;
+    for (share, kept) in meant.shares.iter().zip(kept) {
+        let ticket = match kept {
+            Some(ticket) => ticket,
+            None => {
+                let ticket = made(share, &addresses, identity.as_ref())?;
+                issue(&book, &ticket, |ticket| hand_out(share, ticket))?;
+                ticket
+            }
+        };
         served.push(Served { share: share.clone(), id: ticket.id(), expires: ticket.grant().expires });
-        book.insert(ticket);
     }
     if !quiet {
         tell(&meant, listener.local_addresses());
@@ -107,42 +116,43 @@ fn listen(
         .or_else(|_| at(&[SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT)]))
 }
 
-/// The ticket of a share, made or kept. The error is a message.
-fn issue(share: &Share, addresses: &[Address], identity: Option<&Identity>) -> Result<Ticket, String> {
-    let made = || {
-        let grant = Grant { role: share.role, uses: share.uses, expires: share.expires };
-        Ticket::issue(grant, addresses.to_vec(), identity.map(Identity::fingerprint))
-            .map_err(|error| format!("{error}; say by --address how clients find this host"))
-    };
-    let keep = |file: &Path, ticket: &Ticket| {
-        ticket::write(file, ticket).map_err(|error| {
-            format!("cannot write the ticket to {}: {}", quote(file.as_os_str()), reason(&error))
-        })
-    };
+/// A new ticket of a share. The error is a message.
+fn made(share: &Share, addresses: &[Address], identity: Option<&Identity>) -> Result<Ticket, String> {
+    let grant = Grant { role: share.role, uses: share.uses, expires: share.expires };
+    Ticket::issue(grant, addresses.to_vec(), identity.map(Identity::fingerprint))
+        .map_err(|error| format!("{error}; say by --address how clients find this host"))
+}
+
+/// Honours a ticket, and then gives it away: who reads it may be at the door at once.
+fn issue(
+    book: &TicketBook,
+    ticket: &Ticket,
+    hand_out: impl FnOnce(&Ticket) -> Result<(), String>,
+) -> Result<(), String> {
+    book.insert(ticket.clone());
+    hand_out(ticket)
+}
+
+/// Puts a ticket where its holder gets it. The error is a message.
+fn hand_out(share: &Share, ticket: &Ticket) -> Result<(), String> {
     match &share.issue {
         Issue::Print => {
-            let ticket = made()?;
             let mut out = io::stdout().lock();
             let printed = writeln!(out, "{}", *ticket.to_line()).and_then(|()| out.flush());
-            printed.map_err(|error| format!("cannot print the ticket: {error}"))?;
-            Ok(ticket)
+            printed.map_err(|error| format!("cannot print the ticket: {error}"))
         }
-        Issue::New(file) => {
-            let ticket = made()?;
-            keep(file, &ticket)?;
-            Ok(ticket)
-        }
-        Issue::Kept(file) if file.exists() => kept(share, file, identity),
-        Issue::Kept(file) => {
-            let ticket = made()?;
-            keep(file, &ticket)?;
-            Ok(ticket)
-        }
+        Issue::New(file) | Issue::Kept(file) => ticket::write(file, ticket).map_err(|error| {
+            format!("cannot write the ticket to {}: {}", quote(file.as_os_str()), reason(&error))
+        }),
     }
 }
 
-/// A ticket of an earlier run, if it still says what the configuration does.
-fn kept(share: &Share, file: &Path, identity: Option<&Identity>) -> Result<Ticket, String> {
+/// A ticket of an earlier run, if there is one; it has to say what the configuration does still. The error is a message.
+fn kept(share: &Share, identity: Option<&Identity>) -> Result<Option<Ticket>, String> {
+    let Issue::Kept(file) = &share.issue else { return Ok(None) };
+    if !file.exists() {
+        return Ok(None);
+    }
     let ticket = ticket::read(file.as_os_str())?;
     let anew =
         format!("remove {} to have a new ticket made, and give that to its holder", quote(file.as_os_str()));
@@ -155,7 +165,7 @@ fn kept(share: &Share, file: &Path, identity: Option<&Identity>) -> Result<Ticke
             share.name
         ));
     }
-    Ok(ticket)
+    Ok(Some(ticket))
 }
 
 fn tell(meant: &Meant, listening: &[SocketAddr]) {
@@ -175,5 +185,21 @@ fn tell(meant: &Meant, listening: &[SocketAddr]) {
     }
     if meant.plain {
         say(NAME, &"nothing is encrypted: whoever is on the way can read and change it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_net::{Role, Uses};
+
+    /// It was printed before it was in the book, and who came with it at once was told that it is not valid.
+    #[test]
+    fn a_ticket_is_honoured_before_anybody_has_it() {
+        let book = TicketBook::default();
+        let grant = Grant { role: Role::Both, uses: Uses::Once, expires: None };
+        let ticket = Ticket::issue(grant, vec!["host:1".parse().unwrap()], None).unwrap();
+        let is_known = |ticket: &Ticket| book.withdraw(ticket.id()).then_some(()).ok_or_else(String::new);
+        assert_eq!(issue(&book, &ticket, is_known), Ok(()));
     }
 }
