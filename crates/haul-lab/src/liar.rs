@@ -102,18 +102,8 @@ pub fn new_file(number: u64, path: &[u8], kind: FileKind) -> NewFile {
     NewFile {
         number: FileNumber(number),
         whole: matches!(kind, FileKind::File { .. }),
-        again: false,
-        path: path.into(),
-        kind,
         mode: 0o644,
-        mtime: Moment::default(),
-        atime: Moment::default(),
-        uid: 0,
-        gid: 0,
-        user: Box::default(),
-        group: Box::default(),
-        xattrs: Vec::new(),
-        version: None,
+        ..NewFile::new(path, kind)
     }
 }
 

@@ -183,6 +183,26 @@ pub enum Outcome {
 }
 
 impl NewFile {
+    /// A name of which nothing more is known: no permissions, times of 1970, root's.
+    pub fn new(path: impl Into<Box<[u8]>>, kind: FileKind) -> NewFile {
+        NewFile {
+            number: FileNumber::default(),
+            whole: false,
+            again: false,
+            path: path.into(),
+            kind,
+            mode: 0,
+            mtime: Moment::default(),
+            atime: Moment::default(),
+            uid: 0,
+            gid: 0,
+            user: Box::default(),
+            group: Box::default(),
+            xattrs: Vec::new(),
+            version: None,
+        }
+    }
+
     /// Bytes that its facts take while the file is open: paths, names, attributes, runs.
     pub fn facts_len(&self) -> u64 {
         let link = match &self.kind {

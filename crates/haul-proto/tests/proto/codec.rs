@@ -1,7 +1,6 @@
 //! Frames: what is written comes back, and any bytes give a message or a clear flaw.
 
 use crate::any::message;
-use haul_model::Moment;
 use haul_proto::limits::{BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX};
 use haul_proto::{FileKind, FileNumber, Flaw, HEADER_LEN, Header, Message, NewFile, Xattr};
 use proptest::prelude::*;
@@ -161,20 +160,8 @@ fn a_file_with_more_attributes_than_the_wire_takes_is_told_before_it_is_sent() {
     let value: Box<[u8]> = vec![7; XATTR_VALUE_BYTES_MAX].into();
     let xattr = Xattr { name: Box::from(&b"user.x"[..]), value };
     let mut file = NewFile {
-        number: FileNumber(1),
-        whole: false,
-        again: false,
-        path: Box::from(&b"a"[..]),
-        kind: FileKind::Directory,
-        mode: 0,
-        mtime: Moment::default(),
-        atime: Moment::default(),
-        uid: 0,
-        gid: 0,
-        user: Box::default(),
-        group: Box::default(),
         xattrs: vec![xattr; XATTRS_BYTES_MAX / (XATTR_VALUE_BYTES_MAX + 6)],
-        version: None,
+        ..NewFile::new(&b"a"[..], FileKind::Directory)
     };
     let message = Message::NewFile(Box::new(file.clone()));
     assert_eq!(message.check(), Ok(()));

@@ -61,17 +61,8 @@ fn new_file(dice: &mut Dice) -> NewFile {
         number: number(dice),
         whole: dice.once_in(2),
         again: dice.once_in(3),
-        path: Box::from(dice.pick(&paths)),
-        kind,
         mode: 0o4777,
-        mtime: Moment::default(),
-        atime: Moment::default(),
-        uid: 0,
-        gid: 0,
-        user: Box::default(),
-        group: Box::default(),
-        xattrs: Vec::new(),
-        version: None,
+        ..NewFile::new(dice.pick(&paths), kind)
     }
 }
 

@@ -215,22 +215,7 @@ proptest! {
 }
 
 fn file(size: u64) -> NewFile {
-    NewFile {
-        number: FileNumber(0),
-        whole: false,
-        again: false,
-        path: Box::from(&b"a"[..]),
-        kind: FileKind::File { size, holes: Runs::default() },
-        mode: 0o644,
-        mtime: haul_model::Moment::default(),
-        atime: haul_model::Moment::default(),
-        uid: 0,
-        gid: 0,
-        user: Box::default(),
-        group: Box::default(),
-        xattrs: Vec::new(),
-        version: None,
-    }
+    NewFile::new(&b"a"[..], FileKind::File { size, holes: Runs::default() })
 }
 
 /// Does what the sink says, and what comes of that.

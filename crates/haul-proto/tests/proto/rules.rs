@@ -15,22 +15,7 @@ const NOW: Duration = Duration::from_secs(100);
 const OBJECT: u64 = 4 << 20;
 
 fn file(size: u64) -> NewFile {
-    NewFile {
-        number: FileNumber::default(),
-        whole: false,
-        again: false,
-        path: Box::from(&b"d/f"[..]),
-        kind: FileKind::File { size, holes: Runs::default() },
-        mode: 0o644,
-        mtime: Moment::default(),
-        atime: Moment::default(),
-        uid: 0,
-        gid: 0,
-        user: Box::default(),
-        group: Box::default(),
-        xattrs: Vec::new(),
-        version: None,
-    }
+    NewFile::new(&b"d/f"[..], FileKind::File { size, holes: Runs::default() })
 }
 
 fn source(lanes: u32, window: Window) -> Source {

@@ -3,7 +3,7 @@
 use super::tree::Item;
 use haul_log::objects::Identity;
 use haul_model::{ByteRange, Moment, ObjectSize};
-use haul_proto::{FileKind as Kind, FileNumber, JobOptions, Keep, NewFile, Runs, Xattr};
+use haul_proto::{FileKind as Kind, JobOptions, Keep, NewFile, Runs, Xattr};
 use haul_sys::metadata::{Place, get_xattr, list_xattrs};
 use haul_sys::sparse::DataRanges;
 use haul_sys::{FileKind, Timespec, open, stat, users};
@@ -41,11 +41,6 @@ impl Clerk {
             None => kind_of(item, options)?,
         };
         Ok(NewFile {
-            number: FileNumber::default(),
-            whole: false,
-            again: false,
-            path: item.path.as_slice().into(),
-            kind,
             mode: stat.mode,
             mtime: moment(stat.mtime),
             atime: moment(stat.atime),
@@ -55,6 +50,7 @@ impl Clerk {
             group: if by_name { name(&mut self.groups, stat.gid, users::group_name) } else { Box::default() },
             xattrs: if first.is_some() { Vec::new() } else { xattrs(item, keep)? },
             version: version(item, options),
+            ..NewFile::new(item.path.as_slice(), kind)
         })
     }
 }

@@ -356,19 +356,11 @@ fn has_several_names(item: &Item) -> bool {
 /// A directory of which nothing is known but its mode and times.
 fn empty_directory(item: &Item) -> NewFile {
     NewFile {
-        number: FileNumber::default(),
-        whole: false,
-        again: false,
-        path: item.path.as_slice().into(),
-        kind: haul_proto::FileKind::Directory,
         mode: item.facts.mode,
         mtime: super::facts::moment(item.facts.mtime),
         atime: super::facts::moment(item.facts.atime),
         uid: item.facts.uid,
         gid: item.facts.gid,
-        user: Box::default(),
-        group: Box::default(),
-        xattrs: Vec::new(),
-        version: None,
+        ..NewFile::new(item.path.as_slice(), haul_proto::FileKind::Directory)
     }
 }

@@ -4,7 +4,7 @@
 use super::dice::{Dice, mix};
 use haul_digest::{Algorithm, Digest};
 use haul_model::{ByteRange, Moment};
-use haul_proto::{FileKind, FileNumber, NewFile, Runs};
+use haul_proto::{FileKind, NewFile, Runs};
 use std::collections::BTreeMap;
 
 pub(crate) const CELL: u64 = 16 << 10;
@@ -42,20 +42,11 @@ impl SourceFile {
 
     pub(crate) fn facts(&self) -> NewFile {
         NewFile {
-            number: FileNumber::default(),
-            whole: false,
-            again: false,
-            path: self.path.clone().into(),
-            kind: self.kind.clone(),
             mode: 0o644,
             mtime: Moment { sec: self.mtime, nsec: 5 },
-            atime: Moment::default(),
             uid: 1,
             gid: 2,
-            user: Box::default(),
-            group: Box::default(),
-            xattrs: Vec::new(),
-            version: None,
+            ..NewFile::new(self.path.clone(), self.kind.clone())
         }
     }
 
