@@ -152,7 +152,7 @@ def log_bytes(state):
 
 def measure_recovery(bench, row, source):
     """Equation 1 of FT-LADS: the time before the cut and the time after it, less the time of a copy that is not cut, as a share of
-    that. The copy is killed after a share of that time."""
+    that. The copy is killed when a share of the bytes stands at the sink."""
     whole = statistics.median(run_whole(bench, row, source) for _ in range(RECOVERY_ROUNDS))
     lines = []
     for share in SHARES:
@@ -161,7 +161,7 @@ def measure_recovery(bench, row, source):
             bench.forget_state()
             copy = bench.new_copy(row)
             bench.settle()
-            before = run_until(bench, row, source, copy, whole * share / 100)
+            before = run_until_there(bench.fill_in(row.ours, source, copy), copy, row.data.bytes * share / 100)
             costs.append((before + timed(bench, row, source, copy) - whole) / whole)
             verify_copy(source, copy, bytewise=index == 0)
         cost = statistics.median(costs)
@@ -244,17 +244,6 @@ def timed(bench, row, source, copy):
         status = process.wait()
     if status != 0:
         raise Failed(f"ended with {status}")
-    return time.monotonic() - begin
-
-
-def run_until(bench, row, source, copy, seconds):
-    """Kills the copy after so long; the time it really had."""
-    begin = time.monotonic()
-    with start(bench, row, source, copy) as process:
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
     return time.monotonic() - begin
 
 
