@@ -11,6 +11,8 @@ How it is measured:
   whoever comes next (seen here: ten times the time).
 - Warm: the source is read once, unmeasured, before every command. Cold: the page cache, dentries and inodes are
   dropped before every command (needs root).
+- With --device-rate the device beneath --dir is limited while a command is measured (by the kernel's block controller):
+  rows that are bound by the disk say nothing about it where the disk outruns the processors.
 - Before each command as much free memory as it will take for the page cache is written to and freed, so that none
   waits for the host of a virtual machine to give memory back that it had taken.
 - Time is that of the whole process by the wall clock; CPU time (user + system) and peak memory are what the
@@ -40,6 +42,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import bench_ssh
+from bench_device import Device
 from bench_log import log_rows
 from bench_rows import GIB, KIB, MIB, Failed, Sizes, all_rows, verify_copy
 
@@ -87,6 +90,7 @@ def parse_options():
     parser.add_argument("--list", action="store_true", help="name the rows and do nothing")
     parser.add_argument("--quick", action="store_true", help="small data, to try the script: no figures to quote")
     parser.add_argument("--dir", type=Path, default=Path("bench-out/data"), help="where the data lives")
+    parser.add_argument("--device-rate", type=int, metavar="MIB", help="limit the device beneath --dir to so many MiB/s each way (root)")
     parser.add_argument("--memory-dir", type=Path, default=Path("/dev/shm"),
                         help="a file system in memory, for moves from one file system to another")
     parser.add_argument("--out", type=Path, default=Path("bench-out"), help="where the table is written")
@@ -97,6 +101,8 @@ def parse_options():
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error("at least one round")
+    if options.device_rate is not None and options.device_rate < 1:
+        parser.error("a device of at least 1 MiB/s")
     return options
 
 
@@ -136,6 +142,10 @@ class Bench:
         self.options.dir.mkdir(parents=True, exist_ok=True)
         self.options.out.mkdir(parents=True, exist_ok=True)
         install(self.options.haul, Path(self.words["{haul}"]))
+        try:
+            self.device = Device(self.options.dir, self.options.device_rate)
+        except Failed as error:
+            sys.exit(f"bench: {error}")
 
     def run_row(self, row, missing):
         """Measures a row; gives its lines of the table."""
@@ -335,7 +345,7 @@ class Bench:
 
     def measure(self, command):
         out = self.options.out / "output.tmp"
-        with open(out, "wb") as stdout:
+        with open(out, "wb") as stdout, self.device.limited():
             environment = {**os.environ, "PATH": self.path, "LC_ALL": "C"}
             begin = time.monotonic()
             process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, env=environment)
@@ -352,10 +362,12 @@ class Bench:
 
     def write(self, lines, missing):
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        text = table(lines, missing, describe_machine(self))
+        rate = self.options.device_rate
+        machine = {**describe_machine(self), "device": f"limited to {rate} MiB/s each way" if rate else "as fast as it is"}
+        text = table(lines, missing, machine)
         for name in [f"bench-{stamp}.md", "bench.md"]:
             (self.options.out / name).write_text(text)
-        plain = json.dumps({"machine": describe_machine(self), "lines": lines, "missing": missing}, indent=1)
+        plain = json.dumps({"machine": machine, "lines": lines, "missing": missing}, indent=1)
         (self.options.out / f"bench-{stamp}.json").write_text(plain)
         print(f"\n{text}\nbench: written to {self.options.out}/bench-{stamp}.md", flush=True)
 

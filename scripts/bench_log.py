@@ -161,7 +161,7 @@ def measure_recovery(bench, row, source):
             bench.forget_state()
             copy = bench.new_copy(row)
             bench.settle()
-            before = run_until_there(bench.fill_in(row.ours, source, copy), copy, row.data.bytes * share / 100)
+            before = run_until_there(bench, bench.fill_in(row.ours, source, copy), copy, row.data.bytes * share / 100)
             costs.append((before + timed(bench, row, source, copy) - whole) / whole)
             verify_copy(source, copy, bytewise=index == 0)
         cost = statistics.median(costs)
@@ -184,7 +184,8 @@ def measure_peers(bench, row, source):
                 copy = bench.new_copy(row)
                 bench.settle()
                 command = bench.fill_in(PARTIAL.get(tool, row.ours), source, copy)
-                times.append(run_until_there(command, copy, row.data.bytes * share / 100) + end_durably(command, copy))
+                before = run_until_there(bench, command, copy, row.data.bytes * share / 100)
+                times.append(before + end_durably(bench, command, copy))
                 # What a peer that was killed leaves beside its files is its own.
                 if tool == "haul":
                     verify_copy(source, copy, bytewise=index == 0)
@@ -196,10 +197,10 @@ def measure_peers(bench, row, source):
     return lines
 
 
-def run_until_there(command, copy, wanted):
+def run_until_there(bench, command, copy, wanted):
     """Kills a copy as soon as so many bytes stand at its sink; the time it had."""
     begin = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with bench.device.limited(), subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and bytes_there(copy) < wanted:
             time.sleep(0.01)
         if process.poll() is not None:
@@ -210,12 +211,13 @@ def run_until_there(command, copy, wanted):
     return time.monotonic() - begin - 0.2
 
 
-def end_durably(command, copy):
+def end_durably(bench, command, copy):
     begin = time.monotonic()
-    ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    if ended.returncode != 0:
-        raise Failed(f"ended with {ended.returncode}: {ended.stderr.strip()}")
-    subprocess.run(["sync", "-f", str(copy)], check=True)
+    with bench.device.limited():
+        ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if ended.returncode != 0:
+            raise Failed(f"ended with {ended.returncode}: {ended.stderr.strip()}")
+        subprocess.run(["sync", "-f", str(copy)], check=True)
     return time.monotonic() - begin
 
 
@@ -240,7 +242,7 @@ def run_whole(bench, row, source):
 
 def timed(bench, row, source, copy):
     begin = time.monotonic()
-    with start(bench, row, source, copy) as process:
+    with bench.device.limited(), start(bench, row, source, copy) as process:
         status = process.wait()
     if status != 0:
         raise Failed(f"ended with {status}")
