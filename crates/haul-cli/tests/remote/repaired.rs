@@ -2,6 +2,7 @@
 
 use super::stopped::{far_sides, wait_until};
 use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays, bytes};
+use crate::waybill::rot;
 use haul_lab::mounts::SmallFs;
 use haul_lab::needs::{Need, met_or_skip};
 use rustix::process::{Pid, Signal, kill_process};
@@ -36,15 +37,6 @@ fn summed(bed: &Bed) {
 fn copied(bed: &Bed, replica: &str) {
     fs::create_dir_all(bed.path(replica)).unwrap();
     assert_ended(&bed.run(&["cp", "-a", "data", replica]), 0);
-}
-
-/// Changes bytes and puts the modification time back, as bit rot does.
-fn rot(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
-    let before = fs::metadata(path).unwrap().modified().unwrap();
-    let mut bytes = fs::read(path).unwrap();
-    change(&mut bytes);
-    fs::write(path, bytes).unwrap();
-    fs::File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
 }
 
 const FROM_THERE: [&str; 4] = ["w", ".", "--from", "localhost:replica"];

@@ -7,6 +7,7 @@ mod mended;
 pub(crate) mod refused;
 mod shared;
 
+use crate::waybill::rot;
 use haul_lab::random::Random;
 use std::fs;
 use std::path::Path;
@@ -53,15 +54,6 @@ fn bed() -> TempDir {
         assert_eq!((copied.0, &*copied.2), (Some(0), ""));
     }
     home
-}
-
-/// Changes bytes and puts the modification time back, as bit rot does.
-fn rot(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
-    let before = fs::metadata(path).unwrap().modified().unwrap();
-    let mut bytes = fs::read(path).unwrap();
-    change(&mut bytes);
-    fs::write(path, bytes).unwrap();
-    fs::File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
 }
 
 /// Whether all is as the waybill says, and nothing stands beside the files.

@@ -75,7 +75,7 @@ fn tree(dir: &Path) {
 }
 
 /// Changes bytes and puts the modification time back, as bit rot does.
-fn rot(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn rot(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let before = std::fs::metadata(path).unwrap().modified().unwrap();
     let mut bytes = std::fs::read(path).unwrap();
     change(&mut bytes);

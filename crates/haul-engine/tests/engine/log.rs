@@ -330,6 +330,14 @@ fn a_read_only_state_directory_is_told_with_the_next_step() {
     bound.close().unwrap();
 }
 
+/// Takes all room there is, by this file.
+fn fill(small: &Mounted) -> PathBuf {
+    let filler = small.path().join("filler");
+    let mut file = File::create(&filler).unwrap();
+    while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    filler
+}
+
 #[test]
 fn a_full_state_directory_is_told_and_the_log_goes_on_when_there_is_room() {
     if !met_or_skip(&[Need::Mount]) {
@@ -342,10 +350,7 @@ fn a_full_state_directory_is_told_and_the_log_goes_on_when_there_is_room() {
         let (a, _) = keeper.file(&subject(1, 60)).unwrap();
         note(&keeper, a, [1]);
         keeper.commit().unwrap();
-        let filler = small.path().join("filler");
-        let mut file = File::create(&filler).unwrap();
-        while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
-        drop(file);
+        let filler = fill(&small);
         // Many pages of objects find no room, whatever the encoding.
         let (b, _) = keeper.file(&subject(2, 90_000)).unwrap();
         note(&keeper, b, (0..4000).map(|n| n * 22));
@@ -375,10 +380,7 @@ fn a_state_directory_that_stays_full_is_not_filled_with_files() {
         note(&keeper, a, [1]);
         keeper.commit().unwrap();
         let before = files(&small.path());
-        let filler = small.path().join("filler");
-        let mut file = File::create(&filler).unwrap();
-        while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
-        drop(file);
+        let filler = fill(&small);
         let (b, _) = keeper.file(&subject(2, 90_000)).unwrap();
         note(&keeper, b, (0..4000).map(|n| n * 22));
         for _ in 0..10 {
