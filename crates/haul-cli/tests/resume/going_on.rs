@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::Command;
+use std::time::SystemTime;
 
 #[test]
 fn a_job_that_is_run_again_copies_only_what_is_missing() {
@@ -159,6 +160,47 @@ fn a_sample_that_does_not_hold_fails_and_the_next_run_compares_all() {
         "{ended:?}"
     );
     assert_eq!(bed.record().status, Status::Failed);
+    bed.ends(&["--sync=object"]).is_fine("after that");
+    bed.is_whole("after that");
+}
+
+#[test]
+fn a_sample_leaves_finished_files_untouched_and_finds_those_that_were_lost() {
+    let bed = Bed::empty();
+    fs::create_dir(bed.path("source")).unwrap();
+    // Of so many objects some are in every sample.
+    write(&bed.path("source/large"), 400 * OBJECT + 5, 12);
+    // What was finished last is not in the range of times that are known to be durable.
+    write(&bed.path("source/small"), OBJECT, 13);
+    bed.ends(&["--sync=object"]).is_fine("first");
+    let sink = bed.path("sink/large");
+    let finished = fs::metadata(&sink).unwrap();
+    let cut_off = || {
+        // As if it had been cut off at its very end; what was written until now looks finished, whoever did it.
+        let mut record = bed.record();
+        record.status = Status::Running;
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos();
+        record.kept.iter_mut().for_each(|kept| kept.until = i128::try_from(now).unwrap());
+        assert!(!record.kept.is_empty());
+        fs::write(bed.job().join("record"), record.encode()).unwrap();
+        write_begun(&bed.job(), &format!("{} 1000 0 object 1060\n", this_life()));
+    };
+    cut_off();
+    let again = bed.ends(&["--sync=object", "--verify-resume=sample"]);
+    assert_eq!(again.is_fine("nothing was lost").count("files_kept"), 2, "{again:?}");
+    let left = fs::metadata(&sink).unwrap();
+    let changed = |stat: &fs::Metadata| (stat.ino(), stat.ctime(), stat.ctime_nsec());
+    assert_eq!(changed(&left), changed(&finished), "it was written into");
+    let lost = File::options().write(true).open(&sink).unwrap();
+    lost.write_all_at(&vec![0; finished.len().try_into().unwrap()], 0).unwrap();
+    lost.set_modified(finished.modified().unwrap()).unwrap();
+    cut_off();
+    let none = bed.ends(&["--sync=object", "--verify-resume=none"]);
+    assert_eq!(none.is_fine("the log is believed").count("files_kept"), 2, "{none:?}");
+    cut_off();
+    let found = bed.ends(&["--sync=object", "--verify-resume=sample"]);
+    assert!(found.code == Some(1) && found.stderr.contains("does not hold"), "{found:?}");
+    bed.is_whole("what was lost is there again");
     bed.ends(&["--sync=object"]).is_fine("after that");
     bed.is_whole("after that");
 }

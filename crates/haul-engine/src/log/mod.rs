@@ -50,7 +50,7 @@ pub(crate) use listing::STATE;
 pub use listing::{Listing, PATIENCE};
 pub use pace::SyncPolicy;
 pub(crate) use pace::{GROUP_BYTES, GROUP_TIME, Pace};
-pub use recheck::{Recheck, SAMPLE_ONE_IN};
+pub use recheck::{Recheck, SAMPLE_OBJECTS_MAX, SAMPLE_ONE_IN};
 pub use room::{Forget, Room, RoomLimit, RoomLimits};
 pub(crate) use stamps::{EarlierStamps, Stamp, StampFile, Stamped};
 pub use state::state_dir;

@@ -12,6 +12,7 @@ use crate::copy::settings::{Dereference, Existing, Make};
 use haul_sys::{FileKind, Follow, Stat, open, process, stat};
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::OwnedFd;
 
 /// `ELOOP`, by the number all architectures of Linux but three agree on; the kind is not stable in the library.
 fn is_loop(error: &io::Error) -> bool {
@@ -45,7 +46,8 @@ impl Task<'_, '_> {
     /// Whether an earlier run of this job finished the sink; other names of the source are still linked to it.
     fn was_finished(&self, before: &Stat) -> Result<bool, CopyError> {
         let Some(log) = &self.job.settings.moving.log else { return Ok(false) };
-        if !log.is_finished(before, &self.source) {
+        let open = || self.open_both(before);
+        if !log.is_finished(self.job, (before, &self.source), open, || self.sink_path()) {
             return Ok(false);
         }
         self.remember_updated()?;
@@ -55,6 +57,20 @@ impl Task<'_, '_> {
         Tally::add(&tally.files_kept, 1);
         self.tell_skipped();
         Ok(true)
+    }
+
+    /// Source and sink, to be read, if they still are what was met.
+    fn open_both(&self, before: &Stat) -> io::Result<(OwnedFd, OwnedFd)> {
+        let parent = &self.entry.parent;
+        let follow = if self.looks_at_link() { Follow::No } else { Follow::Yes };
+        let source = open::open_source_at(parent.source(), &*self.entry.source_name, self.follows(), false)?;
+        let sink = open::open_source_at(parent.sink(), self.sink_name(), follow, false)?;
+        for (file, met) in [(&source, &self.source), (&sink, before)] {
+            if stat::stat_fd(file)?.identity() != met.identity() {
+                return Err(io::Error::other("another file has this name by now"));
+            }
+        }
+        Ok((source, sink))
     }
 
     fn look_at_sink(&self) -> Result<Sink, CopyError> {

@@ -1,12 +1,12 @@
 //! A file whose objects are logged, and what an earlier run means for each of them.
 
-use super::{JobLog, is_sampled};
+use super::{JobLog, sample};
 use crate::copy::error::CopyError;
 use crate::copy::file::{FileMove, SinkState};
 use crate::copy::job::Job;
 use crate::log::{LogError, Recheck};
 use haul_log::objects::{FileKey, Identity, ObjectSet, SourceVersion, Subject};
-use haul_model::{Moment, Object, ObjectIndex, RelPath};
+use haul_model::{ByteRange, Moment, Object, ObjectIndex, RelPath};
 use haul_plan::{Plan, Route};
 use haul_sys::{FileKind, Stat, sparse, stat};
 use std::ffi::{OsStr, OsString};
@@ -48,6 +48,8 @@ pub(crate) enum Fate {
     Copy,
     /// It is there, durable.
     Keep,
+    /// As [`Fate::Keep`] if this piece of it is what the source has there.
+    Sample(ByteRange),
     /// The log says that it is there, and is held to it.
     Prove,
     /// Something may be there: it is copied where it differs.
@@ -154,17 +156,22 @@ impl JobLog {
             let may_be_there = plan.in_sink(object.range.start).0 < file.stood;
             return if may_be_there { Fate::Compare } else { Fate::Copy };
         }
-        let is_proved = match self.recheck {
-            Recheck::None => false,
-            Recheck::Sample => file.is_sampled(object.index),
-            Recheck::All => true,
-        };
-        if is_proved {
-            return Fate::Prove;
+        match self.recheck {
+            Recheck::All => return Fate::Prove,
+            Recheck::Sample if file.is_sampled(object.index) => {
+                let number = sample::number_of(&file.source_stat, object.index.0);
+                return Fate::Sample(sample::piece_of(object.range, number));
+            }
+            Recheck::Sample | Recheck::None => {}
         }
+        if self.believes(file) { Fate::Keep } else { Fate::Prove }
+    }
+
+    /// Whether the log is taken at its word about an object of a file. Who asks, does so.
+    pub(crate) fn believes(&self, file: &Logged) -> bool {
         // In this order: who finds that the log does not hold looks here after saying so.
         file.keeps_some.store(true, Ordering::SeqCst);
-        if self.is_distrusted() { Fate::Prove } else { Fate::Keep }
+        !self.is_distrusted()
     }
 
     /// An object is not what was said of it. What is logged of its file is taken back before anything is written over it.
@@ -177,14 +184,14 @@ impl JobLog {
         (file, logged): (&FileMove, &Logged),
         fate: Fate,
     ) -> Result<(), CopyError> {
-        if fate == Fate::Prove {
-            self.distrust(job, file);
+        if matches!(fate, Fate::Prove | Fate::Sample(_)) {
+            self.distrust(job, file.sink_path());
             self.revoke(logged.key, file)?;
             if logged.keeps_some.load(Ordering::SeqCst) {
                 return Err(CopyError::LogFalse { path: file.sink_path() });
             }
         } else if logged.was_claimed {
-            self.distrust(job, file);
+            self.distrust(job, file.sink_path());
         }
         Ok(())
     }
@@ -193,7 +200,7 @@ impl JobLog {
 impl Logged {
     fn is_sampled(&self, object: ObjectIndex) -> bool {
         let is_first = self.known.iter().next() == Some(object);
-        is_first || is_sampled(object.0 ^ self.source_stat.ino.rotate_left(20))
+        is_first || sample::is_sampled(sample::number_of(&self.source_stat, object.0))
     }
 
     /// Some of it can't be made durable: it will not be left looking finished.

@@ -14,24 +14,25 @@
 mod file;
 mod group;
 mod kept;
+mod sample;
 mod there;
 
 pub(crate) use file::{Fate, Logged};
 
 use super::entry::is_same_time;
 use super::error::CopyError;
-use super::file::FileMove;
 use super::job::Job;
 use super::report::Tally;
-use crate::log::{
-    self, Begun, Call, Found, Hold, Keeper, Ledger, LogError, Recheck, SAMPLE_ONE_IN, Settings, SyncPolicy,
-};
+use crate::log::{self, Begun, Call, Found, Hold, Keeper, Ledger, LogError, Recheck, Settings, SyncPolicy};
 use group::Group;
 use haul_log::objects::{Identity, Job as LoggedJob};
 use haul_log::record::{JobRecord, Progress, Status};
-use haul_model::{Moment, ObjectSize};
+use haul_model::{ByteLen, Geometry, Moment, ObjectSize};
 use haul_sys::{FileKind, Stat};
 use kept::KeptRanges;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -73,6 +74,7 @@ pub struct JobLog {
     keeper: Keeper,
     sync: SyncPolicy,
     recheck: Recheck,
+    object: ObjectSize,
     /// What the earlier run left.
     record: JobRecord,
     /// Something that was logged turned out not to hold: nothing else of the earlier run is taken at its word.
@@ -117,6 +119,7 @@ impl JobLog {
             keeper,
             sync: order.settings.sync,
             recheck,
+            object: order.object,
             record: record.clone().unwrap_or_default(),
             is_distrusted: AtomicBool::new(is_void),
             is_unwritten: AtomicBool::new(false),
@@ -142,15 +145,32 @@ impl JobLog {
         self.keeper.finish()
     }
 
-    /// Whether a sink is a file that an earlier run of this job finished, and need not be looked into.
-    pub(super) fn is_finished(&self, sink: &Stat, source: &Stat) -> bool {
-        self.claims_finished(sink, source)
-            && !self.is_distrusted()
-            && match self.recheck {
-                Recheck::None => true,
-                Recheck::All => false,
-                Recheck::Sample => !is_sampled(source.ino ^ source.size.rotate_left(32)),
-            }
+    /// Whether a sink is a file that an earlier run of this job finished, and need not be written into. Where its end was not clean, pieces
+    /// of some of them are compared with the source; `open` opens both.
+    pub(super) fn is_finished(
+        &self,
+        job: &Job<'_>,
+        (sink, source): (&Stat, &Stat),
+        open: impl FnOnce() -> io::Result<(OwnedFd, OwnedFd)>,
+        path: impl FnOnce() -> OsString,
+    ) -> bool {
+        if self.recheck == Recheck::All || !self.claims_finished(sink, source) || self.is_distrusted() {
+            return false;
+        }
+        let cut = Geometry::new(ByteLen(source.size), self.object);
+        let mut pieces = sample::pieces(source, cut).peekable();
+        if self.recheck == Recheck::None || pieces.peek().is_none() {
+            return true;
+        }
+        // One that can't be read is looked into like any other, and that says why.
+        let Ok(is_same) = open().and_then(|(source, sink)| sample::have_same((&source, &sink), pieces))
+        else {
+            return false;
+        };
+        if !is_same {
+            self.distrust(job, path());
+        }
+        is_same
     }
 
     /// Whether the record says that a sink was finished and is durable.
@@ -167,11 +187,10 @@ impl JobLog {
 
     /// Something of the earlier run does not hold. Told once; all else of it is compared from here on. Where all was compared from the
     /// start nothing was believed, and this is a warning.
-    fn distrust(&self, job: &Job<'_>, file: &FileMove) {
+    fn distrust(&self, job: &Job<'_>, path: OsString) {
         if self.is_distrusted.swap(true, Ordering::SeqCst) {
             return;
         }
-        let path = file.sink_path();
         if self.recheck == Recheck::All {
             job.report.warned(&CopyError::LogMended { path });
         } else {
@@ -211,30 +230,11 @@ impl JobLog {
     }
 }
 
-/// Whether something with this number is in the sample: by chance, but the same each time.
-fn is_sampled(number: u64) -> bool {
-    // Fibonacci hashing: neighbours fall far apart.
-    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).is_multiple_of(SAMPLE_ONE_IN)
-}
-
 fn progress(tally: &Tally) -> Progress {
     Progress {
         files_done: Tally::get(&tally.files_done),
         files_found: Tally::get(&tally.files_found),
         bytes_done: Tally::get(&tally.bytes_done),
         bytes_found: Tally::get(&tally.bytes_found),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sample_is_about_one_in_sixteen_of_any_numbers() {
-        for step in [1, 2, 16, 4096] {
-            let taken = (0..16_000_u64).filter(|number| is_sampled(number * step)).count();
-            assert!((800..1200).contains(&taken), "{taken} of steps of {step}");
-        }
     }
 }

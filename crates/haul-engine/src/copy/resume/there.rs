@@ -43,6 +43,10 @@ impl Run<'_> {
         let is_there = match fate {
             Fate::Copy => return Ok(false),
             Fate::Keep => true,
+            Fate::Sample(piece) => {
+                let holds = self.is_same(lane, piece)?;
+                holds && (log.believes(logged) || self.is_same(lane, object.range)?)
+            }
             Fate::Prove | Fate::Compare => self.is_same(lane, object.range)?,
         };
         if !is_there {

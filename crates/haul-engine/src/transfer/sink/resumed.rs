@@ -6,7 +6,7 @@ use super::errands::Errand;
 use super::incoming::Incoming;
 use super::keeping::{Keeping, Said};
 use super::places::Missing;
-use crate::log::{LogError, Recheck, SAMPLE_ONE_IN};
+use crate::log::{LogError, Recheck, SAMPLE_OBJECTS_MAX, SAMPLE_ONE_IN};
 use haul_log::objects::ObjectSet;
 use haul_model::{Level, Object, RelPath};
 use haul_proto::sink::Verdict;
@@ -127,8 +127,9 @@ impl Side<'_> {
     /// Some of what is logged is compared, the rest counts if they agree.
     fn sample(&self, incoming: &Arc<Incoming>, objects: &ObjectSet) -> Option<Verdict> {
         let (mut have, mut samples) = (Runs::default(), Runs::default());
-        for (at, object) in objects.iter().enumerate() {
-            let is_sample = (at as u64).is_multiple_of(SAMPLE_ONE_IN);
+        let one_in = objects.len().div_ceil(SAMPLE_OBJECTS_MAX).max(SAMPLE_ONE_IN);
+        for (at, object) in (0..).zip(objects.iter()) {
+            let is_sample = u64::is_multiple_of(at, one_in);
             if is_sample { &mut samples } else { &mut have }.insert(object.0);
         }
         self.spare(incoming, &have);

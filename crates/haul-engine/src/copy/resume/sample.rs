@@ -1,0 +1,132 @@
+//! What of an earlier run's word is compared with the source when it did not end in order: a piece of one object in sixteen.
+//!
+//! What such an end can take from a sink that was told to be durable goes by the group or by the device's own writes, and
+//! so by many objects or all of one. Many small pieces meet that sooner than few whole objects do, and reading them costs next to
+//! nothing of the time that the job takes. Single bytes that rot are what `haul verify` reads everything for.
+
+use crate::log::SAMPLE_ONE_IN;
+use haul_model::{ByteRange, Geometry, ObjectIndex};
+use haul_sys::{Stat, transfer};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Bytes of an object that are compared.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// A finished file has about so many pieces in the sample at most: one more would find only what is less than a thousandth of it.
+const PIECES_MAX: u64 = 1024;
+
+/// Whether something with this number is in the sample: by chance, but the same each time.
+pub(super) fn is_sampled(number: u64) -> bool {
+    spread(number).is_multiple_of(SAMPLE_ONE_IN)
+}
+
+/// The number that chance has for an object of a file.
+pub(super) fn number_of(source: &Stat, object: u64) -> u64 {
+    object ^ source.ino.rotate_left(20)
+}
+
+/// The piece of a range that is compared, the same each time; all of a short one.
+pub(super) fn piece_of(range: ByteRange, number: u64) -> ByteRange {
+    let pieces = range.len().div_ceil(PIECE_BYTES).max(1);
+    let start = range.start.0 + spread(!number) % pieces * PIECE_BYTES;
+    ByteRange::between(start, range.end.0.min(start.saturating_add(PIECE_BYTES)))
+}
+
+/// Fibonacci hashing: neighbours fall far apart.
+fn spread(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
+}
+
+/// The pieces of a finished file that are in the sample; none of most small files.
+pub(super) fn pieces(source: &Stat, cut: Geometry) -> impl Iterator<Item = ByteRange> + '_ {
+    let step = cut.count().div_ceil(PIECES_MAX * SAMPLE_ONE_IN).max(1);
+    let looked_at = (0..cut.count().div_ceil(step)).filter_map(move |at| cut.object(ObjectIndex(at * step)));
+    looked_at.filter_map(|object| {
+        let number = number_of(source, object.index.0);
+        is_sampled(number).then(|| piece_of(object.range, number))
+    })
+}
+
+/// Whether both files, opened for that, have the same bytes in these pieces.
+///
+/// # Errors
+/// One of them can't be read.
+pub(super) fn have_same(
+    (source, sink): (&OwnedFd, &OwnedFd),
+    pieces: impl IntoIterator<Item = ByteRange>,
+) -> io::Result<bool> {
+    let [mut here, mut there] = [(); 2].map(|()| vec![0; usize::try_from(PIECE_BYTES).unwrap_or(0)]);
+    for piece in pieces {
+        let len = usize::try_from(piece.len()).unwrap_or(usize::MAX).min(here.len());
+        let got = transfer::read_at(source, piece.start.0, &mut here[..len])?;
+        if got < len
+            || transfer::read_at(sink, piece.start.0, &mut there[..len])? < len
+            || here[..len] != there[..len]
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_model::{ByteLen, ObjectSize};
+    use std::fs::{self, File};
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_sample_is_about_one_in_sixteen_of_any_numbers() {
+        for step in [1, 2, 16, 4096, 1 << 20, 1 << 32] {
+            let taken = (0..16_000_u64).filter(|number| is_sampled(number * step)).count();
+            assert!((800..1200).contains(&taken), "{taken} of steps of {step}");
+        }
+    }
+
+    #[test]
+    fn pieces_lie_in_their_objects_and_are_not_all_at_their_beginnings() {
+        let stat = |ino| Stat { ino, ..haul_sys::stat::stat_fd(File::open(".").unwrap()).unwrap() };
+        for (len, object, least, most) in [
+            (0, 4 << 20, 0, 0),
+            (1 << 30, 4 << 20, 4, 40),
+            (1 << 50, 4 << 20, 700, 1400),
+            ((1 << 62) + 1, 1 << 20, 700, 1400),
+        ] {
+            let cut = Geometry::new(ByteLen(len), ObjectSize::new(object).unwrap());
+            let all: Vec<ByteRange> = pieces(&stat(77), cut).collect();
+            assert!((least..=most).contains(&all.len()), "{} of {len}", all.len());
+            for piece in &all {
+                let object = cut.object_at(piece.start).unwrap();
+                assert_eq!(object.range.intersect(*piece), Some(*piece));
+                assert!(piece.len() == PIECE_BYTES || piece.end == object.range.end);
+            }
+            let inside = all.iter().filter(|piece| !piece.start.0.is_multiple_of(object)).count();
+            assert!(inside * 4 >= all.len() * 3, "{inside} of {}", all.len());
+        }
+        // Of files of one object one in sixteen has a piece.
+        let one = Geometry::new(ByteLen(9), ObjectSize::new(4 << 20).unwrap());
+        let some = (0..1600).filter(|ino| pieces(&stat(*ino), one).next().is_some()).count();
+        assert!((60..140).contains(&some), "{some}");
+    }
+
+    #[test]
+    fn files_are_the_same_where_every_piece_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
+        let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
+        fs::write(&one, &bytes).unwrap();
+        let piece = |start, end| ByteRange::between(start, end);
+        let same = |pieces: &[ByteRange]| {
+            let [one, other] = [&one, &other].map(|path| OwnedFd::from(File::open(path).unwrap()));
+            have_same((&one, &other), pieces.iter().copied()).unwrap()
+        };
+        fs::write(&other, &bytes).unwrap();
+        assert!(same(&[piece(0, 65_536), piece(196_608, 262_144), piece(262_144, 300_000)]));
+        File::options().write(true).open(&other).unwrap().write_all_at(&[9], 299_999).unwrap();
+        assert!(same(&[piece(0, 65_536)]) && !same(&[piece(0, 65_536), piece(262_144, 300_000)]));
+        fs::write(&other, &bytes[..299_999]).unwrap();
+        assert!(!same(&[piece(262_144, 300_000)]), "it is too short");
+    }
+}
