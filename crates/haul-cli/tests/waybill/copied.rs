@@ -163,6 +163,7 @@ fn what_makes_no_receipt_is_refused_before_anything_is_copied() {
     for (args, reason) in [
         (&["--waybill=w", "--offset=5", "data/small", "x"][..], "whole files"),
         (&["--waybill=w", "--attributes-only", "data/small", "x"], "needs the data"),
+        (&["--waybill=w", "--link", "data/small", "x"], "with --link there is none"),
         (&["--waybill-digests=md5", "data/small", "x"], "--waybill-digests needs --waybill"),
         (&["--waybill=w", "--waybill-digests=rot13", "data/small", "x"], "unknown checksum 'rot13'"),
         (&["--waybill=data/small", "data/big", "x"], "name a file that does not exist yet"),
