@@ -254,6 +254,17 @@ fn a_damaged_waybill_is_told_by_line_and_the_rest_is_verified() {
     assert!(ran.err.contains("not a waybill") && ran.err.contains("Nothing was verified"), "{}", ran.err);
 }
 
+/// They were told as intact, and nothing of them had been read.
+#[test]
+fn files_of_which_no_object_was_picked_are_not_in_the_sample() {
+    let (status, out) = after(|_| (), &["--sample", "0.0001%", "--seed", "1", "--json", "-v"]);
+    let count = |word: &str| out.matches(word).count();
+    assert_eq!(status, Some(0), "{out}");
+    assert_eq!((count(r#""verdict":"passed""#), count(r#""verdict":"intact""#)), (6, 0), "{out}");
+    let summary = out.lines().last().unwrap();
+    assert!(summary.contains(r#""intact":0,"#) && summary.contains(r#""bytes":0,"#), "{summary}");
+}
+
 #[test]
 fn a_sample_reads_less_and_its_seed_repeats_it() {
     let rotten =
