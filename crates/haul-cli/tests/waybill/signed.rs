@@ -259,6 +259,11 @@ fn nothing_is_overwritten_and_no_flawed_waybill_signed() {
     let first = fs::read(dir.join("w.sig")).unwrap();
     let ran = run(dir, &["waybill", "sign", "--key", "k", "w"]);
     assert!(ran.status == Some(2) && ran.err.contains("'w.sig' is there already; --replace"), "{ran:?}");
+    // What is no file is not replaced either.
+    std::os::unix::fs::symlink("w.sig", dir.join("link")).unwrap();
+    let ran = run(dir, &["waybill", "sign", "--replace", "--key", "k", "--signature", "link", "w"]);
+    assert!(ran.status == Some(2) && ran.err.contains("cannot write 'link': Not a regular file"), "{ran:?}");
+    assert!(fs::symlink_metadata(dir.join("link")).unwrap().is_symlink());
     let whole = fs::read(dir.join("w")).unwrap();
     fs::write(dir.join("w"), &whole[..whole.len() - 1]).unwrap();
     let ran = run(dir, &["waybill", "sign", "--replace", "--key", "k", "w"]);

@@ -238,8 +238,13 @@ pub fn sign(waybill: &OsStr, key: &OsStr) -> Result<(String, String), SignatureE
 /// [`SignatureError::There`], unless what stands there is to be replaced; [`SignatureError::File`].
 pub fn write(path: &OsStr, text: &str, replace: bool) -> Result<(), SignatureError> {
     let failed = |source| SignatureError::File { action: "write", path: path.to_owned(), source };
-    if !replace && fs::symlink_metadata(path).is_ok() {
-        return Err(SignatureError::There(path.to_owned()));
+    match fs::symlink_metadata(path) {
+        Ok(_) if !replace => return Err(SignatureError::There(path.to_owned())),
+        // A link or a device is no signature of an earlier run.
+        Ok(facts) if !facts.is_file() => {
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file")));
+        }
+        _ => {}
     }
     let mut draft = path.to_owned();
     draft.push(format!(".{}.new", std::process::id()));

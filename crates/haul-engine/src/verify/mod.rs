@@ -255,7 +255,9 @@ fn open_log(
 ) -> Result<Option<Log>, VerifyError> {
     let Some(file) = &settings.resume else { return Ok(None) };
     let Some(closing) = summary.closing.filter(|_| tallied.flaws == 0) else {
-        report.resumption(&Resumption::Anew("the waybill has flaws, so nothing is passed over or kept"));
+        if file.is_there() {
+            report.resumption(&Resumption::Anew("the waybill has flaws, so nothing is passed over or kept"));
+        }
         return Ok(None);
     };
     let failed = |source| VerifyError::State(state_name(settings), source);
