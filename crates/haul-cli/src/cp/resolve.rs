@@ -79,6 +79,10 @@ pub(super) enum UsageError {
         "--waybill is about whole files: it can't be combined with --offset, --length, --dst-offset or --read-stdin"
     )]
     PartAndWaybill,
+    #[error(
+        "--waybill is about data that is copied: with --link there is none; haul sum --waybill writes one"
+    )]
+    LinksAndWaybill,
     #[error("--waybill-digests needs --waybill")]
     DigestsAlone,
     #[error("--leaf needs --waybill, which keeps the leaves")]
@@ -365,7 +369,7 @@ impl Reading {
         let names_target = self.destination.directory().is_some();
         let resume = self.resume.resolve(&mut operands, names_target, &mut moving)?;
         let asked = Asked { path: self.waybill, digests: self.waybill_digests, leaf: self.leaf };
-        let waybill = WaybillOrder::resolve(asked, self.rules.attributes_only, &operands, &moving)?;
+        let waybill = WaybillOrder::resolve(asked, &self.rules, &operands, &moving)?;
         let settings = CopySettings { operands, place: None, rules: self.rules, moving, print: self.print };
         Ok(Resolved { settings, progress: self.progress, json: self.json, waybill, resume })
     }

@@ -3,7 +3,7 @@
 use super::resolve::UsageError;
 use crate::receipt;
 use haul_digest::Algorithm;
-use haul_engine::copy::{Moving, Operands, Receipt};
+use haul_engine::copy::{CopyRules, Make, Moving, Operands, Receipt};
 use haul_engine::waybill::{Bill, BillError, Root};
 use haul_model::{LeafSize, ObjectSize};
 use std::ffi::{OsStr, OsString};
@@ -39,7 +39,7 @@ impl WaybillOrder {
     /// [`UsageError`]: beside the job's other options that makes no receipt.
     pub(super) fn resolve(
         Asked { path, digests, leaf }: Asked,
-        attributes_only: bool,
+        rules: &CopyRules,
         operands: &Operands,
         moving: &Moving,
     ) -> Result<Option<WaybillOrder>, UsageError> {
@@ -50,8 +50,11 @@ impl WaybillOrder {
                 (true, None) => Ok(None),
             };
         };
-        if attributes_only {
+        if rules.attributes_only {
             return Err(UsageError::NoData("--waybill"));
+        }
+        if rules.make == Make::HardLink {
+            return Err(UsageError::LinksAndWaybill);
         }
         let is_part = moving.offset.0 > 0 || moving.length.is_some() || moving.sink_offset.is_some();
         let root = WaybillOrder::root(operands).filter(|_| !is_part).ok_or(UsageError::PartAndWaybill)?;

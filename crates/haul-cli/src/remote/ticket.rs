@@ -64,6 +64,10 @@ pub(crate) fn write(file: &Path, ticket: &Ticket) -> io::Result<()> {
 /// # Errors
 /// What the kernel says.
 pub(crate) fn write_secret(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    // A device under this name is not an older file of it.
+    if std::fs::symlink_metadata(file).is_ok_and(|facts| !facts.is_file()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file"));
+    }
     let mut name = file.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let beside = file.with_file_name(name);
@@ -105,6 +109,17 @@ mod tests {
         write(&file, &ticket).expect("written");
         assert_eq!(std::fs::metadata(&file).expect("there").mode() & 0o777, SECRET_MODE);
         assert_eq!(read(file.as_os_str()).expect("read"), ticket);
+        assert_eq!(std::fs::read_dir(home.path()).expect("listed").count(), 1);
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_replaced() {
+        let home = tempfile::tempdir().expect("a folder");
+        let file = home.path().join("t");
+        std::os::unix::fs::symlink("elsewhere", &file).expect("linked");
+        let error = write(&file, &ticket()).expect_err("a link");
+        assert_eq!(error.to_string(), "Not a regular file");
+        assert!(std::fs::symlink_metadata(&file).expect("there").is_symlink());
         assert_eq!(std::fs::read_dir(home.path()).expect("listed").count(), 1);
     }
 

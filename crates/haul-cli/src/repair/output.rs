@@ -91,7 +91,7 @@ impl Output<'_> {
         if let Done::Left(why) = &outcome.done {
             event["reason"] = why.to_string().into();
         }
-        if let Done::Left(Why::NoSource(lost) | Why::NotAsked(lost)) = &outcome.done {
+        if let Done::Left(Why::NoSource { lost, .. } | Why::NotAsked(lost)) = &outcome.done {
             event["lost"] = lost.iter().map(|range| json!([range.start.0, range.end.0])).collect();
         }
         self.line(&event.to_string());

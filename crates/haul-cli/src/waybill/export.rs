@@ -4,9 +4,9 @@ use base64::Engine;
 use clap::ValueEnum;
 use haul_digest::list::escape;
 use haul_digest::{Algorithm, Digest};
-use haul_log::waybill::{Entry, Kind};
+use haul_log::waybill::{Entry, Kind, RelPath};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
 /// The form of a line.
@@ -71,11 +71,64 @@ pub(super) fn line(entry: &Entry, form: Form, algorithm: Algorithm, out: &mut Ve
     }
     let Kind::File(content) = &entry.kind else { return Line::NoFile };
     let Some(digest) = content.digest(algorithm) else { return Line::NoDigest };
-    match form {
-        Form::Bagit => bagit(entry.path.as_bytes(), digest, out),
-        _ => checked_by_tools(entry.path.as_bytes(), digest, form, out),
-    }
+    name_line(&entry.path, digest, form, out);
     Line::There
+}
+
+/// Appends the line of a name of a file, in a form for other tools.
+fn name_line(path: &RelPath, digest: Digest, form: Form, out: &mut Vec<u8>) {
+    match form {
+        Form::Bagit => bagit(path.as_bytes(), digest, out),
+        _ => checked_by_tools(path.as_bytes(), digest, form, out),
+    }
+}
+
+/// Further names of files, by their first ones: what tools check has a line for each name, and the waybill the digest once.
+#[derive(Debug, Default)]
+pub(super) struct FurtherNames {
+    by_first: HashMap<RelPath, Vec<RelPath>>,
+    taken: usize,
+    /// How many names there are, those of other rounds too.
+    met: u64,
+}
+
+impl FurtherNames {
+    /// Those of round number `round`, of so many names each, that memory stays bounded.
+    const ROUND: u64 = 1 << 18;
+
+    /// Looks at an entry.
+    pub(super) fn meet(&mut self, entry: &Entry, round: u64) {
+        let Kind::Same { first } = &entry.kind else { return };
+        if self.met / FurtherNames::ROUND == round {
+            self.by_first.entry(first.clone()).or_default().push(entry.path.clone());
+            self.taken += 1;
+        }
+        self.met += 1;
+    }
+
+    /// Whether more names wait behind this round.
+    pub(super) fn has_more(&self, round: u64) -> bool {
+        self.met > (round + 1) * FurtherNames::ROUND
+    }
+
+    /// The lines of the names of this entry's file.
+    pub(super) fn lines(&mut self, entry: &Entry, form: Form, algorithm: Algorithm) -> Vec<Vec<u8>> {
+        let Kind::File(content) = &entry.kind else { return Vec::new() };
+        let Some(digest) = content.digest(algorithm) else { return Vec::new() };
+        let names = self.by_first.remove(&entry.path).unwrap_or_default();
+        self.taken -= names.len();
+        let line = |name: RelPath| {
+            let mut line = Vec::new();
+            name_line(&name, digest, form, &mut line);
+            line
+        };
+        names.into_iter().map(line).collect()
+    }
+
+    /// How many names of this round have no line yet.
+    pub(super) fn left(&self) -> u64 {
+        self.taken as u64
+    }
 }
 
 fn checked_by_tools(path: &[u8], digest: Digest, form: Form, out: &mut Vec<u8>) {

@@ -6,12 +6,12 @@ mod show;
 use crate::console;
 use crate::verify::{Output, SignerArgs, told};
 use clap::{Parser, Subcommand};
-use export::Form;
+use export::{Form, FurtherNames};
 use haul_digest::Algorithm;
 use haul_engine::copy::quote;
 use haul_engine::signature;
-use haul_engine::verify::{Tallied, each_current};
-use haul_log::waybill::{Entry, Kind};
+use haul_engine::verify::{Tallied, Verdict, VerifyReport, each_current};
+use haul_log::waybill::{Entry, Kind, ReadError};
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -158,7 +158,9 @@ fn export(
 ) -> Result<bool, String> {
     let algorithm = Algorithm::parse(algorithm.unwrap_or("blake3")).map_err(|error| error.to_string())?;
     let (mut without, mut line) = (0u64, Vec::new());
+    let mut further = FurtherNames::default();
     let tallied = each(file, output, &mut |output, entry| {
+        further.meet(&entry, 0);
         line.clear();
         match export::line(&entry, form, algorithm, &mut line) {
             export::Line::There => output.line(&line),
@@ -166,10 +168,37 @@ fn export(
             export::Line::NoFile => {}
         }
     })?;
+    let mut round = 0;
+    while form != Form::Json && further.left() > 0 {
+        again(file, &mut |entry| {
+            further.lines(&entry, form, algorithm).iter().for_each(|line| output.line(line));
+        })?;
+        without += further.left();
+        let has_more = further.has_more(round);
+        (round, further) = (round + 1, FurtherNames::default());
+        if has_more {
+            again(file, &mut |entry| further.meet(&entry, round))?;
+        }
+    }
     if without > 0 {
         return Err(format!("{without} files have no {algorithm} digest in this waybill and were left out"));
     }
     Ok(tallied.flaws == 0)
+}
+
+/// What was told at the first reading is not told at the next.
+struct Silence;
+
+impl VerifyReport for Silence {
+    fn judged(&mut self, _verdict: &Verdict) {}
+
+    fn flawed(&mut self, _flaw: &ReadError) {}
+}
+
+/// Brings each entry that no later section replaces once more.
+fn again(file: &OsStr, visit: &mut dyn FnMut(Entry)) -> Result<(), String> {
+    let read = each_current(file, &mut Silence, &mut |_, entry| visit(entry));
+    read.map(drop).map_err(|error| error.to_string())
 }
 
 /// Brings each entry that no later section replaces.

@@ -78,7 +78,7 @@ fn what_a_user_may_not_write_or_read_is_named_and_stays() {
     chown(&big, Some(NOBODY), Some(NOBODY)).unwrap();
     // The replica is closed.
     set_mode(&dir.join("a/data/big"), 0);
-    left(&[], "no replica has the right bytes 65536-131072");
+    left(&[], "no replica has the right bytes 65536-131072; 'a' can't be read there: Permission denied");
     set_mode(&dir.join("a/data/big"), 0o644);
     for more in [&[][..], &["--in-place"]] {
         rot(&big, |bytes| bytes[..100].fill(1));

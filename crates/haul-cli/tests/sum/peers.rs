@@ -177,6 +177,28 @@ fn lists_are_checked_alike() {
 }
 
 #[test]
+fn b3sums_lists_are_refused_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    odd_files(dir.path());
+    let a = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
+    for list in [
+        format!("{a}  a\n{a}  d\n{a}  nope\n{}0  a\n{a}  empty", &a[..63]),
+        format!("\u{feff}{a}  a\n{a}  a\n"),
+        format!("{a}  a\r\n"),
+        format!("# remark\n\n{a}  a\n"),
+        format!("{}  a\n{a} *a\n{a} a\n{a}\t a\n{a}   a\n", a.to_uppercase()),
+        format!("{a}\u{e9} a\n{a} \u{e9}a\n{a}  \u{e9}\n\u{e9}a\n{}\u{e9}  a\n", &a[..62]),
+        format!("\\{a}  a\\n\n\\{a}  a\\q\n\\{a}  a\\\n"),
+        String::new(),
+    ] {
+        fs::write(dir.path().join("list"), &list).unwrap();
+        same("b3sum", dir.path(), &words(&["-c", "list"]), b"");
+        same("b3sum", dir.path(), &words(&["--quiet", "-c", "list"]), b"");
+        same("b3sum", dir.path(), &words(&["-c"]), list.as_bytes());
+    }
+}
+
+#[test]
 fn b3sum_and_xxhsum_print_the_same_digests() {
     let dir = tempfile::tempdir().unwrap();
     odd_files(dir.path());

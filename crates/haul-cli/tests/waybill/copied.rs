@@ -117,6 +117,16 @@ fn links_directories_and_second_names_are_held_too() {
     assert_eq!(ran.status, Some(1));
     assert!(ran.out.contains("'data/link': modified: the link leads elsewhere"), "{}", ran.out);
     assert!(ran.out.contains("it is no longer a link to the same file"), "{}", ran.out);
+    // The first name goes; the second one is there.
+    let names = entries(&dir.path().join("w")).into_iter().find_map(|entry| match entry.kind {
+        Kind::Same { first } => Some([first, entry.path].map(|path| path.to_string())),
+        _ => None,
+    });
+    let [first, second] = names.unwrap();
+    fs::remove_file(dir.path().join("to").join(&first)).unwrap();
+    let ran = run(dir.path(), &["verify", "w", "to"]);
+    assert!(ran.out.contains(&format!("'{first}': missing\n")), "{}", ran.out);
+    assert!(ran.out.contains(&format!("'{second}': modified: it is no longer a link")), "{}", ran.out);
 }
 
 /// A link is made while its first name is still being filled, and has neither mode nor time then.
@@ -163,6 +173,7 @@ fn what_makes_no_receipt_is_refused_before_anything_is_copied() {
     for (args, reason) in [
         (&["--waybill=w", "--offset=5", "data/small", "x"][..], "whole files"),
         (&["--waybill=w", "--attributes-only", "data/small", "x"], "needs the data"),
+        (&["--waybill=w", "--link", "data/small", "x"], "with --link there is none"),
         (&["--waybill-digests=md5", "data/small", "x"], "--waybill-digests needs --waybill"),
         (&["--waybill=w", "--waybill-digests=rot13", "data/small", "x"], "unknown checksum 'rot13'"),
         (&["--waybill=data/small", "data/big", "x"], "name a file that does not exist yet"),

@@ -20,21 +20,31 @@ fn after(change: impl FnOnce(&Path), args: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn untouched_data_is_intact_past_and_through_the_cache() {
     for args in [&[][..], &["--cached"], &["--threads", "1"], &["--threads", "5"], &["--extra", "data/.."]] {
-        // The waybill itself lies beside the data and is no stray of it.
-        let strays = args.contains(&"--extra");
-        let (status, out) = after(
-            |dir| {
-                if strays {
-                    fs::rename(dir.join("w"), dir.join("data/w")).unwrap();
-                    symlink("data/w", dir.join("w")).unwrap();
-                }
-            },
-            args,
-        );
-        let expected =
-            if strays { (Some(1), "'data/w': extra\n".to_owned()) } else { (Some(0), String::new()) };
-        assert_eq!((status, out), expected, "{args:?}");
+        assert_eq!(after(|_| (), args), (Some(0), String::new()), "{args:?}");
     }
+}
+
+#[test]
+fn the_receipt_its_signature_and_stored_digests_are_not_extra_and_copies_are() {
+    let moved = |dir: &Path| {
+        fs::rename(dir.join("w"), dir.join("data/w")).unwrap();
+        symlink("data/w", dir.join("w")).unwrap();
+        fs::write(dir.join("data/w.sig"), "a signature").unwrap();
+        symlink("data/w.sig", dir.join("w.sig")).unwrap();
+        good(dir, &["sum", "--store=tree", "data/small"]);
+        assert!(dir.join(".haul/sums/data/small").exists());
+    };
+    assert_eq!(after(moved, &["--extra", "data/.."]), (Some(0), String::new()));
+    let copied = |dir: &Path| {
+        moved(dir);
+        fs::copy(dir.join("data/w"), dir.join("data/w2")).unwrap();
+        fs::create_dir(dir.join("data/.haul")).unwrap();
+        fs::write(dir.join("data/.haul/deeper"), "").unwrap();
+    };
+    let (status, out) = after(copied, &["--extra", "."]);
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!((status, lines), (Some(1), vec!["'data/.haul/deeper': extra", "'data/w2': extra"]));
 }
 
 #[test]
@@ -242,6 +252,17 @@ fn a_damaged_waybill_is_told_by_line_and_the_rest_is_verified() {
     let ran = run(dir.path(), &["verify", "w"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
     assert!(ran.err.contains("not a waybill") && ran.err.contains("Nothing was verified"), "{}", ran.err);
+}
+
+/// They were told as intact, and nothing of them had been read.
+#[test]
+fn files_of_which_no_object_was_picked_are_not_in_the_sample() {
+    let (status, out) = after(|_| (), &["--sample", "0.0001%", "--seed", "1", "--json", "-v"]);
+    let count = |word: &str| out.matches(word).count();
+    assert_eq!(status, Some(0), "{out}");
+    assert_eq!((count(r#""verdict":"passed""#), count(r#""verdict":"intact""#)), (6, 0), "{out}");
+    let summary = out.lines().last().unwrap();
+    assert!(summary.contains(r#""intact":0,"#) && summary.contains(r#""bytes":0,"#), "{summary}");
 }
 
 #[test]

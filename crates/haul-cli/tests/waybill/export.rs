@@ -113,6 +113,41 @@ fn a_waybill_is_shown_and_checked() {
     assert_eq!(usage.status, Some(2));
 }
 
+/// They were left out, and a bag with such a manifest was not whole.
+#[test]
+fn further_names_of_a_file_have_lines_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for name in ["data/sub", "bag/data"] {
+        fs::create_dir_all(dir.join(name)).unwrap();
+    }
+    fs::write(dir.join("data/one"), "one").unwrap();
+    fs::write(dir.join("data/other"), "other").unwrap();
+    for name in ["data/sub/two", "data/sub/three"] {
+        fs::hard_link(dir.join("data/one"), dir.join(name)).unwrap();
+    }
+    let cp = ["cp", "-a", "--waybill", "../w", "--waybill-digests=sha256", ".", "../bag/data"];
+    good(&dir.join("data"), &cp);
+    let sorted = |list: &str| {
+        let mut lines: Vec<String> = list.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    for format in ["lines", "tagged"] {
+        let list = good(dir, &["waybill", "export", "--format", format, "-a", "sha256", "w"]);
+        let tag: &[&str] = if format == "tagged" { &["--tag"] } else { &[] };
+        let args = [&["sum", "-a", "sha256"], tag, &["one", "other", "sub/three", "sub/two"]].concat();
+        assert_eq!(sorted(&list), sorted(&good(&dir.join("data"), &args)));
+    }
+    let manifest = good(dir, &["waybill", "export", "--format", "bagit", "-a", "sha256", "w"]);
+    fs::write(dir.join("bag/manifest-sha256.txt"), &manifest).unwrap();
+    fs::write(dir.join("bag/bagit.txt"), "BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n").unwrap();
+    let ran = run(dir, &["check", "bag"]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    let ran = run(dir, &["waybill", "export", "-a", "md5", "w"]);
+    assert!(ran.status == Some(2) && ran.err.contains("4 files have no md5 digest"), "{ran:?}");
+}
+
 /// A tree becomes a bag by a declaration and the manifest that its waybill exports.
 #[test]
 fn an_exported_manifest_makes_a_bag_that_checks() {

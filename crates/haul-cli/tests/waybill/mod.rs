@@ -7,6 +7,7 @@ mod described;
 mod device;
 mod each;
 mod export;
+mod failing;
 mod hostile;
 mod located;
 mod resumed;

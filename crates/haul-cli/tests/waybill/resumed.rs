@@ -1,6 +1,8 @@
 //! Verifications that were ended and go on.
 
 use super::{Ran, good, haul, pattern, rot, run};
+use haul_lab::needs::{Need, met_or_skip};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, makedev, mknodat, statat};
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -113,6 +115,27 @@ fn a_state_that_does_not_fit_is_told_and_all_is_verified() {
     anew(&["w"], "damaged or cut off");
 }
 
+/// A device was replaced by a file, and the file removed.
+#[test]
+fn a_pipe_or_a_device_is_neither_waited_for_nor_replaced_by_a_state() {
+    let dir = bed();
+    let dir = dir.path();
+    let make = |kind: FileType, device| mknodat(CWD, dir.join("s"), kind, Mode::from_raw_mode(0o666), device);
+    for (kind, device) in [(FileType::Fifo, 0), (FileType::CharacterDevice, makedev(1, 3))] {
+        // Devices are made by root alone.
+        if kind == FileType::CharacterDevice && !met_or_skip(&[Need::Root]) {
+            continue;
+        }
+        make(kind, device).unwrap();
+        let ran = run(dir, &["verify", "--resume=s", "w"]);
+        assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""), "{ran:?}");
+        assert!(ran.err.contains("'s': it is no state of a verification and is left alone"), "{}", ran.err);
+        let facts = statat(CWD, dir.join("s"), AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        assert_eq!((FileType::from_raw_mode(facts.st_mode), facts.st_rdev), (kind, device));
+        fs::remove_file(dir.join("s")).unwrap();
+    }
+}
+
 #[test]
 fn what_is_no_state_is_left_alone() {
     let dir = bed();
@@ -121,6 +144,16 @@ fn what_is_no_state_is_left_alone() {
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
     assert!(ran.err.contains("'s': it is no state of a verification and is left alone"), "{}", ran.err);
     assert_eq!(fs::read(dir.path().join("s")).unwrap(), b"my thesis");
+    // Nor is what stands under the names that a state is written by.
+    for name in ["u.new", "u.stamps"] {
+        fs::write(dir.path().join(name), "my thesis").unwrap();
+        let ran = run(dir.path(), &["verify", "--resume=u", "w"]);
+        let told = format!("the file of this name with {} behind it is no state", &name[1..]);
+        assert!(ran.status == Some(2) && ran.err.contains(&told), "{ran:?}");
+        assert_eq!(fs::read(dir.path().join(name)).unwrap(), b"my thesis");
+        assert!(!dir.path().join("u").exists());
+        fs::remove_file(dir.path().join(name)).unwrap();
+    }
     let ran = run(dir.path(), &["verify", "--resume=t", "--sample=5", "w"]);
     assert!(ran.status == Some(2) && ran.err.contains("name a --seed N"), "{ran:?}");
 }

@@ -135,6 +135,7 @@ fn lists_of_signers_are_read_as_ssh_keygen_reads_them() {
         (format!("alice@example.org cert-authority {ours}"), false),
         (format!("alice@example.org {other}"), false),
         (format!("alice@example.org nonsense {ours}"), false),
+        (format!("@revoked {ours}"), false),
     ] {
         fs::write(dir.join("list"), &list).unwrap();
         assert_eq!(ssh_accepts(dir, "list", "alice@example.org"), counts, "ssh-keygen: {list}");
@@ -161,6 +162,33 @@ fn what_does_not_count_is_told_with_the_file_and_the_next_step() {
     refused(dir, &["--signer", "k.pub"], "namespace 'git', not for 'file'");
     let ran = run(dir, &["verify", "--identity", "x", "w"]);
     assert!(ran.status == Some(2) && ran.err.contains("--signer"), "{ran:?}");
+}
+
+#[test]
+fn a_key_that_is_marked_as_revoked_does_not_count_without_an_identity_either() {
+    let Some(dir) = bed() else { return };
+    let dir = dir.path();
+    key(dir, "k", &["ed25519"], "");
+    good(dir, &["waybill", "sign", "--key", "k", "w"]);
+    let public = fs::read_to_string(dir.join("k.pub")).unwrap();
+    fs::write(dir.join("list"), format!("@revoked {public}")).unwrap();
+    refused(dir, &["--signer", "list"], "'list': line 1: '@revoked' is a marker of known hosts");
+}
+
+#[test]
+fn a_signature_by_a_certificate_is_told_as_that() {
+    let Some(dir) = bed() else { return };
+    let dir = dir.path();
+    for name in ["k", "authority"] {
+        key(dir, name, &["ed25519"], "");
+    }
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-s", "authority", "-I", "any", "-n", "alice", "k.pub"])
+        .current_dir(dir)
+        .status();
+    assert!(made.unwrap().success());
+    sign_by_ssh(dir, "k-cert.pub", "file", &[]);
+    refused(dir, &["--signer", "k.pub"], "'w.sig' is no SSH signature (it was made with a certificate");
 }
 
 #[test]
@@ -231,6 +259,11 @@ fn nothing_is_overwritten_and_no_flawed_waybill_signed() {
     let first = fs::read(dir.join("w.sig")).unwrap();
     let ran = run(dir, &["waybill", "sign", "--key", "k", "w"]);
     assert!(ran.status == Some(2) && ran.err.contains("'w.sig' is there already; --replace"), "{ran:?}");
+    // What is no file is not replaced either.
+    std::os::unix::fs::symlink("w.sig", dir.join("link")).unwrap();
+    let ran = run(dir, &["waybill", "sign", "--replace", "--key", "k", "--signature", "link", "w"]);
+    assert!(ran.status == Some(2) && ran.err.contains("cannot write 'link': Not a regular file"), "{ran:?}");
+    assert!(fs::symlink_metadata(dir.join("link")).unwrap().is_symlink());
     let whole = fs::read(dir.join("w")).unwrap();
     fs::write(dir.join("w"), &whole[..whole.len() - 1]).unwrap();
     let ran = run(dir, &["waybill", "sign", "--replace", "--key", "k", "w"]);

@@ -274,6 +274,38 @@ fn what_makes_no_sense_is_refused() {
 
 /// Both forms of a file: the one for the time the file has counts, whichever that is, and what another program keeps only where neither is.
 #[test]
+fn where_one_form_is_damaged_the_other_counts_if_it_is_of_the_files_own_time() {
+    let Some(room) = shared_room(FsKind::Ext4) else { return };
+    let dir = tempfile::tempdir_in(&room).unwrap();
+    let dir = dir.path();
+    fs::create_dir(dir.join("data")).unwrap();
+    let file = dir.join("data/f");
+    fs::write(&file, pattern(200_000, 1)).unwrap();
+    store(dir, "xattr");
+    store(dir, "tree");
+    let kept = dir.join("data/.haul/sums/f");
+    let whole = attribute(&file, "user.surehaul.sums").unwrap();
+    let mut damaged = whole.clone();
+    damaged[40] ^= 1;
+    let rotten = (Some(1), vec!["'f': rotted: bytes 65536-131072".to_owned()]);
+    set_attribute(&file, "user.surehaul.sums", &damaged);
+    assert_eq!(verify(dir), (Some(0), vec![]));
+    rot(&file, 70_000);
+    assert_eq!(verify(dir), rotten);
+    set_attribute(&file, "user.surehaul.sums", &whole);
+    fs::write(&kept, &damaged).unwrap();
+    assert_eq!(verify(dir), rotten);
+    rot(&file, 70_000);
+    assert_eq!(verify(dir), (Some(0), vec![]));
+    // What is whole is of another time: the damaged one may be the one for the bytes that are there.
+    let later = fs::metadata(&file).unwrap().modified().unwrap() + std::time::Duration::from_secs(100);
+    OpenOptions::new().write(true).open(&file).unwrap().set_modified(later).unwrap();
+    let (status, lines) = verify(dir);
+    assert_eq!((status, lines.len()), (Some(2), 1), "{lines:?}");
+    assert!(lines[0].starts_with("'f': unreadable: its stored digests: they are damaged"), "{lines:?}");
+}
+
+#[test]
 fn of_several_forms_the_one_for_the_files_own_time_counts() {
     let Some(room) = shared_room(FsKind::Ext4) else { return };
     for (first, second) in [("xattr", "tree"), ("tree", "xattr")] {

@@ -80,11 +80,12 @@ fn what_makes_no_receipt_is_refused_before_anything_is_read() {
         (&["--waybill", "w", "data/small", "/etc/hostname"], "all by absolute paths"),
         (&["--waybill", "precious", "data/small"], "name a file that does not exist yet"),
         (&["--waybill", "no/such/dir/w", "data/small"], "No such file or directory"),
+        (&["--waybill", "-", "data/small"], "for one of that name write ./-"),
     ] {
         let ran = run(dir.path(), &[&["sum"], args].concat());
         assert_eq!((ran.status, ran.out.as_str()), (Some(1), ""), "{args:?}");
         assert!(ran.err.contains(reason), "{args:?}: {}", ran.err);
-        assert!(!dir.path().join("w").exists());
+        assert!(!dir.path().join("w").exists() && !dir.path().join("-").exists());
     }
     assert_eq!(std::fs::read(dir.path().join("precious")).unwrap(), b"not a waybill\n");
     // A path that climbs can't be in a receipt: the others are.

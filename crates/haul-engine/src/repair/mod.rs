@@ -410,7 +410,16 @@ impl Repair<'_> {
             false if self.settings.dry_run && self.settings.replicas.iter().any(asks) => {
                 Err(Why::NotAsked(found.lost))
             }
-            false => Err(Why::NoSource(found.lost)),
+            false => {
+                let named = |(number, error): (usize, io::Error)| match &self.settings.replicas[number] {
+                    ReplicaAt::Here(name) => Some((name.clone(), error)),
+                    ReplicaAt::There(_) => None,
+                };
+                Err(Why::NoSource {
+                    lost: found.lost,
+                    unread: sources.take_unread().filter_map(named).collect(),
+                })
+            }
         }
     }
 

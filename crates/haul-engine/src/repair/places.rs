@@ -37,9 +37,16 @@ impl Replica {
         Replica { root, is_fetched: true }
     }
 
-    /// The regular file under a path, if there is one that can be read.
-    pub(super) fn file(&self, path: &RelPath) -> Option<(OwnedFd, Stat)> {
-        Spot::of(&self.root, path).and_then(|spot| spot.open()).ok()
+    /// The regular file under a path; `None` where there is none, or only by a link that leads out.
+    ///
+    /// # Errors
+    /// It can't be opened.
+    pub(super) fn file(&self, path: &RelPath) -> io::Result<Option<(OwnedFd, Stat)>> {
+        match Spot::of(&self.root, path).and_then(|spot| spot.open()) {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if is_no_file(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Removes the file under a path, which was fetched and is needed no more: its room is for the next.
@@ -90,6 +97,17 @@ impl Spot {
     pub(super) fn sync_names(&self) -> io::Result<()> {
         dir::open_dir_at(&self.place, c".", Follow::No).and_then(cache::sync_all)
     }
+}
+
+/// Whether nothing stands there, or what is no regular file, or the way leads out.
+fn is_no_file(error: &io::Error) -> bool {
+    const ENOENT: i32 = 2;
+    const ENXIO: i32 = 6;
+    const EXDEV: i32 = 18;
+    const ENOTDIR: i32 = 20;
+    const ELOOP: i32 = 40;
+    // What the kernel did not say is that it is no regular file.
+    error.raw_os_error().is_none_or(|number| [ENOENT, ENXIO, EXDEV, ENOTDIR, ELOOP].contains(&number))
 }
 
 /// Whether a file is the one that `then` was, and nobody wrote to it or moved what belongs to it since.

@@ -156,7 +156,7 @@ impl Repair<'_> {
             let (outcome, verdict) = self.settle(&claim, verdict, report);
             match &outcome.done {
                 Done::Left(Why::Stopped) => return,
-                Done::Left(Why::NoSource(lost)) if !self.is_last_round => {
+                Done::Left(Why::NoSource { lost, .. }) if !self.is_last_round => {
                     return later.add(&claim, lost, verdict);
                 }
                 Done::Left(_) => {}

@@ -26,6 +26,8 @@ pub(super) struct Survey {
 /// The replicas' files under one path, opened once.
 pub(super) struct Sources {
     files: Vec<Option<(OwnedFd, Stat)>>,
+    /// What came first in the way of reading each of them.
+    unread: Vec<Option<io::Error>>,
     /// Those that another host sent.
     fetched: Vec<bool>,
     /// The one that gave the last piece: it is likely to have the next.
@@ -35,9 +37,19 @@ pub(super) struct Sources {
 impl Sources {
     /// Of the replicas that there are by now; the others keep their numbers.
     pub(super) fn of(claim: &Claim, replicas: &[Option<Replica>]) -> Sources {
-        let file = |replica: &Option<Replica>| replica.as_ref()?.file(&claim.entry.path);
+        let open = |replica: &Option<Replica>| match replica.as_ref().map(|it| it.file(&claim.entry.path)) {
+            Some(Ok(found)) => (found, None),
+            Some(Err(error)) => (None, Some(error)),
+            None => (None, None),
+        };
         let fetched = replicas.iter().map(|replica| replica.as_ref().is_some_and(|it| it.is_fetched));
-        Sources { files: replicas.iter().map(file).collect(), fetched: fetched.collect(), last: 0 }
+        let (files, unread) = replicas.iter().map(open).unzip();
+        Sources { files, unread, fetched: fetched.collect(), last: 0 }
+    }
+
+    /// The numbers of the replicas that could not be read, and why: each is told once.
+    pub(super) fn take_unread(&mut self) -> impl Iterator<Item = (usize, io::Error)> + '_ {
+        self.unread.iter_mut().enumerate().filter_map(|(number, error)| Some((number, error.take()?)))
     }
 
     /// A replica whose bytes of this piece are proven right. One that can't be read there has none.
@@ -45,10 +57,18 @@ impl Sources {
         let order = std::iter::once(self.last).chain((0..self.files.len()).filter(|&at| at != self.last));
         for at in order {
             let Some(Some((file, facts))) = self.files.get(at) else { continue };
-            let reaches = facts.size >= piece.range.end.0;
-            if reaches && holds(file, piece, buffer, |_, _| Ok(())).unwrap_or(false) {
-                self.last = at;
-                return Some(at);
+            if facts.size < piece.range.end.0 {
+                continue;
+            }
+            match holds(file, piece, buffer, |_, _| Ok(())) {
+                Ok(true) => {
+                    self.last = at;
+                    return Some(at);
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    self.unread[at].get_or_insert(error);
+                }
             }
         }
         None

@@ -17,8 +17,13 @@ pub enum Why {
     #[error("{0}{hint}", hint = hint(*.0))]
     Modified(Change),
     /// No replica has these bytes as the waybill describes them.
-    #[error("no replica has the right bytes {}", list(.0))]
-    NoSource(Vec<ByteRange>),
+    #[error("no replica has the right bytes {}{}", list(.lost), unread_too(.unread))]
+    NoSource {
+        /// Which bytes.
+        lost: Vec<ByteRange>,
+        /// Replicas of this host whose file could not be read, or not all of it, and why: they may have them.
+        unread: Vec<(OsString, io::Error)>,
+    },
     /// No replica of this host has these bytes, and in a dry run no other host is asked.
     #[error("no replica of this host has the right bytes {}, and a dry run asks no other host", list(.0))]
     NotAsked(Vec<ByteRange>),
@@ -162,6 +167,12 @@ fn hint(change: Change) -> &'static str {
         }
         _ => "",
     }
+}
+
+fn unread_too(replicas: &[(OsString, io::Error)]) -> String {
+    let told =
+        replicas.iter().map(|(name, why)| format!("; {} can't be read there: {}", quote(name), reason(why)));
+    told.collect()
 }
 
 fn list(ranges: &[ByteRange]) -> String {

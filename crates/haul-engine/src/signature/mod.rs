@@ -14,6 +14,7 @@ pub use signers::{Refusal, SignersFault};
 
 use crate::copy::quote;
 use crate::sum::reason;
+use base64::Engine;
 use signed::Bytes;
 use signers::Signers;
 use ssh_key::{HashAlg, LineEnding, PrivateKey, SshSig};
@@ -237,8 +238,13 @@ pub fn sign(waybill: &OsStr, key: &OsStr) -> Result<(String, String), SignatureE
 /// [`SignatureError::There`], unless what stands there is to be replaced; [`SignatureError::File`].
 pub fn write(path: &OsStr, text: &str, replace: bool) -> Result<(), SignatureError> {
     let failed = |source| SignatureError::File { action: "write", path: path.to_owned(), source };
-    if !replace && fs::symlink_metadata(path).is_ok() {
-        return Err(SignatureError::There(path.to_owned()));
+    match fs::symlink_metadata(path) {
+        Ok(_) if !replace => return Err(SignatureError::There(path.to_owned())),
+        // A link or a device is no signature of an earlier run.
+        Ok(facts) if !facts.is_file() => {
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file")));
+        }
+        _ => {}
     }
     let mut draft = path.to_owned();
     draft.push(format!(".{}.new", std::process::id()));
@@ -328,7 +334,10 @@ fn open(path: &OsStr, waybill: &OsStr) -> Result<SshSig, SignatureError> {
 
 /// The signature that a text is. The error is a message.
 fn decode(text: &[u8]) -> Result<SshSig, String> {
-    let signature = SshSig::from_pem(text).map_err(|error| error.to_string())?;
+    let signature = SshSig::from_pem(text).map_err(|error| {
+        let why = "it was made with a certificate, and only keys themselves are read";
+        if is_by_certificate(text) { why.to_owned() } else { error.to_string() }
+    })?;
     // The crate takes lower ones, and the signature does not cover its own version.
     if signature.version() != SshSig::VERSION {
         return Err(format!("its version is {}", signature.version()));
@@ -341,6 +350,15 @@ fn decode(text: &[u8]) -> Result<SshSig, String> {
         return Err("its parts contradict each other".to_owned());
     }
     Ok(signature)
+}
+
+/// Whether an armored text names a key's certificate where the key stands in a signature.
+fn is_by_certificate(text: &[u8]) -> bool {
+    const CERTIFICATE: &[u8] = b"-cert-v01@openssh.com";
+    let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.starts_with(b"-----"));
+    let letters: Vec<u8> = lines.flatten().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let bytes = base64::engine::general_purpose::STANDARD.decode(letters).unwrap_or_default();
+    bytes.windows(CERTIFICATE.len()).any(|window| window == CERTIFICATE)
 }
 
 /// The key that made a signature, as `ssh-keygen -l` prints it; whose it is and whether it holds is not told.

@@ -159,6 +159,13 @@ impl Signer {
         if principals.is_empty() {
             return Err("no names of signers".to_owned());
         }
+        // In a list of known hosts it would take the key's word back: here ssh-keygen reads it as a name.
+        if principals.starts_with('@') {
+            let marker = principals.escape_default();
+            return Err(format!(
+                "'{marker}' is a marker of known hosts; leave out keys that are not to count"
+            ));
+        }
         if let Ok(key) = PublicKey::from_openssh(rest) {
             return Ok(signer(Some(principals), key));
         }

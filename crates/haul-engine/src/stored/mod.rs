@@ -207,8 +207,8 @@ impl Finder {
         Ok(Finder { tree: Tree::find(root)? })
     }
 
-    /// The digests stored with an open file: those of this project first, where both its forms are there the later ones. `None`
-    /// if there are none. The error is a message.
+    /// The digests stored with an open file: those of this project first, where both its forms are there the later ones; one
+    /// that is damaged counts as none where the other is of the file's own time. `None` if there are none. The error is a message.
     pub(crate) fn find(
         &self,
         file: &OwnedFd,
@@ -221,19 +221,27 @@ impl Finder {
         if let Some(tree) = &self.tree {
             all.extend(tree.get(path).map_err(unread)?);
         }
-        let mut best: Option<Stored> = None;
+        let is_of_now = |stored: &Stored| stored.mtime == moment(facts);
+        let (mut best, mut flawed): (Option<Stored>, Option<String>) = (None, None);
         for bytes in all {
-            let stored = Stored::decode(&bytes).map_err(|flaw| format!("its stored digests: {flaw}"))?;
-            let is_of_now = |stored: &Stored| stored.mtime == moment(facts);
+            let stored = match Stored::decode(&bytes) {
+                Ok(stored) => stored,
+                Err(flaw) => {
+                    flawed.get_or_insert_with(|| format!("its stored digests: {flaw}"));
+                    continue;
+                }
+            };
             let is_later = |best: &Stored| !is_of_now(best) && best.mtime < stored.mtime;
             if is_of_now(&stored) || best.as_ref().is_none_or(is_later) {
                 best = Some(stored);
             }
         }
-        if best.is_some() {
-            return Ok(best);
+        match (best, flawed) {
+            (Some(best), None) => Ok(Some(best)),
+            (Some(best), Some(_)) if is_of_now(&best) => Ok(Some(best)),
+            (_, Some(flaw)) => Err(flaw),
+            (None, None) => attributes::get_foreign(file, facts),
         }
-        attributes::get_foreign(file, facts)
     }
 
     /// The hidden directory with the stored files, where there is one.

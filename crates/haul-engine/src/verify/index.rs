@@ -30,7 +30,7 @@ impl Index {
                 Ok(Record::Section(_)) => section += 1,
                 Ok(Record::Entry(entry)) => {
                     let hash = hash(entry.path.as_bytes());
-                    if index.is_ours(hash) {
+                    if index.holds(hash) {
                         index.paths.push((hash, section));
                     }
                 }
@@ -49,16 +49,21 @@ impl Index {
     /// Whether an entry of this section is to be verified now: in this share, and not spoken of again later.
     pub(super) fn is_current(&self, path: &RelPath, section: u32) -> bool {
         let hash = hash(path.as_bytes());
-        self.is_ours(hash) && self.last_section(hash) == Some(section)
+        self.holds(hash) && self.last_section(hash) == Some(section)
     }
 
     /// Whether a path belongs to this share and no section speaks of it.
     pub(super) fn is_stray(&self, path: &[u8]) -> bool {
         let hash = hash(path);
-        self.is_ours(hash) && self.last_section(hash).is_none()
+        self.holds(hash) && self.last_section(hash).is_none()
     }
 
-    fn is_ours(&self, hash: [u8; 12]) -> bool {
+    /// Whether a path belongs to this share, spoken of or not.
+    pub(super) fn is_ours(&self, path: &[u8]) -> bool {
+        self.holds(hash(path))
+    }
+
+    fn holds(&self, hash: [u8; 12]) -> bool {
         u64::from(u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]])) % self.shares == self.share
     }
 

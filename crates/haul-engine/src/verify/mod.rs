@@ -124,7 +124,7 @@ pub enum VerifyError {
     /// The state of an earlier run can't be read.
     #[error("going on: {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     State(OsString, #[source] io::Error),
-    /// A directory beneath the root can't be listed.
+    /// The root can't be listed.
     #[error("cannot list {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     List(OsString, #[source] io::Error),
 }
@@ -167,6 +167,7 @@ pub(crate) fn verify_and_keep(
     if settings.sample.is_none() && summary.sections == 1 {
         counters.announce(summary.files, summary.bytes);
     }
+    let receipt = strays::OfTheReceipt::at(&settings.waybill);
     let mut log = open_log(settings, &summary, &tallied, shares, report)?;
     tallied.bytes_before = log.as_ref().map_or(0, Log::bytes_before);
     let sample =
@@ -216,11 +217,13 @@ pub(crate) fn verify_and_keep(
             });
         });
         if let Some(index) = index.filter(|_| settings.extra && !stop.load(Ordering::Relaxed)) {
-            strays::find(&root, &index, stop, &mut |verdict| {
+            let tell = &mut |verdict: Verdict| {
                 tallied.count(&verdict);
                 report.judged(&verdict);
-            })
-            .map_err(|(path, source)| VerifyError::List(path, source))?;
+            };
+            let (root, index, receipt) = (&*root, &*index, &receipt);
+            let strays = strays::Strays { root, index, receipt, stop, tell, open: Vec::new() };
+            strays.find().map_err(|source| VerifyError::List(settings.root.clone(), source))?;
         }
     }
     tallied.bytes = tallied.bytes_before + counters.bytes_done();
@@ -252,7 +255,9 @@ fn open_log(
 ) -> Result<Option<Log>, VerifyError> {
     let Some(file) = &settings.resume else { return Ok(None) };
     let Some(closing) = summary.closing.filter(|_| tallied.flaws == 0) else {
-        report.resumption(&Resumption::Anew("the waybill has flaws, so nothing is passed over or kept"));
+        if file.is_there() {
+            report.resumption(&Resumption::Anew("the waybill has flaws, so nothing is passed over or kept"));
+        }
         return Ok(None);
     };
     let failed = |source| VerifyError::State(state_name(settings), source);

@@ -122,8 +122,12 @@ impl<R: BufRead + Send> Waybill<R> {
                 Ok(Task { source, recipe: Arc::new(recipe), offset: ByteOffset(0), length: None })
             }
             Kind::Same { first } => {
-                let (_, _, other) = self.look(first)?;
-                let same = stat.identity() == other.identity();
+                let same = match self.look(first) {
+                    Ok((_, _, other)) => stat.identity() == other.identity(),
+                    // That one is told by its own entry; this name is there.
+                    Err(VerdictKind::Missing) => false,
+                    Err(other) => return Err(other),
+                };
                 if same { intact } else { Err(VerdictKind::Modified(Change::NotSame)) }
             }
             Kind::Directory => is(FileKind::Directory).and(intact),

@@ -16,10 +16,12 @@ use super::{VerdictKind, VerifyReport};
 use crate::log::{EarlierStamps, Listing, STATE, Stamp, StampFile};
 use haul_digest::{Algorithm, digest};
 use haul_sys::Stat;
+use haul_sys::open::NO_FOLLOW;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,6 +34,9 @@ const EVERY: Duration = Duration::from_secs(2);
 
 /// Entries that are looked at again; after more of them the place stays where it is.
 const AGAIN_MAX: usize = 1 << 16;
+
+/// A pipe in the state's place is not waited for.
+const O_NONBLOCK: i32 = 0o4000;
 
 /// Far above what so many numbers take.
 const STATE_BYTES_MAX: u64 = 4 << 20;
@@ -70,6 +75,11 @@ impl StateFile {
         self.path().map(PathBuf::into_os_string).unwrap_or_default()
     }
 
+    /// Whether an earlier run left it.
+    pub(super) fn is_there(&self) -> bool {
+        self.path().is_some_and(|path| fs::symlink_metadata(path).is_ok())
+    }
+
     /// Whether there will be a place for it.
     fn may_be(&self) -> bool {
         match self {
@@ -83,6 +93,13 @@ impl StateFile {
 fn stamps_of(state: &Path) -> PathBuf {
     let mut path = state.as_os_str().to_owned();
     path.push(".stamps");
+    path.into()
+}
+
+/// What a state is written under before it is renamed.
+fn draft_of(state: &Path) -> PathBuf {
+    let mut path = state.as_os_str().to_owned();
+    path.push(".new");
     path.into()
 }
 
@@ -181,6 +198,8 @@ pub(crate) struct Log {
     bound: String,
     place: Place,
     stamps: StampFile,
+    /// The files are those of this verification.
+    begun: bool,
     /// Bytes read by earlier runs.
     bytes_before: u64,
     saved: Instant,
@@ -189,8 +208,8 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Reads the state of an earlier run, if there is one. What is no state at all is an error: it is not replaced. `seed` is what this run picks its
-    /// sample by, unless the earlier one had another.
+    /// Reads the state of an earlier run, if there is one. What is no state at all is an error: neither it nor what stands under the names
+    /// beside it is replaced. `seed` is what this run picks its sample by, unless the earlier one had another.
     pub(super) fn open(
         file: StateFile,
         bound: &[u8],
@@ -198,11 +217,14 @@ impl Log {
         report: &mut dyn VerifyReport,
     ) -> io::Result<Log> {
         let bound = digest(Algorithm::Blake3, bound).to_string();
-        let text = file.path().map_or_else(|| Ok(Vec::new()), |path| read(&path))?;
-        let is_ours = text.starts_with(MAGIC.as_bytes()) || MAGIC.as_bytes().starts_with(&text);
-        if !is_ours {
-            let why = "it is no state of a verification and is left alone; name another file";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        let text = file.path().map_or_else(|| Ok(Vec::new()), |path| read(&path, "it"))?;
+        if let StateFile::Named(path) = &file {
+            let (draft, stamps) = (draft_of(Path::new(path)), stamps_of(Path::new(path)));
+            read(&draft, "the file of this name with .new behind it")?;
+            let [is_draft, are_stamps] = [draft, stamps].map(|path| fs::symlink_metadata(path).is_ok());
+            if text.is_empty() && are_stamps && !is_draft {
+                return Err(not_ours("the file of this name with .stamps behind it"));
+            }
         }
         let found = std::str::from_utf8(&text).map_err(|_| "it is damaged or cut off");
         let anew = Place { seed, ..Place::default() };
@@ -217,8 +239,8 @@ impl Log {
                 anew
             }
         };
-        let (stamps, bytes_before) = (StampFile::default(), place.bytes);
-        Ok(Log { file, bound, place, stamps, bytes_before, saved: Instant::now(), halted: false })
+        let (stamps, begun, bytes_before) = (StampFile::default(), place.next > 0, place.bytes);
+        Ok(Log { file, bound, place, stamps, begun, bytes_before, saved: Instant::now(), halted: false })
     }
 
     /// What the earlier run verified.
@@ -284,37 +306,63 @@ impl Log {
     }
 
     fn write(&mut self, path: &Path) -> io::Result<()> {
+        let draft = draft_of(path);
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).custom_flags(NO_FOLLOW);
+        let mut file = options.open(&draft)?;
+        file.write_all(self.place.encode(&self.bound).as_bytes())?;
+        if !self.begun {
+            // What belongs to another verification goes, its stamps last: there are none that no state or draft stands beside.
+            if_there(fs::remove_file(path))?;
+            if_there(fs::remove_file(stamps_of(path)))?;
+            self.begun = true;
+        }
         // In this order: what a state speaks of is durable.
         self.stamps.write(&stamps_of(path), true)?;
-        let mut draft = path.as_os_str().to_owned();
-        draft.push(".new");
-        let mut file = File::create(&draft)?;
-        file.write_all(self.place.encode(&self.bound).as_bytes())?;
         file.sync_data()?;
         fs::rename(&draft, path)
     }
 
     /// All was verified: the next run begins anew.
     pub(crate) fn finish(self, report: &mut dyn VerifyReport) {
-        let Some(path) = self.file.path() else { return };
-        for path in [&path, &stamps_of(&path)] {
-            match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    report.resumption(&Resumption::Unsaved(error));
-                }
-                _ => {}
+        let Some(path) = self.file.path().filter(|_| self.begun) else { return };
+        // The state last: without it the stamps would be nobody's.
+        for path in [&stamps_of(&path), &path] {
+            if let Err(error) = if_there(fs::remove_file(path)) {
+                report.resumption(&Resumption::Unsaved(error));
             }
         }
     }
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// The text of a state, or of as much as was written of one; empty where there is none.
+///
+/// # Errors
+/// It can't be read, or is something else; `what` says so.
+fn read(path: &Path, what: &str) -> io::Result<Vec<u8>> {
+    let file = match File::options().read(true).custom_flags(O_NONBLOCK).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
     let mut text = Vec::new();
-    match File::open(path) {
-        Ok(file) => file.take(STATE_BYTES_MAX).read_to_end(&mut text).map(|_| text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(text),
-        Err(error) => Err(error),
+    if file.metadata()?.is_file() {
+        file.take(STATE_BYTES_MAX).read_to_end(&mut text)?;
+        if text.starts_with(MAGIC.as_bytes()) || MAGIC.as_bytes().starts_with(&text) {
+            return Ok(text);
+        }
     }
+    Err(not_ours(what))
+}
+
+fn not_ours(what: &str) -> io::Error {
+    let why = format!("{what} is no state of a verification and is left alone; name another file");
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// What is not there need not be removed.
+fn if_there(removed: io::Result<()>) -> io::Result<()> {
+    removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
 #[cfg(test)]
@@ -347,8 +395,16 @@ mod tests {
     fn what_differed_is_looked_at_again_and_nothing_behind_a_gap_counts() {
         let (file, bound) = (StateFile::Named(OsString::from("unused")), String::new());
         let (place, stamps) = (Place::default(), StampFile::default());
-        let mut log =
-            Log { file, bound, place, stamps, bytes_before: 0, saved: Instant::now(), halted: false };
+        let mut log = Log {
+            file,
+            bound,
+            place,
+            stamps,
+            begun: false,
+            bytes_before: 0,
+            saved: Instant::now(),
+            halted: false,
+        };
         let note = |log: &mut Log, share, entry, kind: Option<&VerdictKind>, again| {
             log.note(Noted { share, entry, kind, again, stamp: Stamp::default() });
         };

@@ -65,8 +65,7 @@ pub fn verify_stored(
         missing(&root, stop, &mut |verdict| {
             tallied.count(&verdict);
             report.judged(&verdict);
-        })
-        .map_err(|(path, source)| VerifyError::List(path, source))?;
+        });
     }
     tallied.bytes = counters.bytes_done();
     Ok(tallied)
@@ -187,18 +186,17 @@ fn nothing_known(path: RelPath) -> Entry {
     Entry { path, kind: Kind::File(content), mode: 0, mtime: Moment::default() }
 }
 
-fn last_name(path: &OsStr) -> RelPath {
+/// The last part of a path that is none for a record.
+pub(super) fn last_name(path: &OsStr) -> RelPath {
     let last = path.as_bytes().rsplit(|&byte| byte == b'/').find(|part| !part.is_empty()).unwrap_or(b"?");
     let unnamed = || unreachable!("a name of a file system is a part of a path");
     RelPath::new(last).or_else(|_| RelPath::new(b"?")).unwrap_or_else(|_| unnamed())
 }
 
-/// Tells the files of which the hidden directory speaks and that are not there.
-fn missing(
-    root: &Root,
-    stop: &AtomicBool,
-    tell: &mut dyn FnMut(Verdict),
-) -> Result<(), (OsString, io::Error)> {
+/// Tells the files of which the hidden directory speaks and that are not there, and directories in it that can't be
+/// listed: what they speak of is not known.
+fn missing(root: &Root, stop: &AtomicBool, tell: &mut dyn FnMut(Verdict)) {
+    let mut told = |path, kind| tell(Verdict { path, kind, damage: Vec::new(), located: None });
     let sums = Path::new(root.as_os_str()).join(HIDDEN).join("sums").into_os_string();
     let kept = Root::new(sums.clone());
     let mut walk = walk(sums);
@@ -208,23 +206,16 @@ fn missing(
         }
         let Walked::File(found) = ticket else { continue };
         if let Work::Failed(SumError::List(error)) = work {
-            return Err((found, error));
+            let path = root.path_of(&found).unwrap_or_else(|_| last_name(&found));
+            told(path, VerdictKind::Unreadable(crate::sum::reason(&error)));
+            continue;
         }
         let Ok(path) = kept.path_of(&found) else { continue };
         let data = Path::new(root.as_os_str()).join(OsStr::from_bytes(path.as_bytes()));
         match std::fs::symlink_metadata(&data) {
             Ok(facts) if facts.is_file() => {}
-            Ok(_) => tell(Verdict {
-                path,
-                kind: VerdictKind::Modified(Change::Kind),
-                damage: Vec::new(),
-                located: None,
-            }),
-            Err(error) => {
-                let kind = super::judge::unopened(&error);
-                tell(Verdict { path, kind, damage: Vec::new(), located: None });
-            }
+            Ok(_) => told(path, VerdictKind::Modified(Change::Kind)),
+            Err(error) => told(path, super::judge::unopened(&error)),
         }
     }
-    Ok(())
 }

@@ -1,67 +1,121 @@
 //! Files that no section of the waybill speaks of.
 
 use super::index::Index;
+use super::stored::last_name;
 use super::{Verdict, VerdictKind};
+use crate::signature::beside;
+use crate::stored::HIDDEN;
 use haul_log::waybill::RelPath;
 use haul_sys::beneath::open_place_beneath;
-use haul_sys::dir::{DirReader, open_dir_at};
-use haul_sys::{FileKind, Follow, stat};
-use std::ffi::{OsStr, OsString};
+use haul_sys::dir::{DirEntry, DirReader, open_dir_at};
+use haul_sys::stat::stat_at;
+use haul_sys::{CWD, FileKind, Follow, Stat};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Names asked of a directory at a time.
 const BATCH: usize = 1024;
 
-/// Walks everything beneath the root, through no link, and tells the regular files that are strays. The error names the
-/// directory that can't be listed.
-pub(super) fn find(
-    root: &OwnedFd,
-    index: &Index,
-    stop: &AtomicBool,
-    tell: &mut dyn FnMut(Verdict),
-) -> Result<(), (OsString, io::Error)> {
-    let mut open = vec![Vec::new()];
-    let mut names = Vec::with_capacity(BATCH);
-    while let Some(dir) = open.pop() {
-        let failed = |source| (OsString::from_vec(dir.clone()), source);
-        let place = open_place_beneath(root, OsStr::from_bytes(&dir)).map_err(failed)?;
-        let mut reader = DirReader::new(open_dir_at(&place, c".", Follow::No).map_err(failed)?);
-        let mut more = true;
-        while more && !stop.load(Ordering::Relaxed) {
-            more = reader.read_batch(BATCH, &mut names).map_err(failed)?;
-            for name in names.drain(..) {
-                let kind = match name.kind_hint {
-                    Some(kind) => kind,
-                    None => match stat::stat_at(&place, name.name.as_c_str(), Follow::No) {
-                        Ok(facts) => facts.kind,
-                        // It is gone again.
-                        Err(_) => continue,
-                    },
-                };
-                let mut path = dir.clone();
-                if !path.is_empty() {
-                    path.push(b'/');
-                }
-                path.extend_from_slice(name.name.to_bytes());
-                match kind {
-                    FileKind::Directory => open.push(path),
-                    FileKind::Regular if index.is_stray(&path) => {
-                        if let Ok(path) = RelPath::new(&path) {
-                            tell(Verdict {
-                                path,
-                                kind: VerdictKind::Extra,
-                                damage: Vec::new(),
-                                located: None,
-                            });
-                        }
-                    }
-                    _ => {}
-                }
+/// What the waybill and its signature are told by, wherever they lie: they are about the data and no part of it.
+#[derive(Debug)]
+pub(super) struct OfTheReceipt(Vec<(u64, u64)>);
+
+impl OfTheReceipt {
+    /// Those that are there, of a waybill of this name.
+    pub(super) fn at(waybill: &OsStr) -> OfTheReceipt {
+        let signature = beside(waybill);
+        let found = [waybill, &signature].into_iter().flat_map(|name| stat_at(CWD, name, Follow::Yes));
+        OfTheReceipt(found.map(|facts| facts.identity()).collect())
+    }
+
+    fn holds(&self, facts: &Stat) -> bool {
+        self.0.contains(&facts.identity())
+    }
+}
+
+/// A walk of everything beneath the root, through no link, that tells the regular files that are strays.
+pub(super) struct Strays<'a> {
+    pub(super) root: &'a OwnedFd,
+    pub(super) index: &'a Index,
+    pub(super) receipt: &'a OfTheReceipt,
+    pub(super) stop: &'a AtomicBool,
+    pub(super) tell: &'a mut dyn FnMut(Verdict),
+    /// Directories that are still to be listed, by their paths.
+    pub(super) open: Vec<Vec<u8>>,
+}
+
+impl Strays<'_> {
+    /// Does it. A directory that can't be listed is told as unreadable, and the others are searched.
+    ///
+    /// # Errors
+    /// The root itself can't be listed.
+    pub(super) fn find(mut self) -> io::Result<()> {
+        self.open.push(Vec::new());
+        while let Some(dir) = self.open.pop() {
+            match self.list(&dir) {
+                Err(error) if dir.is_empty() => return Err(error),
+                Err(error) => self.fail(&dir, &error),
+                Ok(()) => {}
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    fn list(&mut self, dir: &[u8]) -> io::Result<()> {
+        let place = open_place_beneath(self.root, OsStr::from_bytes(dir))?;
+        let mut reader = DirReader::new(open_dir_at(&place, c".", Follow::No)?);
+        let mut names = Vec::with_capacity(BATCH);
+        let mut more = Ok(true);
+        while matches!(more, Ok(true)) && !self.stop.load(Ordering::Relaxed) {
+            // What was listed before an error is looked at all the same.
+            more = reader.read_batch(BATCH, &mut names);
+            names.drain(..).for_each(|name| self.look(dir, &place, &name));
+        }
+        more.map(drop)
+    }
+
+    fn look(&mut self, dir: &[u8], place: &OwnedFd, entry: &DirEntry) {
+        let stat = || stat_at(place, entry.name.as_c_str(), Follow::No);
+        let mut path = dir.to_vec();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(entry.name.to_bytes());
+        let kind = match entry.kind_hint.map_or_else(|| stat().map(|facts| facts.kind), Ok) {
+            Ok(kind) => kind,
+            Err(error) => return self.fail(&path, &error),
+        };
+        match kind {
+            // The digests there are about the data, too.
+            FileKind::Directory if path == HIDDEN.as_bytes() => {}
+            FileKind::Directory => self.open.push(path),
+            FileKind::Regular if !self.index.is_stray(&path) => {}
+            FileKind::Regular if stat().is_ok_and(|facts| self.receipt.holds(&facts)) => {}
+            FileKind::Regular => self.tell(&path, VerdictKind::Extra),
+            _ => {}
+        }
+    }
+
+    /// Tells what can't be looked at, unless it is gone again: once, whatever the number of shares.
+    fn fail(&mut self, path: &[u8], error: &io::Error) {
+        let is_gone = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+        if !is_gone && self.index.is_ours(path) {
+            self.tell(path, VerdictKind::Unreadable(crate::sum::reason(error)));
+        }
+    }
+
+    fn tell(&mut self, path: &[u8], kind: VerdictKind) {
+        let (path, kind) = match RelPath::new(path) {
+            Ok(path) => (path, kind),
+            // Too long for any waybill: its last name tells it.
+            Err(fault) => {
+                let why = format!("its path is refused: {fault}");
+                (last_name(OsStr::from_bytes(path)), VerdictKind::Unreadable(why))
+            }
+        };
+        (self.tell)(Verdict { path, kind, damage: Vec::new(), located: None });
+    }
 }

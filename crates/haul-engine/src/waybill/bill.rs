@@ -280,6 +280,11 @@ impl Bill {
 /// Opens a waybill, which nobody else may write to meanwhile; it is made if it is not there.
 fn open_locked(path: &OsStr) -> Result<(File, Stat), BillError> {
     let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
+    if path == "-" {
+        // Who types that means the standard output, and would look for the receipt there.
+        let why = "a receipt is a file of its own; for one of that name write ./-";
+        return Err(failed("write")(io::Error::new(io::ErrorKind::InvalidInput, why)));
+    }
     let mut options = OpenOptions::new();
     // Not truncated: what stands there is looked at first. Never a pipe: a receipt stays.
     options.read(true).write(true).create(true).truncate(false).custom_flags(O_NONBLOCK);

@@ -13,6 +13,8 @@ pub(crate) enum Refusal {
     Empty,
     #[error("Short line")]
     Short,
+    #[error("Non-ASCII prefix")]
+    Prefix,
     #[error("Invalid space")]
     Space,
     #[error("Invalid hex")]
@@ -60,6 +62,9 @@ pub(crate) fn read(line: &str) -> Result<(Claim, Vec<u8>), Refusal> {
 fn untagged(line: &str) -> Result<(Digest, &str), Refusal> {
     if line.len() < DIGITS + 3 {
         return Err(Refusal::Short);
+    }
+    if !line.as_bytes()[..DIGITS + 2].is_ascii() {
+        return Err(Refusal::Prefix);
     }
     let name = line.get(DIGITS..).and_then(|rest| rest.strip_prefix("  ")).ok_or(Refusal::Space)?;
     Ok((digest(&line[..DIGITS]).ok_or(Refusal::Hex)?, name))
@@ -109,7 +114,11 @@ mod tests {
             (format!("\\{NOTHING}  e\\"), Refusal::Escape),
             (format!("{NOTHING}  e\0"), Refusal::Null),
             (format!("{NOTHING}  \u{fffd}"), Refusal::Replacement),
-            (format!("{}é  e", &NOTHING[..63]), Refusal::Space),
+            (format!("{}é  e", &NOTHING[..63]), Refusal::Prefix),
+            (format!("\u{feff}{NOTHING}  e"), Refusal::Prefix),
+            (format!("é{}  e", &NOTHING[..62]), Refusal::Prefix),
+            (format!("{NOTHING} é e"), Refusal::Prefix),
+            (format!("a{NOTHING} é"), Refusal::Space),
         ] {
             assert_eq!(read(&line), Err(refusal), "{line:?}");
         }

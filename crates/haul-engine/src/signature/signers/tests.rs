@@ -74,6 +74,8 @@ fn what_is_no_list_is_refused_by_its_line() {
         ("alice ssh-ed25519 AAAAnonsense", "neither a public key"),
         ("\"alice ssh-ed25519 AAAA", "a quote without its end"),
         (&format!("\"\" {ALICE}"), "no names"),
+        (&format!("@revoked {ALICE}"), "'@revoked' is a marker"),
+        (&format!("@cert-authority alice {ALICE}"), "'@cert-authority' is a marker"),
         (&format!("a frobnicate {ALICE}"), "'frobnicate' is not known"),
         (&format!("a namespaces=file {ALICE}"), "'namespaces=file' is not known"),
         (&format!("a cert-authority,cert-authority {ALICE}"), "twice"),

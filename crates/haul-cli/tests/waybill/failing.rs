@@ -1,0 +1,203 @@
+//! Storage that fails under what is summed, verified or repaired: what it keeps back is named, the rest is done, and the status says so.
+
+use super::{good, run};
+use crate::faults::bed::{FaultBed, noise};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Fails at opening, in the middle, and at being looked at.
+const FAULTS: &str = "closed open .. errno EIO\nhurt read 200000..200100 errno EIO\nlost stat .. errno EIO";
+
+/// Files of several objects in `store`, a waybill `w` of them beside it, and their replica in `a`. The view has no faults yet.
+fn bed() -> Option<FaultBed> {
+    let bed = FaultBed::new("")?;
+    let store = bed.path("store");
+    for dir in ["a", "store/dir"] {
+        fs::create_dir(bed.path(dir)).unwrap();
+    }
+    for (name, len) in [("closed", 5000), ("dir/x", 100), ("fine", 300_000), ("hurt", 400_000), ("lost", 10)]
+    {
+        fs::write(store.join(name), noise(len)).unwrap();
+    }
+    good(&store, &["sum", "-r", "--object-size", "64K", "--leaf", "--waybill", "../w", "."]);
+    good(&home(&bed), &["cp", "-aT", "store", "a"]);
+    Some(bed)
+}
+
+fn home(bed: &FaultBed) -> PathBuf {
+    bed.path("")
+}
+
+/// The lines of a text in the order of the alphabet.
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn what_can_not_be_read_is_told_and_the_rest_verified() {
+    let Some(bed) = bed() else { return };
+    bed.rules(FAULTS);
+    for more in [&[][..], &["--cached"], &["--threads", "1"], &["--locate"], &["--bwlimit", "100M"]] {
+        let ran = run(&home(&bed), &[&["verify", "w", "view"], more].concat());
+        assert_eq!(ran.status, Some(2), "{more:?}: {ran:?}");
+        let lines = sorted(&ran.out);
+        assert_eq!(lines.len(), 3, "{more:?}: {ran:?}");
+        assert_eq!(lines[0], "'closed': unreadable: Input/output error");
+        assert!(lines[1].starts_with("'hurt': unreadable: Input/output error at byte "), "{lines:?}");
+        assert_eq!(lines[2], "'lost': unreadable: Input/output error");
+        assert!(ran.err.starts_with("haul verify: 2 intact, 3 unproven; "), "{more:?}: {ran:?}");
+    }
+    let ran = run(&home(&bed), &["verify", "--json", "w", "view"]);
+    assert_eq!((ran.status, ran.err.as_str()), (Some(2), ""));
+    assert_eq!(ran.out.matches(r#""verdict":"unreadable","detail":"Input/output error"#).count(), 3);
+    let summary = ran.out.lines().last().unwrap();
+    assert!(summary.starts_with(r#"{"event":"summary","intact":2,"#), "{summary}");
+    assert!(summary.contains(r#""unproven":3"#), "{summary}");
+}
+
+#[test]
+fn directories_that_can_not_be_listed_are_told_and_the_others_searched() {
+    let Some(bed) = bed() else { return };
+    for name in ["before", "dir", "deep/er", "last"] {
+        let dir = bed.path("store").join(name);
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("stray"), "").unwrap();
+    }
+    bed.rules("dir list .. errno EIO\ndeep/er list .. errno EIO");
+    let ran = run(&home(&bed), &["verify", "--extra", "w", "view"]);
+    let told = [
+        "'before/stray': extra",
+        "'deep/er': unreadable: Input/output error",
+        "'dir': unreadable: Input/output error",
+        "'last/stray': extra",
+    ];
+    assert_eq!((ran.status, sorted(&ran.out)), (Some(2), told.to_vec()), "{}", ran.err);
+    assert!(ran.err.starts_with("haul verify: 5 intact, 2 extra, 2 unproven; "), "{}", ran.err);
+    // Of the root nothing is known then.
+    bed.rules("* list .. errno EIO");
+    let ran = run(&home(&bed), &["verify", "--extra", "w", "view"]);
+    assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
+    assert_eq!(ran.err, "haul verify: cannot list 'view': Input/output error\n");
+}
+
+#[test]
+fn digests_that_are_kept_where_nothing_can_be_listed_hide_no_others() {
+    let Some(bed) = bed() else { return };
+    let store = bed.path("store");
+    fs::create_dir(store.join("gone")).unwrap();
+    fs::write(store.join("gone/y"), "y").unwrap();
+    good(&store, &["sum", "-r", "--store=tree", "."]);
+    for name in ["gone/y", "dir/x", "fine"] {
+        fs::remove_file(store.join(name)).unwrap();
+    }
+    bed.rules(".haul/sums/dir list .. errno EIO\nhurt read 200000..200100 errno EIO");
+    let ran = run(&home(&bed), &["verify", "--cached", "view"]);
+    assert_eq!(ran.status, Some(2), "{ran:?}");
+    let lines = sorted(&ran.out);
+    assert_eq!(
+        lines[..3],
+        ["'.haul/sums/dir': unreadable: Input/output error", "'fine': missing", "'gone/y': missing"]
+    );
+    assert!(lines.len() == 4 && lines[3].starts_with("'hurt': unreadable: Input/output error"), "{lines:?}");
+    assert!(ran.err.starts_with("haul verify: 2 intact, 2 missing, 2 unproven; "), "{ran:?}");
+}
+
+#[test]
+fn what_can_not_be_summed_is_in_no_receipt_and_the_rest_is() {
+    let Some(bed) = bed() else { return };
+    fs::create_dir(bed.path("store/shut")).unwrap();
+    bed.rules(&format!("{FAULTS}\nshut list .. errno EIO"));
+    for (number, algorithm) in ["blake3", "md5", "crc64nvme,sha256"].iter().enumerate() {
+        let waybill = format!("w{number}");
+        let ran = run(&home(&bed), &["sum", "-r", "-a", algorithm, "--waybill", &waybill, "view"]);
+        assert_eq!(ran.status, Some(1), "{algorithm}: {ran:?}");
+        let told = ["closed", "hurt", "lost", "shut"]
+            .map(|name| format!("haul sum: view/{name}: Input/output error"));
+        assert_eq!(sorted(&ran.err), told, "{algorithm}");
+        let summed: Vec<&str> = ran.out.lines().collect();
+        let times = algorithm.split(',').count();
+        for name in ["view/dir/x", "view/fine"] {
+            assert_eq!(
+                summed.iter().filter(|found| found.contains(name)).count(),
+                times,
+                "{algorithm}: {ran:?}"
+            );
+        }
+        assert_eq!(summed.len(), 2 * times, "{algorithm}: {ran:?}");
+        bed.rules("");
+        let ran = run(&home(&bed), &["verify", &waybill, "."]);
+        assert_eq!(ran.status, Some(0), "{ran:?}");
+        assert!(ran.err.starts_with("haul verify: 2 intact; "), "{ran:?}");
+        bed.rules(&format!("{FAULTS}\nshut list .. errno EIO"));
+    }
+}
+
+#[test]
+fn a_list_is_checked_around_what_can_not_be_read() {
+    let Some(bed) = bed() else { return };
+    let list = good(&bed.path("store"), &["sum", "-r", "-a", "md5", "."]);
+    fs::write(bed.path("list"), list).unwrap();
+    bed.rules(FAULTS);
+    for args in [&["check", "-C", "view", "list"][..], &["check", "-C", "view", "-a", "md5", "list"]] {
+        let ran = run(&home(&bed), args);
+        assert_eq!(ran.status, Some(1), "{ran:?}");
+        let told = [
+            "./closed: FAILED open or read",
+            "./dir/x: OK",
+            "./fine: OK",
+            "./hurt: FAILED open or read",
+            "./lost: FAILED open or read",
+        ];
+        assert_eq!(sorted(&ran.out), told);
+        assert!(ran.err.contains("WARNING: 3 listed files could not be read\n"), "{ran:?}");
+    }
+}
+
+/// What `haul repair` from `view` says of the damaged files in `a`.
+fn repaired_from_view(dir: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let ran = run(dir, &[&["repair", "-q", "w", "a", "--from", "view"], more].concat());
+    (ran.status, sorted(&ran.out).join("\n"))
+}
+
+#[test]
+fn a_replica_that_can_not_be_read_is_named_with_the_reason_and_others_are_asked() {
+    let Some(bed) = bed() else { return };
+    let dir = home(&bed);
+    for name in ["closed", "fine", "hurt"] {
+        super::rot(&dir.join("a").join(name), |bytes| {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+        });
+    }
+    bed.rules(FAULTS);
+    let left = "left as it was: no replica has the right bytes";
+    let told = format!(
+        "'closed': {left} 2048-3072; 'view' can't be read there: Input/output error\n\
+         'fine': repaired: bytes 149504-150528 from 'view'\n\
+         'hurt': {left} 199680-200704; 'view' can't be read there: Input/output error"
+    );
+    assert_eq!(repaired_from_view(&dir, &[]), (Some(1), told));
+    // A replica that has the bytes needs no word about the other.
+    good(&dir, &["cp", "-aT", "store", "b"]);
+    let told = "'closed': repaired: bytes 2048-3072 from 'b'\n'hurt': repaired: bytes 199680-200704 from 'b'";
+    assert_eq!(repaired_from_view(&dir, &["--from", "b"]), (Some(0), told.to_owned()));
+    good(&dir, &["verify", "-q", "w", "a"]);
+}
+
+#[test]
+fn what_can_not_be_read_is_repaired_where_it_can_be_opened() {
+    let Some(bed) = bed() else { return };
+    bed.rules(FAULTS);
+    let ran = run(&home(&bed), &["repair", "-q", "w", "view", "--from", "a"]);
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    let told = [
+        "'closed': left as it was: cannot open it: Input/output error",
+        "'hurt': repaired: bytes 199680-200704 from 'a'",
+        "'lost': left as it was: cannot open it: Input/output error",
+    ];
+    assert_eq!(sorted(&ran.out), told);
+    bed.rules("");
+    good(&home(&bed), &["verify", "-q", "w", "store"]);
+}
