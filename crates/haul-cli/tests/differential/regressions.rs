@@ -376,3 +376,18 @@ fn a_file_where_parents_want_a_directory_keeps_its_mode() {
         .runs("--preserve --parents b/b/. b")
         .ends_alike();
 }
+
+/// A link and the file that it leads to are two names of that file where links are followed.
+
+#[test]
+fn an_old_file_that_a_link_names_again_is_one_at_both_sinks() {
+    let world = || Case::new(Tool::Cp).has(file("a", b'q')).has(link("b", "a"));
+    world().runs("--update -l a b .").ends_alike();
+    world().runs("-u b a .").ends_alike();
+    let stale = || world().has(dir("d")).has(file("d/a", b'r')).has(file("d/b", b's'));
+    stale().runs("-u a b d").ends_alike();
+    stale().runs("-u -v b a d").ends_alike();
+    stale().runs("-ruL --no-preserve=links a b d").ends_alike();
+    stale().runs("-ruH a b d").ends_alike();
+    stale().runs("-ru a b d").ends_alike();
+}

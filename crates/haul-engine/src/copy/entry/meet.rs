@@ -48,7 +48,9 @@ impl Task<'_, '_> {
         if !log.is_finished(before, &self.source) {
             return Ok(false);
         }
-        self.remember_updated()?;
+        if self.keeps_links() {
+            self.link_or_remember()?;
+        }
         let tally = self.job.tally;
         Tally::add(&tally.bytes_done, self.source.size);
         Tally::add(&tally.bytes_kept, self.source.size);
@@ -121,7 +123,10 @@ impl Task<'_, '_> {
             && !is_directory
             && is_as_new(before, &self.source, self.rules.preserve.timestamps)
         {
-            self.remember_updated()?;
+            // As with cp, this holds where links are not kept otherwise, too.
+            if self.may_have_other_names() {
+                self.link_or_remember()?;
+            }
             self.tell_skipped();
             return Ok(false);
         }
@@ -144,12 +149,8 @@ impl Task<'_, '_> {
         Ok(true)
     }
 
-    /// `-u` left the sink alone; other names of the source are still linked to it.
-    fn remember_updated(&self) -> Result<(), CopyError> {
-        // As with cp, this holds where links are not kept otherwise, too.
-        if self.source.nlink == 1 && !self.keeps_links() {
-            return Ok(());
-        }
+    /// The sink was left alone: other names of the source are linked to it, or it to the sink of an earlier one.
+    fn link_or_remember(&self) -> Result<(), CopyError> {
         match self.job.memory.claim(&self.source, self.meets_each_name_once()) {
             Claim::First(first) => {
                 first.made(self.linkable(), true);
