@@ -391,3 +391,10 @@ fn an_old_file_that_a_link_names_again_is_one_at_both_sinks() {
     stale().runs("-ruH a b d").ends_alike();
     stale().runs("-ru a b d").ends_alike();
 }
+
+#[test]
+fn a_link_that_replaces_one_of_its_sources_owner_gets_that_owner() {
+    let world = || Case::new(Tool::Cp).has(link("a", "x").owner(1, 1)).has(link("b", "y").owner(1, 1));
+    world().runs("-a -f --attributes-only -T a b").ends_alike();
+    world().runs("-P -u -f --preserve=ownership -T a b").ends_alike();
+}
