@@ -198,7 +198,9 @@ impl Task<'_, '_> {
             && last != "."
             && last != ".."
         {
-            if backup::would_take_source((last, &self.source), dir, self.sink_name(), rule) {
+            let ends_source = self.needs_source_behind_link()
+                && backup::would_end_source(&self.source, dir, self.sink_name(), rule);
+            if ends_source || backup::would_take_source((last, &self.source), dir, self.sink_name(), rule) {
                 let (sink, source_path) = (self.sink_path(), self.source_path());
                 return Err(Refusal::BackupIsSource { sink, source_path }.into());
             }
@@ -215,6 +217,16 @@ impl Task<'_, '_> {
             sink.is_new = true;
         }
         Ok(())
+    }
+
+    /// Whether the source is still to be read or linked to, and by a name that is not its own.
+    fn needs_source_behind_link(&self) -> bool {
+        let is_needed = match self.rules.make {
+            Make::Copy => self.reads_as_regular(self.source.kind),
+            Make::HardLink => true,
+            Make::SymbolicLink => false,
+        };
+        is_needed && self.dereference != Dereference::Never
     }
 
     /// Where hard links are kept, a sink with other names is not written through: they belong to other files.
