@@ -398,3 +398,13 @@ fn a_link_that_replaces_one_of_its_sources_owner_gets_that_owner() {
     world().runs("-a -f --attributes-only -T a b").ends_alike();
     world().runs("-P -u -f --preserve=ownership -T a b").ends_alike();
 }
+
+#[test]
+fn a_target_is_made_for_a_file_that_has_a_name() {
+    let world = || Case::new(Tool::Install).has(file("a", b'q'));
+    world().runs("-D -t x/y").word("").word("a").ends_alike();
+    world().runs("-D -t x/y// a").word("").ends_alike();
+    world().runs("-D -t x/. / a").ends_alike();
+    world().has(link("l", "n")).runs("-D -t l / a").ends_alike();
+    world().runs("-D --target-directory= a").ends_alike();
+}
