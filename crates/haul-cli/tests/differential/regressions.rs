@@ -408,3 +408,9 @@ fn a_target_is_made_for_a_file_that_has_a_name() {
     world().has(link("l", "n")).runs("-D -t l / a").ends_alike();
     world().runs("-D --target-directory= a").ends_alike();
 }
+
+#[test]
+fn a_backup_that_cuts_off_its_source_is_told_as_the_move_that_failed() {
+    Case::new(Tool::Mv).has(dir("far/a")).runs("-T -b far/a far").ends_alike();
+    Case::new(Tool::Mv).has(file("far/a", b'q')).runs("-v -T --backup=numbered far/a far").ends_alike();
+}
