@@ -378,7 +378,6 @@ fn a_file_where_parents_want_a_directory_keeps_its_mode() {
 }
 
 /// A link and the file that it leads to are two names of that file where links are followed.
-
 #[test]
 fn an_old_file_that_a_link_names_again_is_one_at_both_sinks() {
     let world = || Case::new(Tool::Cp).has(file("a", b'q')).has(link("b", "a"));
@@ -399,6 +398,15 @@ fn a_link_that_replaces_one_of_its_sources_owner_gets_that_owner() {
     world().runs("-P -u -f --preserve=ownership -T a b").ends_alike();
 }
 
+/// Status and words differ on purpose; nothing else may.
+#[test]
+fn a_file_named_twice_is_known_through_a_link() {
+    let world = || Case::new(Tool::Cp).has(link("a", ".")).has(file("f", b'q')).has(dir("d"));
+    world().runs("-a a a/a a").ends_alike();
+    world().runs("-a a a/a d").ends_alike();
+    world().runs("f a/f d").ends_alike();
+}
+
 #[test]
 fn a_target_is_made_for_a_file_that_has_a_name() {
     let world = || Case::new(Tool::Install).has(file("a", b'q'));
@@ -407,6 +415,18 @@ fn a_target_is_made_for_a_file_that_has_a_name() {
     world().runs("-D -t x/. / a").ends_alike();
     world().has(link("l", "n")).runs("-D -t l / a").ends_alike();
     world().runs("-D --target-directory= a").ends_alike();
+}
+
+/// What it is told of differs on purpose; nothing else may.
+#[test]
+fn a_capability_that_may_not_be_set_moves_all_the_same() {
+    let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    Case::new(Tool::Mv)
+        .has(dir("far/a"))
+        .has(file("far/a/b", b'r').xattr("security.capability", capability))
+        .user()
+        .runs("far/a a")
+        .ends_alike();
 }
 
 #[test]
