@@ -148,9 +148,10 @@ impl Job<'_> {
 
     fn gather(&self, sources: &[OsString], directory: &OsStr, place: Option<&Place>) {
         let made;
+        let first = sources.first().map_or(OsStr::new(""), |source| last_component(source));
         let place = match place {
             Some(place) => place,
-            None => match self.make_target(directory) {
+            None => match self.make_target(directory, first) {
                 Some(place) => {
                     made = place;
                     &made
@@ -172,14 +173,22 @@ impl Job<'_> {
         }
     }
 
-    /// `-D -t`: makes the directory that all go into; `None` where it can't be had, which was told then.
-    fn make_target(&self, directory: &OsStr) -> Option<Place> {
-        if let Err(error) = self.with_maker(|maker| directories::make_all(directory, maker)) {
+    /// `-D -t`: makes the directory that all go into; `None` where it can't be had, which was told then. As with install,
+    /// what is made are the directories above the `first` file, which may have no name.
+    fn make_target(&self, directory: &OsStr, first: &OsStr) -> Option<Place> {
+        let make = if first.is_empty() { directories::make_above } else { directories::make_all };
+        if let Err(error) = self.with_maker(|maker| make(directory, maker)) {
             self.fail(&error);
             return None;
         }
-        let cannot = |error| self.fail(&format_args!("cannot open {}: {}", quote(directory), cause(&error)));
-        Place::open(directory).map_err(cannot).ok()
+        let opened = Place::open(directory);
+        if let Err(error) = &opened {
+            let end = directory.as_bytes().iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+            let between: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+            let path = [&directory.as_bytes()[..end], between, first.as_bytes()].concat();
+            self.fail(&format_args!("cannot open {}: {}", quote(OsStr::from_bytes(&path)), cause(error)));
+        }
+        opened.ok()
     }
 
     /// Two operands of one name are a mistake, unless the first is kept as a numbered backup.

@@ -70,6 +70,25 @@ fn simple_backups_stay_in_their_directory() {
     assert_eq!((run.status, run.out.as_str()), (Some(0), "mineoldalpha"));
 }
 
+/// GNU moves the backup over the file that a link leads to, and has lost it when it looks for it. Here nothing is moved
+/// where that was its only name; a link to another file, or one that is made and not followed, hinders no backup.
+#[test]
+fn a_backup_does_not_take_the_place_of_what_a_link_leads_to() {
+    for options in ["-b", "-bL", "-bH", "-bl -L", "-b --backup=existing"] {
+        let run = ours(&format!("printf one > v~; printf two > v; ln -s v~ w; cp {options} w v; cat v~ v"));
+        assert_eq!(run.err, "cp: backing up 'v' might destroy source;  'w' not copied", "{options}");
+        assert_eq!((run.status, run.out.as_str()), (Some(0), "onetwo"), "{options}");
+    }
+    let run = ours("printf one > v~; ln v~ u; printf two > v; ln -s u w; cp -bL w v; cat u v~ v");
+    assert_eq!((run.status, run.err.as_str(), run.out.as_str()), (Some(0), "", "onetwoone"));
+    for options in ["-bs", "-bP", "-b --backup=numbered"] {
+        compare(
+            "no source is lost",
+            &format!("printf one > v~; printf two > v; ln -s v~ w; cp {options} w v; cat v~ v"),
+        );
+    }
+}
+
 /// Abbreviations of options that GNU lacks are accepted where GNU has none that begin so.
 #[test]
 fn own_options_may_be_cut_short() {

@@ -116,14 +116,26 @@ impl Case {
 
     /// Whether the letter or the long name of an option is among the words, however it is typed.
     pub(super) fn has_option(&self, letter: u8, long: &str) -> bool {
-        let end = self.words.iter().position(|word| word == b"--").unwrap_or(self.words.len());
-        self.words[..end].iter().any(|word| match word.strip_prefix(b"--") {
+        self.words[..self.options_end()].iter().any(|word| match word.strip_prefix(b"--") {
             Some(typed) => {
                 let name = typed.split(|&byte| byte == b'=').next().unwrap_or_default();
                 !name.is_empty() && long.as_bytes().starts_with(name)
             }
             None => word.len() > 1 && word[0] == b'-' && word.contains(&letter),
         })
+    }
+
+    /// How many words may be options: those up to the word that ends them, which may also be a target's name.
+    fn options_end(&self) -> usize {
+        let takes_next = |word: &Vec<u8>| match word.strip_prefix(b"--") {
+            Some(long) => long.starts_with(b"t") && !long.contains(&b'='),
+            None => word.starts_with(b"-") && word.ends_with(b"t"),
+        };
+        let is_end = |&at: &usize| {
+            self.words[at] == b"--"
+                && !at.checked_sub(1).is_some_and(|before| takes_next(&self.words[before]))
+        };
+        (0..self.words.len()).find(is_end).unwrap_or(self.words.len())
     }
 
     /// Whether it goes into directories.

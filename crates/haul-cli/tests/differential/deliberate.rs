@@ -22,28 +22,46 @@ enum Verdict {
     Settled,
 }
 
-const ALL: [Deliberate; 16] = [
+const ALL: [Deliberate; 21] = [
+    Deliberate { applies: texts },
     Deliberate { applies: waiting },
     Deliberate { applies: unmade_parents },
     Deliberate { applies: into_itself },
     Deliberate { applies: too_deep },
     Deliberate { applies: backup_elsewhere },
+    Deliberate { applies: backup_in_the_sources_place },
     Deliberate { applies: raw_options },
     Deliberate { applies: unfinished },
     Deliberate { applies: broken_quotes },
     Deliberate { applies: old_special_bits },
     Deliberate { applies: same_through_link },
+    Deliberate { applies: named_again_through_link },
     Deliberate { applies: stripped_too_late },
     Deliberate { applies: linked_to_itself },
     Deliberate { applies: never_looked_at },
     Deliberate { applies: renamed_piece_by_piece },
     Deliberate { applies: lost_way_back },
     Deliberate { applies: permissions_by_path },
+    Deliberate { applies: one_buffer },
+    Deliberate { applies: replaced_link_of_a_copy },
 ];
 
 /// Applies all of them. True: the case is settled.
 pub(super) fn settles(case: &Case, system: &mut Ending, ours: &mut Ending) -> bool {
     ALL.iter().any(|deliberate| (deliberate.applies)(case, system, ours) == Verdict::Settled)
+}
+
+/// What `--help` and `--version` print is our own.
+fn texts(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let is_asked = case.has_option(0, "help") || case.has_option(0, "version");
+    let is_given = |ending: &Ending| ending.status == Status::Exit(0) && !ending.out.is_empty();
+    let is_gnus = system.out.starts_with(b"Usage: ") || contains(&system.out, b" (GNU coreutils) ");
+    if !(is_asked && is_gnus && is_given(system) && is_given(ours)) {
+        return Verdict::Absent;
+    }
+    system.out.clear();
+    ours.out.clear();
+    Verdict::Compare
 }
 
 /// GNU gives up a directory at the name by which it would go into itself, and with it what it had not come to yet.
@@ -54,6 +72,10 @@ fn into_itself(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let stopped = system.err.split(|&byte| byte == b'\n').any(is_about_it);
     if !stopped || case.tool != Tool::Cp {
         return Verdict::Absent;
+    }
+    if ours.status == Status::Waiting && case.has_option(0, "copy-contents") {
+        // It is at a pipe that GNU did not come to.
+        return Verdict::Settled;
     }
     let said = |bytes: &[u8]| -> BTreeSet<Vec<u8>> {
         let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !is_about_it(line));
@@ -116,6 +138,19 @@ fn backup_elsewhere(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
     Verdict::Compare
 }
 
+/// Where a followed link leads to the file whose name the backup takes, GNU loses that file, and then refuses, links to
+/// or waits for what it finds in its place. Ours says so first, as GNU does of a file that is named itself. A file that
+/// has other names is not lost; then ours waits for nothing that it finds there, either.
+fn backup_in_the_sources_place(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let refuses = |ending: &Ending| contains(&ending.err, b" might destroy source;  ");
+    let has_link = case.plants.iter().any(|plant| matches!(plant.kind, Kind::Link(_)));
+    let backs_up = case.has_option(b'b', "backup") || case.has_option(b'S', "suffix");
+    let is_told = refuses(ours) && !refuses(system);
+    let only_waits =
+        system.status == Status::Waiting && contains(&ours.err, b", as it was replaced while being copied");
+    if has_link && backs_up && (is_told || only_waits) { Verdict::Settled } else { Verdict::Absent }
+}
+
 /// The C library repeats a mistyped option as it is, line ends and what steers a terminal with it. Ours quotes it.
 /// Warnings that came before must still agree.
 fn raw_options(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
@@ -171,7 +206,8 @@ fn broken_quotes(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
 }
 
 /// A copy that keeps the mode has its source's, special bits and all. GNU 9.1 leaves a standing file its set-id bits,
-/// and a new directory the set-group bit that it has from above (mended when it stopped setting modes by access lists).
+/// and a new directory the set-group bit that it has from above and the sticky bit that it was made with (mended when it
+/// stopped setting modes by access lists).
 fn old_special_bits(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     for at in 0..ours.tree.len() {
         let Some(theirs) = system.tree.get(at) else { break };
@@ -197,7 +233,8 @@ fn old_special_bits(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
                 .tree
                 .iter()
                 .any(|line| path_in(line) == above && mode_in(line).is_some_and(|m| m & extra != 0));
-        if had_it || is_inherited {
+        let is_made_with = extra == 0o1000 && theirs.contains(": directory") && theirs.ends_with(", new");
+        if had_it || is_inherited || is_made_with {
             ours.tree[at] = as_theirs;
         }
     }
@@ -216,17 +253,9 @@ fn mode_in(line: &str) -> Option<u32> {
 /// GNU compares the directories of two names without following links, and so does not see that `link/a` and `dir/a`
 /// are one name; it then does nothing. Ours says that they are the same file, as GNU does elsewhere.
 fn same_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
-    let is_dir_link = |name: &[u8]| {
-        let last = |path: &[u8]| path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_owned();
-        let is_link = |plant: &Plant| matches!(plant.kind, Kind::Link(_)) && last(&plant.path) == last(name);
-        name == b"far" || case.plants.iter().any(is_link)
-    };
     // As typed, or as put together from target and source.
-    let names = case.words.iter().map(Vec::as_slice).chain(ours.err.split(|&byte| byte == b'\''));
-    let passes_link = names.into_iter().any(|name| {
-        let ends = name.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
-        ends.map(|(end, _)| &name[..end]).any(is_dir_link)
-    });
+    let mut names = case.words.iter().map(Vec::as_slice).chain(ours.err.split(|&byte| byte == b'\''));
+    let passes_link = names.any(|name| passes_link(case, name));
     let backs_up = case.has_option(b'b', "backup") || case.has_option(b'S', "suffix");
     if !passes_link || !(backs_up || system.tree == ours.tree) {
         return Verdict::Absent;
@@ -250,6 +279,40 @@ fn same_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Ver
     Verdict::Compare
 }
 
+/// For the same reason GNU does not see that `link/a` and `dir/a` are one file named twice. It then refuses to put the
+/// second where it has just put the first, or finds that nothing is left to do. Ours warns, as GNU does elsewhere.
+fn named_again_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let theirs: Vec<&[u8]> = system.err.split(|&byte| byte == b'\n').collect();
+    let is_warning = |line: &&[u8]| {
+        line.starts_with(b"cp: warning: source file ")
+            && line.ends_with(b" specified more than once")
+            && !theirs.contains(line)
+    };
+    let own: Vec<&[u8]> = ours.err.split(|&byte| byte == b'\n').collect();
+    let (warned, others): (Vec<&[u8]>, Vec<&[u8]>) = own.into_iter().partition(is_warning);
+    if warned.is_empty() || !case.words.iter().any(|word| passes_link(case, word)) {
+        return Verdict::Absent;
+    }
+    let is_refusal = |line: &&[u8]| contains(line, b": will not overwrite just-created ");
+    let rest: Vec<&[u8]> = theirs.iter().copied().filter(|line| !is_refusal(line)).collect();
+    if rest.len() < theirs.len() && rest == others && ours.status == Status::Exit(0) {
+        system.status = Status::Exit(0);
+    }
+    (system.err, ours.err) = (rest.join(&b'\n'), others.join(&b'\n'));
+    Verdict::Compare
+}
+
+/// Whether a path goes through the name of a link.
+fn passes_link(case: &Case, path: &[u8]) -> bool {
+    let last = |path: &[u8]| path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_owned();
+    let is_dir_link = |name: &[u8]| {
+        let is_link = |plant: &Plant| matches!(plant.kind, Kind::Link(_)) && last(&plant.path) == last(name);
+        name == b"far" || case.plants.iter().any(is_link)
+    };
+    let ends = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
+    ends.map(|(end, _)| &path[..end]).any(is_dir_link)
+}
+
 /// GNU stops at the operand that waits for the other end of a pipe. Ours copies the others meanwhile: that both wait is
 /// all that can be held against each other.
 fn waiting(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
@@ -261,7 +324,8 @@ fn waiting(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
 /// the time of the run. Ours gives them what is kept, as if the rest had come, and says where it can't.
 fn unmade_parents(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let has_absolute = case.words.iter().any(|word| word.starts_with(BOX));
-    if !case.has_option(0, "parents") || (system.status != Status::Exit(1) && !has_absolute) {
+    let has_parents = case.has_option(0, "parents") || case.has_option(0, "path");
+    if !has_parents || (system.status != Status::Exit(1) && !has_absolute) {
         return Verdict::Absent;
     }
     // GNU 9.1 also looks for the directories above an absolute name without its first slash, and fails or leaves those it
@@ -278,7 +342,8 @@ fn unmade_parents(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdic
         (line.starts_with(b"cp: cannot create ") && line.ends_with(b": File exists"))
             || line.starts_with(b"cp: not writing through dangling symlink ")
     };
-    let operands = case.words.iter().filter(|word| !word.starts_with(b"-")).count();
+    let words = case.words.iter().filter(|word| !word.starts_with(b"-")).count();
+    let operands = words + usize::from(case.has_option(b't', "target-directory"));
     let takes_for_new = system.err.split(|&byte| byte == b'\n').any(stands)
         || (unmade.iter().any(is_told) && ours.status == Status::Exit(1));
     if operands > 2 && takes_for_new {
@@ -430,6 +495,49 @@ fn permissions_by_path(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
         }
     }
     Verdict::Compare
+}
+
+/// GNU quotes the file's name and the attribute's into one buffer, and so tells the attribute's name twice. Ours tells
+/// which file it is.
+fn one_buffer(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    const BEGIN: &[u8] = b": setting attribute '";
+    let parts = |line: &[u8]| -> Option<(Vec<u8>, Vec<u8>)> {
+        let begin = find(line, BEGIN)? + BEGIN.len();
+        let middle = begin + find(&line[begin..], b"' for ")?;
+        let cause = line.iter().rposition(|&byte| byte == b':')?;
+        Some((line[begin..middle].to_owned(), line[cause..].to_owned()))
+    };
+    let without_file = |ending: &mut Ending| {
+        let lines = ending.err.split(|&byte| byte == b'\n').map(|line| match parts(line) {
+            Some((attribute, cause)) => [BEGIN, &attribute, b"'", &cause].concat(),
+            None => line.to_owned(),
+        });
+        ending.err = lines.collect::<Vec<_>>().join(&b'\n');
+    };
+    let is_twice = |line: &[u8]| {
+        parts(line)
+            .is_some_and(|(attribute, _)| contains(line, &[b" for '", &attribute[..], b"': "].concat()))
+    };
+    if !system.err.split(|&byte| byte == b'\n').any(is_twice) {
+        return Verdict::Absent;
+    }
+    without_file(system);
+    without_file(ours);
+    Verdict::Compare
+}
+
+/// Of two names of one file that are moved to another file system GNU forgets the second, and lets a later operand of that
+/// name replace it. Ours refuses to overwrite what the command has just put there, as GNU does of all else.
+fn replaced_link_of_a_copy(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+    let has_two_names = case.plants.iter().any(|plant| matches!(plant.kind, Kind::Hard(_)));
+    let is_refusal = |line: &[u8]| line.starts_with(b"mv: will not overwrite just-created ");
+    let refusals =
+        |ending: &Ending| ending.err.split(|&byte| byte == b'\n').filter(|line| is_refusal(line)).count();
+    if case.tool == Tool::Mv && has_two_names && refusals(system) < refusals(ours) {
+        Verdict::Settled
+    } else {
+        Verdict::Absent
+    }
 }
 
 /// Whether a link among the plants leads to a directory, through others as well.

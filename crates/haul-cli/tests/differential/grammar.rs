@@ -115,7 +115,7 @@ impl Drawing<'_> {
             let may_join = is_letter(&words) && matches!(option.value, Value::No);
             match all.last_mut() {
                 // Letters stand before one that takes a value, never behind it.
-                Some(last) if may_join && is_letter(last) && last[0].len() == 2 && self.random.chance(30) => {
+                Some(last) if may_join && takes_letters(last) && self.random.chance(30) => {
                     last[0].insert(1, words[0][1]);
                 }
                 _ => all.push(words),
@@ -170,7 +170,12 @@ impl Drawing<'_> {
 
     fn operands(&mut self, options: &[Vec<Vec<u8>>]) -> Vec<Vec<u8>> {
         let begins = |start: &[u8]| options.iter().any(|words| words[0].starts_with(start));
-        let has_target = begins(b"-t") || begins(b"--t");
+        // The first letter of a group that takes a value is its last: what follows is the value.
+        let takes_value = |letter: &&u8| b"tSmog".contains(*letter);
+        let in_group = |words: &Vec<Vec<u8>>| {
+            takes_letters(words) && words[0][1..].iter().find(takes_value) == Some(&b't')
+        };
+        let has_target = begins(b"--t") || options.iter().any(in_group);
         let sources = match self.random.below(100) {
             0..2 => 0,
             2..70 => 1,
@@ -179,10 +184,27 @@ impl Drawing<'_> {
         };
         let mut operands: Vec<Vec<u8>> = (0..sources).map(|_| self.source()).collect();
         if !has_target && self.random.chance(98) {
-            let sink = self.sink();
+            let sink = match operands.last() {
+                Some(source) if self.random.chance(8) => self.near(source),
+                _ => self.sink(),
+            };
             operands.push(sink);
         }
         operands
+    }
+
+    /// A destination that has to do with the source: the same name, the directory it is in, a name in it.
+    fn near(&mut self, source: &[u8]) -> Vec<u8> {
+        let above = source.iter().rposition(|&byte| byte == b'/').map_or(&b"."[..], |at| &source[..at]);
+        let name = source.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        match self.random.below(6) {
+            0 => source.to_owned(),
+            1 => [b"./", source].concat(),
+            2 => above.to_owned(),
+            3 => [source, b"/../", name].concat(),
+            4 => [source, b"/", name].concat(),
+            _ => [source, b"/", *self.pick(&NEW_NAMES)].concat(),
+        }
     }
 
     /// What is copied: mostly something that is there.
@@ -228,6 +250,9 @@ impl Drawing<'_> {
     /// Other ways to write the same path, and almost the same.
     fn decorate(&mut self, path: Vec<u8>) -> Vec<u8> {
         let path = [b"../".repeat(self.up), path].concat();
+        if self.random.chance(6) {
+            return self.disguise(&path);
+        }
         match self.random.below(100) {
             0..10 => [&path[..], b"/"].concat(),
             10..14 => [&path[..], b"/."].concat(),
@@ -236,6 +261,22 @@ impl Drawing<'_> {
             23..25 => [&path[..], b"//"].concat(),
             25 => path.split(|&byte| byte == b'/').collect::<Vec<_>>().join(&b"//"[..]),
             _ => path,
+        }
+    }
+
+    /// Ways to write a path that nobody takes by choice, some of which lead elsewhere or nowhere.
+    fn disguise(&mut self, path: &[u8]) -> Vec<u8> {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        match self.random.below(9) {
+            0 => Vec::new(),
+            1 => b"..".to_vec(),
+            2 => [path, b"/.."].concat(),
+            3 => [path, b"/../", name].concat(),
+            4 => [path, b"/./"].concat(),
+            5 => [path, b"/.//."].concat(),
+            6 => [BOX, b"/../box/", path].concat(),
+            7 => [path, b"/", name].concat(),
+            _ => [b".//", path].concat(),
         }
     }
 
@@ -284,6 +325,11 @@ impl Drawing<'_> {
     fn pick<'v, T>(&mut self, values: &'v [T]) -> &'v T {
         &values[self.random.index(values.len())]
     }
+}
+
+/// Whether an option may get letters of others before its own.
+fn takes_letters(words: &[Vec<u8>]) -> bool {
+    words[0].len() > 1 && words[0][1] != b'-'
 }
 
 #[cfg(test)]

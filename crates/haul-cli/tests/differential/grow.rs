@@ -33,6 +33,13 @@ const NAMES: [&[u8]; 26] = [
     b".hidden",
 ];
 
+/// Names that only wide trees have: the shortest that is no option, and one that leaves just room for a backup's suffix
+/// by GNU's count, which is one byte short of the system's.
+const ODD_NAMES: [&[u8]; 3] = [b"-", &[b'l'; 250], b" "];
+
+/// A capability in the kernel's form: to bind ports below 1024, effective.
+const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
 /// How many names a tree chooses.
 const NAMES_PER_TREE: usize = 6;
 
@@ -67,13 +74,20 @@ struct Growing<'a> {
     random: &'a mut Random,
     names: Vec<&'static [u8]>,
     plants: Vec<Plant>,
+    /// Larger and deeper trees, odder names, links and attributes.
+    is_wide: bool,
 }
 
-/// Draws what a sandbox holds.
+/// Draws what a sandbox holds; some trees are wide.
 pub(super) fn draw(random: &mut Random) -> Vec<Plant> {
     let names = (0..NAMES_PER_TREE).map(|_| NAMES[random.index(NAMES.len())]).collect();
-    let mut growing = Growing { random, names, plants: Vec::new() };
-    let count = 3 + growing.random.index(9);
+    let is_wide = random.chance(25);
+    let mut growing = Growing { random, names, plants: Vec::new(), is_wide };
+    let mut count = 3 + growing.random.index(9);
+    if is_wide {
+        count += growing.random.index(12);
+        growing.names[0] = ODD_NAMES[growing.random.index(ODD_NAMES.len())];
+    }
     let beyond = growing.random.chance(15);
     for _ in 0..count {
         growing.add(beyond);
@@ -107,8 +121,9 @@ impl Growing<'_> {
     }
 
     fn one(&mut self, path: Vec<u8>, depth: usize) -> Plant {
+        let depth_max = if self.is_wide { 7 } else { 4 };
         match self.random.below(100) {
-            0..28 if depth < 4 => plant::dir(path),
+            0..28 if depth < depth_max => plant::dir(path),
             28..44 => {
                 let target = self.target(&path);
                 plant::link(path, target)
@@ -159,6 +174,12 @@ impl Growing<'_> {
         let up = if is_beyond { 0 } else { path.iter().filter(|&&byte| byte == b'/').count() };
         let some = if self.plants.is_empty() { 0 } else { self.random.index(self.plants.len()) };
         let goal = self.plants.get(some).map_or_else(|| b"missing".to_vec(), |plant| plant.path.clone());
+        // Up from a directory only: from link to link it would go out of the sandbox.
+        if self.is_wide && self.plants.get(some).is_some_and(Plant::is_dir) && self.random.chance(25) {
+            let shapes: [&[u8]; 5] = [b"/", b"/.", b"/..", b"/../.", b"//"];
+            let way = if is_beyond { [BOX, b"/"].concat() } else { b"../".repeat(up) };
+            return [&way[..], &goal, shapes[self.random.index(shapes.len())]].concat();
+        }
         match self.random.below(20) {
             0 => b"missing".to_vec(),
             1 => path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_owned(),
@@ -188,6 +209,13 @@ impl Growing<'_> {
         let holds_attributes = matches!(plant.kind, plant::Kind::File(_) | plant::Kind::Dir);
         if holds_attributes && self.random.chance(6) {
             plant = plant.xattr("user.note", b"kept");
+        }
+        if holds_attributes && self.is_wide && self.random.chance(10) {
+            plant = match self.random.index(3) {
+                0 if !plant.is_dir() => plant.xattr("security.capability", CAPABILITY),
+                1 => plant.xattr("trusted.note", b"root's"),
+                _ => plant.xattr("user.other", [0_u8; 300]),
+            };
         }
         if holds_attributes && self.random.chance(6) {
             let list = access_list(plant.mode.unwrap_or(0o640), 1, 6);

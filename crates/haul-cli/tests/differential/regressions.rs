@@ -376,3 +376,61 @@ fn a_file_where_parents_want_a_directory_keeps_its_mode() {
         .runs("--preserve --parents b/b/. b")
         .ends_alike();
 }
+
+/// A link and the file that it leads to are two names of that file where links are followed.
+#[test]
+fn an_old_file_that_a_link_names_again_is_one_at_both_sinks() {
+    let world = || Case::new(Tool::Cp).has(file("a", b'q')).has(link("b", "a"));
+    world().runs("--update -l a b .").ends_alike();
+    world().runs("-u b a .").ends_alike();
+    let stale = || world().has(dir("d")).has(file("d/a", b'r')).has(file("d/b", b's'));
+    stale().runs("-u a b d").ends_alike();
+    stale().runs("-u -v b a d").ends_alike();
+    stale().runs("-ruL --no-preserve=links a b d").ends_alike();
+    stale().runs("-ruH a b d").ends_alike();
+    stale().runs("-ru a b d").ends_alike();
+}
+
+#[test]
+fn a_link_that_replaces_one_of_its_sources_owner_gets_that_owner() {
+    let world = || Case::new(Tool::Cp).has(link("a", "x").owner(1, 1)).has(link("b", "y").owner(1, 1));
+    world().runs("-a -f --attributes-only -T a b").ends_alike();
+    world().runs("-P -u -f --preserve=ownership -T a b").ends_alike();
+}
+
+/// Status and words differ on purpose; nothing else may.
+#[test]
+fn a_file_named_twice_is_known_through_a_link() {
+    let world = || Case::new(Tool::Cp).has(link("a", ".")).has(file("f", b'q')).has(dir("d"));
+    world().runs("-a a a/a a").ends_alike();
+    world().runs("-a a a/a d").ends_alike();
+    world().runs("f a/f d").ends_alike();
+}
+
+#[test]
+fn a_target_is_made_for_a_file_that_has_a_name() {
+    let world = || Case::new(Tool::Install).has(file("a", b'q'));
+    world().runs("-D -t x/y").word("").word("a").ends_alike();
+    world().runs("-D -t x/y// a").word("").ends_alike();
+    world().runs("-D -t x/. / a").ends_alike();
+    world().has(link("l", "n")).runs("-D -t l / a").ends_alike();
+    world().runs("-D --target-directory= a").ends_alike();
+}
+
+/// What it is told of differs on purpose; nothing else may.
+#[test]
+fn a_capability_that_may_not_be_set_moves_all_the_same() {
+    let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    Case::new(Tool::Mv)
+        .has(dir("far/a"))
+        .has(file("far/a/b", b'r').xattr("security.capability", capability))
+        .user()
+        .runs("far/a a")
+        .ends_alike();
+}
+
+#[test]
+fn a_backup_that_cuts_off_its_source_is_told_as_the_move_that_failed() {
+    Case::new(Tool::Mv).has(dir("far/a")).runs("-T -b far/a far").ends_alike();
+    Case::new(Tool::Mv).has(file("far/a", b'q')).runs("-v -T --backup=numbered far/a far").ends_alike();
+}

@@ -62,6 +62,14 @@ pub(crate) fn would_take_source(
             .is_ok_and(|standing| standing.identity() == source.1.identity())
 }
 
+/// Whether the backup of the sink would replace the only name of the source, which was found through a link.
+pub(crate) fn would_end_source(source: &Stat, dir: BorrowedFd<'_>, sink: &OsStr, backup: &Backup) -> bool {
+    source.nlink == 1
+        && next_name(dir, sink, backup)
+            .and_then(|kept| stat::stat_at(dir, &*kept, Follow::No))
+            .is_ok_and(|standing| standing.identity() == source.identity())
+}
+
 /// The last component of a path, without slashes behind it.
 pub(crate) fn last_component(path: &OsStr) -> &OsStr {
     OsStr::from_bytes(split(path.as_bytes()).1)

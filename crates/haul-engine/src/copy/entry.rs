@@ -299,12 +299,16 @@ impl Task<'_, '_> {
 
     /// Whether other names of this file may come that are to be links to one sink.
     fn keeps_links(&self) -> bool {
+        self.rules.preserve.links && self.rules.make != Make::HardLink && self.may_have_other_names()
+    }
+
+    /// Whether other names of this file may come.
+    fn may_have_other_names(&self) -> bool {
         let by_link = self.dereference == Dereference::Always
             || (self.entry.operand.is_some() && self.dereference == Dereference::Operands);
         // An operand moved before may have been the other name of a file that has only this one left.
         let by_move = self.rules.moves && self.job.memory.is_claimed(&self.source);
-        let may_have_others = self.source.nlink > 1 || by_link || by_move;
-        self.rules.preserve.links && self.rules.make != Make::HardLink && may_have_others
+        self.source.nlink > 1 || by_link || by_move
     }
 
     /// With one operand and no links followed, no name of a file is met twice; nor is one that was moved.

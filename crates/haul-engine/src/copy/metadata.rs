@@ -160,14 +160,8 @@ pub(crate) fn settle_unread(job: &Job<'_>, parent: &Opened, source_name: &OsStr,
     }
 }
 
-/// Sets on a link, a pipe or a device what is to be kept. `before` is what stood there and was written into.
-pub(crate) fn settle_name(
-    job: &Job<'_>,
-    entry: &Entry,
-    source: &Stat,
-    before: Option<&Stat>,
-    sink_is_link: bool,
-) {
+/// Sets on a link, a pipe or a device what is to be kept. It was made anew: nothing is known of its owner.
+pub(crate) fn settle_name(job: &Job<'_>, entry: &Entry, source: &Stat, sink_is_link: bool) {
     if !keeps_anything(&job.settings.rules) {
         return;
     }
@@ -177,7 +171,7 @@ pub(crate) fn settle_name(
         source: (Place::Name(entry.parent.source(), &from), source),
         source_path: &|| entry.source_path(),
         sink: (Place::Name(entry.parent.sink(), &to), &|| entry.sink_path()),
-        before,
+        before: None,
         kind: if sink_is_link { FileKind::Symlink } else { source.kind },
     };
     let withheld = if job.settings.rules.preserve.ownership { source.mode & 0o077 } else { 0 };

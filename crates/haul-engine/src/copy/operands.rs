@@ -73,7 +73,11 @@ pub(crate) fn begin(job: &Job<'_>) -> Option<OperandWalk> {
     if into_itself || asks(settings) {
         job.memory.one_worker.store(true, Ordering::Relaxed);
     }
-    let in_order = sinks_collide || asks(settings) || into_itself || moves_sinks_aside(settings);
+    let in_order = sinks_collide
+        || asks(settings)
+        || into_itself
+        || moves_sinks_aside(settings)
+        || updates_a_file_twice(settings);
     let rows = Rows { target, next: 0, read: None, in_order, sinks_collide, sink_is_missing };
     // The end of a batch is met like an entry.
     job.tally.expect(count(settings).unwrap_or(1));
@@ -268,6 +272,17 @@ fn asks(settings: &CopySettings) -> bool {
 fn moves_sinks_aside(settings: &CopySettings) -> bool {
     let rules = &settings.rules;
     matches!(settings.operands, Operands::Batch(_)) && (rules.backup.is_some() || rules.remove_destination)
+}
+
+/// Whether `-u` meets a file twice among the operands: the first sink that it leaves alone becomes the others' as well.
+fn updates_a_file_twice(settings: &CopySettings) -> bool {
+    let Operands::IntoDirectory { sources, .. } = &settings.operands else { return false };
+    if !settings.rules.update || sources.len() == 1 {
+        return false;
+    }
+    let mut seen = HashSet::new();
+    let mut looks = sources.iter().filter_map(|source| stat::stat_at(CWD, &**source, Follow::Yes).ok());
+    looks.any(|source| !seen.insert(source.identity()))
 }
 
 /// Whether what one operand becomes may be what another becomes, or its backup.

@@ -224,7 +224,8 @@ impl Job<'_> {
         (tried, backup): (Renamed, Option<OsString>),
     ) -> Result<(), MoveError> {
         let error = match tried {
-            Renamed::Failed(error) if is_across(&error) || backup.is_none() => error,
+            Renamed::Failed(error) if backup.is_none() => error,
+            // A backup of a link may have cut off what lay behind it.
             _ => match rename_at(CWD, operand.source, operand.dir(), operand.name, RenameMode::Replace) {
                 Ok(()) => {
                     let backup = backup.map(|backup| operand.path_of(&backup));

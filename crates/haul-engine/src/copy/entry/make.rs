@@ -50,8 +50,7 @@ impl Task<'_, '_> {
         }
         if matches!(fate, Fate::Through) && self.rules.make != Make::HardLink {
             let dest_is_link = kind == FileKind::Symlink || self.rules.make == Make::SymbolicLink;
-            let before = sink.before.as_ref().filter(|_| !sink.is_new);
-            metadata::settle_name(self.job, self.entry, &self.source, before, dest_is_link);
+            metadata::settle_name(self.job, self.entry, &self.source, dest_is_link);
             receipt::name(self.job, self.entry);
         }
         Ok(fate)

@@ -50,7 +50,9 @@ impl Task<'_, '_> {
         if !log.is_finished(self.job, (before, &self.source), open, || self.sink_path()) {
             return Ok(false);
         }
-        self.remember_updated()?;
+        if self.keeps_links() {
+            self.link_or_remember()?;
+        }
         let tally = self.job.tally;
         Tally::add(&tally.bytes_done, self.source.size);
         Tally::add(&tally.bytes_kept, self.source.size);
@@ -137,7 +139,10 @@ impl Task<'_, '_> {
             && !is_directory
             && is_as_new(before, &self.source, self.rules.preserve.timestamps)
         {
-            self.remember_updated()?;
+            // As with cp, this holds where links are not kept otherwise, too.
+            if self.may_have_other_names() {
+                self.link_or_remember()?;
+            }
             self.tell_skipped();
             return Ok(false);
         }
@@ -160,12 +165,8 @@ impl Task<'_, '_> {
         Ok(true)
     }
 
-    /// `-u` left the sink alone; other names of the source are still linked to it.
-    fn remember_updated(&self) -> Result<(), CopyError> {
-        // As with cp, this holds where links are not kept otherwise, too.
-        if self.source.nlink == 1 && !self.keeps_links() {
-            return Ok(());
-        }
+    /// The sink was left alone: other names of the source are linked to it, or it to the sink of an earlier one.
+    fn link_or_remember(&self) -> Result<(), CopyError> {
         match self.job.memory.claim(&self.source, self.meets_each_name_once()) {
             Claim::First(first) => {
                 first.made(self.linkable(), true);
@@ -213,7 +214,9 @@ impl Task<'_, '_> {
             && last != "."
             && last != ".."
         {
-            if backup::would_take_source((last, &self.source), dir, self.sink_name(), rule) {
+            let ends_source = self.needs_source_behind_link()
+                && backup::would_end_source(&self.source, dir, self.sink_name(), rule);
+            if ends_source || backup::would_take_source((last, &self.source), dir, self.sink_name(), rule) {
                 let (sink, source_path) = (self.sink_path(), self.source_path());
                 return Err(Refusal::BackupIsSource { sink, source_path }.into());
             }
@@ -230,6 +233,16 @@ impl Task<'_, '_> {
             sink.is_new = true;
         }
         Ok(())
+    }
+
+    /// Whether the source is still to be read or linked to, and by a name that is not its own.
+    fn needs_source_behind_link(&self) -> bool {
+        let is_needed = match self.rules.make {
+            Make::Copy => self.reads_as_regular(self.source.kind),
+            Make::HardLink => true,
+            Make::SymbolicLink => false,
+        };
+        is_needed && self.dereference != Dereference::Never
     }
 
     /// Where hard links are kept, a sink with other names is not written through: they belong to other files.
