@@ -436,7 +436,8 @@ impl Side<'_> {
         match made {
             Ok(()) => {
                 self.write_down_name(facts, path, first);
-                let done = Ended::Done(self.options.settle);
+                // Nobody syncs what has no bytes.
+                let done = Ended::Done(self.options.settle.min(Level::Verified));
                 self.session.report.ended(path.as_bytes(), &done);
                 Ok(done)
             }
@@ -457,7 +458,7 @@ impl Side<'_> {
         match result {
             Ok(outcome) => {
                 self.arrived(&incoming, outcome);
-                self.session.tally.settled(incoming.asked_bytes());
+                self.session.tally.settled(incoming.count(u64::MAX));
                 self.write_down(&incoming, outcome);
                 self.session.report.ended(path, outcome);
             }
