@@ -505,6 +505,24 @@ fn a_second_process_waits_for_the_first_or_says_who_it_is() {
     play.assert_whole("the third");
 }
 
+/// Whoever kept the job's log elsewhere was let in, and each gave names to what the other was writing.
+#[test]
+fn a_second_process_that_keeps_its_log_elsewhere_waits_as_well() {
+    let play = Play::new(Way::Fetch, &[]);
+    let mut first = play.start(&["--rate=200K"]);
+    let sink = play.sink();
+    wait_until("the job", || sink.exists());
+    let second = play.run(&["--state-dir=elsewhere"]);
+    assert_ended(&second, 2);
+    assert!(second.err.contains("another process is at this job"), "{second:#?}");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let (_, told) = play.finish(&["--state-dir=elsewhere"]);
+    assert_alike(&play.source(), &sink);
+    assert_no_strays(&play.bed.path("in"));
+    assert!(!told.contains("is at this job"), "{told}");
+}
+
 /// A job that came to its end is over: run again it does as it was told, and sends all.
 #[test]
 fn a_job_that_is_over_is_not_gone_on_with() {

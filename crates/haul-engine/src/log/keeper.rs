@@ -248,6 +248,12 @@ impl Keeper {
         self.hold.release()
     }
 
+    /// The job is not begun: the next run finds what this one found.
+    pub fn put_back(self) {
+        // Best effort: else it is taken for one that was cut off.
+        let _ = self.hold.put_back();
+    }
+
     /// The job is done: its log is removed, and its folder where no record is in it.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use haul_proto::{Close, FileNumber, Reason, Runs, limits};
 use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::open::{rmdir_at, unlink_at};
 use haul_sys::{FileKind, Follow, open, stat};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
@@ -189,7 +189,8 @@ impl Side<'_> {
                         stat::stat_at(&place, entry.name.as_c_str(), Follow::No).ok().map(|facts| facts.kind)
                     });
                     let name = entry.name.as_bytes();
-                    if directory.is_empty() && !self.store.expected.has(name) {
+                    let is_mark = |name: &CStr| self.log.as_ref().is_some_and(|log| log.is_mark(name));
+                    if directory.is_empty() && (!self.store.expected.has(name) || is_mark(&entry.name)) {
                         continue;
                     }
                     if kind == Some(FileKind::Directory) {
