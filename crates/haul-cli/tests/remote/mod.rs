@@ -2,6 +2,7 @@
 
 mod claims;
 mod disk;
+mod doubted;
 mod endless;
 mod ends;
 mod kept;

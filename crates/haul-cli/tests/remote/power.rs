@@ -234,6 +234,33 @@ fn what_was_logged_and_never_synced_is_compared_after_a_loss_of_power() {
     assert!(lost > 0, "all that was logged was there");
 }
 
+/// Files were told to be durable, and read back, before the names were that they had got.
+#[test]
+fn files_that_are_told_to_be_durable_have_their_names_after_a_loss_of_power() {
+    if !met_or_skip(&RecordedDisk::NEEDS) {
+        return;
+    }
+    for way in [Way::Send, Way::Fetch] {
+        // What is kept of the job lies elsewhere: its syncs do nothing for this disk.
+        let mut ground = Ground { play: Play::new(way, &["--verify=reread"]), device: 0 };
+        fs::create_dir(ground.place()).unwrap();
+        let link = ground.play.source().join("again");
+        fs::remove_file(link).unwrap();
+        let mut flushes = 0;
+        let recording = ground.recorded(|ground, disk| {
+            ground.play.finish(&[]);
+            flushes = disk.flushes();
+        });
+        let all = files_beneath(&ground.play.source()).len() as u64;
+        for seed in 0..4 {
+            let what = format!("{way:?}, {seed}");
+            ground.after_the_loss(recording.lost_power(flushes, seed).unwrap(), |ground| {
+                assert_eq!(ground.names_hold(&what), all, "{what}");
+            });
+        }
+    }
+}
+
 /// The times of such a file are set before the last of it is durable, so that both may be right and its bytes not.
 #[test]
 fn a_file_written_in_place_is_looked_into_after_a_loss_of_power() {

@@ -108,6 +108,31 @@ fn what_a_newer_program_wrote_stops_before_anything_is_touched() {
     assert_eq!(super::Snapshot::take(&bed.path("sink")).unwrap(), before);
 }
 
+/// The record was written before the log was looked at: the newer program then found a job that had run again, and been cut off.
+#[test]
+fn a_log_that_a_newer_program_wrote_is_refused_and_all_stays_as_it_left_it() {
+    let bed = Bed::new(29);
+    bed.cut_off(&["--sync=object", "--threads=1"]);
+    let index = bed.job().join("log/universal.index");
+    let mut bytes = fs::read(&index).unwrap();
+    bytes[8] = 2;
+    let mut covered = bytes[16..24].to_vec();
+    covered.extend([0; 12]);
+    covered.extend(&bytes[..40]);
+    let sum = haul_digest::digest(haul_digest::Algorithm::Crc32c, &covered).value().unwrap() as u32;
+    bytes[40..44].copy_from_slice(&sum.to_le_bytes());
+    fs::write(&index, bytes).unwrap();
+    let places = [bed.path("state"), bed.path("sink")];
+    let before = places.each_ref().map(|place| super::Snapshot::take(place).unwrap());
+    let ended = bed.ends(&[]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("version 2"), "{ended:?}");
+    for (place, before) in places.iter().zip(&before) {
+        let differences = super::Snapshot::take(place).unwrap().diff(before, super::Facets::CONTENT, 3);
+        assert!(differences.is_empty(), "{}: {differences:?}", place.display());
+    }
+}
+
 #[test]
 fn a_state_directory_that_can_not_be_written_is_told_before_anything_is_touched() {
     let bed = Bed::new(25);

@@ -38,7 +38,8 @@ impl Holder {
     }
 
     fn encode(&self) -> String {
-        format!("{} {}\n", self.pid.unwrap_or_default(), self.host)
+        let pid = self.pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
+        format!("{pid} {}\n", self.host)
     }
 
     /// What stands in a lock; nothing stands in one that was let go.
@@ -115,6 +116,12 @@ impl Claim {
     pub(super) fn release(self) -> Result<(), LogError> {
         self.sign("").map_err(LogError::io("write that the job is let go into", &self.path))?;
         self.unlock()
+    }
+
+    /// Says again what it said before it was taken: nothing was done.
+    pub(super) fn put_back(&self) -> Result<(), LogError> {
+        let before = self.left_by.as_ref().map(Holder::encode).unwrap_or_default();
+        self.sign(&before).map_err(LogError::io("write who held the job into", &self.path))
     }
 
     /// Lets it go and removes it: the job is over.
@@ -203,6 +210,10 @@ mod tests {
         assert_eq!(Holder::decode(""), None);
         let strange = Holder::decode("12 a\x1b[2Jb\n").unwrap();
         assert_eq!(strange.to_string(), "process 12 on a[2Jb");
-        assert_eq!(Holder::decode("?").unwrap().to_string(), "another process");
+        let unknown = Holder::decode("?").unwrap();
+        assert_eq!(
+            (unknown.to_string(), Holder::decode(&unknown.encode())),
+            ("another process".to_owned(), Some(unknown))
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The files of a log: orders carried out, and what stands there.
 
 use super::LogError;
-use haul_log::objects::Order;
+use haul_log::objects::{HEAD_BYTES, Order, newer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -74,16 +74,17 @@ impl Folder {
         lengths.into_values()
     }
 
-    /// Carries out orders, one after the other, up to the first that fails. New files that were only begun then do not stay: where there is no
-    /// room for a log each try would leave some.
+    /// Carries out orders, one after the other, up to the first that fails. New files that were only begun then do not stay, nor those that an index
+    /// was to name: where there is no room for a log each try would leave some.
     pub(super) fn perform(&mut self, orders: &[Order]) -> Result<(), LogError> {
         self.made.clear();
-        let done = orders.iter().try_for_each(|order| {
+        let done = orders.iter().enumerate().try_for_each(|(at, order)| {
             count(&mut self.lengths, order);
             self.perform_one(order)?;
             // What is durable is true, and what is named is needed.
             if matches!(order, Order::Sync | Order::Replace { .. }) {
-                self.made.clear();
+                let rest = &orders[at + 1..];
+                self.made.retain(|name| rest.iter().any(|order| order.names(name)));
             }
             Ok(())
         });
@@ -110,6 +111,11 @@ impl Folder {
         }
     }
 
+    /// Whether a file of this name may be there.
+    pub(super) fn may_have(&self, name: &str) -> bool {
+        self.lengths.contains_key(name)
+    }
+
     /// Makes all durable that was written since the last time.
     pub(super) fn sync(&mut self) -> Result<(), LogError> {
         for name in std::mem::take(&mut self.dirty) {
@@ -117,8 +123,9 @@ impl Folder {
             let synced = self.file(&name).and_then(|file| file.sync_data());
             synced.map_err(LogError::io("make the log durable", &path))?;
         }
-        if std::mem::take(&mut self.renamed) {
+        if self.renamed {
             self.dir.sync_all().map_err(LogError::io("make the log durable", &self.path))?;
+            self.renamed = false;
         }
         Ok(())
     }
@@ -149,12 +156,13 @@ impl Folder {
     fn remove(&mut self, name: &str) -> io::Result<()> {
         self.open.remove(name);
         self.dirty.remove(name);
-        self.lengths.remove(name);
         self.renamed = true;
         match fs::remove_file(self.path.join(name)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            done => done,
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
+        self.lengths.remove(name);
+        Ok(())
     }
 
     /// The file of a name, made if it is not there.
@@ -190,6 +198,29 @@ impl Folder {
         }
         Ok(())
     }
+}
+
+/// Refuses a log that a newer program wrote, by how its files begin. There need be none.
+pub(super) fn refuse_newer(log: &Path) -> Result<(), LogError> {
+    let failed = |path: &Path| LogError::io("read the log", path);
+    let entries = match fs::read_dir(log) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(failed(log))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(failed(log))?;
+        let path = entry.path();
+        if !entry.file_type().map_err(failed(&path))?.is_file() {
+            continue;
+        }
+        let mut head = Vec::new();
+        let file = options().open(&path).map_err(failed(&path))?;
+        file.take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(failed(&path))?;
+        if let Some(flaw) = newer(&entry.file_name().to_string_lossy(), &head) {
+            return Err(LogError::Newer { folder: log.to_path_buf(), flaw });
+        }
+    }
+    Ok(())
 }
 
 /// What an order makes of the lengths of the files.

@@ -41,6 +41,14 @@ impl Hold {
         self.claim.left_by.as_ref()
     }
 
+    /// The job is refused, and nothing of it was touched: the next run finds what this one found.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]; the next run takes the job for one that was cut off.
+    pub(super) fn put_back(&self) -> Result<(), LogError> {
+        self.claim.put_back()
+    }
+
     /// The job stops, and the next run finds nothing to doubt.
     ///
     /// # Errors

@@ -88,7 +88,7 @@ impl Keeper {
     /// As [`Keeper::open`], of a job that this process has already.
     ///
     /// # Errors
-    /// As [`Keeper::open`]. The job is let go, as one that was cut off.
+    /// As [`Keeper::open`]. The job is let go: as it was found where a newer program wrote its log, else as one that was cut off.
     pub fn on(hold: Hold, job: Job, settings: Settings) -> Result<(Keeper, Found), LogError> {
         Keeper::placed(hold, job, settings, None)
     }
@@ -102,6 +102,8 @@ impl Keeper {
         let mut folder = Folder::open(hold.folder().join("log"), settings.sync.syncs())?;
         let found = replay(&job, &folder.read()?);
         if let Some(flaw) = found.flaws.iter().find(|flaw| matches!(flaw, Flaw::Newer { .. })) {
+            // Best effort: that it is refused is what is told.
+            let _ = hold.put_back();
             return Err(LogError::Newer { folder: folder.path().to_path_buf(), flaw: flaw.clone() });
         }
         let mut log = Log::resume(job, settings.style, random(), &found);
@@ -222,7 +224,11 @@ impl Keeper {
             find_room(self.place.as_ref(), &folder, &orders).inspect_err(|_| facts.is_full = true)?;
             orders
         };
-        folder.perform(&orders).inspect_err(|_| lock(&self.facts).log.start_over())
+        folder.perform(&orders).inspect_err(|_| {
+            let mut facts = lock(&self.facts);
+            facts.log.start_over();
+            facts.log.keep_names(|name| folder.may_have(name));
+        })
     }
 
     fn full(&self) -> LogError {
@@ -240,6 +246,12 @@ impl Keeper {
         self.commit()?;
         lock(&self.folder).sync()?;
         self.hold.release()
+    }
+
+    /// The job is not begun: the next run finds what this one found.
+    pub fn put_back(self) {
+        // Best effort: else it is taken for one that was cut off.
+        let _ = self.hold.put_back();
     }
 
     /// The job is done: its log is removed, and its folder where no record is in it.

@@ -75,14 +75,14 @@ impl Ledger {
     /// Writes down that the job runs, durably. Returns what its record said before: of an earlier run, if it is there and whole.
     ///
     /// # Errors
-    /// [`LogError`]: the record can't be written, or a newer program wrote the one that is there.
+    /// [`LogError`]: the record can't be written; or a newer program wrote the one that is there, or the log beside it, and all stays as it was found.
     pub fn begin(hold: &Hold, call: Call) -> Result<(Ledger, Option<JobRecord>), LogError> {
         let path = hold.folder().join("record");
-        let before = match read(&path)? {
-            Some(Ok(record)) => Some(as_told_now(record)),
-            Some(Err(flaw @ RecordFlaw::Newer(_))) => return Err(LogError::Record { path, flaw }),
-            Some(Err(RecordFlaw::Damaged)) | None => None,
-        };
+        let usable = usable(hold, &path).inspect_err(|_| {
+            // Best effort: that it is refused is what is told.
+            let _ = hold.put_back();
+        });
+        let before = usable?.map(as_told_now);
         let goes_on = before.as_ref().filter(|record| record.status != Status::Finished);
         let record = JobRecord {
             kind: call.kind.to_owned(),
@@ -150,6 +150,22 @@ impl Ledger {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The record of an earlier run, if it is there and whole.
+///
+/// # Errors
+/// [`LogError`]: it can't be read; or a newer program wrote it or the log.
+fn usable(hold: &Hold, path: &Path) -> Result<Option<JobRecord>, LogError> {
+    let before = match read(path)? {
+        Some(Err(flaw @ RecordFlaw::Newer(_))) => {
+            return Err(LogError::Record { path: path.to_path_buf(), flaw });
+        }
+        Some(Err(RecordFlaw::Damaged)) | None => None,
+        Some(Ok(record)) => Some(record),
+    };
+    folder::refuse_newer(&hold.folder().join("log"))?;
+    Ok(before)
 }
 
 /// What an earlier run wrote down, as far as it can be told by the clock of now. Where the machine was started since and its clock went back, files

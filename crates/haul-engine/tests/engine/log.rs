@@ -1,5 +1,8 @@
 //! The keeper of the object log on real files: processes that are killed, two at one job, media that fail.
 
+mod full;
+mod refused;
+
 use haul_engine::log::{Begun, Call, Found, Hold, Keeper, Ledger, LogError, Settings, SyncPolicy};
 use haul_lab::faults::{FaultFs, Recorded, Rules};
 use haul_lab::mounts::{Access, Mounted, SmallFs};
@@ -9,7 +12,7 @@ use haul_log::objects::{
 };
 use haul_log::record::Kept;
 use haul_model::{Moment, ObjectIndex, ObjectSize, RelPath};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroU32;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -328,73 +331,6 @@ fn a_read_only_state_directory_is_told_with_the_next_step() {
         "{error}"
     );
     bound.close().unwrap();
-}
-
-/// Takes all room there is, by this file.
-fn fill(small: &Mounted) -> PathBuf {
-    let filler = small.path().join("filler");
-    let mut file = File::create(&filler).unwrap();
-    while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
-    filler
-}
-
-#[test]
-fn a_full_state_directory_is_told_and_the_log_goes_on_when_there_is_room() {
-    if !met_or_skip(&[Need::Mount]) {
-        return;
-    }
-    for style in styles() {
-        let settings = Settings { style, ..settings(SyncPolicy::Group) };
-        let small = Mounted::tmpfs(1).unwrap();
-        let (keeper, _) = open(&small.path(), settings);
-        let (a, _) = keeper.file(&subject(1, 60)).unwrap();
-        note(&keeper, a, [1]);
-        keeper.commit().unwrap();
-        let filler = fill(&small);
-        // Many pages of objects find no room, whatever the encoding.
-        let (b, _) = keeper.file(&subject(2, 90_000)).unwrap();
-        note(&keeper, b, (0..4000).map(|n| n * 22));
-        let error = keeper.commit().unwrap_err();
-        assert!(error.to_string().contains("make room there"), "{style:?}: {error}");
-        fs::remove_file(&filler).unwrap();
-        keeper.commit().unwrap();
-        drop(keeper);
-        let (keeper, found) = open(&small.path(), settings);
-        assert_eq!((found.objects, found.flaws.len()), (4001, 0), "{style:?}: {:?}", found.flaws);
-        drop(keeper);
-        small.close().unwrap();
-    }
-}
-
-/// Each commit that found no room left a file behind, once a second.
-#[test]
-fn a_state_directory_that_stays_full_is_not_filled_with_files() {
-    if !met_or_skip(&[Need::Mount]) {
-        return;
-    }
-    for style in styles() {
-        let settings = Settings { style, ..settings(SyncPolicy::Group) };
-        let small = Mounted::tmpfs(1).unwrap();
-        let (keeper, _) = open(&small.path(), settings);
-        let (a, _) = keeper.file(&subject(1, 60)).unwrap();
-        note(&keeper, a, [1]);
-        keeper.commit().unwrap();
-        let before = files(&small.path());
-        let filler = fill(&small);
-        let (b, _) = keeper.file(&subject(2, 90_000)).unwrap();
-        note(&keeper, b, (0..4000).map(|n| n * 22));
-        for _ in 0..10 {
-            keeper.commit().unwrap_err();
-            assert_eq!(files(&small.path()), before, "{style:?}");
-        }
-        fs::remove_file(&filler).unwrap();
-        keeper.commit().unwrap();
-        drop(keeper);
-        let (keeper, found) = open(&small.path(), settings);
-        assert_eq!((found.objects, found.flaws.len()), (4001, 0), "{style:?}: {:?}", found.flaws);
-        drop(keeper);
-        small.close().unwrap();
-    }
 }
 
 #[test]

@@ -15,8 +15,8 @@ use haul_model::ObjectSize;
 /// What every file of a log begins with.
 const MAGIC: [u8; 8] = *b"hauldone";
 
-/// Bytes of a head.
-pub(super) const HEAD_BYTES: usize = 44;
+/// Bytes of a head: of the beginning of each file of a log.
+pub const HEAD_BYTES: usize = 44;
 
 /// What a file of a log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,24 @@ impl Head {
 
     /// The head at the beginning of a file, if it is one of this job.
     pub(super) fn decode(name: &str, bytes: &[u8], job: &Job) -> Result<Head, Flaw> {
+        let (bytes, life) = Head::sound(name, bytes)?;
+        let name = || name.to_owned();
+        if bytes[24..40] != job.id.0 {
+            return Err(Flaw::OtherJob { name: name() });
+        }
+        if bytes[12] != shift(job.object) {
+            return Err(Flaw::OtherObjectSize { name: name(), found: bytes[12], asked: shift(job.object) });
+        }
+        let kind =
+            [Kind::File, Kind::Index, Kind::Shared].into_iter().find(|&kind| kind as u8 + 1 == bytes[10]);
+        match (kind, Encoding::from_code(bytes[11])) {
+            (Some(kind), Some(encoding)) => Ok(Head { kind, encoding, life }),
+            _ => Err(Flaw::Contradictory { name: name(), at: 10, what: "there is no such kind of log" }),
+        }
+    }
+
+    /// The bytes of the head at the beginning of a file, of whatever job, and its life; if its version is one that is read.
+    pub(super) fn sound<'b>(name: &str, bytes: &'b [u8]) -> Result<(&'b [u8], u64), Flaw> {
         let name = || name.to_owned();
         let Some(bytes) = bytes.get(..HEAD_BYTES) else {
             return Err(Flaw::Torn { name: name(), at: 0 });
@@ -67,18 +85,7 @@ impl Head {
         if version > VERSION {
             return Err(Flaw::Newer { name: name(), version });
         }
-        if bytes[24..40] != job.id.0 {
-            return Err(Flaw::OtherJob { name: name() });
-        }
-        if bytes[12] != shift(job.object) {
-            return Err(Flaw::OtherObjectSize { name: name(), found: bytes[12], asked: shift(job.object) });
-        }
-        let kind =
-            [Kind::File, Kind::Index, Kind::Shared].into_iter().find(|&kind| kind as u8 + 1 == bytes[10]);
-        match (kind, Encoding::from_code(bytes[11])) {
-            (Some(kind), Some(encoding)) => Ok(Head { kind, encoding, life }),
-            _ => Err(Flaw::Contradictory { name: name(), at: 10, what: "there is no such kind of log" }),
-        }
+        Ok((bytes, life))
     }
 
     /// What binds checksums that belong to no file.

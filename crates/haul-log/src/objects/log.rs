@@ -189,6 +189,14 @@ impl Log {
         }
     }
 
+    /// After an order failed: files of which `may_be_there` says no are there no more, so that nothing is ordered of them. The names of all that
+    /// commits began in vain would be remembered else.
+    pub fn keep_names(&mut self, may_be_there: impl Fn(&str) -> bool) {
+        for names in [&mut self.names, &mut self.stale, &mut self.removed] {
+            names.retain(|name| may_be_there(name));
+        }
+    }
+
     /// The orders that make all that was staged durable; empty if nothing was.
     pub fn commit(&mut self) -> Vec<Order> {
         let mut steps = Steps::default();

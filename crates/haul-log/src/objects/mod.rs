@@ -24,9 +24,10 @@ mod volume;
 
 pub use facts::{Facts, Identity, Job, SourceVersion, Subject};
 pub use flaw::{Flaw, TooManyObjects};
+pub use head::HEAD_BYTES;
 pub use log::{FileKey, Log};
 pub use order::Order;
-pub use replay::{Replay, replay};
+pub use replay::{Replay, newer, replay};
 pub use set::ObjectSet;
 pub use style::{Encoding, Mechanism, Style, UnknownStyle};
 

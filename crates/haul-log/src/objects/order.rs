@@ -1,5 +1,7 @@
 //! What is to be done to the files of a log.
 
+use super::volume;
+
 /// One step, to be done in the order given. Names are plain file names within the folder of the log.
 ///
 /// Between two [`Order::Sync`] the medium may keep any of the steps, each write up to any byte, in any order; the log
@@ -31,4 +33,11 @@ pub enum Order {
     },
     /// All that was ordered before is made durable, names too, before anything that follows begins.
     Sync,
+}
+
+impl Order {
+    /// Whether this puts an index in place that is to tell of a log of this name: nobody reads that log before.
+    pub fn names(&self, log: &str) -> bool {
+        matches!(self, Order::Replace { name, .. } if volume::is_log_of(log, name))
+    }
 }

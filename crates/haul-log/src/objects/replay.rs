@@ -37,6 +37,12 @@ pub fn replay(job: &Job, files: &BTreeMap<String, Vec<u8>>) -> Replay {
     reading.found
 }
 
+/// What a newer program wrote: the flaw of a file of a log of this name that begins so, with [`HEAD_BYTES`] bytes or more. `None` for all others, sound or not.
+pub fn newer(name: &str, beginning: &[u8]) -> Option<Flaw> {
+    sort(name)?;
+    Head::sound(name, beginning).err().filter(|flaw| matches!(flaw, Flaw::Newer { .. }))
+}
+
 /// What a name says of a file.
 enum Sort {
     Sheet,

@@ -54,6 +54,12 @@ pub(super) fn log_of_index(index: &str, life: u64) -> Option<String> {
     index.strip_suffix(INDEX).map(|stem| data_name(stem, life))
 }
 
+/// Whether a log's name is one of those that an index may be about.
+pub(super) fn is_log_of(log: &str, index: &str) -> bool {
+    let rest = index.strip_suffix(INDEX).and_then(|stem| log.strip_prefix(stem));
+    rest.is_some_and(|life| life.starts_with('-') && life.ends_with(".log"))
+}
+
 impl Volume {
     pub(super) fn new(stem: String, life: u64) -> Volume {
         Volume {

@@ -4,10 +4,11 @@ use super::places::Places;
 use super::spelling::{Spelling, has_its_dots};
 use haul_log::objects::FileKey;
 use haul_model::ByteRange;
+use haul_sys::dir::open_dir_at;
 use haul_sys::metadata::{set_mode_fd, set_owner_fd};
 use haul_sys::open::{create_new_at, open_existing_at, unlink_at};
 use haul_sys::sparse::{self, Support};
-use haul_sys::{FileKind, Follow, Stat, filesystem, process, stat, transfer};
+use haul_sys::{FileKind, Follow, Stat, cache, filesystem, process, stat, transfer};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -117,10 +118,15 @@ impl Arriving {
 
     /// Whether a file with these facts could be written by its owner alone, who is this user: nobody else can have put bytes there.
     pub(super) fn is_ours_alone(found: &Stat) -> bool {
-        found.uid == process::effective_user() && found.mode & 0o777 == MODE_UNTIL_SETTLED
+        Arriving::is_ours(found) && found.mode & 0o777 == MODE_UNTIL_SETTLED
     }
 
-    /// Takes a file back that had got its owner and its permissions already when the run that made it was killed.
+    /// Whether a file with these facts is this user's: nobody else can have made it.
+    pub(super) fn is_ours(found: &Stat) -> bool {
+        found.uid == process::effective_user()
+    }
+
+    /// Takes a file back that had got its owner and its permissions already when the run that made it was killed, or power was lost over its name.
     ///
     /// # Errors
     /// What fchown(2) or fchmod(2) reports.
@@ -245,6 +251,30 @@ impl Arriving {
             self.abandon();
         }
         renamed
+    }
+
+    /// The directory that it stands in.
+    pub(super) fn place(&self) -> &Arc<OwnedFd> {
+        &self.place
+    }
+
+    /// Makes its name durable, and those of all that stands beside it.
+    ///
+    /// # Errors
+    /// What fsync(2) reports. Some file systems on networks know no such thing for directories: their servers have names when they say so.
+    pub(super) fn sync_name(&self) -> io::Result<()> {
+        let synced = match open_dir_at(&self.place, c".", Follow::No) {
+            Ok(place) => cache::sync_all(place),
+            // A directory that may be written and not read.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                cache::sync_filesystem(&self.file)
+            }
+            Err(error) => Err(error),
+        };
+        synced.or_else(|error| match error.kind() {
+            io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => Ok(()),
+            _ => Err(error),
+        })
     }
 
     /// Removes what arrived so far. In place, what is there stays.

@@ -14,7 +14,7 @@ use haul_proto::{Close, FileNumber, Reason, Runs, limits};
 use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::open::{rmdir_at, unlink_at};
 use haul_sys::{FileKind, Follow, open, stat};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
@@ -134,12 +134,14 @@ impl Side<'_> {
     fn hash_objects(&self, file: FileNumber, rereader: &mut Rereader<'_>) {
         let Some(incoming) = self.incoming(file) else { return };
         let (have, samples) = incoming.compared_by();
-        let Some((standing, size)) = incoming.compared(&self.store.places) else {
+        let (standing, sampled) = (incoming.compared(&self.store.places), incoming.sampled());
+        if standing.is_none() && sampled.is_none() {
             let take = Verdict::Take { have };
             return self.handle(self.opened(file, take, incoming.facts.size()));
-        };
+        }
         let total = incoming.facts.size();
-        self.handle(self.opened(file, Verdict::Differing { have: have.clone(), samples }, total));
+        let differing = Verdict::Differing { have: have.clone(), samples: samples.clone() };
+        self.handle(self.opened(file, differing, total));
         let geometry = Geometry::new(ByteLen(total), self.options.object);
         let mut next = 0;
         while next < geometry.count() {
@@ -155,9 +157,11 @@ impl Side<'_> {
             let count = wanted.min(geometry.count() - next).min(limits::DIGESTS_PER_MESSAGE as u64).min(64);
             let digests = (next..next + count).map(|index| {
                 let object = geometry.object(ObjectIndex(index))?;
-                let is_there = object.range.end.0 <= size && !have.contains(index);
+                let sampled = sampled.as_ref().filter(|_| samples.contains(index));
+                let (found, size) = sampled.or(standing.as_ref())?;
+                let is_there = object.range.end.0 <= *size && !have.contains(index);
                 is_there
-                    .then(|| rereader.object(&standing, object, total).ok().map(|(digest, _)| digest))
+                    .then(|| rereader.object(found, object, total).ok().map(|(digest, _)| digest))
                     .flatten()
             });
             let digests = digests.collect();
@@ -185,7 +189,8 @@ impl Side<'_> {
                         stat::stat_at(&place, entry.name.as_c_str(), Follow::No).ok().map(|facts| facts.kind)
                     });
                     let name = entry.name.as_bytes();
-                    if directory.is_empty() && !self.store.expected.has(name) {
+                    let is_mark = |name: &CStr| self.log.as_ref().is_some_and(|log| log.is_mark(name));
+                    if directory.is_empty() && (!self.store.expected.has(name) || is_mark(&entry.name)) {
                         continue;
                     }
                     if kind == Some(FileKind::Directory) {

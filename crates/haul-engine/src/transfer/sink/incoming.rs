@@ -7,13 +7,13 @@ use crate::transfer::hashing::{Passed, RootHash};
 use crate::transfer::reason::reason;
 use haul_digest::Digest;
 use haul_log::objects::FileKey;
-use haul_model::{ByteRange, Level, Object, RelPath};
+use haul_model::{ByteOffset, ByteRange, Level, Object, RelPath};
 use haul_proto::{Close, FileKind, NewFile, Outcome, Reason, Runs, Why, sink::Unfinished};
 use haul_sys::metadata::Place;
 use haul_sys::{Stat, open, stat, transfer};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A regular file that is taken.
@@ -29,10 +29,14 @@ pub(super) struct Incoming {
     arriving: Mutex<Tries>,
     /// What holds bytes that are the same.
     base: Mutex<Option<Base>>,
+    /// What an earlier run left, where samples of it are compared, and all else with what stands under the name.
+    left: Mutex<Option<Arc<OwnedFd>>>,
     /// Of a comparison by objects: those that are there and are not looked at, and those that must agree.
     compared: Mutex<(Runs, Runs)>,
     /// Whether there are objects that a later run of the job can go on with.
     is_kept: AtomicBool,
+    /// Bytes of it that were counted as done.
+    counted: AtomicU64,
     /// Whether this side lacks what it takes, so that a later run may bring the file to its end.
     lacks: AtomicBool,
     /// Whether its temporary name is the job's and its own, to be found by it.
@@ -77,8 +81,10 @@ impl Incoming {
             part: None,
             arriving: Mutex::default(),
             base: Mutex::default(),
+            left: Mutex::default(),
             compared: Mutex::default(),
             is_kept: AtomicBool::new(false),
+            counted: AtomicU64::new(0),
             lacks: AtomicBool::new(false),
             is_claimed,
             root: Mutex::new(root),
@@ -94,6 +100,14 @@ impl Incoming {
     /// Bytes of it that are to come.
     pub(super) fn asked_bytes(&self) -> u64 {
         self.part.unwrap_or_else(|| self.facts.size())
+    }
+
+    /// Further bytes of it are there: how many of them are to be counted, for what came again was counted before.
+    pub(super) fn count(&self, bytes: u64) -> u64 {
+        let most = self.asked_bytes();
+        let then = |before: u64| Some(before.saturating_add(bytes).min(most));
+        let before = self.counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, then);
+        bytes.min(most.saturating_sub(before.unwrap_or_else(|same| same)))
     }
 
     /// What stands under the name: a regular file, open, and its facts.
@@ -126,9 +140,17 @@ impl Incoming {
         self.standing(places).ok().flatten().map(|(file, facts)| (file, facts.size))
     }
 
-    /// What was opened to be gone on with is not what objects are compared with.
+    /// What was opened to be gone on with is not what objects are compared with, but for samples of it.
     pub(super) fn compare_with_standing(&self) {
-        lock(&self.base).take_if(|base| base.is_arriving);
+        let left = lock(&self.base).take_if(|base| base.is_arriving);
+        *lock(&self.left) = left.map(|left| left.file);
+    }
+
+    /// What samples are compared with where that is another file than objects are; open, and its length.
+    pub(super) fn sampled(&self) -> Option<(Arc<OwnedFd>, u64)> {
+        let left = lock(&self.left).clone().filter(|_| !lock(&self.compared).1.is_empty())?;
+        let size = stat::stat_fd(&left).ok()?.size;
+        Some((left, size))
     }
 
     /// Objects that are not looked at in a comparison, and those that must agree.
@@ -297,7 +319,7 @@ impl Incoming {
         block: &mut [u8],
         mut see: impl FnMut(&[u8]),
     ) -> Result<bool, Reason> {
-        let base = lock(&self.base).clone().ok_or_else(|| Reason::from(Why::Protocol))?;
+        let base = self.base_at(range.start).ok_or_else(|| Reason::from(Why::Protocol))?;
         let Base { file: base, is_arriving } = base;
         let mut at = range.start.0;
         while at < range.end.0 {
@@ -315,12 +337,23 @@ impl Incoming {
         Ok(is_arriving)
     }
 
+    /// What has the object that begins here.
+    fn base_at(&self, at: ByteOffset) -> Option<Base> {
+        let index = at.0 / lock(&self.root).geometry().object_size().bytes();
+        let left = lock(&self.left).clone().filter(|_| lock(&self.compared).1.contains(index));
+        match left {
+            Some(file) => Some(Base { file, is_arriving: true }),
+            None => lock(&self.base).clone(),
+        }
+    }
+
     /// Forgets the bytes that came before this try of the file.
     pub(super) fn restart(&self, attempt: u16) {
         let mut tries = lock(&self.arriving);
         tries.attempt = tries.attempt.max(attempt);
         drop(tries);
         lock(&self.base).take_if(|base| base.is_arriving && !self.in_place);
+        *lock(&self.left) = None;
         lock(&self.root).turn_to(attempt);
     }
 

@@ -3,19 +3,22 @@
 
 use super::arriving::{Arriving, Tag, spot};
 use super::incoming::Incoming;
+use super::mark::Mark;
 use super::places::{Missing, Places};
 use super::{Store, leftovers};
-use crate::log::{self, Begun, GROUP_TIME, Keeper, LogError, Pace, Recheck, Settings, SyncPolicy, Target};
+use crate::log::{
+    self, Begun, GROUP_TIME, Holder, Keeper, LogError, Pace, Recheck, Settings, SyncPolicy, Target,
+};
 use crate::transfer::logged::Shelf;
 use crate::transfer::report::Report;
 use crate::transfer::source::moment;
 use haul_log::objects::{FileKey, Identity, Job, ObjectSet, SourceVersion, Subject};
 use haul_model::{Moment, Object, ObjectIndex, ObjectSize, RelPath};
 use haul_proto::FileNumber;
-use haul_sys::open::{create_new_at, unlink_at};
+use haul_sys::open::unlink_at;
 use haul_sys::{Stat, cache, stat};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -35,6 +38,9 @@ const FILES_KEPT_MAX: u64 = 16_384;
 /// The log of a job at its sink.
 pub(in crate::transfer) struct Keeping {
     keeper: Keeper,
+    /// That this session is at the job, until its work is done; and what it is called.
+    mark: Mutex<Option<Mark>>,
+    mark_name: CString,
     job: Job,
     begun: Mutex<Begun>,
     /// The time that the sink's file system had when this run began, and this machine's moment.
@@ -125,16 +131,29 @@ impl Keeping {
         let resumes = begun.is_some();
         let recheck = opening.recheck.unwrap_or(Recheck::unasked(found.left_by.is_none()));
         let recheck = if begun.may_have_lost() { Recheck::All } else { recheck };
-        let now = time_of(&store.places, id).map_err(LogError::sink)?;
-        begun.run(keeper.home(), now, opening.settings.sync)?;
-        if let Some(target) = &opening.target {
-            target.write(keeper.home())?;
+        let (mark, now) = match mark(opening, &store.places, id) {
+            Err(error @ LogError::Held { .. }) => {
+                keeper.put_back();
+                return Err(error);
+            }
+            set => set?,
+        };
+        let written = begun.run(keeper.home(), now, opening.settings.sync);
+        let written = written.and_then(|()| match &opening.target {
+            Some(target) => target.write(keeper.home()),
+            None => Ok(()),
+        });
+        if let Err(error) = written {
+            mark.remove();
+            return Err(error);
         }
         let unmet = keeper.before().iter().map(|(subject, _)| subject.path.clone()).collect();
         let sync = opening.settings.sync;
         let group = Group { pace: Pace::new(sync), is_due: false, since: None, files: HashMap::new() };
         Ok(Keeping {
             keeper,
+            mark_name: mark.name().to_owned(),
+            mark: Mutex::new(Some(mark)),
             job,
             begun: Mutex::new(begun),
             since: (now, Instant::now()),
@@ -374,12 +393,26 @@ impl Keeping {
                 let _ = store.places.open(b"", Missing::Fails).and_then(|root| self.sweep(&root, b""));
             }
         }
+        self.leave();
+        let keeper = self.keeper;
         if kept > 0 || (!is_finished && has_done) {
-            return self.keeper.close();
+            return keeper.close();
         }
-        Begun::remove(self.keeper.home())?;
-        Target::remove(self.keeper.home())?;
-        self.keeper.finish()
+        Begun::remove(keeper.home())?;
+        Target::remove(keeper.home())?;
+        keeper.finish()
+    }
+
+    /// Nothing is under way any more: what told others so goes before anybody hears of the end.
+    pub(super) fn leave(&self) {
+        if let Some(mark) = lock(&self.mark).take() {
+            mark.remove();
+        }
+    }
+
+    /// Whether this name, in the directory that all goes to, is that of the job's mark.
+    pub(super) fn is_mark(&self, name: &CStr) -> bool {
+        *self.mark_name == *name
     }
 
     /// Removes what earlier runs left in a directory of files that the source has no more, and that were cut off before an object was logged. All
@@ -390,8 +423,9 @@ impl Keeping {
             let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
             path[..end] == *directory
         };
-        let stay: HashSet<CString> =
+        let mut stay: HashSet<CString> =
             lock(&self.claimed).iter().filter(|path| is_in(path)).map(|path| self.tag(path).name()).collect();
+        stay.insert(self.mark_name.clone());
         leftovers::sweep(place, self.job.id, &stay)
     }
 
@@ -432,21 +466,21 @@ fn take(opening: &Opening<'_>, job: Job) -> Result<(Keeper, crate::log::Found), 
     }
 }
 
-/// The time that the sink's file system has: a server's clock may be another.
-fn time_of(places: &Places, job: Identity) -> io::Result<Moment> {
-    let root = places.open(b"", Missing::Fails)?;
-    let name = format!(".haul-{}-begun", job.to_hex());
-    let made = match create_new_at(&root, name.as_str(), 0o600) {
-        // Left by a run that was killed at this moment.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            unlink_at(&root, name.as_str())?;
-            create_new_at(&root, name.as_str(), 0o600)
+/// Sets the job's mark; a session that has it is given some time.
+fn mark(opening: &Opening<'_>, places: &Places, job: Identity) -> Result<(Mark, Moment), LogError> {
+    let begun = Instant::now();
+    loop {
+        match Mark::set(places, job) {
+            Err(error) if error.kind() != io::ErrorKind::ResourceBusy => return Err(LogError::sink(error)),
+            Err(_) if begun.elapsed() < HELD_WITHIN && !opening.stop.load(Ordering::Relaxed) => {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            Err(_) => {
+                return Err(LogError::Held { path: opening.root.to_path_buf(), holder: Holder::default() });
+            }
+            Ok(set) => return Ok(set),
         }
-        made => made,
-    };
-    let found = made.and_then(|file| stat::stat_fd(&file));
-    unlink_at(&root, name.as_str())?;
-    found.map(|found| moment(found.btime.unwrap_or(found.ctime)))
+    }
 }
 
 /// A file under way, as the log knows it.

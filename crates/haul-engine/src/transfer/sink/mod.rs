@@ -6,6 +6,7 @@ mod expected;
 mod incoming;
 mod keeping;
 mod leftovers;
+mod mark;
 mod metadata;
 mod names;
 mod places;
@@ -31,8 +32,8 @@ use haul_model::{ByteLen, Geometry, Level, RelPath};
 use haul_net::LaneError;
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 use haul_proto::{
-    Close, FileKind, FileNumber, JobOptions, LaneId, NewFile, Outcome as Ended, Reason, Role, Runs, Sink,
-    Update, Verify, Why,
+    Close, FileKind, FileNumber, JobOptions, LaneId, Message, NewFile, Outcome as Ended, Reason, Role, Runs,
+    Sink, Update, Verify, Why,
 };
 use haul_sys::dir::open_dir_at;
 use haul_sys::{Follow, Stat, Timespec, stat};
@@ -201,6 +202,9 @@ impl Serve for Side<'_> {
                 Asked::Answer(None)
             });
             for message in &mut said {
+                if matches!(message, Message::Bye(bye) if bye.reason.is_none()) {
+                    self.log.iter().for_each(Keeping::leave);
+                }
                 self.session.goes(message);
                 outbox.push(message)?;
             }
@@ -436,7 +440,8 @@ impl Side<'_> {
         match made {
             Ok(()) => {
                 self.write_down_name(facts, path, first);
-                let done = Ended::Done(self.options.settle);
+                // Nobody syncs what has no bytes.
+                let done = Ended::Done(self.options.settle.min(Level::Verified));
                 self.session.report.ended(path.as_bytes(), &done);
                 Ok(done)
             }
@@ -457,7 +462,7 @@ impl Side<'_> {
         match result {
             Ok(outcome) => {
                 self.arrived(&incoming, outcome);
-                self.session.tally.settled(incoming.asked_bytes());
+                self.session.tally.settled(incoming.count(u64::MAX));
                 self.write_down(&incoming, outcome);
                 self.session.report.ended(path, outcome);
             }

@@ -8,7 +8,7 @@ use super::keeping::{Keeping, Said};
 use super::places::Missing;
 use crate::log::{LogError, Recheck, SAMPLE_OBJECTS_MAX, SAMPLE_ONE_IN};
 use haul_log::objects::ObjectSet;
-use haul_model::{Level, Object, RelPath};
+use haul_model::{ByteLen, Geometry, Level, Object, ObjectIndex, RelPath};
 use haul_proto::sink::Verdict;
 use haul_proto::{FileNumber, Outcome, Runs, Update};
 use haul_sys::metadata::Place;
@@ -88,17 +88,18 @@ impl Side<'_> {
         let (key, objects) = match log.said_of(incoming, stat) {
             Said::Logged(key, objects) => (key, objects),
             Said::Nothing if self.may_compare(log, stat) => {
-                let forgotten = log.begin_anew(&incoming.path);
+                let ready = incoming.take_back().map_err(LogError::sink);
+                let forgotten = ready.and_then(|()| log.begin_anew(&incoming.path));
                 forgotten.inspect_err(|error| log.trouble(self.session.report, error)).ok()?;
                 return Some(self.compare(incoming));
             }
             Said::Nothing | Said::OtherVersion => return None,
         };
         incoming.is_logged_as(key);
-        let recheck = if Arriving::is_ours_alone(stat) { log.recheck } else { Recheck::All };
+        let recheck = if self.is_as_logged(incoming, stat, &objects) { log.recheck } else { Recheck::All };
         Some(match recheck {
             Recheck::None => {
-                let have = runs(&objects);
+                let have = runs(objects.iter());
                 self.spare(incoming, &have);
                 Some(Verdict::Take { have })
             }
@@ -111,9 +112,18 @@ impl Side<'_> {
         })
     }
 
-    /// What stands in a file whose log is lost may be held against the source.
+    /// Whether a file that was opened again can be the one that was logged. It can't where others may have written into it, nor where it ends too
+    /// soon; and where its file system tells no birth, another file may have got its number since.
+    fn is_as_logged(&self, incoming: &Incoming, stat: &Stat, objects: &ObjectSet) -> bool {
+        let geometry = Geometry::new(ByteLen(incoming.facts.size()), self.options.object);
+        let last = objects.iter().last().and_then(|last| geometry.object(last));
+        let holds_last = last.is_none_or(|last| last.range.end.0 <= stat.size);
+        Arriving::is_ours_alone(stat) && stat.btime.is_some() && holds_last
+    }
+
+    /// What stands in a file whose log is lost may be held against the source, if it was this user who made it.
     fn may_compare(&self, log: &Keeping, stat: &Stat) -> bool {
-        let is_ours = Arriving::is_ours_alone(stat) && stat.size > 0;
+        let is_ours = Arriving::is_ours(stat) && stat.size > 0;
         is_ours && log.compares && self.options.algorithm.digest_len() >= DIGEST_BYTES_MIN
     }
 
@@ -126,19 +136,17 @@ impl Side<'_> {
 
     /// Some of what is logged is compared, the rest counts if they agree.
     fn sample(&self, incoming: &Arc<Incoming>, objects: &ObjectSet) -> Option<Verdict> {
-        let (mut have, mut samples) = (Runs::default(), Runs::default());
-        let one_in = objects.len().div_ceil(SAMPLE_OBJECTS_MAX).max(SAMPLE_ONE_IN);
-        for (at, object) in (0..).zip(objects.iter()) {
-            let is_sample = u64::is_multiple_of(at, one_in);
-            if is_sample { &mut samples } else { &mut have }.insert(object.0);
-        }
+        let (have, samples) = sampled(objects);
+        // Where a sample differs, what is logged is not written over.
+        incoming.keep_for_later();
         self.spare(incoming, &have);
         incoming.compare_by(have, samples);
         self.errand(Errand::HashObjects { file: incoming.facts.number });
         None
     }
 
-    /// A file whose objects are compared with what stands under its name: objects that an earlier run took need not be.
+    /// A file whose objects are compared with what stands under its name: objects that an earlier run took need not be, but for a sample, which is
+    /// compared where it lies.
     pub(super) fn go_on_beside(&self, incoming: &Arc<Incoming>) {
         let is_small = incoming.facts.size() <= self.options.object.bytes();
         let log = self.log_of(incoming).filter(|_| !is_small && !self.options.in_place);
@@ -146,11 +154,18 @@ impl Side<'_> {
         log.meet(&incoming.path);
         let Ok(Some(stat)) = incoming.reopen(&self.store.places) else { return };
         match log.said_of(incoming, &stat) {
-            Said::Logged(key, objects) if log.recheck != Recheck::All && Arriving::is_ours_alone(&stat) => {
+            Said::Logged(key, objects)
+                if log.recheck != Recheck::All && self.is_as_logged(incoming, &stat, &objects) =>
+            {
                 incoming.is_logged_as(key);
-                let have = runs(&objects);
+                // Where a sample differs, what is logged is not written over.
+                incoming.keep_for_later();
+                let (have, samples) = match log.recheck {
+                    Recheck::Sample => sampled(&objects),
+                    _ => (runs(objects.iter()), Runs::default()),
+                };
                 self.spare(incoming, &have);
-                incoming.compare_by(have, Runs::default());
+                incoming.compare_by(have, samples);
             }
             _ => {
                 incoming.forget();
@@ -189,6 +204,7 @@ impl Side<'_> {
         let at = |index: u64| index.saturating_mul(object).min(size);
         let bytes = have.iter().map(|(first, past)| at(past) - at(first)).sum();
         self.session.spared.fetch_add(bytes, Ordering::Relaxed);
+        self.session.tally.settled(incoming.count(bytes));
     }
 
     /// The log, where a file has its place in it.
@@ -229,18 +245,30 @@ impl Side<'_> {
 
     /// An object arrived and is right.
     pub(super) fn proved(&self, file: FileNumber, attempt: u16, object: Object) {
-        let Some(incoming) = self.incoming(file).filter(|_| !self.options.in_place) else { return };
-        let Some(log) = self.log_of(&incoming) else { return };
+        let Some(incoming) = self.incoming(file) else { return };
+        self.session.tally.settled(incoming.count(object.range.len()));
+        let Some(log) = self.log_of(&incoming).filter(|_| !self.options.in_place) else { return };
         if let Some(arriving) = incoming.open_for(attempt) {
             log.proved(file, attempt, object, (incoming, arriving));
         }
     }
 }
 
-fn runs(objects: &ObjectSet) -> Runs {
+/// What is logged of a file, without a sample of it and that sample: its first object is always in it.
+fn sampled(objects: &ObjectSet) -> (Runs, Runs) {
+    let (mut have, mut samples) = (Runs::default(), Runs::default());
+    let one_in = objects.len().div_ceil(SAMPLE_OBJECTS_MAX).max(SAMPLE_ONE_IN);
+    for (at, object) in (0..).zip(objects.iter()) {
+        let is_sample = u64::is_multiple_of(at, one_in);
+        if is_sample { &mut samples } else { &mut have }.insert(object.0);
+    }
+    (have, samples)
+}
+
+fn runs(objects: impl Iterator<Item = ObjectIndex>) -> Runs {
     let mut runs = Runs::default();
-    objects.iter().for_each(|object| {
+    for object in objects {
         runs.insert(object.0);
-    });
+    }
     runs
 }

@@ -173,14 +173,43 @@ impl Side<'_> {
             durable.iter().map(|(_, incoming, arriving, _)| (&**incoming, &**arriving)).collect();
         let synced = self.sync(&files, |file| cache::sync_all(file));
         let unsynced = others.into_iter().map(|one| (one, Ok(())));
+        let mut named = Vec::new();
         for ((file, _, arriving, settle), synced) in durable.into_iter().zip(synced).chain(unsynced) {
-            let named = synced.map_err(Unfinished::Failed).and_then(|()| {
+            let taken = synced.map_err(Unfinished::Failed).and_then(|()| {
                 storage
                     .time(|| arriving.take_name())
                     .map_err(|error| Unfinished::Failed(reason("cannot name", &error)))
             });
-            self.end_file(file, named.map(|()| Outcome::Done(settle)));
+            match taken {
+                Ok(()) if settle >= Level::Durable => named.push((file, arriving, settle)),
+                taken => self.end_file(file, taken.map(|()| Outcome::Done(settle))),
+            }
         }
+        let lasting = storage.time(|| self.sync_names(named.iter().map(|(_, arriving, _)| &**arriving)));
+        for ((file, _, settle), lasting) in named.into_iter().zip(lasting) {
+            self.end_file(file, lasting.map(|()| Outcome::Done(settle)).map_err(Unfinished::Failed));
+        }
+    }
+
+    /// Makes the names that files got durable and gives what became of each: by their directories, or where those are many by one sync of their
+    /// file system.
+    fn sync_names<'f>(&self, files: impl Iterator<Item = &'f Arriving>) -> Vec<Result<(), Reason>> {
+        let files: Vec<&Arriving> = files.collect();
+        let mut places: BTreeMap<*const OwnedFd, (&Arriving, Option<Reason>)> =
+            files.iter().map(|file| (Arc::as_ptr(file.place()), (*file, None))).collect();
+        let root = self.store.places.root();
+        let device = stat::stat_fd(root).ok().map(|root| root.dev);
+        let lies_there = |file: &Arriving| stat::stat_fd(file.place()).ok().map(|place| place.dev) == device;
+        let is_synced = places.len() >= FILES_FOR_ONE_SYNC
+            && device.is_some()
+            && places.values().all(|(file, _)| lies_there(file))
+            && filesystem::syncs_as_a_whole(root)
+            && cache::sync_filesystem(root).is_ok();
+        for (file, failed) in places.values_mut().filter(|_| !is_synced) {
+            *failed = file.sync_name().err().map(|error| reason("cannot make its name durable", &error));
+        }
+        let failed = |file: &&Arriving| places[&Arc::as_ptr(file.place())].1.clone();
+        files.iter().map(|file| failed(file).map_or(Ok(()), Err)).collect()
     }
 
     fn end_file(&self, file: FileNumber, result: Result<Outcome, Unfinished>) {

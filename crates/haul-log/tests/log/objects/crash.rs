@@ -1,10 +1,10 @@
 //! Any work, cut off at any order of any commit: all that was synced comes back, and nothing that was not logged.
 
 use super::medium::{Dice, Medium};
-use super::{Plain, is_within, job, mark, plain, read, styles, subject};
+use super::{Plain, is_within, job, mark, plain, read, sample, styles, subject};
 use haul_log::objects::{FileKey, Log, Order, Style, Subject};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Objects of the files that come and go: less than a word, words, several pages.
 const OBJECTS: [u64; 5] = [1, 7, 70, 4097, 9000];
@@ -141,17 +141,32 @@ impl World {
     fn commit(&mut self, before: usize, seed: u64) {
         let orders = self.log.commit();
         let mut dice = Dice::new(seed);
+        let (there, mut made) = (self.medium.names(), BTreeSet::new());
         for (number, order) in orders.iter().enumerate() {
+            if let Order::Write { name, .. } = order
+                && !there.contains(name)
+            {
+                made.insert(name.clone());
+            }
             if number == before {
                 if let Order::Write { name, at, bytes } = order {
                     let bytes = bytes[..dice.below(bytes.len())].to_vec();
                     self.medium.order(&Order::Write { name: name.clone(), at: *at, bytes });
                 }
                 self.check(&mut dice);
+                // As the engine does: what nobody reads is removed, which need not last, and what is not there is forgotten.
+                made.into_iter().for_each(|name| self.medium.order(&Order::Remove { name }));
+                self.check(&mut dice);
+                let there = self.medium.names();
                 self.log.start_over();
+                self.log.keep_names(|name| there.contains(name));
                 return;
             }
             self.medium.order(order);
+            if matches!(order, Order::Sync | Order::Replace { .. }) {
+                let rest = &orders[number + 1..];
+                made.retain(|name| rest.iter().any(|order| order.names(name)));
+            }
             self.check(&mut dice);
         }
         self.lower = plain(&self.log.facts());
@@ -228,5 +243,23 @@ proptest! {
         steps in prop::collection::vec(step(), 1..40),
     ) {
         styles().for_each(|style| hold_style(style, &steps));
+    }
+}
+
+/// The names of all that had found no room were remembered for as long as a disk stayed full, and ordered to be removed with each further commit.
+#[test]
+fn what_commits_began_in_vain_is_not_remembered() {
+    for style in styles() {
+        let (medium, mut log) = sample(style);
+        let there = medium.names();
+        let key = log.open(&subject("dir/b", 9000, 0)).unwrap();
+        for object in 2000..2100 {
+            mark(&mut log, key, [object]);
+            let orders = log.commit();
+            let removals = orders.iter().filter(|order| matches!(order, Order::Remove { .. })).count();
+            assert!(removals <= there.len(), "{style:?}: {removals} removals where {there:?} are");
+            log.start_over();
+            log.keep_names(|name| there.contains(name));
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A folder that forgets what was not synced.
 
 use haul_log::objects::Order;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Files as they are durable, and orders since the last sync.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +58,13 @@ impl Medium {
             }
         }
         left
+    }
+
+    /// Names that stand there as long as the power does not fail.
+    pub(super) fn names(&self) -> BTreeSet<String> {
+        let mut now = Medium { files: self.files.clone(), pending: Vec::new() };
+        self.pending.iter().for_each(|order| now.keep(order, 0..usize::MAX));
+        now.files.into_keys().collect()
     }
 
     /// Bytes of all files.

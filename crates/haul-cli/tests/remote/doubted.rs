@@ -1,0 +1,156 @@
+//! What an earlier run of a transfer left and logged, where it can't be believed.
+
+use super::assert_alike;
+use super::resumed::{Play, Way, cut_in_the_middle, cut_with, files_beneath, is_temporary};
+use haul_lab::faults::{FaultFs, Rules};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_sys::{CWD, Follow, stat};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Changes every byte of what is left of files that are not whole. What they are known by stays the same.
+fn change_what_is_left(play: &Play) {
+    for path in files_beneath(&play.sink()).into_iter().filter(|path| is_temporary(path)) {
+        let bytes: Vec<u8> = fs::read(&path).unwrap().iter().map(|byte| byte ^ 1).collect();
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+/// Whoever writes into what is left is found out where it is looked at, and nothing wrong gets its name.
+#[test]
+fn what_was_changed_since_is_sent_again_where_it_is_looked_at() {
+    for how in ["sample", "all"] {
+        let play = cut_in_the_middle(Way::Send, &[]);
+        change_what_is_left(&play);
+        play.finish(&[&format!("--verify-resume={how}")]);
+        play.assert_whole(how);
+    }
+}
+
+/// Where objects are compared with what stands under the name, those of an earlier run were believed, whatever was to be looked at.
+#[test]
+fn what_was_changed_since_is_found_beside_what_stands_under_the_name() {
+    for how in ["sample", "all"] {
+        let (play, ()) = cut_with(Way::Send, &["--update=object"], |play| {
+            for name in ["a", "m/b", "z"] {
+                let place = play.sink().join(name);
+                fs::create_dir_all(place.parent().unwrap()).unwrap();
+                fs::write(place, "what stood there").unwrap();
+            }
+        });
+        change_what_is_left(&play);
+        play.finish(&[&format!("--verify-resume={how}")]);
+        play.assert_whole(how);
+    }
+}
+
+/// Where a file system tells no birth another file may have got the number of the one that was logged. It was taken for that one.
+#[test]
+fn where_births_are_not_told_what_is_logged_is_compared() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    for way in [Way::Send, Way::Fetch] {
+        let (play, view) = cut_with(way, &[], |play| {
+            let (store, place) = (play.bed.path("store"), play.sink().parent().unwrap().to_owned());
+            fs::create_dir(&store).unwrap();
+            fs::create_dir(&place).unwrap();
+            FaultFs::mount(&store, &place, Rules::default()).unwrap()
+        });
+        assert_eq!(stat::stat_at(CWD, play.sink(), Follow::No).unwrap().btime, None);
+        change_what_is_left(&play);
+        play.finish(&["--verify-resume=none"]);
+        play.assert_whole(&format!("{way:?}"));
+        view.close();
+    }
+}
+
+/// What was logged of a file that ends before it got a name with zeros in it.
+#[test]
+fn a_file_that_is_shorter_than_what_is_logged_of_it_is_compared() {
+    for way in [Way::Send, Way::Fetch] {
+        let play = cut_in_the_middle(way, &[]);
+        for path in files_beneath(&play.sink()).iter().filter(|path| is_temporary(path)) {
+            fs::File::options().write(true).open(path).unwrap().set_len(1).unwrap();
+        }
+        play.finish(&["--verify-resume=none"]);
+        play.assert_whole(&format!("{way:?}"));
+    }
+}
+
+/// A file gets its mode before its name, and is in the log no more when it has both. Where a loss of power took the name, all of it was sent again.
+#[test]
+fn what_has_its_mode_and_not_its_name_is_compared() {
+    let play = cut_in_the_middle(Way::Fetch, &[]);
+    let (finished, logged) = play.durable();
+    for path in files_beneath(&play.sink()).iter().filter(|path| is_temporary(path)) {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    each(&play.jobs()[0].join("log"), Vec::clear);
+    let (summary, told) = play.finish(&[]);
+    let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
+    assert!(spared >= finished + logged, "of {finished} and {logged} bytes {spared} were spared: {told}");
+    play.assert_whole("mode");
+}
+
+/// A log that is lost or damaged costs reading, not sending.
+#[test]
+fn bad_logs_are_told_of_and_not_trusted() {
+    type Spoil = fn(&Path);
+    let cases: [(&str, Spoil, &str); 5] = [
+        ("lost", |log| fs::remove_dir_all(log.parent().unwrap()).unwrap(), ""),
+        ("empty", |log| each(log, |bytes| bytes.clear()), ""),
+        ("cut", |log| each(log, |bytes| bytes.truncate(bytes.len() * 2 / 3)), ""),
+        ("bent", |log| each(log, |bytes| bytes[20] ^= 4), "what it said is compared again"),
+        ("another job's", |log| each(log, |bytes| bytes[24..40].fill(9)), "what it said is compared again"),
+    ];
+    for (what, spoil, words) in cases {
+        let play = cut_in_the_middle(Way::Fetch, &[]);
+        let left: u64 = play.durable().0;
+        spoil(&play.jobs()[0].join("log"));
+        let (summary, told) = play.finish(&[]);
+        assert_alike(&play.source(), &play.sink());
+        assert!(told.contains(words), "{what}: {told}");
+        play.assert_whole(what);
+        if what != "lost" {
+            let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
+            assert!(spared > left, "{what}: what stands in unfinished files was compared: {spared}, {left}");
+        }
+    }
+}
+
+/// When the job ran says what of its log counts.
+#[test]
+fn where_it_is_not_known_when_a_job_ran_all_that_is_left_is_compared() {
+    type Spoil = fn(&Path);
+    let cases: [(&str, Spoil); 3] = [
+        ("lost", |begun| fs::remove_file(begun).unwrap()),
+        ("cut", |begun| {
+            fs::write(begun, fs::read_to_string(begun).unwrap().lines().next().unwrap()).unwrap();
+        }),
+        ("bent", |begun| {
+            fs::write(begun, fs::read_to_string(begun).unwrap().replacen(' ', " 1", 1)).unwrap();
+        }),
+    ];
+    for (what, spoil) in cases {
+        let play = cut_in_the_middle(Way::Fetch, &[]);
+        let (_, logged) = play.durable();
+        spoil(&play.jobs()[0].join("begun"));
+        change_what_is_left(&play);
+        let (summary, told) = play.finish(&["--verify-resume=none"]);
+        assert!(logged > 0 && told.contains("what its log says is compared again"), "{what}: {told}");
+        assert!(summary["bytes_of_earlier_runs"].is_u64(), "{what}: {summary}");
+        play.assert_whole(what);
+    }
+}
+
+/// Changes each file of a folder.
+fn each(folder: &Path, change: impl Fn(&mut Vec<u8>)) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        change(&mut bytes);
+        fs::write(path, bytes).unwrap();
+    }
+}

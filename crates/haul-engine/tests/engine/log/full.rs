@@ -1,0 +1,117 @@
+//! State directories without room.
+
+use super::{files, note, open, settings, styles, subject};
+use haul_engine::log::{Settings, SyncPolicy};
+use haul_lab::faults::{FaultFs, Rules};
+use haul_lab::mounts::Mounted;
+use haul_lab::needs::{Need, met_or_skip};
+use haul_log::objects::Mechanism;
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+/// Takes all room there is, by this file.
+fn fill(small: &Mounted) -> PathBuf {
+    let filler = small.path().join("filler");
+    let mut file = File::create(&filler).unwrap();
+    while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    filler
+}
+
+#[test]
+fn a_full_state_directory_is_told_and_the_log_goes_on_when_there_is_room() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    for style in styles() {
+        let settings = Settings { style, ..settings(SyncPolicy::Group) };
+        let small = Mounted::tmpfs(1).unwrap();
+        let (keeper, _) = open(&small.path(), settings);
+        let (a, _) = keeper.file(&subject(1, 60)).unwrap();
+        note(&keeper, a, [1]);
+        keeper.commit().unwrap();
+        let filler = fill(&small);
+        // Many pages of objects find no room, whatever the encoding.
+        let (b, _) = keeper.file(&subject(2, 90_000)).unwrap();
+        note(&keeper, b, (0..4000).map(|n| n * 22));
+        let error = keeper.commit().unwrap_err();
+        assert!(error.to_string().contains("make room there"), "{style:?}: {error}");
+        fs::remove_file(&filler).unwrap();
+        keeper.commit().unwrap();
+        drop(keeper);
+        let (keeper, found) = open(&small.path(), settings);
+        assert_eq!((found.objects, found.flaws.len()), (4001, 0), "{style:?}: {:?}", found.flaws);
+        drop(keeper);
+        small.close().unwrap();
+    }
+}
+
+/// Each commit that found no room left a file behind, once a second.
+#[test]
+fn a_state_directory_that_stays_full_is_not_filled_with_files() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    for style in styles() {
+        let settings = Settings { style, ..settings(SyncPolicy::Group) };
+        let small = Mounted::tmpfs(1).unwrap();
+        let (keeper, _) = open(&small.path(), settings);
+        let (a, _) = keeper.file(&subject(1, 60)).unwrap();
+        note(&keeper, a, [1]);
+        keeper.commit().unwrap();
+        let before = files(&small.path());
+        let filler = fill(&small);
+        let (b, _) = keeper.file(&subject(2, 90_000)).unwrap();
+        note(&keeper, b, (0..4000).map(|n| n * 22));
+        for _ in 0..10 {
+            keeper.commit().unwrap_err();
+            assert_eq!(files(&small.path()), before, "{style:?}");
+        }
+        fs::remove_file(&filler).unwrap();
+        keeper.commit().unwrap();
+        drop(keeper);
+        let (keeper, found) = open(&small.path(), settings);
+        assert_eq!((found.objects, found.flaws.len()), (4001, 0), "{style:?}: {:?}", found.flaws);
+        drop(keeper);
+        small.close().unwrap();
+    }
+}
+
+/// Where an index found no room, the log that it was to name had been written and synced, and stayed behind, once a second.
+#[test]
+fn logs_that_no_index_names_do_not_stay_where_it_finds_no_room() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [store, mount] = ["store", "view"].map(|name| dir.path().join(name));
+    for place in [&store, &mount] {
+        fs::create_dir(place).unwrap();
+    }
+    let faults = FaultFs::mount(&store, &mount, Rules::default()).unwrap();
+    for (number, style) in styles().enumerate() {
+        let view = mount.join(number.to_string());
+        let (keeper, _) = open(&view, Settings { style, ..settings(SyncPolicy::Group) });
+        let (key, _) = keeper.file(&subject(1, 6000)).unwrap();
+        note(&keeper, key, [1]);
+        keeper.commit().unwrap();
+        let before = files(&view);
+        // The first commit fails to go on with the index, and those after it to put another in its place.
+        let full = ["*/log/*.index write .. errno ENOSPC", "*/log/*.new write .. errno ENOSPC"].join("\n");
+        faults.set_rules(full.parse().unwrap());
+        let (other, _) = keeper.file(&subject(2, 6000)).unwrap();
+        note(&keeper, other, [7]);
+        note(&keeper, key, [2, 5999]);
+        for _ in 0..10 {
+            let has_index = style.mechanism != Mechanism::File;
+            assert_eq!(keeper.commit().is_err(), has_index, "{style:?}");
+            assert!(!has_index || files(&view) == before, "{style:?}: {:?}", files(&view));
+        }
+        faults.set_rules(Rules::default());
+        keeper.commit().unwrap();
+        drop(keeper);
+        let (keeper, found) = open(&view, Settings { style, ..settings(SyncPolicy::Group) });
+        assert_eq!((found.objects, found.flaws.len()), (4, 0), "{style:?}: {:?}", found.flaws);
+        drop(keeper);
+    }
+    faults.close();
+}
