@@ -114,7 +114,11 @@ impl Typed {
             Opt::Strict => self.strict = true,
             Opt::Tag => (self.tag, self.untagged, self.binary) = (true, false, Some(true)),
             Opt::Text => self.binary = Some(false),
-            Opt::Untagged => (self.tag, self.untagged) = (false, true),
+            Opt::Untagged => {
+                // What `--tag` said of the mode goes with it.
+                self.binary = self.binary.filter(|_| !self.tag);
+                (self.tag, self.untagged) = (false, true);
+            }
             Opt::Version => return Err(Stop::Answer(super::args::version(tool))),
             Opt::Warn => self.manner = Loudness::Warn,
             Opt::Zero => self.zero = true,

@@ -434,3 +434,15 @@ fn a_backup_that_cuts_off_its_source_is_told_as_the_move_that_failed() {
     Case::new(Tool::Mv).has(dir("far/a")).runs("-T -b far/a far").ends_alike();
     Case::new(Tool::Mv).has(file("far/a", b'q')).runs("-v -T --backup=numbered far/a far").ends_alike();
 }
+
+/// What is copied differs on purpose; the status may not.
+#[test]
+fn links_are_not_made_of_what_was_removed_for_links() {
+    Case::new(Tool::Cp)
+        .has(dir("a"))
+        .has(dir("a/b"))
+        .has(file("a/b/c", b'r'))
+        .has(file("a/c", b'r'))
+        .runs("-s -r --remove-destination a/. a/b")
+        .ends_alike();
+}

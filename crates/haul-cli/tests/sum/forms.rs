@@ -21,6 +21,15 @@ fn several_digests_come_from_one_read() {
 }
 
 #[test]
+fn untagged_takes_back_the_mode_that_came_with_tag() {
+    let dir = tempfile::tempdir().unwrap();
+    for options in [&["--untagged"][..], &["--tag", "--untagged"]] {
+        let printed = good("cksum", dir.path(), &[&["-a", "md5"], options].concat(), b"123456789");
+        assert_eq!(printed, "25f9e794323b453885f5181f1b624d0b  -\n", "{options:?}");
+    }
+}
+
+#[test]
 fn marks_ends_of_lines_and_names_are_as_asked() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("new\nline"), "123456789").unwrap();
