@@ -262,10 +262,25 @@ fn object_logs() -> Vec<Vec<u8>> {
     let mechanisms = [Mechanism::File, Mechanism::Transaction(two), Mechanism::Universal];
     let styles =
         mechanisms.into_iter().flat_map(|mechanism| Encoding::ALL.map(|encoding| (mechanism, encoding)));
-    styles.map(|(mechanism, encoding)| object_log(Style { mechanism, encoding })).collect()
+    let styles = styles.map(|(mechanism, encoding)| Style { mechanism, encoding });
+    styles.map(|style| packed(object_log(style))).chain([packed(newer_object_log())]).collect()
 }
 
-fn object_log(style: Style) -> Vec<u8> {
+/// As the next version of this program writes it.
+fn newer_object_log() -> BTreeMap<String, Vec<u8>> {
+    let mut files = object_log(Style::DEFAULT);
+    for bytes in files.values_mut() {
+        bytes[8] += 1;
+        let mut covered = bytes[16..24].to_vec();
+        covered.extend([0; 12]);
+        covered.extend(&bytes[..40]);
+        let sum = digest(Algorithm::Crc32c, &covered).value().expect("a number") as u32;
+        bytes[40..44].copy_from_slice(&sum.to_le_bytes());
+    }
+    files
+}
+
+fn object_log(style: Style) -> BTreeMap<String, Vec<u8>> {
     let mut log = Log::new(log_job(), style, 1);
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for (name, objects) in [("x", 5), ("y/z", 300)] {
@@ -279,6 +294,10 @@ fn object_log(style: Style) -> Vec<u8> {
         (0..objects).step_by(2).for_each(|index| log.done(key, ObjectIndex(index)));
         log.commit().into_iter().for_each(|order| obey(&mut files, order));
     }
+    files
+}
+
+fn packed(files: BTreeMap<String, Vec<u8>>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, content) in files {
         bytes.push(name.len() as u8);

@@ -5,7 +5,7 @@
 
 use haul_digest::list::{self, Hints, Kind};
 use haul_digest::{Algorithm, Digest};
-use haul_log::objects::{self, Identity, Mechanism, Style};
+use haul_log::objects::{self, Flaw, Identity, Mechanism, Style};
 use haul_log::record::JobRecord;
 use haul_log::stored::{Stored, eos, xrootd};
 use haul_log::{journal, waybill};
@@ -382,6 +382,15 @@ pub fn object_log(data: &[u8]) {
     let found = objects::replay(&job, &files);
     let log = objects::Log::resume(job, Style::DEFAULT, 7, &found);
     assert_eq!(log.facts(), found.facts, "what is resumed from knows no more and no less");
+    for flaw in &found.flaws {
+        if let Flaw::Newer { name, .. } = flaw {
+            assert_eq!(
+                objects::newer(name, &files[name]).as_ref(),
+                Some(flaw),
+                "it is refused before it is read"
+            );
+        }
+    }
 }
 
 /// The job that the logs of [`object_log`] are of.

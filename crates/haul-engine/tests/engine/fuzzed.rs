@@ -111,7 +111,7 @@ fn in_repository(path: &str) -> std::path::PathBuf {
 }
 
 /// What understands bytes or text from elsewhere in the pure crates and in haul-net, and how the targets call it.
-const DECODERS: [(&str, &str); 21] = [
+const DECODERS: [(&str, &str); 22] = [
     ("haul-proto/src/frame.rs: decode", "Header::decode("),
     ("haul-proto/src/frame.rs: decode", "Message::decode("),
     ("haul-proto/src/names.rs: judge_name", "judge_name("),
@@ -125,6 +125,7 @@ const DECODERS: [(&str, &str); 21] = [
     ("haul-log/src/waybill/tail.rs: may_append", "waybill::may_append("),
     ("haul-log/src/waybill/tail.rs: of", "Tail::of("),
     ("haul-log/src/objects/facts.rs: from_hex", "Identity::from_hex("),
+    ("haul-log/src/objects/replay.rs: newer", "objects::newer("),
     ("haul-log/src/objects/replay.rs: replay", "objects::replay("),
     ("haul-log/src/objects/style.rs: from_str", ".parse::<Mechanism>()"),
     ("haul-log/src/objects/style.rs: from_str", ".parse::<objects::Encoding>()"),
