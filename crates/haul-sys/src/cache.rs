@@ -65,6 +65,15 @@ pub fn wait_writeback(fd: impl AsFd, range: ByteRange) -> io::Result<()> {
     sync_file_range(fd, range, all)
 }
 
+/// Reports what of a file could not be written to the device, once to each open file since Linux 4.14. Waits for one page of it at most, and syncs
+/// nothing: for who has synced it by other means.
+///
+/// # Errors
+/// What sync_file_range(2) reports.
+pub fn check_writeback(fd: impl AsFd) -> io::Result<()> {
+    sync_file_range(fd, ByteRange::between(0, 1), libc::SYNC_FILE_RANGE_WAIT_BEFORE)
+}
+
 /// Makes a file's bytes durable, with what metadata is needed to find them again (fdatasync(2)).
 ///
 /// # Errors

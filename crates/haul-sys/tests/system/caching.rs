@@ -25,6 +25,7 @@ fn pages_come_are_written_and_go() {
         assert_eq!(before.cached, PAGES);
         cache::start_writeback(&file, whole).expect("started");
         cache::wait_writeback(&file, whole).expect("written");
+        cache::check_writeback(&file).expect("nothing was lost");
         cache::sync_data(&file).expect("durable");
         cache::sync_all(&file).expect("durable");
         const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -65,5 +66,7 @@ fn advice_is_taken_for_files_and_refused_for_pipes() {
     assert_eq!(errno(&error), Some(Errno::SPIPE));
     cache::advise(&reader, ByteRange::between(5, 5), Advice::Sequential).expect("advice about nothing");
     let error = cache::start_writeback(&reader, ByteRange::between(0, 5)).expect_err("no file");
+    assert_eq!(errno(&error), Some(Errno::SPIPE));
+    let error = cache::check_writeback(&reader).expect_err("no file");
     assert_eq!(errno(&error), Some(Errno::SPIPE));
 }

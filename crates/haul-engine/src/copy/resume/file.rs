@@ -1,6 +1,6 @@
 //! A file whose objects are logged, and what an earlier run means for each of them.
 
-use super::{JobLog, sample};
+use super::{JobLog, behind, sample};
 use crate::copy::error::CopyError;
 use crate::copy::file::{FileMove, SinkState};
 use crate::copy::job::Job;
@@ -24,6 +24,10 @@ pub(crate) struct Logged {
     pub(super) key: FileKey,
     /// The sink, held for as long as something of it is to be made durable.
     pub(super) sink: OwnedFd,
+    /// The device of its file system.
+    pub(super) dev: u64,
+    /// The sink again, to be waited for.
+    pub(super) again: Option<Arc<OwnedFd>>,
     path: OsString,
     pub(super) source_stat: Stat,
     /// Objects that an earlier run logged.
@@ -101,6 +105,8 @@ impl JobLog {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             key,
             sink: file.sink.try_clone().map_err(unready)?,
+            dev: sink.dev,
+            again: self.sync.syncs().then(|| behind::open_again(&file.sink)).flatten(),
             path: file.sink_path(),
             source_stat: file.source_stat,
             known,

@@ -1,5 +1,6 @@
 //! Group commits: what workers wrote is made durable together, and then said to be.
 
+use super::behind::{self, FILE_BYTES_MIN};
 use super::file::Logged;
 use super::kept::Due;
 use super::{JobLog, progress};
@@ -8,7 +9,7 @@ use crate::copy::file::FileMove;
 use crate::copy::job::Job;
 use crate::copy::settle;
 use crate::log::{GROUP_BYTES, GROUP_TIME, LogError, SyncPolicy};
-use haul_model::ObjectIndex;
+use haul_model::{ByteRange, ObjectIndex};
 use haul_sys::{cache, metadata, stat};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -76,7 +77,7 @@ impl JobLog {
         done
     }
 
-    /// An object reached the sink.
+    /// An object reached the sink, in this range of it.
     ///
     /// # Errors
     /// With `--sync=object`, that it can't be made durable.
@@ -84,21 +85,25 @@ impl JobLog {
         &self,
         job: &Job<'_>,
         file: &Arc<Logged>,
-        (object, bytes): (ObjectIndex, u64),
+        (object, range): (ObjectIndex, ByteRange),
     ) -> Result<(), CopyError> {
         if self.sync == SyncPolicy::Object {
             cache::sync_data(&file.sink).map_err(|source| file.sync_failed(source))?;
-            if let Err(error) = self.keeper.durable(file.key, object, bytes) {
+            if let Err(error) = self.keeper.durable(file.key, object, range.len()) {
                 self.unwritten(job, error);
             }
             return Ok(());
         }
         let mut group = self.group();
-        group.note(bytes);
+        group.note(range.len());
         let (_, objects) = group.written.entry(file.number).or_insert_with(|| (Arc::clone(file), Vec::new()));
         objects.push(object);
         if group.is_due() {
             self.wake.notify_all();
+        }
+        drop(group);
+        if let Some(again) = &file.again {
+            self.behind.give(again, range);
         }
         Ok(())
     }
@@ -123,6 +128,14 @@ impl JobLog {
         group.ended.extend(file.settle.logged.clone());
         if group.is_due() {
             self.wake.notify_all();
+        }
+        drop(group);
+        if file.settle.logged.is_none()
+            && bytes >= FILE_BYTES_MIN
+            && self.sync.syncs()
+            && let Some(again) = behind::open_again(&file.sink)
+        {
+            self.behind.give(&again, ByteRange::between(0, bytes));
         }
     }
 
@@ -165,11 +178,16 @@ impl JobLog {
     /// one group never enters the log.
     fn commit(&self, job: &Job<'_>, group: Group) {
         let mut due = self.kept().take_due();
-        // First all together: what is then left to do for single files is to hear whether one of them lost something.
+        // First all together: what is then left for single files there is to hear whether one of them lost something. Each sync is a commit of the
+        // file system's journal, behind which writers wait.
         due.retain(|due| self.make_durable(job, due));
         let mut durable = Vec::new();
         for (file, objects) in group.written.into_values() {
-            let synced = if self.sync.syncs() { cache::sync_data(&file.sink) } else { Ok(()) };
+            let synced = match self.sync.syncs() {
+                true if due.iter().any(|due| due.covers(file.dev)) => cache::check_writeback(&file.sink),
+                true => cache::sync_data(&file.sink),
+                false => Ok(()),
+            };
             match synced {
                 Ok(()) => durable.push((file, objects)),
                 Err(source) => {

@@ -63,6 +63,13 @@ pub(super) struct Due {
     pub(super) is_whole: bool,
 }
 
+impl Due {
+    /// Whether a sync of it has made durable what was written to a file on this device before.
+    pub(super) fn covers(&self, dev: u64) -> bool {
+        self.is_whole && self.dev == dev
+    }
+}
+
 impl KeptRanges {
     /// What earlier runs knew; those in other lives of the machine finished nothing that has the second `past` or a later one.
     pub(super) fn of(earlier: Vec<Kept>, past: i64) -> KeptRanges {

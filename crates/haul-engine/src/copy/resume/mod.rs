@@ -11,6 +11,7 @@
 //!   made it): its objects are compared with the source's, and only those that differ are written.
 //! - Not there: it is copied.
 
+mod behind;
 mod file;
 mod group;
 mod kept;
@@ -24,6 +25,7 @@ use super::error::CopyError;
 use super::job::Job;
 use super::report::Tally;
 use crate::log::{self, Begun, Call, Found, Hold, Keeper, Ledger, LogError, Recheck, Settings, SyncPolicy};
+use behind::Behind;
 use group::Group;
 use haul_log::objects::{Identity, Job as LoggedJob};
 use haul_log::record::{JobRecord, Progress, Status};
@@ -87,6 +89,7 @@ pub struct JobLog {
     heard: AtomicI64,
     group: Mutex<Group>,
     wake: Condvar,
+    behind: Behind,
 }
 
 impl JobLog {
@@ -128,6 +131,7 @@ impl JobLog {
             heard: AtomicI64::new(0),
             group: Mutex::default(),
             wake: Condvar::new(),
+            behind: Behind::default(),
         };
         Ok((log, Earlier { found, record, recheck, is_void }))
     }

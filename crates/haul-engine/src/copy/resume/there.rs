@@ -96,6 +96,6 @@ impl Run<'_> {
             return Ok(());
         };
         let object = self.plan.geometry().object_at(range.start).filter(|object| object.range == range);
-        object.map_or(Ok(()), |object| log.written(self.job, logged, (object.index, range.len())))
+        object.map_or(Ok(()), |object| log.written(self.job, logged, (object.index, self.sink_range(range))))
     }
 }
