@@ -9,6 +9,7 @@ use haul_lab::mounts::SmallFs;
 use haul_lab::needs::{Need, met_or_skip};
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, pipe, splice};
 use rustix::process::Signal;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -74,6 +75,33 @@ fn damage_that_does_not_come_again_is_mended() {
         }
         assert_eq!(ended.complaints(), 3, "{way:?}: {ended:?}");
         assert_same_tree(&source, &stored);
+    }
+}
+
+/// Of a file of five objects one came back wrong: no byte of the others is written a second time.
+#[test]
+fn an_object_that_came_back_wrong_is_written_again_and_no_other() {
+    let Some(bed) = FaultBed::new("") else { return };
+    let source = bed.path("source");
+    tree_with_victim(&source, 4 * MIB + 7);
+    for (number, way) in WAYS.iter().enumerate() {
+        let [sink, stored] = ["view", "store"].map(|side| bed.path(&format!("{side}/sink{number}")));
+        bed.rules("*victim write .. flip 2500000.3 times 1\n*victim write .. delay 0");
+        let before = bed.fired().len();
+        let ended = copy(way, &source, &sink);
+        assert_eq!((ended.code, ended.complaints()), (Some(0), 1), "{way:?}: {ended:?}");
+        assert_same_tree(&source, &stored);
+        let mut written: BTreeMap<u64, u32> = BTreeMap::new();
+        for fired in bed.fired()[before..].iter().filter(|fired| matches!(fired.action, Action::Delay(_))) {
+            *written.entry(fired.from).or_default() += 1;
+        }
+        assert_eq!(written.get(&(2 * MIB)), Some(&2), "{way:?}: {written:?}");
+        let others = written.iter().filter(|(from, _)| !(2 * MIB..3 * MIB).contains(*from));
+        // Whether the storage takes direct writes is tried by one at the start.
+        let tried = u32::from(way.contains(&"--direct-write"));
+        let expected = |from: u64| if from == 0 { 1 + tried } else { 1 };
+        let again: Vec<_> = others.clone().filter(|(from, times)| **times != expected(**from)).collect();
+        assert!(others.count() >= 4 && again.is_empty(), "{way:?}: {again:?}");
     }
 }
 

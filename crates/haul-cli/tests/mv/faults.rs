@@ -149,6 +149,17 @@ fn held_at_the_sync(bed: &FaultBed) -> Running {
     running
 }
 
+/// Waits until the copy of a name is finished: it has its source's time.
+fn wait_for_the_copy(bed: &FaultBed, name: &str) {
+    let [copy, original] = ["store/sink", "source"].map(|root| bed.path(root).join(name));
+    let modified = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    let begun = std::time::Instant::now();
+    while modified(&copy) != modified(&original) {
+        assert!(begun.elapsed().as_secs() < 30, "the copy of {name} is never finished");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
 fn hold_the_sync() -> String {
     format!("sink/victim fsync .. delay {HOLD} times 1")
 }
@@ -207,6 +218,36 @@ fn a_link_that_takes_the_place_of_a_moved_file_stays() {
     assert_eq!(fs::read_link(&victim).unwrap(), was);
 }
 
+/// What lies in it has the names, lengths and times of what was copied, and was not copied. All of it was removed.
+#[test]
+fn what_takes_the_place_of_a_moved_directory_stays() {
+    for is_link in [false, true] {
+        let Some(bed) = FaultBed::new(&hold_the_sync()) else { return };
+        let (dir, other, was) = (bed.path("source/dir"), bed.path("other"), bed.path("was"));
+        fs::create_dir(&other).unwrap();
+        write_old(&other.join("c"), b"");
+        write_old(&other.join("d"), &[7; 5000]);
+        let running = held_at_the_sync(&bed);
+        wait_for_the_copy(&bed, "dir");
+        fs::rename(&dir, &was).unwrap();
+        if is_link {
+            std::os::unix::fs::symlink(&other, &dir).unwrap();
+        } else {
+            fs::rename(&other, &dir).unwrap();
+        }
+        let ended = running.end();
+        if is_link {
+            ended.failed_with(&["source/dir' stays: its copy", "differs in kind"]);
+        } else {
+            ended.failed_with(&["source/dir' changed after it was copied"]);
+        }
+        assert_eq!(fs::read(dir.join("d")).unwrap(), [7; 5000], "{ended:?}");
+        assert!(dir.join("c").exists() && was.join("c").exists(), "{ended:?}");
+        assert_eq!(fs::read(was.join("d")).unwrap(), noise(5000));
+        assert!(!bed.path("source/a").exists(), "the others went");
+    }
+}
+
 #[test]
 fn a_name_that_came_after_the_copying_stays() {
     let Some(bed) = FaultBed::new(&hold_the_sync()) else { return };
@@ -221,14 +262,8 @@ fn a_name_that_came_after_the_copying_stays() {
 fn a_copy_that_somebody_damages_meanwhile_keeps_the_source() {
     let Some(bed) = FaultBed::new(&hold_the_sync()) else { return };
     let running = held_at_the_sync(&bed);
-    let [copy, original] = ["store/sink/b", "source/b"].map(|name| bed.path(name));
-    let modified = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
-    let begun = std::time::Instant::now();
-    while modified(&copy) != modified(&original) {
-        assert!(begun.elapsed().as_secs() < 30, "the copy is never finished");
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
-    fs::write(copy, noise(69_999)).unwrap();
+    wait_for_the_copy(&bed, "b");
+    fs::write(bed.path("store/sink/b"), noise(69_999)).unwrap();
     running.end().failed_with(&["source/b' stays: its copy", "differs in "]);
     assert_eq!(fs::read(bed.path("source/b")).unwrap(), noise(70_000));
 }
@@ -249,18 +284,21 @@ fn ctrl_c_removes_nothing_that_has_not_arrived() {
 
 #[test]
 fn every_file_is_durable_before_the_first_is_removed() {
-    let Some(bed) = FaultBed::new("* fsync .. delay 1") else { return };
-    tree_with_victim(&bed.path("source"), MIB);
-    mv(&bed.path("source"), &bed.path("view/sink")).is_fine();
-    let mut synced: Vec<String> = bed
-        .fired()
-        .into_iter()
-        .filter(|fired| fired.op == Op::Fsync)
-        .map(|fired| fired.path.to_string_lossy().into_owned())
-        .collect();
-    synced.sort();
-    synced.dedup();
-    for name in ["sink/a", "sink/b", "sink/dir/c", "sink/dir/d", "sink/z", "sink/victim"] {
+    // Both ends stand in one file system, whose own order is told, and which renames nothing.
+    let rules = "* rename .. errno EXDEV\n* fsync .. delay 0\ntree/* remove .. delay 0";
+    let Some(bed) = FaultBed::new(rules) else { return };
+    bed.tree(MIB);
+    let like = bed.path("like");
+    copy_of(&bed.path("store/tree"), &like);
+    mv(&bed.path("view/tree"), &bed.path("view/sink")).is_fine();
+    assert_same_tree(&like, &bed.path("store/sink"));
+    assert!(!bed.path("store/tree").exists());
+    let fired = bed.fired();
+    let first = fired.iter().position(|fired| fired.op == Op::Remove).expect("the source was removed");
+    let synced = fired[..first].iter().filter(|fired| fired.op == Op::Fsync);
+    let synced: Vec<String> = synced.map(|fired| fired.path.to_string_lossy().into_owned()).collect();
+    for name in ["sink", "sink/a", "sink/b", "sink/dir", "sink/dir/c", "sink/dir/d", "sink/z", "sink/victim"]
+    {
         assert!(synced.iter().any(|path| path == name), "{name} is not among {synced:?}");
     }
 }

@@ -34,15 +34,22 @@ fn bad_arguments_and_bad_waybills_repair_nothing() {
     let dir = home.path();
     rot(&dir.join("data/big"), |bytes| bytes[0] ^= 1);
     let before = fs::read(dir.join("data/big")).unwrap();
-    let mut hurt = fs::read(dir.join("w")).unwrap();
+    let whole = fs::read(dir.join("w")).unwrap();
+    let mut hurt = whole.clone();
     let middle = hurt.len() / 2;
     hurt[middle] ^= 2;
     fs::write(dir.join("hurt"), hurt).unwrap();
+    // Cut off: within a line, and where only the closing line is missing.
+    fs::write(dir.join("cut"), &whole[..whole.len() - 1]).unwrap();
+    let end = whole[..whole.len() - 1].iter().rposition(|&byte| byte == b'\n').unwrap();
+    fs::write(dir.join("open"), &whole[..=end]).unwrap();
     for args in [
         &["repair", "w", "."][..],
         &["repair", "w", ".", "--from", "none"],
         &["repair", "w", "none", "--from", "a"],
         &["repair", "hurt", ".", "--from", "a"],
+        &["repair", "cut", ".", "--from", "a"],
+        &["repair", "open", ".", "--from", "a"],
         &["repair", "data/big", ".", "--from", "a"],
         &["repair", "none", ".", "--from", "a"],
     ] {

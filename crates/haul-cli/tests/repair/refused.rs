@@ -200,19 +200,39 @@ pub(crate) fn forged(entries: &[String]) -> String {
     line("surehaul-waybill version=1 section=1 at=2026-01-01T00:00:00Z program=x root=. run=x", &mut text);
     entries.iter().for_each(|entry| line(entry, &mut text));
     let digest = haul_digest::digest(haul_digest::Algorithm::Blake3, text.as_bytes());
-    let (files, lines) = (entries.len(), entries.len() + 1);
+    let (all, files) = (entries.len(), entries.iter().filter(|entry| entry.starts_with("file ")).count());
     let end = format!(
-        "end section=1 entries={files} files={files} bytes={} lines={lines} blake3={digest}",
-        8 * files
+        "end section=1 entries={all} files={files} bytes={} lines={} blake3={digest}",
+        8 * files,
+        all + 1
     );
     line(&end, &mut text);
     text
 }
 
-/// `text` as an entry of eight bytes, the right ones.
+/// A file's entry of eight bytes, those of `precious`.
 pub(crate) fn entry(path: &str) -> String {
     let digest = haul_digest::digest(haul_digest::Algorithm::Blake3, b"precious");
     format!("file path={path} size=8 mode=0644 mtime=0.000000000 blake3={digest}")
+}
+
+/// Entries of all that is no file, which would be made, changed or read through the links `absolute`, `relative` and `dangling` out of the
+/// root. What they lead to holds `f`, and `new` stands nowhere.
+pub(crate) fn names_that_lead_out() -> Vec<Vec<String>> {
+    const FACTS: &str = "mode=0777 mtime=1.000000000";
+    let one = |entry: &str| vec![format!("{entry} {FACTS}")];
+    vec![
+        one("dir path=absolute"),
+        one("dir path=dangling"),
+        one("dir path=absolute/new"),
+        one("dir path=relative/new/deeper"),
+        one("link path=absolute/new target=f"),
+        one("link path=relative/f target=elsewhere"),
+        one("fifo path=relative/new"),
+        // A second name of what lies outside, and one outside of what lies in the root.
+        vec![entry("absolute/f"), format!("same path=sub/new first=absolute/f {FACTS}")],
+        vec![entry("sub/f"), format!("same path=relative/new first=sub/f {FACTS}")],
+    ]
 }
 
 /// All that stands in the root and around it: every name, with bytes and times.
@@ -287,6 +307,27 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
     // The same waybill is good for a name that stays inside.
     assert_eq!(repair("sub/f", &[]).0, Some(0));
     assert_eq!(fs::read(dir.join("root/sub/f")).unwrap(), b"precious");
+    let before = surroundings(dir);
+    for entries in names_that_lead_out() {
+        fs::write(&waybill, forged(&entries)).unwrap();
+        for way in ways {
+            let ended = run(
+                dir,
+                &[&["repair", waybill.to_str().unwrap(), "root", "--from", "replica"], way].concat(),
+            );
+            assert_eq!(ended.0, Some(1), "{entries:?}: {ended:?}");
+            assert!(ended.1.contains(": left as it was: "), "{entries:?}: {ended:?}");
+        }
+        before.assert_same(&surroundings(dir), Facets::ALL);
+    }
+    // Within the root such names are made.
+    let made = ["dir path=sub/d", "link path=sub/l target=f"];
+    let made = made.map(|entry| format!("{entry} mode=0755 mtime=1.000000000"));
+    fs::write(&waybill, forged(&made)).unwrap();
+    let ended = run(dir, &["repair", waybill.to_str().unwrap(), "root", "--from", "replica"]);
+    assert_eq!(ended.0, Some(0), "{ended:?}");
+    assert!(dir.join("root/sub/d").is_dir());
+    assert_eq!(fs::read_link(dir.join("root/sub/l")).unwrap(), Path::new("f"));
 }
 
 /// What a replica's links lead to outside of it may be a secret of whoever repairs, and would come into a file of others.

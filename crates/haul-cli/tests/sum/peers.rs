@@ -73,13 +73,13 @@ fn digests_of_odd_names_and_failures_are_printed_alike() {
             same(tool, dir.path(), &words(args), b"");
         }
     }
-    for args in [
-        &["-a", "md5", "a"][..],
-        &["-a", "sha1", "--untagged", "a"],
-        &["-a", "crc", "a"],
-        &["-a", "blake2b", "a"],
-    ] {
-        same("cksum", dir.path(), &words(args), b"");
+    for kind in
+        ["bsd", "sysv", "crc", "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "sm3"]
+    {
+        for more in [&[][..], &["--untagged"], &["--tag"], &["-z"]] {
+            let args = [&["-a", kind][..], more, &["a", "large", "empty", "new\nline", "nope"]].concat();
+            same("cksum", dir.path(), &words(&args), b"");
+        }
     }
 }
 
@@ -136,6 +136,7 @@ fn lists_are_checked_alike() {
         ("some-missing", format!("{zeros}  nope\n{md5_a}  a\n").into_bytes()),
         ("crlf", format!("{md5_a}  a\r\n{md5_a} *empty\r\n").into_bytes()),
         ("tagged", format!("MD5 (a) = {md5_a}\nMD5 (b) c) = {zeros}\nSHA1 (a) = {zeros}\n").into_bytes()),
+        ("nul", format!("MD5\0(a) = {md5_a}\nMD5\0 (a) = {md5_a}\nMD5 (a\0b) = {md5_a}\n").into_bytes()),
         ("openssl", format!("MD5(a)= {md5_a}\n").into_bytes()),
         ("upper", format!("{}  a\n", md5_a.to_uppercase()).into_bytes()),
         ("escaped", format!("\\{md5_a}  a\n").into_bytes()),

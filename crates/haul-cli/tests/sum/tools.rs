@@ -51,6 +51,10 @@ fn base64_and_raw_digests_are_printed() {
     for (kind, bytes) in [("crc", "7z`\x11"), ("bsd", "\u{d1}o"), ("sysv", "\x01\u{dd}")] {
         assert_eq!(print(&["--raw", "-a", kind, "a"]), bytes, "{kind}");
     }
+    let md5 = good("md5sum", dir.path(), &["a"], b"");
+    let raw = print(&["--raw", "-a", "md5", "a"]);
+    let hex: String = raw.chars().map(|byte| format!("{:02x}", u32::from(byte))).collect();
+    assert_eq!(hex, md5[..32]);
     let (status, out, err) = run(ours("cksum", dir.path()), &words(&["--raw", "a", "e"]), b"");
     assert_eq!((status, out.as_str()), (Some(1), ""));
     assert!(err.starts_with("cksum: the --raw option is not supported with multiple files\n"), "{err}");

@@ -1,14 +1,16 @@
 //! What `haul cp --waybill` writes: digests from the same read, levels as far as they were reached, and all kinds of names.
 
 use super::{good, pattern, rot, run, tree};
+use crate::faults::bed::{FaultBed, HOLD, start};
 use haul_lab::mounts::{FsKind, SmallFs, shared_room};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_log::waybill::{Content, Entry, Kind, Reader, Record, Way};
 use haul_model::Level;
+use rustix::pipe::{SpliceFlags, pipe, splice};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 const A_DAY: Duration = Duration::from_secs(86_400);
 
@@ -259,6 +261,59 @@ fn what_can_not_be_known_to_come_from_a_device_is_not_written_down_as_that() {
             assert!(matches!(level, Some(Level::Verified | Level::Durable)), "{kind:?} {name}: {level:?}");
         }
     }
+}
+
+/// What another process holds can't be read back from the device; all else of the file is, and has lines that say so.
+#[test]
+fn of_a_file_that_came_back_in_part_the_ranges_that_did_are_written_down() {
+    const MIB: u64 = 1 << 20;
+    if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
+        return;
+    }
+    // The copy waits for its last object until pages of an earlier one were taken.
+    let Some(bed) = FaultBed::new(&format!("source read 7340032.. delay {HOLD} times 1")) else { return };
+    let small = SmallFs::new(48).unwrap();
+    let (dir, sink, waybill) = (small.path(), small.path().join("sink"), small.path().join("w"));
+    fs::write(bed.path("store/source"), pattern(8 << 20, 3)).unwrap();
+    let words = ["cp", "--verify=reread", "--split-size=1M", "--threads=1", "--json", "--waybill"];
+    let running =
+        start(words.map(Path::new).into_iter().chain([&*waybill, &*bed.path("view/source"), &*sink]));
+    bed.held();
+    let begun = Instant::now();
+    while fs::metadata(&sink).map_or(0, |found| found.len()) < 3 * MIB {
+        assert!(begun.elapsed().as_secs() < 30, "the first objects never come");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let (reader, writer) = pipe().unwrap();
+    let held = 2 * MIB + 8192;
+    let mut at = held;
+    let from = File::open(&sink).unwrap();
+    assert!(splice(&from, Some(&mut at), &writer, None, 4096, SpliceFlags::NONBLOCK).unwrap() > 0);
+    let ended = running.end();
+    assert_eq!((ended.code, ended.complaints()), (Some(0), 1), "{ended:?}");
+    assert!(ended.stderr.contains("the page cache does not let go of it"), "{ended:?}");
+
+    assert_eq!(content(&waybill, "sink").level, Some(Level::Durable));
+    let whole = fs::read(&waybill).unwrap();
+    let ranges: Vec<_> = Reader::new(&whole[..])
+        .filter_map(|record| match record.unwrap() {
+            Record::Proven(proven) => Some(proven),
+            _ => None,
+        })
+        .collect();
+    let summary: serde_json::Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
+    let reread: u64 = ranges.iter().map(|proven| proven.range.len()).sum();
+    assert!(reread > 0 && reread < 8 * MIB && summary["bytes_reread"] == reread, "{summary}: {ranges:?}");
+    for proven in &ranges {
+        assert_eq!(proven.level, Level::Reread);
+        assert!(held < proven.range.start.0 || proven.range.end.0 <= held, "{ranges:?}");
+    }
+    good(&dir, &["waybill", "check", "w"]);
+    let shown = good(&dir, &["waybill", "show", "w"]);
+    assert!(shown.contains(&format!("    bytes {}: re-read\n", ranges[0].range)), "{shown}");
+    drop((reader, writer, from));
+    good(&dir, &["verify", "-q", "w", "."]);
+    small.close().unwrap();
 }
 
 /// A copy over its own waybill was a mixture of both, and a success.

@@ -242,6 +242,8 @@ fn a_damaged_waybill_is_told_by_line_and_the_rest_is_verified() {
     assert!(ran.err.contains("the waybill: line 5: the line is damaged"), "{}", ran.err);
     let check = run(dir.path(), &["waybill", "check", "w"]);
     assert_eq!((check.status, check.out.as_str()), (Some(2), ""));
+    let export = run(dir.path(), &["waybill", "export", "w"]);
+    assert!(export.status == Some(2) && export.err.contains("line 5: the line is damaged"), "{export:?}");
     // Cut off: what is left is verified, and that is not all.
     fs::write(dir.path().join("w"), &whole[..whole.len() - 1]).unwrap();
     let ran = run(dir.path(), &["verify", "w"]);

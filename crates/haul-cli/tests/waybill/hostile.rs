@@ -2,7 +2,7 @@
 //! they name.
 
 use super::{good, run, tree};
-use crate::repair::refused::{crc32, entry, forged};
+use crate::repair::refused::{crc32, entry, forged, names_that_lead_out};
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use std::fs;
@@ -90,6 +90,16 @@ fn nothing_outside_of_the_root_is_opened_whatever_a_waybill_names() {
             assert_eq!(ran.status, Some(1), "{path}: {command:?}: {ran:?}");
         }
         assert_eq!(watch.seen(), 0, "{path}");
+    }
+    fs::write(dir.join("root/sub/f"), "precious").unwrap();
+    symlink("../outside/none", dir.join("root/dangling")).unwrap();
+    for entries in names_that_lead_out() {
+        fs::write(dir.join("w"), forged(&entries)).unwrap();
+        for command in &commands[..5] {
+            let ran = run(dir, command);
+            assert_eq!(ran.status, Some(1), "{entries:?}: {command:?}: {ran:?}");
+        }
+        assert_eq!(watch.seen(), 0, "{entries:?}");
     }
     // Nor is it read for repair, where a replica leads there.
     fs::write(dir.join("w"), forged(&[entry("linked/f")])).unwrap();

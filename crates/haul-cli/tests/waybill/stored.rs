@@ -229,6 +229,26 @@ fn stored_digests_that_are_damaged_themselves_prove_nothing() {
     }
     fs::write(&kept, &whole[..whole.len() - 1]).unwrap();
     assert_eq!(verify(dir).0, Some(2));
+
+    let Some(room) = shared_room(FsKind::Ext4) else { return };
+    let dir = tempfile::tempdir_in(&room).unwrap();
+    let dir = dir.path();
+    tree(dir);
+    store(dir, "xattr");
+    let file = dir.join("data/big");
+    let whole = attribute(&file, "user.surehaul.sums").unwrap();
+    let flipped = |at: usize| {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x80;
+        damaged
+    };
+    let cut = whole[..whole.len() - 1].to_vec();
+    for damaged in [0, 8, 30, whole.len() / 2, whole.len() - 1].map(flipped).into_iter().chain([cut]) {
+        set_attribute(&file, "user.surehaul.sums", &damaged);
+        let (status, lines) = verify(dir);
+        assert_eq!((status, lines.len()), (Some(2), 1), "{lines:?}");
+        assert!(lines[0].starts_with("'big': unreadable: its stored digests: they are"), "{lines:?}");
+    }
 }
 
 #[test]

@@ -160,6 +160,11 @@ impl Delivery {
         }
     }
 
+    /// The ranges of a file that reached [`Level::Reread`] where not all of it did.
+    pub(crate) fn parts_reread(&self) -> Vec<ByteRange> {
+        if self.method == Method::Device { self.proving.parts_from_device() } else { Vec::new() }
+    }
+
     /// Asks for the room a large file takes before its bytes come. Blocks that are there already are written faster
     /// than blocks reserved one by one (measured on ext4: two workers take 0.7 of the time). The file's length stays:
     /// a file that is not complete must not look as long as its source. In memory there are no blocks to find, and what

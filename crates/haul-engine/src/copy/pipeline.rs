@@ -84,12 +84,14 @@ pub(crate) struct Moved {
     pub(crate) hash: Option<FileHash>,
     /// What was proved of them.
     pub(crate) level: Level,
+    /// What of them was read back from the device, where that is not all.
+    pub(crate) parts_reread: Vec<ByteRange>,
 }
 
 impl Moved {
     /// Bytes of which nothing more is known than that the sink took them.
     pub(crate) fn received(bytes: u64) -> Moved {
-        Moved { bytes, hash: None, level: Level::Received }
+        Moved { bytes, hash: None, level: Level::Received, parts_reread: Vec::new() }
     }
 }
 
@@ -184,6 +186,7 @@ fn all_objects(job: &Job<'_>, shared: &SharedFile) -> Result<Moved, CopyError> {
         bytes: shared.moved.load(Ordering::Relaxed),
         hash: receipt::delivered(hash, &shared.delivery),
         level: shared.delivery.level(false),
+        parts_reread: shared.delivery.parts_reread(),
     })
 }
 
@@ -218,7 +221,7 @@ fn in_order(
     }
     delivery.close_end(file, plan.in_sink(ByteOffset(bytes)).0)?;
     let hash = receipt::delivered(digest.finish(run.moving(), bytes), delivery);
-    Ok(Moved { bytes, hash, level: delivery.level(false) })
+    Ok(Moved { hash, level: delivery.level(false), ..Moved::received(bytes) })
 }
 
 /// Moves what comes until the end comes.
@@ -265,7 +268,7 @@ fn stream(
     stretch.close(&run, bytes);
     delivery.close_end(file, plan.in_sink(ByteOffset(bytes)).0)?;
     let hash = receipt::delivered(digest.finish(run.moving(), bytes), delivery);
-    Ok(Moved { bytes, hash, level: delivery.level(true) })
+    Ok(Moved { hash, level: delivery.level(true), ..Moved::received(bytes) })
 }
 
 /// One file under way, as the functions that move its bytes need it.

@@ -8,11 +8,12 @@ use super::entry::{DirectorySettle, Entry as CopyEntry};
 use super::error::CopyError;
 use super::file::FileMove;
 use super::job::Job;
+use super::pipeline::Moved;
 use crate::waybill::{
     Bill, FileFacts, LeafStore, LeafSums, ObjectHasher, ObjectSums, Root, StreamSums, file_entry, name_entry,
 };
 use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, PartHasher, PartPlace};
-use haul_log::waybill::{Entry, Kind, PathFault, RelPath, Way};
+use haul_log::waybill::{Entry, Kind, PathFault, Proven, RelPath, Way};
 use haul_model::{ByteLen, Level, Object, ObjectSize};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{Follow, Stat, open};
@@ -193,13 +194,20 @@ pub(crate) fn delivered(mut hash: Option<FileHash>, delivery: &Delivery) -> Opti
     hash
 }
 
+/// What stands below an entry: digests of its objects, their leaves, and ranges that reached more than all of it.
+type Below<'a> = (Option<&'a ObjectSums>, Option<&'a LeafSums>, &'a [Proven]);
+
+const NOTHING_BELOW: Below<'static> = (None, None, &[]);
+
 /// Writes the entry of a file that is settled, with all that is set on it.
-pub(crate) fn file(job: &Job<'_>, file: &FileMove, (size, level): (u64, Level), sums: &ReceiptSums) {
+pub(crate) fn file(job: &Job<'_>, file: &FileMove, moved: &Moved, sums: &ReceiptSums) {
     let objects = Some(&sums.objects).filter(|objects| !objects.is_empty());
     let leaves = sums.leaves.as_ref();
-    let (way, level) = (Some(sums.way), Some(level));
-    let facts = FileFacts { size, digests: &sums.digests, objects, leaves, way, level };
-    write(job, &file.sink_path(), (objects, leaves), |path| {
+    let (way, level) = (Some(sums.way), Some(moved.level));
+    let facts = FileFacts { size: moved.bytes, digests: &sums.digests, objects, leaves, way, level };
+    let parts = moved.parts_reread.iter();
+    let proven: Vec<Proven> = parts.map(|&range| Proven { range, level: Level::Reread }).collect();
+    write(job, &file.sink_path(), (objects, leaves, &proven[..]), |path| {
         stat_fd(&file.sink).ok().map(|stat| file_entry(path, &stat, &facts))
     });
 }
@@ -208,7 +216,7 @@ pub(crate) fn file(job: &Job<'_>, file: &FileMove, (size, level): (u64, Level), 
 pub(crate) fn directory(job: &Job<'_>, directory: &Directory, opened: Option<&Opened>) {
     let is_copied = matches!(directory.settle, DirectorySettle::Copied(_));
     if let Some(opened) = opened.filter(|_| is_copied) {
-        write(job, &directory.sink_path(), (None, None), |path| {
+        write(job, &directory.sink_path(), NOTHING_BELOW, |path| {
             stat_fd(opened.sink()).ok().and_then(|stat| name_entry(path, &stat, None))
         });
     }
@@ -217,7 +225,7 @@ pub(crate) fn directory(job: &Job<'_>, directory: &Directory, opened: Option<&Op
 /// Writes the entry of a link or a special file that was made.
 pub(crate) fn name(job: &Job<'_>, entry: &CopyEntry) {
     if job.settings.moving.receipt.is_some() {
-        write(job, &entry.sink_path(), (None, None), |path| {
+        write(job, &entry.sink_path(), NOTHING_BELOW, |path| {
             let sink = (entry.parent.sink(), &*entry.sink_name);
             let target = open::read_link_at(sink.0, sink.1).ok();
             stat_at(sink.0, sink.1, Follow::No).ok().and_then(|stat| name_entry(path, &stat, target))
@@ -229,7 +237,7 @@ pub(crate) fn name(job: &Job<'_>, entry: &CopyEntry) {
 pub(crate) fn same(job: &Job<'_>, sink: &OsStr, first: &OsStr, stat: impl FnOnce() -> io::Result<Stat>) {
     let Some(receipt) = &job.settings.moving.receipt else { return };
     match receipt.root.path_of(first) {
-        Ok(first) => write(job, sink, (None, None), |path| {
+        Ok(first) => write(job, sink, NOTHING_BELOW, |path| {
             let stat = stat().ok()?;
             let mtime = crate::waybill::moment(&stat);
             Some(Entry { path, kind: Kind::Same { first }, mode: stat.mode & 0o7777, mtime })
@@ -242,14 +250,14 @@ pub(crate) fn same(job: &Job<'_>, sink: &OsStr, first: &OsStr, stat: impl FnOnce
 fn write(
     job: &Job<'_>,
     sink: &OsStr,
-    (objects, leaves): (Option<&ObjectSums>, Option<&LeafSums>),
+    (objects, leaves, proven): Below<'_>,
     entry: impl FnOnce(RelPath) -> Option<Entry>,
 ) {
     let Some(receipt) = &job.settings.moving.receipt else { return };
     match receipt.root.path_of(sink) {
         Ok(path) => {
             if let Some(entry) = entry(path) {
-                receipt.bill.add(&entry, objects, leaves);
+                receipt.bill.add_proven(&entry, objects, leaves, proven);
             }
         }
         // The root itself has no name beneath it.

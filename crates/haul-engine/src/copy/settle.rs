@@ -133,7 +133,7 @@ fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
     if let Some(sums) = moved.hash.as_ref().and_then(|hash| hash.receipt.as_ref())
         && file.sink_is_regular
     {
-        receipt::file(job, file, (moved.bytes, moved.level), sums);
+        receipt::file(job, file, moved, sums);
     }
     if job.report.wants_figures() {
         job.report.finished(&FileFigures {

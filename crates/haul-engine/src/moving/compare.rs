@@ -2,7 +2,8 @@
 //!
 //! The bytes were compared as they were written. What is compared here costs two looks a name: the copy got its
 //! source's modification time as the last of its properties, so that a source written since shows another one; and a
-//! change of the inode since the job began shows in the change time, which nobody can set back.
+//! change of the inode since the job began shows in the change time, which nobody can set back. There it also shows that
+//! a directory was put where another was: what lies in it was not copied, and has change times that know nothing of it.
 
 use haul_sys::open::read_link_at;
 use haul_sys::{FileKind, Stat, Timespec, filesystem, process};
@@ -65,6 +66,10 @@ pub(super) fn doubt(source: &Side<'_>, sink: &Side<'_>, demands: Demands) -> Opt
     // The other names of a file, which became links to its copy, change its inode as they are removed.
     let is_alone = to.nlink == 1;
     if from.kind != FileKind::Directory && is_alone && from.ctime >= demands.since {
+        return Some(Doubt::Changed);
+    }
+    // A name that comes or goes in a directory moves both of its times alike.
+    if from.kind == FileKind::Directory && from.ctime >= demands.since && from.ctime != from.mtime {
         return Some(Doubt::Changed);
     }
     match from.kind {
@@ -182,6 +187,11 @@ mod tests {
         let changed = Stat { ctime: later, ..found };
         assert_eq!(doubt_of(changed, found), Some(Doubt::Changed));
         assert_eq!(doubt_of(changed, Stat { nlink: 2, ..found }), None, "its other name went before it");
+        let directory = Stat { kind: FileKind::Directory, ..found };
+        assert_eq!(doubt_of(directory, directory), None);
+        let moved_here = Stat { ctime: later, ..directory };
+        assert_eq!(doubt_of(moved_here, directory), Some(Doubt::Changed));
+        assert_eq!(doubt_of(Stat { mtime: later, ..moved_here }, directory), None, "a name came or went");
         for (what, sink) in [
             ("kind", Stat { kind: FileKind::Fifo, ..found }),
             ("length", Stat { size: found.size + 1, ..found }),

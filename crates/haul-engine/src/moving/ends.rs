@@ -101,10 +101,10 @@ impl<'a> OpenEnds<'a> {
         }
     }
 
-    /// Opens a directory that was just met.
+    /// Opens a directory that was met, and may have waited for its turn since.
     ///
     /// # Errors
-    /// What openat(2) reports at either end.
+    /// What openat(2) reports at either end, or (`NotFound`) another one is in its place.
     pub(super) fn enter(
         &self,
         parent: Option<&Opened>,
@@ -112,6 +112,7 @@ impl<'a> OpenEnds<'a> {
         facts: Facts,
     ) -> io::Result<Opened> {
         let ends = self.open_both(parent, (name, sink_name))?;
+        ends.are_still(&facts)?;
         let node = Arc::new(Node {
             name: name.to_owned(),
             sink_name: sink_name.to_owned(),
@@ -214,9 +215,7 @@ impl<'a> OpenEnds<'a> {
 
     /// Takes a directory that was opened once more if it is the one it was, unless another worker was faster.
     fn admit(&self, node: &Arc<Node>, ends: Arc<Ends>) -> io::Result<Opened> {
-        if !is_still(&ends.source, &node.facts.source)? || !is_still(&ends.sink, &node.facts.sink)? {
-            return Err(io::ErrorKind::NotFound.into());
-        }
+        ends.are_still(&node.facts)?;
         if let Some(opened) = self.held(node) {
             return Ok(opened);
         }
@@ -290,6 +289,14 @@ impl Drop for Node {
         while let Some(mut node) = above.and_then(Arc::into_inner) {
             above = node.parent.take();
         }
+    }
+}
+
+impl Ends {
+    /// Whether both are the directories that were looked at.
+    fn are_still(&self, facts: &Facts) -> io::Result<()> {
+        let found = is_still(&self.source, &facts.source)? && is_still(&self.sink, &facts.sink)?;
+        if found { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 }
 

@@ -101,13 +101,14 @@ impl Spot {
 
 /// Whether nothing stands there, or what is no regular file, or the way leads out.
 fn is_no_file(error: &io::Error) -> bool {
-    const ENOENT: i32 = 2;
+    // A socket, and a link that is not followed: the standard library has no names for these.
     const ENXIO: i32 = 6;
-    const EXDEV: i32 = 18;
-    const ENOTDIR: i32 = 20;
     const ELOOP: i32 = 40;
-    // What the kernel did not say is that it is no regular file.
-    error.raw_os_error().is_none_or(|number| [ENOENT, ENXIO, EXDEV, ENOTDIR, ELOOP].contains(&number))
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::CrossesDevices => true,
+        // What the kernel did not say is that it is no regular file.
+        _ => error.raw_os_error().is_none_or(|number| [ENXIO, ELOOP].contains(&number)),
+    }
 }
 
 /// Whether a file is the one that `then` was, and nobody wrote to it or moved what belongs to it since.
@@ -153,5 +154,32 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
         None => (&path[..0], path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn what_a_replica_has_not_as_a_file_is_no_file_and_no_failure() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("replica");
+        fs::create_dir_all(dir.join("directory")).unwrap();
+        fs::write(home.path().join("outside"), "secret").unwrap();
+        fs::write(dir.join("file"), "bytes").unwrap();
+        symlink("file", dir.join("link")).unwrap();
+        symlink("..", dir.join("out")).unwrap();
+        symlink("round", dir.join("round")).unwrap();
+        let _socket = UnixListener::bind(dir.join("socket")).unwrap();
+        let replica = Replica::open(dir.as_os_str()).unwrap();
+        let file = |path: &str| replica.file(&RelPath::new(path.as_bytes()).unwrap());
+        assert_eq!(file("file").unwrap().unwrap().1.size, 5);
+        for path in ["none", "none/f", "directory", "file/f", "link", "out/outside", "round/f", "socket"] {
+            assert!(file(path).unwrap().is_none(), "{path}");
+        }
     }
 }

@@ -85,7 +85,7 @@ impl Receipt {
             way: Some(Way::ReadWrite),
             level: Some(all),
         };
-        bill.add_proven(&file_entry(path, stat, &facts), objects, &proven);
+        bill.add_proven(&file_entry(path, stat, &facts), objects, None, &proven);
     }
 
     /// Writes the entry of a file that was left because both sides found the same digest.

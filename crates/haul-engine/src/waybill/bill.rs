@@ -228,9 +228,15 @@ impl Bill {
     }
 
     /// [`Bill::add`] for a file of which ranges, in their order, reached more than its own level.
-    pub(crate) fn add_proven(&self, entry: &Entry, objects: Option<&ObjectSums>, proven: &[Proven]) {
+    pub(crate) fn add_proven(
+        &self,
+        entry: &Entry,
+        objects: Option<&ObjectSums>,
+        leaves: Option<&LeafSums>,
+        proven: &[Proven],
+    ) {
         self.with(|writer| {
-            put(writer, entry, objects, None)?;
+            put(writer, entry, objects, leaves)?;
             proven.iter().try_for_each(|range| writer.proven(range))
         });
     }

@@ -92,7 +92,8 @@ impl GnuRules {
                 None => Tag::None,
             },
             Tool::Cksum(None) => {
-                let ends = |byte: &u8| is_blank(*byte) || matches!(byte, b'-' | b'(');
+                // A NUL ends a tag as it ends every text of a tool in C.
+                let ends = |byte: &u8| is_blank(*byte) || matches!(byte, b'-' | b'(' | 0);
                 let end = line.iter().position(ends).unwrap_or(line.len());
                 // A tag of SHA-3 has a length behind a dash; the others end before it.
                 let found = ALGORITHMS.iter().find_map(|&algorithm| {
@@ -104,7 +105,11 @@ impl GnuRules {
                     Some((algorithm, rest)) => {
                         state.met = Some(algorithm);
                         let rest = match rest {
-                            [blank, rest @ ..] if is_blank(*blank) && algorithm != Algorithm::Blake2b => rest,
+                            [end, rest @ ..]
+                                if (is_blank(*end) || *end == 0) && algorithm != Algorithm::Blake2b =>
+                            {
+                                rest
+                            }
                             _ => rest,
                         };
                         behind_tag(algorithm, rest)
@@ -273,7 +278,8 @@ mod tests {
         assert_eq!(read_length(b"0x"), Some((0, b"x".as_slice())));
     }
 
-    /// The bug: two blanks, or a byte that is none, were refused where the coreutils take them for the end of the tag.
+    /// The bug: two blanks, or a byte that is none, were refused where the coreutils take them for the end of the tag; to `cksum` without
+    /// `-a` a NUL was none.
     #[test]
     fn a_tag_ends_as_the_coreutils_end_it() {
         let readers =
@@ -293,6 +299,12 @@ mod tests {
                     ("   (a)", [false; 3]),
                     ("#- (a)", [false; 3]),
                     (" #(a)", [false; 3]),
+                    ("\0(a)", [true; 3]),
+                    ("\0 (a)", [true; 3]),
+                    ("\0\0(a)", [false; 3]),
+                    ("\0x(a)", [false; 3]),
+                    ("\0-16 (a)", [false; 3]),
+                    ("-512\0(a)", [false; 3]),
                     ("-512 (a)", [true; 3]),
                     ("-512  (a)", [false; 3]),
                     ("-512#(a)", [false; 3]),
@@ -308,6 +320,12 @@ mod tests {
                     ("\t(a)", [false, true, true]),
                     ("# (a)", [false, false, true]),
                     ("#(a)", [false, false, true]),
+                    ("\0(a)", [false, true, true]),
+                    ("\0 (a)", [false, true, true]),
+                    ("\0\0(a)", [false; 3]),
+                    ("\0x(a)", [false; 3]),
+                    ("\0-(a)", [false; 3]),
+                    (" \0(a)", [false; 3]),
                     ("-(a)", [false; 3]),
                     ("   (a)", [false; 3]),
                 ],

@@ -162,7 +162,7 @@ impl Run<'_> {
         let tally = self.job.tally;
         let counter = if path == ReadPath::Device { &tally.bytes_reread } else { &tally.bytes_read_back };
         Tally::add(counter, check.range.len());
-        self.delivery.proving.proved(path);
+        self.delivery.proving.proved(check.range, path);
         self.log(check.range)?;
         if let ReadPath::Cache(why) = path {
             tell_cached(self.job, self.file, why);

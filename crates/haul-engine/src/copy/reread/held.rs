@@ -58,6 +58,7 @@ pub(crate) fn settle_held(job: &Job<'_>, lane: &mut Lane) {
     for (mut held, begun) in held.into_iter().zip(begun) {
         let proved = begun.and_then(|()| held.run(job).prove(lane, Pace::All));
         held.moved.level = held.delivery.level(false);
+        held.moved.parts_reread = held.delivery.parts_reread();
         let Held { file, moved, .. } = held;
         settle::finish(job, &file, proved.map(|()| moved));
     }
@@ -94,6 +95,9 @@ pub(crate) fn prove_rest(
     }
     let run = Run { job, file: &file, plan: &plan, delivery: &delivery };
     let proved = run.sync().and_then(|()| run.prove(lane, Pace::All));
-    let moved = proved.map(|()| Moved { level: delivery.level(false), ..moved });
+    let moved = proved.map(|()| {
+        let (level, parts_reread) = (delivery.level(false), delivery.parts_reread());
+        Moved { level, parts_reread, ..moved }
+    });
     settle::finish(job, &file, moved);
 }

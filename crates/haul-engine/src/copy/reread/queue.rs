@@ -5,7 +5,7 @@ use haul_digest::Digest;
 use haul_model::ByteRange;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a file that may be on their way to the device before the first of them is waited for. Enough to keep a
 /// device busy while the next objects are copied; few enough that a small memory is not filled by them.
@@ -56,7 +56,8 @@ pub(crate) enum Pace {
 #[derive(Debug, Default)]
 pub(crate) struct Proving {
     waiting: Mutex<Waiting>,
-    from_device: AtomicBool,
+    /// In order and joined, so that a file that is read from its start to its end costs one range.
+    from_device: Mutex<Vec<ByteRange>>,
     from_cache: AtomicBool,
 }
 
@@ -129,14 +130,25 @@ impl Proving {
     }
 
     /// An object was read back by this path and is right.
-    pub(super) fn proved(&self, path: ReadPath) {
-        let seen = if path == ReadPath::Device { &self.from_device } else { &self.from_cache };
-        seen.store(true, Ordering::Relaxed);
+    pub(super) fn proved(&self, range: ByteRange, path: ReadPath) {
+        match path {
+            ReadPath::Device => insert(&mut self.ranges(), range),
+            ReadPath::Cache(_) => self.from_cache.store(true, Ordering::Relaxed),
+        }
     }
 
     /// Whether all that was read back came from the device, and something did.
     pub(crate) fn is_from_device(&self) -> bool {
-        self.from_device.load(Ordering::Relaxed) && !self.from_cache.load(Ordering::Relaxed)
+        !self.from_cache.load(Ordering::Relaxed) && !self.ranges().is_empty()
+    }
+
+    /// What came from the device, in order; nothing where all of it did.
+    pub(crate) fn parts_from_device(&self) -> Vec<ByteRange> {
+        if self.is_from_device() { Vec::new() } else { self.ranges().clone() }
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, Vec<ByteRange>> {
+        self.from_device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether something came from the page cache, however often that was asked to let go of it.
@@ -147,6 +159,16 @@ impl Proving {
     fn with<T>(&self, work: impl FnOnce(&mut Waiting) -> T) -> T {
         work(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Adds a range to those before it and behind it, and joins what touches.
+fn insert(ranges: &mut Vec<ByteRange>, mut range: ByteRange) {
+    let at = ranges.partition_point(|other| other.end.0 < range.start.0);
+    let touching = ranges[at..].iter().take_while(|other| other.start.0 <= range.end.0).count();
+    for other in ranges.splice(at..at + touching, []) {
+        range = ByteRange::between(range.start.0.min(other.start.0), range.end.0.max(other.end.0));
+    }
+    ranges.insert(at, range);
 }
 
 #[cfg(test)]
@@ -218,11 +240,24 @@ mod tests {
     #[test]
     fn one_read_through_the_cache_is_enough_to_say_no_more_than_that() {
         let proving = Proving::default();
+        let object = |index| check(index, OBJECT).range;
         assert!(!proving.is_from_device(), "nothing was read yet");
-        proving.proved(ReadPath::Device);
-        assert!(proving.is_from_device());
-        proving.proved(ReadPath::Cache("a test"));
-        proving.proved(ReadPath::Device);
+        proving.proved(object(1), ReadPath::Device);
+        assert!(proving.is_from_device() && proving.parts_from_device().is_empty());
+        proving.proved(object(2), ReadPath::Cache("a test"));
+        proving.proved(object(3), ReadPath::Device);
         assert!(!proving.is_from_device());
+        assert_eq!(proving.parts_from_device(), [object(1), object(3)]);
+    }
+
+    #[test]
+    fn what_came_from_the_device_is_joined_in_whatever_order_it_comes() {
+        let proving = Proving::default();
+        proving.proved(check(9, OBJECT).range, ReadPath::Cache("a test"));
+        for index in [4, 0, 2, 7, 1, 3] {
+            proving.proved(check(index, OBJECT).range, ReadPath::Device);
+        }
+        let joined = [ByteRange::between(0, 5 * OBJECT), check(7, OBJECT).range];
+        assert_eq!(proving.parts_from_device(), joined);
     }
 }
