@@ -1,5 +1,6 @@
 //! Valid input of every target, made by the writers of each form: what bending begins with.
 
+use super::newer;
 use super::targets::{log_job, regular};
 use haul_digest::{Algorithm, digest};
 use haul_log::objects::{Encoding, Identity, Log, Mechanism, Order, SourceVersion, Style, Subject};
@@ -269,14 +270,7 @@ fn object_logs() -> Vec<Vec<u8>> {
 /// As the next version of this program writes it.
 fn newer_object_log() -> BTreeMap<String, Vec<u8>> {
     let mut files = object_log(Style::DEFAULT);
-    for bytes in files.values_mut() {
-        bytes[8] += 1;
-        let mut covered = bytes[16..24].to_vec();
-        covered.extend([0; 12]);
-        covered.extend(&bytes[..40]);
-        let sum = digest(Algorithm::Crc32c, &covered).value().expect("a number") as u32;
-        bytes[40..44].copy_from_slice(&sum.to_le_bytes());
-    }
+    files.values_mut().for_each(|bytes| newer::log(bytes, 2));
     files
 }
 
