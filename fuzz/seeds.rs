@@ -12,8 +12,8 @@ use haul_net::{Address, Grant, Host, Role, Ticket, Uses};
 use haul_proto::{
     Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Connect, Delete, Encoding as Carried, Features,
     FileClose, FileDone, FileId, FileNumber, HEADER_LEN, JobOptions, Join, LaneId, List, Message, NewBlock,
-    NewFile, ObjectDigests, Operands, Outcome, PeerText, Reason, Role as Side, Runs, SESSION_TOKEN_BYTES,
-    Stated, Summary, Unread, WalkEnd, Why, Window,
+    NewFile, ObjectDigests, Operands, Outcome, PeerText, Principal, Reason, Role as Side, Runs,
+    SESSION_TOKEN_BYTES, Stated, Summary, Unread, WalkEnd, Why, Window,
 };
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -95,7 +95,7 @@ fn source_says() -> Vec<Message> {
     let second = FileNumber(1);
     vec![
         Message::Join(Join { token: [7; SESSION_TOKEN_BYTES], lane: LaneId(1) }),
-        Message::NewFile(Box::new(NewFile { whole: true, ..regular(0, 2048) })),
+        Message::NewFile(Box::new(NewFile { whole: true, principals: a_principal(), ..regular(0, 2048) })),
         block(number(), 2048, Carried::Raw, 2048),
         end(number()),
         close(number(), 2048),
@@ -109,6 +109,10 @@ fn source_says() -> Vec<Message> {
         Message::Delete(Box::new(Delete { batch: 0, gone: vec![true, false] })),
         bye(),
     ]
+}
+
+fn a_principal() -> Vec<Principal> {
+    vec![Principal { is_group: true, number: 7, name: b"wheel".as_slice().into() }]
 }
 
 /// What a sink wants, in two messages.

@@ -2,6 +2,7 @@
 
 use super::{Bed, by};
 use haul_lab::needs::{Need, met_or_skip};
+use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, lchown, symlink};
 use std::path::Path;
@@ -81,4 +82,57 @@ fn owners_go_by_name_and_by_number_where_that_is_asked_for_or_no_name_is_known()
     assert_owners(&bed.path("back/data"), [41_000, 42_000, STRANGER]);
     bring(&bed, &here, "fetch", &["--numeric-ids", "localhost:names/data", "same"]);
     assert_owners(&bed.path("same/data"), [51_000, 42_000, STRANGER]);
+}
+
+/// An access control list as the kernel keeps it (linux/posix_acl_xattr.h), in which a user and a group beside the owners may read.
+fn list(user: u32) -> Vec<u8> {
+    const NOBODY: u32 = u32::MAX;
+    let entries: [(u16, u16, u32); 6] = [
+        (0x01, 6, NOBODY),
+        (0x02, 4, user),
+        (0x04, 4, NOBODY),
+        (0x08, 4, user + 1),
+        (0x10, 4, NOBODY),
+        (0x20, 0, NOBODY),
+    ];
+    let bytes = |(tag, permissions, number): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &number.to_le_bytes()].concat()
+    };
+    [2_u32.to_le_bytes().to_vec(), entries.into_iter().flat_map(bytes).collect()].concat()
+}
+
+/// Files with lists, a directory with one for what is made in it, and which of these it is.
+const LISTED: [(&str, &str); 4] = [
+    ("alices/f", "system.posix_acl_access"),
+    ("alices", "system.posix_acl_default"),
+    ("carols/f", "system.posix_acl_access"),
+    ("strange/f", "system.posix_acl_access"),
+];
+
+/// Numbers are not the same people everywhere: a list of numbers gave rights to whoever had them at the sink.
+#[test]
+fn whom_lists_name_goes_by_name_as_owners_do() {
+    if !met_or_skip(&[Need::Root, Need::Mount, Need::Program("unshare")]) {
+        return;
+    }
+    let (bed, here) = bed();
+    for ((path, list_of), user) in LISTED.into_iter().zip([41_000, 41_000, 42_000, STRANGER]) {
+        lsetxattr(bed.path("data").join(path), list_of, &list(user), XattrFlags::empty()).unwrap();
+    }
+    let assert_lists = |dir: &str, users: [u32; 4]| {
+        for ((path, list_of), user) in LISTED.into_iter().zip(users) {
+            let mut found = [0; 200];
+            let len = lgetxattr(bed.path(dir).join(path), list_of, &mut found).unwrap();
+            assert_eq!(found[..len], list(user), "{dir}/{path}");
+        }
+    };
+    bring(&bed, &here, "send", &["data", "localhost:names"]);
+    assert_lists("there/names/data", [51_000, 51_000, 42_000, STRANGER]);
+    bring(&bed, &here, "send", &["--numeric-ids", "data", "localhost:numbers"]);
+    assert_lists("there/numbers/data", [41_000, 41_000, 42_000, STRANGER]);
+    bring(&bed, &here, "fetch", &["localhost:names/data", "back"]);
+    assert_lists("back/data", [41_000, 41_000, 42_000, STRANGER]);
+    // Who keeps no owners gives their rights to the right people all the same.
+    bring(&bed, &here, "send", &["--no-owner", "data", "localhost:own"]);
+    assert_lists("there/own/data", [51_000, 51_000, 42_000, STRANGER]);
 }
