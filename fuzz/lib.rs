@@ -1,4 +1,6 @@
 //! Any bytes for every decoder: see `docs/fuzzing.md`.
 
+#[path = "../crates/haul-lab/src/newer.rs"]
+pub mod newer;
 pub mod seeds;
 pub mod targets;

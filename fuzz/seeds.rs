@@ -1,5 +1,6 @@
 //! Valid input of every target, made by the writers of each form: what bending begins with.
 
+use super::newer;
 use super::targets::{log_job, regular};
 use haul_digest::{Algorithm, digest};
 use haul_log::objects::{Encoding, Identity, Log, Mechanism, Order, SourceVersion, Style, Subject};
@@ -11,8 +12,8 @@ use haul_net::{Address, Grant, Host, Role, Ticket, Uses};
 use haul_proto::{
     Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Connect, Delete, Encoding as Carried, Features,
     FileClose, FileDone, FileId, FileNumber, HEADER_LEN, JobOptions, Join, LaneId, List, Message, NewBlock,
-    NewFile, ObjectDigests, Operands, Outcome, PeerText, Reason, Role as Side, Runs, SESSION_TOKEN_BYTES,
-    Stated, Summary, Unread, WalkEnd, Why, Window,
+    NewFile, ObjectDigests, Operands, Outcome, PeerText, Principal, Reason, Role as Side, Runs,
+    SESSION_TOKEN_BYTES, Stated, Summary, Unread, WalkEnd, Why, Window,
 };
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -94,7 +95,7 @@ fn source_says() -> Vec<Message> {
     let second = FileNumber(1);
     vec![
         Message::Join(Join { token: [7; SESSION_TOKEN_BYTES], lane: LaneId(1) }),
-        Message::NewFile(Box::new(NewFile { whole: true, ..regular(0, 2048) })),
+        Message::NewFile(Box::new(NewFile { whole: true, principals: a_principal(), ..regular(0, 2048) })),
         block(number(), 2048, Carried::Raw, 2048),
         end(number()),
         close(number(), 2048),
@@ -108,6 +109,10 @@ fn source_says() -> Vec<Message> {
         Message::Delete(Box::new(Delete { batch: 0, gone: vec![true, false] })),
         bye(),
     ]
+}
+
+fn a_principal() -> Vec<Principal> {
+    vec![Principal { is_group: true, number: 7, name: b"wheel".as_slice().into() }]
 }
 
 /// What a sink wants, in two messages.
@@ -269,14 +274,7 @@ fn object_logs() -> Vec<Vec<u8>> {
 /// As the next version of this program writes it.
 fn newer_object_log() -> BTreeMap<String, Vec<u8>> {
     let mut files = object_log(Style::DEFAULT);
-    for bytes in files.values_mut() {
-        bytes[8] += 1;
-        let mut covered = bytes[16..24].to_vec();
-        covered.extend([0; 12]);
-        covered.extend(&bytes[..40]);
-        let sum = digest(Algorithm::Crc32c, &covered).value().expect("a number") as u32;
-        bytes[40..44].copy_from_slice(&sum.to_le_bytes());
-    }
+    files.values_mut().for_each(|bytes| newer::log(bytes, 2));
     files
 }
 

@@ -232,6 +232,7 @@ pub fn regular(number: usize, size: u64) -> NewFile {
         group: none(),
         xattrs: Vec::new(),
         version: None,
+        principals: Vec::new(),
     }
 }
 

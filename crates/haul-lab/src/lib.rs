@@ -9,6 +9,7 @@ pub mod line;
 pub mod link;
 pub mod mounts;
 pub mod needs;
+pub mod newer;
 pub mod parts;
 pub mod random;
 pub mod random_tree;

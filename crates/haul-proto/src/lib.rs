@@ -25,8 +25,8 @@ pub use message::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, CONTROL, Close, Compression, Connect, Delete,
     Encoding, Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId,
     LaneTimes, List, LogWish, Message, NameRule, NewBlock, NewFile, ObjectDigests, OperandList, Operands,
-    Outcome, Role, SESSION_TOKEN_BYTES, Stated, Summary, Times, Unit, Unread, Update, Verify, WalkEnd,
-    Window, Xattr, check_list,
+    Outcome, Principal, Role, SESSION_TOKEN_BYTES, Stated, Summary, Times, Unit, Unread, Update, Verify,
+    WalkEnd, Window, Xattr, check_list,
 };
 pub use names::{NAME_BYTES_MAX, NameFault, judge_name};
 pub use reason::{PeerText, Reason, Why};

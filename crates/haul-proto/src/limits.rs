@@ -36,6 +36,9 @@ pub const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of all names and values of one file's extended attributes. Linux bounds only each; a file with more fails by name.
 pub const XATTRS_BYTES_MAX: usize = 768 << 10;
 
+/// Most users and groups that one file's access control lists may name by more than their numbers. Those beyond go by number.
+pub const PRINCIPALS_MAX: usize = 256;
+
 /// Most runs of objects in one message: 64 KiB of them. What doesn't fit is left out, and then sent again at worst.
 pub const RUNS_MAX: usize = 4096;
 
@@ -82,8 +85,8 @@ pub const UNREAD_AHEAD: usize = 256;
 /// Times an object, or a file, is sent again because it arrived damaged.
 pub const TRIES_MAX: u8 = 5;
 
-const _: () =
-    assert!(PATH_BYTES_MAX * 2 + XATTRS_BYTES_MAX + XATTRS_MAX * 8 + RUNS_MAX * 16 + 4096 <= BODY_BYTES_MAX);
+const FILE_BYTES_MAX: usize = PATH_BYTES_MAX * 2 + XATTRS_BYTES_MAX + XATTRS_MAX * 8 + RUNS_MAX * 16;
+const _: () = assert!(FILE_BYTES_MAX + PRINCIPALS_MAX * (OWNER_BYTES_MAX + 9) + 4096 <= BODY_BYTES_MAX);
 const _: () =
     assert!(OPERANDS_BYTES_MAX + OPERANDS_MAX * 4 + RULES_BYTES_MAX + RULES_MAX * 5 + 8192 <= BODY_BYTES_MAX);
 const _: () = assert!(OPERANDS_BYTES_MAX + OPERANDS_PER_MESSAGE * 4 + 64 <= BODY_BYTES_MAX);

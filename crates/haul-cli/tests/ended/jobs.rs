@@ -1,6 +1,8 @@
 //! What `haul jobs` makes of commands that were ended.
 
-use super::Bed;
+use super::{Bed, Ran, rot};
+use haul_lab::faults::FaultFs;
+use haul_lab::needs::{Need, met_or_skip};
 use haul_log::record::JobRecord;
 use rustix::process::Signal;
 use std::fs::{self, File, FileTimes};
@@ -64,5 +66,35 @@ fn stopped_jobs_are_kept_for_ninety_days() {
         let another = ["verify", "--threads=1", "--bwlimit=200K", "-q", "w"];
         assert_eq!(bed.run(&another).status, Some(0));
         assert_eq!(folder.exists(), is_kept, "{days}");
+    }
+}
+
+/// What is kept serves a later run. Where there is no room for any of it, or for how far it came, this one does all the same what it was to do, and
+/// says once why that is all: it said so again every two seconds.
+#[test]
+fn without_room_for_what_they_keep_they_say_so_and_come_to_their_end() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    for (seed, full) in [(3, "*"), (4, "*/state*")] {
+        let bed = bed(seed);
+        for name in ["store", "state"] {
+            fs::create_dir_all(bed.path(name)).unwrap();
+        }
+        let rules = format!("{full} write .. errno ENOSPC").parse().unwrap();
+        let faults = FaultFs::mount(&bed.path("store"), &bed.path("state"), rules).unwrap();
+        fs::create_dir(bed.path("replica")).unwrap();
+        bed.good(&["cp", "-a", "data", "replica"]);
+        rot(&bed.file(7));
+        let slowly = ["--json", "--threads=1", "--bwlimit=400K", "w"];
+        let verified = bed.run(&[&["verify"][..], &slowly].concat());
+        assert_eq!(verified.status, Some(1), "{full}: {verified:?}");
+        assert_eq!(verified.told("verdict"), [("data/007".to_owned(), "rotted".to_owned())], "{full}");
+        let told = |ran: &Ran| format!("{}{}", ran.out, ran.err).matches("No space left").count();
+        assert_eq!(told(&verified), 1, "{full}: {verified:?}");
+        let repaired = bed.run(&[&["repair"][..], &slowly, &[".", "--from", "replica"]].concat());
+        assert_eq!((repaired.status, repaired.summary("repaired")), (Some(0), 1), "{full}: {repaired:?}");
+        assert_eq!(told(&repaired), 1, "{full}: {repaired:?}");
+        faults.close();
     }
 }

@@ -4,7 +4,7 @@ use super::stopped::wait_until;
 use super::{Bed, Server, assert_alike, inside};
 use haul_engine::transfer::{LANES_UNASKED_MAX, LANES_UNASKED_MIN};
 use haul_lab::link::{End, Link, Way};
-use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -81,4 +81,52 @@ fn a_long_path_gets_more_connections_unasked() {
     assert_alike(&bed.path("data"), &bed.path("there/data"));
     drop(server);
     link.close().unwrap();
+}
+
+/// What the kernel says of connections to or from a port: a line for each, its words with the name of its congestion control among them.
+fn told_of(which: &str, port: u16) -> Vec<String> {
+    let words = ["-HtinO", "state", "established", which, "=", &format!(":{port}")];
+    let listed = Command::new("ss").args(words).output().unwrap();
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// Whoever sends has it, whichever side was asked.
+#[test]
+fn connections_have_the_congestion_control_that_was_asked_for() {
+    if !met_or_skip(&[Need::Program("ss")]) {
+        return;
+    }
+    let setting = |name: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}")).unwrap();
+    let usual = setting("congestion_control");
+    let all = setting("available_congestion_control");
+    let other = all.split_whitespace().find(|name| *name != usual.trim());
+    if !shown_or_skip(other.is_some(), "a second congestion control") {
+        return;
+    }
+    let asked = format!("--cc={}", other.unwrap());
+    let bed = Bed::new();
+    bed.file("data/f", 2 << 20);
+    bed.file("there/data/f", 2 << 20);
+    let common = ["--ticket-file=ticket", "--object-size=64K", "--streams=3"];
+    for (serve, job, operands, which) in [
+        (vec![], vec!["send", "--rate=1M", &asked], ["data", ":in"], "dport"),
+        (vec!["--rate=1M", &asked], vec!["fetch"], [":data", "back"], "sport"),
+    ] {
+        let port = bed.free_port();
+        let args = [&["--root", "there"][..], &serve].concat();
+        let _server = bed.serve_at(&format!("127.0.0.1:{port}"), &args);
+        let mut job = bed.haul(&[&job[..], &common, &operands].concat());
+        let mut client = job.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = Vec::new();
+        wait_until("three connections", || {
+            lines = told_of(which, port);
+            lines.len() == 3
+        });
+        let has_it = |line: &String| line.split_whitespace().any(|word| Some(word) == other);
+        assert!(lines.iter().all(has_it), "{asked}, {which}: {lines:#?}");
+        assert!(client.wait().unwrap().success());
+    }
+    assert_alike(&bed.path("data"), &bed.path("there/in/data"));
+    assert_alike(&bed.path("there/data"), &bed.path("back/data"));
 }

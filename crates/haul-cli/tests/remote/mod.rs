@@ -8,6 +8,7 @@ mod ends;
 mod kept;
 mod lanes;
 mod lookup;
+mod owners;
 mod packed;
 mod power;
 mod reads;
@@ -199,8 +200,13 @@ impl Drop for Server {
 
 /// The same command in a network namespace.
 fn inside(namespace: &str, command: &Command) -> Command {
-    let mut there = Command::new("ip");
-    there.args(["netns", "exec", namespace]).arg(command.get_program()).args(command.get_args());
+    by(&["ip", "netns", "exec", namespace], command)
+}
+
+/// The same command, which these words begin.
+fn by(words: &[&str], command: &Command) -> Command {
+    let mut there = Command::new(words[0]);
+    there.args(&words[1..]).arg(command.get_program()).args(command.get_args());
     if let Some(dir) = command.get_current_dir() {
         there.current_dir(dir);
     }

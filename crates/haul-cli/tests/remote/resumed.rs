@@ -30,7 +30,7 @@ const AT_ONCE: u64 = 4;
 const RATE: u64 = 24 << 20;
 
 /// Bytes that travel beside the objects of a job of about 30 files, at most.
-const WIRE_BESIDE: u64 = 300 << 10;
+pub(super) const WIRE_BESIDE: u64 = 300 << 10;
 
 pub(super) const OBJECT: u64 = 64 << 10;
 

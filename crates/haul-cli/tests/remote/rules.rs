@@ -122,15 +122,21 @@ fn update_rules_leave_what_is_there() {
 fn the_rule_by_object_sends_only_objects_that_differ() {
     let bed = Bed::new();
     bed.tree("data");
-    let options = ["--object-size=64K", "--json", "--update=object", "--inplace", "data", "localhost:"];
+    let options = ["--object-size=64K", "--json", "--update=object", "data", "localhost:"];
     assert_ended(&bed.over_ssh("send", &options), 0);
-    let mut changed = fs::read(bed.path("data/big")).unwrap();
-    changed[300_000] ^= 1;
-    fs::write(bed.path("data/big"), &changed).unwrap();
-    let sent = bed.over_ssh("send", &options);
-    assert_ended(&sent, 0);
-    assert_eq!(fs::read(bed.path("there/data/big")).unwrap(), changed);
-    assert_alike(&bed.path("data"), &bed.path("there/data"));
+    for (at, in_place) in [&[][..], &["--inplace"]].into_iter().enumerate() {
+        let ino = || fs::metadata(bed.path("there/data/big")).unwrap().ino();
+        let before = ino();
+        let mut changed = fs::read(bed.path("data/big")).unwrap();
+        changed[300_000 + at] ^= 1;
+        fs::write(bed.path("data/big"), &changed).unwrap();
+        let sent = bed.over_ssh("send", &[in_place, &options].concat());
+        assert_ended(&sent, 0);
+        assert_alike(&bed.path("data"), &bed.path("there/data"));
+        let wire = summary(&sent.out)["wire"]["out"].as_u64().unwrap();
+        assert!(wire < 3 * 65_536, "one object of eleven differs, and {wire} bytes travelled: {sent:#?}");
+        assert_eq!(ino() == before, !in_place.is_empty(), "{in_place:?}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A lasting server: its configuration, what it keeps, and many clients.
 
+use super::stopped::wait_until;
 use super::{Bed, PATIENCE, Server, assert_alike, assert_ended, assert_no_strays};
 use rustix::process::Signal;
 use std::fs;
@@ -41,6 +42,39 @@ fn identity_and_tickets_outlive_the_process() {
         server.signal(Signal::TERM);
         assert_eq!(server.status(), Some(0), "to be ended is how a server ends");
     }
+}
+
+/// A quota and an end are one share's, and the others go on.
+#[test]
+fn each_share_has_its_own_quota_and_end() {
+    let bed = Bed::new();
+    bed.tree("data");
+    let share = |name: &str, more: &str| {
+        fs::create_dir(bed.path(name)).unwrap();
+        format!("[[share]]\nroot = '{name}'\nticket = '{name}.ticket'\naccess = 'both'\n{more}\n")
+    };
+    let shares = [share("small", "quota = '600K'"), share("brief", "expires = '2s'"), share("wide", "")];
+    let text =
+        format!("listen = ['127.0.0.1:{}']\nidentity = 'identity.pem'\n{}", bed.free_port(), shares.concat());
+    fs::write(bed.path("serve.toml"), text).unwrap();
+    let server = bed.serve_config("serve.toml");
+    server.says("'wide'");
+    let send = |ticket: &str, to: &str| bed.run(&["send", "--ticket-file", ticket, "data", to]);
+    let sent = send("small.ticket", ":in");
+    assert_ended(&sent, 1);
+    assert!(sent.err.contains("quota exceeded"), "{sent:#?}");
+    assert!(!bed.path("small/in/data/big").exists() && bed.path("small/in/data/small").exists());
+    let mut runs = 0;
+    wait_until("the end of a ticket", || {
+        runs += 1;
+        let sent = send("brief.ticket", &format!(":{runs}"));
+        assert!(matches!(sent.status, Some(0 | 2)), "{sent:#?}");
+        sent.status == Some(2)
+    });
+    assert!(!bed.path("brief").join(runs.to_string()).exists(), "nothing was begun");
+    assert_ended(&bed.run(&["fetch", "--ticket-file=brief.ticket", ":", "out"]), 2);
+    assert_ended(&send("wide.ticket", ":in"), 0);
+    assert_alike(&bed.path("data"), &bed.path("wide/in/data"));
 }
 
 /// What systemd runs, with the configuration that stands in the unit file.

@@ -10,7 +10,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 use std::fs;
 use std::hint::spin_loop;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -211,6 +211,33 @@ fn processors_that_others_keep_busy_are_named() {
     let is_named = |culprit: &&str| ended.err.contains(&format!("; held back by {culprit} ("));
     assert!(PROCESSORS.iter().any(is_named), "{ended:#?}");
     assert_alike(&bed.path("data"), &bed.path("there/data"));
+}
+
+/// The side that began draws what has settled at the sink, whichever side that is.
+#[test]
+fn a_terminal_is_shown_how_far_a_transfer_came() {
+    if !met_or_skip(&[Need::Program("script")]) {
+        return;
+    }
+    for (command, operands) in [("send", "data localhost:in"), ("fetch", "localhost:data in")] {
+        let bed = Bed::new();
+        bed.file("data/f", 3 << 20);
+        bed.file("there/data/f", 3 << 20);
+        let (haul, ssh) = (env!("CARGO_BIN_EXE_haul"), bed.path("fake-ssh"));
+        let line = format!(
+            "stty cols 120; exec '{haul}' {command} -e 'sh {}' --remote-haul '{haul}' --object-size=64K --rate=1M {operands}",
+            ssh.display()
+        );
+        let mut script = Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).current_dir(bed.path(""));
+        script.env("TERM", "xterm").env("COLUMNS", "120").env("XDG_STATE_HOME", bed.path("state"));
+        let ended = script.env_remove("SSH_CONNECTION").stdin(Stdio::null()).output().unwrap();
+        let drawn = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success(), "{command}: {drawn:?}");
+        for part in [" files", "/3.0 MiB", "/s"] {
+            assert!(drawn.contains(part), "{command}: no {part:?} in {drawn:?}");
+        }
+    }
 }
 
 /// Anonymous memory that a process has now, in KiB; none once it is gone.

@@ -1,7 +1,11 @@
 //! Meeting over ssh: beside it, inside it, and not at all.
 
-use super::{Bed, assert_alike, assert_ended, assert_no_strays};
+use super::{Bed, assert_alike, assert_ended, assert_no_strays, inside};
+use haul_lab::link::{End, Link, Way};
+use haul_lab::needs::{Need, met_or_skip};
 use std::fs;
+use std::process::Command;
+use std::time::Duration;
 
 #[test]
 fn a_tree_is_sent_and_fetched_beside_ssh() {
@@ -32,6 +36,41 @@ fn where_no_port_can_be_reached_all_goes_inside_ssh() {
     assert_alike(&bed.path("data"), &bed.path("back/data"));
     let argv = fs::read_to_string(bed.path("argv")).unwrap();
     assert!(argv.starts_with("nowhere.invalid\n") && argv.contains("me@nowhere.invalid\n"), "{argv}");
+}
+
+/// The host is there, and its port is not for us: somebody refuses it, or nobody says a word.
+#[test]
+fn where_a_wall_refuses_or_swallows_what_goes_beside_ssh_all_goes_inside() {
+    if !met_or_skip(&[Need::Links]) {
+        return;
+    }
+    let way = Way { delay: Duration::ZERO, rate: None, queue: 16 << 20 };
+    let link = Link::make(&format!("haul-walls-{}", std::process::id()), way).unwrap();
+    let bed = Bed::new();
+    bed.tree("data");
+    let script = fs::read_to_string(bed.path("fake-ssh")).unwrap();
+    let far = format!("exec ip netns exec {} sh", link.namespace(End::Far));
+    fs::write(bed.path("fake-ssh"), script.replace("exec sh", &far)).unwrap();
+    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+    let send = |host: End, to: &str| {
+        let target = format!("{}:{to}", host.address());
+        let args = ["send", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "data", &target];
+        let ended = inside(&link.namespace(End::Near), &bed.haul(&args)).output().unwrap();
+        let told = String::from_utf8(ended.stderr).unwrap();
+        assert!(ended.status.success(), "{told}");
+        assert_alike(&bed.path("data"), &bed.path("there").join(to).join("data"));
+        told
+    };
+    assert!(!send(End::Far, "beside").contains("inside ssh"));
+    // At this side's own address nobody listens.
+    assert!(send(End::Near, "refused").contains("inside ssh, by one lane"));
+    let (namespace, near) = (link.namespace(End::Far), End::Near.address());
+    let walled =
+        Command::new("ip").args(["-n", &namespace, "route", "replace", "blackhole", near]).status().unwrap();
+    assert!(walled.success());
+    assert!(send(End::Far, "swallowed").contains("inside ssh, by one lane"));
+    assert_no_strays(&bed.path("there"));
+    link.close().unwrap();
 }
 
 #[test]

@@ -7,10 +7,10 @@ use super::resumed::{
 };
 use super::stopped::wait_until;
 use super::{Bed, assert_alike, assert_ended, assert_no_strays};
-use haul_digest::{Algorithm, digest};
 use haul_lab::faults::{Action, FaultFs};
 use haul_lab::mounts::{Access, Mounted};
 use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::newer;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read;
@@ -151,18 +151,14 @@ fn a_log_of_a_newer_program_is_left_as_it_is_and_the_job_done_without_one() {
     let play = Play::new(Way::Fetch, &["--sync=object"]);
     cut_off(&play);
     let index = play.jobs()[0].join("log/universal.index");
-    let mut newer = fs::read(&index).unwrap();
-    newer[8] = 2;
-    // The checksum of a head is over its life, no serial, no offset, and itself.
-    let covered = [&newer[16..24], &[0; 12], &newer[..40]].concat();
-    let sum = digest(Algorithm::Crc32c, &covered).value().unwrap() as u32;
-    newer[40..44].copy_from_slice(&sum.to_le_bytes());
-    fs::write(&index, &newer).unwrap();
+    let mut left = fs::read(&index).unwrap();
+    newer::log(&mut left, 2);
+    fs::write(&index, &left).unwrap();
     let (summary, told) = play.finish(&[]);
     assert!(told.contains("version 2") && told.contains("can't be gone on with"), "{told}");
     assert_eq!(summary["bytes_of_earlier_runs"], 0, "{summary}");
     assert_same_but_for_what_was_left(&play);
-    assert!(fs::read(&index).unwrap() == newer);
+    assert!(fs::read(&index).unwrap() == left);
 }
 
 /// The rest of the room goes to somebody else between two runs.

@@ -1,8 +1,10 @@
 //! Tickets: what they open, and what opens nothing.
 
-use super::{Bed, assert_alike, assert_ended, assert_no_strays};
+use super::{Bed, PATIENCE, assert_alike, assert_ended, assert_no_strays};
+use haul_lab::line::Line;
 use std::fs;
 use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
@@ -180,6 +182,72 @@ fn plain_text_is_asked_for_by_both_or_refused() {
     drop(plain);
     let _server = bed.serve(&["--root", "there"]);
     assert_ended(&bed.run(&["send", "--plain", "--ticket-file", "ticket", "data", ":"]), 2);
+}
+
+/// Whoever sits on the way sees neither names nor bytes, unless both sides were asked for that.
+#[test]
+fn what_travels_is_seen_on_the_way_only_where_plain_text_was_asked_for() {
+    let bed = Bed::new();
+    let text = "nobody is to read this on its way\n".repeat(3000);
+    fs::create_dir(bed.path("data")).unwrap();
+    fs::write(bed.path("data/confidential"), &text).unwrap();
+    for (to, plain) in [(":hidden", &[][..]), (":open", &["--plain"])] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let told = format!("--address={}", listener.local_addr().unwrap());
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, bed.free_port()));
+        let _server = bed.serve_at(&server.to_string(), &[&["--root", "there", &told][..], plain].concat());
+        let line = Line::between(listener, server, Vec::new()).unwrap();
+        let sent = bed.run(&[&["send", "--ticket-file=ticket"][..], plain, &["data", to]].concat());
+        assert_ended(&sent, 0);
+        assert_alike(&bed.path("data"), &bed.path("there").join(&to[1..]).join("data"));
+        let heard = line.heard();
+        assert!(heard.len() > text.len(), "all went by the line: {} bytes", heard.len());
+        for words in [&b"nobody is to read this"[..], b"confidential"] {
+            let is_seen = heard.windows(words.len()).any(|bytes| bytes == words);
+            assert_eq!(is_seen, !plain.is_empty(), "{to}: {}", words.escape_ascii());
+        }
+    }
+}
+
+/// Names are another host's choice, and nothing that is told of them moves a cursor or looks like a line of its own.
+#[test]
+fn no_name_steers_a_terminal_at_either_side() {
+    const NAME: &str = "\u{1b}[2J\nhaul: all is well";
+    #[track_caller]
+    fn assert_tame(told: &str) {
+        assert!(told.contains("well"), "it is named: {told:?}");
+        assert!(!told.contains(|sign: char| sign.is_control() && sign != '\n'), "{told:?}");
+        assert!(!told.lines().any(|line| line.starts_with("haul: all is well")), "{told}");
+    }
+    let bed = Bed::new();
+    bed.file(&format!("data/{NAME}"), 100);
+    bed.file(&format!("there/in/data/{NAME}/in the way"), 1);
+    bed.file(&format!("back/data/old {NAME}"), 1);
+    let server = bed.serve(&["--root", "there"]);
+    let by_ticket = |command: &str, options: &[&str], operands: &[&str]| {
+        bed.run(&[&[command, "--ticket-file=ticket"], options, operands].concat())
+    };
+    let sent = by_ticket("send", &["-v"], &["data", ":new"]);
+    assert_ended(&sent, 0);
+    assert_tame(&sent.out);
+    let refused = by_ticket("send", &[], &["data", ":in"]);
+    assert_ended(&refused, 1);
+    assert_tame(&refused.err);
+    let fetched = by_ticket("fetch", &["-v", "--delete"], &[":new/data", "back"]);
+    assert_ended(&fetched, 0);
+    assert!(fetched.out.contains("deleted"), "{fetched:#?}");
+    assert_tame(&fetched.out);
+    let missing = by_ticket("fetch", &[], &[":new/data", &format!(":{NAME}"), "back"]);
+    assert_ended(&missing, 1);
+    assert_tame(&missing.err);
+    let jobs = bed.run(&["jobs"]);
+    assert_tame(&jobs.out);
+    let mut log = String::new();
+    while !log.contains("1 failed") {
+        log += &server.log.recv_timeout(PATIENCE).expect("each session is told of");
+        log.push('\n');
+    }
+    assert_tame(&log);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::{Bed, Ended, kill};
 use haul_lab::mounts::{Access, Mounted};
 use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::newer;
 use haul_lab::random::Random;
 use haul_log::record::JobRecord;
 use std::fs;
@@ -97,10 +98,7 @@ fn the_log_of_another_job_or_of_other_objects_is_not_trusted() {
 fn what_a_newer_program_wrote_stops_before_anything_is_touched() {
     let bed = Bed::new(24);
     bed.cut_off(&["--sync=object", "--threads=1"]);
-    let text = "haul-job version=2\nall=new\n";
-    let sum = haul_digest::digest(haul_digest::Algorithm::Blake3, text.as_bytes());
-    let path = bed.job().join("record");
-    fs::write(&path, format!("{text}blake3={sum}\n")).unwrap();
+    fs::write(bed.job().join("record"), newer::record()).unwrap();
     let before = super::Snapshot::take(&bed.path("sink")).unwrap();
     let ended = bed.ends(&[]);
     assert_eq!(ended.code, Some(1));
@@ -115,12 +113,7 @@ fn a_log_that_a_newer_program_wrote_is_refused_and_all_stays_as_it_left_it() {
     bed.cut_off(&["--sync=object", "--threads=1"]);
     let index = bed.job().join("log/universal.index");
     let mut bytes = fs::read(&index).unwrap();
-    bytes[8] = 2;
-    let mut covered = bytes[16..24].to_vec();
-    covered.extend([0; 12]);
-    covered.extend(&bytes[..40]);
-    let sum = haul_digest::digest(haul_digest::Algorithm::Crc32c, &covered).value().unwrap() as u32;
-    bytes[40..44].copy_from_slice(&sum.to_le_bytes());
+    newer::log(&mut bytes, 2);
     fs::write(&index, bytes).unwrap();
     let places = [bed.path("state"), bed.path("sink")];
     let before = places.each_ref().map(|place| super::Snapshot::take(place).unwrap());

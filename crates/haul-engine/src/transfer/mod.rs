@@ -10,6 +10,7 @@ mod frames;
 mod hashing;
 mod hello;
 mod joining;
+mod lists;
 mod logged;
 mod meeting;
 mod packing;

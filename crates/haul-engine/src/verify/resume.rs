@@ -205,6 +205,8 @@ pub(crate) struct Log {
     saved: Instant,
     /// A verdict was left out, or writing failed: the place moves no further.
     halted: bool,
+    /// That it could not be written was told.
+    told: bool,
 }
 
 impl Log {
@@ -240,7 +242,17 @@ impl Log {
             }
         };
         let (stamps, begun, bytes_before) = (StampFile::default(), place.next > 0, place.bytes);
-        Ok(Log { file, bound, place, stamps, begun, bytes_before, saved: Instant::now(), halted: false })
+        Ok(Log {
+            file,
+            bound,
+            place,
+            stamps,
+            begun,
+            bytes_before,
+            saved: Instant::now(),
+            halted: false,
+            told: false,
+        })
     }
 
     /// What the earlier run verified.
@@ -300,8 +312,11 @@ impl Log {
         report.keep();
         self.place.bytes = self.bytes_before + bytes;
         if let Err(error) = self.write(&path) {
-            report.resumption(&Resumption::Unsaved(error));
             self.halted = true;
+            // It is tried again every time: there may be room by then.
+            if !std::mem::replace(&mut self.told, true) {
+                report.resumption(&Resumption::Unsaved(error));
+            }
         }
     }
 
@@ -404,6 +419,7 @@ mod tests {
             bytes_before: 0,
             saved: Instant::now(),
             halted: false,
+            told: false,
         };
         let note = |log: &mut Log, share, entry, kind: Option<&VerdictKind>, again| {
             log.note(Noted { share, entry, kind, again, stamp: Stamp::default() });

@@ -1,6 +1,7 @@
 //! What the fuzzer's targets do, from valid input of every form and from chance, so that no decoder ever panics and the targets
 //! themselves stay true. The fuzzer goes on from there: docs/fuzzing.md.
 
+use haul_lab::newer;
 use haul_lab::random::Random;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

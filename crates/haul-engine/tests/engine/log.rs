@@ -7,6 +7,7 @@ use haul_engine::log::{Begun, Call, Found, Hold, Keeper, Ledger, LogError, Setti
 use haul_lab::faults::{FaultFs, Recorded, Rules};
 use haul_lab::mounts::{Access, Mounted, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::newer;
 use haul_log::objects::{
     Encoding, FileKey, Flaw, Identity, Job, Mechanism, ObjectSet, SourceVersion, Style, Subject,
 };
@@ -283,8 +284,7 @@ fn logs_of_newer_programs_and_folders_of_others_stop_before_anything_is_touched(
     let index = files(dir.path()).into_iter().find(|path| path.ends_with("universal.index")).unwrap();
     let whole = fs::read(&index).unwrap();
     let mut newer = whole.clone();
-    newer[8] = 9;
-    seal(&mut newer);
+    newer::log(&mut newer, 9);
     fs::write(&index, &newer).unwrap();
     let error = Keeper::open(dir.path(), job(), settings(SyncPolicy::Group)).unwrap_err();
     assert!(matches!(error, LogError::Newer { flaw: Flaw::Newer { version: 9, .. }, .. }), "{error}");
@@ -307,15 +307,6 @@ fn logs_of_newer_programs_and_folders_of_others_stop_before_anything_is_touched(
     assert_eq!(fs::read(dir.path().join("mine")).unwrap(), b"precious");
     fs::remove_file(home.join("lock")).unwrap();
     assert_eq!(open(dir.path(), settings(SyncPolicy::Group)).1.objects, 1);
-}
-
-/// Puts the right checksum behind a head, as a newer program does.
-fn seal(bytes: &mut [u8]) {
-    let mut covered = bytes[16..24].to_vec();
-    covered.extend([0; 12]);
-    covered.extend(&bytes[..40]);
-    let sum = haul_digest::digest(haul_digest::Algorithm::Crc32c, &covered).value().unwrap() as u32;
-    bytes[40..44].copy_from_slice(&sum.to_le_bytes());
 }
 
 #[test]

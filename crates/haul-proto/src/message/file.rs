@@ -4,7 +4,8 @@ use super::FileNumber;
 use super::connect::at_most;
 use crate::fields::{Body, Fields};
 use crate::limits::{
-    OWNER_BYTES_MAX, RUNS_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX, XATTRS_MAX,
+    OWNER_BYTES_MAX, PRINCIPALS_MAX, RUNS_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX,
+    XATTRS_MAX,
 };
 use crate::runs::Runs;
 use crate::{Flaw, Reason};
@@ -44,10 +45,26 @@ pub struct NewFile {
     /// What this version of a regular file is told apart from others of the same size and time by, where a job may have to go on with
     /// it: device, inode and ctime, or what stands for them.
     pub version: Option<[u8; 16]>,
+    /// Whom its access control lists name by number, as they are called at the source; none where names are not asked for.
+    pub principals: Vec<Principal>,
+}
+
+/// A user or a group that an access control list names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// Whether it is a group.
+    pub is_group: bool,
+    /// Its number at the source, which the list has.
+    pub number: u32,
+    /// Its name there.
+    pub name: Box<[u8]>,
 }
 
 /// Optional field of NEW_FILE: [`NewFile::version`].
 const VERSION_OF_FILE: u16 = 1;
+
+/// Optional field of NEW_FILE: [`NewFile::principals`].
+const PRINCIPALS: u16 = 2;
 
 /// Optional field of FILE_ID: the objects of [`Answer::Differing`] that are there.
 const HAVE: u16 = 1;
@@ -200,6 +217,7 @@ impl NewFile {
             group: Box::default(),
             xattrs: Vec::new(),
             version: None,
+            principals: Vec::new(),
         }
     }
 
@@ -211,7 +229,8 @@ impl NewFile {
             FileKind::File { holes, .. } => holes.pieces() * 16,
             _ => 0,
         };
-        let names = self.path.len() + self.user.len() + self.group.len() + link;
+        let principals: usize = self.principals.iter().map(|principal| principal.name.len() + 8).sum();
+        let names = self.path.len() + self.user.len() + self.group.len() + link + principals;
         (names + xattr_bytes(&self.xattrs) + 64) as u64
     }
 
@@ -228,6 +247,10 @@ impl NewFile {
     pub(super) fn check(&self) -> Result<(), Flaw> {
         at_most("path", self.path.len(), PATH_BYTES_MAX)?;
         at_most("owner's name", self.user.len().max(self.group.len()), OWNER_BYTES_MAX)?;
+        at_most("principals", self.principals.len(), PRINCIPALS_MAX)?;
+        for principal in &self.principals {
+            at_most("principal's name", principal.name.len(), OWNER_BYTES_MAX)?;
+        }
         at_most("extended attributes", self.xattrs.len(), XATTRS_MAX)?;
         at_most("extended attributes' bytes", xattr_bytes(&self.xattrs), XATTRS_BYTES_MAX)?;
         for xattr in &self.xattrs {
@@ -263,6 +286,12 @@ impl NewFile {
         if let Some(version) = &self.version {
             body.optional(VERSION_OF_FILE, |body| body.id(version));
         }
+        if !self.principals.is_empty() {
+            body.optional(PRINCIPALS, |body| {
+                body.count(self.principals.len());
+                self.principals.iter().for_each(|principal| principal.encode(body));
+            });
+        }
     }
 
     pub(super) fn decode(fields: &mut Fields<'_>) -> Result<NewFile, Flaw> {
@@ -287,12 +316,14 @@ impl NewFile {
         }
         at_most("extended attributes' bytes", xattr_bytes(&xattrs), XATTRS_BYTES_MAX)?;
         let (whole, again) = (flags & 1 != 0, flags & 2 != 0);
-        let mut version = None;
+        let (mut version, mut principals) = (None, Vec::new());
         fields.tail(|tag, field| {
-            if tag == VERSION_OF_FILE {
-                version = Some(field.id("version of a file")?);
+            match tag {
+                VERSION_OF_FILE => version = Some(field.id("version of a file")?),
+                PRINCIPALS => principals = Principal::decode_all(field)?,
+                _ => return Ok(false),
             }
-            Ok(tag == VERSION_OF_FILE)
+            Ok(true)
         })?;
         Ok(NewFile {
             number,
@@ -309,7 +340,31 @@ impl NewFile {
             group,
             xattrs,
             version,
+            principals,
         })
+    }
+}
+
+impl Principal {
+    fn encode(&self, body: &mut Body<'_>) {
+        body.u8(u8::from(self.is_group));
+        body.u32(self.number);
+        body.bytes(&self.name);
+    }
+
+    fn decode_all(field: &mut Fields<'_>) -> Result<Vec<Principal>, Flaw> {
+        let count = field.count(PRINCIPALS_MAX, "principals")?;
+        let mut all = Vec::new();
+        for _ in 0..count {
+            let is_group = match field.u8("principal's kind")? {
+                0 => false,
+                1 => true,
+                _ => return Err(Flaw::Value("principal's kind")),
+            };
+            let number = field.u32("principal's number")?;
+            all.push(Principal { is_group, number, name: field.bytes(OWNER_BYTES_MAX, "principal's name")? });
+        }
+        Ok(all)
     }
 }
 

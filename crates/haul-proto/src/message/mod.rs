@@ -12,7 +12,7 @@ mod wish;
 
 pub use block::{BlockDigest, BlockReject, BlockSync, Encoding, NewBlock, ObjectDigests, Stated};
 pub use connect::{Accept, Connect, Features, Join, Role, SESSION_TOKEN_BYTES, Window};
-pub use file::{Answer, Close, FileClose, FileDone, FileId, FileKind, NewFile, Outcome, Xattr};
+pub use file::{Answer, Close, FileClose, FileDone, FileId, FileKind, NewFile, Outcome, Principal, Xattr};
 pub use operands::{OperandList, Operands, check_list};
 pub use options::{Compression, JobOptions, Keep, Unit, Update, Verify};
 pub use rule::NameRule;

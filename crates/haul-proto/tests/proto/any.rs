@@ -3,13 +3,14 @@
 use haul_digest::{Algorithm, Digest};
 use haul_model::{ByteRange, Level, Moment, ObjectIndex, ObjectSize};
 use haul_proto::limits::{
-    DIGESTS_PER_MESSAGE, NAMES_PER_LIST, PACKED_BYTES_MAX, PAYLOAD_BYTES_MAX, XATTRS_MAX,
+    DIGESTS_PER_MESSAGE, NAMES_PER_LIST, PACKED_BYTES_MAX, PAYLOAD_BYTES_MAX, PRINCIPALS_MAX, XATTRS_MAX,
 };
 use haul_proto::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compression, Connect, Delete, Encoding,
     Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId, LaneTimes,
-    List, LogWish, Message, NameRule, NewBlock, NewFile, ObjectDigests, Operands, Outcome, PeerText, Reason,
-    Role, Runs, Stated, Summary, Times, Unit, Unread, Update, Verify, WalkEnd, Why, Window, Xattr,
+    List, LogWish, Message, NameRule, NewBlock, NewFile, ObjectDigests, Operands, Outcome, PeerText,
+    Principal, Reason, Role, Runs, Stated, Summary, Times, Unit, Unread, Update, Verify, WalkEnd, Why,
+    Window, Xattr,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -144,8 +145,13 @@ fn kind() -> impl Strategy<Value = FileKind> {
 
 fn new_file() -> impl Strategy<Value = NewFile> {
     let xattr = (bytes(20), bytes(90)).prop_map(|(name, value)| Xattr { name, value });
-    let names =
-        (bytes(80), bytes(9), bytes(9), vec(xattr, 0..XATTRS_MAX.min(6)), option::of(any::<[u8; 16]>()));
+    let principal = (any::<(bool, u32)>(), bytes(9)).prop_map(|((is_group, number), name)| Principal {
+        is_group,
+        number,
+        name,
+    });
+    let late = (option::of(any::<[u8; 16]>()), vec(principal, 0..PRINCIPALS_MAX.min(4)));
+    let names = (bytes(80), bytes(9), bytes(9), vec(xattr, 0..XATTRS_MAX.min(6)), late);
     (number(), any::<(bool, bool)>(), kind(), any::<[u32; 3]>(), (moment(), moment()), names).prop_map(
         |(
             number,
@@ -153,7 +159,7 @@ fn new_file() -> impl Strategy<Value = NewFile> {
             kind,
             [mode, uid, gid],
             (mtime, atime),
-            (path, user, group, xattrs, version),
+            (path, user, group, xattrs, (version, principals)),
         )| {
             NewFile {
                 number,
@@ -170,6 +176,7 @@ fn new_file() -> impl Strategy<Value = NewFile> {
                 group,
                 xattrs,
                 version,
+                principals,
             }
         },
     )

@@ -216,7 +216,15 @@ impl Page {
         if let Some(version) = &file.version {
             self.u16(1).bytes(version);
         }
-        self
+        if file.principals.is_empty() {
+            return self;
+        }
+        let mut field = Page::default();
+        field.count(file.principals.len());
+        for principal in &file.principals {
+            field.u8(u8::from(principal.is_group)).u32(principal.number).bytes(&principal.name);
+        }
+        self.tagged(2, &field)
     }
 
     fn times(&mut self, times: &Times) -> &mut Page {

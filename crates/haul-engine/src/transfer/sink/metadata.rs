@@ -1,5 +1,6 @@
 //! What of its source a file gets beside its bytes: owner, attributes, permissions, and times last of all.
 
+use crate::transfer::lists;
 use crate::transfer::reason::reason;
 use haul_proto::{Keep, NewFile, Reason};
 use haul_sys::metadata::{
@@ -7,6 +8,7 @@ use haul_sys::metadata::{
     set_times_fd, set_xattr,
 };
 use haul_sys::{Stat, Timespec, process, users};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -18,6 +20,9 @@ const SET_ID_BITS: u32 = 0o6000;
 
 /// What grants rights to whoever runs the file, as set-user-id does.
 const CAPABILITIES: &[u8] = b"security.capability";
+
+/// Names of users, and of groups, that are remembered at most.
+const NAMES_MAX: usize = 4096;
 
 /// Keeps what a job asks for.
 #[derive(Debug)]
@@ -100,7 +105,7 @@ impl Keeper {
     fn attributes(&self, place: Place<'_>, facts: &NewFile) -> Result<(), Reason> {
         let mut has_acl = false;
         for xattr in &facts.xattrs {
-            let is_acl = xattr.name.starts_with(b"system.posix_acl_");
+            let is_acl = lists::is_list(&xattr.name);
             let is_wanted = match &*xattr.name {
                 _ if is_acl => self.keep.has(Keep::ACLS),
                 CAPABILITIES => self.keep.has(Keep::XATTRS) && self.keep.has(Keep::SETUID),
@@ -111,7 +116,9 @@ impl Keeper {
                 continue;
             }
             has_acl |= name.as_c_str() == ACL_ACCESS;
-            if let Err(error) = set_xattr(place, &name, &xattr.value) {
+            let value =
+                if is_acl { self.known_here(&xattr.value, facts) } else { Cow::Borrowed(&*xattr.value) };
+            if let Err(error) = set_xattr(place, &name, &value) {
                 let expected = error.kind() == io::ErrorKind::Unsupported
                     || (error.kind() == io::ErrorKind::PermissionDenied && !self.is_root);
                 if !expected {
@@ -129,6 +136,21 @@ impl Keeper {
                 .map_err(|error| reason("cannot remove an inherited access control list", &error))?;
         }
         Ok(())
+    }
+
+    /// An access control list with the numbers that those whom it names have here.
+    fn known_here<'a>(&self, list: &'a [u8], facts: &NewFile) -> Cow<'a, [u8]> {
+        if facts.principals.is_empty() {
+            return Cow::Borrowed(list);
+        }
+        Cow::Owned(lists::renumbered(list, |is_group, number| {
+            let mut all = facts.principals.iter();
+            match all.find(|one| (one.is_group, one.number) == (is_group, number)) {
+                Some(one) if is_group => id_of(&self.groups, &one.name, number, users::group),
+                Some(one) => id_of(&self.users, &one.name, number, users::user),
+                None => number,
+            }
+        }))
     }
 
     fn permissions(&self, place: Place<'_>, facts: &NewFile, has_owner: bool) -> Result<(), Reason> {
@@ -159,6 +181,10 @@ fn id_of(
         return number;
     }
     let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= NAMES_MAX {
+        // Nobody has so many; whoever makes names up fills no memory.
+        known.clear();
+    }
     let asked = || ask(OsStr::from_bytes(name)).ok().flatten();
     known.entry(name.into()).or_insert_with(asked).unwrap_or(number)
 }

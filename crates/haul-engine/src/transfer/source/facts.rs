@@ -1,9 +1,11 @@
 //! What is told of a name before its bytes: NEW_FILE from what the system says.
 
 use super::tree::Item;
+use crate::transfer::lists;
 use haul_log::objects::Identity;
 use haul_model::{ByteRange, Moment, ObjectSize};
-use haul_proto::{FileKind as Kind, JobOptions, Keep, NewFile, Runs, Xattr};
+use haul_proto::limits::{OWNER_BYTES_MAX, PRINCIPALS_MAX};
+use haul_proto::{FileKind as Kind, JobOptions, Keep, NewFile, Principal, Runs, Xattr};
 use haul_sys::metadata::{Place, get_xattr, list_xattrs};
 use haul_sys::sparse::DataRanges;
 use haul_sys::{FileKind, Timespec, open, stat, users};
@@ -11,9 +13,6 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
-
-/// Where access control lists stand among the attributes.
-const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
 /// Looks up what NEW_FILE says, with names of owners that were looked up before.
 #[derive(Debug, Default)]
@@ -40,6 +39,8 @@ impl Clerk {
             Some(first) => Kind::HardLink { first: first.into() },
             None => kind_of(item, options)?,
         };
+        let xattrs = if first.is_some() { Vec::new() } else { xattrs(item, keep)? };
+        let principals = if keep.has(Keep::NUMERIC) { Vec::new() } else { self.principals(&xattrs) };
         Ok(NewFile {
             mode: stat.mode,
             mtime: moment(stat.mtime),
@@ -48,10 +49,31 @@ impl Clerk {
             gid: stat.gid,
             user: if by_name { name(&mut self.users, stat.uid, users::user_name) } else { Box::default() },
             group: if by_name { name(&mut self.groups, stat.gid, users::group_name) } else { Box::default() },
-            xattrs: if first.is_some() { Vec::new() } else { xattrs(item, keep)? },
+            xattrs,
             version: version(item, options),
+            principals,
             ..NewFile::new(item.path.as_slice(), kind)
         })
+    }
+
+    /// The names of those whom access control lists among these attributes name by number. Who has none, or a very long one, goes by number.
+    fn principals(&mut self, xattrs: &[Xattr]) -> Vec<Principal> {
+        let mut found: Vec<Principal> = Vec::new();
+        let all = xattrs.iter().filter(|xattr| lists::is_list(&xattr.name));
+        for (is_group, number) in all.flat_map(|xattr| lists::named(&xattr.value)) {
+            let is_known = found.iter().any(|one| (one.is_group, one.number) == (is_group, number));
+            if is_known || found.len() == PRINCIPALS_MAX {
+                continue;
+            }
+            let name = match is_group {
+                true => name(&mut self.groups, number, users::group_name),
+                false => name(&mut self.users, number, users::user_name),
+            };
+            if (1..=OWNER_BYTES_MAX).contains(&name.len()) {
+                found.push(Principal { is_group, number, name });
+            }
+        }
+        found
     }
 }
 
@@ -140,7 +162,7 @@ fn xattrs(item: &Item, keep: Keep) -> io::Result<Vec<Xattr>> {
     let mut found = Vec::new();
     for name in list_xattrs(place)? {
         let bytes = name.to_bytes();
-        let wanted = if bytes.starts_with(ACL_PREFIX) {
+        let wanted = if lists::is_list(bytes) {
             keep.has(Keep::ACLS)
         } else {
             keep.has(Keep::XATTRS) && crate::copy::is_attribute_copied(&name)

@@ -1,13 +1,13 @@
 //! State directories without room.
 
 use super::{files, note, open, settings, styles, subject};
-use haul_engine::log::{Settings, SyncPolicy};
+use haul_engine::log::{Keeper, Settings, SyncPolicy};
 use haul_lab::faults::{FaultFs, Rules};
 use haul_lab::mounts::Mounted;
 use haul_lab::needs::{Need, met_or_skip};
-use haul_log::objects::Mechanism;
+use haul_log::objects::{Mechanism, Style};
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Takes all room there is, by this file.
 fn fill(small: &Mounted) -> PathBuf {
@@ -17,31 +17,39 @@ fn fill(small: &Mounted) -> PathBuf {
     filler
 }
 
+/// A log that has an object finds no room for many more; `meanwhile` is done as long as it finds none. It goes on when there is some.
+#[track_caller]
+fn without_room(style: Style, meanwhile: impl FnOnce(&Keeper, &Path)) {
+    let settings = Settings { style, ..settings(SyncPolicy::Group) };
+    let small = Mounted::tmpfs(1).unwrap();
+    let (keeper, _) = open(&small.path(), settings);
+    let (a, _) = keeper.file(&subject(1, 60)).unwrap();
+    note(&keeper, a, [1]);
+    keeper.commit().unwrap();
+    let filler = fill(&small);
+    // Many pages of objects find no room, whatever the encoding.
+    let (b, _) = keeper.file(&subject(2, 90_000)).unwrap();
+    note(&keeper, b, (0..4000).map(|n| n * 22));
+    meanwhile(&keeper, &small.path());
+    fs::remove_file(&filler).unwrap();
+    keeper.commit().unwrap();
+    drop(keeper);
+    let (keeper, found) = open(&small.path(), settings);
+    assert_eq!((found.objects, found.flaws.len()), (4001, 0), "{style:?}: {:?}", found.flaws);
+    drop(keeper);
+    small.close().unwrap();
+}
+
 #[test]
 fn a_full_state_directory_is_told_and_the_log_goes_on_when_there_is_room() {
     if !met_or_skip(&[Need::Mount]) {
         return;
     }
     for style in styles() {
-        let settings = Settings { style, ..settings(SyncPolicy::Group) };
-        let small = Mounted::tmpfs(1).unwrap();
-        let (keeper, _) = open(&small.path(), settings);
-        let (a, _) = keeper.file(&subject(1, 60)).unwrap();
-        note(&keeper, a, [1]);
-        keeper.commit().unwrap();
-        let filler = fill(&small);
-        // Many pages of objects find no room, whatever the encoding.
-        let (b, _) = keeper.file(&subject(2, 90_000)).unwrap();
-        note(&keeper, b, (0..4000).map(|n| n * 22));
-        let error = keeper.commit().unwrap_err();
-        assert!(error.to_string().contains("make room there"), "{style:?}: {error}");
-        fs::remove_file(&filler).unwrap();
-        keeper.commit().unwrap();
-        drop(keeper);
-        let (keeper, found) = open(&small.path(), settings);
-        assert_eq!((found.objects, found.flaws.len()), (4001, 0), "{style:?}: {:?}", found.flaws);
-        drop(keeper);
-        small.close().unwrap();
+        without_room(style, |keeper, _| {
+            let error = keeper.commit().unwrap_err();
+            assert!(error.to_string().contains("make room there"), "{style:?}: {error}");
+        });
     }
 }
 
@@ -52,27 +60,13 @@ fn a_state_directory_that_stays_full_is_not_filled_with_files() {
         return;
     }
     for style in styles() {
-        let settings = Settings { style, ..settings(SyncPolicy::Group) };
-        let small = Mounted::tmpfs(1).unwrap();
-        let (keeper, _) = open(&small.path(), settings);
-        let (a, _) = keeper.file(&subject(1, 60)).unwrap();
-        note(&keeper, a, [1]);
-        keeper.commit().unwrap();
-        let before = files(&small.path());
-        let filler = fill(&small);
-        let (b, _) = keeper.file(&subject(2, 90_000)).unwrap();
-        note(&keeper, b, (0..4000).map(|n| n * 22));
-        for _ in 0..10 {
-            keeper.commit().unwrap_err();
-            assert_eq!(files(&small.path()), before, "{style:?}");
-        }
-        fs::remove_file(&filler).unwrap();
-        keeper.commit().unwrap();
-        drop(keeper);
-        let (keeper, found) = open(&small.path(), settings);
-        assert_eq!((found.objects, found.flaws.len()), (4001, 0), "{style:?}: {:?}", found.flaws);
-        drop(keeper);
-        small.close().unwrap();
+        without_room(style, |keeper, state| {
+            let before = files(state);
+            for _ in 0..10 {
+                keeper.commit().unwrap_err();
+                assert_eq!(files(state), before, "{style:?}");
+            }
+        });
     }
 }
 

@@ -1,7 +1,8 @@
 //! Jobs that are refused, for a newer program was at them.
 
-use super::{job, note, seal, settings, subject, take};
+use super::{job, note, settings, subject, take};
 use haul_engine::log::{Call, Keeper, Ledger, SyncPolicy};
+use haul_lab::newer;
 use haul_log::record::{Progress, Status};
 use std::fs;
 use std::path::PathBuf;
@@ -33,21 +34,14 @@ fn what_is_refused_stays_as_it_was_found() {
             fs::write(home.join("lock"), "77 elsewhere\n").unwrap();
         }
         let whole = all();
-        let newer_log = |bytes: &[u8]| {
-            let mut bytes = bytes.to_vec();
-            bytes[8] = 9;
-            seal(&mut bytes);
-            bytes
-        };
-        let newer_record = || {
-            let text = "haul-job version=2\nall=new\n";
-            let sum = haul_digest::digest(haul_digest::Algorithm::Blake3, text.as_bytes());
-            format!("{text}blake3={sum}\n").into_bytes()
-        };
         for name in ["log/universal.index", "record"] {
             let path = home.join(name);
-            let newer = if name == "record" { newer_record() } else { newer_log(&fs::read(&path).unwrap()) };
-            fs::write(&path, newer).unwrap();
+            let mut bytes = fs::read(&path).unwrap();
+            match name {
+                "record" => bytes = newer::record(),
+                _ => newer::log(&mut bytes, 9),
+            }
+            fs::write(&path, bytes).unwrap();
             let before = all();
             let hold = take(dir.path()).unwrap();
             let error = Ledger::begin(&hold, call()).unwrap_err();

@@ -156,8 +156,13 @@ fn refused(liar: &mut Liar, number: u64, path: &[u8], kind: FileKind) -> Why {
 
 /// The frames of a small file.
 fn file(number: u64, path: &[u8], bytes: &[u8]) -> Vec<(Message, Vec<u8>)> {
+    file_by(Algorithm::Blake3, number, path, bytes)
+}
+
+/// The same in a job that compares by this digest.
+fn file_by(algorithm: Algorithm, number: u64, path: &[u8], bytes: &[u8]) -> Vec<(Message, Vec<u8>)> {
     let len = bytes.len() as u64;
-    let stated = Stated::Digest(digest(Algorithm::Blake3, bytes));
+    let stated = Stated::Digest(digest(algorithm, bytes));
     vec![
         (name(number, path, plain(len)), Vec::new()),
         (Message::NewBlock(block(number, bytes)), bytes.to_vec()),
@@ -415,6 +420,28 @@ fn what_fails_midway_is_named_at_the_sink() {
     );
     assert!(told.failed[1].starts_with("damaged: ") && !told.failed[1].contains("other side"));
     pair.nothing_is_left_over();
+}
+
+/// Whatever a job compares by: a byte that is another one on its way is asked for again, and is not taken meanwhile.
+#[test]
+fn every_digest_tells_what_is_damaged() {
+    for &algorithm in Algorithm::ALL {
+        let pair = Pair::new();
+        let told = sent(&pair, &JobOptions { algorithm, ..small_objects() }, |liar| {
+            let frames = file_by(algorithm, 0, b"f", b"bytes");
+            for (message, payload) in &frames {
+                let is_block = matches!(message, Message::NewBlock(_));
+                liar.say(message, if is_block { &b"bites"[..] } else { payload });
+            }
+            assert!(matches!(liar.hear(), Message::BlockReject(_)), "{algorithm:?}");
+            assert!(!pair.sink().join("f").exists(), "{algorithm:?}");
+            frames[1..3].iter().for_each(|(message, payload)| liar.say(message, payload));
+            assert_eq!(end_of(liar, 0), Ended::Done(Level::Verified), "{algorithm:?}");
+            liar.part(1);
+        });
+        told.assert_failures(0);
+        assert_eq!(fs::read(pair.sink().join("f")).unwrap(), b"bytes", "{algorithm:?}");
+    }
 }
 
 /// Each rule that looks at what stands there looks at it beneath the root, and through no link.

@@ -14,8 +14,10 @@ mod untold;
 mod wanted;
 mod waybills;
 
+use haul_digest::{Algebra, Algorithm};
 use haul_engine::transfer::{Filter, Rule};
 use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::random::Random;
 use haul_lab::random_tree::{RandomTree, every_byte_in_names};
 use haul_lab::snapshot::{Facets, Snapshot};
 use haul_model::{Level, ObjectSize};
@@ -24,6 +26,8 @@ use pair::{Pair, keep_all};
 use proptest::prelude::*;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 fn small_objects() -> JobOptions {
     JobOptions { object: ObjectSize::new(64 << 10).unwrap(), keep: keep_all(), ..JobOptions::default() }
@@ -197,6 +201,61 @@ fn each_update_rule_leaves_and_sends_what_it_says() {
     told.is_fine();
     assert!(told.bytes_out < 150 << 10, "one object of 64 KiB differs, {} bytes went", told.bytes_out);
     assert_eq!(fs::read(pair.sink().join("f")).unwrap(), changed);
+}
+
+/// What stands at the sink is told apart by its name, its time, its length and its bytes, as the rule says, and left or replaced.
+#[test]
+fn each_update_rule_sends_what_it_does_not_leave() {
+    const LEN: usize = 100 << 10;
+    const NAMES: [&str; 5] = ["older", "newer", "same", "shorter", "absent"];
+    let write = |path: PathBuf, bytes: &[u8], seconds: u64| {
+        fs::write(&path, bytes).unwrap();
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        fs::File::options().write(true).open(path).unwrap().set_modified(at).unwrap();
+    };
+    for (update, sent) in [
+        (Update::Always, &NAMES[..]),
+        (Update::SizeTime, &["older", "newer", "shorter", "absent"]),
+        (Update::Newer, &["older", "absent"]),
+        (Update::Missing, &["absent"]),
+        (Update::Digest, &NAMES),
+        (Update::Object, &NAMES),
+    ] {
+        let pair = Pair::new();
+        NAMES.iter().for_each(|name| write(pair.source().join(name), &vec![1; LEN], 1000));
+        for (name, seconds, len) in
+            [("older", 999, LEN), ("newer", 1001, LEN), ("same", 1000, LEN), ("shorter", 1000, LEN - 1)]
+        {
+            write(pair.sink().join(name), &vec![2; len], seconds);
+        }
+        pair.send(&NAMES, &JobOptions { update, ..small_objects() }, 2).is_fine();
+        for name in NAMES {
+            let [here, there] = [pair.source(), pair.sink()].map(|root| fs::read(root.join(name)).unwrap());
+            let is_as_it_was = there.iter().all(|byte| *byte == 2);
+            assert!(is_as_it_was || there == here, "{update:?}: a mixture in {name}");
+            assert_eq!(!is_as_it_was, sent.contains(&name), "{update:?}: {name}");
+        }
+    }
+}
+
+/// All that `haul sum` knows, serial or not, over objects and over whole files: both ends find the same.
+#[test]
+fn every_digest_compares_objects_and_files() {
+    let pair = Pair::new();
+    let mut bytes = vec![0; 200_000];
+    Random::from_seed(27).fill(&mut bytes);
+    fs::write(pair.source().join("f"), &bytes).unwrap();
+    fs::write(pair.source().join("small"), b"bytes").unwrap();
+    for &algorithm in Algorithm::ALL {
+        for unit in [Unit::Object, Unit::File] {
+            let in_order = unit == Unit::File && algorithm.algebra() == Algebra::Serial;
+            let told =
+                pair.send(&["f", "small"], &JobOptions { algorithm, unit, in_order, ..small_objects() }, 2);
+            told.is_fine();
+            assert_eq!((told.summary().done, told.summary().again), (2, 0), "{algorithm:?}, {unit:?}");
+            assert!(fs::read(pair.sink().join("f")).unwrap() == bytes, "{algorithm:?}, {unit:?}");
+        }
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::medium::{Dice, Medium};
 use super::{Plain, is_within, job, mark, plain, read, sample, styles, subject};
 use haul_log::objects::{FileKey, Log, Order, Style, Subject};
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Objects of the files that come and go: less than a word, words, several pages.
@@ -65,6 +66,9 @@ struct World {
     /// What may come back until a commit was carried out whole.
     revoked: Plain,
     lives: u64,
+    /// Whether every way is tried in which the power may fail, and how many were; otherwise two are drawn.
+    tries_all: bool,
+    tried: Cell<usize>,
 }
 
 impl World {
@@ -80,6 +84,8 @@ impl World {
             lower,
             revoked,
             lives: 1,
+            tries_all: false,
+            tried: Cell::new(0),
         }
     }
 
@@ -212,6 +218,11 @@ impl World {
 
     /// The power fails now, several ways.
     fn check(&self, dice: &mut Dice) {
+        if self.tries_all {
+            let all = self.medium.every_crash();
+            self.tried.set(self.tried.get() + all.len());
+            return all.iter().for_each(|left| self.hold(&plain(&read(left).facts)));
+        }
         for _ in 0..2 {
             self.hold(&plain(&read(&self.medium.crash(dice)).facts));
         }
@@ -243,6 +254,37 @@ proptest! {
         steps in prop::collection::vec(step(), 1..40),
     ) {
         styles().for_each(|style| hold_style(style, &steps));
+    }
+}
+
+/// A short work, and every set of unsynced writes, whole or in halves, that may have reached the medium after each order of each commit: in whichever order
+/// it takes them, it comes by one of these.
+#[test]
+fn no_set_of_unsynced_writes_takes_what_was_synced_or_gives_what_was_not_logged() {
+    let done = |file, first, count| Step::Done { file, first, apart: 1, count };
+    let steps = [
+        done(1, 2, 3),
+        Step::Commit,
+        done(1, 0, 7),
+        done(2, 9, 2),
+        Step::Commit,
+        done(3, 4094, 3),
+        Step::Commit,
+        Step::Change(2),
+        done(2, 60, 5),
+        Step::Complete(1),
+        Step::Commit,
+        Step::Revoke(3),
+        done(3, 7, 1),
+        Step::Commit,
+        Step::Complete(2),
+        done(0, 0, 1),
+        Step::Commit,
+    ];
+    for style in styles() {
+        let mut world = World { tries_all: true, ..World::new(style) };
+        steps.iter().for_each(|step| world.step(step));
+        assert!(world.tried.get() > 40, "{style:?}: only {} ways were tried", world.tried.get());
     }
 }
 

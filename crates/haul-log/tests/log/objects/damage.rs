@@ -2,7 +2,7 @@
 
 use super::medium::Medium;
 use super::{is_within, job, mark, plain, read, sample, styles, subject};
-use haul_digest::{Algorithm, Hasher};
+use haul_lab::newer;
 use haul_log::objects::{Facts, Flaw, Identity, Job, Log, Mechanism, Order, Style, replay};
 use haul_model::ObjectSize;
 use proptest::prelude::*;
@@ -98,8 +98,7 @@ fn logs_of_other_jobs_sizes_and_versions_are_told_apart() {
         let is_other = |flaw: &Flaw| matches!(flaw, Flaw::OtherObjectSize { found: 16, asked: 20, .. });
         assert!(flaws(&medium, &larger).iter().all(is_other) && !flaws(&medium, &larger).is_empty());
         for bytes in medium.files.values_mut() {
-            bytes[8] = 2;
-            seal(bytes, 0..44);
+            newer::log(bytes, 2);
         }
         let found = replay(&job(), &medium.files);
         assert!(matches!(found.flaws[0], Flaw::Newer { version: 2, .. }), "{:?}", found.flaws);
@@ -180,18 +179,6 @@ fn bytes_of_another_file_place_or_life_are_not_taken() {
     }
 }
 
-/// Puts the right checksum behind some bytes, as a hostile writer does.
-fn seal(file: &mut [u8], part: std::ops::Range<usize>) {
-    let life = file[16..24].to_vec();
-    let mut hasher = Hasher::new(Algorithm::Crc32c);
-    hasher.update(&life);
-    hasher.update(&0_u32.to_le_bytes());
-    hasher.update(&(part.start as u64).to_le_bytes());
-    hasher.update(&file[part.start..part.end - 4]);
-    let sum = hasher.finish().value().unwrap() as u32;
-    file[part.end - 4..part.end].copy_from_slice(&sum.to_le_bytes());
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
@@ -226,7 +213,7 @@ proptest! {
         if file.len() >= 44 + len && len > at {
             file[44 + at] = byte;
             file[44 + 8 + again] ^= byte;
-            seal(file, 44..44 + len);
+            newer::seal(file, 44..44 + len);
         }
         let found = read(&medium);
         for (subject, set) in found.facts.iter() {

@@ -60,6 +60,36 @@ impl Medium {
         left
     }
 
+    /// The power fails now, every way: of the pending orders any are kept, of a write perhaps its first half or its last half, and of the draft of a
+    /// replacement that is not kept a half or nothing.
+    pub(super) fn every_crash(&self) -> Vec<Medium> {
+        let mut all = vec![Medium { files: self.files.clone(), pending: Vec::new() }];
+        for order in &self.pending {
+            let len = if let Order::Write { bytes, .. } = order { bytes.len() } else { 0 };
+            let mut parts = vec![(0, usize::MAX)];
+            if len > 1 {
+                parts.extend([(0, len / 2), (len / 2, len)]);
+            }
+            let kept = all.iter().flat_map(|left| {
+                parts.iter().map(move |(from, to)| {
+                    let mut left = left.clone();
+                    left.keep(order, *from..*to);
+                    left
+                })
+            });
+            let mut more: Vec<Medium> = kept.collect();
+            if let Order::Replace { name, bytes } = order {
+                let torn = all.iter().cloned().map(|mut left| {
+                    left.files.insert(format!("{name}.new"), bytes[..bytes.len() / 2].to_vec());
+                    left
+                });
+                more.extend(torn);
+            }
+            all.append(&mut more);
+        }
+        all
+    }
+
     /// Names that stand there as long as the power does not fail.
     pub(super) fn names(&self) -> BTreeSet<String> {
         let mut now = Medium { files: self.files.clone(), pending: Vec::new() };

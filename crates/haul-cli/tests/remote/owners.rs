@@ -1,0 +1,138 @@
+//! Owners on two hosts that know the same people by other numbers: each side sees users and groups of its own.
+
+use super::{Bed, by};
+use haul_lab::needs::{Need, met_or_skip};
+use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, lchown, symlink};
+use std::path::Path;
+use std::process::Stdio;
+
+/// Who is known where, and by which number. A group of each one's own has the number behind it.
+const HERE: [(&str, u32); 2] = [("alice", 41_000), ("carol", 42_000)];
+const THERE: [(&str, u32); 2] = [("alice", 51_000), ("mallory", 41_000)];
+
+/// Nobody has this number on either side.
+const STRANGER: u32 = 43_000;
+
+/// What makes a side of the bed see its own users: words of a shell, in which the command follows.
+fn seeing(bed: &Bed, side: &str, users: &[(&str, u32)]) -> String {
+    let dir = bed.path(&format!("users-{side}"));
+    fs::create_dir(&dir).unwrap();
+    let lines = |line: &dyn Fn(&str, u32) -> String| -> String {
+        [("root", 0)].iter().chain(users).map(|(name, number)| line(name, *number)).collect()
+    };
+    let group = |number: u32| if number == 0 { 0 } else { number + 1 };
+    let passwd = |name: &str, number| format!("{name}:x:{number}:{}::/:/bin/sh\n", group(number));
+    fs::write(dir.join("passwd"), lines(&passwd)).unwrap();
+    fs::write(dir.join("group"), lines(&|name, number| format!("{name}:x:{}:\n", group(number)))).unwrap();
+    let bind = |name: &str| format!("mount --bind {}/{name} /etc/{name}", dir.display());
+    format!("{} && {} && exec \"$@\"", bind("passwd"), bind("group"))
+}
+
+/// A bed whose far side has its own users, and what gives this side its own.
+fn bed() -> (Bed, String) {
+    let bed = Bed::new();
+    let (here, there) = (seeing(&bed, "here", &HERE), seeing(&bed, "there", &THERE));
+    let script = fs::read_to_string(bed.path("fake-ssh")).unwrap();
+    let own = format!("exec unshare -m sh -c '{there}' sh sh");
+    fs::write(bed.path("fake-ssh"), script.replace("exec sh", &own)).unwrap();
+    for (name, owner) in [("alices", 41_000), ("carols", 42_000), ("strange", STRANGER)] {
+        bed.file(&format!("data/{name}/f"), 100);
+        symlink("f", bed.path(&format!("data/{name}/l"))).unwrap();
+        for path in ["", "/f", "/l"] {
+            lchown(bed.path(&format!("data/{name}{path}")), Some(owner), Some(owner + 1)).unwrap();
+        }
+    }
+    (bed, here)
+}
+
+#[track_caller]
+fn bring(bed: &Bed, here: &str, command: &str, args: &[&str]) {
+    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+    let haul =
+        bed.haul(&[&[command, "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul")], args].concat());
+    let ended = by(&["unshare", "-m", "sh", "-c", here, "sh"], &haul).stdin(Stdio::null()).output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
+/// Each name beneath `dir` belongs to these: alice, carol, and whom nobody knows.
+#[track_caller]
+fn assert_owners(dir: &Path, owners: [u32; 3]) {
+    for (name, owner) in ["alices", "carols", "strange"].into_iter().zip(owners) {
+        for path in ["", "/f", "/l"] {
+            let path = dir.join(format!("{name}{path}"));
+            let facts = fs::symlink_metadata(&path).unwrap();
+            assert_eq!((facts.uid(), facts.gid()), (owner, owner + 1), "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn owners_go_by_name_and_by_number_where_that_is_asked_for_or_no_name_is_known() {
+    if !met_or_skip(&[Need::Root, Need::Mount, Need::Program("unshare")]) {
+        return;
+    }
+    let (bed, here) = bed();
+    bring(&bed, &here, "send", &["data", "localhost:names"]);
+    assert_owners(&bed.path("there/names/data"), [51_000, 42_000, STRANGER]);
+    bring(&bed, &here, "send", &["--numeric-ids", "data", "localhost:numbers"]);
+    assert_owners(&bed.path("there/numbers/data"), [41_000, 42_000, STRANGER]);
+    bring(&bed, &here, "fetch", &["localhost:names/data", "back"]);
+    assert_owners(&bed.path("back/data"), [41_000, 42_000, STRANGER]);
+    bring(&bed, &here, "fetch", &["--numeric-ids", "localhost:names/data", "same"]);
+    assert_owners(&bed.path("same/data"), [51_000, 42_000, STRANGER]);
+}
+
+/// An access control list as the kernel keeps it (linux/posix_acl_xattr.h), in which a user and a group beside the owners may read.
+fn list(user: u32) -> Vec<u8> {
+    const NOBODY: u32 = u32::MAX;
+    let entries: [(u16, u16, u32); 6] = [
+        (0x01, 6, NOBODY),
+        (0x02, 4, user),
+        (0x04, 4, NOBODY),
+        (0x08, 4, user + 1),
+        (0x10, 4, NOBODY),
+        (0x20, 0, NOBODY),
+    ];
+    let bytes = |(tag, permissions, number): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &number.to_le_bytes()].concat()
+    };
+    [2_u32.to_le_bytes().to_vec(), entries.into_iter().flat_map(bytes).collect()].concat()
+}
+
+/// Files with lists, a directory with one for what is made in it, and which of these it is.
+const LISTED: [(&str, &str); 4] = [
+    ("alices/f", "system.posix_acl_access"),
+    ("alices", "system.posix_acl_default"),
+    ("carols/f", "system.posix_acl_access"),
+    ("strange/f", "system.posix_acl_access"),
+];
+
+/// Numbers are not the same people everywhere: a list of numbers gave rights to whoever had them at the sink.
+#[test]
+fn whom_lists_name_goes_by_name_as_owners_do() {
+    if !met_or_skip(&[Need::Root, Need::Mount, Need::Program("unshare")]) {
+        return;
+    }
+    let (bed, here) = bed();
+    for ((path, list_of), user) in LISTED.into_iter().zip([41_000, 41_000, 42_000, STRANGER]) {
+        lsetxattr(bed.path("data").join(path), list_of, &list(user), XattrFlags::empty()).unwrap();
+    }
+    let assert_lists = |dir: &str, users: [u32; 4]| {
+        for ((path, list_of), user) in LISTED.into_iter().zip(users) {
+            let mut found = [0; 200];
+            let len = lgetxattr(bed.path(dir).join(path), list_of, &mut found).unwrap();
+            assert_eq!(found[..len], list(user), "{dir}/{path}");
+        }
+    };
+    bring(&bed, &here, "send", &["data", "localhost:names"]);
+    assert_lists("there/names/data", [51_000, 51_000, 42_000, STRANGER]);
+    bring(&bed, &here, "send", &["--numeric-ids", "data", "localhost:numbers"]);
+    assert_lists("there/numbers/data", [41_000, 41_000, 42_000, STRANGER]);
+    bring(&bed, &here, "fetch", &["localhost:names/data", "back"]);
+    assert_lists("back/data", [41_000, 41_000, 42_000, STRANGER]);
+    // Who keeps no owners gives their rights to the right people all the same.
+    bring(&bed, &here, "send", &["--no-owner", "data", "localhost:own"]);
+    assert_lists("there/own/data", [51_000, 51_000, 42_000, STRANGER]);
+}

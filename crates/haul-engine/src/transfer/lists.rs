@@ -1,0 +1,89 @@
+//! Access control lists as Linux keeps them among the attributes of a file: whom they name by number. (linux/posix_acl_xattr.h)
+//!
+//! ```text
+//!  u32 2 | of each entry: u16 tag | u16 permissions | u32 number of a user or a group, where the tag says that there is one
+//! ```
+
+/// What the names of the attributes begin with.
+const PREFIX: &[u8] = b"system.posix_acl_";
+
+/// The version, before the entries.
+const VERSION: [u8; 4] = [2, 0, 0, 0];
+
+/// Bytes of an entry, and where its number stands.
+const ENTRY: usize = 8;
+const NUMBER: usize = 4;
+
+/// Tags of entries that name somebody.
+const USER: [u8; 2] = [2, 0];
+const GROUP: [u8; 2] = [8, 0];
+
+/// Whether an attribute of this name is a list.
+pub(super) fn is_list(name: &[u8]) -> bool {
+    name.starts_with(PREFIX)
+}
+
+/// Whom a list names: whether it is a group, and the number. Of what is no list, nobody.
+pub(super) fn named(list: &[u8]) -> impl Iterator<Item = (bool, u32)> {
+    let entries = list.strip_prefix(&VERSION).unwrap_or_default();
+    entries.chunks_exact(ENTRY).filter_map(principal)
+}
+
+/// The same list with other numbers: those that `renumber` gives whom it names.
+pub(super) fn renumbered(list: &[u8], mut renumber: impl FnMut(bool, u32) -> u32) -> Vec<u8> {
+    let mut list = list.to_vec();
+    let entries = if list.starts_with(&VERSION) { &mut list[VERSION.len()..] } else { &mut [] };
+    for entry in entries.chunks_exact_mut(ENTRY) {
+        if let Some((is_group, number)) = principal(entry) {
+            entry[NUMBER..].copy_from_slice(&renumber(is_group, number).to_le_bytes());
+        }
+    }
+    list
+}
+
+fn principal(entry: &[u8]) -> Option<(bool, u32)> {
+    let (tag, number): (&[u8; 2], &[u8; 4]) = (entry.first_chunk()?, entry.last_chunk()?);
+    (*tag == USER || *tag == GROUP).then(|| (*tag == GROUP, u32::from_le_bytes(*number)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list of these entries.
+    fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+        let bytes = |&(tag, permissions, number): &(u16, u16, u32)| {
+            [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &number.to_le_bytes()].concat()
+        };
+        [&VERSION[..], &entries.iter().flat_map(bytes).collect::<Vec<u8>>()].concat()
+    }
+
+    /// The owner, a user, the owning group, a group, the mask, and all others.
+    fn usual(user: u32, group: u32) -> Vec<u8> {
+        const NOBODY: u32 = u32::MAX;
+        list(&[(1, 6, NOBODY), (2, 4, user), (4, 4, NOBODY), (8, 5, group), (16, 7, NOBODY), (32, 0, NOBODY)])
+    }
+
+    #[test]
+    fn whom_a_list_names_gets_another_number_and_nobody_else() {
+        let before = usual(7, 8);
+        assert_eq!(named(&before).collect::<Vec<_>>(), [(false, 7), (true, 8)]);
+        let after = renumbered(&before, |is_group, number| number + if is_group { 100 } else { 1000 });
+        assert_eq!(after, usual(1007, 108));
+        assert!(is_list(b"system.posix_acl_default") && !is_list(b"user.posix_acl_default"));
+    }
+
+    #[test]
+    fn what_is_no_list_names_nobody_and_stays() {
+        let whole = usual(7, 8);
+        let mut newer = whole.clone();
+        newer[0] = 3;
+        for strange in [newer, Vec::new(), whole[..3].to_vec(), vec![9; 300]] {
+            assert_eq!(named(&strange).count(), 0);
+            assert_eq!(renumbered(&strange, |_, _| 5), strange);
+        }
+        for cut in 0..whole.len() {
+            assert_eq!(renumbered(&whole[..cut], |_, number| number), whole[..cut]);
+        }
+    }
+}
