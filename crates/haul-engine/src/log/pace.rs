@@ -70,7 +70,12 @@ impl Pace {
             self.since = Instant::now();
         }
         self.bytes = self.bytes.saturating_add(bytes.max(1));
-        self.policy == SyncPolicy::Object || self.bytes >= GROUP_BYTES || self.since.elapsed() >= GROUP_TIME
+        self.policy == SyncPolicy::Object || self.is_full() || self.since.elapsed() >= GROUP_TIME
+    }
+
+    /// Whether it has as many bytes as a group is to have.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes >= GROUP_BYTES
     }
 
     /// A new group begins.
@@ -86,7 +91,7 @@ mod tests {
     #[test]
     fn groups_are_due_by_bytes_and_single_objects_at_once() {
         let mut group = Pace::new(SyncPolicy::Group);
-        assert!(!group.add(GROUP_BYTES - 1) && group.add(1));
+        assert!(!group.add(GROUP_BYTES - 1) && !group.is_full() && group.add(1) && group.is_full());
         group.begin();
         assert!(!group.add(0));
         group.since = Instant::now().checked_sub(GROUP_TIME).unwrap();

@@ -55,6 +55,8 @@ pub(in crate::transfer) struct Keeping {
     sync: SyncPolicy,
     group: Mutex<Group>,
     due: Condvar,
+    /// A group was written down.
+    written: Condvar,
     is_over: AtomicBool,
     /// Files of which objects are logged, and that the job has not met.
     unmet: Mutex<BTreeSet<RelPath>>,
@@ -71,8 +73,39 @@ pub(in crate::transfer) struct Keeping {
 struct Group {
     pace: Pace,
     is_due: bool,
+    /// The group before it is being written down.
+    is_second: bool,
     since: Option<Instant>,
     files: HashMap<(FileNumber, u16), Waiting>,
+}
+
+impl Group {
+    fn new(sync: SyncPolicy) -> Group {
+        Group { pace: Pace::new(sync), is_due: false, is_second: false, since: None, files: HashMap::new() }
+    }
+
+    /// Whether it has all that it should have while the one before it is not written down: more would make what a cut costs grow with the memory
+    /// that a slow device leaves full.
+    fn is_full(&self) -> bool {
+        self.is_second && self.pace.is_full()
+    }
+
+    /// All of it; a new group begins.
+    fn take(&mut self) -> Vec<Waiting> {
+        self.pace.begin();
+        (self.is_due, self.since, self.is_second) = (false, None, !self.files.is_empty());
+        std::mem::take(&mut self.files).into_values().collect()
+    }
+}
+
+/// Lets those go on who wait for a group to be written down, even where that panics.
+struct Written<'a>(&'a Keeping);
+
+impl Drop for Written<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.group).is_second = false;
+        self.0.written.notify_all();
+    }
 }
 
 struct Waiting {
@@ -149,7 +182,7 @@ impl Keeping {
         }
         let unmet = keeper.before().iter().map(|(subject, _)| subject.path.clone()).collect();
         let sync = opening.settings.sync;
-        let group = Group { pace: Pace::new(sync), is_due: false, since: None, files: HashMap::new() };
+        let group = Group::new(sync);
         Ok(Keeping {
             keeper,
             mark_name: mark.name().to_owned(),
@@ -164,6 +197,7 @@ impl Keeping {
             sync,
             group: Mutex::new(group),
             due: Condvar::new(),
+            written: Condvar::new(),
             is_over: AtomicBool::new(false),
             unmet: Mutex::new(unmet),
             claimed: Mutex::default(),
@@ -264,6 +298,17 @@ impl Keeping {
         }
     }
 
+    /// Whether whoever brings more has to wait.
+    pub(super) fn is_full(&self) -> bool {
+        lock(&self.group).is_full()
+    }
+
+    /// Waits until more may be brought, for so long at most; whether it may.
+    pub(super) fn makes_room(&self, within: Duration) -> bool {
+        let waited = self.written.wait_timeout_while(lock(&self.group), within, |group| group.is_full());
+        !waited.unwrap_or_else(PoisonError::into_inner).0.is_full()
+    }
+
     /// A file stands whole under its name.
     pub(super) fn complete(&self, arriving: Option<&Arriving>) {
         self.arrived.fetch_add(1, Ordering::Relaxed);
@@ -303,6 +348,7 @@ impl Keeping {
         loop {
             let is_over = self.is_over.load(Ordering::Relaxed);
             let group = self.next_group(is_over);
+            let _written = Written(self);
             self.goes_on();
             if group.is_empty() && is_over {
                 return;
@@ -334,9 +380,7 @@ impl Keeping {
         if !is_due(&group) {
             return Vec::new();
         }
-        group.pace.begin();
-        (group.is_due, group.since) = (false, None);
-        std::mem::take(&mut group.files).into_values().collect()
+        group.take()
     }
 
     /// Makes the objects of a group durable, and then writes them down.
@@ -498,4 +542,28 @@ fn subject(incoming: &Incoming, sink: &Stat) -> Subject {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::GROUP_BYTES;
+
+    /// On a slow device a group was all that had come while the one before it was synced, and all of that was sent again after a kill.
+    #[test]
+    fn a_full_group_takes_no_more_while_another_is_written_down() {
+        let mut group = Group::new(SyncPolicy::Group);
+        group.pace.add(3 * GROUP_BYTES);
+        assert!(!group.is_full(), "it is taken at once");
+        group.is_second = true;
+        assert!(group.is_full());
+        assert!(group.take().is_empty() && !group.is_full(), "there was nothing to write down");
+        group.is_second = true;
+        group.pace.add(GROUP_BYTES - 1);
+        assert!(!group.is_full());
+        group.pace.add(1);
+        assert!(group.is_full());
+        group.is_second = false;
+        assert!(!group.is_full());
+    }
 }

@@ -53,6 +53,7 @@ impl<'a> Taker<'a> {
             if self.is_time_to_wake() || !self.frames.has_next() {
                 self.wake();
             }
+            self.wait_for_log();
             let Some(message) = self.frames.next()? else { return Ok(()) };
             let event = match message {
                 Message::BlockDigest(end) => {
@@ -96,6 +97,18 @@ impl<'a> Taker<'a> {
         let mut commands = Vec::new();
         self.side.session.meeting.quietly(|machine, now| machine.handle(event, now, &mut commands));
         commands
+    }
+
+    /// Waits while the log has two groups before it, the lane being told to be alive.
+    fn wait_for_log(&mut self) {
+        let side = self.side;
+        let Some(log) = side.log.as_ref().filter(|log| log.is_full()) else { return };
+        self.wake();
+        let begin = Instant::now();
+        while !log.makes_room(REPORT_EVERY) {
+            side.handle(Event::Progress(self.lane));
+        }
+        side.session.spent.storage.add(begin.elapsed());
     }
 
     /// Wakes those whom it concerns what was told.
