@@ -1,7 +1,7 @@
 //! What an earlier run of a transfer left and logged, where it can't be believed.
 
 use super::resumed::{
-    Play, WIRE_BESIDE, Way, cut_in_the_middle, cut_with, files_beneath, finished_bytes, is_temporary,
+    Play, Victim, WIRE_BESIDE, Way, cut_in_the_middle, cut_with, files_beneath, finished_bytes, is_temporary,
 };
 use haul_lab::faults::{FaultFs, Rules};
 use haul_lab::needs::{Need, met_or_skip};
@@ -9,6 +9,7 @@ use haul_sys::{CWD, Follow, stat};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Changes every byte of what is left of files that are not whole. What they are known by stays the same.
 fn change_what_is_left(play: &Play) {
@@ -120,6 +121,30 @@ fn bad_logs_are_told_of_and_not_trusted() {
         play.assert_spared(&summary, (finished, logged), &format!("{what}: {told}"));
         play.assert_whole(what);
     }
+}
+
+/// After a clean end nothing is looked at, and what a damaged log had lost was sent again.
+#[test]
+fn what_a_damaged_log_lost_is_compared_after_a_clean_end_too() {
+    let cut = || {
+        let play = Play::new(Way::Fetch, &["--sync=object"]);
+        play.cut_off(Victim::Source, play.total() / 2, Duration::ZERO);
+        play
+    };
+    let play =
+        (0..50).map(|_| cut()).find(|play| play.durable().1 > 0).expect("a job with objects in its log");
+    let (finished, logged) = play.durable();
+    let log = play.jobs()[0].join("log");
+    let objects = fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path());
+    for path in objects.filter(|path| path.extension().is_some_and(|kind| kind == "log")) {
+        let mut bytes = fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 4;
+        fs::write(&path, bytes).unwrap();
+    }
+    let (summary, told) = play.finish(&[]);
+    assert!(told.contains("what it said is compared again"), "{told}");
+    play.assert_spared(&summary, (finished, logged), &told);
+    play.assert_whole("damaged");
 }
 
 /// Then nothing tells that the job ever ran, and whole files are sent again; what stands in the others is compared.

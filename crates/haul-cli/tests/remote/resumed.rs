@@ -124,7 +124,7 @@ impl Play {
     }
 
     /// Begins the job slowly, and kills `victim` once so many bytes are at the sink, and `then` has passed.
-    fn cut_off(&self, victim: Victim, bytes: u64, then: Duration) {
+    pub(super) fn cut_off(&self, victim: Victim, bytes: u64, then: Duration) {
         let mut child = self.start(&[&format!("--rate={RATE}")]);
         let sink = self.sink();
         let is_there = || sink.exists() && bytes_beneath(&sink) >= bytes;
@@ -191,7 +191,7 @@ impl Play {
         assert!(self.jobs().is_empty(), "{what}: the job is over, and leaves nothing");
     }
 
-    fn total(&self) -> u64 {
+    pub(super) fn total(&self) -> u64 {
         finished_bytes(&self.source())
     }
 

@@ -48,7 +48,7 @@ pub enum Flaw {
     },
     /// Some bytes are not as they were to be: what a crash leaves behind. Damage to a log of numbers looks the same.
     #[error(
-        "{name}: it is not whole from byte {at} on, where the job was cut off or the log was damaged; what it no longer tells of is sent again"
+        "{name}: it is not whole from byte {at} on, where the job was cut off or the log was damaged; what it no longer tells of is compared or sent again"
     )]
     Torn {
         /// The file.
@@ -58,7 +58,7 @@ pub enum Flaw {
     },
     /// A checksum differs where a crash leaves none that does.
     #[error(
-        "{name}: the log is damaged at byte {at}; objects that it no longer tells of are sent again. Check the device it is kept on"
+        "{name}: the log is damaged at byte {at}; objects that it no longer tells of are compared or sent again. Check the device it is kept on"
     )]
     Damaged {
         /// The file.
