@@ -44,6 +44,7 @@ pub fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         ("list", lists()),
         ("stored", a_stored()),
         ("signature", vec![SIGNATURE.into(), SIGNERS.into()]),
+        ("packed", packed_blocks()),
     ]
 }
 
@@ -386,3 +387,16 @@ const SIGNERS: &str = "\
 # comment\n\
 a@example.org,b* namespaces=\"file,git\",valid-after=\"20260101Z\" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAQ1O30XOk9avs5xxQILlqNUXErZ5u2E+DrR762TOYqD c\n\
 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAQ1O30XOk9avs5xxQILlqNUXErZ5u2E+DrR762TOYqD\n";
+
+/// Blocks of one byte, of words and of chance, at a low level and a high one.
+fn packed_blocks() -> Vec<Vec<u8>> {
+    let words = || (0..600_u32).flat_map(|number| format!("{} of {} ", number % 7, number % 11).into_bytes());
+    let chance = (0..900_u32).map(|number| (number.wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0]);
+    let blocks: [Vec<u8>; 3] = [vec![7; 4096], words().collect(), chance.collect()];
+    let packed = |block: &Vec<u8>, level| {
+        let len = u16::try_from(block.len()).expect("it is short");
+        let frame = zstd::bulk::compress(block, level).expect("it is packed");
+        [&len.to_le_bytes()[..], &frame].concat()
+    };
+    blocks.iter().flat_map(|block| [packed(block, 1), packed(block, 19)]).collect()
+}

@@ -5,6 +5,7 @@
 
 use haul_digest::list::{self, Hints, Kind};
 use haul_digest::{Algorithm, Digest};
+use haul_engine::transfer::Unpacker;
 use haul_log::objects::{self, Flaw, Identity, Mechanism, Style};
 use haul_log::record::JobRecord;
 use haul_log::stored::{Stored, eos, xrootd};
@@ -23,7 +24,7 @@ use std::time::Duration;
 pub type Target = fn(&[u8]);
 
 /// All of them, by their names.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("wire", wire),
     ("sink", sink_machine),
     ("source", source_machine),
@@ -39,6 +40,7 @@ pub const TARGETS: [(&str, Target); 15] = [
     ("list", read_list),
     ("stored", stored),
     ("signature", signature),
+    ("packed", packed),
 ];
 
 /// Frames, one after the other.
@@ -461,4 +463,22 @@ pub fn signature(data: &[u8]) {
     let lines = haul_engine::signature::count_signers(data);
     // Nothing is both.
     assert!(understood.is_err() || lines.is_err());
+}
+
+/// The longest block that a lane unpacks here.
+const BLOCK_BYTES_MAX: usize = 64 << 10;
+
+/// A packed block: what it is to be unpacked to, in two bytes, and a frame.
+pub fn packed(data: &[u8]) {
+    let Some((len, frame)) = data.split_first_chunk() else { return };
+    let len = usize::from(u16::from_le_bytes(*len));
+    // One that finds no end is not to be mistaken for one that is full.
+    let mut block = vec![0xa5; BLOCK_BYTES_MAX + 1];
+    let mut unpacker = Unpacker::default();
+    unpacker.room(frame.len()).copy_from_slice(frame);
+    if unpacker.unpack(&mut block[..len]).is_ok() {
+        let theirs = zstd::bulk::decompress(frame, len).expect("a frame to the library's other way in");
+        assert!(block[..len] == theirs, "it is what the frame holds");
+    }
+    assert!(block[len..].iter().all(|&byte| byte == 0xa5), "nothing is written behind the block");
 }

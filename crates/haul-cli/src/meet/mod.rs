@@ -6,7 +6,7 @@ mod root;
 use crate::interrupt::Interrupt;
 use crate::remote::output::Answering;
 use crate::remote::way::STALL;
-use crate::remote::words::{self, DONE, INSIDE, MARK, MEET, MEET_LISTED, OUTSIDE, Reply, Request, Told, Way};
+use crate::remote::words::{self, DONE, INSIDE, MARK, OUTSIDE, Reply, Request, Told, Way};
 use haul_engine::transfer::{self, Logs, Offer, Receipt, Tally, Watch};
 use haul_net::{
     Grant, Identity, Lane, Limits, ListenSettings, Listener, Pacer, Role, Session, SocketSettings, Ticket,
@@ -117,8 +117,7 @@ fn request(line: &OwnedFd, stop: &AtomicBool) -> Result<Request, String> {
             env!("CARGO_PKG_VERSION")
         )
     };
-    let request: Request = serde_json::from_slice(&text).map_err(|_| not_known())?;
-    if matches!(request.meet, MEET | MEET_LISTED) { Ok(request) } else { Err(not_known()) }
+    Request::understood(&text).ok_or_else(not_known)
 }
 
 /// What is asked for, as it was typed. The error is for the other side.

@@ -14,30 +14,14 @@
 //! instead, each ended by a NUL: the line's `listed` says how many paths and bytes that are. Whatever the other side's login
 //! prints before its line is passed over. An end of the pipe without `done` means that ssh, or this side, is gone.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use haul_proto::limits::{OPERANDS_ALL_BYTES_MAX, OPERANDS_ALL_MAX};
+pub(crate) mod line;
+
 use haul_sys::wait;
+pub(crate) use line::{Listed, MARK, MEET, MEET_LISTED, Reply, Request, Told, Way, from_words, to_words};
 use rustix::io::{read, retry_on_intr};
-use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::AsFd;
 use zeroize::Zeroizing;
-
-/// The version of this conversation.
-pub(crate) const MEET: u32 = 2;
-
-/// The same with paths behind the line. Only who has very many says so: others are understood by older sides.
-pub(crate) const MEET_LISTED: u32 = 3;
-
-/// Paths that stand in a line at most.
-const IN_LINE_MAX: usize = 256;
-
-/// Bytes that those have at most: with base64 they fit a line.
-const IN_LINE_BYTES_MAX: usize = 512 << 10;
-
-/// What the answer begins with.
-pub(crate) const MARK: &str = "haul-meet ";
 
 /// The last words of this side.
 pub(crate) const OUTSIDE: &str = "outside";
@@ -56,94 +40,6 @@ const LIST_BLOCK_BYTES: usize = 64 << 10;
 /// Bytes that a login may print before haul's own line.
 const NOISE_BYTES_MAX: usize = 64 << 10;
 
-/// What this side asks of the other.
-#[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub(crate) struct Request {
-    pub(crate) meet: u32,
-    pub(crate) way: Way,
-    /// Where to send to, or what to fetch, as it was typed; base64.
-    pub(crate) paths: Vec<String>,
-    /// Paths behind this line, in place of those.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) listed: Option<Listed>,
-    /// Ports to listen at; any without.
-    pub(crate) ports: Option<(u16, u16)>,
-    pub(crate) lanes: u32,
-    pub(crate) buffers: u64,
-    /// Bytes a second that the other side may send.
-    pub(crate) rate: Option<u64>,
-    pub(crate) congestion: Option<String>,
-    pub(crate) multipath: bool,
-    pub(crate) plain: bool,
-    /// Where the other side is to write a waybill of its own; base64.
-    pub(crate) waybill: Option<String>,
-}
-
-/// Which way the files go, seen from the side that asks.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Way {
-    Send,
-    Fetch,
-}
-
-/// What the other side answers.
-#[derive(Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Reply {
-    /// It is ready.
-    Ready {
-        /// The way in beside ssh, for this session only. It is as secret as what else goes through ssh.
-        ticket: Option<Zeroizing<String>>,
-        /// Why there is no such way.
-        closed: Option<String>,
-        /// The address it was reached at, as it sees itself.
-        address: Option<String>,
-        /// What the paths are beneath the root that it opens; base64.
-        paths: Vec<String>,
-        /// The same behind this line, in place of those.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        listed: Option<Listed>,
-    },
-    /// It can't do what it was asked for.
-    Failure(String),
-}
-
-/// Paths that stand behind a line.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub(crate) struct Listed {
-    /// How many there are.
-    pub(crate) paths: usize,
-    /// Bytes of them all, with the NUL that ends each.
-    pub(crate) bytes: usize,
-}
-
-/// How paths go: in the line, or behind it.
-pub(crate) struct Told {
-    /// In base64.
-    pub(crate) in_line: Vec<String>,
-    pub(crate) listed: Option<Listed>,
-    /// What follows the line's end.
-    pub(crate) behind: Vec<u8>,
-}
-
-impl Told {
-    /// Paths without a NUL in them, which no path has.
-    pub(crate) fn of<P: AsRef<[u8]>>(paths: &[P]) -> Told {
-        let bytes: usize = paths.iter().map(|path| path.as_ref().len()).sum();
-        if paths.len() <= IN_LINE_MAX && bytes <= IN_LINE_BYTES_MAX {
-            return Told { in_line: to_words(paths), listed: None, behind: Vec::new() };
-        }
-        let mut behind = Vec::with_capacity(bytes + paths.len());
-        for path in paths {
-            behind.extend_from_slice(path.as_ref());
-            behind.push(0);
-        }
-        let listed = Listed { paths: paths.len(), bytes: behind.len() };
-        Told { in_line: Vec::new(), listed: Some(listed), behind }
-    }
-}
-
 /// The paths of a line that was read: `in_line`, or those behind it, of which not a byte more is taken than was announced.
 /// `None` where they are not what was announced.
 ///
@@ -155,10 +51,11 @@ pub(crate) fn paths_told(
     from: impl AsFd,
     stopping: impl Fn() -> bool,
 ) -> io::Result<Option<Vec<Vec<u8>>>> {
-    let Some(Listed { paths, bytes }) = listed else { return Ok(from_words(in_line)) };
-    if paths > OPERANDS_ALL_MAX || bytes > OPERANDS_ALL_BYTES_MAX + OPERANDS_ALL_MAX {
+    let Some(listed) = listed else { return Ok(from_words(in_line)) };
+    if !listed.may_come() {
         return Err(io::ErrorKind::InvalidData.into());
     }
+    let bytes = listed.bytes;
     // What was not sent takes no room.
     let (mut all, mut block) = (Vec::new(), vec![0; LIST_BLOCK_BYTES.min(bytes)]);
     while all.len() < bytes {
@@ -171,19 +68,7 @@ pub(crate) fn paths_told(
             came => all.extend_from_slice(&block[..came]),
         }
     }
-    let Some(ended) = all.strip_suffix(&[0]) else { return Ok(None) };
-    let found: Vec<Vec<u8>> = ended.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect();
-    Ok((found.len() == paths).then_some(found))
-}
-
-/// Paths as they go over the line.
-pub(crate) fn to_words<P: AsRef<[u8]>>(paths: &[P]) -> Vec<String> {
-    paths.iter().map(|path| STANDARD.encode(path)).collect()
-}
-
-/// Paths as they came; `None` where one is no base64.
-pub(crate) fn from_words(words: &[String]) -> Option<Vec<Vec<u8>>> {
-    words.iter().map(|word| STANDARD.decode(word).ok()).collect()
+    Ok(listed.paths_in(&all))
 }
 
 /// The next line, read byte by byte: what follows it belongs to someone else. `None` at the end of the pipe.
@@ -225,8 +110,8 @@ pub(crate) fn read_reply(from: impl AsFd, stopping: impl Fn() -> bool) -> io::Re
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             Err(error) => return Err(error),
         };
-        if let Some(body) = line.strip_prefix(MARK.as_bytes()) {
-            return serde_json::from_slice(body).map(Some).map_err(|_| io::ErrorKind::InvalidData.into());
+        if let Some(reply) = Reply::understood(&line) {
+            return reply.map(Some).map_err(|_| io::ErrorKind::InvalidData.into());
         }
         noise += line.len() + 1;
     }
@@ -327,6 +212,28 @@ mod tests {
         }
     }
 
+    /// The same that the fuzzer does, from bent lines.
+    #[test]
+    fn any_bytes_are_lines_or_refused() {
+        let request = "{\"meet\":3,\"way\":\"fetch\",\"paths\":[],\"listed\":{\"paths\":2,\"bytes\":4},\"ports\":[7000,7010],\
+                       \"lanes\":4,\"buffers\":1073741824,\"rate\":null,\"congestion\":\"bbr\",\"multipath\":false,\"plain\":true,\
+                       \"waybill\":\"dw==\"}";
+        let ready = "haul-meet {\"ready\":{\"ticket\":\"haul1\",\"closed\":null,\"address\":\"::1\",\"paths\":[\"YQ==\",\"Yg==\"]}}";
+        let failure = "haul-meet {\"failure\":\"no such directory\"}";
+        assert!(Request::understood(request.as_bytes()).is_some());
+        assert!(
+            [ready, failure].iter().all(|line| matches!(Reply::understood(line.as_bytes()), Some(Ok(_))))
+        );
+        let mut random = haul_lab::random::Random::from_seed(11);
+        for line in [request, ready, failure] {
+            let whole = [line.as_bytes(), b"\na\0b\0"].concat();
+            line::any(&whole);
+            for _ in 0..2000 {
+                line::any(&random.bend(&whole));
+            }
+        }
+    }
+
     #[test]
     fn many_paths_stand_behind_the_line_and_nothing_after_them_is_taken() {
         let paths: Vec<Vec<u8>> =
@@ -344,8 +251,8 @@ mod tests {
         let mut rest = [0; 4];
         assert_eq!(read(&reader, &mut rest), Ok(4), "what follows belongs to someone else");
         writing.join().expect("it ended");
-        let few = Told::of(&paths[..IN_LINE_MAX]);
-        assert!(few.listed.is_none() && few.in_line.len() == IN_LINE_MAX && few.behind.is_empty());
+        let few = Told::of(&paths[..line::IN_LINE_MAX]);
+        assert!(few.listed.is_none() && few.in_line.len() == line::IN_LINE_MAX && few.behind.is_empty());
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub use hello::{
     FetchJob, LANES_UNASKED_MAX, LANES_UNASKED_MIN, Offer, SendJob, TransferError, answer, fetch, send,
 };
 pub use logged::Logs;
-pub use packing::LEVELS;
+pub use packing::{LEVELS, Unpacker};
 pub use parts::Parts;
 pub use plain::Onlooker;
 pub use receipt::{Receipt, ReceiptError};

@@ -76,6 +76,13 @@ fn valid_input_is_understood() {
     let chunks = haul_log::journal::Reader::new(journal[0].as_slice()).expect("a journal");
     assert_eq!(chunks.collect::<Result<Vec<_>, _>>().expect("whole").len(), 3);
     haul_net::hello::describe(&inputs_of("hello")[0]).expect("a hello");
+    for bytes in inputs_of("packed") {
+        let (len, frame) = bytes.split_first_chunk().expect("a length");
+        let mut unpacker = haul_engine::transfer::Unpacker::default();
+        unpacker.room(frame.len()).copy_from_slice(frame);
+        let mut block = vec![0; usize::from(u16::from_le_bytes(*len))];
+        unpacker.unpack(&mut block).expect("a frame of this length");
+    }
     let signature = inputs_of("signature");
     haul_engine::signature::look_at(&signature[0]).expect("a signature");
     assert_eq!(haul_engine::signature::count_signers(&signature[1]), Ok(2));

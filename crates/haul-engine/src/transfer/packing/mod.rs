@@ -104,19 +104,16 @@ impl Packer {
     }
 }
 
-/// Unpacks the blocks of one lane.
-pub(super) struct Unpacker {
+/// Unpacks the blocks of one lane, as their source packed them or as a hostile one did.
+#[derive(Default)]
+pub struct Unpacker {
     zstd: Decompressor<'static>,
     packed: Vec<u8>,
 }
 
 impl Unpacker {
-    pub(super) fn new() -> Unpacker {
-        Unpacker { zstd: Decompressor::default(), packed: Vec::new() }
-    }
-
     /// Room for a frame of `len` bytes, to be filled before [`Unpacker::unpack`].
-    pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
+    pub fn room(&mut self, len: usize) -> &mut [u8] {
         self.packed.resize(len, 0);
         &mut self.packed
     }
@@ -125,7 +122,7 @@ impl Unpacker {
     ///
     /// # Errors
     /// What is there is no frame, more than one, or one of another length. What `block` holds then is anything.
-    pub(super) fn unpack(&mut self, block: &mut [u8]) -> io::Result<()> {
+    pub fn unpack(&mut self, block: &mut [u8]) -> io::Result<()> {
         let refused = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
         match find_frame_compressed_size(&self.packed) {
             Ok(len) if len == self.packed.len() => {}

@@ -25,7 +25,7 @@ fn any_level() -> impl Strategy<Value = Compression> {
 
 /// Unpacks `frame`, which is to be `len` bytes.
 fn unpack(frame: &[u8], len: usize) -> io::Result<Vec<u8>> {
-    let mut unpacker = Unpacker::new();
+    let mut unpacker = Unpacker::default();
     unpacker.room(frame.len()).copy_from_slice(frame);
     let mut block = vec![0; len];
     unpacker.unpack(&mut block).map(|()| block)

@@ -40,7 +40,7 @@ struct UnderWay {
 
 impl<'a> Taker<'a> {
     pub(super) fn new(side: &'a Side<'a>, lane: LaneId, frames: Frames) -> Taker<'a> {
-        let (unpacker, block) = (Unpacker::new(), vec![0; BLOCK_BYTES]);
+        let (unpacker, block) = (Unpacker::default(), vec![0; BLOCK_BYTES]);
         Taker { side, lane, frames, unpacker, block, under_way: None, untold: None }
     }
 
