@@ -56,6 +56,10 @@ fn documented_bytes_are_what_is_written() {
         let bytes = &medium.files["universal-0000000000000007.log"];
         expected += &hex(&format!("{encoding}: from 0x2c on"), bytes, 44);
     }
+    let bit8 = |mechanism| example(Style { mechanism, encoding: Encoding::Bit8 }).0.files;
+    let (transaction, universal) = (bit8(Mechanism::ALL[1]), bit8(Mechanism::Universal));
+    assert!(transaction.values().eq(universal.values()), "the same bytes in files of other names");
+    transaction.keys().for_each(|name| expected += &format!("{name}\n"));
     let is_there = expected.lines().all(|line| documented.lines().any(|found| found == line));
     assert!(is_there, "docs/formats/log.md is to have these lines:\n{expected}");
 }
