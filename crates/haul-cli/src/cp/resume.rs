@@ -215,6 +215,8 @@ fn tell(earlier: &Earlier, say: &mut dyn FnMut(&str)) {
         say(&format!(
             "the earlier run ended without a word ({holder}): a sample of what it logged is compared again"
         ));
+    } else if !earlier.found.flaws.is_empty() && earlier.recheck == Recheck::Sample {
+        say("the log is damaged: a sample of what else it says is compared again");
     }
 }
 

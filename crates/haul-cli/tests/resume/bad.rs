@@ -1,12 +1,14 @@
 //! Logs and state directories that can't be trusted or used, and two processes at one job.
 
-use super::{Bed, Ended, kill};
+use super::{ATTEMPTS, Bed, Ended, OBJECT, kill, logged_file};
 use haul_lab::mounts::{Access, Mounted};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::newer;
 use haul_lab::random::Random;
-use haul_log::record::JobRecord;
-use std::fs;
+use haul_log::record::{JobRecord, Status};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// The files of the log of the only job, and its record.
@@ -65,6 +67,36 @@ fn a_damaged_log_is_told_and_what_it_lost_is_compared() {
     ended.is_fine("a damaged log");
     assert!(ended.stderr.contains("universal.index"), "{ended:?}");
     bed.is_whole("a damaged log");
+}
+
+/// What is left of such a log was taken at its word, as after any clean end.
+#[test]
+fn of_a_damaged_log_the_rest_is_sampled_after_a_clean_end_too() {
+    let bed = Bed::new(25);
+    let how = ["--sync=object", "--threads=1", "--log-mechanism=file"];
+    let stopped = || {
+        ["sink", "state"].iter().for_each(|name| fs::remove_dir_all(bed.path(name)).unwrap_or_default());
+        let mut job = bed.held_at_work(bed.cp(&how));
+        for signal in [Signal::INT, Signal::CONT] {
+            kill_process(Pid::from_child(&job), signal).unwrap();
+        }
+        job.wait().unwrap();
+        // The object under way may have been the last of its file, whose log is gone then.
+        logged_file(&bed.facts())
+    };
+    let found = (0..ATTEMPTS).find_map(|_| stopped());
+    let (name, objects) = found.expect("a file that is under way when the job ends");
+    assert_eq!(bed.record().status, Status::Stopped);
+    let damaged = bed.job().join("log/file-00000000000000000000000000000000.log");
+    fs::write(&damaged, b"hauldone and what is no log").unwrap();
+    let sink = File::options().write(true).open(bed.path(&name)).unwrap();
+    sink.write_all_at(b"other", objects[0] * OBJECT).unwrap();
+    drop(sink);
+    let ended = bed.ends(&how);
+    assert!(ended.stderr.contains("damaged: a sample of what else"), "{ended:?}");
+    assert!(ended.code == Some(1) && ended.stderr.contains("does not hold"), "{ended:?}");
+    bed.ends(&how).is_fine("after that");
+    bed.is_whole("after that");
 }
 
 #[test]

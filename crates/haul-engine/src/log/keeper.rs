@@ -4,7 +4,7 @@ use super::folder::Folder;
 use super::hold::remove_empty;
 use super::pace::Pace;
 use super::room::{Place, Room};
-use super::{Hold, Holder, LogError, SyncPolicy};
+use super::{Hold, Holder, LogError, Recheck, SyncPolicy};
 use haul_log::objects::{FileKey, Flaw, Job, Log, ObjectSet, Order, Style, Subject, replay};
 use haul_model::ObjectIndex;
 use std::collections::hash_map::RandomState;
@@ -34,6 +34,14 @@ pub struct Found {
     pub files: usize,
     /// Those objects, all together.
     pub objects: u64,
+}
+
+impl Found {
+    /// What is looked at again unless something else is asked for: after a clean end nothing, after another one a sample. A log that lost something
+    /// is no better than one that nobody let go, whatever its other parts say.
+    pub fn unasked(&self) -> Recheck {
+        if self.left_by.is_none() && self.flaws.is_empty() { Recheck::None } else { Recheck::Sample }
+    }
 }
 
 /// The log of a job, held by this process. Any worker may tell it facts; one at a time writes them.

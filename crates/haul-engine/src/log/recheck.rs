@@ -24,11 +24,6 @@ pub enum Recheck {
 impl Recheck {
     const NAMES: [(&'static str, Recheck); 3] =
         [("none", Recheck::None), ("sample", Recheck::Sample), ("all", Recheck::All)];
-
-    /// What is looked at again unless something else is asked for: after a clean end nothing, after another one a sample.
-    pub fn unasked(clean: bool) -> Recheck {
-        if clean { Recheck::None } else { Recheck::Sample }
-    }
 }
 
 impl FromStr for Recheck {
@@ -59,6 +54,5 @@ mod tests {
             assert_eq!((name.parse(), recheck.to_string()), (Ok(recheck), name.to_owned()));
         }
         assert!("some".parse::<Recheck>().is_err_and(|said| said.contains("none, sample or all")));
-        assert_eq!((Recheck::unasked(true), Recheck::unasked(false)), (Recheck::None, Recheck::Sample));
     }
 }

@@ -99,7 +99,6 @@ impl JobLog {
     /// [`LogError`]: nothing was copied or changed then, at source and sink.
     pub fn begin(order: LogOrder) -> Result<(JobLog, Earlier), LogError> {
         let hold = Hold::take(&order.state, order.id, order.settings.wait)?;
-        let is_clean = hold.left_by().is_none();
         let (ledger, before) = Ledger::begin(&hold, order.call)?;
         let was_over = before.as_ref().is_some_and(|record| record.status == Status::Finished);
         let record = before.filter(|_| !was_over);
@@ -114,8 +113,7 @@ impl JobLog {
         let is_void = begun.may_have_lost();
         begun.run(keeper.home(), log::now(), order.settings.sync)?;
         begun.goes_on(keeper.home(), log::now())?;
-        let recheck =
-            order.recheck.unwrap_or(if was_begun { Recheck::unasked(is_clean) } else { Recheck::None });
+        let recheck = order.recheck.unwrap_or(if was_begun { found.unasked() } else { Recheck::None });
         let kept = record.as_ref().map(|record| record.kept.clone()).unwrap_or_default();
         let log = JobLog {
             ledger,

@@ -162,9 +162,7 @@ impl Keeping {
             ));
         }
         let resumes = begun.is_some();
-        // A log that lost something is no better than one whose job came to no clean end: what it does not say is compared before it is sent.
-        let is_sound = found.left_by.is_none() && found.flaws.is_empty();
-        let recheck = opening.recheck.unwrap_or(Recheck::unasked(is_sound));
+        let recheck = opening.recheck.unwrap_or(found.unasked());
         let recheck = if begun.may_have_lost() { Recheck::All } else { recheck };
         let (mark, now) = match mark(opening, &store.places, id) {
             Err(error @ LogError::Held { .. }) => {
