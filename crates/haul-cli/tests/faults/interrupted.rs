@@ -1,9 +1,10 @@
 //! Signals in the middle of a copy.
 
 use super::bed::{
-    FaultBed, HOLD, Running, assert_same_file, assert_same_tree, assert_unfinished, haul, hears, noise,
+    FaultBed, HAUL, HOLD, Running, assert_same_file, assert_same_tree, assert_unfinished, haul, hears, noise,
     start, write_old,
 };
+use haul_lab::needs::{Need, met_or_skip};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, Signal};
 use std::fs::{self, File};
@@ -200,6 +201,29 @@ fn ctrl_c_stops_a_copy_whose_pipe_has_no_writer_and_leaves_the_sink_alone() {
     running.signal(Signal::INT);
     ends_in_order(running);
     assert_eq!(fs::read_to_string(&sink).unwrap(), "as it was");
+}
+
+/// It came between the setting up of its first answer and of its last, was taken, and asked for nothing: the copy waited on.
+#[test]
+fn a_ctrl_c_that_comes_while_its_answers_are_set_up_is_not_lost() {
+    if !met_or_skip(&[Need::Program("strace")]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let (fifo, log) = (a_fifo(home.path()), home.path().join("log"));
+    let traced = |inject: &str, operands: [&Path; 2]| {
+        let mut command = Command::new("strace");
+        command.args(["-qq", "-e", "trace=rt_sigaction", inject, "-o"]).arg(&log);
+        Running::new(command.args([HAUL, "cp"]).args(operands)).end()
+    };
+    traced("-f", [home.path(), home.path()]);
+    let calls = fs::read_to_string(&log).unwrap();
+    let is_set = |line: &str| line.contains("rt_sigaction(SIGINT, {sa_handler=0x");
+    let set = calls.lines().position(is_set).expect("a handler is set");
+    let sink = home.path().join("sink");
+    let ended = traced(&format!("--inject=rt_sigaction:signal=INT:when={}", set + 1), [&fifo, &sink]);
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(!sink.exists());
 }
 
 #[test]
