@@ -1,7 +1,7 @@
 //! How many connections carry a job: as many as are asked for, or as many as the path wants, as the kernel counts them.
 
 use super::stopped::wait_until;
-use super::{Bed, Server, assert_alike, inside};
+use super::{Bed, Server, assert_alike, inside, own_port};
 use haul_engine::transfer::{LANES_UNASKED_MAX, LANES_UNASKED_MIN};
 use haul_lab::link::{End, Link, Way};
 use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
@@ -39,7 +39,7 @@ fn most(server: &Server, port: u16, mut job: Command) -> usize {
 fn a_job_has_as_many_connections_as_are_asked_for() {
     let bed = Bed::new();
     bed.file("data/f", 2 << 20);
-    let port = bed.free_port();
+    let port = own_port();
     let address = format!("127.0.0.1:{port}");
     let server = bed.serve_at(&address, &["--root", "there"]);
     let send = |streams: &[&str], to: &str| {
@@ -55,7 +55,7 @@ fn a_job_has_as_many_connections_as_are_asked_for() {
     assert_eq!(send(&[], ":unasked"), LANES_UNASKED_MIN as usize, "the path is short");
     drop(server);
     // A server's own limit is kept to.
-    let port = bed.free_port();
+    let port = own_port();
     let server = bed.serve_at(&format!("127.0.0.1:{port}"), &["--root", "there", "--streams=2"]);
     let args = ["send", "--ticket-file=ticket", "--rate=4M", "--object-size=64K", "--streams=9"];
     assert_eq!(most(&server, port, bed.haul(&[&args[..], &["data", ":limited"]].concat())), 2);
@@ -113,7 +113,7 @@ fn connections_have_the_congestion_control_that_was_asked_for() {
         (vec![], vec!["send", "--rate=1M", &asked], ["data", ":in"], "dport"),
         (vec!["--rate=1M", &asked], vec!["fetch"], [":data", "back"], "sport"),
     ] {
-        let port = bed.free_port();
+        let port = own_port();
         let args = [&["--root", "there"][..], &serve].concat();
         let _server = bed.serve_at(&format!("127.0.0.1:{port}"), &args);
         let mut job = bed.haul(&[&job[..], &common, &operands].concat());
