@@ -40,7 +40,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// How long a server may take to say something.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A folder with a stand-in for ssh: it runs the command here, in the folder `there`, as ssh does in a home directory.
 struct Bed {

@@ -236,7 +236,7 @@ fn one_client_does_not_take_all_places() {
     bed.file("data", 4 << 20);
     let server = bed.serve(&["--root", "there", "--sessions", "8", "--sessions-per-peer", "1"]);
     let mut slow =
-        bed.haul(&["send", "-q", "--rate=1M", "--ticket-file", "ticket", "data", ":slow"]).spawn().unwrap();
+        bed.haul(&["send", "-q", "--rate=50K", "--ticket-file", "ticket", "data", ":slow"]).spawn().unwrap();
     server.says(" is open to ");
     let ended = bed.run(&["send", "--ticket-file", "ticket", "data", ":second"]);
     assert_ended(&ended, 2);
