@@ -29,10 +29,10 @@ pub(crate) fn copy_haul(to: &Path) {
 }
 
 /// A command that takes longer has hung.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Milliseconds that a hold lasts where nobody lets go: longer than a command may take, so that a test which forgets to fails.
-pub(crate) const HOLD: u64 = 90_000;
+pub(crate) const HOLD: u64 = 300_000;
 
 /// A command that runs. A test that fails meanwhile takes it along.
 pub(crate) struct Running {
