@@ -3,6 +3,7 @@
 use super::pass::Pass;
 use super::rules::{Action, Op, RuleError, Rules};
 use fuser::{BackgroundSession, MountOption};
+use rustix::mount::UnmountFlags;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -16,6 +17,7 @@ use thiserror::Error;
 #[derive(Debug)]
 pub struct FaultFs {
     session: BackgroundSession,
+    mountpoint: PathBuf,
     control: Arc<Mutex<Control>>,
 }
 
@@ -120,7 +122,7 @@ impl FaultFs {
         }
         let pass = Pass::new(root, shared, is_root);
         let session = fuser::spawn_mount2(pass, mountpoint, &options).map_err(fail)?;
-        Ok(Self { session, control })
+        Ok(Self { session, mountpoint: mountpoint.to_owned(), control })
     }
 
     /// Other rules from now on.
@@ -168,8 +170,11 @@ impl FaultFs {
         self.session.guard.join().map_err(|_| panicked())?
     }
 
-    /// Unmounts it and waits for its thread.
+    /// Unmounts it and waits for its thread, which ends with the last use of the file system. That may be a loop device over one of its files, which
+    /// another process keeps as long as its own copy of all mounts (`unshare`, `ip netns exec`) lives: an unmount that is refused for it would not be tried again.
     pub fn close(self) {
+        // Who may not do this is helped by `fusermount3` when the session ends.
+        let _ = rustix::mount::unmount(&self.mountpoint, UnmountFlags::DETACH);
         self.session.join();
     }
 }

@@ -226,6 +226,24 @@ fn a_delay_ends_when_it_is_let_go() {
     assert!(begun.elapsed() < LONG);
 }
 
+/// The unmount was refused then, and close waited for ever.
+#[test]
+fn closing_waits_for_who_still_has_a_file_open() {
+    let Some(Bed { faults, home }) = Bed::new("") else { return };
+    let view = home.path().join("view");
+    fs::write(view.join("f"), b"bytes").unwrap();
+    let held = File::open(view.join("f")).unwrap();
+    thread::scope(|scope| {
+        let closing = scope.spawn(|| faults.close());
+        while view.join("f").exists() {
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert!(!closing.is_finished());
+        assert_eq!(std::io::read_to_string(&held).unwrap(), "bytes");
+        drop(held);
+    });
+}
+
 #[test]
 fn names_are_found_in_either_case_where_they_are_folded() {
     let Some(bed) = Bed::new("* name .. fold") else { return };
