@@ -29,7 +29,7 @@ impl Interrupt {
     /// # Errors
     /// What sigaction(2) reports.
     pub(crate) fn watch() -> io::Result<Interrupt> {
-        Interrupt::default().registered()
+        Interrupt::default().watching()
     }
 
     /// As [`Interrupt::watch`], for a tool that goes by another's name and so ends as that one does: by the signal. A shell goes
@@ -38,7 +38,12 @@ impl Interrupt {
     /// # Errors
     /// What sigaction(2) reports.
     pub(crate) fn watch_as(tool: &str) -> io::Result<Interrupt> {
-        Interrupt { dies: !tool::is_own_name(tool), ..Interrupt::default() }.registered()
+        Interrupt { dies: !tool::is_own_name(tool), ..Interrupt::default() }.watching()
+    }
+
+    /// No signal comes between the steps of this: half an answer would take it, and ask for nothing.
+    fn watching(self) -> io::Result<Interrupt> {
+        signals::blocking(&ASKING, || self.registered())?
     }
 
     fn registered(self) -> io::Result<Interrupt> {

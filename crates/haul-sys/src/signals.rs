@@ -1,4 +1,4 @@
-//! What the process inherited about signals.
+//! What the process inherited about signals, and when they may come.
 
 use std::io;
 
@@ -20,6 +20,44 @@ pub fn is_ignored(signal: i32) -> io::Result<bool> {
     Ok(now.sa_sigaction == libc::SIG_IGN)
 }
 
+/// Does `work` while these signals are blocked in this thread: one that comes meanwhile is met right behind it. A program that has one thread so far
+/// can set up its answers to a signal in several steps, and none comes between them.
+///
+/// # Errors
+/// `EINVAL` for a number that names no signal; nothing is done then.
+pub fn blocking<T>(signals: &[i32], work: impl FnOnce() -> T) -> io::Result<T> {
+    let mut set = empty_set();
+    for &signal in signals {
+        // SAFETY: `set` is a set of signals, valid for writes.
+        if unsafe { libc::sigaddset(&raw mut set, signal) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    let mut before = Mask(empty_set());
+    // SAFETY: both sets are valid, one for a read and one for a write.
+    let status = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before.0) };
+    if status != 0 {
+        std::mem::forget(before);
+        return Err(io::Error::from_raw_os_error(status));
+    }
+    Ok(work())
+}
+
+fn empty_set() -> libc::sigset_t {
+    // SAFETY: a set of signals is a plain C struct of integers, for which zeros are a value; no signal is in that.
+    unsafe { std::mem::zeroed() }
+}
+
+/// What a thread blocked before; so it is again when this goes.
+struct Mask(libc::sigset_t);
+
+impl Drop for Mask {
+    fn drop(&mut self) {
+        // SAFETY: the set is valid for a read, and a null pointer asks for no answer. With a known first argument the call can't fail.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+    }
+}
+
 /// Ends the process by SIGPIPE, as a tool ends that never took the signal over, when nobody reads its output any
 /// more: silently, and with a status by which a shell knows why. Returns only where the signal is blocked.
 pub fn end_by_broken_pipe() {
@@ -33,7 +71,7 @@ pub fn end_by_broken_pipe() {
 
 #[cfg(test)]
 mod tests {
-    use super::is_ignored;
+    use super::{blocking, empty_set, is_ignored};
 
     #[test]
     fn what_the_runtime_ignores_is_told_from_what_it_leaves() {
@@ -41,5 +79,25 @@ mod tests {
         assert!(is_ignored(libc::SIGPIPE).unwrap());
         assert!(!is_ignored(libc::SIGUSR2).unwrap());
         assert!(is_ignored(12_345).is_err());
+    }
+
+    #[test]
+    fn signals_are_blocked_meanwhile_and_as_they_were_afterwards() {
+        let blocked = || {
+            let mut now = empty_set();
+            // SAFETY: a null set changes nothing, and `now` is valid for a write.
+            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut now) };
+            // SAFETY: `now` is a set of signals.
+            [libc::SIGUSR1, libc::SIGUSR2]
+                .map(|signal| unsafe { libc::sigismember(&raw const now, signal) == 1 })
+        };
+        assert_eq!(blocked(), [false, false]);
+        let within = blocking(&[libc::SIGUSR2], || {
+            let inner = blocking(&[libc::SIGUSR1], blocked).unwrap();
+            (inner, blocked())
+        });
+        assert_eq!(within.unwrap(), ([true, true], [false, true]));
+        assert_eq!(blocked(), [false, false]);
+        assert!(blocking(&[12_345], || ()).is_err());
     }
 }

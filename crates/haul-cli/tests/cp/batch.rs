@@ -2,9 +2,9 @@
 
 use super::ours;
 
-/// Waits for a condition of the shell, ten seconds at most.
+/// Waits for a condition of the shell, a minute at most.
 fn until(condition: &str) -> String {
-    format!("n=0; until {condition} || [ $n = 1000 ]; do n=$((n+1)); sleep 0.01; done;")
+    format!("n=0; until {condition} || [ $n = 6000 ]; do n=$((n+1)); sleep 0.01; done;")
 }
 
 #[test]

@@ -3,8 +3,9 @@
 
 use super::ours;
 
+/// Waits for a condition of the shell, a minute at most.
 fn until(condition: &str) -> String {
-    format!("n=0; until {condition} || [ $n = 1000 ]; do n=$((n+1)); sleep 0.01; done;")
+    format!("n=0; until {condition} || [ $n = 6000 ]; do n=$((n+1)); sleep 0.01; done;")
 }
 
 /// Two large sources, and a check that a sink is one of them and no mixture.
@@ -46,12 +47,12 @@ fn a_file_that_somebody_makes_in_a_new_directory_is_not_overwritten() {
     let script = format!(
         "mkdir src; mkfifo src/p; for n in 1 2 3 4 5 6 7 8; do printf ours > src/f$n; done
          cp -r --copy-contents --threads=1 src z 2> said & p=$!
-         {} sleep 0.3; for n in 1 2 3 4 5 6 7 8; do [ -e z/f$n ] || printf theirs > z/f$n; done
+         {} for n in 1 2 3 4 5 6 7 8; do [ -e z/f$n ] || printf theirs > z/f$n; done
          made=$(grep -l theirs z/f* | wc -l); printf x > src/p; wait $p; s=$?
          [ $made = $(grep -l theirs z/f* | wc -l) ] || echo overwritten
          [ $made = $(grep -c 'cannot create regular file .* File exists' said) ] || cat said
          [ $made = 0 ] || [ $s = 1 ] || echo $s",
-        until("[ -d z ]")
+        until("ls -l /proc/$p/fd | grep -q src/p$")
     );
     let run = ours(&script);
     assert_eq!((run.status, run.out.as_str()), (Some(0), ""), "{}", run.err);

@@ -41,7 +41,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const LOOKS: u32 = 3;
 
 /// The longest run.
-const RUN_MAX: Duration = Duration::from_secs(20);
+const RUN_MAX: Duration = Duration::from_secs(120);
 
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
-const SLOWLY: [&str; 4] = ["verify", "--threads=1", "--bwlimit=200K", "w"];
+const SLOWLY: [&str; 4] = ["verify", "--threads=1", "--bwlimit=100K", "w"];
 
 fn bed(seed: u64) -> Bed {
     let bed = Bed::new(60, 16 << 10, seed);

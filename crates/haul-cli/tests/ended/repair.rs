@@ -8,9 +8,9 @@ use std::fs;
 const FILES: usize = 60;
 const BYTES: usize = 16 << 10;
 
-/// Damage is looked for in about five seconds.
+/// Damage is looked for in about ten seconds.
 const SLOWLY: [&str; 8] =
-    ["repair", "--json", "--threads=1", "--bwlimit=200K", "w", ".", "--from", "replica"];
+    ["repair", "--json", "--threads=1", "--bwlimit=100K", "w", ".", "--from", "replica"];
 
 /// A tree of which some files are rotted, the waybill of what it was, and a replica that is whole.
 fn bed(seed: u64, damaged: u64) -> Bed {

@@ -63,6 +63,7 @@ fn the_sink_moved_away_meanwhile_is_filled_where_it_is_now() {
     bed.held();
     fs::rename(bed.path("place"), bed.path("elsewhere")).unwrap();
     fs::rename(bed.path("elsewhere/sink"), bed.path("elsewhere/moved")).unwrap();
+    bed.let_go();
     running.end().is_fine();
     assert!(!bed.path("place").exists());
     assert_whole(&bed.path("store/source"), &bed.path("elsewhere/moved"));
@@ -75,6 +76,7 @@ fn the_source_moved_away_meanwhile_is_copied_whole() {
     let running = start(&["-aT"], &bed.path("place/source"), &bed.path("view/sink"));
     bed.held();
     fs::rename(bed.path("place"), bed.path("elsewhere")).unwrap();
+    bed.let_go();
     running.end().is_fine();
     assert_whole(&bed.path("elsewhere/source"), &bed.path("store/sink"));
 }
@@ -97,6 +99,7 @@ fn a_directory_moved_out_of_the_sink_does_not_lead_the_copy_out_of_it() {
     bed.held();
     // Level 31 leaves level 30, which was closed when level 41 was opened.
     fs::rename(level(&sink, 31), bed.path("outside/d")).unwrap();
+    bed.let_go();
     let ended = running.end();
     ended.is_fine();
     let outside = fs::metadata(bed.path("outside")).unwrap();
@@ -123,6 +126,7 @@ fn a_directory_put_in_the_place_of_a_closed_one_gets_nothing() {
     // Level 20 is another one now, and with it all the names below it.
     fs::rename(level(&sink, 20), bed.path("was")).unwrap();
     fs::create_dir_all(level(&level(&sink, 20), 10)).unwrap();
+    bed.let_go();
     let ended = running.end();
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("replaced while being copied"), "{ended:?}");

@@ -57,6 +57,7 @@ fn a_source_file_swapped_for_a_link_after_it_was_looked_at_is_not_read() {
         let running = start(args(options, &source, &sink));
         bed.held();
         swap_for_link(&bed.path("source/victim"), &outside.join("secret"));
+        bed.let_go();
         let ended = running.end();
         ended.failed_with(&["source/", "victim'"]);
         assert_eq!(fs::read(bed.path("store/sink/victim")).unwrap(), b"old", "{options:?} {ended:?}");
@@ -83,6 +84,7 @@ fn fill_by_a_link_that_is_swapped(tool: &[&str]) -> Option<(FaultBed, Ended)> {
     bed.held();
     fs::remove_file(&way).unwrap();
     symlink(&outside, &way).unwrap();
+    bed.let_go();
     let ended = running.end();
     assert_untouched(&outside, &ended);
     for name in ["file", "secret"] {
@@ -124,6 +126,7 @@ fn a_link_put_where_a_file_is_installed_is_not_written_through() {
     let running = start(words.into_iter().chain([&*source, &*sink]).collect::<Vec<_>>());
     bed.held();
     symlink(outside.join("file"), sink.join("file")).unwrap();
+    bed.let_go();
     let ended = running.end();
     ended.failed_with(&["sink/file'"]);
     assert_untouched(&outside, &ended);
@@ -147,6 +150,7 @@ fn an_installed_file_gets_its_properties_where_it_was_written() {
     bed.held();
     fs::remove_file(&way).unwrap();
     symlink(&outside, &way).unwrap();
+    bed.let_go();
     let ended = running.end();
     ended.is_fine();
     assert_untouched(&outside, &ended);
@@ -168,6 +172,7 @@ fn a_source_directory_swapped_for_a_link_after_it_was_looked_at_is_not_entered()
         let running = start(args(&options, &source, &sink));
         bed.held();
         swap_for_link(&bed.path("source/dir"), Path::new("/etc"));
+        bed.let_go();
         let ended = running.end();
         assert_eq!(ended.code, Some(1), "{ended:?}");
         assert!(ended.stderr.contains("source/dir'"), "{ended:?}");
@@ -189,6 +194,7 @@ fn a_source_directory_swapped_for_another_directory_is_not_entered() {
     bed.held();
     fs::rename(bed.path("source/dir"), bed.path("source/was")).unwrap();
     fs::rename(&outside, bed.path("source/dir")).unwrap();
+    bed.let_go();
     let ended = running.end();
     ended.failed_with(&["skipping file", "source/dir'", "replaced while being copied"]);
     assert_eq!(fs::read_dir(bed.path("store/sink/dir")).unwrap().count(), 0, "{ended:?}");
@@ -209,6 +215,7 @@ fn a_sink_file_swapped_for_a_link_after_it_was_looked_at_is_not_written_through(
         let running = start(args(options, &source, &sink));
         bed.held();
         swap_for_link(&bed.path("sink/file"), &outside.join("file"));
+        bed.let_go();
         let ended = running.end();
         ended.failed_with(&["skipping file", "sink/./file'", "replaced while being copied"]);
         assert_untouched(&outside, &ended);
@@ -227,6 +234,7 @@ fn a_link_put_where_a_new_file_is_to_be_is_not_written_through() {
         let running = start(args(&["-a"], &source, &sink));
         bed.held();
         symlink(outside.join(target), bed.path("sink/file")).unwrap();
+        bed.let_go();
         let ended = running.end();
         ended.failed_with(&["sink/file'"]);
         assert_untouched(&outside, &ended);
@@ -248,6 +256,7 @@ fn a_new_directory_swapped_for_a_link_is_not_filled() {
         let running = start(args(&options, &source, &sink));
         bed.held();
         swap_for_link(&bed.path("sink/dir"), &outside);
+        bed.let_go();
         let ended = running.end();
         assert_eq!(ended.code, Some(1), "{ended:?}");
         assert!(ended.stderr.contains("sink/dir'"), "{ended:?}");
@@ -266,6 +275,7 @@ fn a_new_directory_swapped_for_another_directory_is_not_filled() {
     bed.held();
     fs::rename(bed.path("sink/dir"), bed.path("sink/was")).unwrap();
     fs::rename(&outside, bed.path("sink/dir")).unwrap();
+    bed.let_go();
     let ended = running.end();
     ended.failed_with(&["skipping file", "sink/dir'", "replaced while being copied"]);
     assert_eq!(fs::read_dir(bed.path("sink/was")).unwrap().count(), 0, "{ended:?}");
@@ -289,6 +299,7 @@ fn a_directory_swapped_for_a_link_is_not_summed() {
     bed.held();
     swap_for_link(&bed.path("store/tree/b"), &outside);
     swap_for_link(&bed.path("store/tree/c"), &outside.join("secret"));
+    bed.let_go();
     let ended = running.end();
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let secret = haul([Path::new("md5sum"), &outside.join("secret")]).stdout;

@@ -29,10 +29,10 @@ pub(crate) fn copy_haul(to: &Path) {
 }
 
 /// A command that takes longer has hung.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Milliseconds that a hold lasts: long enough for a test to see it and act, however busy the machine.
-pub(crate) const HOLD: u64 = 1500;
+/// Milliseconds that a hold lasts where nobody lets go: longer than a command may take, so that a test which forgets to fails.
+pub(crate) const HOLD: u64 = 300_000;
 
 /// A command that runs. A test that fails meanwhile takes it along.
 pub(crate) struct Running {
@@ -85,6 +85,11 @@ impl Running {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Sends a signal, and waits until the command has taken it: what comes after this finds it told.
+    pub(crate) fn hears(&self, signal: Signal) {
+        hears(Pid::from_child(&self.child), signal);
     }
 
     /// What the command has mapped into its memory.
@@ -149,6 +154,25 @@ fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
         let _ = pipe.read_to_end(&mut bytes);
         bytes
     })
+}
+
+/// Sends a process a signal, and waits until it has taken it.
+pub(crate) fn hears(process: Pid, signal: Signal) {
+    kill_process(process, signal).unwrap();
+    let begun = Instant::now();
+    while waits_to_be_taken(process, signal) {
+        assert!(begun.elapsed() < PATIENCE, "{signal:?} is not taken");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Whether a signal still waits for the first thread of a process. If storage holds that thread (state D), the signal is what it meets next.
+fn waits_to_be_taken(process: Pid, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+    let waiting = field("ShdPnd").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
+    let is_held_or_gone = field("State").is_none_or(|state| state.starts_with(['D', 'Z', 'X']));
+    waiting >> (signal.as_raw() - 1) & 1 == 1 && !is_held_or_gone
 }
 
 /// `VmHWM` of a process in KiB; 0 once it is gone.
@@ -228,6 +252,11 @@ impl FaultBed {
             assert!(begun.elapsed() < PATIENCE, "nothing was held");
             thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Ends the hold: what was held goes on.
+    pub(crate) fn let_go(&self) {
+        self.faults.let_go();
     }
 
     /// A tree `store/tree` with five small files, two of them in a directory, and `victim` of `len` bytes.

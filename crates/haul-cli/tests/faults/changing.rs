@@ -29,6 +29,7 @@ fn changed_in_the_middle(change: Change, ways: &[&[&str]]) {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
         change(&store.join("victim"));
+        bed.let_go();
         let ended = running.end();
         ended.failed_with(&["tree/victim", "changed while it was copied"]);
         assert_eq!(ended.complaints(), 1, "{ended:?}");
@@ -82,6 +83,7 @@ fn a_file_whose_name_is_given_to_another_is_copied_as_it_was_opened() {
     bed.held();
     fs::write(store.join("new"), noise(5 * MIB)).unwrap();
     fs::rename(store.join("new"), store.join("victim")).unwrap();
+    bed.let_go();
     running.end().is_fine();
     // No mixture of the two.
     assert!(fs::read(sink.join("victim")).unwrap() == noise(6 * MIB));
@@ -98,6 +100,7 @@ fn a_file_that_loses_its_name_is_copied_as_it_was_opened() {
     let running = start([Path::new("cp"), "-rT".as_ref(), "--preserve=timestamps".as_ref(), &view, &sink]);
     bed.held();
     fs::remove_file(store.join("victim")).unwrap();
+    bed.let_go();
     running.end().is_fine();
     assert!(fs::read(sink.join("victim")).unwrap() == noise(6 * MIB));
     others_are_whole(&store, &sink);
@@ -113,6 +116,7 @@ fn a_part_of_a_file_that_shrinks_is_no_success_either() {
     let running = start(options.into_iter().chain([&*view, &*sink]));
     bed.held();
     File::options().write(true).open(&victim).unwrap().set_len(2 * MIB).unwrap();
+    bed.let_go();
     running.end().failed_with(&["view/victim", "changed"]);
     assert_unfinished(&sink);
     assert!(fs::read(&sink).unwrap()[5 << 20..] == noise(7 * MIB)[5 << 20..], "what was not asked for stays");
@@ -126,6 +130,7 @@ fn a_file_that_changed_only_before_its_copy_is_fine() {
     let running = start([Path::new("cp"), "-p".as_ref(), &view, &sink]);
     bed.held();
     File::options().append(true).open(&victim).unwrap().write_all(b"more").unwrap();
+    bed.let_go();
     running.end().is_fine();
     assert_same_file(&victim, &sink);
 }

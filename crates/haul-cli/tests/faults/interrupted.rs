@@ -1,11 +1,12 @@
 //! Signals in the middle of a copy.
 
 use super::bed::{
-    FaultBed, HOLD, Running, assert_same_file, assert_same_tree, assert_unfinished, haul, noise, start,
-    write_old,
+    FaultBed, HAUL, HOLD, Running, assert_same_file, assert_same_tree, assert_unfinished, haul, hears, noise,
+    start, write_old,
 };
+use haul_lab::needs::{Need, met_or_skip};
 use rustix::fs::{CWD, Mode, mkfifoat};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -44,7 +45,7 @@ fn finished_files_are_whole(source: &Path, sink: &Path) -> usize {
 fn wait_for(mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it never comes");
+        assert!(begun.elapsed() < Duration::from_secs(60), "it never comes");
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -65,7 +66,8 @@ fn update_completes(bed: &FaultBed, sink: &Path) {
 fn stopped_by(signal: Signal, way: &[&str]) {
     let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
     let (running, sink) = held_in_the_middle(&bed, way);
-    running.signal(signal);
+    running.hears(signal);
+    bed.let_go();
     let ended = running.end();
     assert_eq!(ended.code, Some(128 + signal.as_raw()), "{ended:?}");
     for words in ["sink/victim' is not complete", "--update"] {
@@ -100,7 +102,8 @@ fn goes_on_under(words: &str, signal: Signal) {
     let args = [Path::new(super::bed::HAUL), &bed.path("view/tree"), &bed.path("sink")].map(Path::to_owned);
     let running = Running::new(Command::new("sh").args(["-c", &line]).args(args));
     bed.held();
-    running.signal(signal);
+    running.hears(signal);
+    bed.let_go();
     running.end().is_fine();
     assert_same_tree(&bed.path("store/tree"), &bed.path("sink"));
 }
@@ -123,7 +126,8 @@ fn ctrl_c_leaves_an_overwritten_file_marked_as_not_complete() {
     fs::create_dir(bed.path("sink")).unwrap();
     write_old(&bed.path("sink/victim"), b"what was there");
     let (running, sink) = held_in_the_middle(&bed, &[]);
-    running.signal(Signal::INT);
+    running.hears(Signal::INT);
+    bed.let_go();
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert_unfinished(&sink.join("victim"));
@@ -142,7 +146,8 @@ fn ctrl_c_between_files_leaves_no_half_made_one() {
         ["cp", "-aT", "--threads=1"].map(Path::new).into_iter().chain([&*bed.path("view/tree"), &*sink]),
     );
     bed.held();
-    running.signal(Signal::INT);
+    running.hears(Signal::INT);
+    bed.let_go();
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
     let made = fs::read_dir(&sink).unwrap().count();
@@ -198,6 +203,29 @@ fn ctrl_c_stops_a_copy_whose_pipe_has_no_writer_and_leaves_the_sink_alone() {
     assert_eq!(fs::read_to_string(&sink).unwrap(), "as it was");
 }
 
+/// It came between the setting up of its first answer and of its last, was taken, and asked for nothing: the copy waited on.
+#[test]
+fn a_ctrl_c_that_comes_while_its_answers_are_set_up_is_not_lost() {
+    if !met_or_skip(&[Need::Program("strace")]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let (fifo, log) = (a_fifo(home.path()), home.path().join("log"));
+    let traced = |inject: &str, operands: [&Path; 2]| {
+        let mut command = Command::new("strace");
+        command.args(["-qq", "-e", "trace=rt_sigaction", inject, "-o"]).arg(&log);
+        Running::new(command.args([HAUL, "cp"]).args(operands)).end()
+    };
+    traced("-f", [home.path(), home.path()]);
+    let calls = fs::read_to_string(&log).unwrap();
+    let is_set = |line: &str| line.contains("rt_sigaction(SIGINT, {sa_handler=0x");
+    let set = calls.lines().position(is_set).expect("a handler is set");
+    let sink = home.path().join("sink");
+    let ended = traced(&format!("--inject=rt_sigaction:signal=INT:when={}", set + 1), [&fifo, &sink]);
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(!sink.exists());
+}
+
 #[test]
 fn ctrl_c_stops_a_copy_into_a_pipe_without_a_reader() {
     let home = tempfile::tempdir().unwrap();
@@ -245,10 +273,10 @@ fn ctrl_c_answers_a_question_with_no() {
 fn a_second_ctrl_c_ends_a_copy_that_storage_holds_at_once() {
     let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
     let (running, _) = held_in_the_middle(&bed, &[]);
-    running.signal(Signal::INT);
     // Two signals that come together are one.
-    thread::sleep(Duration::from_millis(100));
-    running.signal(Signal::INT);
+    running.hears(Signal::INT);
+    running.hears(Signal::INT);
+    bed.let_go();
     assert_eq!(running.end().code, Some(130));
 }
 
@@ -281,6 +309,7 @@ fn a_copy_that_was_killed_is_not_left_looking_finished() {
     let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
     let (running, sink) = held_in_the_middle(&bed, &[]);
     running.signal(Signal::KILL);
+    bed.let_go();
     assert_eq!(running.end().code, None);
     finished_files_are_whole(&bed.path("store/tree"), &sink);
     let mtime = |path: PathBuf| fs::metadata(path).map(|meta| meta.mtime()).ok();
@@ -294,7 +323,8 @@ fn a_copy_that_was_killed_is_not_left_looking_finished() {
 fn an_interrupted_job_says_so_in_json_too() {
     let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
     let (running, _) = held_in_the_middle(&bed, &["--json"]);
-    running.signal(Signal::INT);
+    running.hears(Signal::INT);
+    bed.let_go();
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
     let last: serde_json::Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
@@ -315,8 +345,12 @@ fn a_shell_sees_that_a_job_was_interrupted() {
     // A shell without job control starts its background jobs with SIGINT ignored; TERM is not.
     let running = Running::new(Command::new("sh").args(["-c", &line]));
     bed.held();
-    let pid: i32 = fs::read_to_string(bed.path("pid")).unwrap().trim().parse().unwrap();
-    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    // The job may have come that far before the shell wrote its number down.
+    let told = || fs::read_to_string(bed.path("pid")).unwrap_or_default();
+    wait_for(|| told().ends_with('\n'));
+    let pid: i32 = told().trim().parse().unwrap();
+    hears(Pid::from_raw(pid).unwrap(), Signal::TERM);
+    bed.let_go();
     let ended = running.end();
     assert_eq!(ended.stdout.trim(), "143", "{ended:?}");
 }

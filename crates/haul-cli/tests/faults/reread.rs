@@ -215,7 +215,8 @@ fn ctrl_c_while_the_copy_is_read_back_leaves_nothing_that_looks_finished() {
     let words = ["cp", "-aT", "--verify=reread", "--split-size=1M"].map(Path::new);
     let running = start(words.into_iter().chain([&*source, &*sink]));
     assert_eq!(bed.held(), Path::new("sink/victim"));
-    running.signal(Signal::INT);
+    running.hears(Signal::INT);
+    bed.let_go();
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert!(!sink.join("victim").exists(), "a new file that was cut off is removed");
@@ -233,6 +234,7 @@ fn a_source_that_changes_while_its_copy_is_read_back_is_told_as_changed() {
     let running = start(words.into_iter().chain([&*source, &*sink]));
     bed.held();
     File::options().write(true).open(source.join("victim")).unwrap().write_all_at(b"new", 0).unwrap();
+    bed.let_go();
     let ended = running.end();
     ended.failed_with(&["tree/victim' changed while it was copied"]);
     assert_eq!(ended.complaints(), 1, "{ended:?}");

@@ -36,6 +36,7 @@ fn a_file_that_vanished_is_named_and_the_rest_is_copied() {
     let Some(bed) = bed() else { return };
     let (running, sink, other) = held_at_one_of_two(&bed);
     fs::remove_file(bed.path("store/tree").join(&other)).unwrap();
+    bed.let_go();
     let ended = running.end();
     ended.failed_with(&[&format!("view/tree/{other}'"), "No such file or directory"]);
     assert_eq!(ended.complaints(), 1, "{ended:?}");
@@ -51,6 +52,7 @@ fn a_file_that_became_a_link_is_not_followed() {
     let path = bed.path("store/tree").join(&other);
     fs::remove_file(&path).unwrap();
     symlink(bed.path("secret"), &path).unwrap();
+    bed.let_go();
     let ended = running.end();
     // Either it was met as the link that it is now, or refused; never copied through.
     let copied = fs::symlink_metadata(sink.join(&other)).ok();
@@ -66,6 +68,7 @@ fn a_file_that_became_a_pipe_does_not_hold_the_copy() {
     let path = bed.path("store/tree").join(&other);
     fs::remove_file(&path).unwrap();
     mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+    bed.let_go();
     let ended = running.end();
     assert!(ended.code.is_some(), "{ended:?}");
     assert!(
@@ -90,6 +93,7 @@ fn a_directory_that_became_a_link_is_not_entered() {
     let path = bed.path("store/tree").join(other);
     fs::remove_dir(&path).unwrap();
     symlink(bed.path("outside"), &path).unwrap();
+    bed.let_go();
     let ended = running.end();
     assert!(ended.code.is_some(), "{ended:?}");
     let is_dir = fs::symlink_metadata(sink.join(other)).is_ok_and(|meta| meta.is_dir());

@@ -6,7 +6,7 @@ use super::ours;
 fn files_are_closed_until_they_have_their_owner() {
     let run = ours(
         "mkfifo in; umask 0; install -m 777 -o 1 in z & exec 3> in; printf some >&3
-         n=0; until [ -s z ] || [ $n = 500 ]; do n=$((n+1)); sleep 0.01; done
+         n=0; until [ -e z ] || [ $n = 6000 ]; do n=$((n+1)); sleep 0.01; done
          stat -c '%a %u' z; exec 3>&-; wait; stat -c '%a %u' z",
     );
     let lines: Vec<&str> = run.out.lines().collect();

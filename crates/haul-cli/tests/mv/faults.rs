@@ -7,7 +7,7 @@ use crate::faults::bed::{
 use haul_lab::faults::Op;
 use rustix::process::Signal;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
 
@@ -141,27 +141,23 @@ fn what_the_storage_cannot_keep_is_told_and_moved_all_the_same() {
     assert!(!source.exists());
 }
 
-/// A move whose victim was copied and waits for its sync, which takes a while.
-fn held_at_the_sync(bed: &FaultBed) -> Running {
+/// A move of a tree that has come to where this bed holds it.
+fn held(bed: &FaultBed) -> (Running, PathBuf) {
     tree_with_victim(&bed.path("source"), LEN);
     let running = start([Path::new("mv"), "-T".as_ref(), &bed.path("source"), &bed.path("view/sink")]);
-    bed.held();
+    (running, bed.held())
+}
+
+/// A move that has copied all, and waits for the last sync: that of the directory which the copy stands in.
+fn held_at_the_sync(bed: &FaultBed) -> Running {
+    let (running, place) = held(bed);
+    assert_eq!(place, Path::new(""));
     running
 }
 
-/// Waits until the copy of a name is finished: it has its source's time.
-fn wait_for_the_copy(bed: &FaultBed, name: &str) {
-    let [copy, original] = ["store/sink", "source"].map(|root| bed.path(root).join(name));
-    let modified = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
-    let begun = std::time::Instant::now();
-    while modified(&copy) != modified(&original) {
-        assert!(begun.elapsed().as_secs() < 30, "the copy of {name} is never finished");
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
-}
-
+/// The copies of six files and two directories are synced before.
 fn hold_the_sync() -> String {
-    format!("sink/victim fsync .. delay {HOLD} times 1")
+    format!("* fsync .. delay {HOLD} after 8 times 1")
 }
 
 #[test]
@@ -169,6 +165,7 @@ fn a_source_that_is_written_after_it_was_copied_stays() {
     let Some(bed) = FaultBed::new(&hold_the_sync()) else { return };
     let running = held_at_the_sync(&bed);
     write_old(&bed.path("source/victim"), &noise(LEN - 1));
+    bed.let_go();
     let ended = running.end();
     ended.failed_with(&["source/victim' changed after it was copied"]);
     assert_eq!(fs::read(bed.path("source/victim")).unwrap(), noise(LEN - 1));
@@ -182,6 +179,7 @@ fn a_change_that_hides_its_time_and_length_is_seen() {
     let mut other = noise(LEN);
     other[7] ^= 1;
     write_old(&bed.path("source/victim"), &other);
+    bed.let_go();
     running.end().failed_with(&["source/victim' changed after it was copied"]);
     assert_eq!(fs::read(bed.path("source/victim")).unwrap(), other);
 }
@@ -200,6 +198,7 @@ fn what_takes_the_place_of_a_moved_file_stays() {
     bed.held();
     fs::remove_file(bed.path("way")).unwrap();
     std::os::unix::fs::symlink("other", bed.path("way")).unwrap();
+    bed.let_go();
     running.end().failed_with(&["way/victim' changed after it was copied"]);
     for place in ["one", "other", "store/sink"] {
         assert_eq!(fs::read(bed.path(place).join("victim")).unwrap(), noise(LEN), "{place}");
@@ -213,6 +212,7 @@ fn a_link_that_takes_the_place_of_a_moved_file_stays() {
     let (victim, was) = (bed.path("source/victim"), bed.path("was"));
     fs::rename(&victim, &was).unwrap();
     std::os::unix::fs::symlink(&was, &victim).unwrap();
+    bed.let_go();
     running.end().failed_with(&["source/victim' stays: its copy", "differs in kind"]);
     assert_eq!(fs::read(&was).unwrap(), noise(LEN));
     assert_eq!(fs::read_link(&victim).unwrap(), was);
@@ -228,13 +228,13 @@ fn what_takes_the_place_of_a_moved_directory_stays() {
         write_old(&other.join("c"), b"");
         write_old(&other.join("d"), &[7; 5000]);
         let running = held_at_the_sync(&bed);
-        wait_for_the_copy(&bed, "dir");
         fs::rename(&dir, &was).unwrap();
         if is_link {
             std::os::unix::fs::symlink(&other, &dir).unwrap();
         } else {
             fs::rename(&other, &dir).unwrap();
         }
+        bed.let_go();
         let ended = running.end();
         if is_link {
             ended.failed_with(&["source/dir' stays: its copy", "differs in kind"]);
@@ -253,6 +253,7 @@ fn a_name_that_came_after_the_copying_stays() {
     let Some(bed) = FaultBed::new(&hold_the_sync()) else { return };
     let running = held_at_the_sync(&bed);
     fs::write(bed.path("source/dir/late"), "late").unwrap();
+    bed.let_go();
     running.end().failed_with(&["source/dir/late' stays: it has no copy"]);
     assert_eq!(fs::read(bed.path("source/dir/late")).unwrap(), b"late");
     assert!(!bed.path("source/dir/c").exists() && !bed.path("source/victim").exists());
@@ -262,8 +263,8 @@ fn a_name_that_came_after_the_copying_stays() {
 fn a_copy_that_somebody_damages_meanwhile_keeps_the_source() {
     let Some(bed) = FaultBed::new(&hold_the_sync()) else { return };
     let running = held_at_the_sync(&bed);
-    wait_for_the_copy(&bed, "b");
     fs::write(bed.path("store/sink/b"), noise(69_999)).unwrap();
+    bed.let_go();
     running.end().failed_with(&["source/b' stays: its copy", "differs in "]);
     assert_eq!(fs::read(bed.path("source/b")).unwrap(), noise(70_000));
 }
@@ -273,8 +274,9 @@ fn ctrl_c_removes_nothing_that_has_not_arrived() {
     let Some(bed) = FaultBed::new(&format!("sink/victim write 1048576.. delay {HOLD} times 1")) else {
         return;
     };
-    let running = held_at_the_sync(&bed);
-    running.signal(Signal::INT);
+    let (running, _) = held(&bed);
+    running.hears(Signal::INT);
+    bed.let_go();
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert!(ended.stderr.contains("what was not moved stands whole where it was"), "{ended:?}");

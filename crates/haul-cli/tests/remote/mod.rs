@@ -34,12 +34,13 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tempfile::TempDir;
 
 /// How long a server may take to say something.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A folder with a stand-in for ssh: it runs the command here, in the folder `there`, as ssh does in a home directory.
 struct Bed {
@@ -134,11 +135,6 @@ impl Bed {
         Server::new(self.haul(&["serve", "--config", file]).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// A port that nobody listens at.
-    fn free_port(&self) -> u16 {
-        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-    }
-
     /// A file that only its owner reads.
     fn secret(&self, name: &str, text: &str) {
         fs::write(self.path(name), text).unwrap();
@@ -223,6 +219,14 @@ fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
     Random::from_seed(seed).fill(&mut bytes);
     bytes
+}
+
+/// A port for a server: below those that the kernel gives to whoever asks for any, for one of them could be taken before the server has it.
+fn own_port() -> u16 {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let from = u16::try_from(std::process::id() * 61 % 15_000).unwrap();
+    let ports = std::iter::repeat_with(|| 17_000 + (from + TAKEN.fetch_add(1, Ordering::Relaxed)) % 15_000);
+    ports.take(15_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
 /// Whether two trees are alike by diff(1), names and bytes.

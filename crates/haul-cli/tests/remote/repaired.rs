@@ -471,17 +471,20 @@ fn a_full_disk_is_told_with_the_next_step_and_leaves_everything() {
     );
 }
 
-/// Objects of a missing file that are there when a repair is cut off.
+/// Objects of a missing file of 96 that are there when a repair is cut off.
 const CAME: u64 = 40;
 
-/// A repair that fetches a missing file of 6 MiB at one mebibyte a second, when a good part of it is there.
-fn slow(bed: &Bed) -> Child {
+/// What a repair that is to be cut off keeps to: the rest of the file takes seven seconds.
+const HALF_A_MEBIBYTE: &str = "--bwlimit=512K";
+
+/// A repair that fetches a missing file of 6 MiB at this rate, when so many objects of it are there.
+fn slow(bed: &Bed, rate: &str, objects: u64) -> Child {
     fs::remove_file(bed.path("data/huge")).unwrap();
     let ssh = format!("sh {}", bed.path("fake-ssh").display());
-    let args = ["repair", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "--bwlimit=1M"];
+    let args = ["repair", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), rate];
     let mut command = bed.haul(&[&args[..], &FROM_THERE].concat());
     let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    wait_until("some of the file", || staged(bed) >= CAME * OBJECT);
+    wait_until("some of the file", || staged(bed) >= objects * OBJECT);
     child
 }
 
@@ -503,7 +506,7 @@ fn bed_with_huge() -> Bed {
 #[test]
 fn killed_while_it_fetches_the_next_repair_takes_what_came_and_asks_for_the_rest() {
     let bed = bed_with_huge();
-    let mut child = slow(&bed);
+    let mut child = slow(&bed, HALF_A_MEBIBYTE, CAME);
     child.kill().unwrap();
     child.wait().unwrap();
     let there = bed.path("there").canonicalize().unwrap();
@@ -523,7 +526,7 @@ fn killed_while_it_fetches_the_next_repair_takes_what_came_and_asks_for_the_rest
 #[test]
 fn killed_and_needed_no_more_what_came_is_removed_by_the_next_repair() {
     let bed = bed_with_huge();
-    let mut child = slow(&bed);
+    let mut child = slow(&bed, HALF_A_MEBIBYTE, CAME);
     child.kill().unwrap();
     child.wait().unwrap();
     copied(&bed, "a");
@@ -536,7 +539,8 @@ fn killed_and_needed_no_more_what_came_is_removed_by_the_next_repair() {
 #[test]
 fn interrupted_while_it_fetches_nothing_stays_and_two_at_once_keep_apart() {
     let bed = bed_with_huge();
-    let child = slow(&bed);
+    // It would take most of a minute.
+    let child = slow(&bed, "--bwlimit=128K", 2);
     // Another repair of the same files meanwhile has a place of its own.
     let other = repair(&bed, &["--json"]);
     assert_ended(&other, 0);

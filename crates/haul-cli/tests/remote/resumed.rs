@@ -234,7 +234,7 @@ pub(super) fn facts_in(home: &Path) -> Facts {
 pub(super) fn files_beneath(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        match entry.file_type().unwrap().is_dir() {
+        match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             true => found.extend(files_beneath(&entry.path())),
             false => found.push(entry.path()),
         }
@@ -399,7 +399,7 @@ fn a_transfer_is_listed_and_gone_on_with_by_its_id() {
 #[test]
 fn a_fetching_that_was_stopped_says_how_far_it_came() {
     let play = Play::new(Way::Fetch, &["--sync=object"]);
-    let mut child = play.start(&["--rate=1M"]);
+    let mut child = play.start(&["--rate=256K"]);
     wait_until("a log", || play.durable().1 > 0);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     child.wait().unwrap();
@@ -490,7 +490,7 @@ fn without_a_place_for_its_log_a_job_is_done_all_the_same() {
 #[test]
 fn a_second_process_waits_for_the_first_or_says_who_it_is() {
     let play = Play::new(Way::Send, &[]);
-    let mut first = play.start(&["--rate=200K"]);
+    let mut first = play.start(&["--rate=50K"]);
     let sink = play.sink();
     wait_until("the job", || sink.exists());
     let second = play.run(&[]);
@@ -509,7 +509,7 @@ fn a_second_process_waits_for_the_first_or_says_who_it_is() {
 #[test]
 fn a_second_process_that_keeps_its_log_elsewhere_waits_as_well() {
     let play = Play::new(Way::Fetch, &[]);
-    let mut first = play.start(&["--rate=200K"]);
+    let mut first = play.start(&["--rate=50K"]);
     let sink = play.sink();
     wait_until("the job", || sink.exists());
     let second = play.run(&["--state-dir=elsewhere"]);
@@ -545,7 +545,8 @@ fn what_was_there_before_the_job_is_sent_whatever_its_times_say() {
     let times = fs::metadata(play.source().join("z")).unwrap().modified().unwrap();
     fs::File::options().write(true).open(&old).unwrap().set_modified(times).unwrap();
     let before = fs::read(&old).unwrap();
-    let mut child = play.start(&[&format!("--rate={RATE}")]);
+    // The file that comes last is whole after ten seconds.
+    let mut child = play.start(&["--rate=500K"]);
     wait_until("a file of the job", || play.sink().join("many/3").exists() || play.sink().join("a").exists());
     child.kill().unwrap();
     child.wait().unwrap();

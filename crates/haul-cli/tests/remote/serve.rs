@@ -1,7 +1,7 @@
 //! A lasting server: its configuration, what it keeps, and many clients.
 
 use super::stopped::wait_until;
-use super::{Bed, PATIENCE, Server, assert_alike, assert_ended, assert_no_strays};
+use super::{Bed, PATIENCE, Server, assert_alike, assert_ended, assert_no_strays, own_port};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -23,7 +23,7 @@ fn configured(bed: &Bed, port: u16) {
 fn identity_and_tickets_outlive_the_process() {
     let bed = Bed::new();
     bed.tree("data");
-    configured(&bed, bed.free_port());
+    configured(&bed, own_port());
     for run in ["first", "second"] {
         let server = bed.serve_config("serve.toml");
         server.says("listening at");
@@ -55,7 +55,7 @@ fn each_share_has_its_own_quota_and_end() {
     };
     let shares = [share("small", "quota = '600K'"), share("brief", "expires = '2s'"), share("wide", "")];
     let text =
-        format!("listen = ['127.0.0.1:{}']\nidentity = 'identity.pem'\n{}", bed.free_port(), shares.concat());
+        format!("listen = ['127.0.0.1:{}']\nidentity = 'identity.pem'\n{}", own_port(), shares.concat());
     fs::write(bed.path("serve.toml"), text).unwrap();
     let server = bed.serve_config("serve.toml");
     server.says("'wide'");
@@ -236,7 +236,7 @@ fn one_client_does_not_take_all_places() {
     bed.file("data", 4 << 20);
     let server = bed.serve(&["--root", "there", "--sessions", "8", "--sessions-per-peer", "1"]);
     let mut slow =
-        bed.haul(&["send", "-q", "--rate=1M", "--ticket-file", "ticket", "data", ":slow"]).spawn().unwrap();
+        bed.haul(&["send", "-q", "--rate=50K", "--ticket-file", "ticket", "data", ":slow"]).spawn().unwrap();
     server.says(" is open to ");
     let ended = bed.run(&["send", "--ticket-file", "ticket", "data", ":second"]);
     assert_ended(&ended, 2);

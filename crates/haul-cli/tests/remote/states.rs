@@ -13,7 +13,7 @@ use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::newer;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 /// Takes all the room of a file system but so many KiB.
@@ -90,18 +90,18 @@ fn a_job_that_is_killed_after_its_log_found_no_room_goes_on() {
         }
         let rules = format!("*/log/* write .. errno ENOSPC after {writes}").parse().unwrap();
         let faults = FaultFs::mount(&play.bed.path("store"), &play.bed.path("state"), rules).unwrap();
-        let mut child = play.start(&["--rate=1M"]);
-        let mut said = child.stderr.take().unwrap();
+        let mut child = play.start(&["--rate=512K"]);
+        let mut said = BufReader::new(child.stderr.take().unwrap());
         wait_until("a full log", || !faults.fired().is_empty());
+        // It is told while the job goes on.
+        let told = said.by_ref().lines().map_while(Result::ok).find(|line| line.contains("No space left"));
+        assert!(
+            told.as_ref().is_some_and(|told| told.contains("sent again if the job is cut off")),
+            "{what}: {told:?}"
+        );
         let came = bytes_beneath(&play.sink());
         wait_until("more bytes", || bytes_beneath(&play.sink()) > came + 3 * OBJECT);
         play.kill(child, victim);
-        let mut told = String::new();
-        said.read_to_string(&mut told).unwrap();
-        assert!(
-            told.contains("No space left") && told.contains("sent again if the job is cut off"),
-            "{what}: {told}"
-        );
         for claim in play.jobs().iter().flat_map(|home| claims(&play, home, identity)) {
             assert_ne!(claim.holds, Some(false), "{what}: {}", claim.place);
         }

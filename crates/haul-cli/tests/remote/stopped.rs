@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until `holds`.
 #[track_caller]
@@ -30,12 +30,12 @@ pub(super) fn far_sides(there: &Path) -> Vec<Pid> {
     found.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
-/// A sending of 40 MiB at 4 MiB a second, which has begun.
+/// A sending of 40 MiB at 500 KiB a second, which has begun.
 fn slow(bed: &Bed, way: &[&str]) -> Child {
     bed.file("data/big", 40 << 20);
     let ssh = format!("sh {}", bed.path("fake-ssh").display());
     let args = [
-        &["send", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "--rate=4M"],
+        &["send", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "--rate=500K"],
         way,
         &["data", "localhost:in"],
     ];
@@ -92,7 +92,7 @@ fn a_server_that_is_told_to_end_ends_its_sessions() {
     bed.file("data/big", 40 << 20);
     let server = bed.serve(&["--root", "there"]);
     let client = bed
-        .haul(&["send", "--rate=4M", "--ticket-file", "ticket", "data", ":"])
+        .haul(&["send", "--rate=500K", "--ticket-file", "ticket", "data", ":"])
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()

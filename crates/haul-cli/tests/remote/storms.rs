@@ -5,7 +5,7 @@ use super::ends::{self, WAYS};
 use super::resumed::{OBJECT, finished_bytes, logged_bytes};
 use super::stopped::wait_until;
 use super::ticketed::is_let_go;
-use super::{Bed, Ended, Server, assert_alike, assert_ended, assert_no_strays};
+use super::{Bed, Ended, Server, assert_alike, assert_ended, assert_no_strays, own_port};
 use haul_lab::line::{Fate, Ill, Line, Over, Way};
 use haul_lab::random::Random;
 use serde_json::Value;
@@ -49,7 +49,7 @@ impl Storm {
         }
         let line = TcpListener::bind("127.0.0.1:0").unwrap();
         let told = format!("--address={}", line.local_addr().unwrap());
-        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, bed.free_port()));
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, own_port()));
         let mut args = vec!["--root", "there", RATE, &told];
         args.extend(is_plain.then_some("--plain"));
         let server = bed.serve_at(&at.to_string(), &args);

@@ -1,6 +1,6 @@
 //! Strangers at the door of `haul serve`: each is told of with a reason, and neither the sessions nor the memory of the server notice them.
 
-use super::{Bed, PATIENCE, Server, assert_alike, assert_ended};
+use super::{Bed, PATIENCE, Server, assert_alike, assert_ended, own_port};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use std::fs;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ const OF_ONE_PEER: usize = 64;
 
 /// A server at a port of this host.
 fn server(bed: &Bed, more: &[&str]) -> (Server, SocketAddr) {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, bed.free_port()));
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, own_port()));
     (bed.serve_at(&address.to_string(), &[&["--root", "there"], more].concat()), address)
 }
 

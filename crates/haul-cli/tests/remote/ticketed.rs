@@ -3,14 +3,12 @@
 
 use super::resumed::{files_beneath, finished_bytes, is_temporary, logged_bytes};
 use super::stopped::wait_until;
-use super::{Bed, Ended, Server, assert_alike, assert_ended, assert_no_strays};
+use super::{Bed, Ended, Server, assert_alike, assert_ended, assert_no_strays, own_port};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, SystemTime};
 
 const OBJECT: u64 = 64 << 10;
@@ -155,14 +153,6 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
 /// Whether a session that had the job let go of it in order.
 pub(super) fn is_let_go(job: &Path) -> bool {
     fs::metadata(job.join("lock")).is_ok_and(|lock| lock.len() == 0)
-}
-
-/// A port for a server that is begun again: below those that the kernel gives to others meanwhile.
-fn own_port() -> u16 {
-    static TAKEN: AtomicU16 = AtomicU16::new(0);
-    let from = u16::try_from(std::process::id() * 61 % 15_000).unwrap();
-    let ports = std::iter::repeat_with(|| 17_000 + (from + TAKEN.fetch_add(1, Ordering::Relaxed)) % 15_000);
-    ports.take(15_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
 /// The times of a job's files as if nothing had happened to it for so long.

@@ -1,6 +1,6 @@
 //! Tickets: what they open, and what opens nothing.
 
-use super::{Bed, PATIENCE, assert_alike, assert_ended, assert_no_strays};
+use super::{Bed, PATIENCE, assert_alike, assert_ended, assert_no_strays, own_port};
 use haul_lab::line::Line;
 use std::fs;
 use std::io::Write;
@@ -90,7 +90,7 @@ fn a_ticket_of_another_server_is_refused_by_both_sides() {
     let bed = Bed::new();
     bed.tree("data");
     // Two servers in turn at one port, and a third that shows the second's certificate.
-    let port = bed.free_port();
+    let port = own_port();
     let at = format!("127.0.0.1:{port}");
     for identity in ["id1", "id2"] {
         let server = bed.serve_at(&at, &["--root", "there", "--identity", identity]);
@@ -194,7 +194,7 @@ fn what_travels_is_seen_on_the_way_only_where_plain_text_was_asked_for() {
     for (to, plain) in [(":hidden", &[][..]), (":open", &["--plain"])] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let told = format!("--address={}", listener.local_addr().unwrap());
-        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, bed.free_port()));
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, own_port()));
         let _server = bed.serve_at(&server.to_string(), &[&["--root", "there", &told][..], plain].concat());
         let line = Line::between(listener, server, Vec::new()).unwrap();
         let sent = bed.run(&[&["send", "--ticket-file=ticket"][..], plain, &["data", to]].concat());

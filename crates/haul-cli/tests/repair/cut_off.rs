@@ -2,9 +2,10 @@
 
 use super::in_place::journals;
 use super::{bed, rot, run};
+use crate::faults::bed::{HOLD, hears};
 use haul_lab::faults::{Action, FaultFs, Fired};
 use haul_lab::needs::{Need, met_or_skip};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -12,9 +13,6 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-
-/// Milliseconds that a step is held: long enough to see that and to send a signal, however busy the machine.
-const HOLD: u64 = 700;
 
 /// The usual bed, with `data` in the folder `store`, seen through `view` with faults.
 struct Faulty {
@@ -103,6 +101,13 @@ impl Faulty {
     }
 }
 
+/// Kills a repair that is held, and lets go of what storage does for it.
+fn kill(bed: &Faulty, mut held: Child) {
+    held.kill().unwrap();
+    bed.faults.let_go();
+    held.wait().unwrap();
+}
+
 /// The steps of a repair in place, as the file system sees them. What is written before the journal has its name changes
 /// nothing; after that the file may be half repaired.
 const STEPS: [&str; 13] = [
@@ -140,9 +145,7 @@ fn killed_at_any_step_in_place_it_is_finished_or_undone_by_the_next_repair() {
     let mut half = 0;
     for step in STEPS {
         let before = bed.hurt();
-        let mut child = bed.held(&bed.rule(step, &format!("delay {HOLD}")), &["--in-place"]);
-        child.kill().unwrap();
-        child.wait().unwrap();
+        kill(&bed, bed.held(&bed.rule(step, &format!("delay {HOLD}")), &["--in-place"]));
         bed.faults.set_rules("".parse().unwrap());
         let after = fs::read(bed.big()).unwrap();
         if after != before && after != bed.right {
@@ -178,9 +181,7 @@ fn killed_at_any_step_beside_it_the_file_is_old_or_whole() {
         "*haul-repair* rename",
     ] {
         let before = bed.hurt();
-        let mut child = bed.held(&bed.rule(step, &format!("delay {HOLD}")), &[]);
-        child.kill().unwrap();
-        child.wait().unwrap();
+        kill(&bed, bed.held(&bed.rule(step, &format!("delay {HOLD}")), &[]));
         bed.faults.set_rules("".parse().unwrap());
         let after = fs::read(bed.big()).unwrap();
         assert!(after == before || after == bed.right, "{step}");
@@ -202,7 +203,8 @@ fn ctrl_c_leaves_the_file_as_it_was_and_the_next_run_finishes() {
     ] {
         let before = bed.hurt();
         let child = bed.held(&bed.rule(step, &format!("delay {HOLD}")), more);
-        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        hears(Pid::from_child(&child), Signal::INT);
+        bed.faults.let_go();
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(130), "{step}: {said}");
@@ -303,9 +305,7 @@ fn storage_that_does_not_keep_the_repair_is_undone_and_if_it_does_not_keep_that_
 fn what_somebody_wrote_to_a_half_repaired_file_is_left_alone() {
     let Some(bed) = Faulty::new() else { return };
     bed.hurt();
-    let mut child = bed.held(&bed.rule("*big write .. after 1", &format!("delay {HOLD}")), &["--in-place"]);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill(&bed, bed.held(&bed.rule("*big write .. after 1", &format!("delay {HOLD}")), &["--in-place"]));
     bed.faults.set_rules("".parse().unwrap());
     fs::File::options().write(true).open(bed.big()).unwrap().write_all_at(b"mine", 500_000).unwrap();
     let before = fs::read(bed.big()).unwrap();
@@ -331,9 +331,7 @@ fn what_somebody_wrote_to_a_half_repaired_file_is_left_alone() {
 fn a_damaged_journal_undoes_nothing() {
     let Some(bed) = Faulty::new() else { return };
     bed.hurt();
-    let mut child = bed.held(&bed.rule("*big write .. after 1", &format!("delay {HOLD}")), &["--in-place"]);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill(&bed, bed.held(&bed.rule("*big write .. after 1", &format!("delay {HOLD}")), &["--in-place"]));
     bed.faults.set_rules("".parse().unwrap());
     let before = fs::read(bed.big()).unwrap();
     let store = bed.dir().join("store/data");

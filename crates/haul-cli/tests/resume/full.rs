@@ -9,8 +9,9 @@ use std::fs;
 const STYLES: [(&[&str], u32); 4] = [
     (&["--sync=object", "--threads=1", "--log-mechanism=file", "--log-encoding=int"], 3),
     (&["--sync=object", "--threads=1", "--log-mechanism=transaction:2", "--log-encoding=char"], 5),
-    (&["--sync=object", "--log-mechanism=universal", "--log-encoding=bit8"], 8),
-    (&["--sync=object", "--log-mechanism=file", "--log-encoding=enc"], 12),
+    // Objects that workers finish together share a write.
+    (&["--sync=object", "--threads=2", "--log-mechanism=universal", "--log-encoding=bit8"], 8),
+    (&["--sync=object", "--threads=2", "--log-mechanism=file", "--log-encoding=enc"], 12),
 ];
 
 /// Puts the state directory of a bed on a file system where writes fail by these rules.

@@ -1,9 +1,9 @@
 //! What a job that goes on takes at its word, what it looks at again, and what it copies.
 
 use super::{Bed, Ended, OBJECT, edit_begun, in_another_life, this_life, write, write_begun};
-use crate::faults::bed::{FaultBed, HOLD};
+use crate::faults::bed::{FaultBed, HOLD, hears};
 use haul_log::record::{JobRecord, Status};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::Command;
@@ -76,7 +76,8 @@ fn an_interrupt_keeps_what_came_and_the_log_is_clean() {
     };
     let child = cp().spawn().unwrap();
     faulty.held();
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    hears(Pid::from_child(&child), Signal::INT);
+    faulty.let_go();
     let ended = Ended::of(child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert!(ended.stderr.contains("run the same command again to go on"), "{ended:?}");

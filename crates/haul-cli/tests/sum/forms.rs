@@ -1,8 +1,10 @@
 //! Forms of output, ranges, lists of files, and failures of the output itself.
 
 use super::{good, ours, run, words};
+use crate::faults::bed::{Ended, Running};
+use rustix::process::Signal;
 use std::fs::{self, File};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -287,18 +289,13 @@ fn an_interrupt_ends_the_job_with_its_own_status() {
     let dir = tempfile::tempdir().unwrap();
     // A hole of 1 TiB keeps the job at work until the signal comes.
     File::create(dir.path().join("hole")).unwrap().set_len(1 << 40).unwrap();
-    // A signal that comes before the program watches for it ends it in the common way: then it gets more time.
-    let mut times = [200, 1000, 5000].into_iter();
-    let output = loop {
-        let patience = times.next().expect("the program watches for signals within seconds");
-        let output = interrupted(ours("haul sum", dir.path()), patience);
-        if output.status.code().is_some() {
-            break output;
-        }
-    };
-    assert_eq!(output.status.code(), Some(130));
-    assert_eq!(output.stdout, b"");
-    assert_eq!(output.stderr, b"haul sum: interrupted; files not listed were not hashed; run it again with those to complete the list\n");
+    let mut command = ours("haul sum", dir.path());
+    let ended = interrupted(command.args(["--progress", "-a", "md5", "hole"]));
+    assert_eq!((ended.code, &*ended.stdout), (Some(130), ""));
+    assert_eq!(
+        ended.stderr,
+        "haul sum: interrupted; files not listed were not hashed; run it again with those to complete the list\n"
+    );
 }
 
 #[test]
@@ -310,18 +307,9 @@ fn an_interrupt_ends_the_wait_for_a_pipe_that_nobody_writes_to() {
     for writer in [false, true] {
         let _held =
             writer.then(|| File::options().read(true).write(true).open(dir.path().join("pipe")).unwrap());
-        let mut times = [200, 1000, 5000].into_iter();
-        let output = loop {
-            let patience = times.next().expect("the program watches for signals within seconds");
-            let mut command = ours("haul sum", dir.path());
-            command.arg("pipe");
-            let output = interrupted_in(command, patience);
-            if output.status.code().is_some() {
-                break output;
-            }
-        };
-        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(130), b"".as_slice()));
-        assert!(output.stderr.starts_with(b"haul sum: interrupted"), "{output:?}");
+        let ended = interrupted(ours("haul sum", dir.path()).arg("pipe"));
+        assert_eq!((ended.code, &*ended.stdout), (Some(130), ""));
+        assert!(ended.stderr.starts_with("haul sum: interrupted"), "{ended:?}");
     }
 }
 
@@ -330,23 +318,19 @@ fn under_another_tools_name_an_interrupt_ends_the_process_itself() {
     let dir = tempfile::tempdir().unwrap();
     File::create(dir.path().join("hole")).unwrap().set_len(1 << 40).unwrap();
     let mut command = ours("md5sum", dir.path());
-    command.arg("hole");
-    let output = interrupted_in(command, 300);
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(2));
-    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (b"".as_slice(), b"".as_slice()));
+    let running = Running::new(command.arg("hole"));
+    // Before it is at work the signal ends it in the same way.
+    std::thread::sleep(Duration::from_millis(300));
+    running.signal(Signal::INT);
+    let ended = running.end();
+    assert_eq!((ended.code, ended.signal), (None, Some(2)));
+    assert_eq!((&*ended.stdout, &*ended.stderr), ("", ""));
 }
 
-/// What becomes of hashing the hole if it is interrupted after so many milliseconds.
-fn interrupted(mut command: Command, patience: u64) -> Output {
-    command.args(["--progress", "-a", "md5", "hole"]);
-    interrupted_in(command, patience)
-}
-
-fn interrupted_in(mut command: Command, patience: u64) -> Output {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(patience));
-    let kill = Command::new("sh").args(["-c", &format!("kill -INT {}", child.id())]).status().unwrap();
-    assert!(kill.success());
-    child.wait_with_output().unwrap()
+/// What becomes of a command that is interrupted as soon as it watches for that.
+fn interrupted(command: &mut Command) -> Ended {
+    let running = Running::new(command);
+    running.is_ready(Signal::INT, None);
+    running.signal(Signal::INT);
+    running.end()
 }

@@ -72,6 +72,7 @@ fn no_file_is_mapped_to_be_hashed_or_copied() {
         let running = start(words.iter().map(Path::new).chain([&*victim]).chain(sink));
         bed.held();
         let maps = running.maps();
+        bed.let_go();
         running.end().is_fine();
         assert!(maps.contains("haul"), "no map was seen: {maps}");
         assert!(!maps.contains("victim") && !maps.contains("/sink"), "{words:?}: {maps}");

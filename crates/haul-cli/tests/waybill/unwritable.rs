@@ -116,7 +116,8 @@ fn ctrl_c_closes_the_waybill_of_a_copy_over_what_had_arrived() {
     let words = ["cp", "-aT", "--threads=1", "--waybill"].map(Path::new);
     let running = start(words.into_iter().chain([&*waybill, &*source, &*sink]));
     bed.held();
-    running.signal(Signal::INT);
+    running.hears(Signal::INT);
+    bed.let_go();
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
     bed.rules("");
@@ -146,6 +147,7 @@ fn the_waybill_of_a_copy_that_was_killed_is_cut_off_and_not_appended_to() {
     let running = start(words.into_iter().chain([&*waybill, &*source, &*sink]));
     bed.held();
     running.signal(Signal::KILL);
+    bed.let_go();
     assert_eq!(running.end().code, None);
     bed.rules("");
     is_not_whole(&waybill, &bed.path("view"));

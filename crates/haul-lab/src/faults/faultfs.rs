@@ -3,18 +3,21 @@
 use super::pass::Pass;
 use super::rules::{Action, Op, RuleError, Rules};
 use fuser::{BackgroundSession, MountOption};
+use rustix::mount::UnmountFlags;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use thiserror::Error;
 
 /// A mounted file system with faults. Close it; dropping it unmounts too, but can't say what went wrong.
 #[derive(Debug)]
 pub struct FaultFs {
     session: BackgroundSession,
+    mountpoint: PathBuf,
     control: Arc<Mutex<Control>>,
 }
 
@@ -92,9 +95,7 @@ impl FaultFs {
     /// # Errors
     /// [`FaultFsError::Mount`].
     pub fn mount(source: &Path, mountpoint: &Path, rules: Rules) -> Result<Self, FaultFsError> {
-        let control =
-            Control { rules, file: None, fired: Vec::new(), recorded: None, bytes_read: 0, log: false };
-        Self::start(source, mountpoint, control)
+        Self::start(source, mountpoint, Control { rules, ..Control::default() })
     }
 
     /// The same with rules that stand in a file, which is read again whenever it has changed; a file that
@@ -106,8 +107,7 @@ impl FaultFs {
         let mut file = RulesFile { path: rules.to_owned(), version: None };
         let rules = file.changed()?.unwrap_or_default();
         let file = Some(file);
-        let control = Control { rules, file, fired: Vec::new(), recorded: None, bytes_read: 0, log: true };
-        Self::start(source, mountpoint, control)
+        Self::start(source, mountpoint, Control { rules, file, log: true, ..Control::default() })
     }
 
     fn start(source: &Path, mountpoint: &Path, control: Control) -> Result<Self, FaultFsError> {
@@ -122,7 +122,7 @@ impl FaultFs {
         }
         let pass = Pass::new(root, shared, is_root);
         let session = fuser::spawn_mount2(pass, mountpoint, &options).map_err(fail)?;
-        Ok(Self { session, control })
+        Ok(Self { session, mountpoint: mountpoint.to_owned(), control })
     }
 
     /// Other rules from now on.
@@ -133,6 +133,13 @@ impl FaultFs {
     /// The faults so far, in their order.
     pub fn fired(&self) -> Vec<Fired> {
         lock(&self.control).fired.clone()
+    }
+
+    /// Ends the delay that is under way, if there is one: what it held goes on at once.
+    pub fn let_go(&self) {
+        let mut control = lock(&self.control);
+        control.holds = false;
+        control.let_go.notify_all();
     }
 
     /// Bytes that were read so far, of all files together.
@@ -163,14 +170,17 @@ impl FaultFs {
         self.session.guard.join().map_err(|_| panicked())?
     }
 
-    /// Unmounts it and waits for its thread.
+    /// Unmounts it and waits for its thread, which ends with the last use of the file system. That may be a loop device over one of its files, which
+    /// another process keeps as long as its own copy of all mounts (`unshare`, `ip netns exec`) lives: an unmount that is refused for it would not be tried again.
     pub fn close(self) {
+        // Who may not do this is helped by `fusermount3` when the session ends.
+        let _ = rustix::mount::unmount(&self.mountpoint, UnmountFlags::DETACH);
         self.session.join();
     }
 }
 
 /// What the file system and its owner share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Control {
     rules: Rules,
     file: Option<RulesFile>,
@@ -179,10 +189,21 @@ pub(super) struct Control {
     pub(super) recorded: Option<Vec<Recorded>>,
     pub(super) bytes_read: u64,
     log: bool,
+    /// Nobody has ended the delay that was met last.
+    holds: bool,
+    let_go: Arc<Condvar>,
 }
 
 pub(super) fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
     control.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Holds an operation whose delay was met for so many milliseconds, or until it is let go.
+pub(super) fn hold(control: &Mutex<Control>, ms: u64) {
+    let control = lock(control);
+    let let_go = Arc::clone(&control.let_go);
+    let time = Duration::from_millis(ms);
+    drop(let_go.wait_timeout_while(control, time, |control| control.holds));
 }
 
 impl Control {
@@ -200,6 +221,8 @@ impl Control {
                 eprintln!("faultfs: {fired:?}");
             }
             self.fired.push(fired);
+            // Who sees that it was met may let it go before it begins.
+            self.holds |= matches!(action, Action::Delay(_));
         }
         actions
     }

@@ -1,6 +1,6 @@
 //! What each operation does to the source, and where the rules come in.
 
-use super::faultfs::{Control, Recorded, lock};
+use super::faultfs::{Control, Recorded, hold, lock};
 use super::nodes::{Nodes, errno_of, kind, seconds_of};
 use super::rules::{Action, Op};
 use fuser::{FileAttr, FileType, Request, TimeOrNow};
@@ -13,8 +13,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
 
 /// The file system as the kernel talks to it, one request at a time.
 pub(super) struct Pass {
@@ -56,7 +54,7 @@ impl Pass {
         for action in actions {
             match action {
                 Action::Errno(errno) => return Err(errno),
-                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Delay(ms) => hold(&self.control, ms),
                 Action::Drop => dropped = true,
                 Action::Short(_) | Action::Flip { .. } | Action::Silly => {}
                 Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim => {}
@@ -133,7 +131,7 @@ impl Pass {
         for action in actions {
             match action {
                 Action::Errno(errno) => return Err(errno),
-                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Delay(ms) => hold(&self.control, ms),
                 Action::Silly => is_silly = true,
                 Action::Short(_) | Action::Flip { .. } | Action::Drop => {}
                 Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim => {}
@@ -173,7 +171,7 @@ impl Pass {
         for action in actions {
             match action {
                 Action::Errno(errno) => return Err(errno),
-                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Delay(ms) => hold(&self.control, ms),
                 Action::Short(most) => len = len.min(most),
                 Action::Flip { .. } | Action::Drop | Action::Silly => {}
                 Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim => {}
@@ -198,7 +196,7 @@ impl Pass {
                 Action::Errno(errno) => return Err(errno),
                 Action::Short(most) => bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX)),
                 Action::Flip { at, bit } => turn_over(&mut bytes, from, at, bit),
-                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Delay(ms) => hold(&self.control, ms),
                 Action::Drop | Action::Silly => {}
                 Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim => {}
             }
@@ -216,7 +214,7 @@ impl Pass {
                 Action::Errno(errno) => return Err(errno),
                 Action::Short(most) => bytes.to_mut().truncate(usize::try_from(most).unwrap_or(usize::MAX)),
                 Action::Flip { at, bit } => turn_over(bytes.to_mut(), from, at, bit),
-                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Delay(ms) => hold(&self.control, ms),
                 Action::Drop => dropped = true,
                 Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim | Action::Silly => {}
             }
@@ -241,7 +239,7 @@ impl Pass {
         for action in actions {
             match action {
                 Action::Errno(errno) => return Err(errno),
-                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Delay(ms) => hold(&self.control, ms),
                 _ => {}
             }
         }

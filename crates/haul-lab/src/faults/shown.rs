@@ -1,6 +1,6 @@
 //! What the kernel is shown of names and attributes: as they are, or as a file system with other habits would show them.
 
-use super::faultfs::lock;
+use super::faultfs::{hold, lock};
 use super::nodes::{attr, errno_of, generation};
 use super::pass::Pass;
 use super::rules::{Action, Op};
@@ -10,7 +10,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 impl Pass {
@@ -41,7 +40,7 @@ impl Pass {
         for action in actions {
             match action {
                 Action::Errno(errno) => return Err(errno),
-                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Delay(ms) => hold(&self.control, ms),
                 Action::Fold => folds = true,
                 Action::Trim => {
                     name = without_dots(name)?;
@@ -66,7 +65,7 @@ impl Pass {
         for action in actions {
             match action {
                 Action::Errno(errno) => return Err(errno),
-                Action::Delay(ms) => thread::sleep(Duration::from_millis(ms)),
+                Action::Delay(ms) => hold(&self.control, ms),
                 Action::Coarse(ms) => {
                     for time in [&mut attr.atime, &mut attr.mtime, &mut attr.ctime] {
                         *time = coarse(*time, ms);

@@ -8,6 +8,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A source directory and its view with faults, which goes before the directories do.
@@ -204,6 +206,42 @@ fn holes_appending_and_direct_io_pass_through() {
     let direct = openat(CWD, bed.view("log"), OFlags::RDONLY | OFlags::DIRECT, Mode::empty()).unwrap();
     let mut bytes = [0; 512];
     assert_eq!(File::from(direct).read_at(&mut bytes, 0).unwrap(), 7);
+}
+
+#[test]
+fn a_delay_ends_when_it_is_let_go() {
+    const LONG: Duration = Duration::from_secs(100);
+    let Some(bed) = Bed::new(&format!("f open .. delay {} times 1", LONG.as_millis())) else { return };
+    fs::write(bed.source("f"), b"bytes").unwrap();
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let held = scope.spawn(|| fs::read(bed.view("f")).unwrap());
+        while bed.faults.fired().is_empty() {
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert!(!held.is_finished());
+        bed.faults.let_go();
+        assert_eq!(held.join().unwrap(), b"bytes");
+    });
+    assert!(begun.elapsed() < LONG);
+}
+
+/// The unmount was refused then, and close waited for ever.
+#[test]
+fn closing_waits_for_who_still_has_a_file_open() {
+    let Some(Bed { faults, home }) = Bed::new("") else { return };
+    let view = home.path().join("view");
+    fs::write(view.join("f"), b"bytes").unwrap();
+    let held = File::open(view.join("f")).unwrap();
+    thread::scope(|scope| {
+        let closing = scope.spawn(|| faults.close());
+        while view.join("f").exists() {
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert!(!closing.is_finished());
+        assert_eq!(std::io::read_to_string(&held).unwrap(), "bytes");
+        drop(held);
+    });
 }
 
 #[test]
