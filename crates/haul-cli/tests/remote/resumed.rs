@@ -29,6 +29,9 @@ const AT_ONCE: u64 = 4;
 /// Bytes a second of a job that is to be cut off.
 const RATE: u64 = 24 << 20;
 
+/// The same on a machine so busy that a faster one is over before it is looked at.
+const RATE_LEAST: u64 = RATE >> 6;
+
 /// Bytes that travel beside the objects of a job of about 30 files, at most.
 pub(super) const WIRE_BESIDE: u64 = 300 << 10;
 
@@ -125,12 +128,19 @@ impl Play {
 
     /// Begins the job slowly, and kills `victim` once so many bytes are at the sink, and `then` has passed.
     pub(super) fn cut_off(&self, victim: Victim, bytes: u64, then: Duration) {
-        let mut child = self.start(&[&format!("--rate={RATE}")]);
+        self.cut_off_at(RATE, victim, bytes, then);
+    }
+
+    /// The same of a job of this rate; whether it was still at work. On a busy machine it may be over before anybody looks.
+    fn cut_off_at(&self, rate: u64, victim: Victim, bytes: u64, then: Duration) -> bool {
+        let mut child = self.start(&[&format!("--rate={rate}")]);
         let sink = self.sink();
         let is_there = || sink.exists() && bytes_beneath(&sink) >= bytes;
         wait_until("the bytes", || is_there() || child.try_wait().unwrap().is_some());
         std::thread::sleep(then);
+        let is_at_work = child.try_wait().unwrap().is_none();
         self.kill(child, victim);
+        is_at_work
     }
 
     /// Kills one side of a job or both, and waits for the end of the other.
@@ -302,12 +312,17 @@ fn each_style_is_cut_off_at_each_end_and_at_both() {
 fn play(way: Way, point: u64) -> bool {
     let mut random = Random::from_seed(point ^ if way == Way::Send { 0 } else { 1 << 32 });
     let (options, mut victim) = drawn(point);
-    let play = Play::new(way, &options.each_ref().map(String::as_str));
+    let mut play = Play::new(way, &options.each_ref().map(String::as_str));
     let what = format!("{way:?}, point {point}, {victim:?}, {options:?}");
     let mut before = (0, 0);
-    for _ in 0..1 + point % 7 / 6 {
+    for cut in 0..1 + point % 7 / 6 {
         let bytes = random.below(play.total() * 19 / 20);
-        play.cut_off(victim, bytes, Duration::from_millis(random.below(10)));
+        let then = Duration::from_millis(random.below(10));
+        let mut rate = RATE;
+        while !play.cut_off_at(rate, victim, bytes, then) && cut == 0 && rate > RATE_LEAST {
+            rate /= 4;
+            play = Play::new(way, &options.each_ref().map(String::as_str));
+        }
         victim = VICTIMS[random.index(VICTIMS.len())];
         for path in files_beneath(&play.sink()).iter().filter(|path| !is_temporary(path)) {
             let name = path.strip_prefix(play.sink()).unwrap();
