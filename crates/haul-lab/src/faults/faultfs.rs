@@ -3,6 +3,7 @@
 use super::pass::Pass;
 use super::rules::{Action, Op, RuleError, Rules};
 use fuser::{BackgroundSession, MountOption};
+use rustix::mount::UnmountFlags;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +15,9 @@ use thiserror::Error;
 /// A mounted file system with faults. Close it; dropping it unmounts too, but can't say what went wrong.
 #[derive(Debug)]
 pub struct FaultFs {
-    session: BackgroundSession,
+    /// Until it is closed or waited for.
+    session: Option<BackgroundSession>,
+    mountpoint: PathBuf,
     control: Arc<Mutex<Control>>,
 }
 
@@ -122,7 +125,7 @@ impl FaultFs {
         }
         let pass = Pass::new(root, shared, is_root);
         let session = fuser::spawn_mount2(pass, mountpoint, &options).map_err(fail)?;
-        Ok(Self { session, control })
+        Ok(Self { session: Some(session), mountpoint: mountpoint.to_owned(), control })
     }
 
     /// Other rules from now on.
@@ -158,14 +161,32 @@ impl FaultFs {
     }
 
     /// Waits until someone else unmounts it.
-    pub fn wait(self) -> io::Result<()> {
+    pub fn wait(mut self) -> io::Result<()> {
         let panicked = || io::Error::other("the file system's thread panicked");
-        self.session.guard.join().map_err(|_| panicked())?
+        self.session.take().map_or(Ok(()), |session| session.guard.join().map_err(|_| panicked())?)
     }
 
     /// Unmounts it and waits for its thread.
-    pub fn close(self) {
-        self.session.join();
+    pub fn close(mut self) {
+        self.detach();
+        if let Some(session) = self.session.take() {
+            session.join();
+        }
+    }
+
+    /// Takes it away from its place even while something is open: another test's child may have that until it begins with its own program. The
+    /// thread ends with the last that is.
+    fn detach(&self) {
+        // Where only `fusermount3` may, that does so.
+        let _ = rustix::mount::unmount(&self.mountpoint, UnmountFlags::DETACH);
+    }
+}
+
+impl Drop for FaultFs {
+    fn drop(&mut self) {
+        if self.session.is_some() {
+            self.detach();
+        }
     }
 }
 

@@ -8,7 +8,13 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// Longer than anything here takes, even on a loaded machine.
+const LONG: Duration = Duration::from_secs(120);
 
 /// A source directory and its view with faults, which goes before the directories do.
 struct Bed {
@@ -167,6 +173,27 @@ fn a_file_of_rules_is_read_again_when_it_changes() {
     assert!(fs::read(view.join("f")).is_err(), "the rules stay as they were");
     faults.close();
     assert!(!view.join("f").exists());
+}
+
+/// It stayed mounted for good, and its thread was waited for without end, where another test's child had something open at that moment.
+#[test]
+fn what_is_open_when_it_is_closed_holds_it_up_and_keeps_it_nowhere() {
+    let Some(Bed { faults, home }) = Bed::new("") else { return };
+    let path = home.path().join("view/f");
+    fs::write(&path, b"x").unwrap();
+    let held = File::open(&path).unwrap();
+    let (tell, is_closed) = channel();
+    thread::spawn(move || {
+        faults.close();
+        tell.send(()).unwrap();
+    });
+    let begun = Instant::now();
+    while path.exists() {
+        assert!(begun.elapsed() < LONG, "it is still there");
+        thread::sleep(Duration::from_millis(1));
+    }
+    drop(held);
+    assert_eq!(is_closed.recv_timeout(LONG), Ok(()));
 }
 
 #[test]
