@@ -45,7 +45,7 @@ pub struct Mounted {
 
 /// How often it is tried to unmount, and how long is waited between: what this process has open for a moment, another test's child has as well until
 /// it begins with its own program.
-const TRIES: u32 = 40;
+const TRIES: u32 = 1200;
 const STEP: Duration = Duration::from_millis(25);
 
 /// How a mounted file system treats writers.
@@ -141,8 +141,13 @@ impl Mounted {
     ///
     /// # Errors
     /// [`MountError`], for instance while something below is still open.
-    pub fn close(mut self) -> Result<(), MountError> {
-        unmount(&self.dir)?;
+    pub fn close(self) -> Result<(), MountError> {
+        self.close_within(TRIES)
+    }
+
+    /// The same by so many tries at most.
+    fn close_within(mut self, tries: u32) -> Result<(), MountError> {
+        patiently(tries, || run("umount", &[&self.dir]))?;
         self.open = false;
         Ok(())
     }
@@ -160,10 +165,9 @@ impl Drop for Mounted {
     }
 }
 
-/// Unmounts what is mounted at `dir`.
-fn unmount(dir: &Path) -> Result<(), MountError> {
-    let mut tries = TRIES;
-    while let Err(error) = run("umount", &[dir]) {
+/// Does what fails while something is open, by so many tries at most.
+fn patiently(mut tries: u32, step: impl Fn() -> Result<(), MountError>) -> Result<(), MountError> {
+    while let Err(error) = step() {
         tries = tries.checked_sub(1).ok_or(error)?;
         thread::sleep(STEP);
     }
@@ -196,7 +200,7 @@ mod tests {
         let memory = Mounted::tmpfs(1).unwrap();
         let home = memory.path().parent().unwrap().to_owned();
         let held = File::create(memory.path().join("held")).unwrap();
-        let error = memory.close().unwrap_err();
+        let error = memory.close_within(3).unwrap_err();
         assert!(matches!(error, MountError::Tool(ToolError::Failed { .. })), "{error}");
         drop(held);
         assert_eq!(mounts_below(&home), 0, "dropping detaches it");

@@ -230,13 +230,16 @@ fn holes_are_read_as_zeros() {
     assert_eq!(found[0].1.as_ref().unwrap().digests, [expected]);
 }
 
+/// How often a change that is to meet a read is tried at most.
+const TRIES: u32 = 500;
+
 #[test]
 fn a_file_that_grows_while_it_is_read_has_no_digest() {
     let dir = tempfile::tempdir().unwrap();
     let before = vec![7; 32 << 20];
     for recipe in [blake3(), md5(), Recipe { algorithms: vec![Algorithm::Xxh64], form: Form::Plain }] {
         // On a busy machine the append may come too late to meet the read; then the digest is that of before.
-        let noticed = (0..20).any(|_| {
+        let noticed = (0..TRIES).any(|_| {
             let grows = path(dir.path(), "grows");
             fs::write(&grows, &before).unwrap();
             match sum_while_appending(&grows, &recipe) {
@@ -258,7 +261,7 @@ fn a_file_that_shrinks_while_it_is_read_has_no_digest() {
     let before = vec![7; 32 << 20];
     for recipe in [blake3(), md5(), Recipe { algorithms: vec![Algorithm::Xxh64], form: Form::Plain }] {
         for workers in [1, 3] {
-            let noticed = (0..20).any(|_| {
+            let noticed = (0..TRIES).any(|_| {
                 let shrinks = path(dir.path(), "shrinks");
                 fs::write(&shrinks, &before).unwrap();
                 let settings = Settings { block_bytes: 65_536, workers, ..Settings::new() };

@@ -25,6 +25,9 @@ use std::time::Duration;
 
 const OBJECT: u64 = 64 << 10;
 
+/// How often it is looked whether a lock is free, 5 ms apart.
+const LOOKS: u32 = 12_000;
+
 fn job() -> Job {
     Job { id: Identity::of(b"cp a b"), object: ObjectSize::new(OBJECT).unwrap() }
 }
@@ -54,7 +57,7 @@ fn styles() -> impl Iterator<Item = Style> {
 /// Opens a log that nobody holds any more. Other tests start processes meanwhile, and until such a one begins with its own
 /// program it has a lock of ours open that we let go.
 fn open(state: &Path, settings: Settings) -> (Keeper, Found) {
-    let mut patience = 1000;
+    let mut patience = LOOKS;
     loop {
         match Keeper::open(state, job(), settings) {
             Err(LogError::Held { .. }) if patience > 0 => patience -= 1,
@@ -211,7 +214,7 @@ fn a_lock_that_can_not_be_written_goes_on_saying_who_was_killed() {
 
 /// Takes hold of a job that nobody has any more, as [`open`].
 fn take(state: &Path) -> Result<Hold, LogError> {
-    let mut patience = 1000;
+    let mut patience = LOOKS;
     loop {
         match Hold::take(state, job().id, false) {
             Err(LogError::Held { .. }) if patience > 0 => patience -= 1,

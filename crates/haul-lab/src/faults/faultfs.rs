@@ -16,7 +16,8 @@ use thiserror::Error;
 /// A mounted file system with faults. Close it; dropping it unmounts too, but can't say what went wrong.
 #[derive(Debug)]
 pub struct FaultFs {
-    session: BackgroundSession,
+    /// Until it is closed or waited for.
+    session: Option<BackgroundSession>,
     mountpoint: PathBuf,
     control: Arc<Mutex<Control>>,
 }
@@ -122,7 +123,7 @@ impl FaultFs {
         }
         let pass = Pass::new(root, shared, is_root);
         let session = fuser::spawn_mount2(pass, mountpoint, &options).map_err(fail)?;
-        Ok(Self { session, mountpoint: mountpoint.to_owned(), control })
+        Ok(Self { session: Some(session), mountpoint: mountpoint.to_owned(), control })
     }
 
     /// Other rules from now on.
@@ -165,17 +166,32 @@ impl FaultFs {
     }
 
     /// Waits until someone else unmounts it.
-    pub fn wait(self) -> io::Result<()> {
+    pub fn wait(mut self) -> io::Result<()> {
         let panicked = || io::Error::other("the file system's thread panicked");
-        self.session.guard.join().map_err(|_| panicked())?
+        self.session.take().map_or(Ok(()), |session| session.guard.join().map_err(|_| panicked())?)
     }
 
     /// Unmounts it and waits for its thread, which ends with the last use of the file system. That may be a loop device over one of its files, which
     /// another process keeps as long as its own copy of all mounts (`unshare`, `ip netns exec`) lives: an unmount that is refused for it would not be tried again.
-    pub fn close(self) {
+    pub fn close(mut self) {
+        self.detach();
+        if let Some(session) = self.session.take() {
+            session.join();
+        }
+    }
+
+    /// Takes it away from its place even while something is open: another test's child may have that until it begins with its own program.
+    fn detach(&self) {
         // Who may not do this is helped by `fusermount3` when the session ends.
         let _ = rustix::mount::unmount(&self.mountpoint, UnmountFlags::DETACH);
-        self.session.join();
+    }
+}
+
+impl Drop for FaultFs {
+    fn drop(&mut self) {
+        if self.session.is_some() {
+            self.detach();
+        }
     }
 }
 

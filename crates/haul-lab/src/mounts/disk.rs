@@ -1,6 +1,6 @@
 //! File systems on a loop device.
 
-use super::{Access, MountError, Mounted, run, unmount};
+use super::{Access, MountError, Mounted, TRIES, patiently, run};
 use crate::needs::Need;
 use crate::random::Random;
 use rustix::fs::statvfs;
@@ -101,7 +101,7 @@ impl SmallFs {
     /// [`MountError`], for instance while a file is open for writing.
     pub fn set_access(&self, access: Access) -> Result<(), MountError> {
         let how = if access == Access::ReadOnly { "remount,ro" } else { "remount,rw" };
-        run("mount", &["-o".as_ref(), how.as_ref(), &self.path()])
+        patiently(TRIES, || run("mount", &["-o".as_ref(), how.as_ref(), &self.path()]))
     }
 
     /// Takes all the room but so many bytes, by a file `ballast` whose bytes get no smaller.
@@ -164,7 +164,7 @@ impl SmallFs {
     /// # Errors
     /// [`MountError`], for instance while a file is open.
     pub fn mount_again(&self) -> Result<(), MountError> {
-        unmount(&self.path())?;
+        patiently(TRIES, || run("umount", &[&self.path()]))?;
         self.format.mount(&self.mounted.home.path().join("image"), &self.path())
     }
 

@@ -4,7 +4,7 @@ use crate::world::{KINDS, LONG, Numbers, lane};
 use haul_net::{Kind, Lane, LaneError, LaneReader, LaneWriter, Pacer};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes each way of a soak.
 const SOAK_BYTES: usize = 12 << 20;
@@ -195,6 +195,7 @@ fn a_dropped_lane_is_cut_off() {
 fn a_rate_is_held_by_waiting() {
     let (near, mut far, _world) = lane(Kind::Tls);
     let (_reader, mut writer) = near.split();
+    let begun = Instant::now();
     writer.set_pacer(Some(Arc::new(Pacer::new(10_000_000))));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -203,8 +204,9 @@ fn a_rate_is_held_by_waiting() {
         });
         far.read_exact(&mut vec![0; 2_000_000]).expect("reads");
     });
-    // 0.2 s at the rate, but for the first burst and the last piece.
-    assert!(writer.control().stats().paced >= Duration::from_millis(150));
+    // 0.2 s at the rate, but for the first burst and the last piece. Of that a busy machine waits for other things, too.
+    assert!(begun.elapsed() >= Duration::from_millis(150));
+    assert!(writer.control().stats().paced > Duration::ZERO);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Who comes in, and who does not.
 
-use crate::world::{LONG, World, dialer, refusal};
+use crate::world::{LONG, World, dead, dialer, limits, refusal};
 use haul_net::{
     DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, LaneError, Limits, Role, Ticket,
     Uses, Verdict,
@@ -124,7 +124,7 @@ fn with_another_secret(ticket: &Ticket) -> Ticket {
 
 #[test]
 fn wrong_proofs_shut_a_peer_out_and_leave_his_sessions() {
-    let limits = Limits { failures: 2, wrong_delay: Duration::from_millis(1), ..Limits::default() };
+    let limits = Limits { failures: 2, wrong_delay: Duration::from_millis(1), ..limits() };
     let world = World::with(Encryption::Tls, limits);
     let ticket = world.ticket(Uses::Lasting);
     let (_dialer, _session, mut near, mut far) = world.meet(&ticket);
@@ -223,7 +223,7 @@ fn ends_that_ask_for_different_encryption_never_meet() {
 
 #[test]
 fn sessions_and_lanes_are_limited_and_places_come_back() {
-    let limits = Limits { sessions: 2, lanes: 2, ..Limits::default() };
+    let limits = Limits { sessions: 2, lanes: 2, ..limits() };
     let world = World::with(Encryption::Tls, limits);
     let ticket = world.ticket(Uses::Lasting);
     let (first, session, near, far) = world.meet(&ticket);
@@ -244,7 +244,7 @@ fn sessions_and_lanes_are_limited_and_places_come_back() {
 
 #[test]
 fn one_peer_does_not_take_all_sessions() {
-    let world = World::with(Encryption::Tls, Limits { sessions_per_peer: 1, ..Limits::default() });
+    let world = World::with(Encryption::Tls, Limits { sessions_per_peer: 1, ..limits() });
     let ticket = world.ticket(Uses::Lasting);
     let _first = world.meet(&ticket);
     assert_refused(&refusal(&ticket), Verdict::Full);
@@ -274,10 +274,7 @@ fn a_stopped_listener_lets_nobody_in_and_ends_nothing() {
 fn the_next_address_is_tried_where_one_is_dead() {
     let world = World::new(Encryption::Tls);
     let ticket = world.ticket(Uses::Lasting);
-    let dead = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.local_addr().expect("an address")
-    };
+    let (_held, dead) = dead();
     let addresses = vec![dead.into(), world.address().into()];
     let dialer = dialer(&ticket.with_addresses(addresses).expect("two"));
     for index in 0..2 {

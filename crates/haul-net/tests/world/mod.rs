@@ -4,14 +4,29 @@ use haul_net::{
     DialError, DialSettings, Dialer, DoorEvent, Encryption, Grant, Identity, Kind, Lane, Limits,
     ListenSettings, Listener, Role, Session, Ticket, TicketBook, Uses,
 };
+use rustix::net::{self, AddressFamily, SocketType};
+use std::iter;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Longer than anything here takes, even on a loaded machine.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(120);
+
+/// The usual limits, but for the deadline of a handshake, which a loaded machine keeps as well.
+pub(crate) fn limits() -> Limits {
+    Limits { handshake: LONG, ..Limits::default() }
+}
+
+/// An address at which nobody listens, and that the system gives to nobody else as long as the socket is there.
+pub(crate) fn dead() -> (OwnedFd, SocketAddr) {
+    let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+    let address = net::getsockname(&socket).expect("its address").try_into().expect("one of IP");
+    (socket, address)
+}
 
 /// A server, and what it said.
 pub(crate) struct World {
@@ -24,7 +39,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(encryption: Encryption) -> Self {
         // Wrong proofs are answered soon here; that they wait at all is the gate's own test.
-        Self::with(encryption, Limits { wrong_delay: Duration::from_millis(1), ..Limits::default() })
+        Self::with(encryption, Limits { wrong_delay: Duration::from_millis(1), ..limits() })
     }
 
     pub(crate) fn with(encryption: Encryption, limits: Limits) -> Self {
@@ -72,6 +87,24 @@ impl World {
         let (index, far) = session.next_lane(LONG).expect("the lane");
         assert_eq!(index, 0);
         (dialer, session, near, far)
+    }
+
+    /// The same where a deadline of the server's is short: a handshake that a loaded machine was too slow for is tried again.
+    pub(crate) fn meets_at_last(&self) -> (Dialer, Session, Lane, Lane) {
+        let begun = Instant::now();
+        loop {
+            let dialer = dialer(&self.ticket(Uses::Lasting));
+            match dialer.lane(0) {
+                Ok(near) => {
+                    let session =
+                        iter::repeat_with(|| self.session()).find(|one| one.id() == dialer.session());
+                    let session = session.expect("it never ends");
+                    let (_, far) = session.next_lane(LONG).expect("the lane");
+                    return (dialer, session, near, far);
+                }
+                Err(error) => assert!(begun.elapsed() < LONG, "{error}"),
+            }
+        }
     }
 
     pub(crate) fn session(&self) -> Session {

@@ -109,7 +109,7 @@ mod tests {
 
     /// Sets a mark that nobody has any more. Other tests start processes meanwhile, which have our locks for a moment.
     fn set(places: &Places, job: &[u8]) -> Mark {
-        for _ in 0..1000 {
+        for _ in 0..12_000 {
             match Mark::set(places, Identity::of(job)) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                     std::thread::sleep(std::time::Duration::from_millis(5));

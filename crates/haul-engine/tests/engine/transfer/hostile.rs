@@ -292,7 +292,14 @@ fn a_session_cut_anywhere_leaves_whole_files_or_none() {
     let mut arrived = [0; 3];
     for cut in (0..all.len()).step_by(97).chain([all.len()]) {
         let pair = Pair::new();
-        let told = sent(&pair, &small_objects(), |liar| liar.writer.write_all(&all[..cut]).unwrap());
+        let told = sent(&pair, &small_objects(), |liar| {
+            liar.writer.write_all(&all[..cut]).unwrap();
+            if cut == all.len() {
+                // It listens on: a sink that can say nothing any more gives up before it has heard all.
+                liar.writer.finish().unwrap();
+                while liar.reader.read_some(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
+            }
+        });
         // With the end of the walk all is said that the sink needs.
         let is_broken = told.ended.expect("a session").broken.is_some();
         assert_eq!(is_broken, cut < all.len(), "after {cut} of {} bytes", all.len());

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes, even on a loaded machine.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(300);
 
 /// Waits for something; whether it came.
 fn comes(mut holds: impl FnMut() -> bool) -> bool {

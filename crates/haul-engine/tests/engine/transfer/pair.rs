@@ -8,13 +8,16 @@ use haul_engine::transfer::{
 use haul_log::objects::Style;
 use haul_log::waybill::Job;
 use haul_net::{Lane, Pacer};
-use haul_proto::{JobOptions, Keep, Reason, Summary};
+use haul_proto::{JobOptions, Keep, Outcome as Ended, Reason, Summary};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// Longer than anything here takes, even on a loaded machine.
+const LONG: Duration = Duration::from_secs(300);
 
 /// Everything that can be kept.
 pub(super) fn keep_all() -> Keep {
@@ -61,15 +64,52 @@ pub(super) struct Pair {
 struct Heard {
     failures: Mutex<Vec<String>>,
     lost: AtomicU64,
+    /// Names at their end that did not fail.
+    ended: AtomicU64,
 }
 
-impl Report for Heard {
+/// How a session goes.
+#[derive(Clone, Copy)]
+enum Course {
+    ToItsEnd,
+    /// The side that starts it sends, and is told to stop when so many names have ended by its word.
+    SourceStops(u64),
+    /// The side that starts it fetches, and is told to stop.
+    SinkStops,
+}
+
+/// Bytes that are done, by the word of one of the ends, when a session is told to stop.
+const STOPPED_AT: u64 = 4 << 20;
+
+/// From so many bytes on, no file of a session that is to be told so ends for its source: however late that is told, there is a walk to stop.
+const HELD_AT: u64 = 24 << 20;
+
+/// What a second may carry before and after it is told: a session looks every quarter of one, and there is to be something left.
+const PACES: [u64; 2] = [40 << 20, 2 << 20];
+
+/// What an end tells of a session that may be stopped.
+struct Holding<'a> {
+    heard: &'a Heard,
+    tally: &'a Tally,
+    /// What the end of a file waits for, if it does.
+    until: Option<&'a AtomicBool>,
+}
+
+impl Report for Holding<'_> {
     fn failed(&self, failure: &Failure) {
-        self.failures.lock().unwrap().push(failure.to_string());
+        self.heard.failures.lock().unwrap().push(failure.to_string());
+    }
+
+    fn ended(&self, _: &[u8], _: &Ended) {
+        self.heard.ended.fetch_add(1, Ordering::Relaxed);
+        let is_held = |until: &AtomicBool| !until.load(Ordering::Relaxed);
+        while self.tally.bytes_done.load(Ordering::Relaxed) >= HELD_AT && self.until.is_some_and(is_held) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn lane_lost(&self, _: u32, _: &str) {
-        self.lost.fetch_add(1, Ordering::Relaxed);
+        self.heard.lost.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -198,12 +238,12 @@ impl Pair {
 
     pub(super) fn send(&self, names: &[&str], options: &JobOptions, lanes: u32) -> Told {
         let job = SendJob { lanes: Some(lanes), ..self.send_job(names, options) };
-        self.run(|_| {}, false, |dial, watch| send(dial, &job, watch))
+        self.run(|_| {}, Course::ToItsEnd, |dial, watch| send(dial, &job, watch))
     }
 
     pub(super) fn send_filtered(&self, names: &[&str], options: &JobOptions, filter: Filter) -> Told {
         let job = SendJob { filter, ..self.send_job(names, options) };
-        self.run(|_| {}, false, |dial, watch| send(dial, &job, watch))
+        self.run(|_| {}, Course::ToItsEnd, |dial, watch| send(dial, &job, watch))
     }
 
     pub(super) fn send_to(
@@ -213,24 +253,27 @@ impl Pair {
         change: impl FnOnce(&mut Offer),
     ) -> Told {
         let job = self.send_job(names, options);
-        self.run(change, false, |dial, watch| send(dial, &job, watch))
+        self.run(change, Course::ToItsEnd, |dial, watch| send(dial, &job, watch))
     }
 
     pub(super) fn fetch_stopped(&self, names: &[&str], options: &JobOptions) -> Told {
-        let job = self.fetch_job(names, options, 1);
-        let source = self.source();
-        self.run(|offer| offer.root = source.into(), true, |dial, watch| fetch(dial, &job, watch))
+        self.fetch_on(Course::SinkStops, names, options, 1)
     }
 
-    pub(super) fn send_stopped(&self, names: &[&str], options: &JobOptions) -> Told {
+    /// Stops a sending in the middle, after so many of its names have ended.
+    pub(super) fn send_stopped(&self, names: &[&str], options: &JobOptions, after: u64) -> Told {
         let job = self.send_job(names, options);
-        self.run(|_| {}, true, |dial, watch| send(dial, &job, watch))
+        self.run(|_| {}, Course::SourceStops(after), |dial, watch| send(dial, &job, watch))
     }
 
     pub(super) fn fetch(&self, names: &[&str], options: &JobOptions, lanes: u32) -> Told {
+        self.fetch_on(Course::ToItsEnd, names, options, lanes)
+    }
+
+    fn fetch_on(&self, course: Course, names: &[&str], options: &JobOptions, lanes: u32) -> Told {
         let job = self.fetch_job(names, options, lanes);
         let source = self.source();
-        self.run(|offer| offer.root = source.into(), false, |dial, watch| fetch(dial, &job, watch))
+        self.run(|offer| offer.root = source.into(), course, |dial, watch| fetch(dial, &job, watch))
     }
 
     fn fetch_job(&self, names: &[&str], options: &JobOptions, lanes: u32) -> FetchJob {
@@ -262,7 +305,7 @@ impl Pair {
     fn run(
         &self,
         change: impl FnOnce(&mut Offer),
-        is_stopped: bool,
+        course: Course,
         start: impl FnOnce(&dyn Dial, &Watch<'_>) -> Result<Outcome, TransferError>,
     ) -> Told {
         let mut offer = offer(&self.sink());
@@ -271,48 +314,60 @@ impl Pair {
         let (give, take): (Sender<Lane>, Receiver<Lane>) = channel();
         let heard = [Heard::default(), Heard::default()];
         let tallies = [Tally::default(), Tally::default()];
-        let stop = AtomicBool::new(false);
-        let never = AtomicBool::new(false);
+        let [stop, never, is_over] = [const { AtomicBool::new(false) }; 3];
         let controls = Mutex::new(Vec::new());
         let receipts = [true, false].map(|started| {
             let job = Job { run: b"test".to_vec(), ..Job::default() };
             self.writes_waybills.then(|| Receipt::new(self.waybill(started).into(), job))
         });
+        // The end that has the files, what it waits for, and how many of its names are to end.
+        let stops = match course {
+            Course::ToItsEnd => None,
+            Course::SourceStops(names) => Some((0, &stop, names)),
+            Course::SinkStops => Some((1, &is_over, 0)),
+        };
+        let reports = [0, 1].map(|end| {
+            let until = stops.and_then(|(source, until, _)| (source == end).then_some(until));
+            Holding { heard: &heard[end], tally: &tallies[end], until }
+        });
+        // A session looks every quarter of a second whether it is to stop.
+        let pacers = stops.map(|_| [0, 1].map(|_| Arc::new(Pacer::new(PACES[0]))));
         let (started, answered) = std::thread::scope(|scope| {
-            let (tallies, heard, never, stop, receipts) = (&tallies, &heard, &never, &stop, &receipts);
+            let (tallies, heard, reports) = (&tallies, &heard, &reports);
+            let (never, stop, is_over, receipts, pacers) = (&never, &stop, &is_over, &receipts, &pacers);
             let answering = scope.spawn(move || {
-                let first = take.recv_timeout(Duration::from_secs(20)).expect("a first lane");
+                let first = take.recv_timeout(LONG).expect("a first lane");
                 let receipt = receipts[1].as_ref();
-                let watch = Watch { stop: never, tally: &tallies[1], report: &heard[1], receipt };
+                let watch = Watch { stop: never, tally: &tallies[1], report: &reports[1], receipt };
                 answer(first, &mut || take.try_recv().ok(), &offer, &watch)
             });
-            if is_stopped {
+            if let Some((source, _, names)) = stops {
                 scope.spawn(move || {
-                    // The source counts objects, the sink files.
-                    let done = |tally: &Tally| tally.bytes_done.load(Ordering::Relaxed);
-                    while tallies.iter().all(|tally| done(tally) < 4 << 20)
-                        && !tallies[0].walked.load(Ordering::Relaxed)
-                    {
+                    let is_due = || {
+                        // The source counts objects, the sink files.
+                        let done = tallies.iter().map(|tally| tally.bytes_done.load(Ordering::Relaxed)).max();
+                        done >= Some(STOPPED_AT) && heard[source].ended.load(Ordering::Relaxed) >= names
+                    };
+                    while !is_due() && !is_over.load(Ordering::Relaxed) {
                         std::thread::sleep(Duration::from_millis(1));
                     }
+                    pacers.iter().flatten().for_each(|pacer| pacer.set_rate(PACES[1]));
                     stop.store(true, Ordering::Relaxed);
                 });
             }
             let dial = |_: u32| -> Result<Lane, BoxError> {
                 let (mut ours, mut theirs) = Lane::pair()?;
-                if is_stopped {
-                    // A session looks every quarter of a second whether it is to stop.
-                    for lane in [&mut ours, &mut theirs] {
-                        lane.set_pacer(Some(Arc::new(Pacer::new(40 << 20))));
-                    }
+                for (lane, pacer) in [&mut ours, &mut theirs].into_iter().zip(pacers.iter().flatten()) {
+                    lane.set_pacer(Some(Arc::clone(pacer)));
                 }
                 controls.lock().unwrap().push(ours.control());
                 give.send(theirs)?;
                 Ok(ours)
             };
             let receipt = receipts[0].as_ref();
-            let watch = Watch { stop, tally: &tallies[0], report: &heard[0], receipt };
+            let watch = Watch { stop, tally: &tallies[0], report: &reports[0], receipt };
             let started = start(&dial, &watch);
+            is_over.store(true, Ordering::Relaxed);
             if started.is_err() {
                 // Nobody dialled, or the session never began: the other end is not left waiting.
                 drop(give);

@@ -215,7 +215,7 @@ fn a_job_that_is_stopped_leaves_waybills_of_what_had_arrived() {
     for number in 0..400_u32 {
         fs::write(pair.source().join(format!("d/{number:03}")), vec![number as u8; 200_000]).unwrap();
     }
-    assert!(pair.send_stopped(&["d"], &small_objects()).was_stopped());
+    assert!(pair.send_stopped(&["d"], &small_objects(), 1).was_stopped());
     let [source, sink] = [true, false].map(|started| read(&pair.waybill(started)));
     assert!(!source.is_empty() && sink.len() < 401, "it was stopped in the middle: {}", sink.len());
     for (name, said) in &source {

@@ -3,7 +3,7 @@ use crate::Encryption;
 use crate::ticket::{Grant, Ticket, Uses};
 
 const BINDING: Binding = Binding([7; 32]);
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(120);
 
 struct Client {
     hall: Arc<Hall>,
