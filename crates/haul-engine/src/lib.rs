@@ -4,6 +4,7 @@ mod border;
 mod descent;
 mod pool;
 mod readahead;
+mod uncached;
 
 pub mod copy;
 pub mod log;

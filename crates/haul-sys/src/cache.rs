@@ -110,17 +110,6 @@ pub fn drop_range(fd: impl AsFd, range: ByteRange) -> io::Result<()> {
         return Ok(());
     }
     sync_data(&fd)?;
-    drop_synced(fd, range)
-}
-
-/// As [`drop_range`], of a range that the device has already. What it does not have stays.
-///
-/// # Errors
-/// As [`advise`].
-pub fn drop_synced(fd: impl AsFd, range: ByteRange) -> io::Result<()> {
-    if range.is_empty() {
-        return Ok(());
-    }
     let start = range.start.0 / FOLIO_BYTES_MAX * FOLIO_BYTES_MAX;
     let end = range.end.0.checked_next_multiple_of(FOLIO_BYTES_MAX).unwrap_or(range.end.0);
     advise(fd, ByteRange::between(start, end), Advice::DontNeed)

@@ -299,6 +299,8 @@ impl Sink {
         out: &mut Vec<Command>,
     ) {
         let Some(file) = self.files.get_mut(&number).filter(|file| file.attempt == attempt) else { return };
+        // The engine could not have more: so it is with the file.
+        file.settle = file.settle.min(level);
         let settle = file.settle;
         for index in objects.numbers() {
             // One that was asked for again meanwhile is not what was settled.

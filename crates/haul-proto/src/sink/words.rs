@@ -71,7 +71,8 @@ pub enum Event {
         /// At most [`crate::limits::DIGESTS_PER_MESSAGE`].
         digests: Vec<Option<Digest>>,
     },
-    /// [`Command::Settle`] is done for these objects: they reached the level.
+    /// [`Command::Settle`] is done for these objects: they reached the level. One below what was asked for is the most that the file can have
+    /// where it is, and then its own: storage that can't be asked past memory, for instance, gives nothing to re-read.
     Settled {
         /// Which file.
         file: FileNumber,

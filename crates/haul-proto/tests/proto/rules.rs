@@ -334,6 +334,19 @@ fn a_small_file_is_read_back_before_it_counts_as_that() {
     }
 }
 
+/// Storage that can't be asked past memory gives nothing to re-read: the file ends as what it is, and does not wait for more.
+#[test]
+fn a_file_that_can_not_be_read_back_from_its_device_ends_as_durable() {
+    let (mut sink, mut said) = small_file_arrives(Verify::Reread, false);
+    let (file, attempt) = (FileNumber(0), 0);
+    said.clear();
+    let settled = sink::Event::Settled { file, attempt, level: Level::Durable, objects: Runs::of(0, 1) };
+    sink.handle(settled, NOW, &mut said);
+    let ends =
+        |command: &sink::Command| matches!(command, sink::Command::Finish { settle: Level::Durable, .. });
+    assert!(said.len() == 1 && ends(&said[0]), "{said:?}");
+}
+
 #[test]
 fn what_is_read_back_and_differs_is_asked_for_again() {
     let (mut sink, _) = small_file_arrives(Verify::Reread, true);

@@ -1,31 +1,22 @@
 //! One object's proof: to the device, out of the cache, back, compared; and written again where it differs.
 
 use super::queue::{Asked, Check, Pace, Step};
-use super::{CHECK_DIGEST, ReadPath, tell_cached};
+use super::{CHECK_DIGEST, tell_cached};
 use crate::copy::error::CopyError;
 use crate::copy::file::SharedFile;
 use crate::copy::lane::Lane;
 use crate::copy::pipeline::{Run, changed, interrupted, one_is_through};
 use crate::copy::report::Tally;
 use crate::copy::settle;
+use crate::uncached::{self, Patience, ReadPath, widened};
 use haul_digest::{Digest, Hasher};
 use haul_model::{ByteOffset, ByteRange};
 use haul_plan::Route;
 use haul_sys::cache::{self, Advice, FOLIO_BYTES_MAX};
-use haul_sys::filesystem::{self, Medium};
-use std::time::Duration;
 
 /// How often an object is written again before its file fails. A bit that was flipped on its way does not flip thrice;
 /// a medium that gives other bytes back after that many writes is not to be trusted with a fourth.
 const REWRITES_MAX: u32 = 3;
-
-/// How often the page cache is asked to let go of a range. The first may meet pages that wait in a batch of the kernel's;
-/// later ones are widened to whole folios.
-const DROPS_MAX: u32 = 3;
-
-/// How often it is asked again after that, a little later each time: another worker may just write to a page or a folio that
-/// holds a part of this range as well. About 50 ms in all, and only until a file has shown once that waiting is no use.
-const PATIENT_DROPS_MAX: u32 = 9;
 
 impl Run<'_> {
     /// An object was written: its way to the device begins, and its proof waits.
@@ -99,39 +90,10 @@ impl Run<'_> {
 
     /// Brings a range of the sink to the device and out of the page cache; says where a read gets it from now.
     fn clear(&self, range: ByteRange) -> Result<ReadPath, CopyError> {
-        let sink = &self.file.sink;
-        match filesystem::medium(sink) {
-            Medium::Storage => {}
-            Medium::Memory => return Ok(ReadPath::Cache("its file system lives in memory")),
-            Medium::FileBelow => {
-                self.drop_once(widened(range, cache::page_bytes()))?;
-                return Ok(ReadPath::Cache("overlayfs does not tell what the page cache holds"));
-            }
-        }
-        let patient = if self.delivery.proving.has_met_the_cache() { 0 } else { PATIENT_DROPS_MAX };
-        for attempt in 0..DROPS_MAX + patient {
-            if let Some(late) = attempt.checked_sub(DROPS_MAX - 1) {
-                std::thread::sleep(Duration::from_millis(u64::from(late)));
-            }
-            let border = if attempt == 0 { cache::page_bytes() } else { FOLIO_BYTES_MAX };
-            self.drop_once(widened(range, border))?;
-            match cache::residency(sink, range) {
-                Ok(Some(found)) if found.cached == 0 => return Ok(ReadPath::Device),
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => {
-                    return Ok(ReadPath::Cache("the kernel does not tell what the page cache holds"));
-                }
-            }
-        }
-        Ok(ReadPath::Cache("the page cache does not let go of it: another process may have it mapped"))
-    }
-
-    fn drop_once(&self, range: ByteRange) -> Result<(), CopyError> {
-        cache::wait_writeback(&self.file.sink, range)
-            .map_err(|source| self.write_failed(range.start.0, source))?;
-        // What stays is seen by whoever asks what the cache holds.
-        let _ = cache::advise(&self.file.sink, range, Advice::DontNeed);
-        Ok(())
+        let is_no_use = self.delivery.proving.has_met_the_cache();
+        let patience = if is_no_use { Patience::None } else { Patience::Some };
+        let cleared = uncached::clear(&self.file.sink, range, patience);
+        cleared.map_err(|source| self.write_failed(range.start.0, source))
     }
 
     fn compare_or_mend(&self, lane: &mut Lane, asked: Asked) -> Result<(), CopyError> {
@@ -228,10 +190,4 @@ pub(crate) fn prove_objects(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile,
             one_is_through(run.job, shared);
         }
     }
-}
-
-/// A range out to the next borders, as far as offsets go.
-fn widened(range: ByteRange, border: u64) -> ByteRange {
-    let start = range.start.0 / border * border;
-    ByteRange::between(start, range.end.0.checked_next_multiple_of(border).unwrap_or(range.end.0))
 }

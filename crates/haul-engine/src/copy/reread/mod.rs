@@ -43,15 +43,6 @@ pub(crate) enum Method {
     Device,
 }
 
-/// Where a read got its bytes from, as the page cache told before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadPath {
-    /// No page of the range was in memory.
-    Device,
-    /// Some may have been, and why.
-    Cache(&'static str),
-}
-
 /// What a job knows of proving, beside its files.
 #[derive(Debug)]
 pub(crate) struct Proof {

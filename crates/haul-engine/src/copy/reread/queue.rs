@@ -1,6 +1,6 @@
 //! What of one file waits for its proof: digests in two queues, whatever worker wrote the objects.
 
-use super::ReadPath;
+use crate::uncached::ReadPath;
 use haul_digest::Digest;
 use haul_model::ByteRange;
 use std::collections::VecDeque;

@@ -52,7 +52,7 @@ impl Side<'_> {
             for errand in std::iter::once(first).chain(errands.try_iter()).collect::<Vec<_>>() {
                 match errand {
                     Errand::Settle { file, attempt, object, to, digest } => {
-                        unsettled.object((file, attempt), Settling { object, to, digest });
+                        unsettled.object((file, attempt), Settling { object, to, digest, from_cache: None });
                     }
                     Errand::Finish { file, close, settle } => unsettled.end(Ending { file, close, settle }),
                     Errand::Rehash { file, attempt, object } => {

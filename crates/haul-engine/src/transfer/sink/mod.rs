@@ -47,7 +47,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use taking::Taker;
@@ -110,6 +110,8 @@ pub(super) struct Side<'a> {
     options: JobOptions,
     recipe: Recipe,
     border: Border,
+    /// That something was read back from memory has been told.
+    told_cached: AtomicBool,
     /// The object log, where the job can be gone on with.
     log: Option<Keeping>,
 }
@@ -133,6 +135,7 @@ pub(super) fn run(
         errands,
         recipe: Recipe::of(&options, watch.receipt.is_some()),
         border: Border::default(),
+        told_cached: AtomicBool::new(false),
         log,
         options,
     };

@@ -3,8 +3,10 @@
 use super::Side;
 use super::arriving::Arriving;
 use super::incoming::Incoming;
+use crate::copy::quote;
 use crate::transfer::reason::reason;
 use crate::transfer::rereader::Rereader;
+use crate::uncached::{self, Patience, ReadPath};
 use haul_digest::Digest;
 use haul_model::{Level, Object};
 use haul_proto::sink::{Event, Unfinished};
@@ -12,9 +14,12 @@ use haul_proto::{Close, FileNumber, Outcome, Reason, Runs, Why};
 use haul_sys::cache::{self, Advice};
 use haul_sys::{filesystem, open, stat};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// From so many small files on, one sync of the whole file system costs less than one of each file; as for copies.
@@ -34,6 +39,8 @@ pub(super) struct Settling {
     pub(super) object: Object,
     pub(super) to: Level,
     pub(super) digest: Option<Digest>,
+    /// Why its bytes may come back from memory, where they may.
+    pub(super) from_cache: Option<&'static str>,
 }
 
 /// A file that is to get its name, at a level.
@@ -100,7 +107,10 @@ impl Side<'_> {
         for (mut one, synced) in waiting.into_iter().zip(synced) {
             let storage = &self.session.spent.storage;
             match synced.and_then(|()| storage.time(|| one.begin_reading())) {
-                Ok(()) => begun.push(one),
+                Ok(()) => {
+                    self.tell_cached(&one);
+                    begun.push(one);
+                }
                 Err(reason) => self.none_settled(one.file, one.attempt, &one.objects, &reason),
             }
         }
@@ -114,12 +124,23 @@ impl Side<'_> {
         }
     }
 
+    /// Tells, once a session, that something was read back and proves nothing of the device.
+    fn tell_cached(&self, synced: &Synced) {
+        let Some(why) = synced.objects.iter().find_map(|one| one.from_cache) else { return };
+        if !self.told_cached.swap(true, Ordering::Relaxed) {
+            let name = quote(OsStr::from_bytes(&synced.incoming.facts.path));
+            self.session.report.note(&format!(
+                "{name} is durable and not told as re-read: what is read back may come from memory ({why}). Other files may be like it"
+            ));
+        }
+    }
+
     /// Tells the machine what the objects of a synced file have reached.
     fn prove(&self, synced: Synced, rereader: &mut Rereader<'_>) {
         let Synced { file, attempt, incoming, objects, source, .. } = synced;
         let size = incoming.facts.size();
         let mut settled: BTreeMap<Level, Runs> = BTreeMap::new();
-        for Settling { object, to, digest } in objects {
+        for Settling { object, to, digest, from_cache } in objects {
             let proved = match (&source, to) {
                 (Some(source), Level::Reread) => {
                     rereader.object(source, object, size).map_err(Some).and_then(|(found, _)| {
@@ -134,7 +155,8 @@ impl Side<'_> {
             };
             match proved {
                 Ok(()) => {
-                    settled.entry(to).or_default().insert(object.index.0);
+                    let level = if from_cache.is_some() { Level::Durable } else { to };
+                    settled.entry(level).or_default().insert(object.index.0);
                 }
                 Err(reason) => {
                     self.handle(Event::SettleFailed { file, attempt, object: object.index, reason });
@@ -250,21 +272,23 @@ impl Side<'_> {
 }
 
 impl Synced {
-    /// Lets the page cache go of what is to be read back, as far as the system does, and asks the device for it.
+    /// Lets the page cache go of what is to be read back, or says of what it does not, and asks the device for it.
     fn begin_reading(&mut self) -> Result<(), Reason> {
         let failed = |error: io::Error| reason("cannot read back", &error);
         if self.objects.iter().all(|one| one.to != Level::Reread) {
             return Ok(());
         }
         let source = open::reopen_source(self.arriving.fd(), false).map_err(failed)?;
-        for Settling { object, .. } in self.objects.iter().filter(|one| one.to == Level::Reread) {
-            if self.incoming.is_one_object() {
-                // Nobody writes it any more.
-                cache::drop_synced(&source, object.range).map_err(failed)?;
-            } else {
-                cache::drop_range(&source, object.range).map_err(failed)?;
+        let mut patience = Patience::Some;
+        for Settling { object, from_cache, .. } in
+            self.objects.iter_mut().filter(|one| one.to == Level::Reread)
+        {
+            if let ReadPath::Cache(why) = uncached::clear(&source, object.range, patience).map_err(failed)? {
+                (*from_cache, patience) = (Some(why), Patience::None);
             }
-            // Only makes the read begin sooner.
+        }
+        // Only makes the reads begin sooner; behind all of the above, for what is on its way into memory does not leave it.
+        for Settling { object, .. } in self.objects.iter().filter(|one| one.to == Level::Reread) {
             let _ = cache::advise(&source, object.range, Advice::WillNeed);
         }
         self.source = Some(source);

@@ -3,6 +3,7 @@
 use super::pair::Pair;
 use super::small_objects;
 use haul_lab::faults::FaultFs;
+use haul_lab::mounts::Mounted;
 use haul_lab::needs::{Need, met_or_skip};
 use haul_model::Level;
 use haul_proto::{JobOptions, Verify};
@@ -42,6 +43,27 @@ fn reading_back_finds_what_comparing_on_the_way_does_not_whatever_the_size() {
         }
     }
     faults.close();
+}
+
+/// It was told as re-read, whether or not the page cache had let go of it.
+#[test]
+fn what_comes_back_from_memory_is_told_as_durable_and_no_more() {
+    if !met_or_skip(&[Need::Root]) {
+        return;
+    }
+    let memory = Mounted::tmpfs(4).unwrap();
+    for size in SIZES {
+        let pair = Pair::with_waybills();
+        fs::write(pair.source().join("f"), vec![7; size]).unwrap();
+        let options = JobOptions { verify: Verify::Reread, settle: Level::Reread, ..small_objects() };
+        pair.send_to(&["f"], &options, |offer| offer.root = memory.path().into()).is_fine();
+        assert!(fs::read(memory.path().join("f")).unwrap() == vec![7; size]);
+        for started in [true, false] {
+            let waybill = fs::read_to_string(pair.waybill(started)).unwrap();
+            assert!(waybill.contains(" level=durable ") && !waybill.contains("re-read"), "{size}: {waybill}");
+        }
+    }
+    memory.close().unwrap();
 }
 
 #[test]
