@@ -106,9 +106,11 @@ fn a_lost_log_costs_reading_and_no_copying() {
     let ended = bed.ends(&[]);
     ended.is_fine("without a log");
     bed.is_whole("without a log");
-    // Files with several names are made anew where links are kept, and empty ones are nothing to keep.
+    // Files with several names are made anew where links are kept. Where both names are met at once, the one that is looked at after the other
+    // was removed has no other name any more: its bytes are compared as well.
     let linked = fs::metadata(bed.path("source/large0")).unwrap().len();
-    assert_eq!(ended.moved(), OBJECT + rest + linked, "{ended:?}");
+    let differs = OBJECT + rest;
+    assert!([differs, differs + linked].contains(&ended.moved()), "{differs} {linked}: {ended:?}");
     assert_eq!(fs::metadata(bed.path("sink/large2")).unwrap().ino(), inode);
 }
 
