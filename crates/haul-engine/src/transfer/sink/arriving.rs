@@ -9,7 +9,7 @@ use haul_sys::metadata::{set_mode_fd, set_owner_fd};
 use haul_sys::open::{create_new_at, open_existing_at, unlink_at};
 use haul_sys::sparse::{self, Support};
 use haul_sys::{FileKind, Follow, Stat, cache, filesystem, process, stat, transfer};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -150,20 +150,7 @@ impl Arriving {
         room: u64,
         spelling: &Arc<Spelling>,
     ) -> io::Result<Arriving> {
-        let file = match create_new_at(&place, name.as_c_str(), MODE_UNTIL_SETTLED) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                spelling.may_use(&place, &name)?;
-                open_existing_at(&place, name.as_c_str(), false, Follow::No)?
-            }
-            Ok(made) => {
-                has_its_dots(&place, &name).inspect_err(|_| {
-                    // Best effort: that the name is not kept is what is told.
-                    let _ = unlink_at(&place, name.as_c_str());
-                })?;
-                made
-            }
-            Err(error) => return Err(error),
-        };
+        let file = spelling.made(&name, || made_in_place(&place, &name, spelling))?;
         let now = stat::stat_fd(&file)?;
         if now.kind != FileKind::Regular {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -286,6 +273,24 @@ impl Arriving {
     }
 }
 
+/// Opens `name` in `place` to be written over, or makes it.
+fn made_in_place(place: &OwnedFd, name: &CStr, spelling: &Spelling) -> io::Result<OwnedFd> {
+    match create_new_at(place, name, MODE_UNTIL_SETTLED) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            spelling.may_use(place, name)?;
+            open_existing_at(place, name, false, Follow::No)
+        }
+        Ok(made) => {
+            has_its_dots(place, name).inspect_err(|_| {
+                // Best effort: that the name is not kept is what is told.
+                let _ = unlink_at(place, name);
+            })?;
+            Ok(made)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// A directory, and a name in it.
 pub(super) type Spot = (Arc<OwnedFd>, CString);
 
@@ -315,4 +320,42 @@ pub(super) fn spot(places: &Places, path: &[u8], missing: super::places::Missing
         None => (&path[..0], path),
     };
     Ok((places.open(dir, missing)?, CString::new(name)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_lab::faults::FaultFs;
+    use haul_lab::needs::{Need, met_or_skip};
+    use haul_sys::CWD;
+    use std::sync::Barrier;
+
+    /// A file whose dots were left out was taken away again, and with it went the one of that name, into which another worker was writing.
+    #[test]
+    fn a_file_whose_name_is_not_kept_takes_no_other_with_it() {
+        if !met_or_skip(&[Need::Fuse]) {
+            return;
+        }
+        let [store, view] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        let rules = "* name .. trim".parse().expect("a rule");
+        let faults = FaultFs::mount(store.path(), view.path(), rules).expect("mounted");
+        let place = Arc::new(open_dir_at(CWD, view.path(), Follow::No).expect("opens"));
+        let spelling = Arc::default();
+        for round in 0..300 {
+            let begin = Barrier::new(2);
+            let made = |name: String| {
+                let spot = (Arc::clone(&place), CString::new(name).expect("no zeros"));
+                begin.wait();
+                Arriving::in_place(spot, 0, 0, &spelling)
+            };
+            std::thread::scope(|scope| {
+                let dotted = scope.spawn(|| made(format!("{round}.")).is_err());
+                made(round.to_string()).expect("made");
+                assert!(dotted.join().expect("no panic"), "its name would not be kept");
+            });
+            assert!(store.path().join(round.to_string()).exists());
+        }
+        drop(place);
+        faults.close();
+    }
 }

@@ -93,7 +93,7 @@ impl Places {
         while from < path.len() {
             let end = path[from..].iter().position(|&byte| byte == b'/').map_or(path.len(), |at| from + at);
             let name = CString::new(&path[from..end])?;
-            dir = Arc::new(step(&dir, &name, missing, &self.spelling)?);
+            dir = Arc::new(self.spelling.made(&name, || step(&dir, &name, missing, &self.spelling))?);
             self.keep(&path[..end], &dir);
             from = end + 1;
         }
@@ -175,8 +175,12 @@ fn open_one(dir: &OwnedFd, name: &CString) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use haul_lab::faults::FaultFs;
+    use haul_lab::needs::{Need, met_or_skip};
+    use haul_sys::open::create_new_at;
     use haul_sys::{CWD, stat};
     use std::os::unix::fs::{MetadataExt, symlink};
+    use std::sync::Barrier;
 
     fn places(dir: &tempfile::TempDir) -> Places {
         Places::new(open_dir_at(CWD, dir.path(), Follow::Yes).expect("opens"))
@@ -210,6 +214,34 @@ mod tests {
             assert!(places.open(path.as_bytes(), Missing::IsMade).is_err(), "{path}");
         }
         assert!(!dir.path().join("real/x").exists());
+    }
+
+    /// A directory whose dots were left out was taken away again, and with it went the one of that name, which another worker had just found there.
+    #[test]
+    fn a_directory_whose_name_is_not_kept_takes_no_other_with_it() {
+        if !met_or_skip(&[Need::Fuse]) {
+            return;
+        }
+        let [store, view] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        let rules = "* name .. trim".parse().expect("a rule");
+        let faults = FaultFs::mount(store.path(), view.path(), rules).expect("mounted");
+        let places = places(&view);
+        for round in 0..300 {
+            let begin = Barrier::new(2);
+            std::thread::scope(|scope| {
+                let dotted = scope.spawn(|| {
+                    begin.wait();
+                    places.open(format!("{round}.").as_bytes(), Missing::IsMade).is_err()
+                });
+                begin.wait();
+                let dir = places.open(format!("{round}").as_bytes(), Missing::IsMade).expect("made");
+                create_new_at(&dir, c"file", 0o600).expect("the directory is there");
+                assert!(dotted.join().expect("no panic"), "its name would not be kept");
+            });
+            assert!(store.path().join(format!("{round}/file")).exists());
+        }
+        drop(places);
+        faults.close();
     }
 
     #[test]

@@ -7,7 +7,7 @@ use haul_sys::{Follow, stat};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 /// Names of a directory that are looked at together.
 const NAMES_AT_ONCE: usize = 256;
@@ -17,15 +17,33 @@ const NAMES_AT_ONCE: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Spelling {
     folds: OnceLock<bool>,
+    /// Held by whoever makes a name.
+    making: RwLock<()>,
 }
 
 impl Spelling {
+    /// Makes a name. One that ends in a dot is made while no other is: where its dots are left out it stands under another's name until it is taken
+    /// away again, and with it would go what that other's worker has put there.
+    pub(super) fn made<T>(&self, name: &CStr, make: impl FnOnce() -> T) -> T {
+        if ends_in_dot(name) {
+            let _alone = self.making.write().unwrap_or_else(PoisonError::into_inner);
+            make()
+        } else {
+            let _beside_others = self.making.read().unwrap_or_else(PoisonError::into_inner);
+            make()
+        }
+    }
+
     /// Gives what stands in `place` under a temporary name its own, in place of whatever is spelled the same.
     ///
     /// # Errors
     /// What renameat(2) reports; `AlreadyExists` for a name that is spelled otherwise, and would be replaced; `InvalidFilename` for one that
     /// would not be kept as it is.
     pub(super) fn rename(&self, place: &OwnedFd, temporary: &CStr, name: &CStr) -> io::Result<()> {
+        self.made(name, || self.renamed(place, temporary, name))
+    }
+
+    fn renamed(&self, place: &OwnedFd, temporary: &CStr, name: &CStr) -> io::Result<()> {
         if ends_in_dot(name) && is_trimmed(place, temporary) {
             return Err(trimmed());
         }
