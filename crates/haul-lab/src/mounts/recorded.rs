@@ -96,11 +96,19 @@ impl RecordedDisk {
     /// # Errors
     /// [`MountError`], for instance while a file is open.
     pub fn close(self) -> Result<Recording, MountError> {
+        let (recording, faults) = self.unmounted()?;
+        faults.close();
+        Ok(recording)
+    }
+
+    /// The recording, and what it was made by. All that was written is part of it, also where another process keeps its own copy of the mount
+    /// (`unshare`, `ip netns exec`): the file system lives on there then, and its unmounting here writes nothing out.
+    fn unmounted(self) -> Result<(Recording, FaultFs), MountError> {
         let RecordedDisk { mounted, faults, home } = self;
+        run("sync", &["-f".as_ref(), &mounted.path()])?;
         mounted.close()?;
         let events = faults.end_record();
-        faults.close();
-        Ok(Recording { home, events })
+        Ok((Recording { home, events }, faults))
     }
 }
 
@@ -171,7 +179,8 @@ fn write(image: &File, at: u64, bytes: &[u8], is_safe: bool, random: &mut Random
 mod tests {
     use super::*;
     use crate::needs::met_or_skip;
-    use std::io::Write;
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
 
     #[test]
     fn what_was_synced_outlasts_a_loss_of_power_and_other_writes_may_not() {
@@ -199,6 +208,33 @@ mod tests {
         assert!(without > 0 && with > 0, "{without} without the file, {with} with it");
         let found = recording.lost_power(flushes, 0).unwrap();
         assert_eq!(fs::read(found.path().join("later")).unwrap(), vec![2; 300_000]);
+        found.close().unwrap();
+    }
+
+    /// What was written and not yet synced was missing behind the last flush.
+    #[test]
+    fn all_of_it_is_recorded_though_another_process_keeps_a_copy_of_the_mount() {
+        let needs = [&RecordedDisk::NEEDS[..], &[Need::Program("unshare")]].concat();
+        if !met_or_skip(&needs) {
+            return;
+        }
+        let disk = RecordedDisk::new(16).unwrap();
+        fs::write(disk.path().join("file"), vec![3; 300_000]).unwrap();
+        let mut other = Command::new("unshare")
+            .args(["-m", "sh", "-c", "echo there; exec cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut told = [0; 5];
+        other.stdout.as_mut().unwrap().read_exact(&mut told).unwrap();
+        let (recording, faults) = disk.unmounted().unwrap();
+        // The file system over which the device stands ends with the last use of it.
+        drop(other.stdin.take());
+        assert!(other.wait().unwrap().success());
+        faults.close();
+        let found = recording.lost_power(recording.flushes(), 0).unwrap();
+        assert!(fs::read(found.path().join("file")).unwrap() == vec![3; 300_000]);
         found.close().unwrap();
     }
 }
