@@ -14,7 +14,7 @@ const SLOWLY: [&str; 4] = ["verify", "--threads=1", "--bwlimit=100K", "w"];
 
 fn bed(seed: u64) -> Bed {
     let bed = Bed::new(60, 16 << 10, seed);
-    bed.good(&["sum", "-r", "--waybill", "w", "data"]);
+    bed.aside(&["sum", "-r", "--waybill", "w", "data"]);
     bed.rest();
     bed
 }
@@ -84,7 +84,7 @@ fn without_room_for_what_they_keep_they_say_so_and_come_to_their_end() {
         let rules = format!("{full} write .. errno ENOSPC").parse().unwrap();
         let faults = FaultFs::mount(&bed.path("store"), &bed.path("state"), rules).unwrap();
         fs::create_dir(bed.path("replica")).unwrap();
-        bed.good(&["cp", "-a", "data", "replica"]);
+        bed.aside(&["cp", "-a", "data", "replica"]);
         rot(&bed.file(7));
         let slowly = ["--json", "--threads=1", "--bwlimit=400K", "w"];
         let verified = bed.run(&[&["verify"][..], &slowly].concat());

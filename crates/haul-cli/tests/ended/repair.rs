@@ -15,9 +15,9 @@ const SLOWLY: [&str; 8] =
 /// A tree of which some files are rotted, the waybill of what it was, and a replica that is whole.
 fn bed(seed: u64, damaged: u64) -> Bed {
     let bed = Bed::new(FILES, BYTES, seed);
-    bed.good(&["sum", "-r", "--waybill", "w", "data"]);
+    bed.aside(&["sum", "-r", "--waybill", "w", "data"]);
     fs::create_dir(bed.path("replica")).unwrap();
-    bed.good(&["cp", "-a", "data", "replica"]);
+    bed.aside(&["cp", "-a", "data", "replica"]);
     let mut random = Random::from_seed(seed);
     while wrong(&bed) < damaged {
         let file = bed.file(random.below(FILES as u64) as usize);
@@ -53,7 +53,7 @@ fn goes_on(bed: &Bed, what: &str) -> Ran {
     assert_eq!((ran.summary("repaired"), ran.summary("left")), (left, 0), "{what}");
     assert_eq!(wrong(bed), 0, "{what}");
     assert_eq!(fs::read_dir(bed.path("data")).unwrap().count(), FILES, "{what}: nothing stands beside");
-    assert_eq!(bed.run(&["verify", "-q", "w"]).status, Some(0), "{what}");
+    bed.aside(&["verify", "-q", "w"]);
     assert_eq!(bed.of_job("state"), None, "{what}");
     ran
 }

@@ -127,7 +127,7 @@ fn what_changed_in_between_is_hashed_again_and_nothing_else() {
     // Of the even numbers; odd ones come later.
     ended(&bed, &BY_LIST, (0..30).step_by(2));
     rot(&bed.file(4));
-    bed.good(&["cp", "-p", "data/006", "twin"]);
+    bed.aside(&["cp", "-p", "data/006", "twin"]);
     fs::rename(bed.path("twin"), bed.file(6)).unwrap();
     // In another order, with new files between, and without two that were hashed.
     let numbers = (0..FILES).filter(|number| ![8, 10].contains(number)).rev();
@@ -139,7 +139,7 @@ fn what_changed_in_between_is_hashed_again_and_nothing_else() {
 fn a_section_that_is_appended_goes_on_and_those_before_stay() {
     let bed = Bed::new(FILES, BYTES, 13);
     bed.rest();
-    bed.good(&["sum", "--waybill", "w", "data/039"]);
+    bed.aside(&["sum", "--waybill", "w", "data/039"]);
     fs::copy(bed.path("w"), bed.path("before")).unwrap();
     ended(&bed, &BY_LIST, 0..10);
     fs::write(bed.path("names"), names(0..FILES)).unwrap();
@@ -175,7 +175,7 @@ fn the_same_command_in_another_directory_knows_nothing_of_it() {
     let waybill = waybill.to_str().unwrap();
     let words = ["sum", "--waybill", waybill, "--files-from", "names"];
     fs::create_dir(bed.path("other")).unwrap();
-    bed.good(&["cp", "-a", "data", "other"]);
+    bed.aside(&["cp", "-a", "data", "other"]);
     bed.rest();
     ended(&bed, &words, 0..10);
     fs::write(bed.path("other/names"), names(0..FILES)).unwrap();

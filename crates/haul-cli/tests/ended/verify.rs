@@ -14,7 +14,7 @@ const SLOWLY: [&str; 5] = ["verify", "--json", "--threads=1", "--bwlimit=100K", 
 
 fn bed(seed: u64) -> Bed {
     let bed = Bed::new(FILES, BYTES, seed);
-    bed.good(&["sum", "-r", "--waybill", "w", "data"]);
+    bed.aside(&["sum", "-r", "--waybill", "w", "data"]);
     bed
 }
 
@@ -64,7 +64,7 @@ fn what_somebody_touched_in_between_is_read_again() {
     // Bytes, a name, and a file that looks the same but for its inode.
     rot(&bed.file(0));
     fs::remove_file(bed.file(1)).unwrap();
-    bed.good(&["cp", "-p", "data/002", "twin"]);
+    bed.aside(&["cp", "-p", "data/002", "twin"]);
     fs::rename(bed.path("twin"), bed.file(2)).unwrap();
     let ran = bed.run(&SLOWLY);
     assert_eq!(ran.status, Some(1), "{ran:?}");
