@@ -20,7 +20,8 @@ pub(super) fn claims(play: &Play, home: &Path, known_by: impl Fn(&Path) -> Optio
     for (subject, objects) in facts_in(home).iter() {
         let path = String::from_utf8(subject.path.as_bytes().to_vec()).unwrap();
         let found = there.iter().find(|path| known_by(path) == Some(subject.sink));
-        let stands = found.map(|found| fs::read(found).unwrap());
+        // The job may be running, and the file get its name at this moment.
+        let stands = found.and_then(|found| fs::read(found).ok());
         let source = fs::read(play.source().join(path.strip_prefix("data/").unwrap())).unwrap();
         for at in objects.iter().map(|object| (object.0 * OBJECT) as usize) {
             let end = (at + OBJECT as usize).min(source.len());

@@ -3,7 +3,6 @@
 use super::assert_ended;
 use super::claims::{claimed, claims};
 use super::resumed::{Play, Victim, Way, identity};
-use super::stopped::wait_until;
 use haul_lab::mounts::{Format, Mounted, SmallFs};
 use haul_lab::needs::met_or_skip;
 use std::fs;
@@ -27,9 +26,7 @@ fn a_sink_that_was_mounted_again_goes_on() {
     for way in [Way::Send, Way::Fetch] {
         let what = format!("{way:?}");
         let (play, small, seen) = on_a_disk(way, &["--sync=object"]);
-        let child = play.start(&["--rate=256K"]);
-        wait_until("a log", || play.durable().1 > 0);
-        play.kill(child, Victim::Both);
+        play.cut_off(Victim::Both);
         assert!(claimed(&play, &what) > 0, "{what}");
         let (finished, logged) = play.durable();
         seen.close().unwrap();

@@ -1,6 +1,7 @@
 //! `haul send`, `haul fetch` and `haul serve`: two processes on this host, that meet by a stand-in for ssh or by a ticket.
 
 mod claims;
+mod cut;
 mod disk;
 mod doubted;
 mod endless;

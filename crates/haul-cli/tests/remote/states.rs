@@ -2,16 +2,13 @@
 //! sink on a file system that syncs each file by itself.
 
 use super::claims::claims;
-use super::resumed::{
-    OBJECT, Play, Victim, Way, bytes_beneath, files_beneath, identity, is_temporary, logged_bytes,
-};
+use super::resumed::{OBJECT, Play, Victim, Way, bytes_beneath, files_beneath, identity, is_temporary};
 use super::stopped::wait_until;
 use super::{Bed, assert_alike, assert_ended, assert_no_strays};
 use haul_lab::faults::{Action, FaultFs};
 use haul_lab::mounts::{Access, Mounted};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::newer;
-use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -133,7 +130,7 @@ fn a_job_whose_log_turned_read_only_begins_anew_and_goes_on_when_it_can_be_writt
         return;
     }
     let play = Play::new(Way::Fetch, &["--sync=object"]);
-    cut_off(&play);
+    play.cut_off(Victim::Sink);
     let state = play.bed.path("state/haul");
     let locked = Mounted::bind(&state, Access::ReadOnly).unwrap();
     let (summary, told) = play.finish(&[&format!("--state-dir={}", locked.path().display())]);
@@ -149,7 +146,7 @@ fn a_job_whose_log_turned_read_only_begins_anew_and_goes_on_when_it_can_be_writt
 #[test]
 fn a_log_of_a_newer_program_is_left_as_it_is_and_the_job_done_without_one() {
     let play = Play::new(Way::Fetch, &["--sync=object"]);
-    cut_off(&play);
+    play.cut_off(Victim::Sink);
     let index = play.jobs()[0].join("log/universal.index");
     let mut left = fs::read(&index).unwrap();
     newer::log(&mut left, 2);
@@ -168,18 +165,17 @@ fn a_job_whose_state_directory_is_full_by_now_is_done_and_leaves_nothing_once_th
         return;
     }
     let state = Mounted::tmpfs(1).unwrap();
-    let place = format!("--state-dir={}", state.path().display());
-    let play = Play::new(Way::Fetch, &["--sync=object", &place]);
-    let jobs =
-        || fs::read_dir(state.path().join("jobs")).into_iter().flatten().flatten().map(|job| job.path());
-    cut_off_when(&play, || jobs().any(|job| logged_bytes(&job, &play.sink()) > 0));
+    let play = Play::new(Way::Fetch, &["--sync=object"]);
+    fs::create_dir(play.bed.path("state")).unwrap();
+    let seen = Mounted::bind_at(&state.path(), &play.bed.path("state")).unwrap();
+    play.cut_off(Victim::Sink);
     fill(&state.path(), 0);
     play.finish(&[]);
     assert_same_but_for_what_was_left(&play);
     fs::remove_file(state.path().join("filler")).unwrap();
     play.finish(&[]);
     play.assert_whole("with room");
-    assert_eq!(jobs().filter(|job| job.join("log").exists()).count(), 0);
+    seen.close().unwrap();
     state.close().unwrap();
 }
 
@@ -223,7 +219,7 @@ fn a_sink_that_syncs_file_by_file_goes_on_where_it_was_killed() {
     // The least delay: so that each sync is told.
     let rules = "* fsync .. delay 1\n".parse().unwrap();
     let faults = FaultFs::mount(&play.bed.path("store"), &play.bed.path("in"), rules).unwrap();
-    cut_off(&play);
+    play.cut_off(Victim::Sink);
     let (finished, logged) = play.durable();
     assert!(logged > 0);
     let (summary, _) = play.finish(&[]);
@@ -234,19 +230,6 @@ fn a_sink_that_syncs_file_by_file_goes_on_where_it_was_killed() {
     let many = files_beneath(&play.source()).len();
     assert!(synced.len() >= many, "{} syncs of {many} files", synced.len());
     faults.close();
-}
-
-/// Cuts a job off when an object of a file is logged that is not whole.
-fn cut_off(play: &Play) {
-    cut_off_when(play, || play.durable().1 > 0);
-}
-
-fn cut_off_when(play: &Play, is_far: impl FnMut() -> bool) {
-    let mut child = play.start(&["--rate=256K"]);
-    wait_until("a log", is_far);
-    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
-    child.wait().unwrap();
-    play.far_side_is_gone();
 }
 
 /// All is there; what the job had begun before waits for it to be gone on with.
