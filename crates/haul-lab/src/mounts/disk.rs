@@ -1,12 +1,14 @@
 //! File systems on a loop device.
 
-use super::{Access, MountError, Mounted, TRIES, patiently, run};
+use super::{Access, MountError, Mounted, STEP, TRIES, patiently, run};
 use crate::needs::Need;
 use crate::random::Random;
+use crate::tool::ToolError;
 use rustix::fs::statvfs;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 /// What takes the room of a file system that is to be full.
 const BALLAST: &str = "ballast";
@@ -49,7 +51,7 @@ impl Format {
                 run("mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), "-m".as_ref(), "0".as_ref(), image])
             }
             Self::Xfs => run("mkfs.xfs", &["-q".as_ref(), "-m".as_ref(), "reflink=1".as_ref(), image]),
-            Self::Btrfs | Self::BtrfsZstd => run("mkfs.btrfs", &["-q".as_ref(), image]),
+            Self::Btrfs | Self::BtrfsZstd => make_btrfs(|| run("mkfs.btrfs", &["-q".as_ref(), image])),
         }
     }
 
@@ -63,6 +65,22 @@ impl Format {
             Self::BtrfsZstd => "loop,compress-force=zstd",
         }
     }
+}
+
+/// Makes a btrfs. `mkfs.btrfs` asks every loop device whether it holds the image, and gives up if one of them, another test's, is let go just
+/// then: nothing was written yet, and it is tried again.
+fn make_btrfs(make: impl Fn() -> Result<(), MountError>) -> Result<(), MountError> {
+    let lost_a_device = |error: &MountError| match error {
+        MountError::Tool(ToolError::Failed { said, .. }) => said.contains("cannot check mount status"),
+        _ => false,
+    };
+    for _ in 0..TRIES {
+        match make() {
+            Err(error) if lost_a_device(&error) => thread::sleep(STEP),
+            made => return made,
+        }
+    }
+    make()
 }
 
 impl SmallFs {
@@ -188,7 +206,25 @@ mod tests {
     use super::*;
     use crate::needs::met_or_skip;
     use rustix::fs::{SeekFrom, ioctl_ficlone, seek};
+    use std::cell::Cell;
     use std::io::ErrorKind;
+
+    /// The bug: a test that asked for a btrfs failed because another test's loop device went away.
+    #[test]
+    fn a_btrfs_is_made_again_when_another_loop_device_goes_away_and_not_when_there_is_no_room() {
+        for (said, tries) in [
+            ("ERROR: cannot check mount status of /t/image: No such device or address", 3),
+            ("ERROR: unable to open /t/image: No space left on device", 1),
+        ] {
+            let tried = Cell::new(0);
+            let made = make_btrfs(|| {
+                tried.set(tried.get() + 1);
+                let (command, said) = ("mkfs.btrfs".to_owned(), said.to_owned());
+                if tried.get() < 3 { Err(ToolError::Failed { command, said }.into()) } else { Ok(()) }
+            });
+            assert_eq!((tried.get(), made.is_ok()), (tries, tries == 3), "{said}");
+        }
+    }
 
     #[test]
     fn a_small_file_system_fills_up_and_goes_away() {
