@@ -183,7 +183,8 @@ impl SmallFs {
     /// [`MountError`], for instance while a file is open.
     pub fn mount_again(&self) -> Result<(), MountError> {
         patiently(TRIES, || run("umount", &[&self.path()]))?;
-        self.format.mount(&self.mounted.home.path().join("image"), &self.path())
+        // For a moment the loop device of before is still found for the image, and busy, where another process looks at it.
+        patiently(TRIES, || self.format.mount(&self.mounted.home.path().join("image"), &self.path()))
     }
 
     /// The mount alone.
