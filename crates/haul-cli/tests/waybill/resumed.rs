@@ -28,18 +28,25 @@ fn bed() -> tempfile::TempDir {
     dir
 }
 
-/// Verifies slowly, with a state `s`, and ends that by `signal` once a state is kept; what it had told by then. One that was over before anybody
-/// looked is begun again, more slowly.
+/// Verifies slowly, with a state `s`, and ends that by `signal` once the state tells of a verified file; what it had told by then. One that was
+/// over before anybody looked is begun again, more slowly.
 fn ended(dir: &Path, signal: rustix::process::Signal) -> String {
     let told = ["300K", "100K", "30K"].into_iter().find_map(|rate| ended_at(dir, signal, rate));
     told.expect("it ends before a state is kept")
+}
+
+/// How many files are verified by the state `s`; the first one that is kept may tell of none.
+fn kept(dir: &Path) -> usize {
+    let state = fs::read_to_string(dir.join("s")).unwrap_or_default();
+    let mut fields = state.split([' ', '\n']);
+    fields.find_map(|field| field.strip_prefix("done=")?.parse().ok()).unwrap_or(0)
 }
 
 fn ended_at(dir: &Path, signal: rustix::process::Signal, rate: &str) -> Option<String> {
     let slowly = ["verify", "--threads=1", "--bwlimit", rate, "--resume=s", "w"];
     let mut child = haul(dir).args(slowly).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let began = Instant::now();
-    while !dir.join("s").exists() {
+    while kept(dir) == 0 {
         if child.try_wait().unwrap().is_some() {
             return None;
         }
