@@ -91,13 +91,20 @@ fn under_our_own_name_a_signal_makes_a_status() {
 
 #[test]
 fn the_second_signal_ends_a_copy_under_another_name_where_it_stands() {
-    let Some(bed) = FaultBed::new(&format!("victim read 1048576.. delay {HOLD} times 1")) else { return };
-    write_old(&bed.path("store/victim"), &noise(4 << 20));
-    let running = Running::new(named("cp").args([bed.path("view/victim"), bed.path("sink")]));
+    let Some(bed) = FaultBed::new(&format!("tree/victim read 1048576.. delay {HOLD} times 1")) else {
+        return;
+    };
+    fs::create_dir(bed.path("store/tree")).unwrap();
+    write_old(&bed.path("store/tree/victim"), &noise(4 << 20));
+    // Another thread than the first, which takes the signals, is held.
+    let mut copy = named("cp");
+    let running =
+        Running::new(copy.args(["-r", "--threads=2"]).args([bed.path("view/tree"), bed.path("sink")]));
     bed.held();
     // Two signals that come together are one.
     running.hears(Signal::INT);
-    running.hears(Signal::INT);
+    running.signal(Signal::INT);
+    running.is_over();
     bed.let_go();
     ended_by(Signal::INT, &running.end());
 }

@@ -6,6 +6,7 @@ use haul_lab::random::Random;
 use haul_lab::snapshot::{Facets, Snapshot};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -92,6 +93,15 @@ impl Running {
         hears(Pid::from_child(&self.child), signal);
     }
 
+    /// Waits until the process is over but for threads that storage holds: its first one lives no more.
+    pub(crate) fn is_over(&self) {
+        let begun = Instant::now();
+        while !is_gone(&status(self.child.id())) {
+            assert!(begun.elapsed() < PATIENCE, "it lives on: {}", self.line);
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// What the command has mapped into its memory.
     pub(crate) fn maps(&self) -> String {
         fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap()
@@ -101,12 +111,7 @@ impl Running {
     pub(crate) fn is_ready(&self, signal: Signal, path: Option<&Path>) {
         let begun = Instant::now();
         let process = PathBuf::from(format!("/proc/{}", self.child.id()));
-        let watches = || {
-            let status = fs::read_to_string(process.join("status")).unwrap_or_default();
-            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-            let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-            caught >> (signal.as_raw() - 1) & 1 == 1
-        };
+        let watches = || has(&status(self.child.id()), "SigCgt", signal);
         let has_open = |path: &Path| {
             let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
             open.into_iter().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == path))
@@ -156,30 +161,55 @@ fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// Sends a process a signal, and waits until it has taken it.
+/// Sends a process a signal, and waits until it has taken it. A first thread that storage holds meets it next.
 pub(crate) fn hears(process: Pid, signal: Signal) {
     kill_process(process, signal).unwrap();
     let begun = Instant::now();
-    while waits_to_be_taken(process, signal) {
+    let (mut last, mut since) = (String::new(), begun);
+    while let Some(now) = waiting(process, signal) {
         assert!(begun.elapsed() < PATIENCE, "{signal:?} is not taken");
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        // Nothing but what it waits for wakes such a thread; a device that is there answers sooner.
+        if last.starts_with('D') && since.elapsed() > Duration::from_secs(1) {
+            return;
+        }
         thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Whether a signal still waits for the first thread of a process. If storage holds that thread (state D), the signal is what it meets next.
-fn waits_to_be_taken(process: Pid, signal: Signal) -> bool {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
-    let waiting = field("ShdPnd").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
-    let is_held_or_gone = field("State").is_none_or(|state| state.starts_with(['D', 'Z', 'X']));
-    waiting >> (signal.as_raw() - 1) & 1 == 1 && !is_held_or_gone
+/// What the first thread of a process does to which a signal was sent that no thread has taken: its state, and how often it waited so far.
+/// `None` where the signal was taken or the process is gone.
+fn waiting(process: Pid, signal: Signal) -> Option<String> {
+    let status = status(process);
+    let waits = has(&status, "ShdPnd", signal) && !is_gone(&status);
+    waits.then(|| format!("{} {}", field(&status, "State"), field(&status, "voluntary_ctxt_switches")))
+}
+
+/// Whether the first thread of a process lives no more, by its status.
+fn is_gone(status: &str) -> bool {
+    matches!(field(status, "State").get(..1), None | Some("Z" | "X"))
+}
+
+/// What the kernel tells of a process, a line each; nothing once it is gone.
+fn status(process: impl Display) -> String {
+    fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default()
+}
+
+/// Whether a signal is in a set of signals of [`status`].
+fn has(status: &str, set: &str, signal: Signal) -> bool {
+    u64::from_str_radix(field(status, set), 16).unwrap_or(0) >> (signal.as_raw() - 1) & 1 == 1
+}
+
+/// A field of [`status`]; empty where there is none.
+fn field<'a>(status: &'a str, name: &str) -> &'a str {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t")).unwrap_or_default()
 }
 
 /// `VmHWM` of a process in KiB; 0 once it is gone.
 pub(crate) fn resident_peak(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+    field(&status(pid), "VmHWM").trim().trim_end_matches(" kB").parse().unwrap_or(0)
 }
 
 impl Ended {

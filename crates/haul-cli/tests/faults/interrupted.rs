@@ -272,10 +272,12 @@ fn ctrl_c_answers_a_question_with_no() {
 #[test]
 fn a_second_ctrl_c_ends_a_copy_that_storage_holds_at_once() {
     let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
-    let (running, _) = held_in_the_middle(&bed, &[]);
+    // Another thread than the first, which takes the signals, is held.
+    let (running, _) = held_in_the_middle(&bed, &["--threads=2"]);
     // Two signals that come together are one.
     running.hears(Signal::INT);
-    running.hears(Signal::INT);
+    running.signal(Signal::INT);
+    running.is_over();
     bed.let_go();
     assert_eq!(running.end().code, Some(130));
 }
