@@ -3,13 +3,17 @@
 default:
     @just --list
 
-# Everything that CI runs: install what the tests need, then format, lints and tests.
+# Everything that CI runs: install what the tests need, then format, the release binary, lints and tests.
 test:
     scripts/test.sh
 
-# The tests alone, of one crate if it is named.
-quick *ARGS:
-    cargo test {{ if ARGS == "" { "--workspace" } else { "-p " + ARGS } }}
+# Lints and tests alone: all of them, or those whose `binary::test` name contains one of the words.
+quick *WORDS:
+    scripts/run_tests.py {{WORDS}}
+
+# The tests in drawn order for so many minutes, with random seeds, full matrices and late system calls.
+soak MINUTES="30" *WORDS:
+    scripts/run_tests.py --soak {{MINUTES}} {{WORDS}}
 
 # Format and lint.
 lint:

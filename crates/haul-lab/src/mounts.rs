@@ -9,12 +9,13 @@ pub use disk::{Format, SmallFs};
 pub use recorded::{RecordedDisk, Recording};
 pub use shared::{FsKind, shared_room};
 
+use crate::PATIENCE;
 use crate::tool::{self, ToolError};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use thiserror::Error;
 
@@ -43,10 +44,8 @@ pub struct Mounted {
     open: bool,
 }
 
-/// How often it is tried to unmount, and how long is waited between: what this process has open for a moment, another test's child has as well until
-/// it begins with its own program.
-const TRIES: u32 = 1200;
-const STEP: Duration = Duration::from_millis(25);
+/// How long [`while_busy`] waits between two tries.
+const STEP: Duration = Duration::from_millis(2);
 
 /// How a mounted file system treats writers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,13 +140,8 @@ impl Mounted {
     ///
     /// # Errors
     /// [`MountError`], for instance while something below is still open.
-    pub fn close(self) -> Result<(), MountError> {
-        self.close_within(TRIES)
-    }
-
-    /// The same by so many tries at most.
-    fn close_within(mut self, tries: u32) -> Result<(), MountError> {
-        patiently(tries, || run("umount", &[&self.dir]))?;
+    pub fn close(mut self) -> Result<(), MountError> {
+        while_busy(&self.dir, || run("umount", &[&self.dir]))?;
         self.open = false;
         Ok(())
     }
@@ -165,13 +159,26 @@ impl Drop for Mounted {
     }
 }
 
-/// Does what fails while something is open, by so many tries at most.
-fn patiently(mut tries: u32, step: impl Fn() -> Result<(), MountError>) -> Result<(), MountError> {
+/// Runs `step`, which fails while something below `dir` is open, until it succeeds. Between fork and exec, a child that another thread starts holds
+/// copies of this process's descriptors; nothing reports the end of that, so `step` runs again.
+///
+/// # Errors
+/// The error of `step`, at once if this process itself has something open below `dir`, else after [`PATIENCE`].
+fn while_busy(dir: &Path, step: impl Fn() -> Result<(), MountError>) -> Result<(), MountError> {
+    let begun = Instant::now();
     while let Err(error) = step() {
-        tries = tries.checked_sub(1).ok_or(error)?;
+        if has_open_below(dir) || begun.elapsed() > PATIENCE {
+            return Err(error);
+        }
         thread::sleep(STEP);
     }
     Ok(())
+}
+
+/// Whether this process has a file or directory below `dir` open.
+fn has_open_below(dir: &Path) -> bool {
+    let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    open.into_iter().any(|entry| fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(dir)))
 }
 
 /// Runs a program to its end.
@@ -200,7 +207,7 @@ mod tests {
         let memory = Mounted::tmpfs(1).unwrap();
         let home = memory.path().parent().unwrap().to_owned();
         let held = File::create(memory.path().join("held")).unwrap();
-        let error = memory.close_within(3).unwrap_err();
+        let error = memory.close().unwrap_err();
         assert!(matches!(error, MountError::Tool(ToolError::Failed { .. })), "{error}");
         drop(held);
         assert_eq!(mounts_below(&home), 0, "dropping detaches it");

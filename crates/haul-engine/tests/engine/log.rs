@@ -21,12 +21,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 const OBJECT: u64 = 64 << 10;
-
-/// How often it is looked whether a lock is free, 5 ms apart.
-const LOOKS: u32 = 12_000;
 
 fn job() -> Job {
     Job { id: Identity::of(b"cp a b"), object: ObjectSize::new(OBJECT).unwrap() }
@@ -54,17 +50,9 @@ fn styles() -> impl Iterator<Item = Style> {
     mechanisms.flat_map(|mechanism| Encoding::ALL.map(|encoding| Style { mechanism, encoding }))
 }
 
-/// Opens a log that nobody holds any more. Other tests start processes meanwhile, and until such a one begins with its own
-/// program it has a lock of ours open that we let go.
+/// Opens a log that nobody holds. The tests of this module run in a process each: a child that another test forks would have its locks open until exec.
 fn open(state: &Path, settings: Settings) -> (Keeper, Found) {
-    let mut patience = LOOKS;
-    loop {
-        match Keeper::open(state, job(), settings) {
-            Err(LogError::Held { .. }) if patience > 0 => patience -= 1,
-            opened => return opened.unwrap_or_else(|error| panic!("{error}")),
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
+    Keeper::open(state, job(), settings).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn note(keeper: &Keeper, key: FileKey, objects: impl IntoIterator<Item = u64>) {
@@ -212,16 +200,8 @@ fn a_lock_that_can_not_be_written_goes_on_saying_who_was_killed() {
     assert_eq!(hold.left_by().and_then(|holder| holder.pid), Some(std::process::id()));
 }
 
-/// Takes hold of a job that nobody has any more, as [`open`].
 fn take(state: &Path) -> Result<Hold, LogError> {
-    let mut patience = LOOKS;
-    loop {
-        match Hold::take(state, job().id, false) {
-            Err(LogError::Held { .. }) if patience > 0 => patience -= 1,
-            taken => return taken,
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
+    Hold::take(state, job().id, false)
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! File systems on a loop device.
 
-use super::{Access, MountError, Mounted, STEP, TRIES, patiently, run};
+use super::{Access, MountError, Mounted, run, while_busy};
+use crate::PATIENCE;
 use crate::needs::Need;
 use crate::random::Random;
 use crate::tool::ToolError;
@@ -8,7 +9,7 @@ use rustix::fs::statvfs;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::time::Instant;
 
 /// What takes the room of a file system that is to be full.
 const BALLAST: &str = "ballast";
@@ -74,13 +75,13 @@ fn make_btrfs(make: impl Fn() -> Result<(), MountError>) -> Result<(), MountErro
         MountError::Tool(ToolError::Failed { said, .. }) => said.contains("cannot check mount status"),
         _ => false,
     };
-    for _ in 0..TRIES {
+    let begun = Instant::now();
+    loop {
         match make() {
-            Err(error) if lost_a_device(&error) => thread::sleep(STEP),
+            Err(error) if lost_a_device(&error) && begun.elapsed() < PATIENCE => {}
             made => return made,
         }
     }
-    make()
 }
 
 impl SmallFs {
@@ -119,7 +120,7 @@ impl SmallFs {
     /// [`MountError`], for instance while a file is open for writing.
     pub fn set_access(&self, access: Access) -> Result<(), MountError> {
         let how = if access == Access::ReadOnly { "remount,ro" } else { "remount,rw" };
-        patiently(TRIES, || run("mount", &["-o".as_ref(), how.as_ref(), &self.path()]))
+        while_busy(&self.path(), || run("mount", &["-o".as_ref(), how.as_ref(), &self.path()]))
     }
 
     /// Takes all the room but so many bytes, by a file `ballast` whose bytes get no smaller.
@@ -182,9 +183,9 @@ impl SmallFs {
     /// # Errors
     /// [`MountError`], for instance while a file is open.
     pub fn mount_again(&self) -> Result<(), MountError> {
-        patiently(TRIES, || run("umount", &[&self.path()]))?;
+        while_busy(&self.path(), || run("umount", &[&self.path()]))?;
         // For a moment the loop device of before is still found for the image, and busy, where another process looks at it.
-        patiently(TRIES, || self.format.mount(&self.mounted.home.path().join("image"), &self.path()))
+        while_busy(&self.path(), || self.format.mount(&self.mounted.home.path().join("image"), &self.path()))
     }
 
     /// The mount alone.
