@@ -1,7 +1,6 @@
 //! For developers: data sets from seeds, fault injectors and the rules of the house as tests.
 
-use std::time::Duration;
-
+pub mod attempt;
 pub mod bound;
 pub mod dataset;
 pub mod faults;
@@ -17,6 +16,6 @@ pub mod random;
 pub mod random_tree;
 pub mod snapshot;
 pub mod tool;
+pub mod traced;
 
-/// How long a test waits for an event before it fails. An event that can come does so in milliseconds; the limit covers a machine under load.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub use attempt::{PATIENCE, attempt, wait_until};

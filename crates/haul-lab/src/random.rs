@@ -1,5 +1,16 @@
 //! Numbers from a seed: the same seed gives the same bytes on every machine.
 
+use std::env;
+use std::hash::{BuildHasher, RandomState};
+
+/// The seed of a soak run (`HAUL_SOAK=1`), in which matrices of tests run in full and at other points each time: `PROPTEST_RNG_SEED`, or a drawn
+/// one of 32 bits. `None` in all other runs. A test that uses the seed prints it in its failures.
+pub fn soak_seed() -> Option<u64> {
+    let is_soak = env::var_os("HAUL_SOAK").is_some_and(|value| value == "1");
+    let given = || env::var("PROPTEST_RNG_SEED").ok()?.parse().ok();
+    is_soak.then(|| given().unwrap_or_else(|| RandomState::new().hash_one(0) >> 32))
+}
+
 /// A xoshiro256** generator (Blackman and Vigna, "Scrambled Linear Pseudorandom Number Generators", 2018),
 /// its state filled by splitmix64 as its authors advise. Fast and repeatable; not for secrets.
 #[derive(Clone, Debug)]

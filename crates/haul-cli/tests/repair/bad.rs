@@ -1,13 +1,11 @@
 //! What can't be mended stays as it was, byte for byte, and is told.
 
-use super::{assert_whole, bed, rot, run};
+use super::{assert_whole, bed, killed_at_each, rot, run};
 use haul_lab::faults::FaultFs;
 use haul_lab::needs::{Need, met_or_skip};
-use haul_lab::random::Random;
+use haul_lab::traced;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 #[test]
 fn the_same_damage_in_every_replica_leaves_the_file() {
@@ -111,34 +109,29 @@ fn storage_that_flips_what_it_is_given_is_caught() {
 }
 
 #[test]
-fn killed_at_any_moment_the_file_is_as_it_was_or_whole() {
+fn killed_at_any_call_the_file_is_as_it_was_or_whole() {
+    if !met_or_skip(&[traced::NEED]) {
+        return;
+    }
     let home = bed();
     let dir = home.path();
-    let right = fs::read(dir.join("data/big")).unwrap();
-    let mut random = Random::from_seed(5);
-    let mut cut_off = 0;
-    for _ in 0..40 {
-        rot(&dir.join("data/big"), |bytes| bytes[..400_000].fill(7));
-        let before = fs::read(dir.join("data/big")).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_haul"))
-            .env_remove("XDG_STATE_HOME")
-            .env("HOME", "")
-            .current_dir(dir)
-            .args(["repair", "w", ".", "--from", "a"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(Duration::from_micros(random.below(60_000)));
-        child.kill().unwrap();
-        cut_off += usize::from(!child.wait().unwrap().success());
-        let after = fs::read(dir.join("data/big")).unwrap();
-        assert!(after == before || after == right);
-    }
-    assert!(cut_off > 0, "no kill came in time");
-    let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
-    assert_eq!(ended.0, Some(0), "{ended:?}");
-    rot(&dir.join("data/big"), |bytes| bytes[0] ^= 1);
-    assert_eq!(run(dir, &["repair", "w", ".", "--from", "a"]).0, Some(0), "what was left beside is replaced");
+    let path = dir.join("data/big");
+    let right = fs::read(&path).unwrap();
+    let damage = || rot(&path, |bytes| bytes[..400_000].fill(7));
+    damage();
+    let before = fs::read(&path).unwrap();
+    let (mut as_it_was, mut whole) = (0, 0);
+    let args = ["repair", "w", ".", "--from", "a"];
+    let calls = ["pwrite64", "ftruncate", "fdatasync", "fchmod", "utimensat", "renameat", "fsync"];
+    killed_at_each(dir, &args, &calls, damage, |point| {
+        let after = fs::read(&path).unwrap();
+        assert!(after == before || after == right, "{point}");
+        as_it_was += usize::from(after == before);
+        whole += usize::from(after == right);
+    });
+    assert!(as_it_was > 10 && whole > 0, "{as_it_was} as they were, {whole} whole");
+    assert!(fs::read(&path).unwrap() == right, "the last run was not killed");
+    rot(&path, |bytes| bytes[0] ^= 1);
+    assert_eq!(run(dir, &args).0, Some(0), "what was left beside is replaced");
     assert_whole(dir);
 }

@@ -9,24 +9,44 @@ mod shared;
 
 use crate::waybill::rot;
 use haul_lab::random::Random;
+use haul_lab::traced;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
+
+fn haul(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+    command.current_dir(dir).env("LC_ALL", "C.UTF-8").args(args);
+    // Nowhere to list jobs: how long a command takes here depends on the machine.
+    command.env_remove("XDG_STATE_HOME").env("HOME", "");
+    command
+}
 
 /// Status, standard output and standard error of a run in `dir`.
 fn run(dir: &Path, args: &[&str]) -> (Option<i32>, String, String) {
-    let ended = Command::new(env!("CARGO_BIN_EXE_haul"))
-        .current_dir(dir)
-        .env("LC_ALL", "C.UTF-8")
-        // Nowhere to list jobs: how long a command takes here depends on the machine.
-        .env_remove("XDG_STATE_HOME")
-        .env("HOME", "")
-        .args(args)
-        .output()
-        .unwrap();
+    let ended = haul(dir, args).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (ended.status.code(), text(ended.stdout), text(ended.stderr))
+}
+
+/// Runs a command again and again, and kills it at each system call of these names in turn: the first, the second, until it makes no further one and
+/// succeeds. `ready` is called before each run, and `check` after each kill, with the call.
+#[track_caller]
+fn killed_at_each(dir: &Path, args: &[&str], calls: &[&str], ready: impl Fn(), mut check: impl FnMut(&str)) {
+    for call in calls {
+        for when in 1.. {
+            ready();
+            let mut command = traced::signalled(&haul(dir, args), call, "KILL", &when.to_string());
+            let ended = command.stdin(Stdio::null()).output().unwrap();
+            if ended.status.signal() != Some(9) {
+                assert!(ended.status.success() && when > 1, "{call} {when}: {ended:?}");
+                break;
+            }
+            check(&format!("{call} {when}"));
+        }
+    }
 }
 
 fn bytes(len: usize, seed: u64) -> Vec<u8> {

@@ -1,10 +1,11 @@
 //! Logs and state directories that can't be trusted or used, and two processes at one job.
 
-use super::{ATTEMPTS, Bed, Ended, OBJECT, kill, logged_file};
+use super::{Bed, Ended, OBJECT, kill};
 use haul_lab::mounts::{Access, Mounted};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::newer;
 use haul_lab::random::Random;
+use haul_lab::traced;
 use haul_log::record::{JobRecord, Status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -25,7 +26,7 @@ fn copy_tree(from: &Path, to: &Path) {
 
 #[test]
 fn a_log_that_is_cut_or_bent_anywhere_never_makes_a_wrong_copy() {
-    let bed = Bed::new(21);
+    let Some(bed) = Bed::to_cut_off(21) else { return };
     bed.cut_off(&["--sync=object", "--threads=1", "--log-mechanism=transaction:1", "--log-encoding=char"]);
     copy_tree(&bed.path("state"), &bed.path("state-before"));
     copy_tree(&bed.path("sink"), &bed.path("sink-before"));
@@ -57,7 +58,7 @@ fn a_log_that_is_cut_or_bent_anywhere_never_makes_a_wrong_copy() {
 
 #[test]
 fn a_damaged_log_is_told_and_what_it_lost_is_compared() {
-    let bed = Bed::new(22);
+    let Some(bed) = Bed::to_cut_off(22) else { return };
     bed.cut_off(&["--sync=object", "--threads=1"]);
     let index = bed.job().join("log/universal.index");
     let mut bytes = fs::read(&index).unwrap();
@@ -72,20 +73,13 @@ fn a_damaged_log_is_told_and_what_it_lost_is_compared() {
 /// What is left of such a log was taken at its word, as after any clean end.
 #[test]
 fn of_a_damaged_log_the_rest_is_sampled_after_a_clean_end_too() {
-    let bed = Bed::new(25);
+    let Some(bed) = Bed::to_cut_off(25) else { return };
     let how = ["--sync=object", "--threads=1", "--log-mechanism=file"];
-    let stopped = || {
-        ["sink", "state"].iter().for_each(|name| fs::remove_dir_all(bed.path(name)).unwrap_or_default());
-        let mut job = bed.held_at_work(bed.cp(&how));
-        for signal in [Signal::INT, Signal::CONT] {
-            kill_process(Pid::from_child(&job), signal).unwrap();
-        }
-        job.wait().unwrap();
-        // The object under way may have been the last of its file, whose log is gone then.
-        logged_file(&bed.facts())
-    };
-    let found = (0..ATTEMPTS).find_map(|_| stopped());
-    let (name, objects) = found.expect("a file that is under way when the job ends");
+    let mut job = bed.held_at_work(bed.cp(&how));
+    kill_process(Pid::from_child(&job), Signal::INT).unwrap();
+    assert!(!traced::stops_where(&job, || false), "it comes to its end");
+    assert_eq!(job.wait().unwrap().code(), Some(130));
+    let (name, objects) = bed.logged_file();
     assert_eq!(bed.record().status, Status::Stopped);
     let damaged = bed.job().join("log/file-00000000000000000000000000000000.log");
     fs::write(&damaged, b"hauldone and what is no log").unwrap();
@@ -101,7 +95,7 @@ fn of_a_damaged_log_the_rest_is_sampled_after_a_clean_end_too() {
 
 #[test]
 fn the_log_of_another_job_or_of_other_objects_is_not_trusted() {
-    let bed = Bed::new(23);
+    let Some(bed) = Bed::to_cut_off(23) else { return };
     bed.cut_off(&["--sync=object", "--threads=1"]);
     let first = bed.job();
     // The same log in the folder of another job.
@@ -128,7 +122,7 @@ fn the_log_of_another_job_or_of_other_objects_is_not_trusted() {
 
 #[test]
 fn what_a_newer_program_wrote_stops_before_anything_is_touched() {
-    let bed = Bed::new(24);
+    let Some(bed) = Bed::to_cut_off(24) else { return };
     bed.cut_off(&["--sync=object", "--threads=1"]);
     fs::write(bed.job().join("record"), newer::record()).unwrap();
     let before = super::Snapshot::take(&bed.path("sink")).unwrap();
@@ -141,7 +135,7 @@ fn what_a_newer_program_wrote_stops_before_anything_is_touched() {
 /// The record was written before the log was looked at: the newer program then found a job that had run again, and been cut off.
 #[test]
 fn a_log_that_a_newer_program_wrote_is_refused_and_all_stays_as_it_left_it() {
-    let bed = Bed::new(29);
+    let Some(bed) = Bed::to_cut_off(29) else { return };
     bed.cut_off(&["--sync=object", "--threads=1"]);
     let index = bed.job().join("log/universal.index");
     let mut bytes = fs::read(&index).unwrap();
@@ -210,7 +204,7 @@ fn a_state_directory_that_fills_up_is_told_and_the_copy_goes_on() {
 
 #[test]
 fn the_second_process_at_a_job_says_who_has_it() {
-    let bed = Bed::new(27);
+    let Some(bed) = Bed::to_cut_off(27) else { return };
     let mut first = bed.held_at_work(bed.cp(&["--sync=object", "--threads=1"]));
     let second = bed.ends(&[]);
     assert_eq!(second.code, Some(1));
@@ -223,7 +217,7 @@ fn the_second_process_at_a_job_says_who_has_it() {
 
 #[test]
 fn records_that_are_damaged_cost_looking_again() {
-    let bed = Bed::new(28);
+    let Some(bed) = Bed::to_cut_off(28) else { return };
     bed.cut_off(&["--sync=object", "--threads=1"]);
     let path = bed.job().join("record");
     let bytes = fs::read(&path).unwrap();

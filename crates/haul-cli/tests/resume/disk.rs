@@ -3,6 +3,7 @@
 use super::{Bed, kill};
 use haul_lab::mounts::{Format, Mounted, SmallFs};
 use haul_lab::needs::met_or_skip;
+use haul_lab::traced;
 use std::fs;
 
 /// A bed whose sink is a directory of an ext4 of its own.
@@ -19,7 +20,7 @@ fn on_a_disk(seed: u64) -> (Bed, SmallFs, Mounted) {
 /// Its device may have another number then: what is not believed is compared, and not copied.
 #[test]
 fn a_sink_that_was_mounted_again_goes_on() {
-    if !met_or_skip(&Format::Ext4.needs()) {
+    if !met_or_skip(&Format::Ext4.needs()) || !met_or_skip(&[traced::NEED]) {
         return;
     }
     let (bed, small, seen) = on_a_disk(92);

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 #[test]
 fn a_job_that_is_run_again_copies_only_what_is_missing() {
-    let bed = Bed::new(1);
+    let Some(bed) = Bed::to_cut_off(1) else { return };
     let total = {
         bed.cut_off(&["--sync=object", "--threads=1"]);
         let claimed = bed.claimed("cut off");
@@ -116,7 +116,7 @@ fn a_lost_log_costs_reading_and_no_copying() {
 
 #[test]
 fn a_source_that_changed_meanwhile_is_copied_as_it_is_now() {
-    let bed = Bed::new(5);
+    let Some(bed) = Bed::to_cut_off(5) else { return };
     bed.cut_off(&["--sync=object", "--threads=1"]);
     let name = bed.logged_file().0.replace("sink/", "source/");
     let len = fs::metadata(bed.path(&name)).unwrap().len();
@@ -128,7 +128,7 @@ fn a_source_that_changed_meanwhile_is_copied_as_it_is_now() {
 #[test]
 fn objects_that_are_not_what_was_logged_are_found_by_looking_again() {
     for (recheck, code) in [("all", Some(0)), ("none", Some(0))] {
-        let bed = Bed::new(6);
+        let Some(bed) = Bed::to_cut_off(6) else { return };
         bed.cut_off(&["--sync=object", "--threads=1"]);
         let (name, objects) = bed.logged_file();
         let sink = File::options().read(true).write(true).open(bed.path(&name)).unwrap();
@@ -149,7 +149,7 @@ fn objects_that_are_not_what_was_logged_are_found_by_looking_again() {
 
 #[test]
 fn a_sample_that_does_not_hold_fails_and_the_next_run_compares_all() {
-    let bed = Bed::new(7);
+    let Some(bed) = Bed::to_cut_off(7) else { return };
     bed.cut_off(&["--sync=object", "--threads=1"]);
     let (name, objects) = bed.logged_file();
     // The first object of each file is in every sample.
@@ -249,7 +249,7 @@ fn what_was_not_synced_counts_as_long_as_the_machine_lives() {
 #[test]
 fn what_was_never_synced_is_compared_in_another_life_whatever_later_runs_sync() {
     for (was_run_again, is_damaged) in [(false, false), (true, false), (true, true)] {
-        let bed = Bed::new(79);
+        let Some(bed) = Bed::to_cut_off(79) else { return };
         bed.cut_off(&["--sync=object", "--threads=1"]);
         let job = bed.job();
         let record = fs::read(job.join("record")).unwrap();
@@ -301,7 +301,7 @@ fn a_run_in_another_life_says_nothing_of_files_with_times_that_the_earlier_life_
 /// The directory that the copy was to become stands there when the same words come again, which to `cp` means another place.
 #[test]
 fn a_tree_whose_copy_was_new_goes_on_in_the_same_place() {
-    let bed = Bed::new(78);
+    let Some(bed) = Bed::to_cut_off(78) else { return };
     let words = [
         "cp",
         "-a",

@@ -8,32 +8,24 @@ mod jobs;
 mod matrix;
 mod power;
 
+use haul_lab::needs::met_or_skip;
 use haul_lab::random::Random;
 use haul_lab::snapshot::{Facets, Snapshot};
+use haul_lab::traced;
 use haul_log::objects::{Facts, Identity, Job, replay};
 use haul_log::record::JobRecord;
 use haul_model::{ByteLen, Geometry, ObjectSize, RelPath};
 use haul_sys::{CWD, Follow, stat};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The size of objects here.
 const OBJECT: u64 = 64 << 10;
-
-/// What takes longer has hung.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How often a job is begun that ends before it can be halted.
-const ATTEMPTS: u32 = 50;
 
 /// A folder with a tree `source`, where `sink` and `state` come to be.
 struct Bed {
@@ -58,6 +50,11 @@ impl Bed {
         fs::hard_link(source.join("large0"), source.join("dir/also-large0")).unwrap();
         std::os::unix::fs::symlink("large1", source.join("link")).unwrap();
         bed
+    }
+
+    /// As [`Bed::new`], for jobs that are cut off; `None` (the test is skipped) where nothing can stop a job at a sync.
+    fn to_cut_off(seed: u64) -> Option<Bed> {
+        met_or_skip(&[traced::NEED]).then(|| Bed::new(seed))
     }
 
     fn empty() -> Bed {
@@ -110,7 +107,7 @@ impl Bed {
         facts(&self.job())
     }
 
-    /// Starts the job and kills it when its log tells of a file that has one name.
+    /// Starts the job and kills it when its log tells of a large file of one name.
     fn cut_off(&self, more: &[&str]) {
         kill(&mut self.held_at_work(self.cp(more)));
     }
@@ -120,32 +117,14 @@ impl Bed {
         kill(&mut self.held_at_work(self.haul(words)));
     }
 
-    /// Starts a job and halts it (`SIGSTOP`) when its log tells of a file that has one name: it stays at that point. The log is looked at
-    /// while the job is halted, so that it says the same when the job is killed.
-    fn held_at_work(&self, mut job: Command) -> Child {
-        job.stdout(Stdio::null()).stderr(Stdio::null());
-        for _ in 0..ATTEMPTS {
-            let mut child = job.spawn().unwrap();
-            let begun = Instant::now();
-            while is_halted(&child) {
-                if self.facts_or_none().is_some_and(|facts| logged_file(&facts).is_some()) {
-                    return child;
-                }
-                assert!(begun.elapsed() < PATIENCE, "nothing was logged");
-                kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
-                thread::sleep(Duration::from_millis(1));
-            }
-            // The machine was too busy to look in time: the job is through, and its log gone.
-            assert!(child.wait().unwrap().success());
-            for name in ["sink", "state"] {
-                match fs::remove_dir_all(self.path(name)) {
-                    // Something is mounted there, and empty by now.
-                    Err(error) if error.kind() == ErrorKind::ResourceBusy => {}
-                    done => done.unwrap(),
-                }
-            }
-        }
-        panic!("each of {ATTEMPTS} jobs was over before anything was logged");
+    /// Starts a job that stops (`SIGSTOP`) behind each sync, and leaves it stopped when its log tells of a large file. The log is looked at while
+    /// the job is stopped, so that it says the same when the job is killed; the file lacks most of its objects.
+    fn held_at_work(&self, job: Command) -> Child {
+        let mut traced = traced::signalled(&job, "fdatasync", "STOP", "1+");
+        let child = traced.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let is_logged = || self.facts_or_none().is_some_and(|facts| logged_file(&facts).is_some());
+        assert!(traced::stops_where(&child, is_logged), "the job ended before its log told of a large file");
+        child
     }
 
     fn facts_or_none(&self) -> Option<Facts> {
@@ -203,12 +182,12 @@ fn facts(job: &Path) -> Facts {
     replay(&Job { id, object: ObjectSize::new(OBJECT).unwrap() }, &files).facts
 }
 
-/// The first file of one name among these facts (where links are kept, one of several names is begun anew, whatever its log says), and
+/// The first large file of one name among these facts (where links are kept, one of several names is begun anew, whatever its log says), and
 /// the numbers of its objects.
 fn logged_file(facts: &Facts) -> Option<(String, Vec<u64>)> {
-    let has_one_name = |path: &RelPath| !path.as_bytes().ends_with(b"large0");
-    let (subject, objects) = facts.iter().find(|(subject, _)| has_one_name(&subject.path))?;
-    let name = String::from_utf8(subject.path.as_bytes().to_vec()).unwrap();
+    let name = |path: &RelPath| String::from_utf8(path.as_bytes().to_vec()).unwrap();
+    let mut files = facts.iter().map(|(subject, objects)| (name(&subject.path), objects));
+    let (name, objects) = files.find(|(name, _)| name.contains("/large") && !name.ends_with("large0"))?;
     Some((name, objects.iter().map(|object| object.0).collect()))
 }
 
@@ -308,18 +287,6 @@ fn finished_files(job: &Path, source: &Path, sink: &Path, what: &str) -> (BTreeS
     (files, bytes)
 }
 
-/// All that is no directory.
-fn files_beneath(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            true => found.extend(files_beneath(&entry.path())),
-            false => found.push(entry.path()),
-        }
-    }
-    found
-}
-
 /// How a copy ended.
 #[derive(Debug)]
 struct Ended {
@@ -351,14 +318,6 @@ impl Ended {
         assert_eq!(self.code, Some(0), "{what}: {self:?}");
         self
     }
-}
-
-/// Halts a child, and whether it is: it is not if it ended before.
-fn is_halted(child: &Child) -> bool {
-    // One that has ended takes signals until it is waited for.
-    kill_process(Pid::from_child(child), Signal::STOP).unwrap();
-    let how = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    waitid(WaitId::Pid(Pid::from_child(child)), how).unwrap().unwrap().stopped()
 }
 
 fn kill(child: &mut Child) {

@@ -3,6 +3,7 @@
 use super::pass::Pass;
 use super::rules::{Action, Op, RuleError, Rules};
 use fuser::{BackgroundSession, MountOption};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::fs;
 use std::io;
@@ -10,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -167,8 +169,7 @@ impl FaultFs {
 
     /// Waits until someone else unmounts it.
     pub fn wait(mut self) -> io::Result<()> {
-        let panicked = || io::Error::other("the file system's thread panicked");
-        self.session.take().map_or(Ok(()), |session| session.guard.join().map_err(|_| panicked())?)
+        self.session.take().map_or(Ok(()), |session| ended(session.guard))
     }
 
     /// Unmounts it and waits for its thread, which ends with the last use of the file system. That may be a loop device over one of its files, which
@@ -176,7 +177,7 @@ impl FaultFs {
     pub fn close(mut self) {
         self.detach();
         if let Some(session) = self.session.take() {
-            session.join();
+            ended(unmounted(session)).expect("the file system's thread ends with its mount");
         }
     }
 
@@ -184,6 +185,21 @@ impl FaultFs {
     fn detach(&self) {
         // Who may not do this is helped by `fusermount3` when the session ends.
         let _ = rustix::mount::unmount(&self.mountpoint, UnmountFlags::DETACH);
+    }
+}
+
+/// Unmounts what a session still mounts, and returns its thread.
+fn unmounted(session: BackgroundSession) -> JoinHandle<io::Result<()>> {
+    session.guard
+}
+
+/// Waits for the thread of a session, which ends with its mount. The kernel says so by ENODEV, or by ECONNABORTED where the thread was about
+/// to take a request; fuser takes only the first for an end.
+fn ended(thread: JoinHandle<io::Result<()>>) -> io::Result<()> {
+    match thread.join() {
+        Ok(Err(error)) if error.raw_os_error() == Some(Errno::CONNABORTED.raw_os_error()) => Ok(()),
+        Ok(result) => result,
+        Err(_) => Err(io::Error::other("the file system's thread panicked")),
     }
 }
 
@@ -263,5 +279,24 @@ impl RulesFile {
         let text = fs::read_to_string(&self.path).map_err(fail)?;
         self.version = version;
         Ok(Some(text.parse()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn a_session_whose_connection_was_aborted_has_ended() {
+        for (errno, is_end) in [(Errno::CONNABORTED, true), (Errno::IO, false)] {
+            let thread = thread::spawn(move || Err(io::Error::from_raw_os_error(errno.raw_os_error())));
+            assert_eq!(
+                ended(thread).map_err(|error| error.raw_os_error()),
+                if is_end { Ok(()) } else { Err(Some(5)) }
+            );
+        }
+        assert!(ended(thread::spawn(|| Ok(()))).is_ok());
+        assert!(ended(thread::spawn(|| panic!("a fault of the file system"))).is_err());
     }
 }

@@ -1,0 +1,141 @@
+//! Tests whose precondition may be missed: they are repeated twice, in the open, and then fail.
+//!
+//! A test that needs a job to be cut off shows nothing if the job finished before that. Such a test repeats its body with [`attempt`]. The body
+//! returns [`Inconclusive`] if its precondition was not reached; it panics if a postcondition does not hold, and a panic is never retried.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+/// Times that the body of a test runs at most.
+const ATTEMPTS: u32 = 3;
+
+/// Longest time that a test waits for an event before it fails. The limit is far above what any event takes on a busy machine, so that
+/// only a hang reaches it.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Time between two checks for an event that nobody reports.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// The reason why an attempt neither passed nor failed: its precondition was not reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inconclusive(String);
+
+impl Inconclusive {
+    /// An attempt that was inconclusive for this reason.
+    pub fn new(reason: impl fmt::Display) -> Self {
+        Self(reason.to_string())
+    }
+}
+
+/// Runs `body` until it reaches its precondition, at most three times, and returns its result. Before each repeat,
+/// `INCONCLUSIVE 2/3 TEST-NAME: REASON` (or `3/3`) is printed to standard error, past the capture of the test harness.
+///
+/// # Panics
+/// If no attempt reached its precondition. A panic of `body` is passed on at once.
+#[track_caller]
+pub fn attempt<T>(body: impl FnMut() -> Result<T, Inconclusive>) -> T {
+    // A write to standard error itself is not captured, other than `eprintln!`. A lost line loses nothing but the line.
+    let tell = |line: &str| drop(writeln!(io::stderr(), "{line}"));
+    attempt_telling(body, tell).unwrap_or_else(|reason| {
+        panic!("inconclusive {ATTEMPTS} times, the last time because: {reason}");
+    })
+}
+
+/// As [`attempt`], with another way to report a repeat; the last reason if no attempt reached its precondition.
+fn attempt_telling<T>(
+    mut body: impl FnMut() -> Result<T, Inconclusive>,
+    mut tell: impl FnMut(&str),
+) -> Result<T, String> {
+    let name = thread::current().name().unwrap_or("a test").to_owned();
+    let mut number = 1;
+    loop {
+        match body() {
+            Ok(done) => return Ok(done),
+            Err(Inconclusive(reason)) if number == ATTEMPTS => return Err(reason),
+            Err(Inconclusive(reason)) => {
+                number += 1;
+                tell(&format!("INCONCLUSIVE {number}/{ATTEMPTS} {name}: {reason}"));
+            }
+        }
+    }
+}
+
+/// Waits until `holds` returns true, for an event that can only be polled.
+///
+/// # Panics
+/// If that takes longer than [`PATIENCE`]; the message names `what`.
+#[track_caller]
+pub fn wait_until(what: impl fmt::Display, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: not reached within {PATIENCE:?}");
+        sleep(POLL_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// Runs a body that reaches its precondition at the attempt of this number; its result, the lines, and how often it ran.
+    fn reached_at(number: u32) -> (Result<u32, String>, Vec<String>, u32) {
+        let (mut lines, mut ran) = (Vec::new(), 0);
+        let body = || {
+            ran += 1;
+            if ran < number { Err(Inconclusive::new(format!("reason {ran}"))) } else { Ok(ran) }
+        };
+        let result = attempt_telling(body, |line| lines.push(line.to_owned()));
+        (result, lines, ran)
+    }
+
+    #[test]
+    fn a_body_that_reaches_its_precondition_runs_once_and_says_nothing() {
+        assert_eq!(reached_at(1), (Ok(1), vec![], 1));
+    }
+
+    #[test]
+    fn each_repeat_is_told_with_its_number_the_test_and_the_reason() {
+        let name = thread::current().name().unwrap().to_owned();
+        let second = format!("INCONCLUSIVE 2/3 {name}: reason 1");
+        let third = format!("INCONCLUSIVE 3/3 {name}: reason 2");
+        assert_eq!(reached_at(2), (Ok(2), vec![second.clone()], 2));
+        assert_eq!(reached_at(3), (Ok(3), vec![second, third], 3));
+    }
+
+    #[test]
+    fn a_third_inconclusive_attempt_is_the_last() {
+        let (result, lines, ran) = reached_at(4);
+        assert_eq!((result, lines.len(), ran), (Err("reason 3".to_owned()), 2, 3));
+    }
+
+    #[test]
+    fn a_panic_is_passed_on_and_not_repeated() {
+        let mut ran = 0;
+        let body = || -> Result<(), Inconclusive> {
+            ran += 1;
+            panic!("a postcondition");
+        };
+        let caught = catch_unwind(AssertUnwindSafe(|| attempt(body)));
+        assert_eq!(caught.unwrap_err().downcast_ref::<&str>(), Some(&"a postcondition"));
+        assert_eq!(ran, 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "inconclusive 3 times, the last time because: it was over before")]
+    fn a_test_that_shows_nothing_fails() {
+        attempt(|| Err::<(), _>(Inconclusive::new("it was over before")));
+    }
+
+    #[test]
+    fn an_event_is_waited_for() {
+        let mut polls = 0;
+        wait_until("the third poll", || {
+            polls += 1;
+            polls == 3
+        });
+        assert_eq!(polls, 3);
+    }
+}

@@ -1,0 +1,135 @@
+//! Programs that strace signals at a system call: killed or stopped at an event, and never at a time.
+
+use crate::attempt::wait_until;
+use crate::needs::Need;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use std::process::{Child, Command};
+
+/// What a test needs that calls [`signalled`].
+pub const NEED: Need = Need::Program("strace");
+
+/// `command` (its program, arguments, variables and directory; not its streams), whose threads get `signal` when they make one of the system
+/// `calls`. `calls` is a list of names with commas. `when` is strace's expression: `3` is the third of such a call, `3+` the third and each one
+/// after it; each thread and each name counts for itself. SIGKILL prevents the call; another signal is taken after it.
+///
+/// The child is the program itself and not strace: its number, its signals and its exit status are those of the program.
+pub fn signalled(command: &Command, calls: &str, signal: &str, when: &str) -> Command {
+    let mut traced = Command::new("strace");
+    traced.args(["-D", "-f", "-qq", "-o", "/dev/null"]);
+    traced.args([
+        "-e",
+        &format!("trace={calls}"),
+        "-e",
+        &format!("inject={calls}:signal={signal}:when={when}"),
+    ]);
+    traced.arg(command.get_program()).args(command.get_args());
+    if let Some(dir) = command.get_current_dir() {
+        traced.current_dir(dir);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => traced.env(name, value),
+            None => traced.env_remove(name),
+        };
+    }
+    traced
+}
+
+/// Waits until the child is stopped or has ended. Returns whether it is stopped.
+///
+/// # Panics
+/// If that takes longer than [`PATIENCE`](crate::PATIENCE).
+#[track_caller]
+pub fn is_stopped(child: &Child) -> bool {
+    let how = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    let mut found = None;
+    wait_until("a stop or the end of the process", || {
+        found = waitid(WaitId::Pid(Pid::from_child(child)), how).expect("a child of this process");
+        found.is_some()
+    });
+    found.is_some_and(|status| status.stopped())
+}
+
+/// Lets a stopped child run on, and forgets that stop: [`is_stopped`] waits for the next one.
+pub fn run_on(child: &Child) {
+    let pid = Pid::from_child(child);
+    waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)
+        .expect("a child of this process");
+    kill_process(pid, Signal::CONT).expect("a child of this process");
+}
+
+/// Lets a child run on whenever it is stopped, until `holds` returns true at one of the stops. Returns whether it did; if not, the child
+/// has ended.
+///
+/// # Panics
+/// As [`is_stopped`].
+#[track_caller]
+pub fn stops_where(child: &Child, mut holds: impl FnMut() -> bool) -> bool {
+    while is_stopped(child) {
+        if holds() {
+            return true;
+        }
+        run_on(child);
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::needs::met_or_skip;
+    use std::fs;
+    use std::os::unix::process::ExitStatusExt;
+    use std::path::Path;
+
+    /// `mkdir a b c` in `dir`, with a signal at a call that makes a directory.
+    fn makes_three(dir: &Path, signal: &str, when: &str) -> Child {
+        let mut command = Command::new("mkdir");
+        command.current_dir(dir).args(["a", "b", "c"]);
+        signalled(&command, "mkdir", signal, when).spawn().unwrap()
+    }
+
+    fn count(dir: &Path) -> usize {
+        fs::read_dir(dir).unwrap().count()
+    }
+
+    #[test]
+    fn a_program_is_stopped_behind_each_call() {
+        if !met_or_skip(&[NEED]) {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = makes_three(dir.path(), "STOP", "2+");
+        let mut seen = Vec::new();
+        let is_found = stops_where(&child, || {
+            seen.push(count(dir.path()));
+            false
+        });
+        assert_eq!((is_found, &*seen), (false, &[2, 3][..]));
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+
+    #[test]
+    fn a_program_stays_stopped_where_it_came_as_far_as_is_meant() {
+        if !met_or_skip(&[NEED]) {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = makes_three(dir.path(), "STOP", "1+");
+        assert!(stops_where(&child, || count(dir.path()) == 2));
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        assert_eq!(count(dir.path()), 2);
+    }
+
+    #[test]
+    fn a_kill_comes_before_its_call() {
+        if !met_or_skip(&[NEED]) {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = makes_three(dir.path(), "KILL", "2");
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        assert_eq!(count(dir.path()), 1);
+    }
+}
