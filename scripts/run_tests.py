@@ -15,6 +15,7 @@ import json
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -29,10 +30,18 @@ ROOT = Path(__file__).resolve().parent.parent
 # Test executables whose tests run as threads of one process. The tests of every other executable have a process each.
 PURE = {"haul_model", "haul_digest", "haul_plan", "haul_proto", "haul_log", "digests", "proto", "house"}
 FILE_SYSTEM = {"haul_engine", "engine", "haul_lab", "haul_net", "haul_sys", "log", "net", "system"}
+# Tests of programs that share file systems of every kind, by the beginning of their name.
+SHARED_FILE_SYSTEMS = (
+    "cli::filesystems::",
+    "cli::repair::shared::",
+    "cli::waybill::copied::",
+    "cli::waybill::stored::",
+)
 # Tests of these executables that need a process each all the same, by the beginning of their name: they release a lock and take it again, and a child
 # that another test forks has the lock open until exec.
 OWN_PROCESS = (
     "engine::log::",
+    "engine::transfer::",
     "haul_engine::transfer::sink::mark::",
     "haul_engine::log::",
 )
@@ -98,6 +107,8 @@ class Test(collections.namedtuple("Test", "binary name folder executable")):
             return "exclusive"
         if self.full.startswith(OWN_PROCESS):
             return "process"
+        if self.full.startswith(SHARED_FILE_SYSTEMS):
+            return "file system"
         return "pure" if self.binary in PURE else "file system" if self.binary in FILE_SYSTEM else "process"
 
 
@@ -126,7 +137,7 @@ class Run:
         self.tests, self.home, self.seed, self.late, self.limit_factor = tests, home, seed, late, limit_factor
         self.lock = threading.Lock()
         self.took, self.passed, self.failed, self.skipped, self.inconclusive = {}, set(), {}, {}, []
-        self.group_time = {}
+        self.group_time, self.processor, self.used = {}, collections.Counter(), {}
 
     def whole(self):
         """Runs every group after the other and prints the tables. Returns whether the run failed."""
@@ -169,13 +180,16 @@ class Run:
         """Runs these tests of one executable in one process, in namespaces of its own."""
         begin = time.monotonic()
         limit = LIMIT[group] * self.limit_factor
-        output, how = self.process(batch, threads, limit, alone=group in ("process", "exclusive"))
+        output, how, processor = self.process(batch, threads, limit, alone=group in ("process", "exclusive"))
         took = time.monotonic() - begin
         states = {}
         for line in output.splitlines():
             if found := TEST_LINE.match(line.strip()):
                 states[found[1]] = (found[2], float(found[3] or 0))
         with self.lock:
+            self.processor[group] += processor
+            if len(batch) == 1:
+                self.used[batch[0]] = processor
             for line in output.splitlines():
                 if "INCONCLUSIVE " in line:
                     self.inconclusive.append(line[line.index("INCONCLUSIVE "):])
@@ -221,17 +235,18 @@ class Run:
             process = subprocess.Popen(
                 namespaces() + command, cwd=first.folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
-            try:
-                status = process.wait(limit)
-                how = f"status {status}" if status >= 0 else f"signal {-status}"
-            except subprocess.TimeoutExpired:
+            late = not is_over(process.pid, limit)
+            if late:
                 how = f"not over in time ({limit:g} s)\n{threads_of(process.pid)}"
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            if not late:
+                how = f"status {process.returncode}"
             output.seek(0)
             text = output.read().decode(errors="replace")
         remove_tree(folder)
-        return text, how
+        return text, how, usage.ru_utime + usage.ru_stime
 
     def report(self):
         """Prints what failed and the tables. Returns whether the run failed."""
@@ -239,12 +254,13 @@ class Run:
             print(f"\n==== {test.full} ({test.group}), PROPTEST_RNG_SEED={self.seed}\n{text.rstrip()}")
         for test, why in self.skipped.items():
             print(f"skipped {test.full}: {why}")
-        print(f"\nThe slowest {SLOWEST} tests:")
+        print(f"\nThe slowest {SLOWEST} tests (elapsed time, processor time):")
         for test, seconds in sorted(self.took.items(), key=lambda each: -each[1])[:SLOWEST]:
-            print(f"{seconds:8.1f} s  {test.group:12} {test.full}")
+            used = f"{self.used[test]:.1f} s" if test in self.used else ""
+            print(f"{seconds:8.1f} s {used:>9}  {test.group:12} {test.full}")
         for group in GROUPS:
             of_group = [test for test in self.took if test.group == group]
-            print(f"{self.group_time.get(group, 0):8.1f} s  {group}: {len(of_group)} tests")
+            print(f"{self.group_time.get(group, 0):8.1f} s {self.processor[group]:7.1f} s  {group}: {len(of_group)} tests")
         print(f"{len(self.inconclusive)} inconclusive attempts")
         too_many = len(self.inconclusive) > INCONCLUSIVE_MAX
         if too_many:
@@ -291,12 +307,25 @@ def soak(asked, tests, home):
     return bool(failed)
 
 
+# The first process of a process namespace: it reaps orphans, and the test below it is killed by signals as anywhere.
+INIT = 'ip link set lo up && "$0" "$@"; exit $?'
+
+
 def namespaces():
     """The words that run a command in mount, network and process namespaces of its own, which end when this process does. Empty without the right to."""
     if os.geteuid() != 0:
         return []
     unshare = ["unshare", "--mount", "--propagation", "private", "--net", "--pid", "--mount-proc", "--fork", "--kill-child"]
-    return ["setpriv", "--pdeathsig", "KILL", *unshare, "sh", "-c", 'ip link set lo up && exec "$0" "$@"']
+    return ["setpriv", "--pdeathsig", "KILL", *unshare, "sh", "-c", INIT]
+
+
+def is_over(process, seconds):
+    """Waits for the end of a child for so many seconds at most, and leaves it to be waited for."""
+    descriptor = os.pidfd_open(process)
+    try:
+        return bool(select.select([descriptor], [], [], seconds)[0])
+    finally:
+        os.close(descriptor)
 
 
 def threads_of(leader):
@@ -331,8 +360,8 @@ def remove_tree(folder):
 
 
 def remove_leftovers(home=None):
-    """Removes what killed runs left and no namespace ends: folders, loop devices without a file, control groups. A folder belongs to a run that
-    lives on while a process has its lock."""
+    """Removes what killed runs left and no namespace ends: folders, loop devices without a file, control groups. A folder of
+    less than three hours may belong to a run that is not over."""
     for folder in [home] if home else Path("/tmp").glob("haul-tests-*"):
         if home is None and time.time() - folder.stat().st_mtime < 3 * 3600:
             continue
@@ -344,6 +373,11 @@ def remove_leftovers(home=None):
         for line in listed.splitlines():
             if "haul-lab-" in line and "(deleted)" in line:
                 subprocess.run(["losetup", "--detach", line.split()[0]], check=False)
+    for place in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
+        for group in Path(place).glob("haul-test-*"):
+            # One that still has processes stays.
+            with contextlib.suppress(OSError):
+                group.rmdir()
 
 
 def times_file():

@@ -7,7 +7,7 @@ use haul_lab::random::Random;
 const SEED: u64 = 20_091;
 
 /// Lines that are drawn. Each takes some 60 milliseconds, most of them for shells.
-const LINES: u64 = 300;
+const LINES: u64 = 100;
 
 /// Options that may stand together in any number. Those that ask, read pipes or say where are not among them.
 const OPTIONS: [&str; 34] = [

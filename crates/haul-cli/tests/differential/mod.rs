@@ -34,17 +34,17 @@ const SHOWN_MAX: usize = 12;
 
 #[test]
 fn cp_ends_as_the_systems() {
-    hold_against_the_system(Tool::Cp, 2000);
+    hold_against_the_system(Tool::Cp, 800);
 }
 
 #[test]
 fn mv_ends_as_the_systems() {
-    hold_against_the_system(Tool::Mv, 800);
+    hold_against_the_system(Tool::Mv, 400);
 }
 
 #[test]
 fn install_ends_as_the_systems() {
-    hold_against_the_system(Tool::Install, 800);
+    hold_against_the_system(Tool::Install, 400);
 }
 
 /// A case that failed, made small.
@@ -113,10 +113,11 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// What the environment names goes before what a test has chosen.
+    /// What the environment names goes before what a test has chosen. A soak run (`HAUL_SOAK`) takes the seed of the property tests.
     pub(crate) fn or_as_the_environment_says(self) -> Wanted {
+        let soak_seed = || std::env::var_os("HAUL_SOAK").and_then(|_| number_from("PROPTEST_RNG_SEED"));
         Wanted {
-            seed: number_from("HAUL_DIFFERENTIAL_SEED").unwrap_or(self.seed),
+            seed: number_from("HAUL_DIFFERENTIAL_SEED").or_else(soak_seed).unwrap_or(self.seed),
             cases: number_from("HAUL_DIFFERENTIAL_CASES").unwrap_or(self.cases),
         }
     }

@@ -10,7 +10,6 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 const MIB: u64 = 1 << 20;
 
@@ -20,9 +19,9 @@ struct MemoryGroup(PathBuf);
 impl MemoryGroup {
     /// A group of at most `limit` bytes, page cache and all; `None`, said aloud, where none can be made.
     fn new(limit: u64) -> Option<MemoryGroup> {
-        // Tests run side by side.
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let name = format!("haul-test-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        // Control groups have no namespace here, and tests in PID namespaces have the same process numbers.
+        let unique = tempfile::NamedTempFile::with_prefix("haul-test-").unwrap();
+        let name = unique.path().file_name().unwrap().to_owned();
         let root = Path::new("/sys/fs/cgroup");
         let places = [(root.join("memory"), "memory.limit_in_bytes"), (root.to_owned(), "memory.max")];
         let made = places.iter().find_map(|(place, file)| {

@@ -6,7 +6,7 @@ use crate::twins::Twins;
 use haul_lab::random::Random;
 
 /// Lines that are drawn for each of the two beds.
-const LINES: u64 = 150;
+const LINES: u64 = 60;
 
 /// Options that may stand together in any number. Those that ask or say where are not among them.
 const OPTIONS: [&str; 11] =

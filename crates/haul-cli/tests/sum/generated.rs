@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 /// Lines that are drawn for each tool. One takes two to six milliseconds.
-const LINES: u64 = 500;
+const LINES: u64 = 150;
 
 const SEED: u64 = 31_415;
 

@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_expected_chance_of_equal_sums_is_the_exact_one() {
-        for bytes in [4, 16, 128, 512] {
+        for bytes in [4, 16, 128] {
             let (found, exact) = (same_sum(bytes), same_sum_exactly(bytes));
             assert!((found / exact - 1.0).abs() < 0.05, "{bytes}: {found} {exact}");
         }

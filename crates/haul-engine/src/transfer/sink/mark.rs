@@ -107,6 +107,16 @@ mod tests {
         Places::new(open_dir_at(CWD, dir.path(), Follow::Yes).unwrap())
     }
 
+    /// Sets a mark as soon as no other thread holds it.
+    fn set_in_turn(places: &Places, job: &[u8]) -> Mark {
+        loop {
+            match Mark::set(places, Identity::of(job)) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::thread::yield_now(),
+                set => return set.unwrap().0,
+            }
+        }
+    }
+
     /// Sets a mark that nobody holds. These tests run in a process each: a child that another test forks would have its locks open until exec.
     fn set(places: &Places, job: &[u8]) -> Mark {
         Mark::set(places, Identity::of(job)).unwrap().0
@@ -153,7 +163,7 @@ mod tests {
                 let (places, is_held) = (&places, &is_held);
                 scope.spawn(move || {
                     for round in 0..50 {
-                        let mark = set(places, b"a");
+                        let mark = set_in_turn(places, b"a");
                         assert!(!is_held.swap(true, Ordering::SeqCst), "two have it");
                         std::thread::yield_now();
                         is_held.store(false, Ordering::SeqCst);
