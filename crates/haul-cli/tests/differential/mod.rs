@@ -113,11 +113,12 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// What the environment names goes before what a test has chosen. A soak run (`HAUL_SOAK`) takes the seed of the property tests.
+    /// What the environment names goes before what a test has chosen. A soak run draws others.
     pub(crate) fn or_as_the_environment_says(self) -> Wanted {
-        let soak_seed = || std::env::var_os("HAUL_SOAK").and_then(|_| number_from("PROPTEST_RNG_SEED"));
         Wanted {
-            seed: number_from("HAUL_DIFFERENTIAL_SEED").or_else(soak_seed).unwrap_or(self.seed),
+            seed: number_from("HAUL_DIFFERENTIAL_SEED")
+                .or_else(haul_lab::random::soak_seed)
+                .unwrap_or(self.seed),
             cases: number_from("HAUL_DIFFERENTIAL_CASES").unwrap_or(self.cases),
         }
     }
