@@ -199,7 +199,6 @@ impl Sink {
         let settles_above = self.settles_above();
         let Some(file) = self.files.get_mut(&number) else { return };
         file.done.insert(object.0);
-        file.tries.remove(&object.0);
         if file.is_scattered() {
             return self.fail(number, Reason::new(Why::Protocol, "its objects came too scattered"), out);
         }
