@@ -212,7 +212,8 @@ impl<'a> Sender<'a> {
                     drop(root);
                     let target = Target { number, attempt, object };
                     self.outbox.push(&target.block(object.range, Encoding::Same, 0))?;
-                    let stated = Stated::Digest(ours);
+                    // Where both sides hash after the fact, the sink waits for the digest of the second read.
+                    let stated = if side.states_later { Stated::Later } else { Stated::Digest(ours) };
                     let end = BlockDigest { number, attempt, object: object.index, stated };
                     self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
                     side.spare(object.range.len());
