@@ -346,8 +346,7 @@ impl Keeping {
     /// Writes groups down as they come due, until the session is over.
     pub(super) fn run(&self, report: &dyn Report) {
         loop {
-            let is_over = self.is_over.load(Ordering::Relaxed);
-            let group = self.next_group(is_over);
+            let (group, is_over) = self.next_group();
             let _written = Written(self);
             self.goes_on();
             if group.is_empty() && is_over {
@@ -368,11 +367,14 @@ impl Keeping {
         self.due.notify_all();
     }
 
-    fn next_group(&self, at_once: bool) -> Vec<Waiting> {
+    /// The next group that is due, perhaps none yet; and whether the session is over, so that it is the last.
+    fn next_group(&self) -> (Vec<Waiting>, bool) {
         let mut group = lock(&self.group);
+        // Read under the lock: `over` takes the lock before it wakes this thread.
+        let is_over = || self.is_over.load(Ordering::Relaxed);
         let is_due = |group: &Group| {
             let is_late = group.since.is_some_and(|since| since.elapsed() >= GROUP_TIME);
-            at_once || group.is_due || is_late
+            is_over() || group.is_due || is_late
         };
         if !is_due(&group) {
             group = self.due.wait_timeout(group, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
@@ -380,7 +382,7 @@ impl Keeping {
         if !is_due(&group) {
             return Vec::new();
         }
-        group.take()
+        (group.take(), is_over())
     }
 
     /// Makes the objects of a group durable, and then writes them down.

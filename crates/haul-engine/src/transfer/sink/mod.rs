@@ -1,7 +1,8 @@
 //! The side that wants the files: the worker of each lane writes what comes, and the machine says what becomes of it.
 
 mod arriving;
-mod errands;
+mod comparing;
+mod deleting;
 mod expected;
 mod incoming;
 mod keeping;
@@ -14,6 +15,7 @@ mod resumed;
 mod settling;
 mod spelling;
 mod taking;
+mod tasks;
 
 use super::frames::{FrameError, Frames, Outbox};
 use super::hashing::Recipe;
@@ -25,8 +27,6 @@ use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
 use crate::border::Border;
 use arriving::{Tag, spot};
-use crossbeam_channel::Sender;
-use errands::Errand;
 use expected::Expected;
 use haul_model::{ByteLen, Geometry, Level, RelPath};
 use haul_net::LaneError;
@@ -51,6 +51,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use taking::Taker;
+use tasks::{Compare, Remove, Settle, Tasks};
 
 /// Messages that are taken at once to be sent.
 const SAID_AT_ONCE: usize = 128;
@@ -106,7 +107,7 @@ pub(super) struct Side<'a> {
     taken: AtomicU64,
     keeper: Keeper,
     files: Mutex<HashMap<FileNumber, Arc<Incoming>>>,
-    errands: Sender<Errand>,
+    tasks: Tasks,
     options: JobOptions,
     recipe: Recipe,
     border: Border,
@@ -125,24 +126,24 @@ pub(super) fn run(
     watch: &Watch<'_>,
 ) -> Outcome {
     let options = settings.options.clone();
-    let (errands, waiting) = crossbeam_channel::unbounded();
     let side = Side {
         session: Session::new(Sink::new(settings), watch),
         store,
         taken: AtomicU64::new(0),
         keeper: Keeper::new(options.keep),
         files: Mutex::default(),
-        errands,
+        tasks: Tasks::default(),
         recipe: Recipe::of(&options, watch.receipt.is_some()),
         border: Border::default(),
         told_cached: AtomicBool::new(false),
         log,
         options,
     };
-    serve(&side, joined, more, &waiting);
+    serve(&side, joined, more);
     let outcome = Outcome::of(Role::Sink, &side.session);
     let is_finished = outcome.broken.is_none();
     let Side { session, store, log, .. } = side;
+    let log = log.filter(|_| session.failure().is_none());
     if let Some(Err(error)) = log.map(|log| log.end(&store, is_finished)) {
         session.report.note(&error.to_string());
     }
@@ -150,26 +151,35 @@ pub(super) fn run(
 }
 
 /// Does the sink's part of a session.
-fn serve(
-    side: &Side<'_>,
-    joined: Vec<Joined>,
-    more: More<'_>,
-    waiting: &crossbeam_channel::Receiver<Errand>,
-) {
+fn serve(side: &Side<'_>, joined: Vec<Joined>, more: More<'_>) {
     std::thread::scope(|scope| {
         let begin = |lane: Joined| session::begin(side, scope, lane);
         joined.into_iter().for_each(&begin);
-        scope.spawn(move || side.session.spent.delays.count(|| side.run_errands(waiting)));
-        if let Some(log) = &side.log {
-            scope.spawn(move || log.run(side.session.report));
+        let workers: [fn(&Side<'_>); 4] = [
+            |side| side.run_settling(),
+            |side| side.run_comparing(),
+            |side| side.run_sweeping(),
+            |side| side.run_removing(),
+        ];
+        for run in workers {
+            side.session.spawn(scope, move || side.session.spent.delays.count(|| run(side)));
         }
-        side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
+        if let Some(log) = &side.log {
+            side.session.spawn(scope, move || log.run(side.session.report));
+        }
+        let tick = |stop: Option<Reason>| side.handle(stop.map_or(Event::Tick, Event::Stop));
+        side.session.guard(|| side.session.keep_time(more, begin, tick));
+        side.tasks.end();
         if let Some(log) = &side.log {
             log.over();
         }
     });
     let left: Vec<Arc<Incoming>> = side.files().drain().map(|(_, file)| file).collect();
-    left.iter().for_each(|file| side.let_go(file, true));
+    match side.session.failure() {
+        None => left.iter().for_each(|file| side.let_go(file, true)),
+        // The log may have panicked: its files stay, as after a kill.
+        Some(_) => left.iter().for_each(|file| file.let_go(side.log.is_some() && file.is_kept_for_later())),
+    }
 }
 
 impl Serve for Side<'_> {
@@ -266,10 +276,10 @@ impl Side<'_> {
             }
             Command::Proved { file, attempt, object } => self.proved(file, attempt, object),
             Command::Settle { file, attempt, object, to, digest } => {
-                self.errand(Errand::Settle { file, attempt, object, to, digest });
+                self.tasks.settling.push(Settle::Object { file, attempt, object, to, digest });
             }
             Command::Rehash { file, attempt, object } => {
-                self.errand(Errand::Rehash { file, attempt, object });
+                self.tasks.settling.push(Settle::Rehash { file, attempt, object });
             }
             Command::Restart { file, attempt } => {
                 if let Some(incoming) = self.incoming(file) {
@@ -283,7 +293,7 @@ impl Side<'_> {
                 if !takes_long {
                     return Some(self.finish(file, &close, settle));
                 }
-                self.errand(Errand::Finish { file, close, settle });
+                self.tasks.settling.push(Settle::Finish { file, close, settle });
             }
             Command::Abandon { file } => {
                 let incoming = self.files().remove(&file);
@@ -292,9 +302,9 @@ impl Side<'_> {
                     self.let_go(&incoming, incoming.may_come_later() || is_over());
                 }
             }
-            Command::Sweep => self.errand(Errand::Sweep),
+            Command::Sweep => self.tasks.sweeping.push(()),
             Command::Remove { batch, directory, names } => {
-                self.errand(Errand::Remove { batch, directory, names });
+                self.tasks.removing.push(Remove { batch, directory, names });
             }
             Command::DropLane { lane } => self.session.abort(lane),
             Command::Ended(end) => self.session.ended(end),
@@ -313,11 +323,6 @@ impl Side<'_> {
         };
         self.finished(file, &result);
         Event::Finished { file, result }
-    }
-
-    fn errand(&self, errand: Errand) {
-        // The receiver goes last of all: where it is gone, so is the session.
-        let _ = self.errands.send(errand);
     }
 
     /// Decides about a file that was announced; `None` where someone else will.
@@ -359,25 +364,12 @@ impl Side<'_> {
             (None, rule) => match incoming.standing(&self.store.places) {
                 Err(error) => Some(Verdict::Refused(reason("cannot look at what is there", &error))),
                 Ok(None) => take(),
-                Ok(Some((_, standing))) => {
-                    let mtime = |time: Timespec| (time.sec, time.nsec);
-                    let theirs = (incoming.facts.mtime.sec, incoming.facts.mtime.nsec);
-                    match rule {
-                        Update::Missing => Some(Verdict::Same),
-                        Update::Newer if mtime(standing.mtime) >= theirs => Some(Verdict::Same),
-                        Update::SizeTime if standing.size == size && mtime(standing.mtime) == theirs => {
-                            Some(Verdict::Same)
-                        }
-                        Update::Digest if standing.size == size => {
-                            self.errand(Errand::HashStanding { file: number });
-                            None
-                        }
-                        Update::Object => {
-                            self.go_on_beside(&incoming);
-                            self.errand(Errand::HashObjects { file: number });
-                            None
-                        }
-                        _ => take(),
+                Ok(Some(standing)) => match decide(rule, &incoming.facts, &standing) {
+                    Decision::Replace => take(),
+                    Decision::Keep => Some(Verdict::Same),
+                    Decision::CompareWhole => {
+                        self.tasks.comparing.push(Compare::Whole { file: number });
+                        None
                     }
                 }
             },

@@ -2,10 +2,10 @@
 
 use super::Side;
 use super::arriving::Arriving;
-use super::errands::Errand;
 use super::incoming::Incoming;
 use super::keeping::{Keeping, Said};
 use super::places::Missing;
+use super::tasks::Compare;
 use crate::log::{LogError, Recheck, SAMPLE_OBJECTS_MAX, SAMPLE_ONE_IN};
 use haul_log::objects::ObjectSet;
 use haul_model::{ByteLen, Geometry, Level, Object, ObjectIndex, RelPath};
@@ -22,8 +22,7 @@ use std::sync::atomic::Ordering;
 const DIGEST_BYTES_MIN: usize = 8;
 
 impl Side<'_> {
-    /// A file that is sent whatever stands under its name, unless this job has brought that: what is decided, or `None` if an errand
-    /// will.
+    /// Decides about a file that replaces any existing file but one of this job. Returns `None` if a background task will decide.
     pub(super) fn always(&self, incoming: &Arc<Incoming>) -> Option<Verdict> {
         let log = self.log_of(incoming).filter(|log| log.resumes());
         let Some(log) = log else { return self.take(incoming) };
@@ -40,7 +39,7 @@ impl Side<'_> {
         match log.is_of_job(&stat, self.options.in_place, is_durable) {
             Some(true) => self.finished_before(incoming, &file, log),
             Some(false) => {
-                self.errand(Errand::HashStanding { file: facts.number });
+                self.tasks.comparing.push(Compare::Whole { file: facts.number });
                 None
             }
             None => self.take(incoming),
@@ -130,7 +129,7 @@ impl Side<'_> {
     /// All that is there is compared with the source, object by object, and only what differs is sent.
     fn compare(&self, incoming: &Arc<Incoming>) -> Option<Verdict> {
         incoming.compare_by(Runs::default(), Runs::default());
-        self.errand(Errand::HashObjects { file: incoming.facts.number });
+        self.tasks.comparing.push(Compare::Objects { file: incoming.facts.number });
         None
     }
 
@@ -141,7 +140,7 @@ impl Side<'_> {
         incoming.keep_for_later();
         self.spare(incoming, &have);
         incoming.compare_by(have, samples);
-        self.errand(Errand::HashObjects { file: incoming.facts.number });
+        self.tasks.comparing.push(Compare::Objects { file: incoming.facts.number });
         None
     }
 

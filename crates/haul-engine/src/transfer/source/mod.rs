@@ -82,10 +82,11 @@ pub(super) fn run(
         let begin = |lane: Joined| session::begin(side, scope, lane);
         joined.into_iter().for_each(&begin);
         if side.options.verify.reads_twice() {
-            scope.spawn(|| side.session.spent.delays.count(|| side.check()));
+            side.session.spawn(scope, || side.session.spent.delays.count(|| side.check()));
         }
-        scope.spawn(|| side.session.spent.delays.count(|| Offering::new(side, tree).run()));
-        side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
+        side.session.spawn(scope, || side.session.spent.delays.count(|| Offering::new(side, tree).run()));
+        let tick = |stop: Option<Reason>| side.handle(stop.map_or(Event::Tick, Event::Stop));
+        side.session.guard(|| side.session.keep_time(more, begin, tick));
     });
     Outcome::of(Role::Source, &side.session)
 }
