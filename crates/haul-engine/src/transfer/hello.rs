@@ -172,7 +172,7 @@ pub fn send(dial: &dyn Dial, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome
     };
     let operands = job.sources.iter().map(operand).collect::<Result<Vec<_>, _>>()?;
     let watch = &begin_receipt(watch, &job.options, || source::directories(&job.sources), false)?;
-    let resume = job.resume.as_ref().filter(|_| resume::is_possible(&job.options));
+    let resume = job.resume.as_ref().filter(|_| resume::is_logged(&job.options));
     let asked = Asked {
         role: Role::Source,
         options: &job.options,
@@ -205,7 +205,7 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
         let store = Store::open(&job.into, b"", Missing::Fails, number, None);
         store.map(|store| store.expecting(&job.paths).taking(job.parts.clone()))
     };
-    let resume = job.resume.as_ref().filter(|_| resume::is_possible(&job.options));
+    let resume = job.resume.as_ref().filter(|_| resume::is_logged(&job.options));
     let (mut store, mut log, mut name) = (None, None, [0; 16]);
     if let Some(resume) = resume {
         name = resume.job(Role::Sink, &job.options, std::slice::from_ref(&job.into));
@@ -214,7 +214,7 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
             shelf: Shelf::Own(&resume.state),
             job: name,
             root: Path::new(&job.into),
-            object: job.options.object,
+            options: &job.options,
             settings: resume.settings,
             recheck: resume.recheck,
             target: None,

@@ -240,7 +240,8 @@ impl Sink {
         if !file.covers(&file.done) || (file.settles_objects(settles_above) && !file.covers(&file.settled)) {
             return;
         }
-        if rehashes && !file.is_rehashing {
+        // An empty file is read when it is known not to be the same: that makes it.
+        if rehashes && !file.is_rehashing && (file.close.is_some() || file.geometry.count() > 0) {
             file.is_rehashing = true;
             out.push(Command::Rehash { file: number, attempt: file.attempt, object: None });
         }

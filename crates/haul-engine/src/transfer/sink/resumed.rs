@@ -64,7 +64,7 @@ impl Side<'_> {
         let all = || Some(Verdict::Take { have: Runs::default() });
         let Some(log) = self.log_of(incoming) else { return all() };
         log.meet(&incoming.path);
-        if incoming.facts.size() <= self.options.object.bytes() {
+        if !log.goes_on_within_files() || incoming.facts.size() <= self.options.object.bytes() {
             return all();
         }
         if self.options.in_place {
@@ -148,8 +148,8 @@ impl Side<'_> {
     /// compared where it lies.
     pub(super) fn go_on_beside(&self, incoming: &Arc<Incoming>) {
         let is_small = incoming.facts.size() <= self.options.object.bytes();
-        let log = self.log_of(incoming).filter(|_| !is_small && !self.options.in_place);
-        let Some(log) = log else { return };
+        let goes_on = |log: &&Keeping| !is_small && !self.options.in_place && log.goes_on_within_files();
+        let Some(log) = self.log_of(incoming).filter(goes_on) else { return };
         log.meet(&incoming.path);
         let Ok(Some(stat)) = incoming.reopen(&self.store.places) else { return };
         match log.said_of(incoming, &stat) {
@@ -183,6 +183,10 @@ impl Side<'_> {
 
     /// A file is at its end and did not fail.
     pub(super) fn arrived(&self, incoming: &Incoming, outcome: &Outcome) {
+        if *outcome == Outcome::Same {
+            // A temporary file may have been made for its bytes.
+            incoming.let_go(false);
+        }
         let Some(log) = self.log_of(incoming) else { return };
         log.release(&incoming.path);
         match outcome {
@@ -233,7 +237,7 @@ impl Side<'_> {
 
     /// All files of a directory have been met: what earlier runs left of others goes.
     pub(super) fn sweep_left(&self, path: &RelPath) {
-        let Some(log) = self.log.as_ref().filter(|log| log.resumes()) else { return };
+        let Some(log) = self.log.as_ref().filter(|log| log.was_begun()) else { return };
         // Best effort: it has names of its own, and is in nobody's way.
         let _ = self
             .store
@@ -246,7 +250,8 @@ impl Side<'_> {
     pub(super) fn proved(&self, file: FileNumber, attempt: u16, object: Object) {
         let Some(incoming) = self.incoming(file) else { return };
         self.session.tally.settled(incoming.count(object.range.len()));
-        let Some(log) = self.log_of(&incoming).filter(|_| !self.options.in_place) else { return };
+        let is_logged = |log: &&Keeping| !self.options.in_place && log.goes_on_within_files();
+        let Some(log) = self.log_of(&incoming).filter(is_logged) else { return };
         if let Some(arriving) = incoming.open_for(attempt) {
             log.proved(file, attempt, object, (incoming, arriving));
         }
