@@ -102,6 +102,16 @@ impl Sink {
             self.restart(block.number, Reason::new(Why::LanesLost, "its objects came out of order"), out);
             return Ok(unwanted);
         }
+        if block.encoding != Encoding::Same {
+            let brought = file.brought.saturating_add(object.range.len()).min(file.may_bring);
+            let more = brought.saturating_sub(file.charged);
+            if self.quota.is_some_and(|quota| self.charged.saturating_add(more) > quota) {
+                self.fail(block.number, Why::Quota.into(), out);
+                return Ok(unwanted);
+            }
+            self.charged = self.charged.saturating_add(more);
+            (file.charged, file.brought) = (file.charged + more, brought);
+        }
         file.writing.insert(index, Writing { again: false });
         Ok(Receiving { is_wanted: true, ..unwanted })
     }

@@ -1,4 +1,4 @@
-//! Limits that the machines keep: retries of an object.
+//! Limits that the machines keep: retries of an object, and the quota.
 
 use haul_digest::{Algorithm, Digest, digest};
 use haul_model::{ByteRange, Level, ObjectIndex};
@@ -99,4 +99,62 @@ fn at_the_source() {
     }
     let Work::Send(Message::FileClose(close)) = source.next(CONTROL, NOW) else { panic!("it failed") };
     assert!(matches!(&close.close, Close::Failed(reason) if reason.why == Why::Differs), "{close:?}");
+}
+
+fn quota_sink(quota: u64) -> Sink {
+    let (options, window, timing) = (JobOptions::default(), Window::default(), Timing::default());
+    let settings = sink::Settings { options, window, timing, tries: TRIES };
+    let mut sink = Sink::new(settings).with_quota(Some(quota));
+    sink.handle(sink::Event::LaneUp(CONTROL), NOW, &mut Vec::new());
+    sink
+}
+
+/// Announces a file of 1,000 bytes, and gives whether it may come when it was opened so.
+fn may_come(sink: &mut Sink, number: u64, verdict: Verdict) -> bool {
+    let kind = FileKind::File { size: 1000, holes: Runs::default() };
+    let number = FileNumber(number);
+    let facts = NewFile { number, ..NewFile::new(format!("f{}", number.0).into_bytes(), kind) };
+    let mut out = Vec::new();
+    sink.handle(sink::Event::Message(CONTROL, Message::NewFile(Box::new(facts))), NOW, &mut out);
+    out.clear();
+    sink.handle(sink::Event::Opened { file: number, verdict, rereads: false }, NOW, &mut out);
+    let is_refused = |command: &sink::Command| matches!(command, sink::Command::Failed { reason, .. } if reason.why == Why::Quota);
+    !out.iter().any(is_refused)
+}
+
+/// Files that are the same used to count, and files that are compared while others travel.
+#[test]
+fn a_quota_counts_bytes_that_travel_and_no_others() {
+    let take = || Verdict::Take { have: Runs::default() };
+    let mut sink = quota_sink(2500);
+    for same in 0..10 {
+        assert!(may_come(&mut sink, same, Verdict::Same));
+    }
+    for compared in 10..20 {
+        assert!(may_come(&mut sink, compared, Verdict::Unless(right())));
+    }
+    assert!(may_come(&mut sink, 20, Verdict::Take { have: Runs::of(0, 1) }), "all of it is there");
+    assert!(may_come(&mut sink, 21, take()) && may_come(&mut sink, 22, take()));
+    assert!(!may_come(&mut sink, 23, take()), "3,000 bytes are too many");
+    // One that comes after all although it was to be compared counts when its bytes do.
+    let block = |number| {
+        let range = ByteRange::between(0, 1000);
+        let (attempt, object) = (0, ObjectIndex(0));
+        Message::NewBlock(NewBlock { number, attempt, object, range, encoding: Encoding::Raw, payload: 1000 })
+    };
+    let mut out = Vec::new();
+    sink.handle(sink::Event::Message(CONTROL, block(FileNumber(10))), NOW, &mut out);
+    assert!(matches!(&out[0], sink::Command::Failed { reason, .. } if reason.why == Why::Quota), "{out:?}");
+}
+
+/// Two files that were too much together were both refused, where one had room.
+#[test]
+fn a_file_that_fails_before_its_bytes_came_gives_its_room_back() {
+    let take = || Verdict::Take { have: Runs::default() };
+    let mut sink = quota_sink(1500);
+    assert!(may_come(&mut sink, 0, take()));
+    assert!(!may_come(&mut sink, 1, take()), "the first has the room");
+    let failed = sink::Event::WriteFailed { file: NUMBER, reason: Why::Io.into() };
+    sink.handle(failed, NOW, &mut Vec::new());
+    assert!(may_come(&mut sink, 2, take()));
 }

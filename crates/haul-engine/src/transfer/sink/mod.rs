@@ -47,7 +47,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use taking::Taker;
@@ -104,7 +104,6 @@ impl Store {
 pub(super) struct Side<'a> {
     session: Session<'a, Sink>,
     store: Store,
-    taken: AtomicU64,
     keeper: Keeper,
     files: Mutex<HashMap<FileNumber, Arc<Incoming>>>,
     tasks: Tasks,
@@ -127,9 +126,8 @@ pub(super) fn run(
 ) -> Outcome {
     let options = settings.options.clone();
     let side = Side {
-        session: Session::new(Sink::new(settings), watch),
+        session: Session::new(Sink::new(settings).with_quota(store.quota), watch),
         store,
-        taken: AtomicU64::new(0),
         keeper: Keeper::new(options.keep),
         files: Mutex::default(),
         tasks: Tasks::default(),
@@ -337,12 +335,6 @@ impl Side<'_> {
                 // Nothing of it was asked for: it is called the same, so that nothing of it comes.
                 return Some(Event::Opened { file: number, verdict: Verdict::Same, rereads: false });
             }
-        }
-        if let Some(quota) = self.store.quota
-            && self.taken.fetch_add(size, Ordering::Relaxed).saturating_add(size) > quota
-        {
-            self.taken.fetch_sub(size, Ordering::Relaxed);
-            return Some(self.refused(&facts, Why::Quota.into()));
         }
         if self.is_receipt(&path) {
             return Some(self.refused(&facts, waybill_in_the_way()));
