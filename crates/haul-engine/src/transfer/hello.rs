@@ -11,6 +11,7 @@ use super::source::{self, Filter, Operand, Rule, Tree};
 use super::terms::{agree, hold};
 use super::wanted::{self, Wanted, relative};
 use super::{BoxError, Dial, Joined, Outcome, joining};
+use crate::copy::quote;
 use crate::log::LogError;
 use haul_net::{Lane, LaneControl, LaneError};
 use haul_proto::{
@@ -202,7 +203,13 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
     let wanted = Wanted::new(&job.paths)?;
     let number = session_number(&random_token()?);
     let opened = || {
-        let store = Store::open(&job.into, b"", Missing::Fails, number, None);
+        let store = match Store::open(&job.into, b"", Missing::Fails, number, None) {
+            // A dry run makes nothing, not even the directory that all would go to.
+            Err(error) if job.options.dry_run && error.kind() == io::ErrorKind::NotFound => {
+                is_makeable(&job.into).then(|| Store::absent(number, None)).ok_or(error)
+            }
+            opened => opened,
+        };
         store.map(|store| store.expecting(&job.paths).taking(job.parts.clone()))
     };
     let resume = job.resume.as_ref().filter(|_| resume::is_logged(&job.options));
@@ -280,10 +287,12 @@ pub fn answer(
         Role::Source => {
             let into = asked.operands.first().map_or(&b""[..], |operand| operand);
             let into = relative(into)?;
-            // A dry run makes nothing, not even the directory that all would go to.
-            let missing = if asked.options.dry_run { Missing::Fails } else { Missing::IsMade };
-            let store = Store::open(&offer.root, &into, missing, session_number(&token), offer.quota);
-            let store = store.map_err(|error| super::reason::reason("cannot open the directory", &error))?;
+            let (number, dry_run) = (session_number(&token), asked.options.dry_run);
+            let store = Store::to_fill(&offer.root, &into, dry_run, number, offer.quota);
+            let store = store.map_err(|error| {
+                let doing = format!("cannot open the directory {}", quote(OsStr::from_bytes(&into)));
+                super::reason::reason(&doing, &error)
+            })?;
             Ok((accept, Part::Sink(Box::new(store), into)))
         }
         Role::Sink => {
@@ -526,6 +535,12 @@ fn make_if_missing(path: &OsStr) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
+}
+
+/// Returns true if the parent directory, in which [`make_if_missing`] would make it, exists.
+fn is_makeable(path: &OsStr) -> bool {
+    let above = Path::new(path).parent();
+    above.is_some_and(|above| above.as_os_str().is_empty() || above.is_dir())
 }
 
 fn here(doing: &'static str, path: &[u8], source: io::Error) -> TransferError {

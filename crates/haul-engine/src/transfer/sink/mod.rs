@@ -69,6 +69,32 @@ pub(super) struct Store {
 }
 
 impl Store {
+    /// The directory `into` beneath the root `root`, which is made if it is not there, but for a `dry_run`.
+    ///
+    /// # Errors
+    /// The root cannot be opened, or the directory neither opened nor made.
+    pub(super) fn to_fill(
+        root: &OsStr,
+        into: &[u8],
+        dry_run: bool,
+        session: u64,
+        quota: Option<u64>,
+    ) -> io::Result<Store> {
+        let missing = if dry_run { Missing::Fails } else { Missing::IsMade };
+        match Store::open(root, into, missing, session, quota) {
+            Err(error) if dry_run && error.kind() == io::ErrorKind::NotFound => {
+                // The root itself must be there.
+                Store::open(root, b"", missing, session, quota).map(|_| Store::absent(session, quota))
+            }
+            opened => opened,
+        }
+    }
+
+    /// A directory that does not exist and is not made: it is empty.
+    pub(super) fn absent(session: u64, quota: Option<u64>) -> Store {
+        Store { places: Places::absent(), session, quota, expected: Expected::Anything, parts: None }
+    }
+
     /// The directory `into` beneath the root `root`; where it is not there, `missing` says what then.
     ///
     /// # Errors
