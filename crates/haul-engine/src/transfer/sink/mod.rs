@@ -16,6 +16,7 @@ mod settling;
 mod spelling;
 mod taking;
 mod tasks;
+mod update;
 
 use super::frames::{FrameError, Frames, Outbox};
 use super::hashing::Recipe;
@@ -26,7 +27,7 @@ use super::report::{Failure, Watch};
 use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
 use crate::border::Border;
-use arriving::{Tag, spot};
+use arriving::{Tag, stands};
 use expected::Expected;
 use haul_model::{ByteLen, Geometry, Level, RelPath};
 use haul_net::LaneError;
@@ -36,7 +37,7 @@ use haul_proto::{
     Sink, Update, Verify, Why,
 };
 use haul_sys::dir::open_dir_at;
-use haul_sys::{Follow, Stat, Timespec, stat};
+use haul_sys::{Follow, Stat};
 use incoming::Incoming;
 pub(super) use keeping::{Keeping, Opening};
 pub use leftovers::forget;
@@ -52,6 +53,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use taking::Taker;
 use tasks::{Compare, Remove, Settle, Tasks};
+use update::{Decision, decide};
 
 /// Messages that are taken at once to be sent.
 const SAID_AT_ONCE: usize = 128;
@@ -379,7 +381,7 @@ impl Side<'_> {
         let verdict = match (part, self.options.update) {
             (Some(have), _) => Some(Verdict::Take { have }),
             (None, Update::Always) => self.always(&incoming),
-            (None, rule) => match incoming.standing(&self.store.places) {
+            (None, rule) => match incoming.stands(&self.store.places) {
                 Err(error) => Some(Verdict::Refused(reason("cannot look at what is there", &error))),
                 Ok(None) => take(),
                 Ok(Some(standing)) => match decide(rule, &incoming.facts, &standing) {
@@ -465,6 +467,12 @@ impl Side<'_> {
         }
     }
 
+    /// Returns true if the update rule keeps the existing entry with the name of an entry without bytes.
+    fn stays(&self, facts: &NewFile, path: &RelPath) -> bool {
+        let standing = self.look(path);
+        standing.is_some_and(|standing| decide(self.options.update, facts, &standing) == Decision::Keep)
+    }
+
     fn finished(&self, number: FileNumber, result: &Result<Ended, Unfinished>) {
         if matches!(result, Err(Unfinished::Differs)) {
             return;
@@ -534,8 +542,7 @@ impl Side<'_> {
 
     /// What stands under a name.
     fn look(&self, path: &RelPath) -> Option<Stat> {
-        let (place, name) = spot(&self.store.places, path.as_bytes(), Missing::Fails).ok()?;
-        stat::stat_at(&place, name.as_c_str(), Follow::No).ok()
+        stands(&self.store.places, path).ok().flatten()
     }
 
     fn incoming(&self, number: FileNumber) -> Option<Arc<Incoming>> {

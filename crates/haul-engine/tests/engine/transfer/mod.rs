@@ -12,6 +12,7 @@ mod panics;
 mod resumed;
 mod slow;
 mod untold;
+mod updates;
 mod wanted;
 mod waybills;
 
