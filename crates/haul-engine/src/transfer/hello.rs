@@ -252,6 +252,10 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
             return Err(error);
         }
     };
+    let owners = [&job.options, &accept.options].map(|options| options.keep.has(Keep::OWNER));
+    if owners == [true, false] && process::effective_user() == 0 {
+        watch.report.note("the peer does not send the owners of files (a server needs --keep-owner): all files are this user's");
+    }
     let store = match store {
         Some(store) => store,
         None => opened().map_err(|error| here("open", job.into.as_bytes(), error))?,

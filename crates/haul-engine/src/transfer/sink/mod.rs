@@ -391,12 +391,20 @@ impl Side<'_> {
                         self.tasks.comparing.push(Compare::Whole { file: number });
                         None
                     }
-                }
+                    Decision::CompareObjects => {
+                        self.go_on_beside(&incoming);
+                        self.tasks.comparing.push(Compare::Objects { file: number });
+                        None
+                    }
+                },
             },
         };
         self.session.spent.storage.add(begin.elapsed());
         if let Some(Verdict::Refused(reason)) = &verdict {
             self.failed(&incoming.facts.path, true, reason);
+        }
+        if verdict == Some(Verdict::Same) {
+            self.session.report.ended(&incoming.facts.path, &Ended::Same);
         }
         if matches!(verdict, Some(Verdict::Same | Verdict::Refused(_))) {
             let incoming = self.files().remove(&number);
@@ -426,6 +434,11 @@ impl Side<'_> {
     fn make(&self, facts: &NewFile, path: &RelPath, first: Option<&RelPath>) -> Result<Ended, Unfinished> {
         self.session.tally.found(0);
         self.session.tally.ended();
+        let is_directory = facts.kind == FileKind::Directory;
+        if !is_directory && self.stays(facts, path) {
+            self.session.report.ended(path.as_bytes(), &Ended::Same);
+            return Ok(Ended::Same);
+        }
         if self.options.dry_run {
             return Ok(Ended::Would);
         }
@@ -433,7 +446,6 @@ impl Side<'_> {
             // Directories are made where a part needs them, and nothing else without bytes was asked for.
             return Ok(Ended::Same);
         }
-        let is_directory = facts.kind == FileKind::Directory;
         if is_directory {
             // Before it gets its times.
             self.sweep_left(path);
