@@ -5,7 +5,7 @@ use base64::Engine;
 use haul_engine::copy::quote;
 use haul_engine::transfer::{Failure, Outcome, Report, Spent, Split, Traffic};
 use haul_model::format_size;
-use haul_proto::{Outcome as Ended, Summary};
+use haul_proto::{Outcome as Ended, Reason, Summary};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -62,6 +62,8 @@ pub(crate) struct Output<'a> {
     dry_run: bool,
     /// Ends the work when nobody takes its results any more.
     stop: &'a AtomicBool,
+    /// Set once a failure is printed on standard error.
+    told: AtomicBool,
     broken: Mutex<Option<io::Error>>,
 }
 
@@ -82,7 +84,8 @@ impl<'a> Output<'a> {
         dry_run: bool,
         stop: &'a AtomicBool,
     ) -> Output<'a> {
-        Output { tool, json, verbose, dry_run, stop, broken: Mutex::default() }
+        let told = AtomicBool::new(false);
+        Output { tool, json, verbose, dry_run, stop, told, broken: Mutex::default() }
     }
 
     /// Something worth a line that is no failure.
@@ -101,14 +104,16 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// What the job came to.
+    /// Prints the summary if it is `wanted`. Always prints why the job is not whole on standard error.
     pub(crate) fn summary(&self, outcome: &Outcome, side: Side, took: Duration, wanted: bool) {
         if self.json {
             let event = summary_event(outcome, side, took, self.dry_run, self.stop.load(Ordering::Relaxed));
-            return self.line(event.to_string().into_bytes());
+            self.line(event.to_string().into_bytes());
+        } else if wanted {
+            return say(self.tool, &sentence(outcome, side, took, self.dry_run));
         }
-        if wanted {
-            say(self.tool, &sentence(outcome, side, took, self.dry_run));
+        if let Some(why) = why_not_whole(outcome, self.told.load(Ordering::Relaxed)) {
+            say(self.tool, &why);
         }
     }
 
@@ -158,6 +163,7 @@ impl<'a> Output<'a> {
 impl Report for Output<'_> {
     fn failed(&self, failure: &Failure) {
         say(self.tool, failure);
+        self.told.store(true, Ordering::Relaxed);
         if self.json {
             let side = if failure.here { "this" } else { "other" };
             self.entry(
@@ -260,14 +266,34 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
     }
     let mut line = line.join(", ");
     if outcome.delete_withheld {
-        line.push_str("; nothing was deleted, because not all of the source could be read");
+        line.push_str(&format!("; {WITHHELD}"));
     }
     if let Some(reason) = &outcome.broken {
-        line.push_str(&format!("; not finished: {reason}; run the same command again to go on"));
+        line.push_str(&format!("; {}", unfinished(reason)));
     } else if let Some((what, share)) = held_back(outcome, side).filter(|_| !dry_run && bytes > 0) {
         line.push_str(&format!("; held back by {what} ({share} % of the time)"));
     }
     line
+}
+
+/// Message for a deletion that did not begin.
+const WITHHELD: &str = "nothing was deleted, because not all of the source could be read";
+
+/// Message for a session that broke.
+fn unfinished(reason: &Reason) -> String {
+    format!("not finished: {reason}; run the same command again to go on")
+}
+
+/// Returns why the job is not whole, or `None`. Counts of failed names are left out if these names `are_told`.
+fn why_not_whole(outcome: &Outcome, are_told: bool) -> Option<String> {
+    let Summary { failed, unread, undeleted, .. } = outcome.summary;
+    let mut reasons: Vec<String> = outcome.broken.iter().map(unfinished).collect();
+    reasons.extend(outcome.delete_withheld.then(|| WITHHELD.to_owned()));
+    let counts = [(undeleted, "could not be deleted"), (failed, "failed"), (unread, "could not be read")];
+    let told = if are_told { &counts[..1] } else { &counts };
+    reasons
+        .extend(told.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
 /// What took most of the job's time, and its share in percent.
@@ -324,7 +350,7 @@ fn parts_of_one(spent: &Spent, side: Side) -> [(Duration, &'static str); 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_proto::{Reason, Why};
+    use haul_proto::Why;
 
     fn outcome(summary: Summary) -> Outcome {
         let spent =
@@ -398,6 +424,21 @@ mod tests {
         assert_eq!(event["split"]["network"], 8.0);
         assert_eq!(event["split"]["sink"]["storage"], 6.0);
         assert_eq!(event["held_back"]["by"], "the network");
+    }
+
+    /// With -q or --json no line gave the reason of a non-zero status.
+    #[test]
+    fn what_is_not_whole_has_a_reason_without_a_summary() {
+        let none = || outcome(Summary::default());
+        assert_eq!(why_not_whole(&none(), false), None);
+        let broken = Outcome { broken: Some(Reason::new(Why::NoSpace, "sda")), ..none() };
+        assert!(why_not_whole(&broken, true).unwrap().starts_with("not finished: no space left"));
+        let withheld = Outcome { delete_withheld: true, ..none() };
+        assert_eq!(why_not_whole(&withheld, true).as_deref(), Some(WITHHELD));
+        let counted = outcome(Summary { failed: 2, unread: 3, undeleted: 4, ..Summary::default() });
+        assert_eq!(why_not_whole(&counted, true).as_deref(), Some("4 could not be deleted"));
+        let all = why_not_whole(&counted, false).unwrap();
+        assert_eq!(all, "4 could not be deleted; 2 failed; 3 could not be read");
     }
 
     #[test]

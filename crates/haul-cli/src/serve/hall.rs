@@ -11,9 +11,10 @@ use haul_engine::log::Room;
 use haul_engine::transfer::{self, Logs, Offer, Outcome, Receipt, Tally, Watch};
 use haul_engine::waybill::Root;
 use haul_net::{Lane, Listener, Session, TicketBook, TicketId};
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -54,6 +55,38 @@ struct Standing {
     ended: AtomicUsize,
     /// A session did not bring or take all that it should.
     incomplete: AtomicBool,
+    /// Reason of the last incomplete session.
+    why: Mutex<Option<String>>,
+}
+
+/// Counts a session as under way until it ends, however it does.
+struct UnderWay<'a> {
+    standing: &'a Standing,
+    /// Set if the session transferred everything.
+    is_complete: bool,
+}
+
+impl<'a> UnderWay<'a> {
+    fn new(standing: &'a Standing) -> UnderWay<'a> {
+        standing.under_way.fetch_add(1, Ordering::AcqRel);
+        UnderWay { standing, is_complete: false }
+    }
+
+    /// The session ended so.
+    fn end(&mut self, served: Result<(), String>) {
+        self.is_complete = served.is_ok();
+        if let Err(why) = served {
+            *self.standing.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.standing.incomplete.fetch_or(!self.is_complete, Ordering::AcqRel);
+        self.standing.ended.fetch_add(1, Ordering::AcqRel);
+        self.standing.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Hall {
@@ -78,20 +111,15 @@ impl Hall {
                     scope.spawn(move || logs::clear(room, self.quiet));
                 }
                 let Some(session) = listener.next_session_within(LOOK_EVERY) else { continue };
-                standing.under_way.fetch_add(1, Ordering::AcqRel);
-                let standing = &standing;
+                let mut counted = UnderWay::new(&standing);
                 let started =
                     thread::Builder::new().name("haul-session".into()).spawn_scoped(scope, move || {
-                        let is_complete = self.session(session, stop);
-                        standing.incomplete.fetch_or(!is_complete, Ordering::AcqRel);
-                        standing.ended.fetch_add(1, Ordering::AcqRel);
-                        standing.under_way.fetch_sub(1, Ordering::AcqRel);
+                        let served = AssertUnwindSafe(|| self.session(session, stop));
+                        let served = panic::catch_unwind(served);
+                        counted.end(served.unwrap_or_else(|_| Err("it panicked".to_owned())));
                     });
                 if let Err(error) = started {
                     say(NAME, &format_args!("a session could not be started: {error}"));
-                    standing.incomplete.store(true, Ordering::Release);
-                    standing.ended.fetch_add(1, Ordering::AcqRel);
-                    standing.under_way.fetch_sub(1, Ordering::AcqRel);
                 }
             }
             listener.stop();
@@ -104,11 +132,15 @@ impl Hall {
             (true, 0) if stop.load(Ordering::Relaxed) => interrupt.status(),
             (true, 0) => FAILED,
             (true, _) => {
-                if standing.incomplete.load(Ordering::Acquire) {
-                    FAILED
-                } else {
-                    0
+                if !standing.incomplete.load(Ordering::Acquire) {
+                    return 0;
                 }
+                // A log tells it as well.
+                let why = standing.why.into_inner().unwrap_or_else(PoisonError::into_inner);
+                if let Some(why) = why.filter(|_| self.quiet) {
+                    say(NAME, &format_args!("the session is not complete: {why}"));
+                }
+                FAILED
             }
         }
     }
@@ -137,13 +169,14 @@ impl Hall {
         self.served.iter().all(|served| served.expires.is_some_and(|end| now >= end))
     }
 
-    /// Serves one session; whether all of it arrived.
-    fn session(&self, session: Session, stop: &AtomicBool) -> bool {
+    /// Serves one session; why not all of it arrived.
+    fn session(&self, session: Session, stop: &AtomicBool) -> Result<(), String> {
         let name = session.id().to_string();
         let found = self.served.iter().find(|served| served.id == session.ticket());
         let (Some(served), Some((_, first))) = (found, session.next_lane(LANE_WITHIN)) else {
-            self.log(&format_args!("session {name}: its lane was lost before it began"));
-            return false;
+            let why = "its lane was lost before it began".to_owned();
+            self.log(&format_args!("session {name}: {why}"));
+            return Err(why);
         };
         let share = &served.share;
         self.log(&format_args!("session {name}: {} is open to {}", share.name, session.peer()));
@@ -163,21 +196,20 @@ impl Hall {
         let receipt = self.waybills.as_ref().map(|dir| receipt_in(dir, share, &name));
         let watch = Watch { stop, tally: &tally, report: &report, receipt: receipt.as_ref() };
         let ended = transfer::answer(first, more, &offer, &watch);
-        let mut is_written = true;
+        let mut written = Ok(());
         if let Some(Err(error)) = receipt.map(|receipt| receipt.close()) {
             // Told even where nothing else is: someone relies on it.
             say(NAME, &format_args!("session {name}: {error}"));
-            is_written = false;
+            written = Err(error.to_string());
         }
+        let told = match &ended {
+            Ok(outcome) => told(outcome, begun.elapsed()),
+            Err(error) => error.to_string(),
+        };
+        self.log(&format_args!("session {name}: {told}"));
         match ended {
-            Ok(outcome) => {
-                self.log(&format_args!("session {name}: {}", told(&outcome, begun.elapsed())));
-                outcome.is_whole() && is_written
-            }
-            Err(error) => {
-                self.log(&format_args!("session {name}: {error}"));
-                false
-            }
+            Ok(outcome) if outcome.is_whole() => written,
+            _ => Err(told),
         }
     }
 
@@ -197,4 +229,23 @@ fn receipt_in(dir: &Path, share: &Share, session: &str) -> Receipt {
 
 fn told(outcome: &Outcome, took: Duration) -> String {
     sentence(outcome, Side::Server, took, outcome.summary.would > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server for one session waited indefinitely after that session had panicked.
+    #[test]
+    fn a_session_that_panics_has_ended_and_is_not_complete() {
+        let standing = Standing::default();
+        let session = AssertUnwindSafe(|| {
+            let _counted = UnderWay::new(&standing);
+            panic!("in the middle");
+        });
+        assert!(panic::catch_unwind(session).is_err());
+        assert_eq!(standing.under_way.load(Ordering::Acquire), 0);
+        assert_eq!(standing.ended.load(Ordering::Acquire), 1);
+        assert!(standing.incomplete.load(Ordering::Acquire));
+    }
 }

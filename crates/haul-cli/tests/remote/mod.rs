@@ -14,6 +14,7 @@ mod packed;
 mod power;
 mod reads;
 mod repaired;
+mod reported;
 mod resumed;
 mod room;
 mod rules;

@@ -165,7 +165,7 @@ fn the_same_split_is_in_json_and_every_part_of_it_is_explained() {
             let of = |part: &str| parts[part].as_f64().unwrap();
             assert!(parts.values().all(|part| part.as_f64().unwrap() >= 0.0), "{told}");
             let work = of("storage") + of("hashing") + of("compression") + of("crypto") + of("processor");
-            // Two workers of the lane, the walk, errands and second reads: no part has more time than those who spend it.
+            // Two workers of the lane, the walk, background tasks and second reads: no part has more time than its threads.
             assert!(work + of("sending") + of("receiving") <= 8.0 * took, "{told}");
             explained += work;
         }

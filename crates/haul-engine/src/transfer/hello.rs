@@ -11,6 +11,7 @@ use super::source::{self, Filter, Operand, Rule, Tree};
 use super::terms::{agree, hold};
 use super::wanted::{self, Wanted, relative};
 use super::{BoxError, Dial, Joined, Outcome, joining};
+use crate::copy::quote;
 use crate::log::LogError;
 use haul_net::{Lane, LaneControl, LaneError};
 use haul_proto::{
@@ -172,7 +173,7 @@ pub fn send(dial: &dyn Dial, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome
     };
     let operands = job.sources.iter().map(operand).collect::<Result<Vec<_>, _>>()?;
     let watch = &begin_receipt(watch, &job.options, || source::directories(&job.sources), false)?;
-    let resume = job.resume.as_ref().filter(|_| resume::is_possible(&job.options));
+    let resume = job.resume.as_ref().filter(|_| resume::is_logged(&job.options));
     let asked = Asked {
         role: Role::Source,
         options: &job.options,
@@ -202,10 +203,16 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
     let wanted = Wanted::new(&job.paths)?;
     let number = session_number(&random_token()?);
     let opened = || {
-        let store = Store::open(&job.into, b"", Missing::Fails, number, None);
+        let store = match Store::open(&job.into, b"", Missing::Fails, number, None) {
+            // A dry run makes nothing, not even the directory that all would go to.
+            Err(error) if job.options.dry_run && error.kind() == io::ErrorKind::NotFound => {
+                is_makeable(&job.into).then(|| Store::absent(number, None)).ok_or(error)
+            }
+            opened => opened,
+        };
         store.map(|store| store.expecting(&job.paths).taking(job.parts.clone()))
     };
-    let resume = job.resume.as_ref().filter(|_| resume::is_possible(&job.options));
+    let resume = job.resume.as_ref().filter(|_| resume::is_logged(&job.options));
     let (mut store, mut log, mut name) = (None, None, [0; 16]);
     if let Some(resume) = resume {
         name = resume.job(Role::Sink, &job.options, std::slice::from_ref(&job.into));
@@ -214,7 +221,7 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
             shelf: Shelf::Own(&resume.state),
             job: name,
             root: Path::new(&job.into),
-            object: job.options.object,
+            options: &job.options,
             settings: resume.settings,
             recheck: resume.recheck,
             target: None,
@@ -245,6 +252,10 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
             return Err(error);
         }
     };
+    let owners = [&job.options, &accept.options].map(|options| options.keep.has(Keep::OWNER));
+    if owners == [true, false] && process::effective_user() == 0 {
+        watch.report.note("the peer does not send the owners of files (a server needs --keep-owner): all files are this user's");
+    }
     let store = match store {
         Some(store) => store,
         None => opened().map_err(|error| here("open", job.into.as_bytes(), error))?,
@@ -280,10 +291,12 @@ pub fn answer(
         Role::Source => {
             let into = asked.operands.first().map_or(&b""[..], |operand| operand);
             let into = relative(into)?;
-            // A dry run makes nothing, not even the directory that all would go to.
-            let missing = if asked.options.dry_run { Missing::Fails } else { Missing::IsMade };
-            let store = Store::open(&offer.root, &into, missing, session_number(&token), offer.quota);
-            let store = store.map_err(|error| super::reason::reason("cannot open the directory", &error))?;
+            let (number, dry_run) = (session_number(&token), asked.options.dry_run);
+            let store = Store::to_fill(&offer.root, &into, dry_run, number, offer.quota);
+            let store = store.map_err(|error| {
+                let doing = format!("cannot open the directory {}", quote(OsStr::from_bytes(&into)));
+                super::reason::reason(&doing, &error)
+            })?;
             Ok((accept, Part::Sink(Box::new(store), into)))
         }
         Role::Sink => {
@@ -526,6 +539,12 @@ fn make_if_missing(path: &OsStr) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
+}
+
+/// Returns true if the parent directory, in which [`make_if_missing`] would make it, exists.
+fn is_makeable(path: &OsStr) -> bool {
+    let above = Path::new(path).parent();
+    above.is_some_and(|above| above.as_os_str().is_empty() || above.is_dir())
 }
 
 fn here(doing: &'static str, path: &[u8], source: io::Error) -> TransferError {

@@ -65,7 +65,7 @@ pub(super) fn answered(
     watch: &Watch<'_>,
 ) -> Result<Option<Keeping>, TransferError> {
     let Some(shelf) = offer.logs.shelf() else { return Ok(None) };
-    if asked.job == [0; 16] || !resume::is_possible(&asked.options) {
+    if asked.job == [0; 16] || !resume::is_logged(&asked.options) {
         return Ok(None);
     }
     let (settings, recheck) = resume::wished(&asked.log.unwrap_or_default());
@@ -73,7 +73,7 @@ pub(super) fn answered(
         shelf,
         job: asked.job,
         root,
-        object: asked.options.object,
+        options: &asked.options,
         settings,
         recheck,
         target: target(shelf, offer, into, asked.options.object),

@@ -9,6 +9,7 @@
 
 use haul_proto::source::Next;
 use haul_proto::{FileNumber, LaneId, Sink, Source};
+use std::panic;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -27,9 +28,9 @@ pub(super) enum Seat {
     Ends,
     /// Something to be read again.
     Checks,
-    /// The sink's errands: that digests of the file are wanted.
+    /// The sink's comparisons: that digests of the file are wanted.
     Digests(FileNumber),
-    /// The sink's errands: that names may be listed.
+    /// The sink's list of its directories: that names may be listed.
     Lists,
     /// The session's end, and that of its workers.
     Close,
@@ -92,6 +93,8 @@ pub(super) struct Meeting<M> {
 struct Room<M> {
     machine: M,
     seated: Vec<Seated>,
+    /// Set while the machine has changed and no thread was woken for the change yet.
+    is_quiet: bool,
 }
 
 /// A thread that waits.
@@ -115,31 +118,50 @@ pub(super) enum Asked<T> {
 impl<M: Machine> Meeting<M> {
     /// A machine whose time begins now.
     pub(super) fn new(machine: M) -> Meeting<M> {
-        Meeting { room: Mutex::new(Room { machine, seated: Vec::new() }), begin: Instant::now() }
+        Meeting {
+            room: Mutex::new(Room { machine, seated: Vec::new(), is_quiet: false }),
+            begin: Instant::now(),
+        }
     }
 
     /// Does something with the machine, and wakes those whom it concerns.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut M, Duration) -> T) -> T {
         let mut room = self.enter();
         let done = act(&mut room.machine, self.begin.elapsed());
-        leave(room, |room| room.concerned(|_, concern| concern != Next::Nothing));
+        leave(room, Room::all_concerned);
         done
     }
 
     /// Does something with the machine and wakes nobody yet: the caller does by [`Meeting::wake`] before it waits for anything.
     pub(super) fn quietly<T>(&self, act: impl FnOnce(&mut M, Duration) -> T) -> T {
-        act(&mut self.enter().machine, self.begin.elapsed())
+        let mut room = self.enter();
+        room.is_quiet = true;
+        act(&mut room.machine, self.begin.elapsed())
     }
 
     /// Wakes those whom the machine's state concerns.
     pub(super) fn wake(&self) {
-        leave(self.enter(), |room| room.concerned(|_, concern| concern != Next::Nothing));
+        leave(self.enter(), Room::all_concerned);
     }
 
     /// Wakes who waits there: something beside the machine changed. Whoever asked before has sat down by now, and whoever
     /// asks later sees it.
     pub(super) fn remind(&self, seat: Seat) {
-        leave(self.enter(), |room| room.concerned(|other, _| other == seat));
+        self.call(|other| other == seat);
+    }
+
+    /// Wakes all waiting threads: the session has failed.
+    pub(super) fn remind_all(&self) {
+        self.call(|_| true);
+    }
+
+    /// Wakes the threads that wait for one of these seats. Does not use the machine.
+    fn call(&self, is_meant: impl Fn(Seat) -> bool) {
+        let room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        leave(room, |room| {
+            let meant = room.seated.iter_mut().filter(|one| !one.is_coming && is_meant(one.seat));
+            meant.map(|one| (one.is_coming = true, one.thread.clone()).1).collect()
+        });
     }
 
     /// Asks the machine until there is an answer. In between waits for what the question names: the thread that asks is woken
@@ -170,8 +192,9 @@ impl<M: Machine> Meeting<M> {
         }
     }
 
+    /// Locks the machine. If a call of the machine panicked before, the calling thread unwinds as well, without a message.
     fn enter(&self) -> MutexGuard<'_, Room<M>> {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+        self.room.lock().unwrap_or_else(|_| panic::resume_unwind(Box::new("the state machine panicked")))
     }
 }
 
@@ -185,10 +208,8 @@ fn leave<M>(mut room: MutexGuard<'_, Room<M>>, whom: impl FnOnce(&mut Room<M>) -
 impl<M: Machine> Room<M> {
     /// The threads to wake: those that `is_meant` means, by what their seats stand for and what the machine says of those.
     fn concerned(&mut self, is_meant: impl Fn(Seat, Next) -> bool) -> Vec<Thread> {
-        let Room { machine, seated } = self;
-        // A lane's worker that is on its way takes of what all may take, and wakes the next when that is not all.
-        let mut is_one_coming =
-            seated.iter().any(|other| other.is_coming && matches!(other.seat, Seat::Lane(_)));
+        let mut is_one_coming = self.is_one_coming();
+        let Room { machine, seated, .. } = self;
         let mut woken = Vec::new();
         // Who sat down last has most of what it needs in the caches.
         for one in seated.iter_mut().rev().filter(|one| !one.is_coming) {
@@ -203,11 +224,41 @@ impl<M: Machine> Room<M> {
         woken
     }
 
+    /// Returns true if a woken worker of a lane has not asked yet. It takes some of the shared work, and wakes the next worker
+    /// if work is left.
+    fn is_one_coming(&self) -> bool {
+        self.seated.iter().any(|other| other.is_coming && matches!(other.seat, Seat::Lane(_)))
+    }
+
+    /// The threads to wake after the machine changed.
+    fn all_concerned(&mut self) -> Vec<Thread> {
+        self.is_quiet = false;
+        self.concerned(|_, concern| concern != Next::Nothing)
+    }
+
     /// The thread that asks waits no more.
+    ///
+    /// # Panics
+    /// In a debug build, if the condition of the thread held, no thread woke it, and only its timeout did.
     fn stand_up(&mut self) {
-        if !self.seated.is_empty() {
-            let own = thread::current().id();
-            self.seated.retain(|other| other.thread.id() != own);
+        if self.seated.is_empty() {
+            return;
+        }
+        let own = thread::current().id();
+        let (left, rest) =
+            std::mem::take(&mut self.seated).into_iter().partition(|one| one.thread.id() == own);
+        self.seated = rest;
+        if cfg!(debug_assertions) && !self.is_quiet {
+            let left: Vec<Seated> = left;
+            let is_one_coming = self.is_one_coming();
+            for Seated { seat, is_coming, .. } in left {
+                let concern = self.machine.concerns(seat);
+                let is_forgotten = concern == Next::Own || (concern == Next::Shared && !is_one_coming);
+                assert!(
+                    is_coming || !is_forgotten,
+                    "the wake-up of a thread that waits for {seat:?} was lost"
+                );
+            }
         }
     }
 }
@@ -314,6 +365,26 @@ mod tests {
             meeting.with(|shop, _| shop.is_over = true);
         });
         assert_eq!(seated(&meeting), 0);
+    }
+
+    #[test]
+    fn a_machine_that_panicked_is_not_used_again_and_nobody_waits_for_it() {
+        let meeting = Meeting::new(Shop::default());
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                meeting.ask(|shop, now| match shop.take(0) {
+                    Some(taken) => Asked::Answer(taken),
+                    None => Asked::Wait(Seat::Lane(LaneId(0)), now + PATIENCE),
+                })
+            });
+            until(|| seated(&meeting) == 1);
+            let broken = || meeting.with(|_, _| -> u32 { panic!("half way") });
+            assert!(panic::catch_unwind(panic::AssertUnwindSafe(broken)).is_err());
+            meeting.remind_all();
+            assert!(waiting.join().is_err(), "it waits no more, and gets nothing");
+            let again = || meeting.with(|shop, _| shop.shared);
+            assert!(panic::catch_unwind(panic::AssertUnwindSafe(again)).is_err());
+        });
     }
 
     #[test]

@@ -85,6 +85,8 @@ impl Outcome {
             Some(End::Broken { reason, summary }) => (summary, Some(reason), false),
             None => (Summary::default(), Some(Why::Internal.into()), false),
         };
+        // A side that failed gives its lanes up: that they are lost is no reason.
+        let broken = session.failure().or(broken);
         Outcome { summary, broken, delete_withheld, spent, split, traffic, spared }
     }
 }

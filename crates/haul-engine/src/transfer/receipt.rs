@@ -51,7 +51,8 @@ impl Receipt {
             return Err(ReceiptError::WouldBeDeleted { path: self.path.clone() });
         }
         let job = Job { root: root.as_bytes().to_vec(), ..self.job.clone() };
-        let bill = Bill::begin(&self.path, &job)?;
+        // What a run that was ended had noted is noted again: its files are sent again, or compared.
+        let bill = Bill::begin_again(&self.path, &job)?;
         // A second session by the same waybill is a mistake of the caller; the lock on the file has told it already.
         let _ = self.bill.set(bill);
         Ok(())
@@ -154,6 +155,36 @@ mod tests {
         assert!(!path.exists() && receipt.close().unwrap().is_none());
         receipt.begin(root.as_os_str(), false).unwrap();
         assert_eq!(receipt.close().unwrap().map(|end| end.entries), Some(0));
+    }
+
+    /// Once the section of a run that was killed had reached the file, the same command could not append to it any more.
+    #[test]
+    fn the_same_command_writes_the_section_of_a_killed_run_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("w");
+        let receipt =
+            |run: &str| Receipt::new(path.clone().into(), Job { run: run.into(), ..Job::default() });
+        let entries = |count: usize, receipt: &Receipt| {
+            receipt.begin(dir.path().as_os_str(), false).unwrap();
+            let stat = haul_sys::stat::stat_at(haul_sys::CWD, c"/", haul_sys::Follow::Yes).unwrap();
+            (0..count).for_each(|entry| receipt.name(format!("d{entry}").as_bytes(), &stat, None));
+        };
+        let first = receipt("other");
+        entries(2, &first);
+        first.close().unwrap();
+        let killed = receipt("same");
+        // Far more than is kept in memory.
+        entries(5000, &killed);
+        drop(killed);
+        assert!(std::fs::metadata(&path).unwrap().len() > 100_000, "entries reached the file");
+        assert!(receipt("another").begin(dir.path().as_os_str(), false).is_err());
+        let again = receipt("same");
+        entries(3, &again);
+        assert_eq!(again.close().unwrap().map(|end| end.entries), Some(3));
+        let reader =
+            haul_log::waybill::Reader::new(std::io::BufReader::new(std::fs::File::open(&path).unwrap()));
+        // Two sections, each with its head and its end.
+        assert_eq!(reader.collect::<Result<Vec<_>, _>>().unwrap().len(), 2 + 3 + 2 * 2);
     }
 
     #[test]

@@ -115,12 +115,17 @@ pub(super) fn wished(wish: &LogWish) -> (Settings, Option<Recheck>) {
     (Settings { style, sync, wait: false }, recheck)
 }
 
-/// Whether a job of these options can be gone on with: not where bytes are hashed in their order as they pass, nor in the modes
-/// that read everything twice to be compared with, nor where nothing is done.
-pub(super) fn is_possible(options: &JobOptions) -> bool {
+/// Returns true if a job with these options resumes within files. A job that hashes bytes in order as they pass, or that reads
+/// everything twice, begins an interrupted file anew.
+pub(super) fn goes_on_within_files(options: &JobOptions) -> bool {
     let is_hashed_in_order =
         options.in_order && options.unit == Unit::File && options.verify == Verify::Stream;
-    !options.dry_run && !options.verify.reads_twice() && !is_hashed_in_order
+    !options.verify.reads_twice() && !is_hashed_in_order
+}
+
+/// Returns true if the sink keeps a log of a job with these options. By the log a later run finds at least the leftovers.
+pub(super) fn is_logged(options: &JobOptions) -> bool {
+    !options.dry_run
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ use super::{Joined, More};
 use haul_net::{LaneControl, LaneError, LaneStats};
 use haul_proto::{End, LaneId, Message, Reason, Role, Times, Why};
 use std::collections::HashMap;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::Scope;
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 /// Time between two looks at the clock.
@@ -55,24 +56,41 @@ pub(super) trait Serve: Sync {
 pub(super) fn begin<'scope, S: Serve>(side: &'scope S, scope: &'scope Scope<'scope, '_>, lane: Joined) {
     let session = side.session();
     session.lanes().insert(lane.id, lane.control.clone());
-    session.workers.fetch_add(2, Ordering::Relaxed);
+    let [writes, reads] = [(); 2].map(|()| LaneWorker::new(session));
     let Joined { id, frames, outbox, .. } = lane;
     side.lane_begins(id);
-    scope.spawn(move || {
+    session.spawn(scope, move || {
+        let _counted = writes;
         if side.write(id, outbox).is_err() {
             side.session().abort(id);
             side.lane_ended(id);
         }
-        side.session().worker_ended();
     });
-    scope.spawn(move || {
+    session.spawn(scope, move || {
+        let _counted = reads;
         if let Err(error) = side.read(id, frames) {
             side.session().lost(id, &error);
             side.session().abort(id);
         }
         side.lane_ended(id);
-        side.session().worker_ended();
     });
+}
+
+/// Counts a worker of a lane until it ends, however it does.
+struct LaneWorker<'s, 'a, M: Machine>(&'s Session<'a, M>);
+
+impl<'s, 'a, M: Machine> LaneWorker<'s, 'a, M> {
+    fn new(session: &'s Session<'a, M>) -> LaneWorker<'s, 'a, M> {
+        session.workers.fetch_add(1, Ordering::Relaxed);
+        LaneWorker(session)
+    }
+}
+
+impl<M: Machine> Drop for LaneWorker<'_, '_, M> {
+    fn drop(&mut self) {
+        self.0.workers.fetch_sub(1, Ordering::Relaxed);
+        self.0.meeting.remind(Seat::Close);
+    }
 }
 
 /// A lane that was lost.
@@ -95,6 +113,8 @@ pub(super) struct Session<'a, M> {
     lost: Mutex<Vec<Lost>>,
     /// Workers of lanes that have not ended.
     workers: AtomicU64,
+    /// Reason of a failure of this side: one of its threads panicked, or could not be started.
+    failure: Mutex<Option<Reason>>,
     pub(super) spent: Clocks,
     /// What the other side said of its own time.
     theirs: Mutex<Option<Times>>,
@@ -116,6 +136,7 @@ impl<'a, M: Machine> Session<'a, M> {
             over: AtomicBool::new(false),
             lost: Mutex::default(),
             workers: AtomicU64::new(0),
+            failure: Mutex::default(),
             spent: Clocks::default(),
             theirs: Mutex::default(),
             spared: AtomicU64::new(0),
@@ -126,10 +147,38 @@ impl<'a, M: Machine> Session<'a, M> {
         }
     }
 
-    /// A worker of a lane is through.
-    fn worker_ended(&self) {
-        self.workers.fetch_sub(1, Ordering::Relaxed);
-        self.meeting.remind(Seat::Close);
+    /// Starts a thread of this side. If the thread panics, or cannot be started, the session fails.
+    pub(super) fn spawn<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        work: impl FnOnce() + Send + 'scope,
+    ) where
+        M: Send,
+    {
+        let started = thread::Builder::new().spawn_scoped(scope, move || self.guard(work));
+        if let Err(error) = started {
+            self.fail(Reason::new(Why::Internal, &format!("cannot start a thread: {error}")));
+        }
+    }
+
+    /// Works on this thread. If that panics, the session fails.
+    pub(super) fn guard(&self, work: impl FnOnce()) {
+        if panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
+            self.fail(Reason::new(Why::Internal, "a thread of this side panicked"));
+        }
+    }
+
+    /// Fails the session: aborts all lanes, so that no thread waits for them, and wakes all threads that wait for the machine.
+    fn fail(&self, reason: Reason) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.over.store(true, Ordering::Relaxed);
+        self.lanes().values().for_each(LaneControl::abort);
+        self.meeting.remind_all();
+    }
+
+    /// Returns the reason if this side has failed.
+    pub(super) fn failure(&self) -> Option<Reason> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Gives a lane up.
@@ -197,6 +246,11 @@ impl<'a, M: Machine> Session<'a, M> {
         let looks = more.is_some();
         let pause = |begun: Instant| if looks && begun.elapsed() < LANES_WITHIN { LOOK } else { TICK };
         while !self.wait(pause(begun), &|| self.is_ended()) {
+            if let Some(failure) = self.failure() {
+                // If the machine itself panicked, this call unwinds, as in all other threads.
+                tick(Some(failure));
+                continue;
+            }
             while let Some(lane) = more.as_mut().and_then(|more| more()) {
                 begin(lane);
             }
@@ -222,7 +276,12 @@ impl<'a, M: Machine> Session<'a, M> {
         self.meeting.ask(move |machine, now| {
             let until = *until.get_or_insert(now + time);
             let holds = machine.is_over() && holds();
-            if holds || now >= until { Asked::Answer(holds) } else { Asked::Wait(Seat::Close, until) }
+            let has_failed = !machine.is_over() && self.failure().is_some();
+            if holds || has_failed || now >= until {
+                Asked::Answer(holds)
+            } else {
+                Asked::Wait(Seat::Close, until)
+            }
         })
     }
 

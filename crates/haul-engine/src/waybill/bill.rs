@@ -95,6 +95,17 @@ impl Bill {
         Bill::write(path, job, file, &facts, None)
     }
 
+    /// [`begin`](Bill::begin) by a job that does again, or looks at again, all that an earlier run of the same command did. If that run was ended in the
+    /// waybill's last section, the section is written anew: it is no receipt.
+    ///
+    /// # Errors
+    /// [`BillError`].
+    pub fn begin_again(path: &OsStr, job: &Job) -> Result<Bill, BillError> {
+        let (mut file, _) = open_locked(path)?;
+        let facts = cut_off(path, &mut file, None, job)?;
+        Bill::write(path, job, file, &facts, None)
+    }
+
     /// [`begin`](Bill::begin) by a job that can be gone on with. The section that an earlier run of it began and that is the waybill's last is written anew,
     /// and what that run had in it is known.
     ///
@@ -110,11 +121,7 @@ impl Bill {
         let stamped = Stamped::now();
         let (mut file, _) = open_locked(path)?;
         let files = listing.folder().map(|folder| Files::of(&folder));
-        let cut = take_up(&mut file, files.as_ref(), job).map_err(failed("go on with"))?;
-        if let Some(offset) = cut {
-            file.set_len(offset).map_err(failed("cut"))?;
-        }
-        let facts = stat_fd(&file).map_err(failed("open"))?;
+        let facts = cut_off(path, &mut file, files.as_ref(), job)?;
         let course = Course { listing: Arc::clone(listing), offset: facts.size, stamped };
         let bill = Bill::write(path, job, file, &facts, Some(course))?;
         let known = match files.filter(|files| files.known.exists()) {
@@ -281,6 +288,15 @@ impl Bill {
         synced.map_err(|source| BillError::File { action: "sync", path, source })?;
         Ok(end)
     }
+}
+
+/// Cuts off the section that an earlier run of the job left unfinished, if it is the last one. Returns the facts of the file then.
+fn cut_off(path: &OsStr, file: &mut File, files: Option<&Files>, job: &Job) -> Result<Stat, BillError> {
+    let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
+    if let Some(offset) = take_up(file, files, job).map_err(failed("go on with"))? {
+        file.set_len(offset).map_err(failed("cut"))?;
+    }
+    stat_fd(&*file).map_err(failed("open"))
 }
 
 /// Opens a waybill, which nobody else may write to meanwhile; it is made if it is not there.

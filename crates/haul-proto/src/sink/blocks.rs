@@ -102,6 +102,16 @@ impl Sink {
             self.restart(block.number, Reason::new(Why::LanesLost, "its objects came out of order"), out);
             return Ok(unwanted);
         }
+        if block.encoding != Encoding::Same {
+            let brought = file.brought.saturating_add(object.range.len()).min(file.may_bring);
+            let more = brought.saturating_sub(file.charged);
+            if self.quota.is_some_and(|quota| self.charged.saturating_add(more) > quota) {
+                self.fail(block.number, Why::Quota.into(), out);
+                return Ok(unwanted);
+            }
+            self.charged = self.charged.saturating_add(more);
+            (file.charged, file.brought) = (file.charged + more, brought);
+        }
         file.writing.insert(index, Writing { again: false });
         Ok(Receiving { is_wanted: true, ..unwanted })
     }
@@ -199,7 +209,6 @@ impl Sink {
         let settles_above = self.settles_above();
         let Some(file) = self.files.get_mut(&number) else { return };
         file.done.insert(object.0);
-        file.tries.remove(&object.0);
         if file.is_scattered() {
             return self.fail(number, Reason::new(Why::Protocol, "its objects came too scattered"), out);
         }

@@ -65,6 +65,7 @@ pub(super) struct File {
     pub(super) whole_pair: Pair,
     /// Whether the second read of the whole file was asked for.
     pub(super) is_rehashing: bool,
+    /// Number of times that each object was requested again. An arrival does not reset it: the object may still read back wrong.
     pub(super) tries: BTreeMap<u64, u8>,
     pub(super) close: Option<Close>,
     /// What the source is to be told.
@@ -74,6 +75,12 @@ pub(super) struct File {
     pub(super) verdict: Option<Verdict>,
     /// Objects that must be the same, or the file begins anew.
     pub(super) samples: Runs,
+    /// Bytes of the objects that were neither there nor holes when it was opened.
+    pub(super) may_bring: u64,
+    /// Bytes that it is charged of the quota.
+    pub(super) charged: u64,
+    /// Bytes of its objects that travelled, at most what it is charged. What is sent again counts once.
+    pub(super) brought: u64,
 }
 
 impl File {
@@ -104,7 +111,17 @@ impl File {
             digests_told: 0,
             verdict: None,
             samples: Runs::default(),
+            may_bring: 0,
+            charged: 0,
+            brought: 0,
         }
+    }
+
+    /// Bytes of the objects that are neither there nor holes.
+    pub(super) fn bytes_missing(&self) -> u64 {
+        let (size, len) = (self.geometry.object_size().bytes(), self.geometry.len());
+        let at = |index: u64| index.saturating_mul(size).min(len);
+        self.done.iter().fold(len, |missing, (first, past)| missing - (at(past) - at(first)))
     }
 
     pub(super) fn object(&self, index: ObjectIndex) -> Option<Object> {

@@ -140,6 +140,14 @@ impl Sink {
             }
             Verdict::Take { .. } | Verdict::Differing { .. } | Verdict::Unless(_) => {}
         }
+        file.may_bring = file.bytes_missing();
+        // Of a file that is compared it shows when its objects come what it brings.
+        let charge = if matches!(verdict, Verdict::Take { .. }) { file.may_bring } else { 0 };
+        if self.quota.is_some_and(|quota| self.charged.saturating_add(charge) > quota) {
+            return self.fail(number, Why::Quota.into(), out);
+        }
+        file.charged = charge;
+        self.charged = self.charged.saturating_add(charge);
         if rereads && is_hybrid {
             file.settle = Level::Reread;
         }
@@ -240,7 +248,8 @@ impl Sink {
         if !file.covers(&file.done) || (file.settles_objects(settles_above) && !file.covers(&file.settled)) {
             return;
         }
-        if rehashes && !file.is_rehashing {
+        // An empty file is read when it is known not to be the same: that makes it.
+        if rehashes && !file.is_rehashing && (file.close.is_some() || file.geometry.count() > 0) {
             file.is_rehashing = true;
             out.push(Command::Rehash { file: number, attempt: file.attempt, object: None });
         }

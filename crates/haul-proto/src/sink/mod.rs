@@ -50,6 +50,10 @@ pub struct Sink {
     /// Files that have objects to be told of, by the lane on which.
     syncs: BTreeSet<(LaneId, FileNumber)>,
     sweep: sweep::Sweeping,
+    /// Bytes that files may bring; `None` for any number.
+    quota: Option<u64>,
+    /// Bytes that were brought, or that files under way may still bring.
+    charged: u64,
     phase: Phase,
     summary: Summary,
 }
@@ -99,9 +103,18 @@ impl Sink {
             ended: Runs::default(),
             syncs: BTreeSet::new(),
             sweep: sweep::Sweeping::default(),
+            quota: None,
+            charged: 0,
             phase: Phase::Running,
             summary: Summary::default(),
         }
+    }
+
+    /// Limits the bytes that files may bring. A file is charged for the bytes that it may bring once the engine has decided about
+    /// it, and gives back at its end those that did not come. A file that exceeds the limit fails with [`Why::Quota`](crate::Why::Quota).
+    pub fn with_quota(mut self, bytes: Option<u64>) -> Sink {
+        self.quota = bytes;
+        self
     }
 
     /// What to write on this lane next. A lane that is not known, or not any more, gets [`Outgoing::Done`].
@@ -220,6 +233,7 @@ impl Sink {
     fn finish(&mut self, number: FileNumber, outcome: Outcome) {
         let Some(file) = self.files.remove(&number) else { return };
         self.facts -= file.facts_len;
+        self.charged -= file.charged.saturating_sub(file.brought);
         match &outcome {
             Outcome::Done(_) => {
                 self.summary.done += 1;

@@ -123,7 +123,7 @@ pub enum Event {
     Removed {
         /// The LIST.
         batch: u32,
-        /// How many names went, with all beneath them.
+        /// How many names went.
         deleted: u64,
         /// How many could not.
         failed: u64,
@@ -286,9 +286,10 @@ pub enum Command {
         /// The file.
         file: FileNumber,
     },
-    /// List the sink's directories from the root down, by [`Event::Listed`], then [`Event::Swept`].
+    /// List the sink's directories by [`Event::Listed`], each after all that lies in it, then [`Event::Swept`]: the source judges
+    /// every name by itself.
     Sweep,
-    /// Delete these names with all beneath them. Then [`Event::Removed`].
+    /// Delete these names, a directory only if it is empty. Then [`Event::Removed`].
     Remove {
         /// The LIST.
         batch: u32,

@@ -62,6 +62,7 @@ pub(super) struct File {
     pub(super) flight: BTreeMap<u64, Flight>,
     /// Objects that the sink has, or that are holes.
     pub(super) settled: Runs,
+    /// Number of times that each object was requested again. An arrival does not reset it: the object may still read back wrong.
     pub(super) tries: BTreeMap<u64, u8>,
     /// Whether the sink tells digests of its copy, and those from the object `theirs_first` on that were not used yet.
     pub(super) differing: bool,

@@ -17,14 +17,15 @@ mod words;
 
 pub use words::{Check, Command, Event, Next, Settings, Work};
 
-use crate::limits::UNREAD_AHEAD;
+use crate::limits::{RUNS_HELD_MAX, UNREAD_AHEAD};
 use crate::{
-    CONTROL, Close, End, FileKind, FileNumber, Flaw, LaneId, Message, NewFile, Outcome, Reason, Summary,
-    Unread, Update, WalkEnd, Why,
+    CONTROL, Close, End, FileKind, FileNumber, Flaw, LaneId, Message, NewFile, Outcome, Reason, Runs,
+    Summary, Unread, Update, WalkEnd, Why,
 };
 use file::{Closing, File, Stage};
 use haul_model::{Level, PATH_BYTES_MAX};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The source's machine. Its memory follows the window, not the number of files.
@@ -39,6 +40,9 @@ pub struct Source {
     /// Bytes of objects given out and not settled.
     flying: u64,
     queues: Queues,
+    /// Files that failed, or that the update rule left at the sink without a look at their bytes: no further name goes as a
+    /// link to them.
+    left: Runs,
     phase: Phase,
     walk: Walk,
     /// LISTs that the engine is judging.
@@ -100,6 +104,7 @@ impl Source {
             facts: 0,
             flying: 0,
             queues: Queues::default(),
+            left: Runs::default(),
             phase: Phase::Running,
             walk: Walk::default(),
             judging: 0,
@@ -122,7 +127,8 @@ impl Source {
 
     /// Offers a file; the machine gives it its number and its flags. Directories come after everything in them is done
     /// ([`Command::FileDone`]), so that their times stay. A hard link names by `first` the file it is a further name
-    /// of: it goes when that one has arrived, and fails if that one fails. A number that has ended is taken for arrived.
+    /// of: it goes when that one has arrived. If that one fails, or the update rule leaves what the sink has in its place, the name goes as a
+    /// file of its own. The caller offers no further name of a file that [is left](Source::is_left).
     ///
     /// # Errors
     /// [`Flaw::TooLong`] if the file's names or attributes are above the wire's limits: it is not sent, and counts as unread.
@@ -157,6 +163,12 @@ impl Source {
         }
         self.files.insert(number, file);
         Ok(number)
+    }
+
+    /// Returns true if this file failed, or the update rule kept the existing file of the sink. A further name of it is then sent
+    /// as a file of its own, because the existing file may be another one.
+    pub fn is_left(&self, number: FileNumber) -> bool {
+        self.left.contains(number.0)
     }
 
     /// Something can't be listed or read: the sink's side hears which and why, as long as its lane keeps up.
@@ -237,14 +249,54 @@ impl Source {
         }
         self.walk.errors += u64::from(here);
         let is_lost = matches!(outcome, Outcome::Failed(_));
+        let is_left = outcome == Outcome::Same && self.leaves_unseen();
         out.push(Command::FileDone { file: number, outcome, here });
+        if is_left || is_lost {
+            self.leave(number);
+            return self.separate(&file.facts, &file.links);
+        }
         for link in file.links {
-            if is_lost {
-                self.finish(link, Outcome::Failed(Why::FirstNameFailed.into()), false, out);
-            } else if let Some(waiting) = self.files.get_mut(&link) {
+            if let Some(waiting) = self.files.get_mut(&link) {
                 waiting.stage = Stage::Fresh;
                 self.queues.fresh.push_back(link);
             }
+        }
+    }
+
+    /// Returns true if the update rule keeps files by names and times alone.
+    fn leaves_unseen(&self) -> bool {
+        matches!(self.settings.options.update, Update::Missing | Update::Newer)
+    }
+
+    fn leave(&mut self, number: FileNumber) {
+        self.left.insert(number.0);
+        if self.left.pieces() > RUNS_HELD_MAX {
+            // Others count as left too, and their further names go as files: that costs bytes and no data.
+            let first = self.left.iter().next().map_or(0, |run| run.1);
+            let next = self.left.iter().nth(1).map_or(first, |run| run.0);
+            self.left.unite(&Runs::of(first, next));
+        }
+    }
+
+    /// Further names of a file that failed or was left at the sink: the first of them goes as a file, the others as names of that one.
+    fn separate(&mut self, left: &NewFile, links: &[FileNumber]) {
+        let Some((&first, rest)) = links.split_first() else { return };
+        let Some(link) = self.files.remove(&first) else { return };
+        let path = link.facts.path.clone();
+        self.facts -= link.facts.facts_len();
+        let mut facts = NewFile { number: first, path: path.clone(), again: false, ..left.clone() };
+        facts.whole = self.goes_whole(&facts);
+        self.facts += facts.facts_len();
+        let mut file = File::new(facts, self.settings.options.object);
+        file.links = rest.to_vec();
+        self.files.insert(first, file);
+        self.queues.fresh.push_back(first);
+        for number in rest {
+            let Some(link) = self.files.get_mut(number) else { continue };
+            self.facts -= link.facts.facts_len();
+            let kind = FileKind::HardLink { first: path.clone() };
+            link.facts = Arc::new(NewFile { kind, ..NewFile::clone(&link.facts) });
+            self.facts += link.facts.facts_len();
         }
     }
 
@@ -253,7 +305,7 @@ impl Source {
         let Some(file) = self.files.get_mut(&number) else { return };
         if file.failure.is_none() {
             file.failure = Some(reason);
-            file.again = crate::Runs::default();
+            file.again = Runs::default();
         }
         self.queues.again.remove(&number);
         self.look_at(number);

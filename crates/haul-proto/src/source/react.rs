@@ -278,7 +278,6 @@ impl Source {
                 self.flying -= file.land(index);
             }
             file.again.subtract(&sync.objects);
-            file.tries.retain(|index, _| !sync.objects.contains(*index));
             file.settled.unite(&sync.objects);
         }
         out.push(Command::Synced { file: number, level: sync.level, objects: sync.objects });

@@ -7,6 +7,7 @@ mod drawn;
 mod hostile;
 mod mutations;
 mod operands;
+mod retries;
 mod rules;
 mod sessions;
 mod world;

@@ -7,8 +7,9 @@ use haul_proto::source::{Command, Event, Settings, Work};
 use haul_proto::{
     BlockDigest, BlockReject, BlockSync, CONTROL, Close, Connect, Encoding, End, Features, FileClose,
     FileDone, FileId, FileKind, FileNumber, JobOptions, LaneId, Message, NewBlock, NewFile, Outcome,
-    PeerText, Role, Runs, Sink, Source, Stated, Timing, Unit, Verify, Why, Window, sink,
+    PeerText, Role, Runs, Sink, Source, Stated, Timing, Unit, Update, Verify, Why, Window, sink,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 const NOW: Duration = Duration::from_secs(100);
@@ -156,23 +157,55 @@ fn damage_is_sent_again_a_few_times_and_then_the_file_fails() {
     assert!(matches!(close.close, Close::Failed(reason) if reason.why == Why::Differs));
 }
 
-/// A link to a file that did not arrive would lead to what stood there before.
+/// If the first name failed, or the update rule kept the existing file, a link would lead to another file.
 #[test]
-fn a_hard_link_waits_for_its_first_name_and_fails_with_it() {
-    for arrives in [true, false] {
-        let mut source = source(1, Window::default());
+fn a_hard_link_waits_for_its_first_name_and_is_a_link_only_to_the_file_itself() {
+    for (update, outcome, is_link) in [
+        (Update::Always, Outcome::Done(Level::Verified), true),
+        (Update::Always, Outcome::Failed(Why::NoSpace.into()), false),
+        (Update::Missing, Outcome::Done(Level::Verified), true),
+        (Update::Missing, Outcome::Same, false),
+        (Update::Newer, Outcome::Same, false),
+        (Update::SizeTime, Outcome::Same, true),
+        (Update::Digest, Outcome::Same, true),
+    ] {
+        let options = JobOptions { update, ..JobOptions::default() };
+        let (window, timing) = (Window::default(), Timing::default());
+        let mut source = Source::new(Settings { options, window, timing, tries: 2, asks: false });
+        told(&mut source, Event::LaneUp(CONTROL));
         let first = source.offer(file(10), None).unwrap();
-        let mut link = file(0);
-        link.kind = FileKind::HardLink { first: Box::from(&b"d/f"[..]) };
-        source.offer(link, Some(first)).unwrap();
-        source.next(CONTROL, NOW);
-        told(&mut source, Event::WholeSent { lane: CONTROL, file: first, close: read() });
-        assert!(matches!(source.next(CONTROL, NOW), Work::Wait { .. }), "the link waits");
-        let outcome =
-            if arrives { Outcome::Done(Level::Verified) } else { Outcome::Failed(Why::NoSpace.into()) };
-        let ended = hears(&mut source, Message::FileDone(Box::new(FileDone { number: first, outcome })));
-        assert_eq!(ended.len(), if arrives { 1 } else { 2 });
-        assert_eq!(matches!(source.next(CONTROL, NOW), Work::Whole { .. }), arrives);
+        for name in ["d/g", "d/h"] {
+            let kind = FileKind::HardLink { first: Box::from(&b"d/f"[..]) };
+            source.offer(NewFile::new(name.as_bytes(), kind), Some(first)).unwrap();
+        }
+        let work = source.next(CONTROL, NOW);
+        if matches!(work, Work::Whole { .. }) {
+            told(&mut source, Event::WholeSent { lane: CONTROL, file: first, close: read() });
+        } else {
+            assert!(matches!(work, Work::Send(Message::NewFile(_))));
+            hears(&mut source, take(0));
+            assert!(matches!(source.next(CONTROL, NOW), Work::Object { .. }));
+            let object = ObjectIndex(0);
+            told(&mut source, Event::ObjectSent { lane: CONTROL, file: first, attempt: 0, object });
+            assert!(matches!(source.next(CONTROL, NOW), Work::Close { .. }));
+            told(&mut source, Event::Closed { lane: CONTROL, file: first, attempt: 0, close: read() });
+            assert!(matches!(source.next(CONTROL, NOW), Work::Send(Message::FileClose(_))));
+        }
+        assert!(matches!(source.next(CONTROL, NOW), Work::Wait { .. }), "the links wait");
+        let end = FileDone { number: first, outcome: outcome.clone() };
+        assert_eq!(hears(&mut source, Message::FileDone(Box::new(end))).len(), 1);
+        assert_eq!(source.is_left(first), !is_link, "names that are offered later are sent in the same way");
+        let next = match source.next(CONTROL, NOW) {
+            Work::Whole { facts, .. } => facts,
+            Work::Send(Message::NewFile(facts)) => Arc::from(facts),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(&*next.path, b"d/g");
+        let size = FileKind::File { size: 10, holes: Runs::default() };
+        let link = FileKind::HardLink { first: Box::from(&b"d/f"[..]) };
+        assert_eq!(next.kind, if is_link { link } else { size }, "{update:?}, {outcome:?}");
+        // The third name is one of the second then, and waits for it.
+        assert_eq!(matches!(source.next(CONTROL, NOW), Work::Whole { .. }), is_link);
     }
 }
 

@@ -142,25 +142,32 @@ impl Arriving {
 
     /// Opens `name` in `place`, which will be `len` bytes long, to be written over, or makes it, with `room` bytes kept for it.
     ///
+    /// Returns `None` if the existing entry must not be written into: a file with several names, because each name may be
+    /// another file at the source; or no regular file. The new file then replaces the name as without `--inplace`.
+    ///
     /// # Errors
-    /// What the kernel says; anything but a regular file is refused.
+    /// What the kernel says.
     pub(super) fn in_place(
         (place, name): Spot,
         len: u64,
         room: u64,
         spelling: &Arc<Spelling>,
-    ) -> io::Result<Arriving> {
+    ) -> io::Result<Option<Arriving>> {
+        let may_be_opened = |found: &Stat| found.kind == FileKind::Regular && found.nlink == 1;
+        if stat::stat_at(&place, name.as_c_str(), Follow::No).is_ok_and(|found| !may_be_opened(&found)) {
+            return Ok(None);
+        }
         let file = spelling.made(&name, || made_in_place(&place, &name, spelling))?;
         let now = stat::stat_fd(&file)?;
-        if now.kind != FileKind::Regular {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        if !may_be_opened(&now) {
+            return Ok(None);
         }
         if now.size > len {
             sparse::set_len(&file, len)?;
         }
         let arriving = Arriving::new(file, (place, name), None, spelling);
         arriving.reserve(room)?;
-        Ok(arriving)
+        Ok(Some(arriving))
     }
 
     /// Room is asked for first, so that a full disk is found before the bytes travel; the length stays what was written.
@@ -322,6 +329,20 @@ pub(super) fn spot(places: &Places, path: &[u8], missing: super::places::Missing
     Ok((places.open(dir, missing)?, CString::new(name)?))
 }
 
+/// Returns the facts of the entry at a path, or `None` if there is none.
+///
+/// # Errors
+/// Errors of fstatat(2) and of [`Places::open`], but for `NotFound`.
+pub(super) fn stands(places: &Places, path: &haul_model::RelPath) -> io::Result<Option<Stat>> {
+    let found = spot(places, path.as_bytes(), super::places::Missing::Fails)
+        .and_then(|(place, name)| stat::stat_at(&place, name.as_c_str(), Follow::No));
+    match found {
+        Ok(standing) => Ok(Some(standing)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -350,7 +371,7 @@ mod tests {
             };
             std::thread::scope(|scope| {
                 let dotted = scope.spawn(|| made(format!("{round}.")).is_err());
-                made(round.to_string()).expect("made");
+                made(round.to_string()).expect("made").expect("a regular file");
                 assert!(dotted.join().expect("no panic"), "its name would not be kept");
             });
             assert!(store.path().join(round.to_string()).exists());

@@ -1,6 +1,6 @@
 //! A file between its announcement and its end, at the sink.
 
-use super::arriving::{Arriving, Tag, spot};
+use super::arriving::{Arriving, Tag, spot, stands};
 use super::metadata::Keeper;
 use super::places::{Missing, Places};
 use crate::transfer::hashing::{Passed, RootHash};
@@ -12,7 +12,7 @@ use haul_proto::{Close, FileKind, NewFile, Outcome, Reason, Runs, Why, sink::Unf
 use haul_sys::metadata::Place;
 use haul_sys::{Stat, open, stat, transfer};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -110,24 +110,41 @@ impl Incoming {
         bytes.min(most.saturating_sub(before.unwrap_or_else(|same| same)))
     }
 
-    /// What stands under the name: a regular file, open, and its facts.
+    /// Opens the existing regular file with the name, with its facts. Returns `None` if there is none, or an entry of another
+    /// kind.
     ///
     /// # Errors
-    /// What the system says, but for a name that is free.
+    /// Errors of openat(2) for a regular file.
     pub(super) fn standing(&self, places: &Places) -> io::Result<Option<(Arc<OwnedFd>, Stat)>> {
         let found = spot(places, self.path.as_bytes(), Missing::Fails)
             .and_then(|(place, name)| open::open_entry_at(&place, name.as_c_str()));
         let file = match found {
             Ok(file) => Arc::new(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
+            // Neither a symbolic link nor a socket can be opened: the file replaces them.
+            Err(error) => {
+                return match self.stands(places)? {
+                    Some(standing) if standing.kind == haul_sys::FileKind::Regular => Err(error),
+                    _ => Ok(None),
+                };
+            }
         };
         let facts = stat::stat_fd(&file)?;
         if facts.kind != haul_sys::FileKind::Regular {
             return Ok(None);
         }
-        *lock(&self.base) = Some(Base { file: Arc::clone(&file), is_arriving: self.in_place });
+        // As for [`Arriving::in_place`].
+        let is_arriving = self.in_place && facts.nlink == 1;
+        *lock(&self.base) = Some(Base { file: Arc::clone(&file), is_arriving });
         Ok(Some((file, facts)))
+    }
+
+    /// Returns the facts of the existing entry with the name, of any kind, or `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`stands`].
+    pub(super) fn stands(&self, places: &Places) -> io::Result<Option<Stat>> {
+        stands(places, &self.path)
     }
 
     /// What objects are compared with: what an earlier run left, or what stands under the name; open, and its length.
@@ -262,13 +279,14 @@ impl Incoming {
         }
         let made = spot(places, self.path.as_bytes(), Missing::IsMade).and_then(|spot| {
             let spelling = places.spelling();
-            if self.in_place {
-                let arriving = Arriving::in_place(spot, self.facts.size(), self.room(), spelling)?;
+            if self.in_place
+                && let Some(arriving) =
+                    Arriving::in_place(spot.clone(), self.facts.size(), self.room(), spelling)?
+            {
                 self.clear_holes(&arriving)?;
-                Ok(arriving)
-            } else {
-                Arriving::beside(spot, &self.tag, self.room(), spelling)
+                return Ok(arriving);
             }
+            Arriving::beside(spot, &self.tag, self.room(), spelling)
         });
         let made = Arc::new(made.map_err(|error| reason("cannot make", &error))?);
         self.is_kept.store(false, Ordering::Relaxed);
@@ -321,6 +339,9 @@ impl Incoming {
     ) -> Result<bool, Reason> {
         let base = self.base_at(range.start).ok_or_else(|| Reason::from(Why::Protocol))?;
         let Base { file: base, is_arriving } = base;
+        let identity = |file: BorrowedFd<'_>| stat::stat_fd(file).map(|stat| stat.identity()).ok();
+        // If the file has got a second name since it was opened, it is not written in place.
+        let is_arriving = is_arriving && identity(base.as_fd()) == identity(arriving.fd());
         let mut at = range.start.0;
         while at < range.end.0 {
             let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());

@@ -11,10 +11,11 @@ use crate::log::{
 };
 use crate::transfer::logged::Shelf;
 use crate::transfer::report::Report;
+use crate::transfer::resume;
 use crate::transfer::source::moment;
 use haul_log::objects::{FileKey, Identity, Job, ObjectSet, SourceVersion, Subject};
-use haul_model::{Moment, Object, ObjectIndex, ObjectSize, RelPath};
-use haul_proto::FileNumber;
+use haul_model::{Moment, Object, ObjectIndex, RelPath};
+use haul_proto::{FileNumber, JobOptions};
 use haul_sys::open::unlink_at;
 use haul_sys::{Stat, cache, stat};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -48,7 +49,9 @@ pub(in crate::transfer) struct Keeping {
     /// The second of the run in which `begun` was last told that it goes on.
     heard: AtomicI64,
     /// Whether there was a run of the job before this one.
-    resumes: bool,
+    was_begun: bool,
+    /// Set if the job resumes within files.
+    goes_on_within_files: bool,
     pub(super) recheck: Recheck,
     /// Whether what the log says nothing of may be compared with the source.
     pub(super) compares: bool,
@@ -122,8 +125,8 @@ pub(in crate::transfer) struct Opening<'a> {
     pub(in crate::transfer) job: [u8; 16],
     /// The directory that all goes to.
     pub(in crate::transfer) root: &'a Path,
-    /// The size of its objects.
-    pub(in crate::transfer) object: ObjectSize,
+    /// Its options.
+    pub(in crate::transfer) options: &'a JobOptions,
     /// How the log is kept.
     pub(in crate::transfer) settings: Settings,
     /// What is compared again.
@@ -151,7 +154,7 @@ impl Keeping {
             // Whatever a guest calls its job, it is another than all that are not its own.
             Shelf::Guest(_, guest) => Identity::of(&[&Identity::of(guest).0[..], &name].concat()),
         };
-        let job = Job { id, object: opening.object };
+        let job = Job { id, object: opening.options.object };
         let (keeper, found) = take(opening, job)?;
         found.flaws.iter().for_each(|flaw| report.note(&format!("{flaw}; what it said is compared again")));
         let mut begun = Begun::read(keeper.home(), found.files > 0)?;
@@ -161,7 +164,7 @@ impl Keeping {
                 "{home}: when the job ran is damaged or lost; what its log says is compared again"
             ));
         }
-        let resumes = begun.is_some();
+        let was_begun = begun.is_some();
         let recheck = opening.recheck.unwrap_or(found.unasked());
         let recheck = if begun.may_have_lost() { Recheck::All } else { recheck };
         let (mark, now) = match mark(opening, &store.places, id) {
@@ -191,7 +194,8 @@ impl Keeping {
             begun: Mutex::new(begun),
             since: (now, Instant::now()),
             heard: AtomicI64::new(0),
-            resumes,
+            was_begun,
+            goes_on_within_files: resume::goes_on_within_files(opening.options),
             recheck,
             compares: opening.recheck != Some(Recheck::None),
             sync,
@@ -207,9 +211,19 @@ impl Keeping {
         })
     }
 
-    /// Whether the job was begun before, and had not come to its end.
+    /// Returns true if an earlier run did not finish: it may have left temporary files.
+    pub(super) fn was_begun(&self) -> bool {
+        self.was_begun
+    }
+
+    /// Returns true if the job resumes within files. Otherwise no objects are logged.
+    pub(super) fn goes_on_within_files(&self) -> bool {
+        self.goes_on_within_files
+    }
+
+    /// Returns true if this run resumes an earlier one.
     pub(in crate::transfer) fn resumes(&self) -> bool {
-        self.resumes
+        self.was_begun && self.goes_on_within_files
     }
 
     /// Takes a path for a file that is under way; false where another file has it, which a source may send to the same place.
@@ -233,7 +247,7 @@ impl Keeping {
         // A new file is born under its temporary name; one that is written in place changes.
         let at = moment(found.btime.filter(|_| !in_place).unwrap_or(found.ctime));
         let begun = lock(&self.begun);
-        if !self.resumes || !begun.covers(at) {
+        if !self.resumes() || !begun.covers(at) {
             return None;
         }
         let is_there = (is_durable || begun.covers_in_this_life(at)) && !begun.is_to_come(at);
@@ -346,8 +360,7 @@ impl Keeping {
     /// Writes groups down as they come due, until the session is over.
     pub(super) fn run(&self, report: &dyn Report) {
         loop {
-            let is_over = self.is_over.load(Ordering::Relaxed);
-            let group = self.next_group(is_over);
+            let (group, is_over) = self.next_group();
             let _written = Written(self);
             self.goes_on();
             if group.is_empty() && is_over {
@@ -368,19 +381,22 @@ impl Keeping {
         self.due.notify_all();
     }
 
-    fn next_group(&self, at_once: bool) -> Vec<Waiting> {
+    /// The next group that is due, perhaps none yet; and whether the session is over, so that it is the last.
+    fn next_group(&self) -> (Vec<Waiting>, bool) {
         let mut group = lock(&self.group);
+        // Read under the lock: `over` takes the lock before it wakes this thread.
+        let is_over = || self.is_over.load(Ordering::Relaxed);
         let is_due = |group: &Group| {
             let is_late = group.since.is_some_and(|since| since.elapsed() >= GROUP_TIME);
-            at_once || group.is_due || is_late
+            is_over() || group.is_due || is_late
         };
         if !is_due(&group) {
             group = self.due.wait_timeout(group, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
         }
         if !is_due(&group) {
-            return Vec::new();
+            return (Vec::new(), false);
         }
-        group.take()
+        (group.take(), is_over())
     }
 
     /// Makes the objects of a group durable, and then writes them down.
@@ -428,11 +444,13 @@ impl Keeping {
     /// The end of the session. Where its work is done, nothing of the log stays, but what files need that can be gone on with.
     pub(in crate::transfer) fn end(self, store: &Store, is_finished: bool) -> Result<(), LogError> {
         let kept = self.kept.load(Ordering::Relaxed);
-        let has_done = self.arrived.load(Ordering::Relaxed) > 0 || self.resumes;
+        // A job that does not resume within files keeps its log only for the leftovers of an earlier run.
+        let has_arrived = self.arrived.load(Ordering::Relaxed) > 0 && self.goes_on_within_files;
+        let has_done = has_arrived || self.was_begun;
         if is_finished {
             let unmet = std::mem::take(&mut *lock(&self.unmet));
             unmet.iter().for_each(|path| self.remove(&store.places, path));
-            if self.resumes {
+            if self.was_begun {
                 // Best effort, as above.
                 let _ = store.places.open(b"", Missing::Fails).and_then(|root| self.sweep(&root, b""));
             }

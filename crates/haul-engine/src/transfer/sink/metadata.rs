@@ -2,10 +2,10 @@
 
 use crate::transfer::lists;
 use crate::transfer::reason::reason;
-use haul_proto::{Keep, NewFile, Reason};
+use haul_proto::{FileKind, Keep, NewFile, Reason};
 use haul_sys::metadata::{
-    ACL_ACCESS, Place, Times, drop_acl, set_mode_at, set_mode_fd, set_owner_at, set_owner_fd, set_times_at,
-    set_times_fd, set_xattr,
+    ACL_ACCESS, ACL_DEFAULT, Place, Times, drop_acl, drop_default_acl, set_mode_at, set_mode_fd,
+    set_owner_at, set_owner_fd, set_times_at, set_times_fd, set_xattr,
 };
 use haul_sys::{Stat, Timespec, process, users};
 use std::borrow::Cow;
@@ -53,7 +53,7 @@ impl Keeper {
     /// The first thing that can't be kept and that this user could expect to be: file systems without attributes, and users
     /// who may not give files away, are no failures.
     pub(super) fn apply(&self, place: Place<'_>, facts: &NewFile, new: Option<&Stat>) -> Result<(), Reason> {
-        let is_link = matches!(facts.kind, haul_proto::FileKind::Symlink { .. });
+        let is_link = matches!(facts.kind, FileKind::Symlink { .. });
         let has_owner = self.owner(place, facts, new)?;
         self.attributes(place, facts)?;
         if !is_link {
@@ -103,7 +103,7 @@ impl Keeper {
     }
 
     fn attributes(&self, place: Place<'_>, facts: &NewFile) -> Result<(), Reason> {
-        let mut has_acl = false;
+        let (mut has_acl, mut has_default) = (false, false);
         for xattr in &facts.xattrs {
             let is_acl = lists::is_list(&xattr.name);
             let is_wanted = match &*xattr.name {
@@ -116,6 +116,7 @@ impl Keeper {
                 continue;
             }
             has_acl |= name.as_c_str() == ACL_ACCESS;
+            has_default |= name.as_c_str() == ACL_DEFAULT;
             let value =
                 if is_acl { self.known_here(&xattr.value, facts) } else { Cow::Borrowed(&*xattr.value) };
             if let Err(error) = set_xattr(place, &name, &value) {
@@ -127,13 +128,15 @@ impl Keeper {
                 }
             }
         }
-        if self.keep.has(Keep::ACLS)
-            && !has_acl
-            && !matches!(facts.kind, haul_proto::FileKind::Symlink { .. })
-        {
-            // A new file may have got a list from its directory.
-            drop_acl(place)
-                .map_err(|error| reason("cannot remove an inherited access control list", &error))?;
+        let failed = |error: io::Error| reason("cannot remove an inherited access control list", &error);
+        if self.keep.has(Keep::ACLS) && !matches!(facts.kind, FileKind::Symlink { .. }) {
+            // What is new may have got lists from its directory, and what was there has its own.
+            if !has_acl {
+                drop_acl(place).map_err(failed)?;
+            }
+            if !has_default && facts.kind == FileKind::Directory {
+                drop_default_acl(place).map_err(failed)?;
+            }
         }
         Ok(())
     }
@@ -154,7 +157,7 @@ impl Keeper {
     }
 
     fn permissions(&self, place: Place<'_>, facts: &NewFile, has_owner: bool) -> Result<(), Reason> {
-        let is_directory = facts.kind == haul_proto::FileKind::Directory;
+        let is_directory = facts.kind == FileKind::Directory;
         let mode = if self.keep.has(Keep::MODE) {
             let withheld =
                 if self.keep.has(Keep::SETUID) && has_owner || is_directory { 0 } else { SET_ID_BITS };

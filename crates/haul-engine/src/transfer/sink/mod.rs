@@ -1,7 +1,8 @@
 //! The side that wants the files: the worker of each lane writes what comes, and the machine says what becomes of it.
 
 mod arriving;
-mod errands;
+mod comparing;
+mod deleting;
 mod expected;
 mod incoming;
 mod keeping;
@@ -14,6 +15,8 @@ mod resumed;
 mod settling;
 mod spelling;
 mod taking;
+mod tasks;
+mod update;
 
 use super::frames::{FrameError, Frames, Outbox};
 use super::hashing::Recipe;
@@ -24,9 +27,7 @@ use super::report::{Failure, Watch};
 use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
 use crate::border::Border;
-use arriving::{Tag, spot};
-use crossbeam_channel::Sender;
-use errands::Errand;
+use arriving::{Tag, stands};
 use expected::Expected;
 use haul_model::{ByteLen, Geometry, Level, RelPath};
 use haul_net::LaneError;
@@ -36,7 +37,7 @@ use haul_proto::{
     Sink, Update, Verify, Why,
 };
 use haul_sys::dir::open_dir_at;
-use haul_sys::{Follow, Stat, Timespec, stat};
+use haul_sys::{Follow, Stat};
 use incoming::Incoming;
 pub(super) use keeping::{Keeping, Opening};
 pub use leftovers::forget;
@@ -47,10 +48,12 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use taking::Taker;
+use tasks::{Compare, Remove, Settle, Tasks};
+use update::{Decision, decide};
 
 /// Messages that are taken at once to be sent.
 const SAID_AT_ONCE: usize = 128;
@@ -68,6 +71,32 @@ pub(super) struct Store {
 }
 
 impl Store {
+    /// The directory `into` beneath the root `root`, which is made if it is not there, but for a `dry_run`.
+    ///
+    /// # Errors
+    /// The root cannot be opened, or the directory neither opened nor made.
+    pub(super) fn to_fill(
+        root: &OsStr,
+        into: &[u8],
+        dry_run: bool,
+        session: u64,
+        quota: Option<u64>,
+    ) -> io::Result<Store> {
+        let missing = if dry_run { Missing::Fails } else { Missing::IsMade };
+        match Store::open(root, into, missing, session, quota) {
+            Err(error) if dry_run && error.kind() == io::ErrorKind::NotFound => {
+                // The root itself must be there.
+                Store::open(root, b"", missing, session, quota).map(|_| Store::absent(session, quota))
+            }
+            opened => opened,
+        }
+    }
+
+    /// A directory that does not exist and is not made: it is empty.
+    pub(super) fn absent(session: u64, quota: Option<u64>) -> Store {
+        Store { places: Places::absent(), session, quota, expected: Expected::Anything, parts: None }
+    }
+
     /// The directory `into` beneath the root `root`; where it is not there, `missing` says what then.
     ///
     /// # Errors
@@ -103,10 +132,9 @@ impl Store {
 pub(super) struct Side<'a> {
     session: Session<'a, Sink>,
     store: Store,
-    taken: AtomicU64,
     keeper: Keeper,
     files: Mutex<HashMap<FileNumber, Arc<Incoming>>>,
-    errands: Sender<Errand>,
+    tasks: Tasks,
     options: JobOptions,
     recipe: Recipe,
     border: Border,
@@ -125,24 +153,23 @@ pub(super) fn run(
     watch: &Watch<'_>,
 ) -> Outcome {
     let options = settings.options.clone();
-    let (errands, waiting) = crossbeam_channel::unbounded();
     let side = Side {
-        session: Session::new(Sink::new(settings), watch),
+        session: Session::new(Sink::new(settings).with_quota(store.quota), watch),
         store,
-        taken: AtomicU64::new(0),
         keeper: Keeper::new(options.keep),
         files: Mutex::default(),
-        errands,
+        tasks: Tasks::default(),
         recipe: Recipe::of(&options, watch.receipt.is_some()),
         border: Border::default(),
         told_cached: AtomicBool::new(false),
         log,
         options,
     };
-    serve(&side, joined, more, &waiting);
+    serve(&side, joined, more);
     let outcome = Outcome::of(Role::Sink, &side.session);
     let is_finished = outcome.broken.is_none();
     let Side { session, store, log, .. } = side;
+    let log = log.filter(|_| session.failure().is_none());
     if let Some(Err(error)) = log.map(|log| log.end(&store, is_finished)) {
         session.report.note(&error.to_string());
     }
@@ -150,26 +177,35 @@ pub(super) fn run(
 }
 
 /// Does the sink's part of a session.
-fn serve(
-    side: &Side<'_>,
-    joined: Vec<Joined>,
-    more: More<'_>,
-    waiting: &crossbeam_channel::Receiver<Errand>,
-) {
+fn serve(side: &Side<'_>, joined: Vec<Joined>, more: More<'_>) {
     std::thread::scope(|scope| {
         let begin = |lane: Joined| session::begin(side, scope, lane);
         joined.into_iter().for_each(&begin);
-        scope.spawn(move || side.session.spent.delays.count(|| side.run_errands(waiting)));
-        if let Some(log) = &side.log {
-            scope.spawn(move || log.run(side.session.report));
+        let workers: [fn(&Side<'_>); 4] = [
+            |side| side.run_settling(),
+            |side| side.run_comparing(),
+            |side| side.run_sweeping(),
+            |side| side.run_removing(),
+        ];
+        for run in workers {
+            side.session.spawn(scope, move || side.session.spent.delays.count(|| run(side)));
         }
-        side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
+        if let Some(log) = &side.log {
+            side.session.spawn(scope, move || log.run(side.session.report));
+        }
+        let tick = |stop: Option<Reason>| side.handle(stop.map_or(Event::Tick, Event::Stop));
+        side.session.guard(|| side.session.keep_time(more, begin, tick));
+        side.tasks.end();
         if let Some(log) = &side.log {
             log.over();
         }
     });
     let left: Vec<Arc<Incoming>> = side.files().drain().map(|(_, file)| file).collect();
-    left.iter().for_each(|file| side.let_go(file, true));
+    match side.session.failure() {
+        None => left.iter().for_each(|file| side.let_go(file, true)),
+        // The log may have panicked: its files stay, as after a kill.
+        Some(_) => left.iter().for_each(|file| file.let_go(side.log.is_some() && file.is_kept_for_later())),
+    }
 }
 
 impl Serve for Side<'_> {
@@ -266,10 +302,10 @@ impl Side<'_> {
             }
             Command::Proved { file, attempt, object } => self.proved(file, attempt, object),
             Command::Settle { file, attempt, object, to, digest } => {
-                self.errand(Errand::Settle { file, attempt, object, to, digest });
+                self.tasks.settling.push(Settle::Object { file, attempt, object, to, digest });
             }
             Command::Rehash { file, attempt, object } => {
-                self.errand(Errand::Rehash { file, attempt, object });
+                self.tasks.settling.push(Settle::Rehash { file, attempt, object });
             }
             Command::Restart { file, attempt } => {
                 if let Some(incoming) = self.incoming(file) {
@@ -283,7 +319,7 @@ impl Side<'_> {
                 if !takes_long {
                     return Some(self.finish(file, &close, settle));
                 }
-                self.errand(Errand::Finish { file, close, settle });
+                self.tasks.settling.push(Settle::Finish { file, close, settle });
             }
             Command::Abandon { file } => {
                 let incoming = self.files().remove(&file);
@@ -292,9 +328,9 @@ impl Side<'_> {
                     self.let_go(&incoming, incoming.may_come_later() || is_over());
                 }
             }
-            Command::Sweep => self.errand(Errand::Sweep),
+            Command::Sweep => self.tasks.sweeping.push(()),
             Command::Remove { batch, directory, names } => {
-                self.errand(Errand::Remove { batch, directory, names });
+                self.tasks.removing.push(Remove { batch, directory, names });
             }
             Command::DropLane { lane } => self.session.abort(lane),
             Command::Ended(end) => self.session.ended(end),
@@ -315,11 +351,6 @@ impl Side<'_> {
         Event::Finished { file, result }
     }
 
-    fn errand(&self, errand: Errand) {
-        // The receiver goes last of all: where it is gone, so is the session.
-        let _ = self.errands.send(errand);
-    }
-
     /// Decides about a file that was announced; `None` where someone else will.
     fn open(&self, facts: Arc<NewFile>, path: RelPath) -> Option<Event> {
         let number = facts.number;
@@ -332,12 +363,6 @@ impl Side<'_> {
                 // Nothing of it was asked for: it is called the same, so that nothing of it comes.
                 return Some(Event::Opened { file: number, verdict: Verdict::Same, rereads: false });
             }
-        }
-        if let Some(quota) = self.store.quota
-            && self.taken.fetch_add(size, Ordering::Relaxed).saturating_add(size) > quota
-        {
-            self.taken.fetch_sub(size, Ordering::Relaxed);
-            return Some(self.refused(&facts, Why::Quota.into()));
         }
         if self.is_receipt(&path) {
             return Some(self.refused(&facts, waybill_in_the_way()));
@@ -356,35 +381,30 @@ impl Side<'_> {
         let verdict = match (part, self.options.update) {
             (Some(have), _) => Some(Verdict::Take { have }),
             (None, Update::Always) => self.always(&incoming),
-            (None, rule) => match incoming.standing(&self.store.places) {
+            (None, rule) => match incoming.stands(&self.store.places) {
                 Err(error) => Some(Verdict::Refused(reason("cannot look at what is there", &error))),
                 Ok(None) => take(),
-                Ok(Some((_, standing))) => {
-                    let mtime = |time: Timespec| (time.sec, time.nsec);
-                    let theirs = (incoming.facts.mtime.sec, incoming.facts.mtime.nsec);
-                    match rule {
-                        Update::Missing => Some(Verdict::Same),
-                        Update::Newer if mtime(standing.mtime) >= theirs => Some(Verdict::Same),
-                        Update::SizeTime if standing.size == size && mtime(standing.mtime) == theirs => {
-                            Some(Verdict::Same)
-                        }
-                        Update::Digest if standing.size == size => {
-                            self.errand(Errand::HashStanding { file: number });
-                            None
-                        }
-                        Update::Object => {
-                            self.go_on_beside(&incoming);
-                            self.errand(Errand::HashObjects { file: number });
-                            None
-                        }
-                        _ => take(),
+                Ok(Some(standing)) => match decide(rule, &incoming.facts, &standing) {
+                    Decision::Replace => take(),
+                    Decision::Keep => Some(Verdict::Same),
+                    Decision::CompareWhole => {
+                        self.tasks.comparing.push(Compare::Whole { file: number });
+                        None
                     }
-                }
+                    Decision::CompareObjects => {
+                        self.go_on_beside(&incoming);
+                        self.tasks.comparing.push(Compare::Objects { file: number });
+                        None
+                    }
+                },
             },
         };
         self.session.spent.storage.add(begin.elapsed());
         if let Some(Verdict::Refused(reason)) = &verdict {
             self.failed(&incoming.facts.path, true, reason);
+        }
+        if verdict == Some(Verdict::Same) {
+            self.session.report.ended(&incoming.facts.path, &Ended::Same);
         }
         if matches!(verdict, Some(Verdict::Same | Verdict::Refused(_))) {
             let incoming = self.files().remove(&number);
@@ -414,6 +434,11 @@ impl Side<'_> {
     fn make(&self, facts: &NewFile, path: &RelPath, first: Option<&RelPath>) -> Result<Ended, Unfinished> {
         self.session.tally.found(0);
         self.session.tally.ended();
+        let is_directory = facts.kind == FileKind::Directory;
+        if !is_directory && self.stays(facts, path) {
+            self.session.report.ended(path.as_bytes(), &Ended::Same);
+            return Ok(Ended::Same);
+        }
         if self.options.dry_run {
             return Ok(Ended::Would);
         }
@@ -421,7 +446,6 @@ impl Side<'_> {
             // Directories are made where a part needs them, and nothing else without bytes was asked for.
             return Ok(Ended::Same);
         }
-        let is_directory = facts.kind == FileKind::Directory;
         if is_directory {
             // Before it gets its times.
             self.sweep_left(path);
@@ -453,6 +477,12 @@ impl Side<'_> {
                 Err(Unfinished::Failed(reason))
             }
         }
+    }
+
+    /// Returns true if the update rule keeps the existing entry with the name of an entry without bytes.
+    fn stays(&self, facts: &NewFile, path: &RelPath) -> bool {
+        let standing = self.look(path);
+        standing.is_some_and(|standing| decide(self.options.update, facts, &standing) == Decision::Keep)
     }
 
     fn finished(&self, number: FileNumber, result: &Result<Ended, Unfinished>) {
@@ -524,8 +554,7 @@ impl Side<'_> {
 
     /// What stands under a name.
     fn look(&self, path: &RelPath) -> Option<Stat> {
-        let (place, name) = spot(&self.store.places, path.as_bytes(), Missing::Fails).ok()?;
-        stat::stat_at(&place, name.as_c_str(), Follow::No).ok()
+        stands(&self.store.places, path).ok().flatten()
     }
 
     fn incoming(&self, number: FileNumber) -> Option<Arc<Incoming>> {

@@ -20,7 +20,8 @@ const MODE_UNTIL_SETTLED: u32 = 0o700;
 /// The directories of a sink, by their paths beneath its root.
 #[derive(Debug)]
 pub(super) struct Places {
-    root: Arc<OwnedFd>,
+    /// `None` in a dry run into a directory that would be made.
+    root: Option<Arc<OwnedFd>>,
     open: Mutex<Open>,
     spelling: Arc<Spelling>,
 }
@@ -50,7 +51,12 @@ pub(in crate::transfer) enum Missing {
 impl Places {
     /// Places beneath `root`.
     pub(super) fn new(root: OwnedFd) -> Places {
-        Places { root: Arc::new(root), open: Mutex::default(), spelling: Arc::default() }
+        Places { root: Some(Arc::new(root)), open: Mutex::default(), spelling: Arc::default() }
+    }
+
+    /// Places beneath a directory that is not there and is not made: each is `NotFound`.
+    pub(super) fn absent() -> Places {
+        Places { root: None, open: Mutex::default(), spelling: Arc::default() }
     }
 
     /// How names are compared here.
@@ -59,8 +65,11 @@ impl Places {
     }
 
     /// The root.
-    pub(super) fn root(&self) -> &OwnedFd {
-        &self.root
+    ///
+    /// # Errors
+    /// `NotFound` where there is none.
+    pub(super) fn root(&self) -> io::Result<&Arc<OwnedFd>> {
+        self.root.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// The directory under `path` (empty: the root), open to resolve names in it and to read it.
@@ -69,8 +78,9 @@ impl Places {
     /// What openat(2) and mkdirat(2) report; `ENOTDIR` or `ELOOP` where a link or a file stands in the way, `AlreadyExists` for a
     /// directory that is to be made and stands there in another spelling, `InvalidFilename` for one whose name would not be kept.
     pub(super) fn open(&self, path: &[u8], missing: Missing) -> io::Result<Arc<OwnedFd>> {
+        let root = self.root()?;
         if path.is_empty() {
-            return Ok(Arc::clone(&self.root));
+            return Ok(Arc::clone(root));
         }
         if let Some(known) = self.known(path) {
             return Ok(known);
@@ -81,7 +91,7 @@ impl Places {
             match path[..from].iter().rposition(|&byte| byte == b'/') {
                 None => {
                     from = 0;
-                    break Arc::clone(&self.root);
+                    break Arc::clone(root);
                 }
                 Some(slash) => from = slash,
             }
@@ -199,7 +209,7 @@ mod tests {
         assert_eq!(ino(&made), std::fs::metadata(dir.path().join("a/b/c")).expect("found").ino());
         let again = places.open(b"a/b/c", Missing::Fails).expect("known");
         assert!(Arc::ptr_eq(&made, &again));
-        assert_eq!(ino(&places.open(b"", Missing::Fails).expect("root")), ino(&places.root));
+        assert_eq!(ino(&places.open(b"", Missing::Fails).expect("root")), ino(places.root().expect("there")));
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use super::Side;
 use super::arriving::Arriving;
-use super::errands::Errand;
 use super::incoming::Incoming;
 use super::keeping::{Keeping, Said};
 use super::places::Missing;
+use super::tasks::Compare;
 use crate::log::{LogError, Recheck, SAMPLE_OBJECTS_MAX, SAMPLE_ONE_IN};
 use haul_log::objects::ObjectSet;
 use haul_model::{ByteLen, Geometry, Level, Object, ObjectIndex, RelPath};
@@ -22,8 +22,7 @@ use std::sync::atomic::Ordering;
 const DIGEST_BYTES_MIN: usize = 8;
 
 impl Side<'_> {
-    /// A file that is sent whatever stands under its name, unless this job has brought that: what is decided, or `None` if an errand
-    /// will.
+    /// Decides about a file that replaces any existing file but one of this job. Returns `None` if a background task will decide.
     pub(super) fn always(&self, incoming: &Arc<Incoming>) -> Option<Verdict> {
         let log = self.log_of(incoming).filter(|log| log.resumes());
         let Some(log) = log else { return self.take(incoming) };
@@ -40,7 +39,7 @@ impl Side<'_> {
         match log.is_of_job(&stat, self.options.in_place, is_durable) {
             Some(true) => self.finished_before(incoming, &file, log),
             Some(false) => {
-                self.errand(Errand::HashStanding { file: facts.number });
+                self.tasks.comparing.push(Compare::Whole { file: facts.number });
                 None
             }
             None => self.take(incoming),
@@ -65,7 +64,7 @@ impl Side<'_> {
         let all = || Some(Verdict::Take { have: Runs::default() });
         let Some(log) = self.log_of(incoming) else { return all() };
         log.meet(&incoming.path);
-        if incoming.facts.size() <= self.options.object.bytes() {
+        if !log.goes_on_within_files() || incoming.facts.size() <= self.options.object.bytes() {
             return all();
         }
         if self.options.in_place {
@@ -130,7 +129,7 @@ impl Side<'_> {
     /// All that is there is compared with the source, object by object, and only what differs is sent.
     fn compare(&self, incoming: &Arc<Incoming>) -> Option<Verdict> {
         incoming.compare_by(Runs::default(), Runs::default());
-        self.errand(Errand::HashObjects { file: incoming.facts.number });
+        self.tasks.comparing.push(Compare::Objects { file: incoming.facts.number });
         None
     }
 
@@ -141,7 +140,7 @@ impl Side<'_> {
         incoming.keep_for_later();
         self.spare(incoming, &have);
         incoming.compare_by(have, samples);
-        self.errand(Errand::HashObjects { file: incoming.facts.number });
+        self.tasks.comparing.push(Compare::Objects { file: incoming.facts.number });
         None
     }
 
@@ -149,8 +148,8 @@ impl Side<'_> {
     /// compared where it lies.
     pub(super) fn go_on_beside(&self, incoming: &Arc<Incoming>) {
         let is_small = incoming.facts.size() <= self.options.object.bytes();
-        let log = self.log_of(incoming).filter(|_| !is_small && !self.options.in_place);
-        let Some(log) = log else { return };
+        let goes_on = |log: &&Keeping| !is_small && !self.options.in_place && log.goes_on_within_files();
+        let Some(log) = self.log_of(incoming).filter(goes_on) else { return };
         log.meet(&incoming.path);
         let Ok(Some(stat)) = incoming.reopen(&self.store.places) else { return };
         match log.said_of(incoming, &stat) {
@@ -184,6 +183,10 @@ impl Side<'_> {
 
     /// A file is at its end and did not fail.
     pub(super) fn arrived(&self, incoming: &Incoming, outcome: &Outcome) {
+        if *outcome == Outcome::Same {
+            // A temporary file may have been made for its bytes.
+            incoming.let_go(false);
+        }
         let Some(log) = self.log_of(incoming) else { return };
         log.release(&incoming.path);
         match outcome {
@@ -234,7 +237,7 @@ impl Side<'_> {
 
     /// All files of a directory have been met: what earlier runs left of others goes.
     pub(super) fn sweep_left(&self, path: &RelPath) {
-        let Some(log) = self.log.as_ref().filter(|log| log.resumes()) else { return };
+        let Some(log) = self.log.as_ref().filter(|log| log.was_begun()) else { return };
         // Best effort: it has names of its own, and is in nobody's way.
         let _ = self
             .store
@@ -247,7 +250,8 @@ impl Side<'_> {
     pub(super) fn proved(&self, file: FileNumber, attempt: u16, object: Object) {
         let Some(incoming) = self.incoming(file) else { return };
         self.session.tally.settled(incoming.count(object.range.len()));
-        let Some(log) = self.log_of(&incoming).filter(|_| !self.options.in_place) else { return };
+        let is_logged = |log: &&Keeping| !self.options.in_place && log.goes_on_within_files();
+        let Some(log) = self.log_of(&incoming).filter(is_logged) else { return };
         if let Some(arriving) = incoming.open_for(attempt) {
             log.proved(file, attempt, object, (incoming, arriving));
         }

@@ -219,19 +219,28 @@ impl Side<'_> {
         let files: Vec<&Arriving> = files.collect();
         let mut places: BTreeMap<*const OwnedFd, (&Arriving, Option<Reason>)> =
             files.iter().map(|file| (Arc::as_ptr(file.place()), (*file, None))).collect();
-        let root = self.store.places.root();
-        let device = stat::stat_fd(root).ok().map(|root| root.dev);
+        let device = self.device();
         let lies_there = |file: &Arriving| stat::stat_fd(file.place()).ok().map(|place| place.dev) == device;
         let is_synced = places.len() >= FILES_FOR_ONE_SYNC
             && device.is_some()
             && places.values().all(|(file, _)| lies_there(file))
-            && filesystem::syncs_as_a_whole(root)
-            && cache::sync_filesystem(root).is_ok();
+            && self.syncs_as_a_whole();
         for (file, failed) in places.values_mut().filter(|_| !is_synced) {
             *failed = file.sync_name().err().map(|error| reason("cannot make its name durable", &error));
         }
         let failed = |file: &&Arriving| places[&Arc::as_ptr(file.place())].1.clone();
         files.iter().map(|file| failed(file).map_or(Ok(()), Err)).collect()
+    }
+
+    /// The device of the directory that all goes to.
+    fn device(&self) -> Option<u64> {
+        stat::stat_fd(self.store.places.root().ok()?).ok().map(|root| root.dev)
+    }
+
+    /// Syncs the file system of the directory that all goes to; whether that made all files on it durable.
+    fn syncs_as_a_whole(&self) -> bool {
+        let root = self.store.places.root();
+        root.is_ok_and(|root| filesystem::syncs_as_a_whole(root) && cache::sync_filesystem(root).is_ok())
     }
 
     fn end_file(&self, file: FileNumber, result: Result<Outcome, Unfinished>) {
@@ -247,8 +256,7 @@ impl Side<'_> {
         one: impl Fn(BorrowedFd<'_>) -> io::Result<()>,
     ) -> Vec<Result<(), Reason>> {
         let begin = Instant::now();
-        let root = self.store.places.root();
-        let device = stat::stat_fd(root).ok().map(|root| root.dev);
+        let device = self.device();
         let shares: Vec<bool> = files
             .iter()
             .map(|(incoming, arriving)| {
@@ -258,9 +266,8 @@ impl Side<'_> {
             .collect();
         // The root was open before anything was written: what was lost since is told by its descriptor. It is some file's,
         // and each is asked then.
-        let is_synced = shares.iter().filter(|shares| **shares).count() >= FILES_FOR_ONE_SYNC
-            && filesystem::syncs_as_a_whole(root)
-            && cache::sync_filesystem(root).is_ok();
+        let is_synced =
+            shares.iter().filter(|shares| **shares).count() >= FILES_FOR_ONE_SYNC && self.syncs_as_a_whole();
         let synced = files.iter().zip(shares).map(|((_, arriving), shares)| {
             let synced = if shares && is_synced { Ok(()) } else { one(arriving.fd()) };
             synced.map_err(|error| reason("cannot make durable", &error))

@@ -53,7 +53,7 @@ impl<'a> Taker<'a> {
             if self.is_time_to_wake() || !self.frames.has_next() {
                 self.wake();
             }
-            self.wait_for_log();
+            self.wait_for_storage();
             let Some(message) = self.frames.next()? else { return Ok(()) };
             let event = match message {
                 Message::BlockDigest(end) => {
@@ -99,13 +99,22 @@ impl<'a> Taker<'a> {
         commands
     }
 
-    /// Waits while the log has two groups before it, the lane being told to be alive.
-    fn wait_for_log(&mut self) {
+    /// Waits while two groups wait for the log, or too many objects wait to be settled. Reports progress of the lane meanwhile.
+    fn wait_for_storage(&mut self) {
         let side = self.side;
-        let Some(log) = side.log.as_ref().filter(|log| log.is_full()) else { return };
+        let log = side.log.as_ref().filter(|log| log.is_full());
+        let settling = Some(&side.tasks.settling).filter(|settling| settling.is_full());
+        if log.is_none() && settling.is_none() {
+            return;
+        }
         self.wake();
         let begin = Instant::now();
-        while !log.makes_room(REPORT_EVERY) {
+        // The threads that make room end with the session.
+        let is_over = || side.session.over.load(Ordering::Relaxed);
+        while !(log.is_none_or(|log| log.makes_room(REPORT_EVERY))
+            && settling.is_none_or(|settling| settling.makes_room(REPORT_EVERY)))
+            && !is_over()
+        {
             side.handle(Event::Progress(self.lane));
         }
         side.session.spent.storage.add(begin.elapsed());

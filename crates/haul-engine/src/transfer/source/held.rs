@@ -7,7 +7,7 @@ use crate::transfer::hashing::RootHash;
 use crate::transfer::reason::reason;
 use haul_digest::Digest;
 use haul_model::{Level, Object};
-use haul_proto::{Close, Reason, Why};
+use haul_proto::{Close, NewFile, Reason, Why};
 use haul_sys::{FileKind, open, stat};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ const AHEAD_BYTES: u64 = readahead::BYTES_MAX / 2;
 pub(super) struct Held {
     pub(super) item: Item,
     /// What it is told to be, where a waybill is written.
-    pub(super) kind: Option<haul_proto::FileKind>,
+    pub(super) kind: Mutex<Option<haul_proto::FileKind>>,
     /// The directory whose end waits for this file.
     pub(super) within: Option<u64>,
     file: Mutex<Option<Arc<OwnedFd>>>,
@@ -44,13 +44,27 @@ impl Held {
     ) -> Held {
         Held {
             item,
-            kind,
+            kind: Mutex::new(kind),
             within,
             file: Mutex::default(),
             front: Front::default(),
             root: Mutex::new(root),
             same: Mutex::default(),
             counted: Mutex::default(),
+        }
+    }
+
+    /// It goes as `facts` say: what was announced as a further name goes as a file if the first name failed, or the
+    /// update rule left it. `root` makes the digests of a whole file of its size.
+    pub(super) fn goes_as(&self, facts: &NewFile, root: impl FnOnce(u64) -> RootHash) {
+        let mut own = self.root.lock().unwrap_or_else(PoisonError::into_inner);
+        if own.geometry().len() != facts.size() {
+            *own = root(facts.size());
+        }
+        drop(own);
+        let mut kind = self.kind.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kind) = kind.as_mut().filter(|kind| **kind != facts.kind) {
+            *kind = facts.kind.clone();
         }
     }
 

@@ -82,10 +82,11 @@ pub(super) fn run(
         let begin = |lane: Joined| session::begin(side, scope, lane);
         joined.into_iter().for_each(&begin);
         if side.options.verify.reads_twice() {
-            scope.spawn(|| side.session.spent.delays.count(|| side.check()));
+            side.session.spawn(scope, || side.session.spent.delays.count(|| side.check()));
         }
-        scope.spawn(|| side.session.spent.delays.count(|| Offering::new(side, tree).run()));
-        side.session.keep_time(more, begin, |stop| side.handle(stop.map_or(Event::Tick, Event::Stop)));
+        side.session.spawn(scope, || side.session.spent.delays.count(|| Offering::new(side, tree).run()));
+        let tick = |stop: Option<Reason>| side.handle(stop.map_or(Event::Tick, Event::Stop));
+        side.session.guard(|| side.session.keep_time(more, begin, tick));
     });
     Outcome::of(Role::Source, &side.session)
 }
@@ -231,7 +232,8 @@ impl Side<'_> {
     /// The waybill's entry of a name that arrived.
     fn write_down(&self, held: &Held, outcome: &Ended) {
         let Some(receipt) = self.session.receipt else { return };
-        let Some(kind) = &held.kind else { return };
+        let kind = held.kind.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(kind) = &*kind else { return };
         let (path, stat) = (&held.item.path, &held.item.facts);
         match (outcome, kind) {
             (Ended::Done(level), FileKind::File { holes, .. }) => {
@@ -287,7 +289,7 @@ impl Side<'_> {
             });
             let Some(check) = next else { return };
             let size = check.facts.size();
-            let digest = self.open(check.facts.number).and_then(|(_, file)| match check.object {
+            let digest = self.open(&check.facts).and_then(|(_, file)| match check.object {
                 Some(object) => rereader.object(&file, object, size).map(|(digest, _)| digest),
                 None => rereader.whole(&file, size),
             });

@@ -141,12 +141,17 @@ impl<'a> Sender<'a> {
     fn whole(&mut self, facts: &Arc<NewFile>, object: Option<Object>) -> Result<(), LaneError> {
         let (side, number) = (self.side, facts.number);
         if !facts.is_regular() {
+            if side.session.receipt.is_some()
+                && let Some(held) = side.held(number)
+            {
+                held.goes_as(facts, |size| side.recipe.root(size));
+            }
             self.outbox.push(&Message::NewFile(Box::new(NewFile::clone(facts))))?;
             let close = Close::Read { size: 0, mtime: facts.mtime, root: None };
             self.told.push(Event::WholeSent { lane: self.lane, file: number, close });
             return Ok(());
         }
-        let (held, file) = match side.open(number) {
+        let (held, file) = match side.open(facts) {
             Ok(opened) => opened,
             Err(reason) => {
                 side.handle(Event::WholeFailed { lane: self.lane, file: number, reason });
@@ -186,7 +191,7 @@ impl<'a> Sender<'a> {
         let failed = |reason| {
             side.handle(Event::ObjectFailed { lane, file: number, attempt, object: object.index, reason });
         };
-        let (held, file) = match side.open(number) {
+        let (held, file) = match side.open(facts) {
             Ok(opened) => opened,
             Err(reason) => {
                 failed(reason);
@@ -212,7 +217,8 @@ impl<'a> Sender<'a> {
                     drop(root);
                     let target = Target { number, attempt, object };
                     self.outbox.push(&target.block(object.range, Encoding::Same, 0))?;
-                    let stated = Stated::Digest(ours);
+                    // Where both sides hash after the fact, the sink waits for the digest of the second read.
+                    let stated = if side.states_later { Stated::Later } else { Stated::Digest(ours) };
                     let end = BlockDigest { number, attempt, object: object.index, stated };
                     self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
                     side.spare(object.range.len());
@@ -395,7 +401,7 @@ impl<'a> Sender<'a> {
 
     fn compare(&mut self, facts: &Arc<NewFile>, theirs: &Digest) {
         let (side, number) = (self.side, facts.number);
-        let same = side.open(number).and_then(|(held, file)| {
+        let same = side.open(facts).and_then(|(held, file)| {
             let ours = self.rereader.whole(&file, facts.size())?;
             *held.same.lock().unwrap_or_else(PoisonError::into_inner) = Some(ours);
             Ok(ours == *theirs)
@@ -405,7 +411,7 @@ impl<'a> Sender<'a> {
 
     fn close(&mut self, facts: &Arc<NewFile>, attempt: u16, root: Option<Digest>) -> Result<(), LaneError> {
         let (side, number) = (self.side, facts.number);
-        let close = match side.open(number) {
+        let close = match side.open(facts) {
             Ok((held, file)) => match (self.last_look(&held, &file)?, root) {
                 (Close::Read { size, mtime, .. }, Some(root)) => {
                     Close::Read { size, mtime, root: Some(root) }
@@ -491,8 +497,9 @@ impl Side<'_> {
     ///
     /// # Errors
     /// As [`Held::open`]; [`Why::Stopped`] where the machine has let go of it meanwhile: what is said of it then is not heard.
-    pub(super) fn open(&self, number: FileNumber) -> Result<(Arc<Held>, Arc<OwnedFd>), Reason> {
-        let held = self.held(number).ok_or(Reason::from(Why::Stopped))?;
+    pub(super) fn open(&self, facts: &NewFile) -> Result<(Arc<Held>, Arc<OwnedFd>), Reason> {
+        let held = self.held(facts.number).ok_or(Reason::from(Why::Stopped))?;
+        held.goes_as(facts, |size| self.recipe.root(size));
         let file = self.session.spent.storage.time(|| held.open())?;
         Ok((held, file))
     }

@@ -273,10 +273,13 @@ impl<'a> Offering<'a> {
 
     /// Lets what was met wait to be offered.
     fn wait(&mut self, facts: NewFile, item: Item, within: Option<u64>, first: Option<FileNumber>) {
-        let side = self.side;
-        let kind = side.session.receipt.map(|_| facts.kind.clone());
-        let held = Held::new(item, kind, within, side.recipe.root(facts.size()));
+        let held = self.held(&facts, item, within);
         self.waiting.push_back(Waiting { facts, held, first });
+    }
+
+    fn held(&self, facts: &NewFile, item: Item, within: Option<u64>) -> Held {
+        let kind = self.side.session.receipt.map(|_| facts.kind.clone());
+        Held::new(item, kind, within, self.side.recipe.root(facts.size()))
     }
 
     /// Offers all that waits, as there is room for it. Gives the number of the last, if that was taken.
@@ -288,13 +291,17 @@ impl<'a> Offering<'a> {
                 self.waiting.clear();
                 return None;
             }
-            let mut refused = Vec::new();
+            let (mut refused, mut alone) = (Vec::new(), None);
             side.session.meeting.with(|machine, _| {
                 // A file is held before any worker can hear of it.
                 let mut all = side.files.lock().unwrap_or_else(PoisonError::into_inner);
                 while machine.room() > 0
                     && let Some(Waiting { facts, held, first }) = self.waiting.pop_front()
                 {
+                    if first.is_some_and(|first| machine.is_left(first)) {
+                        alone = Some(held);
+                        break;
+                    }
                     let size = facts.size();
                     let offered = machine.offer(facts, first);
                     last = offered.as_ref().ok().copied();
@@ -309,6 +316,9 @@ impl<'a> Offering<'a> {
                     }
                 }
             });
+            if let Some(held) = alone {
+                self.separate(held);
+            }
             for (held, flaw) in refused {
                 side.session.report.failed(&Failure {
                     path: held.item.shown.into_encoded_bytes(),
@@ -320,6 +330,22 @@ impl<'a> Offering<'a> {
             }
         }
         last
+    }
+
+    /// A further name of a file that failed, or that the update rule left at the sink, goes as a file of its own, before all that waits.
+    fn separate(&mut self, held: Held) {
+        let Held { item, within, .. } = held;
+        match self.facts(&item, None) {
+            Ok(facts) => {
+                let held = self.held(&facts, item, within);
+                self.waiting.push_front(Waiting { facts, held, first: None });
+            }
+            Err(error) => {
+                self.walk_failed(item.shown.into_encoded_bytes(), reason("cannot read", &error));
+                // Its end is looked for before this thread waits.
+                let _ = self.side.directories().one_ended(within);
+            }
+        }
     }
 
     /// Waits until there is room for what waits; false where the session is over.

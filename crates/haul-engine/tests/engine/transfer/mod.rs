@@ -8,9 +8,11 @@ mod liar;
 mod lying;
 mod packed;
 mod pair;
+mod panics;
 mod resumed;
 mod slow;
 mod untold;
+mod updates;
 mod wanted;
 mod waybills;
 
@@ -147,6 +149,28 @@ fn an_unreadable_source_fails_alone_and_nothing_is_deleted_after_it() {
     assert!(!pair.sink().join("d/stranger").exists() && pair.sink().join("d/good").exists());
 }
 
+/// The list of names waited for removals that waited behind it on the same thread: nine directories were enough.
+#[test]
+fn extraneous_names_in_many_directories_are_deleted() {
+    let pair = Pair::new();
+    fs::create_dir(pair.source().join("d")).unwrap();
+    for directory in 0..40 {
+        let there = pair.sink().join(format!("d/{directory}"));
+        fs::create_dir_all(&there).unwrap();
+        fs::create_dir_all(pair.source().join(format!("d/{directory}"))).unwrap();
+        // Of one directory more names than lists may be under way.
+        let names = if directory == 20 { 3000 } else { 2 };
+        (0..names).for_each(|name| fs::write(there.join(name.to_string()), "").unwrap());
+        fs::create_dir(there.join("deep")).unwrap();
+        fs::write(there.join("deep/file"), "").unwrap();
+    }
+    let told = pair.send(&["d"], &JobOptions { delete: true, ..small_objects() }, 2);
+    told.is_fine();
+    assert_eq!(told.summary().deleted, 39 * 4 + 3002);
+    let before = Snapshot::take(&pair.source().join("d")).unwrap();
+    before.assert_same(&Snapshot::take(&pair.sink().join("d")).unwrap(), Facets::CONTENT);
+}
+
 #[test]
 fn what_is_left_out_is_neither_sent_nor_deleted() {
     let pair = Pair::new();
@@ -164,6 +188,46 @@ fn what_is_left_out_is_neither_sent_nor_deleted() {
     let there = |name: &str| pair.sink().join(name).exists();
     assert!(there("d/a.c") && !there("d/a.o") && !there("d/cache/x"));
     assert!(there("d/cache/own") && there("d/old.o") && !there("d/old.c"));
+}
+
+/// A directory that the source lacks went with all that lay in it, what is left out of the job as well.
+#[test]
+fn what_is_left_out_stays_in_directories_that_the_source_lacks() {
+    let pair = Pair::new();
+    fs::create_dir(pair.source().join("d")).unwrap();
+    for name in ["old/deep/keep.o", "old/deep/gone.c", "old/gone", "older/gone", "older/link/gone"] {
+        let there = pair.sink().join("d").join(name);
+        fs::create_dir_all(there.parent().unwrap()).unwrap();
+        fs::write(there, "").unwrap();
+    }
+    let filter = || Filter::new(&[Rule::Exclude("*.o".into())]).unwrap();
+    let options = JobOptions { delete: true, ..small_objects() };
+    let dry = JobOptions { dry_run: true, ..options.clone() };
+    pair.send_filtered(&["d"], &dry, filter()).is_fine();
+    let there = |name: &str| pair.sink().join("d").join(name).exists();
+    assert!(there("old/deep/gone.c") && there("older/link/gone"));
+    let told = pair.send_filtered(&["d"], &options, filter());
+    told.is_fine();
+    assert!(there("old/deep/keep.o") && !there("old/deep/gone.c") && !there("old/gone") && !there("older"));
+    assert_eq!(told.summary().deleted, 6);
+}
+
+/// Deleting in a directory gave it the current time.
+#[test]
+fn directories_keep_their_times_when_something_in_them_is_deleted() {
+    let pair = Pair::new();
+    fs::create_dir_all(pair.source().join("d/sub")).unwrap();
+    fs::create_dir_all(pair.sink().join("d/sub/extra")).unwrap();
+    fs::write(pair.sink().join("d/file"), "").unwrap();
+    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+    for name in ["d/sub", "d"] {
+        fs::File::open(pair.source().join(name)).unwrap().set_modified(at).unwrap();
+    }
+    pair.send(&["d"], &JobOptions { delete: true, ..small_objects() }, 1).is_fine();
+    assert!(!pair.sink().join("d/sub/extra").exists() && !pair.sink().join("d/file").exists());
+    for name in ["d/sub", "d"] {
+        assert_eq!(fs::metadata(pair.sink().join(name)).unwrap().modified().unwrap(), at, "{name}");
+    }
 }
 
 #[test]

@@ -401,6 +401,14 @@ impl SinkSide {
         if self.settings.options.dry_run {
             return Ok(Outcome::Would);
         }
+        let here = self.tree.get(path);
+        let is_there = here.is_some() || self.others.contains(path);
+        let is_newer = here.is_some_and(|here| here.mtime >= facts.mtime.sec);
+        match self.settings.options.update {
+            Update::Missing if is_there && facts.kind != FileKind::Directory => return Ok(Outcome::Same),
+            Update::Newer if is_newer => return Ok(Outcome::Same),
+            _ => {}
+        }
         if let (FileKind::HardLink { .. }, Some(first)) = (&facts.kind, first) {
             let Some(file) = self.tree.get(first).cloned() else {
                 return Err(Unfinished::Failed(Why::NotFound.into()));
@@ -409,7 +417,7 @@ impl SinkSide {
         } else {
             self.others.insert(path.to_vec());
         }
-        Ok(Outcome::Done(Level::Durable))
+        Ok(Outcome::Done(Level::Received))
     }
 
     pub(crate) fn has_proved(&self) -> bool {

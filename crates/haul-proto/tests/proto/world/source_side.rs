@@ -1,7 +1,7 @@
 //! An engine around the source's machine, with a worker for each lane.
 
 use super::dice::Dice;
-use super::tree::{Ill, SourceFile, cells};
+use super::tree::{Ill, SourceFile, cells, file_of};
 use haul_model::{ByteRange, Object};
 use haul_proto::source::{Check, Command, Event, Next, Settings, Work};
 use haul_proto::{
@@ -121,12 +121,12 @@ impl SourceSide {
             let number_of =
                 |wanted: usize| self.numbers.iter().find(|(_, at)| **at == wanted).map(|(n, _)| *n);
             let first = file.first.and_then(number_of);
-            // A first name that has failed already: the walk knows.
-            if file.first.is_some_and(|first| matches!(self.outcomes.get(&first), Some(Outcome::Failed(_)))) {
-                self.outcomes.insert(at, Outcome::Failed(Why::FirstNameFailed.into()));
-                return self.handle(unread(), now);
-            }
-            let number = self.machine.offer(file.facts(), first).unwrap();
+            let number = if first.is_some_and(|first| self.machine.is_left(first)) {
+                let facts = NewFile { path: file.path.clone().into(), ..file_of(&self.files, at).facts() };
+                self.machine.offer(facts, None).unwrap()
+            } else {
+                self.machine.offer(file.facts(), first).unwrap()
+            };
             self.numbers.insert(number, at);
             self.is_waiting.clear();
         } else {
@@ -192,7 +192,7 @@ impl SourceSide {
     }
 
     fn file(&self, number: FileNumber) -> &SourceFile {
-        &self.files[self.numbers[&number]]
+        file_of(&self.files, self.numbers[&number])
     }
 
     fn close(&self, facts: &NewFile, root: Option<haul_digest::Digest>) -> Close {

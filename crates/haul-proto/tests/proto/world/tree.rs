@@ -95,6 +95,11 @@ pub(crate) struct Partial {
     pub(crate) mtime: i64,
 }
 
+/// The file that an entry of the list is a name of: itself, or the first name of a hard link.
+pub(crate) fn file_of(files: &[SourceFile], at: usize) -> &SourceFile {
+    &files[files[at].first.unwrap_or(at)]
+}
+
 /// The source's tree of one world.
 pub(crate) fn grow(dice: &mut Dice, object: u64, ill: u64) -> Vec<SourceFile> {
     let mut files: Vec<SourceFile> = Vec::new();
@@ -128,7 +133,12 @@ pub(crate) fn grow(dice: &mut Dice, object: u64, ill: u64) -> Vec<SourceFile> {
             _ => Ill::Changes,
         };
         let path = format!("d{}/f{number}", number % 3).into_bytes();
-        files.push(SourceFile { path, kind, seed: dice.next(), mtime: dice.below(3) as i64, ill, first });
+        let mut file = SourceFile { path, kind, seed: dice.next(), mtime: dice.below(3) as i64, ill, first };
+        if let Some(first) = first {
+            // It is the same file.
+            (file.seed, file.mtime, file.ill) = (files[first].seed, files[first].mtime, files[first].ill);
+        }
+        files.push(file);
     }
     files
 }

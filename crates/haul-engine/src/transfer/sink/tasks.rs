@@ -1,0 +1,249 @@
+//! Background tasks of the sink: work that would stall a lane.
+//!
+//! Invariant: a task never waits for another task. Each class of task that can wait has its own queue and worker:
+//!
+//! | class | does | waits for |
+//! |---|---|---|
+//! | [`Settle`] | syncs objects, reads them back, brings files to their ends | storage |
+//! | [`Compare`] | hashes existing files | the source, which takes a bounded number of digests |
+//! | sweeping | lists the directories of the sink | removals, and the source, which judges names |
+//! | [`Remove`] | deletes names | storage |
+//!
+//! The queues are bounded: [`SETTLE_MOST`] makes lanes wait before they bring more, the window of the session bounds
+//! comparisons, and [`LISTS_AHEAD`](haul_proto::limits::LISTS_AHEAD) bounds removals. A worker never waits for room in a queue.
+
+use super::Side;
+use super::incoming::Incoming;
+use super::settling::{Ending, Settling, Unsettled};
+use crate::transfer::reason::reason;
+use crate::transfer::rereader::Rereader;
+use haul_digest::Digest;
+use haul_model::{Level, Object};
+use haul_proto::sink::Event;
+use haul_proto::{Close, FileNumber, Reason};
+use haul_sys::open;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Tasks of the class [`Settle`] that wait at most when a lane brings more: objects of 16 GiB, or that many small files.
+const SETTLE_MOST: usize = 4096;
+
+/// A task that waits for storage only.
+#[derive(Debug)]
+pub(super) enum Settle {
+    /// Bring an object to a level.
+    Object { file: FileNumber, attempt: u16, object: Object, to: Level, digest: Option<Digest> },
+    /// Read an object, or all of a file, and hash it.
+    Rehash { file: FileNumber, attempt: u16, object: Option<Object> },
+    /// Finish a file, and hash the objects that did not travel.
+    Finish { file: FileNumber, close: Close, settle: Level },
+}
+
+/// A task that hashes the existing file with the name of an incoming one.
+#[derive(Debug)]
+pub(super) enum Compare {
+    /// As a whole.
+    Whole { file: FileNumber },
+    /// By objects.
+    Objects { file: FileNumber },
+}
+
+/// A task that deletes names.
+#[derive(Debug)]
+pub(super) struct Remove {
+    pub(super) batch: u32,
+    pub(super) directory: Box<[u8]>,
+    pub(super) names: Vec<Box<[u8]>>,
+}
+
+/// The queues of all classes.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    pub(super) settling: Queue<Settle>,
+    pub(super) comparing: Queue<Compare>,
+    pub(super) sweeping: Queue<()>,
+    pub(super) removing: Queue<Remove>,
+}
+
+impl Tasks {
+    /// Lets the workers end when they have done what waits.
+    pub(super) fn end(&self) {
+        self.settling.end();
+        self.comparing.end();
+        self.sweeping.end();
+        self.removing.end();
+    }
+}
+
+/// Tasks of one class, in their order. One worker takes them.
+#[derive(Debug)]
+pub(super) struct Queue<T> {
+    state: Mutex<Waiting<T>>,
+    /// A task came, or none will come any more.
+    came: Condvar,
+    /// Tasks were taken.
+    taken: Condvar,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    tasks: VecDeque<T>,
+    is_over: bool,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Queue<T> {
+        let state = Mutex::new(Waiting { tasks: VecDeque::new(), is_over: false });
+        Queue { state, came: Condvar::new(), taken: Condvar::new() }
+    }
+}
+
+impl<T> Queue<T> {
+    /// Adds a task. Never waits.
+    pub(super) fn push(&self, task: T) {
+        self.state().tasks.push_back(task);
+        self.came.notify_one();
+    }
+
+    /// Waits for the next task; `None` after [`Queue::end`] when all were taken.
+    pub(super) fn next(&self) -> Option<T> {
+        self.take(|tasks| tasks.pop_front())
+    }
+
+    /// Waits for tasks and takes all of them; `None` as in [`Queue::next`].
+    fn all(&self) -> Option<VecDeque<T>> {
+        self.take(|tasks| Some(std::mem::take(tasks)))
+    }
+
+    fn take<R>(&self, take: impl FnOnce(&mut VecDeque<T>) -> Option<R>) -> Option<R> {
+        let is_idle = |waiting: &mut Waiting<T>| waiting.tasks.is_empty() && !waiting.is_over;
+        let waited = self.came.wait_while(self.state(), is_idle);
+        let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
+        if waiting.tasks.is_empty() {
+            return None;
+        }
+        let taken = take(&mut waiting.tasks);
+        self.taken.notify_all();
+        taken
+    }
+
+    /// No task comes any more.
+    fn end(&self) {
+        self.state().is_over = true;
+        self.came.notify_all();
+    }
+
+    /// Returns true if at least `tasks` tasks wait.
+    fn has(&self, tasks: usize) -> bool {
+        self.state().tasks.len() >= tasks
+    }
+
+    /// Waits until fewer tasks wait than `tasks`, for at most `within`; whether they do.
+    fn falls_below(&self, tasks: usize, within: Duration) -> bool {
+        let is_above = |waiting: &mut Waiting<T>| waiting.tasks.len() >= tasks;
+        let waited = self.taken.wait_timeout_while(self.state(), within, is_above);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    fn state(&self) -> MutexGuard<'_, Waiting<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue<Settle> {
+    /// Returns true if lanes must wait.
+    pub(super) fn is_full(&self) -> bool {
+        self.has(SETTLE_MOST)
+    }
+
+    /// Waits until a lane may bring more, for at most `within`; whether it may.
+    pub(super) fn makes_room(&self, within: Duration) -> bool {
+        self.falls_below(SETTLE_MOST, within)
+    }
+}
+
+impl Side<'_> {
+    /// Runs the tasks that wait for storage only, until the session ends.
+    pub(super) fn run_settling(&self) {
+        let mut rereader = Rereader::new(self.recipe, &self.session.spent, &self.session.over);
+        while let Some(tasks) = self.tasks.settling.all() {
+            // Syncs are grouped: tasks that came during the last sync share the next.
+            let mut unsettled = Unsettled::default();
+            for task in tasks {
+                match task {
+                    Settle::Object { file, attempt, object, to, digest } => {
+                        unsettled.object((file, attempt), Settling { object, to, digest, from_cache: None });
+                    }
+                    Settle::Finish { file, close, settle } => unsettled.end(Ending { file, close, settle }),
+                    Settle::Rehash { file, attempt, object } => {
+                        self.rehash(file, attempt, object, &mut rereader);
+                    }
+                }
+            }
+            self.settle(unsettled, &mut rereader);
+        }
+    }
+
+    fn rehash(&self, file: FileNumber, attempt: u16, object: Option<Object>, rereader: &mut Rereader<'_>) {
+        let Some(incoming) = self.incoming(file) else { return };
+        let digest = incoming.arriving_of(&self.store.places, attempt).and_then(|arriving| {
+            // Objects that are holes never come.
+            arriving
+                .grow_to(incoming.facts.size())
+                .map_err(|error| reason("cannot set the length", &error))?;
+            let source = open::reopen_source(arriving.fd(), false)
+                .map_err(|error| reason("cannot read back", &error))?;
+            match object {
+                Some(object) => {
+                    rereader.object(&source, object, incoming.facts.size()).map(|(digest, _)| digest)
+                }
+                None => rereader.whole(&source, incoming.facts.size()),
+            }
+        });
+        self.handle(Event::Rehashed { file, attempt, object: object.map(|object| object.index), digest });
+    }
+
+    /// Hashes what did not come of a file, and its digests are made of all the same: objects that are holes, or were there.
+    pub(super) fn complete(
+        &self,
+        incoming: &Incoming,
+        close: &Close,
+        rereader: &mut Rereader<'_>,
+    ) -> Result<(), Reason> {
+        if !incoming.is_incomplete(close) {
+            return Ok(());
+        }
+        let size = incoming.facts.size();
+        let arriving = incoming.arriving(&self.store.places)?;
+        arriving.grow_to(size).map_err(|error| reason("cannot set the length", &error))?;
+        let source =
+            open::reopen_source(arriving.fd(), false).map_err(|error| reason("cannot read back", &error))?;
+        let mut next = 0;
+        while let Some(object) = incoming.missing(next) {
+            incoming.add_late(object, rereader.late(&source, object, size)?);
+            next = object.index.0 + 1;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn a_queue_gives_what_it_has_before_it_ends_and_wakes_who_waits_for_room() {
+        let queue: Queue<u32> = Queue::default();
+        thread::scope(|scope| {
+            let all = scope.spawn(|| std::iter::from_fn(|| queue.next()).collect::<Vec<_>>());
+            (0..100).for_each(|task| queue.push(task));
+            assert!(queue.falls_below(1, Duration::from_secs(600)), "the worker takes what waits");
+            (100..200).for_each(|task| queue.push(task));
+            queue.end();
+            assert_eq!(all.join().unwrap(), (0..200).collect::<Vec<_>>());
+        });
+        assert!(!queue.has(1) && queue.next().is_none() && queue.all().is_none());
+    }
+}

@@ -1,0 +1,35 @@
+//! The update rule: one decision for every kind of entry whose name exists at the sink.
+
+use haul_proto::{NewFile, Update};
+use haul_sys::{FileKind, Stat};
+
+/// The decision about an incoming entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// It replaces the existing entry.
+    Replace,
+    /// The existing entry stays.
+    Keep,
+    /// The digest of the whole file decides.
+    CompareWhole,
+    /// The digests of its objects decide, each for itself.
+    CompareObjects,
+}
+
+/// Decides by `rule` about the entry `facts`, which is no directory, where `standing` has its name.
+///
+/// Times and names mean the same for all kinds; sizes and digests are compared between regular files only.
+pub(super) fn decide(rule: Update, facts: &NewFile, standing: &Stat) -> Decision {
+    let ours = (standing.mtime.sec, standing.mtime.nsec);
+    let theirs = (facts.mtime.sec, facts.mtime.nsec);
+    let are_files = facts.is_regular() && standing.kind == FileKind::Regular;
+    let is_as_long = are_files && standing.size == facts.size();
+    match rule {
+        Update::Missing => Decision::Keep,
+        Update::Newer if ours >= theirs => Decision::Keep,
+        Update::SizeTime if is_as_long && ours == theirs => Decision::Keep,
+        Update::Digest if is_as_long => Decision::CompareWhole,
+        Update::Object if are_files => Decision::CompareObjects,
+        _ => Decision::Replace,
+    }
+}

@@ -1,0 +1,60 @@
+//! A thread that panics ends the session on both sides.
+
+use super::pair::{Pair, offer};
+use super::small_objects;
+use haul_engine::transfer::{BoxError, Failure, Filter, Report, SendJob, Tally, Watch, answer, send};
+use haul_model::Level;
+use haul_net::Lane;
+use haul_proto::{JobOptions, Outcome, Why};
+use std::fs;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::channel;
+
+/// Panics when the first file ends.
+struct Panics(bool);
+
+impl Report for Panics {
+    fn failed(&self, _: &Failure) {}
+
+    fn ended(&self, _: &[u8], _: &Outcome) {
+        assert!(!self.0, "a worker panics, as this test wants it");
+    }
+}
+
+/// The session waited until the peer had been silent for long.
+#[test]
+fn a_worker_that_panics_ends_the_session() {
+    // A worker of a lane, one beside the lanes, and one of the source.
+    for (source_panics, settle) in
+        [(false, Level::Verified), (false, Level::Durable), (true, Level::Verified)]
+    {
+        let pair = Pair::new();
+        for name in ["one", "two"] {
+            fs::write(pair.source().join(name), vec![1; 300 << 10]).unwrap();
+        }
+        let options = JobOptions { settle, ..small_objects() };
+        let sources = ["one", "two"].map(|name| pair.source().join(name).into()).to_vec();
+        let job = SendJob { filter: Filter::default(), options, lanes: Some(1), ..SendJob::new(sources) };
+        let (ours, theirs) = Lane::pair().unwrap();
+        let (give, take) = channel::<Lane>();
+        give.send(ours).unwrap();
+        let take = Mutex::new(take);
+        let (started, answered) = std::thread::scope(|scope| {
+            let answering = scope.spawn(|| {
+                let (stop, tally, report) =
+                    (AtomicBool::new(false), Tally::default(), Panics(!source_panics));
+                let watch = Watch { stop: &stop, tally: &tally, report: &report, receipt: None };
+                answer(theirs, &mut || None, &offer(&pair.sink()), &watch).unwrap()
+            });
+            let dial = |_: u32| -> Result<Lane, BoxError> { Ok(take.lock().unwrap().try_recv()?) };
+            let (stop, tally, report) = (AtomicBool::new(false), Tally::default(), Panics(source_panics));
+            let watch = Watch { stop: &stop, tally: &tally, report: &report, receipt: None };
+            (send(&dial, &job, &watch).unwrap(), answering.join().unwrap())
+        });
+        let [panicked, other] = if source_panics { [&started, &answered] } else { [&answered, &started] };
+        let why = |outcome: &haul_engine::transfer::Outcome| outcome.broken.clone().map(|reason| reason.why);
+        assert_eq!(why(panicked), Some(Why::Internal));
+        assert!(why(other).is_some(), "the peer ends as well: {other:?}");
+    }
+}

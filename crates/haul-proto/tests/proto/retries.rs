@@ -1,0 +1,160 @@
+//! Limits that the machines keep: retries of an object, and the quota.
+
+use haul_digest::{Algorithm, Digest, digest};
+use haul_model::{ByteRange, Level, ObjectIndex};
+use haul_proto::sink::Verdict;
+use haul_proto::source::{Event, Work};
+use haul_proto::{
+    Answer, BlockDigest, BlockReject, BlockSync, CONTROL, Close, Encoding, FileId, FileKind, FileNumber,
+    JobOptions, Message, NewBlock, NewFile, Runs, Sink, Source, Stated, Timing, Verify, Why, Window, sink,
+    source,
+};
+use std::time::Duration;
+
+const NOW: Duration = Duration::from_secs(100);
+const OBJECT: u64 = 4 << 20;
+const TRIES: u8 = 2;
+const NUMBER: FileNumber = FileNumber(0);
+
+fn options() -> JobOptions {
+    JobOptions { verify: Verify::Reread, settle: Level::Reread, ..JobOptions::default() }
+}
+
+fn two_objects() -> NewFile {
+    NewFile::new(&b"f"[..], FileKind::File { size: 2 * OBJECT, holes: Runs::default() })
+}
+
+fn right() -> Digest {
+    digest(Algorithm::Blake3, b"right")
+}
+
+/// The object travels well each time and never reads back right: its arrival used to reset the count of attempts, so
+/// that both machines repeated it indefinitely.
+#[test]
+fn an_object_that_never_reads_back_right_fails_its_file() {
+    at_the_sink();
+    at_the_source();
+}
+
+fn at_the_sink() {
+    let (options, window, timing) = (options(), Window::default(), Timing::default());
+    let mut sink = Sink::new(sink::Settings { options, window, timing, tries: TRIES });
+    let mut tell = |event| {
+        let mut out = Vec::new();
+        sink.handle(event, NOW, &mut out);
+        let mut said = Vec::new();
+        while let sink::Outgoing::Send(message) = sink.next(CONTROL, NOW) {
+            said.push(message);
+        }
+        (out, said)
+    };
+    tell(sink::Event::LaneUp(CONTROL));
+    tell(sink::Event::Message(CONTROL, Message::NewFile(Box::new(two_objects()))));
+    let verdict = Verdict::Take { have: Runs::default() };
+    tell(sink::Event::Opened { file: NUMBER, verdict, rereads: true });
+    let (number, attempt, object) = (NUMBER, 0, ObjectIndex(0));
+    for arrival in 0..=TRIES {
+        let range = ByteRange::between(0, OBJECT);
+        let payload = u32::try_from(OBJECT).unwrap();
+        let block = NewBlock { number, attempt, object, range, encoding: Encoding::Raw, payload };
+        let (written, _) = tell(sink::Event::Message(CONTROL, Message::NewBlock(block)));
+        assert!(matches!(written[..], [sink::Command::Write { .. }]), "arrival {arrival}: {written:?}");
+        let end = BlockDigest { number, attempt, object, stated: Stated::Digest(right()) };
+        let (settles, told) = tell(sink::Event::ObjectEnd { lane: CONTROL, end, found: Some(right()) });
+        assert!(matches!(settles[..], [sink::Command::Settle { .. }]), "arrival {arrival}: {settles:?}");
+        assert!(matches!(told[..], [Message::BlockSync(_)]), "arrival {arrival}: {told:?}");
+        let (out, said) = tell(sink::Event::SettleFailed { file: number, attempt, object, reason: None });
+        if arrival < TRIES {
+            assert!(matches!(said[..], [Message::BlockReject(_)]) && out.is_empty(), "{arrival}: {said:?}");
+        } else {
+            assert!(matches!(said[..], [Message::FileDone(_)]), "{said:?}");
+            let is_told =
+                matches!(&out[0], sink::Command::Failed { reason, .. } if reason.why == Why::Differs);
+            assert!(is_told, "{out:?}");
+        }
+    }
+}
+
+fn at_the_source() {
+    let (options, window, timing) = (options(), Window::default(), Timing::default());
+    let mut source = Source::new(source::Settings { options, window, timing, tries: TRIES, asks: false });
+    let handle = |source: &mut Source, event| source.handle(event, NOW, &mut Vec::new());
+    let hear = |source: &mut Source, message| handle(source, Event::Message(CONTROL, message));
+    handle(&mut source, Event::LaneUp(CONTROL));
+    source.offer(two_objects(), None).unwrap();
+    assert!(matches!(source.next(CONTROL, NOW), Work::Send(Message::NewFile(_))));
+    let (number, attempt, object) = (NUMBER, 0, ObjectIndex(0));
+    let answer = Answer::Take { have: Runs::default() };
+    hear(&mut source, Message::FileId(Box::new(FileId { number, attempt, answer })));
+    for sent in 0..=TRIES {
+        match source.next(CONTROL, NOW) {
+            Work::Object { object, again, .. } => assert_eq!((object.index.0, again), (0, sent > 0)),
+            other => panic!("time {sent}: {other:?}"),
+        }
+        handle(&mut source, Event::ObjectSent { lane: CONTROL, file: number, attempt, object });
+        let sync = BlockSync { number, attempt, level: Level::Verified, objects: Runs::of(0, 1) };
+        hear(&mut source, Message::BlockSync(Box::new(sync)));
+        let (object, reason) = (Some(object), Why::Differs.into());
+        hear(&mut source, Message::BlockReject(BlockReject { number, attempt, object, reason }));
+    }
+    let Work::Send(Message::FileClose(close)) = source.next(CONTROL, NOW) else { panic!("it failed") };
+    assert!(matches!(&close.close, Close::Failed(reason) if reason.why == Why::Differs), "{close:?}");
+}
+
+fn quota_sink(quota: u64) -> Sink {
+    let (options, window, timing) = (JobOptions::default(), Window::default(), Timing::default());
+    let settings = sink::Settings { options, window, timing, tries: TRIES };
+    let mut sink = Sink::new(settings).with_quota(Some(quota));
+    sink.handle(sink::Event::LaneUp(CONTROL), NOW, &mut Vec::new());
+    sink
+}
+
+/// Announces a file of 1,000 bytes, and gives whether it may come when it was opened so.
+fn may_come(sink: &mut Sink, number: u64, verdict: Verdict) -> bool {
+    let kind = FileKind::File { size: 1000, holes: Runs::default() };
+    let number = FileNumber(number);
+    let facts = NewFile { number, ..NewFile::new(format!("f{}", number.0).into_bytes(), kind) };
+    let mut out = Vec::new();
+    sink.handle(sink::Event::Message(CONTROL, Message::NewFile(Box::new(facts))), NOW, &mut out);
+    out.clear();
+    sink.handle(sink::Event::Opened { file: number, verdict, rereads: false }, NOW, &mut out);
+    let is_refused = |command: &sink::Command| matches!(command, sink::Command::Failed { reason, .. } if reason.why == Why::Quota);
+    !out.iter().any(is_refused)
+}
+
+/// Files that are the same used to count, and files that are compared while others travel.
+#[test]
+fn a_quota_counts_bytes_that_travel_and_no_others() {
+    let take = || Verdict::Take { have: Runs::default() };
+    let mut sink = quota_sink(2500);
+    for same in 0..10 {
+        assert!(may_come(&mut sink, same, Verdict::Same));
+    }
+    for compared in 10..20 {
+        assert!(may_come(&mut sink, compared, Verdict::Unless(right())));
+    }
+    assert!(may_come(&mut sink, 20, Verdict::Take { have: Runs::of(0, 1) }), "all of it is there");
+    assert!(may_come(&mut sink, 21, take()) && may_come(&mut sink, 22, take()));
+    assert!(!may_come(&mut sink, 23, take()), "3,000 bytes are too many");
+    // One that comes after all although it was to be compared counts when its bytes do.
+    let block = |number| {
+        let range = ByteRange::between(0, 1000);
+        let (attempt, object) = (0, ObjectIndex(0));
+        Message::NewBlock(NewBlock { number, attempt, object, range, encoding: Encoding::Raw, payload: 1000 })
+    };
+    let mut out = Vec::new();
+    sink.handle(sink::Event::Message(CONTROL, block(FileNumber(10))), NOW, &mut out);
+    assert!(matches!(&out[0], sink::Command::Failed { reason, .. } if reason.why == Why::Quota), "{out:?}");
+}
+
+/// Two files that were too much together were both refused, where one had room.
+#[test]
+fn a_file_that_fails_before_its_bytes_came_gives_its_room_back() {
+    let take = || Verdict::Take { have: Runs::default() };
+    let mut sink = quota_sink(1500);
+    assert!(may_come(&mut sink, 0, take()));
+    assert!(!may_come(&mut sink, 1, take()), "the first has the room");
+    let failed = sink::Event::WriteFailed { file: NUMBER, reason: Why::Io.into() };
+    sink.handle(failed, NOW, &mut Vec::new());
+    assert!(may_come(&mut sink, 2, take()));
+}
