@@ -140,7 +140,7 @@ fn a_fetch_reads_back_what_it_says_and_hybrid_what_is_larger_than_memory() {
         fs::write(home.path().join(name), noise(len)).unwrap();
     }
     let mut server = Command::new(HAUL)
-        .args(["serve", "--plain", "-q", "--read-only", "--listen=127.0.0.1:0", "--root"])
+        .args(["serve", "--plain", "-q", "--read-only", "--keep-owner", "--listen=127.0.0.1:0", "--root"])
         .arg(home.path())
         .stdout(Stdio::piped())
         .spawn()
