@@ -111,10 +111,11 @@ impl<'a> Taker<'a> {
         let begin = Instant::now();
         // The threads that make room end with the session.
         let is_over = || side.session.over.load(Ordering::Relaxed);
-        while !(log.is_none_or(|log| log.makes_room(REPORT_EVERY))
-            && settling.is_none_or(|settling| settling.makes_room(REPORT_EVERY)))
-            && !is_over()
-        {
+        let has_room = || {
+            log.is_none_or(|log| log.makes_room(REPORT_EVERY))
+                && settling.is_none_or(|settling| settling.makes_room(REPORT_EVERY))
+        };
+        while !is_over() && !has_room() {
             side.handle(Event::Progress(self.lane));
         }
         side.session.spent.storage.add(begin.elapsed());
