@@ -30,7 +30,7 @@ fn a_dry_run_into_a_directory_that_would_be_made_says_what_the_real_one_does() {
     fs::rename(bed.path("data"), there.join("data")).unwrap();
     let dry = bed.over_ssh("fetch", &["-n", "localhost:data", "new"]);
     assert_ended(&dry, 0);
-    assert!(dry.out.contains("big': would be sent") && !bed.path("new").exists(), "{dry:#?}");
+    assert!(dry.err.contains("7 would be sent") && !bed.path("new").exists(), "{dry:#?}");
     assert_ended(&bed.over_ssh("fetch", &["-n", "localhost:data", "no/new"]), 2);
 }
 
