@@ -61,6 +61,8 @@ SEED = 20261121
 # More inconclusive attempts than this fail a run.
 INCONCLUSIVE_MAX = 5
 SLOWEST = 20
+# Leaders of the process groups that run.
+RUNNING = set()
 
 TEST_LINE = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)(?:, [^<]*)?(?: <([0-9.]+)s>)?$")
 
@@ -90,6 +92,10 @@ def main():
     try:
         failed = soak(asked, tests, home) if asked.soak else Run(tests, home, asked.seed or int(os.environ.get("PROPTEST_RNG_SEED", SEED))).whole()
     finally:
+        # After a signal, some still run.
+        for process in list(RUNNING):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process, signal.SIGKILL)
         remove_leftovers(home)
     sys.exit(1 if failed else 0)
 
@@ -170,7 +176,7 @@ class Run:
                     batch = queue.popleft()
                 self.batch(batch, group, threads)
 
-        workers = [threading.Thread(target=work) for _ in range(min(processes, len(batches)))]
+        workers = [threading.Thread(target=work, daemon=True) for _ in range(min(processes, len(batches)))]
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -235,11 +241,13 @@ class Run:
             process = subprocess.Popen(
                 namespaces() + command, cwd=first.folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
+            RUNNING.add(process.pid)
             late = not is_over(process.pid, limit)
             if late:
                 how = f"not over in time ({limit:g} s)\n{threads_of(process.pid)}"
                 os.killpg(process.pid, signal.SIGKILL)
             _, status, usage = os.wait4(process.pid, 0)
+            RUNNING.discard(process.pid)
             process.returncode = os.waitstatus_to_exitcode(status)
             if not late:
                 how = f"status {process.returncode}"
@@ -298,7 +306,7 @@ def soak(asked, tests, home):
                     failed.append(test)
                     print(f"==== {test.full}, PROPTEST_RNG_SEED={drawn}{', ' + ' '.join(late[1:]) if late else ''}\n{text.rstrip()}", flush=True)
 
-    workers = [threading.Thread(target=work) for _ in range(2 * (os.cpu_count() or 1))]
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(2 * (os.cpu_count() or 1))]
     for worker in workers:
         worker.start()
     for worker in workers:
