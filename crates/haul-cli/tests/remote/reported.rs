@@ -15,7 +15,7 @@ fn a_dry_run_into_a_directory_that_would_be_made_says_what_the_real_one_does() {
     bed.tree("data");
     let there = bed.path("there");
     let new = format!("localhost:{}/new", there.display());
-    for target in ["localhost:new", "localhost:new/deeper", &new] {
+    for target in ["localhost:new", &new] {
         let dry = bed.over_ssh("send", &["-n", "data", target]);
         assert_ended(&dry, 0);
         assert!(dry.out.contains("big': would be sent"), "{dry:#?}");
@@ -23,10 +23,14 @@ fn a_dry_run_into_a_directory_that_would_be_made_says_what_the_real_one_does() {
         assert_ended(&bed.over_ssh("send", &["data", target]), 0);
         fs::remove_dir_all(there.join("new")).unwrap();
     }
+    // Neither makes more than one directory.
+    for dry_run in [&["-n"][..], &[]] {
+        assert_ended(&bed.over_ssh("send", &[dry_run, &["data", "localhost:new/deeper"]].concat()), 2);
+    }
     fs::rename(bed.path("data"), there.join("data")).unwrap();
     let dry = bed.over_ssh("fetch", &["-n", "localhost:data", "new"]);
     assert_ended(&dry, 0);
-    assert!(dry.out.contains("big': would be sent") && !bed.path("new").exists(), "{dry:#?}");
+    assert!(dry.err.contains("7 would be sent") && !bed.path("new").exists(), "{dry:#?}");
     assert_ended(&bed.over_ssh("fetch", &["-n", "localhost:data", "no/new"]), 2);
 }
 

@@ -28,6 +28,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -470,10 +471,10 @@ fn beside<T>(
     work: impl FnOnce(&mut dyn FnMut() -> Option<Joined>) -> T,
 ) -> T {
     let (give, take) = channel();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for number in 1..lanes.min(accept.lanes) {
             let give = give.clone();
-            scope.spawn(move || {
+            let open = move || {
                 let joined = dial.lane(number).and_then(|lane| -> Result<_, BoxError> {
                     let mut lane = Joined::new(LaneId(number), lane);
                     lane.outbox.push(&Message::Join(Join { token: accept.token, lane: lane.id }))?;
@@ -484,7 +485,11 @@ fn beside<T>(
                     // Where the work is over by now, the lane ends here.
                     let _ = give.send(lane);
                 }
-            });
+            };
+            if thread::Builder::new().spawn_scoped(scope, open).is_err() {
+                // The session uses the lanes that it has.
+                break;
+            }
         }
         let done = work(&mut || take.try_recv().ok());
         dial.give_up();

@@ -251,7 +251,8 @@ impl<M: Machine> Room<M> {
         if cfg!(debug_assertions) && !self.is_quiet {
             let left: Vec<Seated> = left;
             let is_one_coming = self.is_one_coming();
-            for Seated { seat, is_coming, .. } in left {
+            // The end of files is reported by `remind` as well, after the machine knows it.
+            for Seated { seat, is_coming, .. } in left.into_iter().filter(|one| one.seat != Seat::Ends) {
                 let concern = self.machine.concerns(seat);
                 let is_forgotten = concern == Next::Own || (concern == Next::Shared && !is_one_coming);
                 assert!(
@@ -365,6 +366,25 @@ mod tests {
             meeting.with(|shop, _| shop.is_over = true);
         });
         assert_eq!(seated(&meeting), 0);
+    }
+
+    /// Timeouts hid lost wake-ups as slowness.
+    #[cfg(debug_assertions)]
+    #[test]
+    fn a_wake_up_that_is_lost_is_a_panic() {
+        let meeting = Meeting::new(Shop::default());
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                meeting.ask(|shop, now| match shop.take(0) {
+                    Some(taken) => Asked::Answer(taken),
+                    None => Asked::Wait(Seat::Lane(LaneId(0)), now + WAIT_LEAST),
+                })
+            });
+            until(|| seated(&meeting) == 1);
+            // Neither by `with`, which wakes, nor by `quietly`, after which its caller does.
+            meeting.enter().machine.own[0] = 1;
+            assert!(waiting.join().is_err());
+        });
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl<'a> Taker<'a> {
             log.is_none_or(|log| log.makes_room(REPORT_EVERY))
                 && settling.is_none_or(|settling| settling.makes_room(REPORT_EVERY))
         };
-        while !has_room() && !is_over() {
+        while !is_over() && !has_room() {
             side.handle(Event::Progress(self.lane));
         }
         side.session.spent.storage.add(begin.elapsed());

@@ -6,7 +6,7 @@ use haul_lab::faults::FaultFs;
 use haul_lab::mounts::Mounted;
 use haul_lab::needs::{Need, met_or_skip};
 use haul_model::Level;
-use haul_proto::{JobOptions, Verify};
+use haul_proto::{JobOptions, Verify, limits};
 use std::fs;
 use std::path::PathBuf;
 
@@ -80,5 +80,19 @@ fn what_never_comes_back_right_fails_and_is_in_no_waybill() {
             assert!(!fs::read_to_string(pair.waybill(started)).unwrap().contains("\nfile "), "{name}");
         }
     }
+    faults.close();
+}
+
+/// While a sync took long, the source heard that the object had arrived, and both sides counted its attempts anew: the object
+/// was sent without end.
+#[test]
+fn an_object_that_never_reads_back_right_fails_its_file() {
+    let Some((pair, faults, store)) = pair_with_view() else { return };
+    faults.set_rules("* write .. flip 4500.1\n* fsync .. delay 100".parse().unwrap());
+    fs::write(pair.source().join("f"), vec![7; 200_000]).unwrap();
+    let options = JobOptions { verify: Verify::Reread, settle: Level::Reread, ..small_objects() };
+    let told = pair.send(&["f"], &options, 2);
+    assert_eq!((told.summary().failed, told.summary().again), (1, u64::from(limits::TRIES_MAX)));
+    assert!(told.failures() > 0 && !store.join("f").exists());
     faults.close();
 }
