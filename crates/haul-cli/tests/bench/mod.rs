@@ -2,12 +2,12 @@
 
 mod blindness;
 
+use haul_lab::wait_until;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// `haul bench` with these words, started in `folder`.
@@ -178,11 +178,7 @@ fn the_temporary_file_is_gone_after_a_kill() {
         let targets = held.filter_map(|entry| fs::read_link(entry.path()).ok());
         targets.into_iter().any(|target| target.starts_with(folder.path()))
     };
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds_file() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    assert!(holds_file(), "the file is open after a minute");
+    wait_until("the temporary file", holds_file);
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(names(folder.path()).is_empty());

@@ -9,16 +9,14 @@ mod sum;
 mod verify;
 
 use haul_lab::random::Random;
+use haul_lab::wait_until;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
-
-/// What takes longer has hung.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A folder with a tree `data`, where `state` comes to be.
 struct Bed {
@@ -159,15 +157,12 @@ impl Ran {
 
 /// Waits until it is there; false where the process ended before.
 fn waited(child: &mut Child, is_there: impl Fn() -> bool) -> bool {
-    let begun = Instant::now();
-    while !is_there() {
-        assert!(begun.elapsed() < PATIENCE, "it never came that far");
-        if child.try_wait().unwrap().is_some() {
-            return false;
-        }
-        sleep(Duration::from_millis(2));
-    }
-    true
+    let mut came = false;
+    wait_until("the point that is meant", || {
+        came = is_there();
+        came || child.try_wait().unwrap().is_some()
+    });
+    came
 }
 
 /// Changes a byte and puts the modification time back, as bit rot does.

@@ -3,6 +3,7 @@
 
 use super::bed::{Ended, FaultBed, HAUL, HOLD, Running, noise, write_old};
 use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::wait_until;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs;
@@ -14,8 +15,6 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const SIGNALS: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
@@ -132,14 +131,12 @@ fn a_shells_loop_ends_where_its_copy_was_interrupted() {
 }
 
 fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "it never comes");
-        thread::sleep(Duration::from_millis(2));
-    }
+    let mut found = None;
+    wait_until("what is looked for", || {
+        found = look();
+        found.is_some()
+    });
+    found.expect("it was found")
 }
 
 /// The child of a process that has a file open.

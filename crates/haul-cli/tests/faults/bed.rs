@@ -4,6 +4,7 @@ use haul_lab::faults::{Action, FaultFs, Fired};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::random::Random;
 use haul_lab::snapshot::{Facets, Snapshot};
+use haul_lab::{PATIENCE, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -29,11 +30,8 @@ pub(crate) fn copy_haul(to: &Path) {
     assert!(Command::new("/usr/bin/cp").arg(HAUL).arg(to).status().unwrap().success(), "{}", to.display());
 }
 
-/// A command that takes longer has hung.
-const PATIENCE: Duration = Duration::from_secs(240);
-
 /// Milliseconds that a hold lasts where nobody lets go: longer than a command may take, so that a test which forgets to fails.
-pub(crate) const HOLD: u64 = 300_000;
+pub(crate) const HOLD: u64 = PATIENCE.as_millis() as u64 + 100_000;
 
 /// A command that runs. A test that fails meanwhile takes it along.
 pub(crate) struct Running {
@@ -95,11 +93,7 @@ impl Running {
 
     /// Waits until the process is over but for threads that storage holds: its first one lives no more.
     pub(crate) fn is_over(&self) {
-        let begun = Instant::now();
-        while !is_gone(&status(self.child.id())) {
-            assert!(begun.elapsed() < PATIENCE, "it lives on: {}", self.line);
-            thread::sleep(Duration::from_millis(2));
-        }
+        wait_until(format_args!("the end of {}", self.line), || is_gone(&status(self.child.id())));
     }
 
     /// What the command has mapped into its memory.
@@ -109,17 +103,13 @@ impl Running {
 
     /// Waits until the command watches for this signal, and has `path` open where one is given.
     pub(crate) fn is_ready(&self, signal: Signal, path: Option<&Path>) {
-        let begun = Instant::now();
         let process = PathBuf::from(format!("/proc/{}", self.child.id()));
         let watches = || has(&status(self.child.id()), "SigCgt", signal);
         let has_open = |path: &Path| {
             let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
             open.into_iter().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == path))
         };
-        while !(watches() && path.is_none_or(has_open)) {
-            assert!(begun.elapsed() < PATIENCE, "never ready: {}", self.line);
-            thread::sleep(Duration::from_millis(2));
-        }
+        wait_until(&self.line, || watches() && path.is_none_or(has_open));
     }
 
     /// Waits for the end; kills what does not come to one, and panics.
@@ -273,15 +263,13 @@ impl FaultBed {
 
     /// Waits until a rule with `delay` holds an operation; gives the path of its file below the view.
     pub(crate) fn held(&self) -> PathBuf {
-        let begun = Instant::now();
         let is_hold = |fired: &Fired| matches!(fired.action, Action::Delay(_));
-        loop {
-            if let Some(fired) = self.fired().into_iter().find(is_hold) {
-                return fired.path;
-            }
-            assert!(begun.elapsed() < PATIENCE, "nothing was held");
-            thread::sleep(Duration::from_millis(2));
-        }
+        let mut held = None;
+        wait_until("a held operation", || {
+            held = self.fired().into_iter().find(is_hold);
+            held.is_some()
+        });
+        held.expect("it was found").path
     }
 
     /// Ends the hold: what was held goes on.

@@ -25,9 +25,7 @@ fn changed_in_the_middle(change: Change, ways: &[&[&str]]) {
         bed.rules(&format!("*victim read .. delay {HOLD} times 1"));
         let before = bed.fired().len();
         let running = start(["cp", "-aT"].iter().chain(*way).map(Path::new).chain([&*view, &*sink]));
-        while bed.fired().len() == before {
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
+        haul_lab::wait_until("the held read", || bed.fired().len() > before);
         change(&store.join("victim"));
         bed.let_go();
         let ended = running.end();

@@ -5,27 +5,36 @@ use super::bed::{
     start, write_old,
 };
 use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::wait_until;
 use rustix::fs::{CWD, Mode, mkfifoat};
+use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, Signal};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
-/// A tree of forty small files, and between them the large `victim`, whose copy is held after its first mebibyte.
-fn held_in_the_middle(bed: &FaultBed, way: &[&str]) -> (Running, PathBuf) {
+/// Small files of the tree, beside its `victim`.
+const OTHERS: usize = 40;
+
+/// Makes a tree of forty small files and the large `victim`; their names beneath the view, the victim's last.
+fn tree_of_many(bed: &FaultBed) -> Vec<PathBuf> {
     fs::create_dir(bed.path("store/tree")).unwrap();
-    for number in 0..40 {
-        write_old(&bed.path(&format!("store/tree/f{number}")), &noise(1000 * number));
-        if number == 20 {
-            write_old(&bed.path("store/tree/victim"), &noise(16 * MIB));
-        }
+    let mut names: Vec<String> = (0..OTHERS).map(|number| format!("f{number}")).collect();
+    for (number, name) in (0..).zip(&names) {
+        write_old(&bed.path("store/tree").join(name), &noise(1000 * number));
     }
+    write_old(&bed.path("store/tree/victim"), &noise(16 * MIB));
+    names.push("victim".to_owned());
+    names.iter().map(|name| bed.path("view/tree").join(name)).collect()
+}
+
+/// The copy of a tree of forty small files and the large `victim`, which is held after the first mebibyte of that.
+fn held_in_the_middle(bed: &FaultBed, way: &[&str]) -> (Running, PathBuf) {
+    tree_of_many(bed);
     let sink = bed.path("sink");
     let options = ["cp", "-aT"].iter().chain(way).map(Path::new);
     let running = start(options.chain([&*bed.path("view/tree"), &*sink]));
@@ -40,14 +49,6 @@ fn finished_files_are_whole(source: &Path, sink: &Path) -> usize {
     let made = fs::read_dir(sink).unwrap().map(|entry| entry.unwrap().path());
     let finished = made.filter(|path| mtime(path) == mtime(&source.join(path.file_name().unwrap())));
     finished.inspect(|path| assert_same_file(&source.join(path.file_name().unwrap()), path)).count()
-}
-
-fn wait_for(mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it never comes");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn hold_the_victim() -> String {
@@ -65,7 +66,12 @@ fn update_completes(bed: &FaultBed, sink: &Path) {
 
 fn stopped_by(signal: Signal, way: &[&str]) {
     let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
-    let (running, sink) = held_in_the_middle(&bed, way);
+    // One thread copies the operands in their order: all of the others were finished when the victim was begun.
+    let (operands, sink) = (tree_of_many(&bed), bed.path("sink"));
+    fs::create_dir(&sink).unwrap();
+    let options = ["cp", "-a", "--threads=1"].iter().chain(way).map(PathBuf::from);
+    let running = start(options.chain(operands).chain([sink.clone()]));
+    assert_eq!(bed.held(), Path::new("tree/victim"));
     running.hears(signal);
     bed.let_go();
     let ended = running.end();
@@ -74,8 +80,7 @@ fn stopped_by(signal: Signal, way: &[&str]) {
         assert!(ended.stderr.contains(words), "{words}: {ended:?}");
     }
     assert!(!sink.join("victim").exists(), "a new file that was cut off is removed");
-    let finished = finished_files_are_whole(&bed.path("store/tree"), &sink);
-    assert!(finished <= 40, "{finished} of 41 files look finished");
+    assert_eq!(finished_files_are_whole(&bed.path("store/tree"), &sink), OTHERS, "{ended:?}");
     update_completes(&bed, &sink);
 }
 
@@ -164,7 +169,7 @@ fn waiting_for_a_pipe() -> (tempfile::TempDir, File, Running) {
     let running = start([Path::new("cp"), &fifo, &sink]);
     let mut writer = File::options().write(true).open(&fifo).unwrap();
     writer.write_all(b"some").unwrap();
-    wait_for(|| sink.exists());
+    wait_until("the sink", || sink.exists());
     (home, writer, running)
 }
 
@@ -262,8 +267,8 @@ fn ctrl_c_answers_a_question_with_no() {
     let running =
         Running::answered_by(command.args([Path::new("cp"), Path::new("-i"), &source, &sink]), answers);
     running.is_ready(Signal::INT, None);
-    // Time to ask; where that was too short, the signal comes before the question.
-    thread::sleep(Duration::from_millis(200));
+    // What asks has taken all that there is of an answer.
+    wait_until("the question", || ioctl_fionread(&user).unwrap() == 0);
     running.signal(Signal::INT);
     ends_in_order(running);
     assert_eq!(fs::read_to_string(&sink).unwrap(), "as it was");
@@ -288,7 +293,7 @@ fn ctrl_c_stops_a_stream_that_goes_on() {
     running.signal(Signal::INT);
     // Without end: only its reader's end ends it.
     let block = noise(MIB);
-    wait_for(|| writer.write_all(&block).is_err());
+    wait_until("the end of the reader", || writer.write_all(&block).is_err());
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert!(!home.path().join("sink").exists());
@@ -349,7 +354,7 @@ fn a_shell_sees_that_a_job_was_interrupted() {
     bed.held();
     // The job may have come that far before the shell wrote its number down.
     let told = || fs::read_to_string(bed.path("pid")).unwrap_or_default();
-    wait_for(|| told().ends_with('\n'));
+    wait_until("the number of the job", || told().ends_with('\n'));
     let pid: i32 = told().trim().parse().unwrap();
     hears(Pid::from_raw(pid).unwrap(), Signal::TERM);
     bed.let_go();

@@ -8,12 +8,12 @@ use crate::faults::bed::{
 };
 use haul_lab::faults::Op;
 use haul_lab::snapshot::{Facets, Snapshot};
+use haul_lab::wait_until;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 /// All of it at once, as one mount would do it.
 const NFS: &str = "* xattr .. errno ENOTSUP\n* copy .. short 0\n* stat .. coarse 1000\n* remove .. silly\n\
@@ -155,11 +155,7 @@ fn a_sink_that_is_open_elsewhere_is_replaced_and_goes_when_it_is_closed() {
     assert_eq!(std::io::read_to_string(&held).unwrap(), "what was there");
     drop(held);
     // The server hears of a close a moment after it.
-    let begun = std::time::Instant::now();
-    while others() > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the old file stays");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the end of the old file", || others() == 0);
 }
 
 /// A copy that is cut off is removed while it is still open.
@@ -176,11 +172,7 @@ fn a_copy_that_is_cut_off_leaves_no_name_behind() {
     running.hears(Signal::TERM);
     bed.let_go();
     assert_eq!(running.end().code, Some(143));
-    let begun = std::time::Instant::now();
-    while fs::read_dir(bed.path("store")).unwrap().count() > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "something stays");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("an empty folder", || fs::read_dir(bed.path("store")).unwrap().count() == 0);
 }
 
 /// Servers that copy by themselves and say 0 for a file that has bytes.

@@ -5,13 +5,12 @@ use super::{bed, rot, run};
 use crate::faults::bed::{HOLD, hears};
 use haul_lab::faults::{Action, FaultFs, Fired};
 use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::wait_until;
 use rustix::process::{Pid, Signal};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The usual bed, with `data` in the folder `store`, seen through `view` with faults.
@@ -81,12 +80,8 @@ impl Faulty {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let begun = Instant::now();
         let is_hold = |fired: &Fired| matches!(fired.action, Action::Delay(_));
-        while !self.faults.fired()[seen..].iter().any(is_hold) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "nothing was held: {rule}");
-            thread::sleep(Duration::from_millis(2));
-        }
+        wait_until(rule, || self.faults.fired()[seen..].iter().any(is_hold));
         child
     }
 

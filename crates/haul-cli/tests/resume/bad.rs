@@ -179,30 +179,6 @@ fn a_state_directory_that_can_not_be_written_is_told_before_anything_is_touched(
 }
 
 #[test]
-fn a_state_directory_that_fills_up_is_told_and_the_copy_goes_on() {
-    if !met_or_skip(&[Need::Mount]) {
-        return;
-    }
-    let bed = Bed::new(26);
-    let small = Mounted::tmpfs(1).unwrap();
-    let place = format!("--state-dir={}", small.path().display());
-    let filler = small.path().join("filler");
-    fs::write(&filler, vec![1; (1 << 20) - (40 << 10)]).unwrap();
-    let logs = ["--log-mechanism=file", "--log-encoding=int", "--sync=object", "--threads=1", &place];
-    // Room for the record, and soon none for the log.
-    for number in 0..6 {
-        super::write(&bed.path(&format!("source/more{number}")), 80 << 10, number);
-    }
-    let ended = bed.ends(&logs);
-    let told = ended.stderr.contains("the copy goes on") || ended.stderr.contains("make room there");
-    assert!(told || ended.code == Some(0), "{ended:?}");
-    bed.is_whole("a full state directory");
-    fs::remove_file(&filler).unwrap();
-    bed.ends(&logs).is_fine("with room");
-    small.close().unwrap();
-}
-
-#[test]
 fn the_second_process_at_a_job_says_who_has_it() {
     let Some(bed) = Bed::to_cut_off(27) else { return };
     let mut first = bed.held_at_work(bed.cp(&["--sync=object", "--threads=1"]));

@@ -24,9 +24,7 @@ fn a_new_file_is_closed_to_others_until_it_has_its_owner_and_gets_its_time_last(
         bed.rules(&format!("sink setattr .. delay {HOLD} after {passed} times 1"));
         let before = bed.fired().len();
         let running = start([Path::new("cp"), "-p".as_ref(), &source, &view]);
-        while bed.fired().len() == before {
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
+        haul_lab::wait_until("the held call", || bed.fired().len() > before);
         let found = fs::metadata(&store).unwrap();
         bed.let_go();
         running.end().is_fine();
