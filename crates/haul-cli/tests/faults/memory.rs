@@ -104,7 +104,7 @@ fn twenty_thousand_files_sent_and_fetched_take_little_memory_at_both_ends() {
         command.current_dir(home.path()).env("XDG_STATE_HOME", state.path()).args(words);
         command
     };
-    let serve = ["serve", "-q", "--plain", "--listen=127.0.0.1:0", "--root=."];
+    let serve = ["serve", "-q", "--plain", "--keep-owner", "--listen=127.0.0.1:0", "--root=."];
     let mut server = run(&serve).stdout(Stdio::piped()).spawn().unwrap();
     let mut ticket = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut ticket).unwrap();

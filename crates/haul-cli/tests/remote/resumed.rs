@@ -6,13 +6,13 @@ use super::cut::{cut_in_the_middle, ended_when};
 use super::stopped::{far_sides, wait_until};
 use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays};
 use haul_lab::needs::{Need, met_or_skip};
-use haul_lab::random::Random;
+use haul_lab::random::{Random, soak_seed};
 use haul_log::objects::{Facts, Identity, Job, replay};
 use haul_model::{ObjectIndex, ObjectSize};
 use haul_sys::{CWD, Follow, stat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -25,7 +25,7 @@ const STYLES: u64 = 3 * 6;
 const POINTS: u64 = STYLES * 3 * 4;
 
 /// Beds that are played at once: their jobs mostly wait for their rate.
-const AT_ONCE: u64 = 4;
+const AT_ONCE: usize = 4;
 
 /// Bytes a second of a job that is to be cut off.
 pub(super) const RATE: u64 = 24 << 20;
@@ -303,16 +303,6 @@ fn drawn(point: u64) -> ([String; 3], Victim) {
     (options, VICTIMS[(rest % 3) as usize])
 }
 
-#[test]
-fn each_style_is_cut_off_at_each_end_and_at_both() {
-    let of = |point| {
-        let ([mechanism, encoding, _], victim) = drawn(point);
-        format!("{} {encoding} {victim:?}", mechanism.replace(":1", ""))
-    };
-    let all: BTreeSet<String> = (0..POINTS).map(of).collect();
-    assert!(POINTS >= 200 && all.len() as u64 == STYLES * 3, "{all:#?}");
-}
-
 /// Cuts a job off at the moment of a seed, perhaps twice, and brings it to its end. Whether objects of unfinished files were durable.
 fn play(way: Way, point: u64) -> bool {
     let mut random = Random::from_seed(point ^ if way == Way::Send { 0 } else { 1 << 32 });
@@ -356,18 +346,29 @@ fn play(way: Way, point: u64) -> bool {
     before.1 > 0
 }
 
-/// Plays all points of a way, some at once. Most of them must find something to go on with, or nothing is shown.
+/// The points that are played: each style with each victim once, under policies of syncing in turn; in soak runs all.
+fn points() -> Vec<u64> {
+    if soak_seed().is_some() {
+        return (0..POINTS).collect();
+    }
+    let all = (0..STYLES).flat_map(|style| (0..3).map(move |victim| (style, victim)));
+    all.map(|(style, victim)| style + STYLES * ((style + victim) % 4 * 3 + victim)).collect()
+}
+
+/// Plays the points of a way, some at once. Some must find something to go on with, or nothing is shown.
 fn play_all(way: Way) {
-    let had_objects: u64 = std::thread::scope(|scope| {
+    let points = points();
+    let had_objects: usize = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..AT_ONCE)
             .map(|first| {
-                let points = (first..POINTS).step_by(AT_ONCE as usize);
-                scope.spawn(move || points.map(|point| u64::from(play(way, point))).sum::<u64>())
+                let points = points.iter().skip(first).step_by(AT_ONCE);
+                scope.spawn(move || points.filter(|&&point| play(way, point)).count())
             })
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
-    assert!(had_objects > POINTS / 5, "only {had_objects} of {POINTS} points had logged objects");
+    let all = points.len();
+    assert!(had_objects > all / 5, "only {had_objects} of {all} points had logged objects");
 }
 
 #[test]
@@ -418,12 +419,12 @@ fn a_fetching_that_was_stopped_says_how_far_it_came() {
 
 #[test]
 fn what_is_left_is_compared_as_asked() {
-    for (how, same) in [("none", true), ("sample", true), ("all", true)] {
+    for how in ["none", "sample", "all"] {
         let play = cut_in_the_middle(Way::Send, &[]);
         let (finished, logged) = play.durable();
         let (summary, _) = play.finish(&[&format!("--verify-resume={how}")]);
         play.assert_whole(how);
-        assert_eq!(summary["bytes_of_earlier_runs"].as_u64().unwrap() >= finished + logged, same, "{how}");
+        assert!(summary["bytes_of_earlier_runs"].as_u64() >= Some(finished + logged), "{how}: {summary}");
     }
 }
 
