@@ -191,3 +191,26 @@ fn links_that_lead_nowhere_but_to_links_are_told() {
     let ended = haul(["sum".as_ref(), &*at("t/ping")]);
     ended.failed_with(&["t/ping: Too many levels of symbolic links"]);
 }
+
+/// The bug: of a target with a name of one letter it was not seen that it lies in a source where the way to the copy had still to be made.
+#[test]
+fn parents_of_a_copy_that_goes_into_its_source_end() {
+    let Some(home) = home() else { return };
+    for (make, words) in [
+        ("mkdir -p b/c", "b/../b b"),
+        ("mkdir -p bb/c", "bb/../bb bb"),
+        ("mkdir -p a/b; touch a/b/f", "a/b/f a/b a/b"),
+        ("mkdir -p aa/bb; touch aa/bb/f", "aa/bb/f aa/bb aa/bb"),
+        ("mkdir -p a d; touch a/f", "a/f a/.. d"),
+        ("mkdir -p aa dd; touch aa/f", "aa/f aa/.. dd"),
+    ] {
+        let script = format!(
+            "mkdir far; mount -t tmpfs -o nr_inodes=2000 none far; cd far; {make}; $cp -r --parents {words}; s=$?
+             find . | wc -l; cd ..; umount far; rmdir far; exit $s"
+        );
+        let ours = with_mounts(&home, &format!("{HAUL} cp"), &script);
+        let made: u64 = ours.1.trim().parse().unwrap();
+        assert!(ours.0 == Some(1) && made < 20, "{words}: {ours:?}");
+        assert!(ours.2.contains("into itself"), "{words}: {ours:?}");
+    }
+}

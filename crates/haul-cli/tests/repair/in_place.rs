@@ -204,3 +204,65 @@ fn killed_at_any_call_the_next_repair_finishes_or_undoes_it() {
     fs::copy(dir.join("a/data/big"), dir.join("b/data/big")).unwrap();
     assert_whole(dir);
 }
+
+/// Two files of one length and time, one of which was linked over the other since: the only right bytes of one were replaced by the other's.
+#[test]
+fn a_file_that_is_another_entry_as_well_is_not_written_into() {
+    for more in [&[][..], &["--in-place"]] {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path();
+        fs::create_dir_all(dir.join("replica/data")).unwrap();
+        fs::create_dir(dir.join("data")).unwrap();
+        let [b, c] = [3, 4].map(|seed| bytes(200_000, seed));
+        fs::write(dir.join("data/b"), &b).unwrap();
+        fs::write(dir.join("data/c"), &c).unwrap();
+        let b_as_c = Command::new("touch").args(["-r", "data/b", "data/c"]).current_dir(dir).status();
+        assert!(b_as_c.unwrap().success());
+        assert_eq!(run(dir, &["sum", "-r", "--waybill", "w", "data"]).0, Some(0));
+        assert_eq!(run(dir, &["cp", "-p", "data/c", "replica/data/c"]).0, Some(0));
+        fs::remove_file(dir.join("data/c")).unwrap();
+        fs::hard_link(dir.join("data/b"), dir.join("data/c")).unwrap();
+        let args = ["repair", "w", ".", "--from", "replica"];
+        let dry = run(dir, &[&args[..], more, &["-n"]].concat());
+        assert!(dry.1.starts_with("'data/c': would be repaired: "), "{more:?}: {dry:?}");
+        let inode = fs::metadata(dir.join("data/b")).unwrap().ino();
+        let ended = run(dir, &[&args[..], more].concat());
+        assert_eq!(ended.0, Some(0), "{more:?}: {ended:?}");
+        assert!(
+            fs::read(dir.join("data/b")).unwrap() == b,
+            "{more:?}: the intact file was written to: {ended:?}"
+        );
+        assert!(fs::read(dir.join("data/c")).unwrap() == c, "{more:?}: {ended:?}");
+        assert_eq!(fs::metadata(dir.join("data/b")).unwrap().ino(), inode);
+        assert_whole_but_replicas(dir);
+    }
+}
+
+/// A link from one directory of the root to another makes one name of two entries.
+#[test]
+fn a_name_that_is_another_entry_as_well_is_not_replaced() {
+    for more in [&[][..], &["--in-place"]] {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path();
+        for (place, seed) in [("data/one", 5), ("data/two", 6)] {
+            fs::create_dir_all(dir.join(place)).unwrap();
+            fs::write(dir.join(place).join("f"), bytes(70_000, seed)).unwrap();
+        }
+        let same = Command::new("touch").args(["-r", "data/one/f", "data/two/f"]).current_dir(dir).status();
+        assert!(same.unwrap().success());
+        assert_eq!(run(dir, &["sum", "-r", "--waybill", "w", "data"]).0, Some(0));
+        fs::create_dir(dir.join("replica")).unwrap();
+        assert_eq!(run(dir, &["cp", "-a", "data", "replica"]).0, Some(0));
+        fs::remove_dir_all(dir.join("data/two")).unwrap();
+        std::os::unix::fs::symlink("one", dir.join("data/two")).unwrap();
+        let ended = run(dir, &[&["repair", "w", ".", "--from", "replica"], more].concat());
+        assert_eq!(ended.0, Some(1), "{more:?}: {ended:?}");
+        assert!(fs::read(dir.join("data/one/f")).unwrap() == bytes(70_000, 5), "{more:?}: {ended:?}");
+    }
+}
+
+#[track_caller]
+fn assert_whole_but_replicas(dir: &Path) {
+    let ended = run(dir, &["verify", "w", "."]);
+    assert_eq!(ended.0, Some(0), "{ended:?}");
+}

@@ -2,6 +2,7 @@
 
 use super::{Bed, Ended, OBJECT, edit_begun, in_another_life, this_life, write, write_begun};
 use crate::faults::bed::{FaultBed, HOLD, hears};
+use haul_lab::mounts::{FsKind, shared_room};
 use haul_log::record::{JobRecord, Status};
 use rustix::process::{Pid, Signal};
 use std::fs::{self, File};
@@ -336,4 +337,31 @@ fn a_small_file_that_was_being_looked_into_is_not_copied_again() {
     let linked = fs::metadata(bed.path("source/large0")).unwrap().len();
     assert_eq!(again.is_fine("the second run").moved(), linked, "{again:?}");
     bed.is_whole("the second run");
+}
+
+/// The directory was held by a descriptor that only names it, which syncfs(2) does not take where it makes a file system durable as a whole.
+#[test]
+fn files_that_are_copied_into_a_directory_are_made_durable() {
+    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+        let Some(room) = shared_room(kind) else { continue };
+        for (number, words) in [
+            &["f", "d"][..],
+            &["f", "g", "d"],
+            &["-t", "d", "f"],
+            &["--sync=object", "f", "d"],
+            &["--sync=object", "-t", "d", "f", "g"],
+            &["f", "d/new"],
+        ]
+        .iter()
+        .enumerate()
+        {
+            let bed = Bed { home: tempfile::tempdir_in(room.path()).unwrap() };
+            fs::create_dir(bed.path("d")).unwrap();
+            ["f", "g"].iter().for_each(|name| fs::write(bed.path(name), name).unwrap());
+            let output = bed.haul(&[&["cp", "--resume"], *words].concat()).output().unwrap();
+            assert!(output.status.success() && output.stderr.is_empty(), "{kind:?} {words:?}: {output:?}");
+            let names = fs::read_dir(bed.path("d")).unwrap().count();
+            assert_eq!(names, if words.contains(&"g") { 2 } else { 1 }, "{kind:?} {number}");
+        }
+    }
 }

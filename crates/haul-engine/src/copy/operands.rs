@@ -340,7 +340,8 @@ fn above(target: &Opened, place: &OsStr) -> HashSet<Identity> {
     let mut standing = place.as_bytes();
     while is_missing(stat::stat_at(target.sink(), OsStr::from_bytes(standing), Follow::Yes)) {
         standing = match backup::split(standing).0 {
-            shorter if shorter.len() < standing.len() => shorter,
+            // `.` and the root stand in themselves.
+            above if above != standing => above,
             _ => break,
         };
     }

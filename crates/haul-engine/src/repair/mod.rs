@@ -15,6 +15,7 @@ mod names;
 mod places;
 mod rebuild;
 mod rounds;
+mod shared;
 mod staging;
 mod survey;
 #[cfg(test)]
@@ -31,7 +32,7 @@ use crate::verify::{
     Change, Resumption, StateFile, Verdict, VerdictKind, VerifyReport, VerifySettings, verify_and_keep,
 };
 use claim::Claim;
-use haul_log::waybill::{Kind, ReadError, RelPath};
+use haul_log::waybill::{Kind, ReadError, Reader, RelPath};
 use haul_model::ByteRange;
 use haul_sys::Stat;
 use haul_sys::beneath::open_root;
@@ -41,10 +42,12 @@ use leftovers::{Judged, Leftovers};
 use places::{Replica, Spot, spot_made};
 use rebuild::Rebuild;
 use rounds::Wanted;
+use shared::Shared;
 use staging::Staging;
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, BufReader};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use survey::{Sources, survey};
@@ -64,7 +67,8 @@ pub struct RepairSettings {
     pub reading: Settings,
     /// Files that do not hide that they were changed are put back as well.
     pub modified: bool,
-    /// Files are written into, and none is made beside them. Damaged files of several names always are.
+    /// Files are written into, and none is made beside them. Damaged files of several names always are, but none that is another entry of
+    /// other bytes as well.
     pub in_place: bool,
     /// Where what is replaced is kept.
     pub keep: Option<OsString>,
@@ -198,6 +202,7 @@ pub fn repair(
     let mut tally = RepairTally { intact, before: found.before, bytes_read, ..RepairTally::default() };
     let wanted = std::mem::take(&mut finding.wanted);
     if !wanted.is_empty() && !stop.load(Ordering::Relaxed) {
+        let refused = |source| RepairError::Refused(settings.waybill.clone(), source);
         let job = Repair {
             settings,
             root: &root,
@@ -205,6 +210,7 @@ pub fn repair(
             is_last_round: true,
             keeper: keeper_of(settings)?,
             made: HashSet::new(),
+            shared: shared::find(settings.reader().map_err(refused)?, &root, &wanted).map_err(refused)?,
             remotes,
             counters,
             stop,
@@ -221,6 +227,13 @@ pub fn repair(
         log.finish(&mut finding);
     }
     Ok(tally)
+}
+
+impl RepairSettings {
+    /// Reads the waybill from its beginning.
+    fn reader(&self) -> Result<Reader<BufReader<File>>, ReadError> {
+        Ok(Reader::new(BufReader::with_capacity(1 << 20, File::open(&self.waybill)?)))
+    }
 }
 
 /// A replica of this host; `None` for one of another, which has nothing yet.
@@ -284,6 +297,8 @@ struct Repair<'a> {
     keeper: Option<Keeper>,
     /// Directories made on the way to what was missing.
     made: HashSet<Vec<u8>>,
+    /// Files that are more than one entry.
+    shared: Shared,
     remotes: &'a dyn Remotes,
     counters: &'a Counters,
     stop: &'a AtomicBool,
@@ -353,9 +368,10 @@ impl Repair<'_> {
             return Ok(Done::Right);
         }
         let was_modified = matches!(verdict.kind, VerdictKind::Modified(_));
+        let is_another = self.is_another(&claim.entry, &spot, facts)?;
         // Nobody meant damage, under none of its names.
-        let in_place = self.settings.in_place || (facts.nlink > 1 && !was_modified);
-        if facts.nlink > 1 && !in_place {
+        let in_place = !is_another && (self.settings.in_place || (facts.nlink > 1 && !was_modified));
+        if facts.nlink > 1 && !in_place && !is_another {
             return Err(Why::Names(facts.nlink));
         }
         let done = if in_place { Done::RepairedInPlace } else { Done::Repaired };

@@ -10,12 +10,10 @@ use crate::copy::quote;
 use crate::sum::{Counters, reason};
 use crate::transfer::{Parts, Tally};
 use crate::verify::{Verdict, VerdictKind};
-use haul_log::waybill::{Kind, Reader};
+use haul_log::waybill::Kind;
 use haul_model::{ByteRange, ObjectSize, limits};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::BufReader;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -141,30 +139,34 @@ impl Repair<'_> {
     ) -> Result<Later, RepairError> {
         let mut later = Later::new();
         let settings = self.settings;
-        let open = || Ok(Reader::new(BufReader::with_capacity(1 << 20, File::open(&settings.waybill)?)));
-        let gone_through = claim::each(open, wanted, |claim| {
-            if self.is_stopped() {
-                return;
-            }
-            let path = &claim.entry.path;
-            let Some(verdict) = wanted.get(path.as_bytes()) else { return };
-            let is_name = verdict.kind == VerdictKind::Missing && !matches!(claim.entry.kind, Kind::File(_));
-            if is_name && !self.is_last_round {
-                later.wanted.insert(path.as_bytes().to_vec(), verdict.clone());
-                return;
-            }
-            let (outcome, verdict) = self.settle(&claim, verdict, report);
-            match &outcome.done {
-                Done::Left(Why::Stopped) => return,
-                Done::Left(Why::NoSource { lost, .. }) if !self.is_last_round => {
-                    return later.add(&claim, lost, verdict);
+        let gone_through = claim::each(
+            || settings.reader(),
+            wanted,
+            |claim| {
+                if self.is_stopped() {
+                    return;
                 }
-                Done::Left(_) => {}
-                _ => self.replicas.iter().flatten().for_each(|replica| replica.forget(path)),
-            }
-            tally.count(&outcome);
-            report.settled(&outcome);
-        });
+                let path = &claim.entry.path;
+                let Some(verdict) = wanted.get(path.as_bytes()) else { return };
+                let is_name =
+                    verdict.kind == VerdictKind::Missing && !matches!(claim.entry.kind, Kind::File(_));
+                if is_name && !self.is_last_round {
+                    later.wanted.insert(path.as_bytes().to_vec(), verdict.clone());
+                    return;
+                }
+                let (outcome, verdict) = self.settle(&claim, verdict, report);
+                match &outcome.done {
+                    Done::Left(Why::Stopped) => return,
+                    Done::Left(Why::NoSource { lost, .. }) if !self.is_last_round => {
+                        return later.add(&claim, lost, verdict);
+                    }
+                    Done::Left(_) => {}
+                    _ => self.replicas.iter().flatten().for_each(|replica| replica.forget(path)),
+                }
+                tally.count(&outcome);
+                report.settled(&outcome);
+            },
+        );
         gone_through.map_err(|source| RepairError::Refused(settings.waybill.clone(), source))?;
         Ok(later)
     }

@@ -4,10 +4,11 @@ use crate::copy::quote;
 use crate::sum::reason;
 use crate::verify::{Change, VerifyError};
 use haul_log::journal::JournalFlaw;
-use haul_log::waybill::ReadError;
+use haul_log::waybill::{ReadError, RelPath};
 use haul_model::{ByteRange, format_size};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use thiserror::Error;
 
 /// Why a name was left as it was.
@@ -33,6 +34,9 @@ pub enum Why {
     /// Several names lead to a file that was modified: by another of them somebody may have meant it.
     #[error("it has {0} names, and would change under all of them; --in-place does that")]
     Names(u64),
+    /// Its name is the name of another entry as well, by a link to a directory, and that one has other bytes.
+    #[error("its name leads to {} of the waybill too, which has other bytes", quote(OsStr::from_bytes(.0.as_bytes())))]
+    OneName(RelPath),
     /// There is no room for a second file of so many bytes beside it.
     #[error(
         "no room for a repaired copy of {} beside it: {}; free some, or repair it --in-place, which needs \

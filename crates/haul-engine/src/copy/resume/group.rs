@@ -113,7 +113,7 @@ impl JobLog {
         self.goes_on(job);
         match stat::stat_fd(&file.sink) {
             Ok(sink) if self.is_durable_alone(job, (file, sink.dev)) => {
-                let went_back = self.kept().finished(&sink, file.parent.sink());
+                let went_back = self.kept().finished(&sink, (file.parent.sink(), &file.sink));
                 if went_back {
                     self.keep(job);
                 }

@@ -12,7 +12,9 @@
 
 use haul_log::record::{KEPT_MAX, Kept, nanoseconds};
 use haul_model::Moment;
-use haul_sys::{Stat, filesystem};
+use haul_sys::dir::open_dir_at;
+use haul_sys::{Follow, Stat, filesystem};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -87,9 +89,9 @@ impl KeptRanges {
         is_whole
     }
 
-    /// A file was finished; `place` is something on its file system. True: the clock of the file system went back, so that times do
+    /// A file was finished; `place` is the directory that it stands in, which may be held by a descriptor that only names it. True: the clock of the file system went back, so that times do
     /// not tell any more what was before what; what is kept was made empty, and is to be written down before anything else.
-    pub(super) fn finished(&mut self, sink: &Stat, place: impl AsFd) -> bool {
+    pub(super) fn finished(&mut self, sink: &Stat, (place, file): (impl AsFd, impl AsFd)) -> bool {
         if !tells_changes(sink) {
             return false;
         }
@@ -106,7 +108,7 @@ impl KeptRanges {
         };
         let system = &mut self.systems[at];
         if system.handle.is_none() {
-            system.handle = place.as_fd().try_clone_to_owned().ok().map(Arc::new);
+            system.handle = syncable(place, file).ok().map(Arc::new);
         }
         system.is_dirty = true;
         let known = self.earlier.len();
@@ -172,11 +174,17 @@ impl KeptRanges {
     }
 }
 
+/// A descriptor that syncfs(2) takes: the directory opened once more, because one that only names it (O_PATH) is none; the file itself where
+/// this user may not read the directory.
+fn syncable(place: impl AsFd, file: impl AsFd) -> io::Result<OwnedFd> {
+    open_dir_at(place, c".", Follow::No).or_else(|_| file.as_fd().try_clone_to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use haul_log::record::JobRecord;
-    use haul_sys::{CWD, Follow, Timespec, stat};
+    use haul_sys::{CWD, Timespec, stat};
 
     fn sink(dev: u64, sec: i64, nsec: u32) -> Stat {
         let some = stat::stat_at(CWD, ".", Follow::No).unwrap();
@@ -201,10 +209,13 @@ mod tests {
     fn what_was_finished_before_a_sync_began_counts_when_it_has_returned() {
         let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::default();
-        assert!(!ranges.finished(&sink(1, 10, 0), &place) && !ranges.finished(&sink(1, 10, 5), &place));
+        assert!(
+            !ranges.finished(&sink(1, 10, 0), (&place, &place))
+                && !ranges.finished(&sink(1, 10, 5), (&place, &place))
+        );
         assert!(!holds(&ranges, 1, 10, 0), "nothing was synced");
         let due = ranges.take_due();
-        assert!(!ranges.finished(&sink(1, 10, 9), &place));
+        assert!(!ranges.finished(&sink(1, 10, 9), (&place, &place)));
         ranges.synced(&due[0]);
         assert!(holds(&ranges, 1, 10, 0) && holds(&ranges, 1, 10, 4));
         assert!(!holds(&ranges, 1, 10, 5), "another file may have got the same time after the sync began");
@@ -220,16 +231,16 @@ mod tests {
         let earlier = Kept { dev: 1, from: 5_000_000_000, until: 8_000_000_000 };
         let mut ranges = KeptRanges::of(vec![earlier], i64::MIN);
         assert!(holds(&ranges, 1, 5, 0) && !holds(&ranges, 1, 8, 0));
-        assert!(!ranges.finished(&sink(1, 9, 0), &place));
+        assert!(!ranges.finished(&sink(1, 9, 0), (&place, &place)));
         let due = ranges.take_due();
         ranges.not_synced(&due[0]);
         sync(&mut ranges);
-        assert!(!holds(&ranges, 1, 9, 0) && !ranges.finished(&sink(1, 9, 1), &place));
+        assert!(!holds(&ranges, 1, 9, 0) && !ranges.finished(&sink(1, 9, 1), (&place, &place)));
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 5, 0) && holds(&ranges, 1, 9, 0));
         assert!(!holds(&ranges, 1, 8, 500), "the earlier run may have finished this after its last sync");
         // The clock went back between the runs.
-        assert!(KeptRanges::of(vec![earlier], i64::MIN).finished(&sink(1, 7, 0), &place));
+        assert!(KeptRanges::of(vec![earlier], i64::MIN).finished(&sink(1, 7, 0), (&place, &place)));
     }
 
     #[test]
@@ -238,7 +249,7 @@ mod tests {
         let mut ranges = KeptRanges::default();
         for sec in [10, 20] {
             let sink = sink(1, sec, 0);
-            assert!(!ranges.finished(&Stat { mtime: sink.ctime, ..sink }, &place));
+            assert!(!ranges.finished(&Stat { mtime: sink.ctime, ..sink }, (&place, &place)));
         }
         sync(&mut ranges);
         assert!(ranges.known().is_empty());
@@ -248,9 +259,12 @@ mod tests {
     fn nothing_more_counts_after_a_file_that_could_not_be_made_durable() {
         let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::default();
-        assert!(!ranges.finished(&sink(1, 10, 0), &place) && !ranges.finished(&sink(1, 20, 0), &place));
+        assert!(
+            !ranges.finished(&sink(1, 10, 0), (&place, &place))
+                && !ranges.finished(&sink(1, 20, 0), (&place, &place))
+        );
         sync(&mut ranges);
-        assert!(!ranges.finished(&sink(1, 30, 0), &place));
+        assert!(!ranges.finished(&sink(1, 30, 0), (&place, &place)));
         ranges.freeze();
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 19, 0) && !holds(&ranges, 1, 21, 0));
@@ -267,17 +281,20 @@ mod tests {
     fn where_a_clock_went_back_nothing_from_before_counts() {
         let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::default();
-        assert!(!ranges.finished(&sink(1, 100, 0), &place) && !ranges.finished(&sink(1, 120, 0), &place));
+        assert!(
+            !ranges.finished(&sink(1, 100, 0), (&place, &place))
+                && !ranges.finished(&sink(1, 120, 0), (&place, &place))
+        );
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 110, 0));
         // A worker that comes late is none.
-        assert!(!ranges.finished(&sink(1, 119, 950_000_000), &place));
+        assert!(!ranges.finished(&sink(1, 119, 950_000_000), (&place, &place)));
         let due = ranges.take_due();
-        assert!(ranges.finished(&sink(1, 105, 0), &place));
+        assert!(ranges.finished(&sink(1, 105, 0), (&place, &place)));
         assert!(!holds(&ranges, 1, 110, 0), "this could be a file that was finished a moment ago");
         ranges.synced(&due[0]);
         assert!(!holds(&ranges, 1, 110, 0), "the sync was about other times");
-        assert!(!ranges.finished(&sink(1, 106, 0), &place));
+        assert!(!ranges.finished(&sink(1, 106, 0), (&place, &place)));
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 105, 0) && !holds(&ranges, 1, 106, 0));
     }
@@ -290,10 +307,10 @@ mod tests {
         for first in [95, 121, 140] {
             // The life before may have come to 150, and said so.
             let mut ranges = KeptRanges::of(vec![earlier], 150);
-            let went_back = ranges.finished(&sink(1, first, 0), &place);
+            let went_back = ranges.finished(&sink(1, first, 0), (&place, &place));
             assert_eq!((went_back, holds(&ranges, 1, 110, 0)), (first < 120, first > 120), "{first}");
             for sec in first..170 {
-                assert!(!ranges.finished(&sink(1, sec, 0), &place));
+                assert!(!ranges.finished(&sink(1, sec, 0), (&place, &place)));
                 sync(&mut ranges);
             }
             for lost in 120..150 {
@@ -307,12 +324,15 @@ mod tests {
     fn a_clock_that_goes_back_within_a_run_brings_no_times_of_another_life_back() {
         let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::of(Vec::new(), 150);
-        assert!(!ranges.finished(&sink(1, 160, 0), &place) && !ranges.finished(&sink(1, 170, 0), &place));
+        assert!(
+            !ranges.finished(&sink(1, 160, 0), (&place, &place))
+                && !ranges.finished(&sink(1, 170, 0), (&place, &place))
+        );
         assert_eq!(ranges.latest(), Some(at(170)));
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 165, 0));
-        assert!(ranges.finished(&sink(1, 100, 0), &place));
-        assert!(!ranges.finished(&sink(1, 155, 0), &place));
+        assert!(ranges.finished(&sink(1, 100, 0), (&place, &place)));
+        assert!(!ranges.finished(&sink(1, 155, 0), (&place, &place)));
         sync(&mut ranges);
         assert!(!holds(&ranges, 1, 120, 0) && holds(&ranges, 1, 152, 0) && !holds(&ranges, 1, 165, 0));
     }

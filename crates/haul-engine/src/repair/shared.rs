@@ -1,0 +1,95 @@
+//! Files that are more than one entry of the waybill: what mends one of them must not touch another.
+//!
+//! Somebody linked one file over another, or a link leads from one directory of the root to another. Then bytes that are wrong under one name
+//! may be right under another, and perhaps nowhere else.
+
+use super::places::Spot;
+use super::rounds::Wanted;
+use super::{Repair, Why};
+use haul_log::waybill::{Entry, Kind, ReadError, Reader, Record, RelPath};
+use haul_sys::stat::{stat_at, stat_fd};
+use haul_sys::{Follow, Stat};
+use std::collections::{HashMap, HashSet};
+use std::io::BufRead;
+use std::os::fd::OwnedFd;
+
+/// Entries that lead to the file of a wanted name, by the file.
+pub(super) type Shared = HashMap<(u64, u64), Vec<Entry>>;
+
+/// Looks for the entries that lead to the file of one of the `wanted` names, if there is more than one.
+///
+/// # Errors
+/// The waybill can't be read any more.
+pub(super) fn find<R: BufRead>(
+    reader: Reader<R>,
+    root: &OwnedFd,
+    wanted: &Wanted,
+) -> Result<Shared, ReadError> {
+    let paths = wanted.keys().filter_map(|path| RelPath::new(path).ok());
+    let files: HashSet<_> = paths.filter_map(|path| identity(root, &path)).collect();
+    let mut shared = Shared::new();
+    for record in reader {
+        let Record::Entry(entry) = record? else { continue };
+        if !files.is_empty()
+            && matches!(entry.kind, Kind::File(_) | Kind::Same { .. })
+            && let Some(file) = identity(root, &entry.path).filter(|file| files.contains(file))
+        {
+            let entries = shared.entry(file).or_default();
+            // A later section speaks last.
+            entries.retain(|known: &Entry| known.path != entry.path);
+            entries.push(entry);
+        }
+    }
+    shared.retain(|_, entries| entries.len() > 1);
+    Ok(shared)
+}
+
+/// The file that a path leads to; `None` where that is none.
+fn identity(root: &OwnedFd, path: &RelPath) -> Option<(u64, u64)> {
+    Spot::of(root, path).and_then(|spot| spot.open()).ok().map(|(_, facts)| facts.identity())
+}
+
+impl Repair<'_> {
+    /// Whether a file is another entry as well, one of other bytes: then it may not be written into.
+    ///
+    /// # Errors
+    /// [`Why::OneName`]: both are one name, so that it may not be put in another place either.
+    pub(super) fn is_another(&self, entry: &Entry, spot: &Spot, file: &Stat) -> Result<bool, Why> {
+        let entries = self.shared.get(&file.identity()).map_or(&[][..], Vec::as_slice);
+        let mut is_another = false;
+        for other in entries.iter().filter(|other| other.path != entry.path) {
+            if has_same(entry, other, entries) {
+                continue;
+            }
+            // It may have been mended since: it is another file then.
+            let Ok(there) = Spot::of(self.root, &other.path) else { continue };
+            let is_here = |there: &Spot| stat_at(&there.place, there.name.as_c_str(), Follow::No);
+            if !is_here(&there).is_ok_and(|found| found.identity() == file.identity()) {
+                continue;
+            }
+            let [here, there_place] =
+                [&spot.place, &there.place].map(|place| stat_fd(place).map(|found| found.identity()));
+            if spot.name == there.name && matches!((here, there_place), (Ok(a), Ok(b)) if a == b) {
+                return Err(Why::OneName(other.path.clone()));
+            }
+            is_another = true;
+        }
+        Ok(is_another)
+    }
+}
+
+/// Whether two entries are of the same bytes as far as the waybill tells.
+fn has_same(entry: &Entry, other: &Entry, entries: &[Entry]) -> bool {
+    let first = |entry: &'_ Entry| match &entry.kind {
+        Kind::Same { first } => first.clone(),
+        _ => entry.path.clone(),
+    };
+    let content = |path: &RelPath| {
+        entries.iter().find(|known| known.path == *path).and_then(|known| match &known.kind {
+            Kind::File(content) if !content.digests.is_empty() => Some((content.size, &content.digests)),
+            _ => None,
+        })
+    };
+    let (a, b) = (first(entry), first(other));
+    a == b || content(&a).is_some_and(|a| Some(a) == content(&b))
+}
