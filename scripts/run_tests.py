@@ -316,7 +316,8 @@ def soak(asked, tests, home):
 
 
 # The first process of a process namespace: it reaps orphans, and the test below it is killed by signals as anywhere.
-INIT = 'ip link set lo up && "$0" "$@"; exit $?'
+# `ip netns` keeps names in a folder of its own: without one for each test, names with process numbers would collide.
+INIT = 'ip link set lo up && mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && "$0" "$@"; exit $?'
 
 
 def namespaces():

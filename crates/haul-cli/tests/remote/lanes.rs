@@ -1,13 +1,15 @@
 //! How many connections carry a job: as many as are asked for, or as many as the path wants, as the kernel counts them.
 
+use super::resumed::bytes_beneath;
 use super::stopped::wait_until;
 use super::{Bed, Server, assert_alike, inside, own_port};
 use haul_engine::transfer::{LANES_UNASKED_MAX, LANES_UNASKED_MIN};
 use haul_lab::link::{End, Link, Way};
 use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A job of 2 MiB at this rate takes half a minute and more: it runs until somebody has looked.
 const SLOWLY: &str = "--rate=50K";
@@ -31,24 +33,17 @@ fn end(mut client: Child, server: &Server, port: u16) {
     wait_until("the end of the session", || standing(server.child.id(), port) == 0);
 }
 
-/// The most connections that the server has at once while this job runs, which takes far longer than it is looked at: until there are `least`, and
-/// as long again as that took.
-fn most(server: &Server, port: u16, mut job: Command, least: usize) -> usize {
+/// Waits until the server has connections of this job that `is_wanted` accepts, and again after more bytes arrived, which is after the job opened all
+/// that it wants; then ends it. A connection attempt that another one overtook may stand for a moment.
+fn settled(server: &Server, port: u16, (mut job, sink): (Command, &Path), is_wanted: impl Fn(usize) -> bool) {
     let mut client = job.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let begun = Instant::now();
-    let mut most = 0;
-    wait_until("all connections", || {
-        most = standing(server.child.id(), port).max(most);
-        most >= least
-    });
-    let enough = Instant::now() + begun.elapsed();
-    while Instant::now() < enough {
-        most = standing(server.child.id(), port).max(most);
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let connections = || standing(server.child.id(), port);
+    wait_until("all connections", || is_wanted(connections()));
+    let before = bytes_beneath(sink);
+    wait_until("more bytes", || bytes_beneath(sink) > before);
+    wait_until("the same connections", || is_wanted(connections()));
     assert_eq!(client.try_wait().unwrap(), None, "it was to run until now");
     end(client, server, port);
-    most
 }
 
 #[test]
@@ -58,28 +53,28 @@ fn a_job_has_as_many_connections_as_are_asked_for() {
     let port = own_port();
     let address = format!("127.0.0.1:{port}");
     let server = bed.serve_at(&address, &["--root", "there"]);
-    let send = |streams: &[&str], to: &str, least: usize| {
+    let send = |streams: &[&str], to: &str, is_wanted: &dyn Fn(usize) -> bool| {
         let common = ["send", "--ticket-file=ticket", "--object-size=64K"];
         let job = |more: &[&str]| bed.haul(&[&common, streams, more, &["data", to]].concat());
-        let most = most(&server, port, job(&[SLOWLY]), least);
+        let sink = bed.path("there").join(&to[1..]);
+        settled(&server, port, (job(&[SLOWLY]), &sink), is_wanted);
         assert!(job(&[]).stdin(Stdio::null()).output().unwrap().status.success());
-        assert_alike(&bed.path("data"), &bed.path("there").join(&to[1..]).join("data"));
-        most
+        assert_alike(&bed.path("data"), &sink.join("data"));
     };
-    for (at, count) in [1, 3, 9].into_iter().enumerate() {
-        assert_eq!(send(&[&format!("--streams={count}")], &format!(":{at}"), count), count);
+    for (at, wanted) in [1, 3, 9].into_iter().enumerate() {
+        send(&[&format!("--streams={wanted}")], &format!(":{at}"), &|count| count == wanted);
     }
-    // The path is short, unless the machine is so busy that answers are late by themselves.
-    let least = LANES_UNASKED_MIN as usize;
-    let mut unasked = (0..20).map(|at| send(&[], &format!(":unasked{at}"), least));
-    assert!(unasked.any(|most| most == least));
+    // How many more a job opens follows from the round trip that it measured, which a busy machine lengthens.
+    send(&[], ":unasked", &|count| {
+        (LANES_UNASKED_MIN as usize..=LANES_UNASKED_MAX as usize).contains(&count)
+    });
     drop(server);
     // A server's own limit is kept to.
     let port = own_port();
     let server = bed.serve_at(&format!("127.0.0.1:{port}"), &["--root", "there", "--streams=2"]);
     let args =
         ["send", "--ticket-file=ticket", SLOWLY, "--object-size=64K", "--streams=9", "data", ":limited"];
-    assert_eq!(most(&server, port, bed.haul(&args), 2), 2);
+    settled(&server, port, (bed.haul(&args), &bed.path("there/limited")), |count| count == 2);
 }
 
 /// A lane for each 10 ms of the round trip that the first one measured.
@@ -98,8 +93,8 @@ fn a_long_path_gets_more_connections_unasked() {
     let server = bed.serve_by(inside(&link.namespace(End::Far), &serve));
     let words = ["send", "--ticket-file=ticket", "--object-size=64K", "data", ":"];
     let job = |more: &[&str]| inside(&link.namespace(End::Near), &bed.haul(&[&words[..], more].concat()));
-    let most = most(&server, PORT, job(&[SLOWLY]), 12);
-    assert!((12..=LANES_UNASKED_MAX as usize).contains(&most), "{most} connections over 120 ms");
+    let is_wanted = |count| (12..=LANES_UNASKED_MAX as usize).contains(&count);
+    settled(&server, PORT, (job(&[SLOWLY]), &bed.path("there")), is_wanted);
     assert!(job(&[]).stdin(Stdio::null()).output().unwrap().status.success());
     assert_alike(&bed.path("data"), &bed.path("there/data"));
     drop(server);
