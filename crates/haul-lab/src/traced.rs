@@ -5,7 +5,7 @@ use crate::needs::Need;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::process::{Child, Command};
 
-/// What a test needs that calls [`signalled`].
+/// The need of a test that calls [`signalled`].
 pub const NEED: Need = Need::Program("strace");
 
 /// `command` (its program, arguments, variables and directory; not its streams), whose threads get `signal` when they make one of the system

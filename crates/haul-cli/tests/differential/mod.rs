@@ -113,7 +113,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// What the environment names goes before what a test has chosen. A soak run draws others.
+    /// Returns the seed and the number of cases of the environment where it sets them. A soak run draws its seed.
     pub(crate) fn or_as_the_environment_says(self) -> Wanted {
         Wanted {
             seed: number_from("HAUL_DIFFERENTIAL_SEED")

@@ -67,10 +67,10 @@ fn killed_while_it_looks_for_damage_it_goes_on_and_reads_nothing_twice() {
         let bed = bed(seed, 6);
         let at_least = 1 + Random::from_seed(seed).below(20);
         let is_there = || bed.state("done").is_some_and(|done| done >= at_least);
-        assert!(bed.ended(&SLOWLY, Signal::KILL, is_there), "it came to its end");
+        assert!(bed.ended(&SLOWLY, Signal::KILL, is_there), "it finished");
         let job = bed.listed();
         assert_eq!((&job["status"], &job["kind"]), (&"stopped".into(), &"repair".into()), "{job}");
-        assert_eq!(wrong(&bed), 6, "nothing is mended before all was looked at");
+        assert_eq!(wrong(&bed), 6, "nothing is repaired before all was checked");
         let ran = goes_on(&bed, &format!("seed {seed}"));
         assert!(ran.summary("before") >= at_least);
         assert_eq!(bed.listed()["status"], "finished");
@@ -85,7 +85,7 @@ fn killed_while_it_mends_it_goes_on_with_what_is_left() {
     for seed in 4..=6 {
         let bed = bed(seed, 30);
         let mended = 1 + Random::from_seed(seed).below(20);
-        // All was looked at; then the repaired files get their names one by one. It is looked at behind each name that is given.
+        // All files were checked; then the repaired files get their names one by one. The test checks the tree after each rename.
         let mut repair = traced::signalled(&bed.haul(&SLOWLY), "renameat", "STOP", "1+");
         let mut child =
             repair.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

@@ -66,7 +66,7 @@ fn update_completes(bed: &FaultBed, sink: &Path) {
 
 fn stopped_by(signal: Signal, way: &[&str]) {
     let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
-    // One thread copies the operands in their order: all of the others were finished when the victim was begun.
+    // One thread copies the operands in their order: all of the others were finished when it started the victim.
     let (operands, sink) = (tree_of_many(&bed), bed.path("sink"));
     fs::create_dir(&sink).unwrap();
     let options = ["cp", "-a", "--threads=1"].iter().chain(way).map(PathBuf::from);

@@ -44,7 +44,7 @@ fn each_is_whole(source: &Path, sink: &Path, what: &str) -> u64 {
 /// System calls of a move, and how often it makes each at least: of writing a file, of ending one, and of removing one.
 const CALLS: [(&str, u64); 3] = [("pwrite64", 64), ("utimensat", 68), ("unlinkat", 68)];
 
-/// A system call of a move: the `when`th of its name that one of so many threads makes.
+/// A system call of a move: the `when`th of its name that one of its threads makes.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     call: &'static str,

@@ -72,7 +72,7 @@ fn the_same_command_goes_on_after_a_kill_with_its_waybill() {
     assert_eq!(text.lines().filter(|line| line.starts_with("file ")).count(), 400);
 }
 
-/// Jobs that begin their files anew left their temporary files when they were killed.
+/// Jobs that start their files from the beginning left their temporary files when they were killed.
 #[test]
 fn a_killed_fetch_leaves_nothing_when_the_same_command_has_succeeded() {
     for way in [

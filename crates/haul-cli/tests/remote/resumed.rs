@@ -355,7 +355,7 @@ fn points() -> Vec<u64> {
     all.map(|(style, victim)| style + STYLES * ((style + victim) % 4 * 3 + victim)).collect()
 }
 
-/// Plays the points of a way, some at once. Some must find something to go on with, or nothing is shown.
+/// Plays the points of a way, some at once. Some must find something to resume, or nothing is shown.
 fn play_all(way: Way) {
     let points = points();
     let had_objects: usize = std::thread::scope(|scope| {

@@ -77,7 +77,7 @@ fn of_a_damaged_log_the_rest_is_sampled_after_a_clean_end_too() {
     let how = ["--sync=object", "--threads=1", "--log-mechanism=file"];
     let mut job = bed.held_at_work(bed.cp(&how));
     kill_process(Pid::from_child(&job), Signal::INT).unwrap();
-    assert!(!traced::stops_where(&job, || false), "it comes to its end");
+    assert!(!traced::stops_where(&job, || false), "it finishes");
     assert_eq!(job.wait().unwrap().code(), Some(130));
     let (name, objects) = bed.logged_file();
     assert_eq!(bed.record().status, Status::Stopped);

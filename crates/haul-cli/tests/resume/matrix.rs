@@ -77,7 +77,7 @@ fn killed_anywhere_a_copy_goes_on_in_every_style() {
     );
 }
 
-/// Kills a copy whose log is kept in this way at so many points, and brings it to its end from each of them.
+/// Kills a copy whose log is kept in this way at `points` points, and finishes it from each of them.
 fn killed_in_style(seed: u64, points: u64, (mechanism, encoding): (&str, &str)) -> Counts {
     let bed = Bed::new(seed);
     let [mechanism, encoding] =
@@ -92,7 +92,7 @@ fn killed_in_style(seed: u64, points: u64, (mechanism, encoding): (&str, &str)) 
         let style = [&*mechanism, &*encoding, &*threads_option, "--sync=object"];
         let what = format!("seed {seed}, point {point}, {style:?}");
         let mut claimed = 0;
-        // Cut off once, or in soak runs perhaps twice in a row.
+        // Interrupted once, or in soak runs perhaps twice in a row.
         for cut in 0..=random.below(2.min(points)) {
             // A copy of at least 36 objects writes and syncs each, and the log of each.
             let (call, when) = match random.index(CALLS.len()) {

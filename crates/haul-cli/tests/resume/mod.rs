@@ -52,7 +52,7 @@ impl Bed {
         bed
     }
 
-    /// As [`Bed::new`], for jobs that are cut off; `None` (the test is skipped) where nothing can stop a job at a sync.
+    /// As [`Bed::new`], for jobs that are interrupted; `None` (the test is skipped) where nothing can stop a job at a sync.
     fn to_cut_off(seed: u64) -> Option<Bed> {
         met_or_skip(&[traced::NEED]).then(|| Bed::new(seed))
     }
@@ -117,13 +117,13 @@ impl Bed {
         kill(&mut self.held_at_work(self.haul(words)));
     }
 
-    /// Starts a job that stops (`SIGSTOP`) behind each sync, and leaves it stopped when its log tells of a large file. The log is looked at while
+    /// Starts a job that stops (`SIGSTOP`) behind each sync, and leaves it stopped when its log names a large file. The log is checked while
     /// the job is stopped, so that it says the same when the job is killed; the file lacks most of its objects.
     fn held_at_work(&self, job: Command) -> Child {
         let mut traced = traced::signalled(&job, "fdatasync", "STOP", "1+");
         let child = traced.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let is_logged = || self.facts_or_none().is_some_and(|facts| logged_file(&facts).is_some());
-        assert!(traced::stops_where(&child, is_logged), "the job ended before its log told of a large file");
+        assert!(traced::stops_where(&child, is_logged), "the job ended before its log named a large file");
         child
     }
 
@@ -182,7 +182,7 @@ fn facts(job: &Path) -> Facts {
     replay(&Job { id, object: ObjectSize::new(OBJECT).unwrap() }, &files).facts
 }
 
-/// The first large file of one name among these facts (where links are kept, one of several names is begun anew, whatever its log says), and
+/// The first large file of one name among these facts (where links are kept, one of several names is copied from the beginning, whatever its log says), and
 /// the numbers of its objects.
 fn logged_file(facts: &Facts) -> Option<(String, Vec<u64>)> {
     let name = |path: &RelPath| String::from_utf8(path.as_bytes().to_vec()).unwrap();

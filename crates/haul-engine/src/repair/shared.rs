@@ -1,6 +1,6 @@
-//! Files that are more than one entry of the waybill: what mends one of them must not touch another.
+//! Files that are more than one entry of the waybill: a repair of one of them must not touch another.
 //!
-//! Somebody linked one file over another, or a link leads from one directory of the root to another. Then bytes that are wrong under one name
+//! A user linked one file over another, or a link leads from one directory of the root to another. Then bytes that are wrong under one name
 //! may be right under another, and perhaps nowhere else.
 
 use super::places::Spot;
@@ -19,7 +19,7 @@ pub(super) type Shared = HashMap<(u64, u64), Vec<Entry>>;
 /// Looks for the entries that lead to the file of one of the `wanted` names, if there is more than one.
 ///
 /// # Errors
-/// The waybill can't be read any more.
+/// The waybill cannot be read any more.
 pub(super) fn find<R: BufRead>(
     reader: Reader<R>,
     root: &OwnedFd,
@@ -50,7 +50,7 @@ fn identity(root: &OwnedFd, path: &RelPath) -> Option<(u64, u64)> {
 }
 
 impl Repair<'_> {
-    /// Whether a file is another entry as well, one of other bytes: then it may not be written into.
+    /// Returns true if a file is another entry as well, one of other bytes: it must not be written into.
     ///
     /// # Errors
     /// [`Why::OneName`]: both are one name, so that it may not be put in another place either.
@@ -61,7 +61,7 @@ impl Repair<'_> {
             if has_same(entry, other, entries) {
                 continue;
             }
-            // It may have been mended since: it is another file then.
+            // It may have been repaired since: it is another file then.
             let Ok(there) = Spot::of(self.root, &other.path) else { continue };
             let is_here = |there: &Spot| stat_at(&there.place, there.name.as_c_str(), Follow::No);
             if !is_here(&there).is_ok_and(|found| found.identity() == file.identity()) {
@@ -78,7 +78,7 @@ impl Repair<'_> {
     }
 }
 
-/// Whether two entries are of the same bytes as far as the waybill tells.
+/// Returns true if the waybill gives two entries the same bytes.
 fn has_same(entry: &Entry, other: &Entry, entries: &[Entry]) -> bool {
     let first = |entry: &'_ Entry| match &entry.kind {
         Kind::Same { first } => first.clone(),

@@ -116,7 +116,7 @@ pub(super) fn wished(wish: &LogWish) -> (Settings, Option<Recheck>) {
 }
 
 /// Returns true if a job with these options resumes within files. A job that hashes bytes in order as they pass, or that reads
-/// everything twice, begins an interrupted file anew.
+/// everything twice, starts an interrupted file from the beginning.
 pub(super) fn goes_on_within_files(options: &JobOptions) -> bool {
     let is_hashed_in_order =
         options.in_order && options.unit == Unit::File && options.verify == Verify::Stream;

@@ -96,7 +96,7 @@ impl Bill {
     }
 
     /// [`begin`](Bill::begin) by a job that does again, or looks at again, all that an earlier run of the same command did. If that run was ended in the
-    /// waybill's last section, the section is written anew: it is no receipt.
+    /// waybill's last section, the section is rewritten: it is no receipt.
     ///
     /// # Errors
     /// [`BillError`].

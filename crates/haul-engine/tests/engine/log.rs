@@ -50,7 +50,7 @@ fn styles() -> impl Iterator<Item = Style> {
     mechanisms.flat_map(|mechanism| Encoding::ALL.map(|encoding| Style { mechanism, encoding }))
 }
 
-/// Opens a log that nobody holds. The tests of this module run in a process each: a child that another test forks would have its locks open until exec.
+/// Opens a log that no run holds. The tests of this module run in a process each: a child that another test forks would have its locks open until exec.
 fn open(state: &Path, settings: Settings) -> (Keeper, Found) {
     Keeper::open(state, job(), settings).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -89,7 +89,9 @@ impl KeptRanges {
         is_whole
     }
 
-    /// A file was finished; `place` is the directory that it stands in, which may be held by a descriptor that only names it. True: the clock of the file system went back, so that times do
+    /// Records that a file was finished; `place` is its directory, perhaps as a descriptor that only names it (O_PATH).
+    ///
+    /// Returns true if the clock of the file system went back, so that times do
     /// not tell any more what was before what; what is kept was made empty, and is to be written down before anything else.
     pub(super) fn finished(&mut self, sink: &Stat, (place, file): (impl AsFd, impl AsFd)) -> bool {
         if !tells_changes(sink) {
@@ -174,7 +176,7 @@ impl KeptRanges {
     }
 }
 
-/// A descriptor that syncfs(2) takes: the directory opened once more, because one that only names it (O_PATH) is none; the file itself where
+/// A descriptor that syncfs(2) takes: the directory opened again, because one that only names it (O_PATH) is none; the file itself where
 /// this user may not read the directory.
 fn syncable(place: impl AsFd, file: impl AsFd) -> io::Result<OwnedFd> {
     open_dir_at(place, c".", Follow::No).or_else(|_| file.as_fd().try_clone_to_owned())

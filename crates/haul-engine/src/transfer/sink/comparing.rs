@@ -31,7 +31,7 @@ impl Side<'_> {
         let found =
             standing(self, &incoming).and_then(|(standing, size)| rereader.whole(&standing, size).ok());
         *incoming.standing_digest.lock().unwrap_or_else(PoisonError::into_inner) = found;
-        // A file that cannot be read is sent anew.
+        // A file that cannot be read is sent again.
         let verdict = found.map_or(Verdict::Take { have: Runs::default() }, Verdict::Unless);
         self.handle(self.opened(file, verdict, incoming.facts.size()));
     }

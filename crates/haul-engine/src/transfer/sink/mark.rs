@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Sets a mark that nobody holds. These tests run in a process each: a child that another test forks would have its locks open until exec.
+    /// Sets a mark that no session holds. These tests run in a process each: a child that another test forks would have its locks open until exec.
     fn set(places: &Places, job: &[u8]) -> Mark {
         Mark::set(places, Identity::of(job)).unwrap().0
     }
