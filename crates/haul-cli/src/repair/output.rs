@@ -39,7 +39,7 @@ impl Output<'_> {
         }
     }
 
-    /// Whether the reader of standard output closed the pipe.
+    /// Returns true if the reader of standard output closed the pipe.
     fn lost_its_reader(&self) -> bool {
         self.broken.as_ref().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -171,6 +171,14 @@ impl RepairReport for Output<'_> {
 
     fn unreached(&mut self, replica: usize, why: &str) {
         self.of_replica("error", replica, why);
+    }
+
+    fn time_not_kept(&mut self, path: &RelPath, why: &io::Error) {
+        let message = format!("{}: cannot restore its modification time: {}", quoted(path), reason(why));
+        say(self.name, &message);
+        if self.json {
+            self.line(&json!({ "event": "warning", "message": message }).to_string());
+        }
     }
 
     fn not_tidied(&mut self, why: &io::Error) {

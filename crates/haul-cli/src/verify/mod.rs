@@ -9,7 +9,7 @@ use crate::interrupt::Interrupt;
 use crate::jobs::own::OwnJob;
 use crate::progress::{self, Standing};
 use args::{Against, Args};
-pub(crate) use args::keep_pace;
+pub(crate) use args::{keep_pace, root_of};
 use haul_engine::copy::quote;
 use haul_engine::signature::Proof;
 use haul_engine::sum::Counters;
