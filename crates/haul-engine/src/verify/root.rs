@@ -64,7 +64,7 @@ fn parent_meant(waybill: &OsStr, typed: &OsStr) -> Option<OsString> {
     Some(relative_parent(typed).unwrap_or_else(|| parent.as_os_str().to_owned()))
 }
 
-/// The parent as it was typed, if that can be told without resolving links.
+/// Returns the parent in the words of the command line, if that is possible without resolving links.
 fn relative_parent(typed: &OsStr) -> Option<OsString> {
     let path = Path::new(typed);
     let is_link = std::fs::symlink_metadata(path).is_ok_and(|facts| facts.is_symlink());
