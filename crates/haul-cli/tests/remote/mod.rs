@@ -20,6 +20,7 @@ mod room;
 mod rules;
 mod serve;
 mod slow;
+mod space;
 mod ssh;
 mod states;
 mod stopped;
