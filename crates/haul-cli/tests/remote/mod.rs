@@ -28,6 +28,7 @@ mod storms;
 mod strangers;
 mod ticketed;
 mod tickets;
+mod torn;
 mod waybills;
 
 use haul_lab::random::Random;
