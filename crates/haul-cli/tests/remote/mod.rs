@@ -1,5 +1,6 @@
 //! `haul send`, `haul fetch` and `haul serve`: two processes on this host, that meet by a stand-in for ssh or by a ticket.
 
+mod claimed;
 mod claims;
 mod cut;
 mod disk;

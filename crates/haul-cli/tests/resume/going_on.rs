@@ -22,16 +22,16 @@ fn a_job_that_is_run_again_copies_only_what_is_missing() {
         assert!(ended.moved() <= ended.count("bytes") - claimed && claimed > 0, "{claimed}: {ended:?}");
         assert!(ended.stderr.contains("a sample of what it logged"), "{ended:?}");
         bed.is_whole("the second run");
-        ended.count("bytes")
+        ended.count("bytes_met")
     };
     let record = bed.record();
     assert_eq!((record.status, record.exit, record.runs), (Status::Finished, Some(0), 2));
     assert_eq!(record.progress.bytes_done, total);
     assert!(record.progress.files_done == record.progress.files_found && record.ended.is_some());
-    // A job that was finished begins anew.
+    // A finished job starts again, and its durable files are kept.
     let again = bed.ends(&["--sync=object"]);
     again.is_fine("anew");
-    assert_eq!((again.count("files_kept"), bed.record().runs), (0, 1));
+    assert_eq!((again.count("files_kept") > 0, bed.record().runs), (true, 1), "{again:?}");
 }
 
 #[test]
@@ -227,10 +227,10 @@ fn what_another_file_system_says_is_finished_is_not_believed_without_its_record(
 fn what_was_not_synced_counts_as_long_as_the_machine_lives() {
     for lives in [true, false] {
         let bed = Bed::new(9);
-        bed.ends(&["--sync=none"]).is_fine("first");
+        bed.ends(&["--sync=object"]).is_fine("first");
         let mut record = bed.record();
         assert!(!record.kept.is_empty() && !record.boot.is_empty());
-        // As if it had been cut off at its very end.
+        // As if a run without syncs had been interrupted at its very end.
         record.status = Status::Running;
         fs::write(bed.job().join("record"), record.encode()).unwrap();
         write_begun(&bed.job(), &format!("{} 1000 0 none 1060\n", this_life()));
@@ -324,18 +324,18 @@ fn a_tree_whose_copy_was_new_goes_on_in_the_same_place() {
     assert!(bed.path("sink/source/large1").exists());
 }
 
-/// While a file is looked into it has one byte more than its source, and a kill may leave it so.
+/// A finished file that is not what its source is any more is copied again, and no other.
 #[test]
-fn a_small_file_that_was_being_looked_into_is_not_copied_again() {
-    let bed = Bed::new(77);
+fn a_small_file_that_was_changed_after_a_finished_run_is_the_only_one_that_is_copied_again() {
+    let bed = Bed::empty();
+    fs::create_dir(bed.path("source")).unwrap();
+    for number in 0..20_u8 {
+        fs::write(bed.path(&format!("source/{number}")), vec![number; 8000]).unwrap();
+    }
     bed.ends(&[]).is_fine("the first run");
-    let small = bed.path("sink/dir/small3");
-    let len = fs::metadata(&small).unwrap().len();
-    File::options().write(true).open(&small).unwrap().set_len(len + 1).unwrap();
+    File::options().write(true).open(bed.path("sink/7")).unwrap().set_len(8001).unwrap();
     let again = bed.ends(&[]);
-    // A file of several names starts over.
-    let linked = fs::metadata(bed.path("source/large0")).unwrap().len();
-    assert_eq!(again.is_fine("the second run").moved(), linked, "{again:?}");
+    assert_eq!(again.is_fine("the second run").moved(), 8000, "{again:?}");
     bed.is_whole("the second run");
 }
 

@@ -1,5 +1,6 @@
 //! `haul cp --resume` and `haul jobs`: jobs that are cut off, gone on with, listed and forgotten.
 
+mod again;
 mod bad;
 mod disk;
 mod full;
