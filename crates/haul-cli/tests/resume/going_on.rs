@@ -128,7 +128,7 @@ fn a_source_that_changed_meanwhile_is_copied_as_it_is_now() {
 
 #[test]
 fn objects_that_are_not_what_was_logged_are_found_by_looking_again() {
-    for (recheck, code) in [("all", Some(0)), ("none", Some(0))] {
+    for recheck in ["all", "none"] {
         let Some(bed) = Bed::to_cut_off(6) else { return };
         bed.cut_off(&["--sync=object", "--threads=1"]);
         let (name, objects) = bed.logged_file();
@@ -140,7 +140,7 @@ fn objects_that_are_not_what_was_logged_are_found_by_looking_again() {
         sink.write_all_at(&[!byte[0]], victim).unwrap();
         drop(sink);
         let ended = bed.ends(&["--sync=object", &format!("--verify-resume={recheck}")]);
-        assert_eq!(ended.code, code, "{ended:?}");
+        assert_eq!(ended.code, Some(0), "{ended:?}");
         let source = fs::read(bed.path(&name.replace("sink/", "source/"))).unwrap();
         let is_right = source == fs::read(bed.path(&name)).unwrap();
         assert_eq!(is_right, recheck == "all", "{recheck} {ended:?}");
