@@ -50,9 +50,6 @@ OWN_PROCESS = (
 EXCLUSIVE = (
     "cli::faults::memory::",
     "cli::bench::",
-    "cli::remote::slow::the_summary_names_what_held_the_job_back",
-    "cli::remote::slow::the_same_split_is_in_json",
-    "cli::remote::slow::a_thin_link_is_named",
 )
 
 GROUPS = ("pure", "file system", "process", "exclusive")
