@@ -50,6 +50,7 @@ OWN_PROCESS = (
 EXCLUSIVE = (
     "cli::faults::memory::",
     "cli::bench::",
+    "cli::remote::slow::processors_that_others_keep_busy",
 )
 
 GROUPS = ("pure", "file system", "process", "exclusive")
