@@ -109,7 +109,7 @@ fn a_digest_is_of_one_state_of_a_file() {
     }
 }
 
-/// The bytes of the file that had the name are right, as with cp; a waybill and a job that can be gone on with say which path they are of.
+/// The bytes of the file that had the name are right, as with cp; a waybill and a resumable job report that the path names another file.
 #[test]
 fn a_source_that_another_file_replaces_is_told_where_its_path_is_written_down() {
     let Some(bed) = FaultBed::new("") else { return };

@@ -1,4 +1,4 @@
-//! What commands report of the bytes and files of a tree is what the tree has: one line of JSON at the end, and the job's record.
+//! Counts of files and bytes in the summary of a command and in the job's record, compared with the tree.
 
 use super::ends::{WAYS, Way, bring};
 use super::{Bed, assert_ended};

@@ -1,4 +1,4 @@
-//! Jobs that are run once more over what is there: little is held open, little is read, and nothing finished is touched.
+//! Jobs that run again over existing copies: few files are open, few bytes are read, and no finished file changes.
 
 use super::{Bed, Ended, Facets, Snapshot};
 use crate::faults::bed::copy_haul;
@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The job of these tests with at most so many open files.
+/// The job of these tests with a limit on open files.
 fn with_files(bed: &Bed, most: u64, more: &[&str]) -> Ended {
     let job = bed.cp(more);
     let mut command = Command::new("sh");
@@ -43,9 +43,9 @@ fn a_run_over_many_finished_small_files_holds_few_of_them_open() {
     with_files(&bed, 256, &[]).is_fine("first");
     bed.is_whole("first");
     let ended = with_files(&bed, 256, &[]);
-    ended.is_fine("once more");
+    ended.is_fine("again");
     assert_eq!((ended.count("bytes_kept"), ended.count("bytes")), (4_096_000, 4_096_000), "{ended:?}");
-    bed.is_whole("once more");
+    bed.is_whole("again");
     fs::remove_dir_all(bed.path("state")).unwrap();
     let ended = with_files(&bed, 256, &[]);
     ended.is_fine("without a log");
@@ -89,7 +89,7 @@ fn a_finished_job_that_is_run_again_reads_only_what_was_changed_since() {
     bed.is_whole("again");
 }
 
-/// A file that was finished and not yet logged was opened to be written, and a link was made anew in a directory that is closed.
+/// The job opened a finished file that was not logged yet for writing, and made a link again in a read-only directory.
 #[test]
 fn an_ordinary_user_goes_on_with_read_only_files_and_directories() {
     if !met_or_skip(&[Need::Root, Need::Program("setpriv")]) {
@@ -127,7 +127,7 @@ fn an_ordinary_user_goes_on_with_read_only_files_and_directories() {
             Ended::of(command.stdin(Stdio::null()).output().unwrap())
         };
         run().is_fine("first");
-        // As if it had been cut off before anything was logged: root may change what is closed.
+        // As if it had been interrupted before its first log record: root may change read-only directories.
         fs::remove_dir_all(bed.path("state")).unwrap();
         fs::remove_file(bed.path("sink/closed/lost")).unwrap();
         fs::remove_file(bed.path("sink/closed/link")).unwrap();

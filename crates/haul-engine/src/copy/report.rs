@@ -78,7 +78,7 @@ pub struct Tally {
     pub bytes_skipped: Counter,
     /// Those of them that an earlier run of the job had moved, or that stood at the sink and are right.
     pub bytes_kept: Counter,
-    /// Files that an earlier run of the job had finished.
+    /// Files that an earlier run of the job had finished, or that were found complete.
     pub files_kept: Counter,
     /// Bytes that were read back from the device and are right.
     pub bytes_reread: Counter,

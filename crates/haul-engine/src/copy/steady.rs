@@ -1,7 +1,7 @@
-//! Whether what was copied is one state of its source, which others may write to meanwhile.
+//! The check at the end of a copy that its bytes are one state of the source, to which other processes may write meanwhile.
 //!
-//! The size and the modification time tell of most writes. Whoever sets the modification time back leaves only the change time, which moves
-//! for a new mode, owner or link as well: then the bytes decide.
+//! Most writes change the size or the modification time. A process that sets the modification time back leaves only the change time, which moves
+//! for a new mode, owner or link as well: then the bytes are compared.
 
 use super::error::CopyError;
 use super::file::FileMove;
@@ -13,7 +13,7 @@ use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{Contents, FileKind, Follow, direct, transfer};
 use std::os::fd::AsFd;
 
-/// How often a source is compared with its copy, at most, because its change time moved again.
+/// Limit on comparisons of a source with its copy while the change time keeps moving.
 const PASSES_MAX: u32 = 4;
 
 /// Bytes that are compared at a time.
@@ -95,7 +95,8 @@ fn compare(job: &Job<'_>, file: &FileMove, moved: &Moved) -> Result<bool, CopyEr
     Ok(is_same)
 }
 
-/// Where a waybill or a log says what a path had, and another file has the path by now, that is told. The copy is of the file that had it.
+/// Warns that the path of a source names another file by now, in jobs that write down paths: a waybill or a log. The copy has the bytes of the file
+/// that was opened.
 fn warn_of_another_name(job: &Job<'_>, file: &FileMove) {
     let moving = &job.settings.moving;
     if moving.receipt.is_none() && moving.log.is_none() {

@@ -1,4 +1,4 @@
-//! Which command's record the log of a sink belongs to, where both stand in one state directory: `haul jobs` lists them as one job.
+//! The link from the log of a sink to the record of the command, if both are in one state directory: `haul jobs` lists them as one job.
 
 use super::{LogError, folder};
 use haul_log::objects::Identity;
@@ -20,7 +20,7 @@ pub(crate) fn write(home: &Path, job: Identity) -> Result<(), LogError> {
     written.map_err(LogError::io("write which command the log belongs to into", &path))
 }
 
-/// What [`write`] wrote; `None` where nothing can be read, and the log is listed by itself.
+/// Reads what [`write`] wrote. Returns `None` if there is nothing: the log is listed by itself then.
 pub(super) fn read(home: &Path) -> Option<Identity> {
     let mut digits = String::new();
     folder::options().open(home.join(NAME)).ok()?.take(64).read_to_string(&mut digits).ok()?;

@@ -197,7 +197,7 @@ pub(super) fn sizes_in(log: &Path) -> Result<Vec<u64>, LogError> {
 /// with, stopped or failed, are forgotten [`UNFINISHED_DAYS_MAX`] days after somebody was at them last; where there are more than [`UNFINISHED_MAX`] of
 /// them, the oldest already after [`LATELY_DAYS`]. A job that runs is never forgotten, and one that can't be stays: it is no other job's failure.
 ///
-/// All jobs are looked at for that, at most once in [`PRUNE_EVERY`].
+/// Examines all jobs, at most once in [`PRUNE_EVERY`].
 ///
 /// # Errors
 /// [`LogError::Io`]: the folder of the jobs can't be read.
@@ -212,7 +212,7 @@ pub fn prune(state: &Path) -> Result<(), LogError> {
     let jobs = jobs(state)?;
     for id in too_many(&jobs, since_1970(SystemTime::now())) {
         for job in jobs.iter().filter(|job| job.id == id) {
-            // Somebody began it again meanwhile, or it is another user's.
+            // Another process runs it again, or it belongs to another user.
             let _ = job.forget(state);
         }
     }

@@ -69,11 +69,11 @@ pub(super) struct Entry<T> {
     pub(super) alone: bool,
     /// The source, if it is open already.
     pub(super) opened: Option<Opened>,
-    /// How often it was read before.
+    /// Number of times that it was read before.
     pub(super) read: u32,
 }
 
-/// How often a file is read, at most, because its change time moves while it is read.
+/// Limit on reads of a file whose change time moves while it is read.
 const READS_MAX: u32 = 4;
 
 /// What waits for a worker besides open files: one for each batch, and one for the right to ask for orders, which there is once in the job

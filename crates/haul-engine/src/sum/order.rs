@@ -72,7 +72,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Whether it can be opened once more and read from its beginning.
+    /// Returns true if it can be opened again and read from its beginning.
     pub(super) fn can_be_reopened(&self) -> bool {
         matches!(self, Source::Path(_) | Source::Beneath(..))
     }

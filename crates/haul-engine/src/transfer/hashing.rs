@@ -80,7 +80,7 @@ impl Recipe {
         }
     }
 
-    /// Whether both ends read their files again after the bytes have passed, and compare the digests.
+    /// Returns true if both ends read their files again after the bytes were sent, and compare the digests.
     pub(super) fn reads_twice(&self) -> bool {
         self.reads_twice
     }
@@ -198,7 +198,7 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Takes an object; `None`: nobody hashed it.
+    /// Takes an object; `None`: it was not hashed.
     pub(super) fn add(&mut self, index: ObjectIndex, digest: Option<Digest>) {
         let Some(digest) = digest.filter(|_| self.seen.insert(index.0)) else {
             self.is_unclear = true;
@@ -212,7 +212,7 @@ impl Sent {
         self.sum ^= u128::from_le_bytes(half);
     }
 
-    /// Whether both are of the same digests, and of all objects of a file that is cut so.
+    /// Returns true if both have the same digests, and those of all objects of the file.
     pub(super) fn is_same(&self, other: &Sent, geometry: Geometry) -> bool {
         let is_whole = |sent: &Sent| !sent.is_unclear && sent.seen.first_gap(0) >= geometry.count();
         is_whole(self) && is_whole(other) && self.sum == other.sum
@@ -301,7 +301,7 @@ impl RootHash {
         }
     }
 
-    /// What passed of this try.
+    /// Digests of the objects that were sent in this try.
     pub(super) fn sent(&self) -> &Sent {
         &self.sent
     }

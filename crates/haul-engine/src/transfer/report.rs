@@ -64,7 +64,7 @@ impl Tally {
         self.bytes_found.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A file that was found has so many bytes more.
+    /// Adds bytes to the files found: a name that was announced as a link is sent as a file.
     pub(super) fn grew(&self, bytes: u64) {
         if bytes > 0 {
             self.bytes_found.fetch_add(bytes, Ordering::Relaxed);

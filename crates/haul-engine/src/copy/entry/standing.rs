@@ -31,11 +31,11 @@ pub(super) fn refuse_second_writer(task: &Task<'_, '_>, standing: &Stat) -> Resu
     })
 }
 
-/// A file of one object that looks finished, and is what the source is: nothing of it needs to be written, and it need not be open for that. In
-/// a job that can be gone on with, where the log does not know the file. Nobody else of this job writes it from here on.
+/// Returns the existing file of one object, open for reading, if it looks finished and has the bytes of the source: a resumable job does not write
+/// it then, also where the log does not know it. No other worker of the job writes it meanwhile.
 ///
 /// # Errors
-/// One of both can't be read: the sink stays as it is.
+/// One of the files cannot be read: the sink stays as it is.
 pub(super) fn complete(
     task: &Task<'_, '_>,
     sink: &Sink,
@@ -61,7 +61,7 @@ pub(super) fn complete(
     Ok((is_it && is_whole().map_err(task.cannot("compare"))?).then_some((fd, turn)))
 }
 
-/// Whether a sink has all that a finished copy of the source has, as far as a look tells.
+/// Returns true if size and modification time of the sink are those of a finished copy of the source.
 fn looks_finished(source: &Stat, sink: &Stat) -> bool {
     let both = source.kind == FileKind::Regular && sink.kind == FileKind::Regular;
     both && source.size == sink.size && is_same_time(sink, source)

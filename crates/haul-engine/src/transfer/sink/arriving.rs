@@ -21,7 +21,7 @@ const MODE_UNTIL_SETTLED: u32 = 0o600;
 /// Files of at least this length get their room before they are written, in bytes. Below, the calls cost more than they save.
 const RESERVE_FROM: u64 = 1 << 20;
 
-/// What a file system says that is full, as on every architecture of Linux.
+/// `errno` of a full file system, the same on every architecture of Linux.
 const ENOSPC: i32 = 28;
 
 /// An open file that is being filled, by any number of workers.

@@ -133,7 +133,7 @@ pub(in crate::transfer) struct Opening<'a> {
     pub(in crate::transfer) recheck: Option<Recheck>,
     /// Where it goes, to be written down beside the log.
     pub(in crate::transfer) target: Option<Target>,
-    /// The job that the command's record is kept under, where that stands in the same state directory.
+    /// The job that the command's record is kept under, if that is in the same state directory.
     pub(in crate::transfer) command: Option<Identity>,
     /// Turns true when nothing is waited for any more.
     pub(in crate::transfer) stop: &'a AtomicBool,

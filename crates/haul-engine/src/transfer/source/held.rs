@@ -25,7 +25,7 @@ pub(super) struct Held {
     /// The directory whose end waits for this file.
     pub(super) within: Option<u64>,
     file: Mutex<Option<Arc<OwnedFd>>>,
-    /// What the file was when it was opened first.
+    /// Facts of the file when it was opened first.
     opened: OnceLock<Stat>,
     front: Front,
     /// The digests of the whole, as far as the bytes went out.

@@ -40,7 +40,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use walk::{Directories, Offering};
 
-/// How often a file is read again, at most, because its change time moves.
+/// Limit on second reads of a file whose change time moves.
 const REREADS_MAX: u32 = 3;
 
 /// Messages of a lane that are heard at once.
@@ -318,7 +318,7 @@ impl Side<'_> {
         Ok(Err(Why::Changed.into()))
     }
 
-    /// Whether a file has the bytes that have passed.
+    /// Reads a file again and compares it with the bytes that were sent.
     fn is_as_sent<E>(
         &self,
         held: &Held,
