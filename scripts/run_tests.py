@@ -50,6 +50,7 @@ OWN_PROCESS = (
 EXCLUSIVE = (
     "cli::faults::memory::",
     "cli::bench::",
+    "cli::remote::slow::processors_that_others_keep_busy",
 )
 
 GROUPS = ("pure", "file system", "process", "exclusive")
@@ -66,6 +67,8 @@ SLOWEST = 20
 RUNNING = set()
 
 TEST_LINE = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)(?:, [^<]*)?(?: <([0-9.]+)s>)?$")
+
+INCONCLUSIVE_LINE = re.compile(r"INCONCLUSIVE [^\n]*\n")
 
 
 def main():
@@ -189,18 +192,19 @@ class Run:
         limit = LIMIT[group] * self.limit_factor
         output, how, processor = self.process(batch, threads, limit, alone=group in ("process", "exclusive"))
         took = time.monotonic() - begin
+        # A test prints these itself, perhaps between its name and its result.
+        inconclusive = INCONCLUSIVE_LINE.findall(output)
         states = {}
-        for line in output.splitlines():
+        for line in INCONCLUSIVE_LINE.sub("", output).splitlines():
             if found := TEST_LINE.match(line.strip()):
                 states[found[1]] = (found[2], float(found[3] or 0))
         with self.lock:
             self.processor[group] += processor
             if len(batch) == 1:
                 self.used[batch[0]] = processor
-            for line in output.splitlines():
-                if "INCONCLUSIVE " in line:
-                    self.inconclusive.append(line[line.index("INCONCLUSIVE "):])
-                    print(self.inconclusive[-1], flush=True)
+            for line in inconclusive:
+                self.inconclusive.append(line.rstrip())
+                print(self.inconclusive[-1], flush=True)
             for test in batch:
                 state, seconds = states.get(test.name, (None, 0))
                 self.took[test] = took if len(batch) == 1 else seconds

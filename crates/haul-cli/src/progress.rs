@@ -36,7 +36,7 @@ impl From<&copy::Tally> for Standing {
             files_found: get(&tally.files_found),
             files_done: get(&tally.files_done),
             bytes_found: get(&tally.bytes_found),
-            bytes_done: get(&tally.bytes_done),
+            bytes_done: tally.bytes_through(),
             walked: tally.is_walked(),
         }
     }

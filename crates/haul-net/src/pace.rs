@@ -7,8 +7,13 @@ use std::time::{Duration, Instant};
 /// Bytes that may leave at once after a rest, in time at the rate.
 const BURST: Duration = Duration::from_millis(10);
 
-/// The least that is asked for at once: smaller pieces would cost more in waiting than they smooth.
+/// The least that is asked for at once where the rate sends it within [`PIECE_TIME_MAX`]: smaller pieces would cost more in waiting than
+/// they smooth.
 pub(crate) const PIECE_BYTES_MIN: usize = 4096;
+
+/// How long a piece may take at the rate. Each of up to 64 lanes waits for the pieces of all others, and none may be silent for as long as
+/// its peer takes for its end.
+const PIECE_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// A token bucket that any number of lanes share. Who takes bytes waits until the rate allows them. The rate can be
 /// changed at any time.
@@ -38,8 +43,10 @@ impl Pacer {
 
     /// How many bytes to take at once: what the rate sends in a burst, at most `wanted`.
     pub(crate) fn piece(&self, wanted: usize) -> usize {
-        let burst = u128::from(self.rate()) * BURST.as_micros() / 1_000_000;
-        wanted.min(usize::try_from(burst).unwrap_or(usize::MAX).max(PIECE_BYTES_MIN))
+        let within = |time: Duration| {
+            usize::try_from(u128::from(self.rate()) * time.as_micros() / 1_000_000).unwrap_or(usize::MAX)
+        };
+        wanted.min(within(BURST).max(within(PIECE_TIME_MAX).clamp(1, PIECE_BYTES_MIN)))
     }
 
     /// Books `bytes`, and gives how long to wait before they may leave.
@@ -86,13 +93,41 @@ mod tests {
 
     #[test]
     fn pieces_follow_the_rate() {
-        let pacer = Pacer::new(1);
+        let pacer = Pacer::new(100_000);
         assert_eq!(pacer.piece(1 << 20), PIECE_BYTES_MIN);
         assert_eq!(pacer.piece(7), 7);
         pacer.set_rate(u64::MAX);
         assert_eq!(pacer.piece(1 << 20), 1 << 20);
         pacer.set_rate(1_000_000);
         assert_eq!(pacer.piece(1 << 20), 10_000);
+    }
+
+    /// A piece of 4 KiB took minutes at such a rate, and the peer held the lane for dead.
+    #[test]
+    fn no_lane_is_silent_for_long_at_a_low_rate() {
+        for rate in [5, 1024, 20_000, 40_959] {
+            let pacer = Pacer::new(rate);
+            let mut now = Instant::now() + Duration::from_secs(1);
+            let mut sent = 0;
+            // Each of 64 lanes sends a piece, and the next when all others have.
+            let begin = now;
+            for _ in 0..10 {
+                let round = now;
+                for _ in 0..64 {
+                    let piece = pacer.piece(256 << 10);
+                    sent += piece as u64;
+                    now += pacer.reserve(piece, now);
+                }
+                assert!(now - round < Duration::from_secs(15), "{rate}: {:?}", now - round);
+            }
+            let takes = Duration::from_secs_f64(sent as f64 / rate as f64);
+            let slack = Duration::from_millis(250);
+            assert!(
+                now - begin <= takes && now - begin + slack >= takes,
+                "{rate}: {:?}, {takes:?}",
+                now - begin
+            );
+        }
     }
 
     #[test]

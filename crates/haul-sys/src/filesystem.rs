@@ -1,6 +1,7 @@
 //! What kind of file system a file lies on, where that decides how it is best copied.
 
 use rustix::fd::AsFd;
+use std::io;
 
 /// `f_type` of file systems whose server can copy a file by itself, from statfs(2): NFS, SMB2/3, CIFS, Ceph.
 const COPY_ON_SERVER: [u32; 4] = [0x6969, 0xfe53_4d42, 0xff53_4d42, 0x00c3_6400];
@@ -27,6 +28,39 @@ const XFS: u32 = 0x5846_5342;
 /// further on, that room stays in what should be a hole.
 pub fn takes_room_ahead(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == XFS)
+}
+
+/// Whether SEEK_DATA can be relied on for a file, in what is proved as well: in file systems of the kernel in which no data was ever told as a
+/// hole. Others have (OpenZFS issue 15526), or ask a daemon or a server that may.
+pub fn tells_holes(fd: impl AsFd) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|found| {
+        let kind = found.f_type as u32;
+        LOCAL.contains(&kind) || kind == IN_MEMORY[0]
+    })
+}
+
+/// The room of a file's file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes that are free, those that are kept for the superuser among them; `None` where it does not tell.
+    pub free: Option<u64>,
+    /// Whether fallocate(2) keeps room at the cost of one call, and changes nothing about how the bytes are stored: btrfs does not
+    /// compress what was reserved, and a file system in memory fills the pages.
+    pub reserves: bool,
+}
+
+/// `f_type` of file systems whose fallocate(2) only marks extents, from statfs(2): ext4, XFS, F2FS.
+const RESERVING: [u32; 3] = [0xef53, XFS, 0xf2f5_2010];
+
+/// What room there is for a file.
+///
+/// # Errors
+/// What fstatfs(2) reports.
+pub fn space(fd: impl AsFd) -> io::Result<Space> {
+    let found = rustix::fs::fstatfs(fd)?;
+    let unit = u64::try_from(found.f_bsize).unwrap_or(0);
+    let free = (found.f_blocks > 0).then(|| found.f_bfree.saturating_mul(unit));
+    Ok(Space { free, reserves: RESERVING.contains(&(found.f_type as u32)) })
 }
 
 /// Whether a file lies on a FUSE file system. Those may answer a read with fewer bytes than asked for, and io_uring was

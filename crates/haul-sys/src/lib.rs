@@ -33,4 +33,4 @@ pub mod wait;
 pub use dir::CWD;
 /// What a name may be given as: `&CStr`, `&OsStr`, `&Path`, `&str`, ... A `&CStr` costs no copy.
 pub use rustix::path::Arg;
-pub use stat::{FileKind, Follow, Stat, Timespec};
+pub use stat::{Contents, FileKind, Follow, Stat, Timespec};

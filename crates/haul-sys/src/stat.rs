@@ -53,6 +53,18 @@ pub struct Timespec {
     pub nsec: u32,
 }
 
+/// What two looks at a file say about the bytes that were read between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// Size and times are the same. A write within the granularity of ctime (a tick of the kernel before Linux 6.13, 4 ms) can hide.
+    Unchanged,
+    /// Only the change time moved: the mode, the owner, an attribute or the number of links changed, or somebody wrote to the file and set its
+    /// modification time back.
+    Unknown,
+    /// The size or the modification time moved.
+    Changed,
+}
+
 /// What sort of file an inode is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
@@ -94,6 +106,17 @@ impl Stat {
     pub fn is_still(&self, then: &Stat) -> bool {
         let same_birth = self.btime.is_none() || then.btime.is_none() || self.btime == then.btime;
         self.identity() == then.identity() && same_birth
+    }
+
+    /// What this look at an open regular file says about its contents since `then`.
+    pub fn contents_since(&self, then: &Stat) -> Contents {
+        if self.size != then.size || self.mtime != then.mtime {
+            Contents::Changed
+        } else if self.ctime != then.ctime {
+            Contents::Unknown
+        } else {
+            Contents::Unchanged
+        }
     }
 
     /// Whether the file takes less space than its length, so that looking for holes may pay.

@@ -65,6 +65,8 @@ impl<'a> Console<'a> {
                 files: self.copied.load(Ordering::Relaxed),
                 files_met: Tally::get(&tally.files_found),
                 bytes: Tally::get(&tally.bytes_done),
+                bytes_met: Tally::get(&tally.bytes_found),
+                bytes_skipped: Tally::get(&tally.bytes_skipped),
                 files_kept: Tally::get(&tally.files_kept),
                 bytes_kept: Tally::get(&tally.bytes_kept),
                 bytes_reread: Tally::get(&tally.bytes_reread),
@@ -344,6 +346,10 @@ enum Event<'a> {
         files: u64,
         files_met: u64,
         bytes: u64,
+        /// Bytes of the regular files that were met: moved, skipped, or of files that failed.
+        bytes_met: u64,
+        /// Bytes of files that the rules leave as they are, or whose names became links.
+        bytes_skipped: u64,
         /// What was there already in a job that goes on; of `bytes`.
         #[serde(skip_serializing_if = "is_nothing")]
         files_kept: u64,

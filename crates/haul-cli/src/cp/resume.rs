@@ -4,7 +4,7 @@ use super::resolve::UsageError;
 use crate::getopt::Typed;
 use crate::jobs::keeping::state_of;
 use haul_engine::copy::{Earlier, JobLog, LogOrder, Moving, Operands, Tally};
-use haul_engine::log::{Call, LogError, Recheck, Settings, SyncPolicy, identity, jobs, prune};
+use haul_engine::log::{Call, LogError, Recheck, Settings, SyncPolicy, find, identity, prune};
 use haul_log::objects::{Encoding, Identity, Mechanism, Style};
 use haul_log::record::Status;
 use haul_model::{ObjectSize, format_size};
@@ -115,8 +115,8 @@ impl Asked {
 
     /// Whether there is a job that has not come to its end.
     fn is_unfinished(&self, id: Identity) -> bool {
-        let all = state_of(self.state.clone()).and_then(|state| jobs(&state)).unwrap_or_default();
-        all.iter().any(|job| job.id == id && job.record.is_some() && job.status() != Status::Finished)
+        let job = state_of(self.state.clone()).and_then(|state| find(&state, id));
+        job.is_ok_and(|job| job.is_some_and(|job| job.record.is_some() && job.status() != Status::Finished))
     }
 
     /// Whether the copy is to be one that can be gone on with.

@@ -3,6 +3,7 @@
 use crate::interrupt::Interrupt;
 use crate::remote::args::{JobArgs, JobMeant};
 use crate::remote::ending::Run;
+use crate::remote::entry;
 use crate::remote::host::{HostArgs, OtherHost};
 use crate::remote::output::Output;
 use crate::remote::pick::PickArgs;
@@ -116,7 +117,12 @@ fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
     let Meant { paths, host, into, rules, job } = meant;
     let server = host.told_apart_by();
     let words: Vec<&[u8]> = std::iter::once(&server).chain(&paths).map(Vec::as_slice).collect();
-    let resume = job.resume(&words, |why| output.note(why));
+    let mut resume = job.resume(&words, |why| output.note(why));
+    if let Some(resume) = resume.as_mut().filter(|_| !dry_run) {
+        // The sink's log is part of this command's job, and not another one.
+        resume.command =
+            Some(entry::job("fetch", &entry::words(), &std::env::current_dir().unwrap_or_default()));
+    }
     let run = Run {
         tool: NAME,
         args: &args.job,

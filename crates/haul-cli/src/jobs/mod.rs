@@ -6,7 +6,7 @@ mod show;
 
 use crate::console::{self, say};
 use clap::{Parser, Subcommand};
-use haul_engine::log::{Hold, Listed, LogError, job_folder, jobs};
+use haul_engine::log::{Listed, LogError, job_folder, jobs};
 use haul_log::record::Status;
 use keeping::StateArgs;
 use std::ffi::{OsStr, OsString};
@@ -161,8 +161,8 @@ fn resume(job: &Listed) -> JobsError {
 }
 
 fn forget(job: &Listed, state: &Path) -> Result<(), JobsError> {
-    match Hold::take(state, job.id, false) {
-        Ok(hold) => Ok(hold.forget()?),
+    match job.forget(state) {
+        Ok(()) => Ok(()),
         Err(LogError::Held { holder, .. }) => {
             Err(JobsError::Runs { id: show::short(job), holder: holder.to_string() })
         }
@@ -186,7 +186,15 @@ mod tests {
         let job = |first: u8, last: u8| {
             let mut id = [first; 16];
             id[15] = last;
-            Listed { id: Identity(id), holder: None, record: None, trouble: None, log_bytes: 0, touched: 0 }
+            Listed {
+                id: Identity(id),
+                holder: None,
+                record: None,
+                trouble: None,
+                log_bytes: 0,
+                logs: Vec::new(),
+                touched: 0,
+            }
         };
         let all = [job(0xab, 1), job(0xab, 2), job(0xcd, 1)];
         assert_eq!(find(&all, "CDCD").unwrap().id, all[2].id);

@@ -163,6 +163,7 @@ impl JobMeant {
             Ok(log) => Some(Resume {
                 peer: other.join(&0),
                 state: log.state.clone(),
+                command: None,
                 settings: log.settings,
                 recheck: log.recheck,
             }),
@@ -230,7 +231,7 @@ impl JobArgs {
         if let Some(sentence) = options.contradiction() {
             return Err(format!("these options contradict each other: {sentence}"));
         }
-        let rate = self.rate.as_deref().map(|text| values::bytes("--rate", text)).transpose()?;
+        let rate = self.rate.as_deref().map(|text| values::rate("--rate", text)).transpose()?;
         Ok(JobMeant {
             options,
             lanes: self.lanes()?,

@@ -257,9 +257,12 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
     let mut line: Vec<String> = told.map(|(_, (count, word))| format!("{count} {word}")).collect();
     if !dry_run {
         let seconds = took.as_secs_f64();
-        let rate = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
-        let mut moved = format!("{} in {seconds:.1} s ({}/s)", format_size(bytes), format_size(rate as u64));
         let Traffic { sent: wire_out, received: wire_in, plain, packed } = outcome.traffic;
+        // Neither holes nor what an earlier run brought took any time.
+        let carried =
+            wire_out.saturating_add(wire_in).saturating_add(plain.saturating_sub(packed)).min(bytes);
+        let rate = if seconds > 0.0 { carried as f64 / seconds } else { 0.0 };
+        let mut moved = format!("{} in {seconds:.1} s ({}/s)", format_size(bytes), format_size(rate as u64));
         if plain > 0 {
             let (wire, from, to) = (wire_out + wire_in, format_size(plain), format_size(packed));
             moved.push_str(&format!(", {} over the network ({from} compressed to {to})", format_size(wire)));
@@ -366,7 +369,7 @@ mod tests {
             delete_withheld: false,
             spent,
             split: None,
-            traffic: Traffic::default(),
+            traffic: Traffic { sent: summary.bytes, ..Traffic::default() },
             spared: 0,
         }
     }

@@ -17,6 +17,18 @@ pub(crate) fn bytes(option: &str, text: &str) -> Result<u64, String> {
     }
 }
 
+/// A number of bytes a second, at least one. A bare number below 1024 is refused: `5` is most often meant as megabytes.
+pub(crate) fn rate(option: &str, text: &str) -> Result<u64, String> {
+    let rate = bytes(option, text)?;
+    let is_bare = text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_bare && rate < 1024 {
+        return Err(format!(
+            "{option}: {text} is {rate} bytes a second; write {text}M for {text} MiB a second, or {text}B if it is meant"
+        ));
+    }
+    Ok(rate)
+}
+
 /// The level of `zstd` without one: that of the zstd command.
 const ZSTD_LEVEL: i8 = 3;
 
@@ -153,5 +165,16 @@ mod tests {
     fn no_size_is_nothing() {
         assert_eq!(bytes("--rate", "10M"), Ok(10 << 20));
         assert!(bytes("--rate", "0").expect_err("nothing").starts_with("--rate: "));
+    }
+
+    #[test]
+    fn a_rate_without_a_unit_is_refused_where_it_is_hardly_meant() {
+        for (text, expected) in [("10M", 10 << 20), ("1024", 1024), ("5B", 5), ("1k", 1024)] {
+            assert_eq!(rate("--rate", text), Ok(expected));
+        }
+        for text in ["5", "1023"] {
+            let error = rate("--rate", text).expect_err(text);
+            assert!(error.contains(&format!("write {text}M")), "{error}");
+        }
     }
 }

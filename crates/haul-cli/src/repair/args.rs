@@ -83,7 +83,7 @@ impl Args {
         if let Some(rate) = &self.bwlimit {
             keep_pace(&mut reading, rate)?;
         }
-        let rate = self.bwlimit.as_deref().map(|rate| values::bytes("--bwlimit", rate)).transpose()?;
+        let rate = self.bwlimit.as_deref().map(|rate| values::rate("--bwlimit", rate)).transpose()?;
         let (replicas, hosts) = self.from.resolve(rate)?;
         let settings = RepairSettings {
             waybill: self.waybill.clone(),

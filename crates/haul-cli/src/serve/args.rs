@@ -149,7 +149,7 @@ impl Args {
             addresses: self.address.iter().map(|text| addresses::named(text)).collect::<Result<_, _>>()?,
             identity: self.identity.clone(),
             plain: self.plain,
-            rate: self.rate.as_deref().map(|text| values::bytes("--rate", text)).transpose()?,
+            rate: self.rate.as_deref().map(|text| values::rate("--rate", text)).transpose()?,
             congestion: self.cc.clone(),
             multipath: self.mptcp,
             limits: meant::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,

@@ -2,11 +2,12 @@
 
 use super::signer::SignerArgs;
 use crate::jobs::keeping::StateArgs;
+use crate::remote::values;
 use clap::Parser;
 use haul_engine::copy::quote;
 use haul_engine::sum::Settings;
-use haul_engine::verify::{StateFile, StoredSettings, VerifySettings, meant_root, recorded_root};
-use haul_model::{limits, parse_size};
+use haul_engine::verify::{RootError, StateFile, StoredSettings, VerifySettings, meant_root, recorded_root};
+use haul_model::limits;
 use haul_plan::Pace;
 use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Mutex};
@@ -156,16 +157,17 @@ impl Args {
 pub(crate) fn root_of(waybill: &OsStr, typed: Option<&OsStr>) -> Result<OsString, String> {
     match typed {
         Some(typed) => Ok(meant_root(waybill, typed)),
-        None => recorded_root(waybill).map_err(|error| format!("{}: {error}", quote(waybill))),
+        None => recorded_root(waybill).or_else(|error| match error {
+            RootError::Several => Err(format!("{}: {error}", quote(waybill))),
+            // The job itself reports the flaws of the waybill.
+            RootError::Unread(_) | RootError::None => Ok(".".into()),
+        }),
     }
 }
 
 /// Reads at most so many bytes a second. The error is a message.
 pub(crate) fn keep_pace(reading: &mut Settings, rate: &str) -> Result<(), String> {
-    let rate = parse_size(rate, 1).map_err(|error| format!("--bwlimit: {error}"))?;
-    if rate == 0 {
-        return Err("--bwlimit: a rate is at least one byte a second".to_owned());
-    }
+    let rate = values::rate("--bwlimit", rate)?;
     // One read is paid for at a time: small ones keep a low rate even.
     let each = usize::try_from(rate / 8).unwrap_or(usize::MAX);
     reading.block_bytes = each.clamp(4096, reading.block_bytes) / 4096 * 4096;

@@ -103,13 +103,19 @@ impl Running {
 
     /// Waits until the command watches for this signal, and has `path` open where one is given.
     pub(crate) fn is_ready(&self, signal: Signal, path: Option<&Path>) {
-        let process = PathBuf::from(format!("/proc/{}", self.child.id()));
-        let watches = || has(&status(self.child.id()), "SigCgt", signal);
-        let has_open = |path: &Path| {
-            let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        wait_until(&self.line, || has(&status(self.child.id()), "SigCgt", signal));
+        if let Some(path) = path {
+            self.has_opened(path);
+        }
+    }
+
+    /// Waits until the command has `path` open.
+    pub(crate) fn has_opened(&self, path: &Path) {
+        let descriptors = PathBuf::from(format!("/proc/{}/fd", self.child.id()));
+        wait_until(&self.line, || {
+            let open = fs::read_dir(&descriptors).into_iter().flatten().flatten();
             open.into_iter().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == path))
-        };
-        wait_until(&self.line, || watches() && path.is_none_or(has_open));
+        });
     }
 
     /// Waits for the end; kills what does not come to one, and panics.

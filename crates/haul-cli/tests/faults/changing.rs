@@ -132,3 +132,17 @@ fn a_file_that_changed_only_before_its_copy_is_fine() {
     running.end().is_fine();
     assert_same_file(&victim, &sink);
 }
+
+/// Files of sysfs end like this. A copy with a serial digest waited indefinitely for the missing bytes.
+#[test]
+fn a_file_that_ends_before_the_length_it_tells_is_copied_as_far_as_it_goes() {
+    let Some(bed) = FaultBed::new("*victim read 1048576.. short 0") else { return };
+    fs::create_dir(bed.path("store/tree")).unwrap();
+    fs::write(bed.path("store/tree/victim"), noise(6 * MIB)).unwrap();
+    for (number, way) in [&["--threads=1"][..], &["--threads=1", "--sparse=always"]].iter().enumerate() {
+        let words = ["cp", "--print-hash", "--hash-type=md5", "--split-size=1M"];
+        let (view, sink) = (bed.path("view/tree/victim"), bed.path(&format!("short{number}")));
+        haul(words.iter().chain(*way).map(Path::new).chain([&*view, &*sink])).is_fine();
+        assert!(fs::read(sink).unwrap() == noise(6 * MIB)[..1 << 20], "{way:?}");
+    }
+}

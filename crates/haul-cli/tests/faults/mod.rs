@@ -14,5 +14,6 @@ mod progress;
 mod reread;
 mod threads;
 mod told;
+mod torn;
 mod vanishing;
 mod verify;

@@ -1,5 +1,6 @@
 //! `haul send`, `haul fetch` and `haul serve`: two processes on this host, that meet by a stand-in for ssh or by a ticket.
 
+mod claimed;
 mod claims;
 mod cut;
 mod disk;
@@ -20,6 +21,7 @@ mod room;
 mod rules;
 mod serve;
 mod slow;
+mod space;
 mod ssh;
 mod states;
 mod stopped;
@@ -27,6 +29,7 @@ mod storms;
 mod strangers;
 mod ticketed;
 mod tickets;
+mod torn;
 mod waybills;
 
 use haul_lab::random::Random;

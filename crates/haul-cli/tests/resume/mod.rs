@@ -1,5 +1,6 @@
 //! `haul cp --resume` and `haul jobs`: jobs that are cut off, gone on with, listed and forgotten.
 
+mod again;
 mod bad;
 mod disk;
 mod full;
@@ -120,11 +121,8 @@ impl Bed {
     /// Starts a job that stops (`SIGSTOP`) behind each sync, and leaves it stopped when its log names a large file. The log is checked while
     /// the job is stopped, so that it says the same when the job is killed; the file lacks most of its objects.
     fn held_at_work(&self, job: Command) -> Child {
-        let mut traced = traced::signalled(&job, "fdatasync", "STOP", "1+");
-        let child = traced.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let is_logged = || self.facts_or_none().is_some_and(|facts| logged_file(&facts).is_some());
-        assert!(traced::stops_where(&child, is_logged), "the job ended before its log named a large file");
-        child
+        held_where(&job, is_logged)
     }
 
     fn facts_or_none(&self) -> Option<Facts> {
@@ -166,6 +164,14 @@ impl Bed {
         }
         claimed
     }
+}
+
+/// Starts a job that stops (`SIGSTOP`) behind each sync, and leaves it stopped at the first one behind which `holds`.
+fn held_where(job: &Command, holds: impl FnMut() -> bool) -> Child {
+    let mut traced = traced::signalled(job, "fdatasync", "STOP", "1+");
+    let child = traced.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    assert!(traced::stops_where(&child, holds), "the job ended before that");
+    child
 }
 
 /// What the log in a job's folder says.

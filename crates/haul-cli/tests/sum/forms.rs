@@ -5,7 +5,6 @@ use crate::faults::bed::{Ended, Running};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 #[test]
 fn several_digests_come_from_one_read() {
@@ -340,8 +339,7 @@ fn under_another_tools_name_an_interrupt_ends_the_process_itself() {
     File::create(dir.path().join("hole")).unwrap().set_len(1 << 40).unwrap();
     let mut command = ours("md5sum", dir.path());
     let running = Running::new(command.arg("hole"));
-    // Before it is at work the signal ends it in the same way.
-    std::thread::sleep(Duration::from_millis(300));
+    running.has_opened(&dir.path().join("hole"));
     running.signal(Signal::INT);
     let ended = running.end();
     assert_eq!((ended.code, ended.signal), (None, Some(2)));

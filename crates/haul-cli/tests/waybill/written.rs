@@ -2,6 +2,7 @@
 
 use super::{good, run, tree};
 use haul_log::waybill::{Kind, Reader, Record};
+use std::fs;
 use std::path::Path;
 
 fn records(path: &Path) -> Vec<Record> {
@@ -96,4 +97,32 @@ fn what_makes_no_receipt_is_refused_before_anything_is_read() {
     assert_eq!(ran.status, Some(1));
     assert!(ran.err.contains("its path is refused: it climbs out by '..'"), "{}", ran.err);
     assert_eq!(paths(&dir.path().join("w3")), ["small"]);
+}
+
+/// The waybill listed two files, and the bytes of the first were lost.
+#[test]
+fn two_sources_are_not_written_into_one_file_that_a_waybill_or_a_digest_vouches_for() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    for (number, option) in ["--waybill=w", "--verify", "--verify=reread"].into_iter().enumerate() {
+        let (source, sink) = (format!("s{number}"), format!("d{number}"));
+        [&source, &sink].iter().for_each(|name| fs::create_dir(dir.join(name)).unwrap());
+        for name in ["x", "y"] {
+            fs::write(dir.join(&source).join(name), format!("bytes of {name}")).unwrap();
+        }
+        fs::write(dir.join(&sink).join("x"), "old bytes").unwrap();
+        fs::hard_link(dir.join(&sink).join("x"), dir.join(&sink).join("y")).unwrap();
+        let sources = ["x", "y"].map(|name| format!("{source}/{name}"));
+        let ran = run(dir, &["cp", "--threads=1", option, &sources[0], &sources[1], &sink]);
+        let told = format!("not writing '{source}/y' over '{sink}/y': it is the same file as '{sink}/x'");
+        assert!(ran.status == Some(1) && ran.err.contains(&told), "{option}: {ran:?}");
+        assert_eq!(fs::read(dir.join(&sink).join("x")).unwrap(), b"bytes of x", "{option}");
+        if option == "--waybill=w" {
+            good(dir, &["verify", "-q", "w", &sink]);
+        }
+    }
+    // Without a proof it is as with cp.
+    fs::write(dir.join("d0/x"), "old bytes").unwrap();
+    good(dir, &["cp", "--threads=1", "s0/x", "s0/y", "d0"]);
+    assert_eq!(fs::read(dir.join("d0/x")).unwrap(), b"bytes of y");
 }

@@ -1,5 +1,6 @@
 //! The way of bytes to the sink: blocks written where they belong, holes left out, or the kernel asked to do it.
 
+use super::digesting;
 use super::error::CopyError;
 use super::file::{FileMove, SinkState};
 use super::job::Job;
@@ -171,7 +172,8 @@ impl Delivery {
     /// is reserved is made one page after the other, by one worker.
     pub(crate) fn reserve(&self, file: &FileMove, plan: &Plan) {
         let large = plan.geometry().count() > 1 && !self.kernel_copies;
-        let is_new = file.sink_is_regular && file.sink_state != SinkState::Kept;
+        // An existing file may turn out to be complete: then nothing of it changes, not even a time.
+        let is_new = file.sink_is_regular && !matches!(file.sink_state, SinkState::Kept | SinkState::Resumed);
         if large && is_new && self.holes == Holes::Dense && filesystem::medium(&file.sink) != Medium::Memory {
             let end = plan.in_sink(ByteOffset(plan.geometry().len()));
             // A file system that can't, or hasn't the room, says so again when the bytes are written.
@@ -275,16 +277,11 @@ impl Delivery {
         Ok(())
     }
 
-    /// Gives the sink its length after `bytes` bytes of the plan, where holes at the end were not written, or where it had
-    /// another one meanwhile. A part without bytes, behind the end of the source, writes nothing and sets no length.
+    /// Gives the sink its length where holes at the end were not written, or where it had another one meanwhile.
     ///
     /// # Errors
     /// What ftruncate(2) reports.
-    pub(crate) fn close_end(&self, file: &FileMove, plan: &Plan, bytes: u64) -> Result<(), CopyError> {
-        if file.part.is_some() && bytes == 0 && file.sink_state != SinkState::Resumed {
-            return Ok(());
-        }
-        let end = plan.in_sink(ByteOffset(bytes)).0;
+    pub(crate) fn close_end(&self, file: &FileMove, end: u64) -> Result<(), CopyError> {
         let has_its_end = self.holes == Holes::Dense && file.sink_state != SinkState::Resumed;
         if has_its_end || !file.sink_is_regular || file.sink_state == SinkState::Kept {
             return Ok(());
@@ -320,9 +317,13 @@ fn holes(job: &Job<'_>, file: &FileMove) -> Holes {
     if !file.sink_is_regular || file.sink_state == SinkState::Kept {
         return Holes::Dense;
     }
-    // A digest is over dense bytes, whatever the source says about its holes: SEEK_DATA has lied before
-    // (OpenZFS issue 15526). What is read then decides what is written.
-    let reads_all = moving.digest.is_some() || moving.receipt.is_some() || moving.verify != Verify::No;
+    // A digest is over dense bytes, whatever the source says about its holes: SEEK_DATA has lied before (OpenZFS issue 15526). Where it may,
+    // where a digest is taken by another way than object by object, and before a move removes the source, what is read decides what is written.
+    let proves = moving.digest.is_some() || moving.receipt.is_some() || moving.verify != Verify::No;
+    let trusts = || [&file.source, &file.sink].iter().all(filesystem::tells_holes);
+    let must_read = matches!(moving.verify, Verify::Reread | Verify::Hybrid) || job.settings.rules.moves;
+    let by_object = !must_read && !digesting::is_serial(moving);
+    let reads_all = proves && !(by_object && trusts());
     match job.settings.rules.sparse {
         SparseRule::Never => Holes::Dense,
         SparseRule::Always => Holes::Zeros,

@@ -365,6 +365,7 @@ mod tests {
             sink: seen[1],
             sink_name: sink_name.clone(),
             is_new: true,
+            was_closed: false,
             omitted: 0,
             set_by_name: false,
         }

@@ -288,6 +288,16 @@ pub(crate) trait Watch {
     fn watches(&self) -> bool;
     /// The next bytes.
     fn see(&mut self, bytes: &[u8]);
+    /// The next `len` bytes, which are a hole.
+    fn see_hole(&mut self, len: u64) {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let mut left = len;
+        while left > 0 && self.watches() {
+            let now = usize::try_from(left).unwrap_or(usize::MAX).min(ZEROS.len());
+            self.see(&ZEROS[..now]);
+            left -= now as u64;
+        }
+    }
 }
 
 impl Watch for InOrder {

@@ -11,6 +11,7 @@ mod meet;
 mod ranges;
 mod regular;
 mod same;
+mod standing;
 
 pub(crate) use super::links::Memory;
 pub(crate) use age::{is_as_new, is_same_time};
@@ -217,7 +218,13 @@ fn decide(job: &Job<'_>, entry: &Entry, is_file: &mut bool) -> Result<Fate, Copy
     let task = Task { job, rules, entry, dereference, source };
     match task.meet()? {
         None => Ok(Fate::Through),
-        Some(sink) => task.carry_out(sink),
+        Some(sink) => {
+            let fate = task.carry_out(sink)?;
+            if matches!(fate, Fate::Through) {
+                task.skipped();
+            }
+            Ok(fate)
+        }
     }
 }
 
@@ -242,6 +249,13 @@ fn count_file(job: &Job<'_>, source: &Stat) {
 }
 
 impl Task<'_, '_> {
+    /// No byte of the entry has to be moved.
+    fn skipped(&self) {
+        if self.source.kind == FileKind::Regular {
+            Tally::add(&self.job.tally.bytes_skipped, self.source.size);
+        }
+    }
+
     /// Makes what the entry is at its sink. Where that fails, the old sink gets its name back.
     fn carry_out(&self, sink: Sink) -> Result<Fate, CopyError> {
         let line = self.made_later(&sink);

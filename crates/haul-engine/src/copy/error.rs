@@ -89,6 +89,15 @@ pub enum CopyError {
         /// Its copy.
         sink: OsString,
     },
+    /// The source was renamed over or removed while it was read (a warning): its copy has the bytes that it had.
+    #[error(
+        "{} names another file, or none, since it was copied: the copy has the bytes of the file that was there before",
+        quote(path)
+    )]
+    SourceReplaced {
+        /// The source.
+        path: OsString,
+    },
     /// The copy, read back, differs from what was read of the source.
     #[error(
         "{} differs from {} in bytes {range}: the copy was damaged on its way to storage; copy it again",
@@ -347,6 +356,21 @@ pub enum Refusal {
         sink: OsString,
         /// The source.
         source_path: OsString,
+    },
+    /// The sink is another name of a file that this job wrote, and that is vouched for with other bytes.
+    #[error(
+        "not writing {} over {}: it is the same file as {}, which this command wrote and proves or writes down",
+        quote(source_path),
+        quote(sink),
+        quote(earlier)
+    )]
+    WrittenBefore {
+        /// The source.
+        source_path: OsString,
+        /// The sink.
+        sink: OsString,
+        /// The name that it was written by.
+        earlier: OsString,
     },
     /// An earlier operand of this command became a link that this one would be written through.
     #[error("will not copy {} through just-created symlink {}", quote(source_path), quote(sink))]

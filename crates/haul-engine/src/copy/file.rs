@@ -26,6 +26,8 @@ pub(crate) enum SinkState {
     Truncated,
     /// A file that may hold some of its source already, which is found out object by object.
     Resumed,
+    /// A file of an earlier run that was compared with its source and holds all of it. It is open for reading alone.
+    Complete,
     /// Something that keeps what it has (a device, a pipe, or a file that gets a part).
     Kept,
 }

@@ -34,6 +34,7 @@ pub(crate) struct Memory {
     made: Mutex<HashSet<Identity>>,
     sources: Mutex<HashMap<Identity, Vec<OsString>>>,
     sinks: Mutex<HashSet<(OsString, Identity)>>,
+    written: Mutex<HashMap<Identity, Written>>,
     /// Where the lines of a batch that are under way go.
     pub(crate) lines: SinksUnderWay,
     /// Two workers would get in each other's way.
@@ -42,6 +43,13 @@ pub(crate) struct Memory {
     told_into_itself: Mutex<HashSet<(OsString, OsString)>>,
     /// Copies go into what is copied.
     pub(crate) into_itself: AtomicBool,
+}
+
+/// A sink that may have other names, and that is vouched for.
+#[derive(Debug)]
+struct Written {
+    source: Identity,
+    path: OsString,
 }
 
 /// A directory that must not be copied again as if it were new.
@@ -145,6 +153,27 @@ impl Memory {
         }
         names.push(name.to_owned());
         false
+    }
+
+    /// An existing sink is about to be written from this source. Remembered where it may have other names; `path` is its own. Gives the
+    /// name by which another source was written into it.
+    pub(crate) fn written_before(
+        &self,
+        sink: Identity,
+        source: Identity,
+        may_have_others: bool,
+        path: impl FnOnce() -> OsString,
+    ) -> Option<OsString> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        match written.get(&sink) {
+            Some(earlier) => (earlier.source != source).then(|| earlier.path.clone()),
+            None => {
+                if may_have_others {
+                    written.insert(sink, Written { source, path: path() });
+                }
+                None
+            }
+        }
     }
 
     /// Remembers what an operand became.

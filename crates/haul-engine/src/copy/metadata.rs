@@ -217,12 +217,15 @@ fn keeps_of_directory(job: &Job<'_>, facts: &DirectoryFacts) -> bool {
     keeps_anything(&job.settings.rules) || new_mode_of_directory(facts).is_some()
 }
 
-/// The mode of a new directory whose source's is not kept, where it has another so far.
+/// The mode of a directory whose source's is not kept, where it has another so far: a new one, or one that was closed to its user.
 fn new_mode_of_directory(facts: &DirectoryFacts) -> Option<u32> {
     let made = facts.sink.mode;
     let missing = facts.omitted & !process::umask();
     let differs = facts.is_new && (made & 0o700 != 0o700 || missing & !made != 0);
-    differs.then_some(made | missing)
+    match facts.was_closed {
+        true => Some(made),
+        false => differs.then_some(made | missing),
+    }
 }
 
 fn keeps_anything(rules: &CopyRules) -> bool {

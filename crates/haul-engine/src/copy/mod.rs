@@ -16,6 +16,7 @@ mod entry;
 mod error;
 mod explain;
 mod file;
+mod holes;
 mod job;
 mod lane;
 mod links;
@@ -31,6 +32,7 @@ mod reread;
 mod resume;
 mod settings;
 mod settle;
+mod steady;
 
 pub(crate) use backup::{
     last_component, rename as rename_to_backup, split, without_slashes, would_take_source,

@@ -11,6 +11,7 @@ use super::report::Tally;
 use super::reread::Method;
 use haul_model::ByteOffset;
 use haul_sys::buffer::AlignedBuffer;
+use std::cell::Cell;
 
 /// Blocks between the copying and the hashing thread.
 const BLOCKS_BETWEEN: usize = 8;
@@ -47,20 +48,11 @@ pub(crate) fn move_in_order(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, 
             }
         };
         let hashing = std::thread::Builder::new().spawn_scoped(scope, hash).ok()?;
-        let len = run.plan.geometry().len();
-        let mut at = 0;
-        let mut moved = Ok(());
-        while at < len && moved.is_ok() {
-            // Both threads end only with each other, so a block always comes back.
-            let Ok(mut block) = empty.recv() else { break };
-            moved = move_block(run, &mut block, at, len).map(|got| {
-                at += got as u64;
-                let _ = filled_tx.send((block, got));
-            });
-        }
+        // Both threads end only with each other, so a block always comes back.
+        let moved = move_blocks(run, || empty.recv().ok(), |block, got| _ = filled_tx.send((block, got)));
         drop((filled_tx, empty));
         hashing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Some(moved.map(|()| at))
+        Some(moved)
     });
     match moved {
         Some(moved) => moved.map(|at| (at, digest)),
@@ -70,24 +62,39 @@ pub(crate) fn move_in_order(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, 
 
 /// Moves a whole file in order and hashes each block before the next is read.
 fn move_alone(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, InOrder), CopyError> {
-    let mut block = AlignedBuffer::new(block_bytes(run.job)).map_err(|source| run.read_failed(0, source))?;
+    let block = AlignedBuffer::new(block_bytes(run.job)).map_err(|source| run.read_failed(0, source))?;
+    let free = Cell::new(Some(block));
+    let hash = |block: AlignedBuffer, got: usize| {
+        digest.update(&block[..got]);
+        free.set(Some(block));
+    };
+    let bytes = move_blocks(run, || free.take(), hash)?;
+    Ok((bytes, digest))
+}
+
+/// Reads and writes block by block until the file ends, which may be before the length it tells, as in sysfs. Each block
+/// comes from `empty` and goes to `filled` with the number of its bytes. Returns the bytes moved.
+fn move_blocks(
+    run: &Run<'_>,
+    empty: impl Fn() -> Option<AlignedBuffer>,
+    mut filled: impl FnMut(AlignedBuffer, usize),
+) -> Result<u64, CopyError> {
     let len = run.plan.geometry().len();
     let mut at = 0;
     while at < len {
-        let got = move_block(run, &mut block, at, len)?;
-        digest.update(&block[..got]);
+        let Some(mut block) = empty() else { break };
+        if run.job.pool.stopping() {
+            return Err(interrupted(run.file));
+        }
+        let wanted = usize::try_from(len - at).unwrap_or(usize::MAX).min(block.len());
+        let got = run.read(at, &mut block, wanted)?;
+        run.delivery.put(run.file, run.plan.in_sink(ByteOffset(at)), &block[..got])?;
+        Tally::add(&run.job.tally.bytes_done, got as u64);
+        filled(block, got);
         at += got as u64;
+        if got < wanted {
+            break;
+        }
     }
-    Ok((at, digest))
-}
-
-fn move_block(run: &Run<'_>, block: &mut AlignedBuffer, at: u64, len: u64) -> Result<usize, CopyError> {
-    if run.job.pool.stopping() {
-        return Err(interrupted(run.file));
-    }
-    let wanted = usize::try_from(len - at).unwrap_or(usize::MAX).min(block.len());
-    let got = run.read(at, block, wanted)?;
-    run.delivery.put(run.file, run.plan.in_sink(ByteOffset(at)), &block[..got])?;
-    Tally::add(&run.job.tally.bytes_done, got as u64);
-    Ok(got)
+    Ok(at)
 }

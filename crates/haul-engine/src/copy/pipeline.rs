@@ -3,7 +3,7 @@
 use super::deliver::{self, Delivery, Holes};
 use super::digesting::{self, FileDigest, FileHash, InOrder, Watch};
 use super::error::CopyError;
-use super::file::{FileMove, SharedFile};
+use super::file::{FileMove, SharedFile, SinkState};
 use super::job::Job;
 use super::lane::Lane;
 use super::report::Tally;
@@ -14,7 +14,6 @@ use haul_digest::{Digest, Hasher};
 use haul_model::{ByteLen, ByteOffset, ByteRange, Level, Object};
 use haul_plan::{FileFacts, Plan, Route, Wanted};
 use haul_sys::cache::{self, Advice};
-use haul_sys::sparse::DataRanges;
 use haul_sys::transfer::CopyRange;
 use haul_sys::uring;
 use haul_sys::{FileKind, direct, transfer, wait};
@@ -37,6 +36,13 @@ pub(crate) fn block_bytes(job: &Job<'_>) -> usize {
 /// Moves a file: alone when it is small or must go in order, with whoever is free when it is large. The file is
 /// settled when this returns, or will be by the worker that moves its last object.
 pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, mut file: FileMove) {
+    if file.sink_state == SinkState::Complete {
+        let bytes = file.source_stat.size;
+        Tally::add(&job.tally.bytes_done, bytes);
+        Tally::add(&job.tally.bytes_kept, bytes);
+        Tally::add(&job.tally.files_kept, 1);
+        return settle::finish(job, &file, Ok(Moved::received(bytes)));
+    }
     let plan = plan(job, &file);
     let begun = Delivery::new(job, &file, &plan).and_then(|mut delivery| {
         if deliver::clone(job, lane.refusals(), &file, &plan)? {
@@ -95,7 +101,8 @@ impl Moved {
     }
 }
 
-fn plan(job: &Job<'_>, file: &FileMove) -> Plan {
+/// The objects of a file, and the place of its bytes in the sink.
+pub(super) fn plan(job: &Job<'_>, file: &FileMove) -> Plan {
     let moving = &job.settings.moving;
     let (offset, length, sink_offset) =
         file.part.unwrap_or((moving.offset, moving.length, moving.sink_offset));
@@ -177,7 +184,7 @@ fn all_objects(job: &Job<'_>, shared: &SharedFile) -> Result<Moved, CopyError> {
     }
     let len = shared.plan.geometry().len();
     let run = Run { job, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery };
-    shared.delivery.close_end(&shared.file, &shared.plan, len)?;
+    shared.delivery.close_end(&shared.file, shared.plan.in_sink(ByteOffset(len)).0)?;
     if shared.delivery.method == Method::Device {
         run.sync()?;
     }
@@ -201,7 +208,11 @@ fn in_order(
     let run = Run { job, file, plan, delivery };
     let mut digest = InOrder::new(run.moving());
     let mut bytes = 0;
-    if plan.geometry().count() > 1 && digest.is_asked_for() && overlap::is_wanted(job, delivery.method) {
+    if plan.geometry().count() > 1
+        && digest.is_asked_for()
+        && delivery.holes != Holes::OfSource
+        && overlap::is_wanted(job, delivery.method)
+    {
         (bytes, digest) = overlap::move_in_order(&run, digest)?;
     } else {
         for object in plan.geometry().objects() {
@@ -219,7 +230,7 @@ fn in_order(
             }
         }
     }
-    delivery.close_end(file, plan, bytes)?;
+    delivery.close_end(file, plan.in_sink(ByteOffset(bytes)).0)?;
     let hash = receipt::delivered(digest.finish(run.moving(), bytes), delivery);
     Ok(Moved { hash, level: delivery.level(false), ..Moved::received(bytes) })
 }
@@ -266,7 +277,7 @@ fn stream(
         }
     }
     stretch.close(&run, bytes);
-    delivery.close_end(file, plan, bytes)?;
+    delivery.close_end(file, plan.in_sink(ByteOffset(bytes)).0)?;
     let hash = receipt::delivered(digest.finish(run.moving(), bytes), delivery);
     Ok(Moved { hash, level: delivery.level(true), ..Moved::received(bytes) })
 }
@@ -308,8 +319,8 @@ impl Run<'_> {
         let compares = matches!(self.delivery.method, Method::Cache | Method::Device);
         let unseen = !watch.watches() && !compares;
         let (moved, digest) = match () {
-            () if unseen && self.delivery.holes == Holes::OfSource => {
-                (self.around_holes(lane, range, watch)?, None)
+            () if self.delivery.holes == Holes::OfSource => {
+                (self.around_holes(lane, range, watch, compares)?, None)
             }
             () if unseen && self.delivery.kernel_copies => (self.in_kernel(lane, range, watch)?, None),
             () => self.seen(lane, range, watch, compares)?,
@@ -336,38 +347,9 @@ impl Run<'_> {
         ByteRange::between(self.plan.in_sink(range.start).0, self.plan.in_sink(range.end).0)
     }
 
-    /// Moves what the source says is data, and counts its holes as moved.
-    fn around_holes(
-        &self,
-        lane: &mut Lane,
-        range: ByteRange,
-        watch: &mut impl Watch,
-    ) -> Result<u64, CopyError> {
-        let first = self.plan.source().start.0;
-        let (mut left, mut hole) = (range.len(), range.start);
-        for data in DataRanges::new(&self.file.source, self.source_range(range)) {
-            let data = data.map_err(|source| self.read_failed(range.start.0, source))?;
-            let data = ByteRange::between(data.start.0 - first, data.end.0 - first);
-            self.delivery.leave_out(self.file, self.sink_range(ByteRange::between(hole.0, data.start.0)));
-            hole = data.end;
-            let moved = if self.delivery.kernel_copies {
-                self.in_kernel(lane, data, watch)?
-            } else {
-                self.blocks(lane, data, watch, None)?
-            };
-            if moved < data.len() {
-                return Ok(data.start.0 + moved - range.start.0);
-            }
-            left -= data.len();
-        }
-        self.delivery.leave_out(self.file, self.sink_range(ByteRange::between(hole.0, range.end.0)));
-        Tally::add(&self.job.tally.bytes_done, left);
-        Ok(range.len())
-    }
-
     /// Moves bytes that something looks at. With `compares` their digest is taken, and compared with the copy as the
     /// page cache has it or returned to be compared with what the device has.
-    fn seen(
+    pub(super) fn seen(
         &self,
         lane: &mut Lane,
         range: ByteRange,
@@ -395,7 +377,12 @@ impl Run<'_> {
 
     /// Lets the file system copy a range, and moves by blocks what it would not: all of it where it failed, because the
     /// kernel does not say which side did, and reading and writing tells.
-    fn in_kernel(&self, lane: &mut Lane, range: ByteRange, watch: &mut impl Watch) -> Result<u64, CopyError> {
+    pub(super) fn in_kernel(
+        &self,
+        lane: &mut Lane,
+        range: ByteRange,
+        watch: &mut impl Watch,
+    ) -> Result<u64, CopyError> {
         let (from, to) = (self.plan.in_source(range.start), self.plan.in_sink(range.start));
         let done = match transfer::copy_range(&self.file.source, from.0, &self.file.sink, to.0, range.len()) {
             Ok(CopyRange::Whole) => range.len(),
@@ -454,7 +441,7 @@ impl Run<'_> {
 
     /// Reads, shows and writes a range block by block. Returns the bytes moved: fewer than the range holds where the
     /// source ends before the length it tells and has not changed, as the files of sysfs do.
-    fn blocks(
+    pub(super) fn blocks(
         &self,
         lane: &mut Lane,
         range: ByteRange,

@@ -72,11 +72,13 @@ pub struct Tally {
     pub files_done: Counter,
     /// Bytes of the files met so far.
     pub bytes_found: Counter,
-    /// Bytes moved.
+    /// Bytes moved, and those of [`Tally::bytes_kept`].
     pub bytes_done: Counter,
+    /// Bytes of files that the rules leave as they are, or whose names became links.
+    pub bytes_skipped: Counter,
     /// Those of them that an earlier run of the job had moved, or that stood at the sink and are right.
     pub bytes_kept: Counter,
-    /// Files that an earlier run of the job had finished.
+    /// Files that an earlier run of the job had finished, or that were found complete.
     pub files_kept: Counter,
     /// Bytes that were read back from the device and are right.
     pub bytes_reread: Counter,
@@ -93,6 +95,11 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Bytes of the files that are through and did not fail.
+    pub fn bytes_through(&self) -> u64 {
+        self.bytes_done.get().saturating_add(self.bytes_skipped.get())
+    }
+
     /// Adds to one of the counters.
     pub(crate) fn add(counter: &Counter, amount: u64) {
         counter.add(amount);

@@ -6,15 +6,16 @@ use super::error::CopyError;
 use super::file::{FileMove, SinkState};
 use super::job::Job;
 use super::metadata;
-use super::pipeline::{Moved, changed};
+use super::pipeline::Moved;
 use super::receipt;
 use super::report::{FileFigures, HashLine, Tally};
+use super::steady;
 use haul_digest::Digest;
 use haul_model::{ByteOffset, ByteRange, Level};
 use haul_sys::metadata::{Times, set_times_fd};
 use haul_sys::sparse::set_len;
 use haul_sys::stat::stat_fd;
-use haul_sys::{FileKind, Stat, Timespec, cache, closing, open};
+use haul_sys::{Contents, FileKind, Stat, Timespec, cache, closing, open};
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,9 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// its source's modification time is a finished one.
 pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyError>) {
     let settled = moved.and_then(|moved| {
-        if source_moved_on(file) {
-            return Err(changed(file));
-        }
+        steady::check(job, file, &moved)?;
         if let Some(error) = file.settle.logged.as_ref().and_then(|logged| logged.take_failure()) {
             return Err(error);
         }
@@ -110,11 +109,11 @@ pub(crate) fn sync(job: &Job<'_>, sink: BorrowedFd<'_>, path: impl Fn() -> OsStr
     }
 }
 
-/// Whether the source is no longer what it was when it was opened. Pipes and devices have no state to compare.
+/// Returns true if the source's size or modification time changed since it was opened. Pipes and devices have no state to compare.
 pub(crate) fn source_moved_on(file: &FileMove) -> bool {
     let was = &file.source_stat;
-    let same = |now: Stat| now.size == was.size && now.mtime == was.mtime;
-    was.kind == FileKind::Regular && !stat_fd(&file.source).is_ok_and(same)
+    let may_be_same = |now: Stat| now.contents_since(was) != Contents::Changed;
+    was.kind == FileKind::Regular && !stat_fd(&file.source).is_ok_and(may_be_same)
 }
 
 fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
@@ -167,7 +166,7 @@ fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
     let interrupted = matches!(error, CopyError::Interrupted { .. });
     // Best effort in both: what can't be marked or removed is still named. Marked even before it is removed, because it
     // may have other names.
-    if file.sink_is_regular {
+    if file.sink_is_regular && !file.is_untouched() {
         // Room that was reserved and not filled goes back.
         let _ = stat_fd(&file.sink).and_then(|now| set_len(&file.sink, now.size));
         let _ = set_times_fd(&file.sink, unfinished(&file.source_stat));

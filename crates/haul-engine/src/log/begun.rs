@@ -184,6 +184,11 @@ impl Begun {
         others.map(|run| run.ahead).max().unwrap_or(i64::MIN)
     }
 
+    /// Returns true if all runs of the job sync the files that they finish.
+    pub fn syncs(&self) -> bool {
+        self.runs.iter().all(|run| run.sync.syncs())
+    }
+
     /// Whether objects may have been logged that a loss of power took: a run in another life of the machine made nothing durable.
     pub fn may_have_lost(&self) -> bool {
         let boot = this_boot();

@@ -92,7 +92,8 @@ impl Ledger {
             runs: goes_on.map_or(0, |record| record.runs).saturating_add(1),
             status: Status::Running,
             boot: process::boot_id(),
-            kept: goes_on.map(|record| record.kept.clone()).unwrap_or_default(),
+            // Of a run that finished, too: what was durable is durable.
+            kept: before.as_ref().map(|record| record.kept.clone()).unwrap_or_default(),
             ..JobRecord::default()
         };
         let ledger =

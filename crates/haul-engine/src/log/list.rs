@@ -1,15 +1,17 @@
 //! The jobs below a state directory.
 
 use super::hold::{Hold, jobs_folder};
-use super::{Holder, LogError, claim, ledger};
+use super::{Holder, LogError, claim, command, ledger};
 use haul_log::objects::Identity;
 use haul_log::record::{JobRecord, RecordFlaw, Status, nanoseconds};
+use haul_sys::open::NO_FOLLOW;
 use std::cmp::Reverse;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How many records of finished jobs are kept.
 pub const FINISHED_MAX: usize = 100;
@@ -26,6 +28,9 @@ pub const LATELY_DAYS: i128 = 7;
 /// How long stopped and failed jobs are kept at most, in days since somebody was at them last.
 pub const UNFINISHED_DAYS_MAX: i128 = 90;
 
+/// Interval between two searches for jobs that are no longer kept.
+const PRUNE_EVERY: Duration = Duration::from_secs(600);
+
 const DAY_NANOSECONDS: i128 = 86_400 * 1_000_000_000;
 
 /// A job as it stands on disk.
@@ -39,8 +44,10 @@ pub struct Listed {
     pub record: Option<Result<JobRecord, RecordFlaw>>,
     /// Why it can't be looked at: it is another user's, for example. Nothing else is known of it then.
     pub trouble: Option<Arc<LogError>>,
-    /// Bytes of its object log.
+    /// Bytes of its object logs.
     pub log_bytes: u64,
+    /// The logs of its sink, where that is another job to the log: they have no record of their own.
+    pub logs: Vec<Identity>,
     /// When somebody was at it last, in nanoseconds since 1970, as its files tell; a running job writes every few seconds.
     pub touched: i128,
 }
@@ -48,7 +55,7 @@ pub struct Listed {
 impl Listed {
     fn unseen(id: Identity, error: LogError) -> Listed {
         let trouble = Some(Arc::new(error));
-        Listed { id, holder: None, record: None, trouble, log_bytes: 0, touched: i128::MIN }
+        Listed { id, holder: None, record: None, trouble, log_bytes: 0, logs: Vec::new(), touched: i128::MIN }
     }
 
     /// How it stands: one whose record says that it runs, and that nobody is at, was cut off.
@@ -58,6 +65,18 @@ impl Listed {
             (None, Some(Ok(record))) if record.status != Status::Running => record.status,
             (None, _) => Status::Stopped,
         }
+    }
+
+    /// Removes what is kept of it.
+    ///
+    /// # Errors
+    /// [`LogError::Held`]: a process runs it; [`LogError::Io`]: a part of it remains.
+    pub fn forget(&self, state: &Path) -> Result<(), LogError> {
+        let hold = Hold::take(state, self.id, false)?;
+        for log in &self.logs {
+            Hold::take(state, *log, false)?.forget()?;
+        }
+        hold.forget()
     }
 
     fn begun(&self) -> i128 {
@@ -70,6 +89,14 @@ impl Listed {
     }
 }
 
+/// The job with this id; `None` where there is none.
+///
+/// # Errors
+/// [`LogError::Io`]: its folder cannot be read.
+pub fn find(state: &Path, id: Identity) -> Result<Option<Listed>, LogError> {
+    look(&job_folder(state, id), id)
+}
+
 /// All jobs, the one that began last first. One that can't be looked at says why.
 ///
 /// # Errors
@@ -80,8 +107,25 @@ pub fn jobs(state: &Path) -> Result<Vec<Listed>, LogError> {
         let job = look(&job_folder(state, id), id);
         found.extend(job.unwrap_or_else(|error| Some(Listed::unseen(id, error))));
     }
+    let mut found = with_logs(state, found);
     found.sort_by_key(|job| (Reverse(job.begun()), job.id));
     Ok(found)
+}
+
+/// Joins the logs of sinks with the jobs whose records the commands keep that began them.
+fn with_logs(state: &Path, found: Vec<Listed>) -> Vec<Listed> {
+    let (mut jobs, bare): (Vec<_>, Vec<_>) = found.into_iter().partition(|job| job.record.is_some());
+    for log in bare {
+        let command = command::read(&job_folder(state, log.id));
+        match jobs.iter_mut().find(|job| Some(job.id) == command) {
+            Some(job) => {
+                job.log_bytes = job.log_bytes.saturating_add(log.log_bytes);
+                job.logs.push(log.id);
+            }
+            None => jobs.push(log),
+        }
+    }
+    jobs
 }
 
 /// What the jobs that have a folder are told apart by.
@@ -109,7 +153,15 @@ fn look(home: &Path, id: Identity) -> Result<Option<Listed>, LogError> {
     let log_bytes = sizes_in(&home.join("log"))?.into_iter().sum();
     let is_gone = record.is_none() && !home.is_dir();
     let touched = touched(home);
-    Ok((!is_gone).then_some(Listed { id, holder, record, trouble: None, log_bytes, touched }))
+    Ok((!is_gone).then_some(Listed {
+        id,
+        holder,
+        record,
+        trouble: None,
+        log_bytes,
+        logs: Vec::new(),
+        touched,
+    }))
 }
 
 /// When a job's folder, or one of its files that are written while it runs, was written last.
@@ -145,12 +197,24 @@ pub(super) fn sizes_in(log: &Path) -> Result<Vec<u64>, LogError> {
 /// with, stopped or failed, are forgotten [`UNFINISHED_DAYS_MAX`] days after somebody was at them last; where there are more than [`UNFINISHED_MAX`] of
 /// them, the oldest already after [`LATELY_DAYS`]. A job that runs is never forgotten, and one that can't be stays: it is no other job's failure.
 ///
+/// Examines all jobs, at most once in [`PRUNE_EVERY`].
+///
 /// # Errors
 /// [`LogError::Io`]: the folder of the jobs can't be read.
 pub fn prune(state: &Path) -> Result<(), LogError> {
-    for job in too_many(&jobs(state)?, since_1970(SystemTime::now())) {
-        // Somebody began it again meanwhile, or it is another user's.
-        let _ = Hold::take(state, job, false).and_then(Hold::forget);
+    let mark = state.join("pruned");
+    let since = fs::symlink_metadata(&mark).and_then(|facts| facts.modified()).ok();
+    if since.and_then(|since| since.elapsed().ok()).is_some_and(|since| since < PRUNE_EVERY) {
+        return Ok(());
+    }
+    // Best effort: without it the next job looks as well.
+    let _ = File::options().write(true).create(true).truncate(true).custom_flags(NO_FOLLOW).open(&mark);
+    let jobs = jobs(state)?;
+    for id in too_many(&jobs, since_1970(SystemTime::now())) {
+        for job in jobs.iter().filter(|job| job.id == id) {
+            // Another process runs it again, or it belongs to another user.
+            let _ = job.forget(state);
+        }
     }
     Ok(())
 }
@@ -199,7 +263,15 @@ mod tests {
         let record = JobRecord { status, ended, ..JobRecord::default() };
         let touched = i128::from(seconds) * 1_000_000_000;
         let id = Identity([number; 16]);
-        Listed { id, holder: None, record: Some(Ok(record)), trouble: None, log_bytes: 0, touched }
+        Listed {
+            id,
+            holder: None,
+            record: Some(Ok(record)),
+            trouble: None,
+            log_bytes: 0,
+            logs: Vec::new(),
+            touched,
+        }
     }
 
     #[test]

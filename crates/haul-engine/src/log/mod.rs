@@ -20,6 +20,7 @@
 
 mod begun;
 mod claim;
+pub(crate) mod command;
 mod error;
 mod folder;
 mod hold;
@@ -43,8 +44,8 @@ pub use keeper::{Found, Keeper, Settings};
 pub(crate) use ledger::now;
 pub use ledger::{Call, Ledger, identity};
 pub use list::{
-    FINISHED_DAYS_MAX, FINISHED_MAX, LATELY_DAYS, Listed, UNFINISHED_DAYS_MAX, UNFINISHED_MAX, job_folder,
-    jobs, prune,
+    FINISHED_DAYS_MAX, FINISHED_MAX, LATELY_DAYS, Listed, UNFINISHED_DAYS_MAX, UNFINISHED_MAX, find,
+    job_folder, jobs, prune,
 };
 pub(crate) use listing::STATE;
 pub use listing::{Listing, PATIENCE};

@@ -69,7 +69,12 @@ pub(super) struct Entry<T> {
     pub(super) alone: bool,
     /// The source, if it is open already.
     pub(super) opened: Option<Opened>,
+    /// Number of times that it was read before.
+    pub(super) read: u32,
 }
+
+/// Limit on reads of a file whose change time moves while it is read.
+const READS_MAX: u32 = 4;
 
 /// What waits for a worker besides open files: one for each batch, and one for the right to ask for orders, which there is once in the job
 /// and which lies aside while the window is full. Whoever takes one takes the oldest batch, or that right where there is none: so no order is
@@ -128,8 +133,7 @@ struct Shared<T>(Arc<SharedFile<T>>);
 
 struct SharedFile<T> {
     way: Way,
-    number: u64,
-    ticket: Mutex<Option<T>>,
+    entry: Mutex<Option<Entry<T>>>,
 }
 
 /// How a file is shared.
@@ -208,7 +212,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
             match work {
                 Work::Hash(task) => {
                     self.counters.found_file();
-                    batch.push_back(Entry { number, ticket, task, alone: false, opened: None });
+                    batch.push_back(Entry { number, ticket, task, alone: false, opened: None, read: 0 });
                 }
                 Work::Nothing => idle.push((number, ticket, Outcome::Nothing)),
                 Work::Failed(error) => idle.push((number, ticket, Outcome::Failed(error))),
@@ -250,17 +254,21 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         }
     }
 
-    pub(super) fn finish(&self, entry: Entry<O::Ticket>, result: Result<super::Sums, SumError>) {
-        self.finish_as(entry.number, entry.ticket, result);
-    }
-
-    fn finish_as(&self, number: u64, ticket: O::Ticket, result: Result<super::Sums, SumError>) {
-        self.counters.done_file();
+    /// Ends an entry, or has it read again where nothing tells whether its bytes changed meanwhile.
+    pub(super) fn finish(&self, mut entry: Entry<O::Ticket>, result: Result<super::Sums, SumError>) {
         let outcome = match result {
-            Ok(sums) => Outcome::Done(sums),
+            Err(SumError::MayHaveChanged)
+                if entry.task.source.can_be_reopened() && entry.read + 1 < READS_MAX =>
+            {
+                entry.read += 1;
+                return self.give_back(VecDeque::from([entry]));
+            }
+            Err(SumError::MayHaveChanged) => Outcome::Failed(SumError::Changed),
             Err(error) => Outcome::Failed(error),
+            Ok(sums) => Outcome::Done(sums),
         };
-        self.hand_in(number, ticket, outcome);
+        self.counters.done_file();
+        self.hand_in(entry.number, entry.ticket, outcome);
     }
 
     /// More orders for a worker that hashes files side by side; whether there may be more still.
@@ -323,8 +331,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         let recipe = Arc::clone(&entry.task.recipe);
         let leaves = self.settings.leaves.as_ref();
         let share = |entry: Entry<O::Ticket>, way: Way| {
-            let Entry { number, ticket, .. } = entry;
-            Shared(Arc::new(SharedFile { way, number, ticket: Mutex::new(Some(ticket)) }))
+            Shared(Arc::new(SharedFile { way, entry: Mutex::new(Some(entry)) }))
         };
         if let Err(error) = check_parts(recipe.form, opened.len()) {
             self.finish(entry, Err(error));
@@ -380,8 +387,9 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
     }
 
     fn finish_shared(&self, shared: &Shared<O::Ticket>, result: Result<super::Sums, SumError>) {
-        if let Some(ticket) = lock(&shared.0.ticket).take() {
-            self.finish_as(shared.0.number, ticket, result);
+        let entry = lock(&shared.0.entry).take();
+        if let Some(entry) = entry {
+            self.finish(entry, result);
         }
     }
 }
@@ -427,7 +435,14 @@ mod tests {
         let recipe = Arc::new(Recipe { algorithms: vec![Algorithm::Md5], form: Form::Plain });
         let task = Task { source: Source::Stdin, recipe, offset: ByteOffset(0), length: None };
         numbers
-            .map(|number| Entry { number, ticket: (), task: task.clone(), alone: false, opened: None })
+            .map(|number| Entry {
+                number,
+                ticket: (),
+                task: task.clone(),
+                alone: false,
+                opened: None,
+                read: 0,
+            })
             .collect()
     }
 

@@ -71,6 +71,13 @@ pub enum Source {
     StdinAgain,
 }
 
+impl Source {
+    /// Returns true if it can be opened again and read from its beginning.
+    pub(super) fn can_be_reopened(&self) -> bool {
+        matches!(self, Source::Path(_) | Source::Beneath(..))
+    }
+}
+
 /// The result for one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sums {
@@ -123,6 +130,9 @@ pub enum SumError {
     /// Its size or modification time changed while it was read.
     #[error("file changed as we read it")]
     Changed,
+    /// Its change time moved while it was read, each time that it was read: perhaps its bytes did, and the modification time was set back.
+    #[error("file changed as we read it")]
+    MayHaveChanged,
     /// A directory could not be listed.
     #[error("{}", reason(.0))]
     List(#[source] io::Error),

@@ -122,7 +122,7 @@ impl Again {
     /// Whether the file stayed the same since it was opened.
     ///
     /// # Errors
-    /// [`SumError::Changed`].
+    /// [`SumError::Changed`], [`SumError::MayHaveChanged`].
     pub(crate) fn check_unchanged(&self) -> Result<(), SumError> {
         self.opened.check_unchanged()
     }

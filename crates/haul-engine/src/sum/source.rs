@@ -8,7 +8,7 @@ use haul_sys::cache::{self, Advice};
 use haul_sys::dir::CWD;
 use haul_sys::direct::{self, Alignment};
 use haul_sys::open::{open_source_at, open_stream_at};
-use haul_sys::{FileKind, Follow, Stat, stat, transfer, wait};
+use haul_sys::{Contents, FileKind, Follow, Stat, stat, transfer, wait};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
@@ -156,13 +156,19 @@ impl Opened {
         read.ok_or(SumError::Stopped)
     }
 
-    /// Whether the file is still the one whose size and time were noted before the first read.
+    /// Checks that size and times are those of before the first read.
+    ///
+    /// # Errors
+    /// [`SumError::Changed`], and [`SumError::MayHaveChanged`] where only the change time moved.
     pub(super) fn check_unchanged(&self) -> Result<(), SumError> {
         let Some(before) = self.before else { return Ok(()) };
         let at = ByteOffset(0);
         let now = stat::stat_fd(&self.fd).map_err(|source| SumError::Read { at, source })?;
-        let same = now.size == before.size && now.mtime == before.mtime;
-        if same { Ok(()) } else { Err(SumError::Changed) }
+        match now.contents_since(&before) {
+            Contents::Unchanged => Ok(()),
+            Contents::Unknown => Err(SumError::MayHaveChanged),
+            Contents::Changed => Err(SumError::Changed),
+        }
     }
 }
 

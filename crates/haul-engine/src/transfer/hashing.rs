@@ -12,6 +12,7 @@ pub(super) struct Recipe {
     object: ObjectSize,
     objects: bool,
     root: bool,
+    reads_twice: bool,
     /// Whether this side writes a waybill: it keeps BLAKE3 of every object, whatever else is hashed.
     waybill: bool,
 }
@@ -25,6 +26,7 @@ impl Recipe {
             object: options.object,
             objects: passing && options.unit == Unit::Object,
             root: passing && options.unit == Unit::File,
+            reads_twice: options.verify.reads_twice(),
             waybill,
         }
     }
@@ -74,7 +76,13 @@ impl Recipe {
             parts,
             objects: self.waybill.then(|| ObjectSums::new(self.object)),
             has_late: false,
+            sent: Sent::default(),
         }
+    }
+
+    /// Returns true if both ends read their files again after the bytes were sent, and compare the digests.
+    pub(super) fn reads_twice(&self) -> bool {
+        self.reads_twice
     }
 
     /// Whether digests of objects travel behind them.
@@ -116,6 +124,7 @@ enum Own {
 /// An object that has passed, for the digests of its file.
 #[derive(Clone, Debug)]
 pub(super) struct Passed {
+    digest: Option<Digest>,
     own: Option<Part>,
     waybill: Option<Digest>,
 }
@@ -158,7 +167,7 @@ impl ObjectHash {
         };
         let blake3 = digest.filter(|digest| digest.algorithm() == Algorithm::Blake3);
         let waybill = self.waybill.map(|hasher| hasher.finish().digest()).or(blake3);
-        (digest, Passed { own, waybill })
+        (digest, Passed { digest, own, waybill })
     }
 }
 
@@ -176,6 +185,38 @@ pub(super) struct RootHash {
     objects: Option<ObjectSums>,
     /// Whether there were objects that did not pass.
     has_late: bool,
+    sent: Sent,
+}
+
+/// Digests of the objects that passed, folded into a number that does not grow with the file and goes by no order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sent {
+    seen: Runs,
+    sum: u128,
+    /// An object passed twice, or without a digest.
+    is_unclear: bool,
+}
+
+impl Sent {
+    /// Takes an object; `None`: it was not hashed.
+    pub(super) fn add(&mut self, index: ObjectIndex, digest: Option<Digest>) {
+        let Some(digest) = digest.filter(|_| self.seen.insert(index.0)) else {
+            self.is_unclear = true;
+            return;
+        };
+        let mut hasher = Hasher::new(Algorithm::Blake3);
+        hasher.update(&index.0.to_le_bytes());
+        hasher.update(digest.as_bytes());
+        let folded = hasher.finish();
+        let half = folded.as_bytes().first_chunk().copied().unwrap_or_default();
+        self.sum ^= u128::from_le_bytes(half);
+    }
+
+    /// Returns true if both have the same digests, and those of all objects of the file.
+    pub(super) fn is_same(&self, other: &Sent, geometry: Geometry) -> bool {
+        let is_whole = |sent: &Sent| !sent.is_unclear && sent.seen.first_gap(0) >= geometry.count();
+        is_whole(self) && is_whole(other) && self.sum == other.sum
+    }
 }
 
 /// Parts of which each counts once, however often its object passed.
@@ -233,7 +274,7 @@ impl RootHash {
         if attempt <= self.attempt {
             return;
         }
-        (self.attempt, self.has_late) = (attempt, false);
+        (self.attempt, self.has_late, self.sent) = (attempt, false, Sent::default());
         self.begin_again();
         if let Some(parts) = &mut self.parts {
             *parts = Parts::new(parts.assembly.algorithm(), self.geometry.object_size());
@@ -249,6 +290,7 @@ impl RootHash {
         if attempt != self.attempt {
             return;
         }
+        self.sent.add(object.index, passed.digest);
         if let (Some(parts), Some(part)) = (&mut self.parts, passed.own)
             && parts.seen.insert(object.index.0)
         {
@@ -257,6 +299,11 @@ impl RootHash {
         if let (Some(objects), Some(digest)) = (&mut self.objects, passed.waybill) {
             objects.set(object.index, digest);
         }
+    }
+
+    /// Digests of the objects that were sent in this try.
+    pub(super) fn sent(&self) -> &Sent {
+        &self.sent
     }
 
     /// Takes an object that was [`RootHash::missing`].

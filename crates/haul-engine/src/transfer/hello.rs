@@ -226,6 +226,7 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
             settings: resume.settings,
             recheck: resume.recheck,
             target: None,
+            command: resume.command,
             stop: watch.stop,
         };
         log = keeping(opening, store, watch)?;

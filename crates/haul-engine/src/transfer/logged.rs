@@ -77,6 +77,7 @@ pub(super) fn answered(
         settings,
         recheck,
         target: target(shelf, offer, into, asked.options.object),
+        command: None,
         stop: watch.stop,
     };
     keeping(opening, store, watch)

@@ -64,6 +64,13 @@ impl Tally {
         self.bytes_found.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Adds bytes to the files found: a name that was announced as a link is sent as a file.
+    pub(super) fn grew(&self, bytes: u64) {
+        if bytes > 0 {
+            self.bytes_found.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn ended(&self) {
         self.files_done.fetch_add(1, Ordering::Relaxed);
     }

@@ -18,6 +18,8 @@ pub struct Resume {
     pub peer: Vec<u8>,
     /// The state directory of this side: the log stands there where this side is the sink.
     pub state: PathBuf,
+    /// The job that this command's record is kept under in `state`, if it has one.
+    pub command: Option<Identity>,
     /// How the sink is to keep its log.
     pub settings: Settings,
     /// How much of what an earlier run left is compared again; `None` for none after a clean end, and a sample after another.
@@ -135,7 +137,7 @@ mod tests {
 
     fn resume(peer: &str) -> Resume {
         let settings = Settings { style: Style::DEFAULT, sync: SyncPolicy::Group, wait: false };
-        Resume { peer: peer.into(), state: PathBuf::from("/s"), settings, recheck: None }
+        Resume { peer: peer.into(), state: PathBuf::from("/s"), command: None, settings, recheck: None }
     }
 
     #[test]

@@ -191,7 +191,7 @@ impl<'a> Locator<'a> {
 
 fn why(error: &SumError) -> WhyWhole {
     match error {
-        SumError::Changed => WhyWhole::Changed,
+        SumError::Changed | SumError::MayHaveChanged => WhyWhole::Changed,
         SumError::Stopped => WhyWhole::Stopped,
         error => WhyWhole::Unreadable(error.to_string()),
     }

@@ -106,19 +106,40 @@ fn verified(waybill: &Path, root: &Path, workers: usize, direct: bool) -> Ear {
 fn verified_and_counted(waybill: &Path, root: &Path, workers: usize, direct: bool) -> (Ear, Counters) {
     let mut reading = Settings::for_workers(workers);
     (reading.direct, reading.drop_before) = (direct, direct);
-    let settings = VerifySettings {
+    verified_as(&VerifySettings { reading, ..all_of(waybill, root) })
+}
+
+fn verified_as(settings: &VerifySettings) -> (Ear, Counters) {
+    let (mut ear, counters) = (Ear::default(), Counters::new());
+    verify(settings, &mut ear, &counters, &AtomicBool::new(false)).unwrap();
+    (ear, counters)
+}
+
+/// Settings that verify every object.
+fn all_of(waybill: &Path, root: &Path) -> VerifySettings {
+    VerifySettings {
         waybill: waybill.as_os_str().to_owned(),
         root: root.as_os_str().to_owned(),
-        reading,
+        reading: Settings::for_workers(1),
         sample: None,
         extra: false,
         locate: true,
         resume: None,
         any_seed: false,
-    };
-    let (mut ear, counters) = (Ear::default(), Counters::new());
-    verify(&settings, &mut ear, &counters, &AtomicBool::new(false)).unwrap();
-    (ear, counters)
+    }
+}
+
+/// Files of one object each: where all had the same seed, all of them were picked or none.
+#[test]
+fn a_sample_picks_for_each_file_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, waybill) = (dir.path().join("root"), dir.path().join("w"));
+    fs::create_dir(&root).unwrap();
+    (0..40).for_each(|number| fs::write(root.join(format!("{number}")), [number]).unwrap());
+    keep(&root, &waybill, None, &[], 1);
+    let (ear, _) = verified_as(&VerifySettings { sample: Some((0.5, 7)), ..all_of(&waybill, &root) });
+    let passed = ear.verdicts.iter().filter(|verdict| verdict.kind == VerdictKind::Passed).count();
+    assert!((10..30).contains(&passed), "{passed} of {}", ear.verdicts.len());
 }
 
 /// Changes bytes without a trace in size or time.

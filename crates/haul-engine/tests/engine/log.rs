@@ -2,6 +2,7 @@
 
 mod full;
 mod refused;
+mod synced;
 
 use haul_engine::log::{Begun, Call, Found, Hold, Keeper, Ledger, LogError, Settings, SyncPolicy};
 use haul_lab::faults::{FaultFs, Recorded, Rules};

@@ -117,6 +117,11 @@ impl File {
         }
     }
 
+    /// Returns true if no object is done but the holes.
+    pub(super) fn has_brought_nothing(&self) -> bool {
+        self.done == self.holes
+    }
+
     /// Bytes of the objects that are neither there nor holes.
     pub(super) fn bytes_missing(&self) -> u64 {
         let (size, len) = (self.geometry.object_size().bytes(), self.geometry.len());

@@ -172,7 +172,7 @@ impl Sink {
                 file.verdict = None;
                 Answer::Differing { have }
             }
-            Some(Verdict::Unless(digest)) if file.done.is_empty() => Answer::Unless(*digest),
+            Some(Verdict::Unless(digest)) if file.has_brought_nothing() => Answer::Unless(*digest),
             _ => {
                 let mut have = file.done.clone();
                 have.truncate(crate::limits::RUNS_MAX);

@@ -231,7 +231,7 @@ impl File {
     }
 }
 
-fn holes_of(facts: &NewFile) -> Runs {
+pub(super) fn holes_of(facts: &NewFile) -> Runs {
     match &facts.kind {
         crate::FileKind::File { holes, .. } => holes.clone(),
         _ => Runs::default(),

@@ -1,11 +1,11 @@
 //! What the source makes of events.
 
-use super::file::{Closing, Stage};
+use super::file::{Closing, Stage, holes_of};
 use super::{Check, Command, Event, Lane, Phase, Source};
 use crate::limits::{DIGESTS_PER_MESSAGE, LISTS_AHEAD};
 use crate::{
     Answer, BlockDigest, BlockReject, BlockSync, Bye, CONTROL, Close, Delete, End, FileId, FileNumber,
-    LaneId, List, Message, ObjectDigests, Outcome, Reason, Stated, Why,
+    LaneId, List, Message, NewFile, ObjectDigests, Outcome, Reason, Runs, Stated, Why,
 };
 use haul_digest::Digest;
 use haul_model::{Object, ObjectIndex};
@@ -235,9 +235,7 @@ impl Source {
                 file.stage = Stage::Sending;
                 file.have(&have);
                 self.queues.ready.push_back(number);
-                if !have.is_empty() {
-                    out.push(Command::Had { file: number, objects: have });
-                }
+                out.extend(had(number, &file.facts, have));
             }
             Answer::Differing { have } => {
                 if have.end() > file.geometry.count() {
@@ -248,9 +246,7 @@ impl Source {
                 file.theirs_first = 0;
                 file.have(&have);
                 self.queues.ready.push_back(number);
-                if !have.is_empty() {
-                    out.push(Command::Had { file: number, objects: have });
-                }
+                out.extend(had(number, &file.facts, have));
             }
             Answer::Unless(digest) => {
                 file.stage = Stage::Comparing(digest);
@@ -399,4 +395,10 @@ impl Source {
         out.push(Command::Ended(End::Finished { summary: self.summary, delete_withheld }));
         Ok(())
     }
+}
+
+/// The objects that an earlier run brought: what the sink has, without the holes.
+fn had(file: FileNumber, facts: &NewFile, mut objects: Runs) -> Option<Command> {
+    objects.subtract(&holes_of(facts));
+    (!objects.is_empty()).then_some(Command::Had { file, objects })
 }

@@ -138,7 +138,7 @@ pub enum Command {
         /// Which objects.
         objects: Runs,
     },
-    /// The sink has these objects already: they are not sent.
+    /// The sink has these objects already, of which none is a hole: they are not sent.
     Had {
         /// Which file.
         file: FileNumber,

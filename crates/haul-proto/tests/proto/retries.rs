@@ -36,34 +36,50 @@ fn an_object_that_never_reads_back_right_fails_its_file() {
     at_the_source();
 }
 
-fn at_the_sink() {
+/// Tells a sink an event; gives its commands, and what it sends.
+fn tell(sink: &mut Sink, event: sink::Event) -> (Vec<sink::Command>, Vec<Message>) {
+    let mut out = Vec::new();
+    sink.handle(event, NOW, &mut out);
+    let mut said = Vec::new();
+    while let sink::Outgoing::Send(message) = sink.next(CONTROL, NOW) {
+        said.push(message);
+    }
+    (out, said)
+}
+
+/// A sink that reads objects back, and that waits for the objects of a file.
+fn rereading_sink() -> Sink {
     let (options, window, timing) = (options(), Window::default(), Timing::default());
     let mut sink = Sink::new(sink::Settings { options, window, timing, tries: TRIES });
-    let mut tell = |event| {
-        let mut out = Vec::new();
-        sink.handle(event, NOW, &mut out);
-        let mut said = Vec::new();
-        while let sink::Outgoing::Send(message) = sink.next(CONTROL, NOW) {
-            said.push(message);
-        }
-        (out, said)
-    };
-    tell(sink::Event::LaneUp(CONTROL));
-    tell(sink::Event::Message(CONTROL, Message::NewFile(Box::new(two_objects()))));
+    tell(&mut sink, sink::Event::LaneUp(CONTROL));
+    tell(&mut sink, sink::Event::Message(CONTROL, Message::NewFile(Box::new(two_objects()))));
     let verdict = Verdict::Take { have: Runs::default() };
-    tell(sink::Event::Opened { file: NUMBER, verdict, rereads: true });
-    let (number, attempt, object) = (NUMBER, 0, ObjectIndex(0));
+    tell(&mut sink, sink::Event::Opened { file: NUMBER, verdict, rereads: true });
+    sink
+}
+
+/// The first object of the file arrives, and is to be settled.
+fn arrives(sink: &mut Sink, what: &str) {
+    let (number, attempt, object, range) = (NUMBER, 0, ObjectIndex(0), ByteRange::between(0, OBJECT));
+    let payload = u32::try_from(OBJECT).unwrap();
+    let block = NewBlock { number, attempt, object, range, encoding: Encoding::Raw, payload };
+    let (written, _) = tell(sink, sink::Event::Message(CONTROL, Message::NewBlock(block)));
+    assert!(matches!(written[..], [sink::Command::Write { .. }]), "{what}: {written:?}");
+    let end = BlockDigest { number, attempt, object, stated: Stated::Digest(right()) };
+    let (settles, said) = tell(sink, sink::Event::ObjectEnd { lane: CONTROL, end, found: Some(right()) });
+    assert!(matches!(settles[..], [sink::Command::Settle { .. }]), "{what}: {settles:?}");
+    assert!(matches!(said[..], [Message::BlockSync(_)]), "{what}: {said:?}");
+}
+
+fn reads_back_wrong() -> sink::Event {
+    sink::Event::SettleFailed { file: NUMBER, attempt: 0, object: ObjectIndex(0), reason: None }
+}
+
+fn at_the_sink() {
+    let mut sink = rereading_sink();
     for arrival in 0..=TRIES {
-        let range = ByteRange::between(0, OBJECT);
-        let payload = u32::try_from(OBJECT).unwrap();
-        let block = NewBlock { number, attempt, object, range, encoding: Encoding::Raw, payload };
-        let (written, _) = tell(sink::Event::Message(CONTROL, Message::NewBlock(block)));
-        assert!(matches!(written[..], [sink::Command::Write { .. }]), "arrival {arrival}: {written:?}");
-        let end = BlockDigest { number, attempt, object, stated: Stated::Digest(right()) };
-        let (settles, told) = tell(sink::Event::ObjectEnd { lane: CONTROL, end, found: Some(right()) });
-        assert!(matches!(settles[..], [sink::Command::Settle { .. }]), "arrival {arrival}: {settles:?}");
-        assert!(matches!(told[..], [Message::BlockSync(_)]), "arrival {arrival}: {told:?}");
-        let (out, said) = tell(sink::Event::SettleFailed { file: number, attempt, object, reason: None });
+        arrives(&mut sink, &format!("arrival {arrival}"));
+        let (out, said) = tell(&mut sink, reads_back_wrong());
         if arrival < TRIES {
             assert!(matches!(said[..], [Message::BlockReject(_)]) && out.is_empty(), "{arrival}: {said:?}");
         } else {
@@ -73,6 +89,23 @@ fn at_the_sink() {
             assert!(is_told, "{out:?}");
         }
     }
+}
+
+#[test]
+fn an_object_that_was_requested_again_does_not_count_as_settled() {
+    let mut sink = rereading_sink();
+    let settled = || {
+        let (file, attempt, level, objects) = (NUMBER, 0, Level::Reread, Runs::of(0, 1));
+        sink::Event::Settled { file, attempt, level, objects }
+    };
+    arrives(&mut sink, "first");
+    tell(&mut sink, reads_back_wrong());
+    let (out, said) = tell(&mut sink, settled());
+    assert!(out.is_empty() && said.is_empty(), "{out:?} {said:?}");
+    arrives(&mut sink, "again");
+    let (out, said) = tell(&mut sink, settled());
+    assert!(matches!(out[..], [sink::Command::Proved { .. }]), "{out:?}");
+    assert!(matches!(said[..], [Message::BlockSync(_)]), "{said:?}");
 }
 
 fn at_the_source() {
@@ -137,14 +170,36 @@ fn a_quota_counts_bytes_that_travel_and_no_others() {
     assert!(may_come(&mut sink, 21, take()) && may_come(&mut sink, 22, take()));
     assert!(!may_come(&mut sink, 23, take()), "3,000 bytes are too many");
     // One that comes after all although it was to be compared counts when its bytes do.
-    let block = |number| {
-        let range = ByteRange::between(0, 1000);
-        let (attempt, object) = (0, ObjectIndex(0));
-        Message::NewBlock(NewBlock { number, attempt, object, range, encoding: Encoding::Raw, payload: 1000 })
-    };
+    let comes = bytes_come(&mut sink, FileNumber(10));
+    assert!(matches!(&comes, sink::Command::Failed { reason, .. } if reason.why == Why::Quota), "{comes:?}");
+}
+
+/// The first command after the bytes of a file of [`may_come`] began to come.
+fn bytes_come(sink: &mut Sink, number: FileNumber) -> sink::Command {
+    let (range, attempt, object) = (ByteRange::between(0, 1000), 0, ObjectIndex(0));
+    let block = NewBlock { number, attempt, object, range, encoding: Encoding::Raw, payload: 1000 };
     let mut out = Vec::new();
-    sink.handle(sink::Event::Message(CONTROL, block(FileNumber(10))), NOW, &mut out);
-    assert!(matches!(&out[0], sink::Command::Failed { reason, .. } if reason.why == Why::Quota), "{out:?}");
+    sink.handle(sink::Event::Message(CONTROL, Message::NewBlock(block)), NOW, &mut out);
+    let stated = Stated::Digest(right());
+    let end = BlockDigest { number, attempt, object, stated };
+    let ended = sink::Event::ObjectEnd { lane: CONTROL, end, found: Some(right()) };
+    sink.handle(ended, NOW, &mut Vec::new());
+    out.remove(0)
+}
+
+/// Each compared file whose bytes come after all is charged; two of them leave no room for a third.
+#[test]
+fn compared_files_that_come_are_charged_together() {
+    let mut sink = quota_sink(2500);
+    for number in 0..3 {
+        assert!(may_come(&mut sink, number, Verdict::Unless(right())));
+    }
+    for number in 0..2 {
+        let comes = bytes_come(&mut sink, FileNumber(number));
+        assert!(matches!(comes, sink::Command::Write { .. }), "{number}: {comes:?}");
+    }
+    let comes = bytes_come(&mut sink, FileNumber(2));
+    assert!(matches!(&comes, sink::Command::Failed { reason, .. } if reason.why == Why::Quota), "{comes:?}");
 }
 
 /// Two files that were too much together were both refused, where one had room.

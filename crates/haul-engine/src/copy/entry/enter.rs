@@ -59,6 +59,8 @@ pub(crate) struct DirectoryFacts {
     pub(crate) sink: Stat,
     pub(crate) sink_name: OsString,
     pub(crate) is_new: bool,
+    /// It existed and was closed to its owner, who has all rights to it until it is filled.
+    pub(crate) was_closed: bool,
     /// Permissions it lacks until it has its owner.
     pub(crate) omitted: u32,
     /// Whether the sink's name may be a link to it (`--keep-directory-symlink`).

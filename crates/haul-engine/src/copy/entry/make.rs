@@ -260,8 +260,12 @@ impl Task<'_, '_> {
         if may_be_above && is_within(self.source.identity(), parent) {
             return Err(Refusal::Cyclic(self.source_path()).into());
         }
+        let mut was_closed = false;
         let standing = self.labelled(FileKind::Directory, sink.is_new, || match sink.before {
-            Some(before) if !sink.is_new => Ok(before),
+            Some(before) if !sink.is_new => self.reopened(&before).map(|closed| {
+                was_closed = closed;
+                before
+            }),
             _ => self.make_fillable(),
         })?;
         let other_device = parent.settle.source_dev().is_some_and(|dev| dev != self.source.dev);
@@ -277,11 +281,27 @@ impl Task<'_, '_> {
                 sink: standing,
                 sink_name: self.sink_name().to_owned(),
                 is_new: sink.is_new,
+                was_closed,
                 omitted: self.omitted_permissions(),
                 follows_sink: self.follows_sink(sink),
                 set_by_name: false,
             },
         })))
+    }
+
+    /// Gives this user all rights to a directory that an earlier run of a resumable job may have made and closed, as its source is. Returns
+    /// true if it was closed.
+    fn reopened(&self, before: &Stat) -> Result<bool, CopyError> {
+        let user = self.job.user;
+        let is_ours = self.job.settings.moving.log.is_some() && user != 0 && before.uid == user;
+        if !is_ours || [before, &self.source].iter().any(|end| end.mode & 0o700 == 0o700) {
+            return Ok(false);
+        }
+        let (dir, name) = (self.entry.parent.sink(), self.sink_name());
+        haul_sys::metadata::set_mode_at(dir, name, before.mode | 0o700).map_err(|source| {
+            CopyError::Failed { doing: "setting permissions for", path: self.sink_path(), source }
+        })?;
+        Ok(true)
     }
 
     /// Whether a directory's sink may be opened through a link.

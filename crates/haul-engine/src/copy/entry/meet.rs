@@ -31,6 +31,7 @@ impl Task<'_, '_> {
                 return Ok(None);
             }
             if !self.may_replace(&before)? {
+                self.skipped();
                 return Ok(None);
             }
             // A question may have stood for long: what it was about is left as it is when a stop came meanwhile.

@@ -137,8 +137,8 @@ pub(super) fn open_later(
             turn: Some(turn),
             ranges: Some(Arc::clone(ranges)),
             way: Way::default(),
-            logged: None,
             more_follows: !is_last,
+            ..FileSettle::default()
         },
         begun: Instant::now(),
     }))

@@ -1,5 +1,6 @@
 //! Regular files, and what is read as one: both ends are opened, and the pipeline moves the bytes.
 
+use super::standing::{complete, refuse_second_writer};
 use super::{Entry, Ranges, Sink, Task, is_own_waybill, made_line};
 use crate::copy::contexts::{Label, Labelling};
 use crate::copy::descriptors::Opened;
@@ -14,13 +15,13 @@ use crate::copy::report::Tally;
 use crate::copy::resume::Logged;
 use crate::copy::settings::{Contexts, Dereference, Make};
 use haul_model::ByteOffset;
-use haul_sys::metadata::Place;
+use haul_sys::metadata::{Place, set_mode_at};
 use haul_sys::open::{self as sys, RenameMode};
 use haul_sys::{FileKind, Follow, Stat, sparse, stat, wait};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// What is set on a file when its bytes have arrived, and what is undone where they did not.
@@ -42,6 +43,8 @@ pub(crate) struct FileSettle {
     pub(crate) way: Way,
     /// What of it is logged, object by object.
     pub(crate) logged: Option<Arc<Logged>>,
+    /// The existing file is as it was found: no byte and no time of it was changed.
+    pub(crate) untouched: Mutex<bool>,
     /// More parts follow: nothing is set on the file yet but a time that nobody takes for its source's.
     pub(crate) more_follows: bool,
 }
@@ -158,9 +161,17 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
     let place = (task.entry.parent.sink(), task.sink_name());
     let labelling = Labelling::of_file(task.job, (&source_path, &sink_path), place, sink.is_new);
     let label = announced(labelling.as_ref(), &source)?;
-    let (fd, stood) = open_sink(task, sink, &mode)?;
+    let complete = complete(task, sink, (&source, &source_stat))?;
+    let is_complete = complete.is_some();
+    let (fd, stood, held) = match complete {
+        Some((fd, turn)) => (fd, Stood::File, Some(turn)),
+        None => {
+            let (fd, stood) = open_sink(task, sink, &mode)?;
+            (fd, stood, None)
+        }
+    };
     checked(labelling.as_ref(), &label, &fd)?;
-    let is_new = stood != Stood::File;
+    let is_new = !matches!(stood, Stood::File | Stood::ReadOnly);
     let standing = stat::stat_fd(&fd).map_err(|source| CopyError::Cannot {
         action: "fstat",
         path: task.sink_path(),
@@ -173,15 +184,20 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
     }
     let sink_is_regular = standing.kind == FileKind::Regular;
     let sink_state = match (stood, sink_is_regular && !keeps_bytes(task)) {
+        _ if is_complete => SinkState::Complete,
         (Stood::Nothing, _) => SinkState::New,
-        (Stood::Link | Stood::File, true) if may_be_begun(task, &source_stat, &standing) => {
-            SinkState::Resumed
-        }
+        (_, true) if may_be_begun(task, &source_stat, &standing) => SinkState::Resumed,
         // The name is not this job's to remove.
-        (Stood::Link | Stood::File, true) => SinkState::Truncated,
-        (Stood::Link | Stood::File, false) => SinkState::Kept,
+        (_, true) => SinkState::Truncated,
+        (_, false) => SinkState::Kept,
     };
-    let turn = begin_alone(task, &fd, standing.identity(), sink_state)?;
+    if !is_new {
+        refuse_second_writer(task, &standing)?;
+    }
+    let turn = match held {
+        Some(turn) => turn,
+        None => begin_alone(task, &fd, standing.identity(), sink_state)?,
+    };
     let linked = is_linked.then(|| task.source.identity());
     let more_follows = task.entry.ranges.is_some();
     let file = FileMove {
@@ -196,7 +212,7 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
         sink_is_regular,
         part: task.entry.part,
         settle: FileSettle {
-            differing: if is_new { mode.differing } else { 0 },
+            differing: if is_new { mode.differing } else { stood.opened() },
             before: Some(standing).filter(|_| !is_new),
             backup: sink.backup.clone(),
             linked: linked.filter(|_| !more_follows),
@@ -204,6 +220,7 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
             ranges: task.entry.ranges.clone(),
             way: Way::of(task.made_later(sink)),
             logged: None,
+            untouched: Mutex::new(matches!(sink_state, SinkState::Resumed | SinkState::Complete)),
             more_follows,
         },
         begun,
@@ -216,18 +233,13 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
     Ok(file)
 }
 
-/// Whether some of the source may stand at the sink already, so that it is not cut: in a job that can be gone on with, a file of several objects,
-/// or one of the same length.
+/// Returns true if the sink may hold a part of the source and must not be truncated: a file of several objects in a resumable job.
 fn may_be_begun(task: &Task<'_, '_>, source: &Stat, standing: &Stat) -> bool {
     let moving = &task.job.settings.moving;
-    // One byte more is what a file has that an earlier run was looking into.
-    let is_as_long = (source.size..=source.size.saturating_add(1)).contains(&standing.size);
-    let is_worth_it = source.size > moving.receipt_object().bytes() || is_as_long;
     moving.log.is_some()
         && source.kind == FileKind::Regular
         && standing.size > 0
-        && source.size > 0
-        && is_worth_it
+        && source.size > moving.receipt_object().bytes()
 }
 
 /// Waits until nobody else writes the sink, whatever name led there, and cuts it to no bytes where it is to have none.
@@ -279,7 +291,7 @@ fn stopped(task: &Task<'_, '_>) -> CopyError {
 }
 
 /// Whether the sink keeps what the copied part does not cover.
-fn keeps_bytes(task: &Task<'_, '_>) -> bool {
+pub(super) fn keeps_bytes(task: &Task<'_, '_>) -> bool {
     let moving = &task.job.settings.moving;
     task.rules.attributes_only
         || task.entry.part.is_some()
@@ -297,6 +309,15 @@ enum Stood {
     Link,
     /// Something that can be written.
     File,
+    /// As [`Stood::File`], after its owner got the permission to write.
+    ReadOnly,
+}
+
+impl Stood {
+    /// Permissions that the file has in excess now.
+    fn opened(self) -> u32 {
+        if self == Stood::ReadOnly { 0o200 } else { 0 }
+    }
 }
 
 /// Opens what stands at the sink, or makes it. What stands there keeps its bytes for now: somebody else of this job
@@ -312,6 +333,9 @@ fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedF
         match opened {
             Ok(fd) => return fd.map(|fd| (fd, Stood::File)).ok_or_else(|| stopped(task)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if is_own_read_only(task, sink, &error) => {
+                return open_read_only(task, sink).map_err(task.cannot("create regular file"));
+            }
             Err(error) if task.rules.force && removing_helps(&error) => make_way(task)?,
             Err(error) => return Err(task.cannot("create regular file")(error)),
         }
@@ -334,6 +358,26 @@ fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedF
         error
     };
     Err(task.cannot("create regular file")(error))
+}
+
+/// Returns true if an earlier run may have made this sink read-only, as its source is.
+fn is_own_read_only(task: &Task<'_, '_>, sink: &Sink, error: &io::Error) -> bool {
+    let is_ours = |before: Stat| {
+        before.kind == FileKind::Regular
+            && before.uid == task.job.user
+            && before.mode & 0o200 == 0
+            && task.source.mode & 0o200 == 0
+    };
+    let may_have_made = task.job.settings.moving.log.is_some() && sink.before.is_some_and(is_ours);
+    may_have_made && error.kind() == io::ErrorKind::PermissionDenied
+}
+
+/// Opens a read-only sink of this user, which gets its mode when it is whole.
+fn open_read_only(task: &Task<'_, '_>, sink: &Sink) -> io::Result<(OwnedFd, Stood)> {
+    let (dir, name) = (task.entry.parent.sink(), task.sink_name());
+    let mode = sink.before.map_or(0, |before| before.mode);
+    set_mode_at(dir, name, mode | 0o200)?;
+    Ok((sys::open_existing_at(dir, name, false, Follow::No)?, Stood::ReadOnly))
 }
 
 /// Whether a sink that can't be opened for this reason can be replaced: the reason lies in the file, not in this
@@ -363,6 +407,26 @@ fn make_way(task: &Task<'_, '_>) -> Result<(), CopyError> {
 }
 
 impl FileMove {
+    /// Marks an existing file as unfinished before its first byte is overwritten: it gets another length than its source.
+    ///
+    /// # Errors
+    /// Errors of ftruncate(2): the caller must not write then.
+    pub(crate) fn touch(&self) -> Result<(), CopyError> {
+        // Other workers of the file wait until it is marked.
+        let mut untouched = self.settle.untouched.lock().unwrap_or_else(PoisonError::into_inner);
+        if *untouched {
+            let failed = |source| CopyError::Cannot { action: "resume", path: self.sink_path(), source };
+            sparse::set_len(&self.sink, self.source_stat.size + 1).map_err(failed)?;
+            *untouched = false;
+        }
+        Ok(())
+    }
+
+    /// Returns true while an existing file is as it was found.
+    pub(crate) fn is_untouched(&self) -> bool {
+        *self.settle.untouched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The file did not become whole: what stood at its sink gets its name back, names that were linked to it are
     /// removed, and other names of the source are copied anew.
     pub(crate) fn undo(&self, job: &Job<'_>) {

@@ -72,8 +72,7 @@ impl JobLog {
         plan: &Plan,
     ) -> Result<Option<Arc<Logged>>, CopyError> {
         let goes_on = file.sink_state == SinkState::Resumed;
-        let is_logged = plan.geometry().count() > 1 || goes_on;
-        if !is_logged
+        if plan.geometry().count() <= 1
             || !file.sink_is_regular
             || file.source_stat.kind != FileKind::Regular
             || plan.route() == Route::Stream
@@ -96,10 +95,6 @@ impl JobLog {
             None => return self.unlogged(file),
         };
         let known = self.believed(file, (&sink, key), plan, known)?;
-        if goes_on {
-            // While it is under way it has not the length of its source: it does not look finished.
-            sparse::set_len(&file.sink, file.source_stat.size + 1).map_err(unready)?;
-        }
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Ok(Some(Arc::new(Logged {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -122,6 +117,7 @@ impl JobLog {
     /// A file that has no place in the log: what stands there is of no use then.
     fn unlogged(&self, file: &FileMove) -> Result<Option<Arc<Logged>>, CopyError> {
         if file.sink_state == SinkState::Resumed {
+            file.touch()?;
             let failed = |source| CopyError::Cannot { action: "go on with", path: file.sink_path(), source };
             sparse::set_len(&file.sink, 0).map_err(failed)?;
         }

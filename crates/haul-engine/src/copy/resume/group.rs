@@ -12,7 +12,7 @@ use crate::log::{GROUP_BYTES, GROUP_TIME, LogError, SyncPolicy};
 use haul_model::{ByteRange, ObjectIndex};
 use haul_sys::{cache, metadata, stat};
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -31,7 +31,15 @@ pub(super) struct Group {
     is_over: bool,
 }
 
+/// Files that a group holds open, at most: twice as many descriptors.
+const FILES_MAX: usize = 32;
+
 impl Group {
+    /// Returns true if [`FILES_MAX`] files are held: the worker that added the last one commits them.
+    fn is_full(&self) -> bool {
+        self.written.len().max(self.ended.len()) >= FILES_MAX
+    }
+
     fn note(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.since.get_or_insert_with(Instant::now);
@@ -98,10 +106,7 @@ impl JobLog {
         group.note(range.len());
         let (_, objects) = group.written.entry(file.number).or_insert_with(|| (Arc::clone(file), Vec::new()));
         objects.push(object);
-        if group.is_due() {
-            self.wake.notify_all();
-        }
-        drop(group);
+        self.pass(job, group);
         if let Some(again) = &file.again {
             self.behind.give(again, range);
         }
@@ -126,16 +131,25 @@ impl JobLog {
         // Objects were counted as they came.
         group.note(if file.settle.logged.is_some() { 0 } else { bytes });
         group.ended.extend(file.settle.logged.clone());
-        if group.is_due() {
-            self.wake.notify_all();
-        }
-        drop(group);
+        self.pass(job, group);
         if file.settle.logged.is_none()
             && bytes >= FILE_BYTES_MIN
             && self.sync.syncs()
             && let Some(again) = behind::open_again(&file.sink)
         {
             self.behind.give(&again, ByteRange::between(0, bytes));
+        }
+    }
+
+    /// Lets go of a group that something was added to: it is committed here where it is full, and by the committing thread where it is due.
+    fn pass(&self, job: &Job<'_>, mut group: MutexGuard<'_, Group>) {
+        if group.is_full() {
+            let full = group.take();
+            drop(group);
+            return self.commit(job, full);
+        }
+        if group.is_due() {
+            self.wake.notify_all();
         }
     }
 

@@ -101,6 +101,8 @@ impl JobLog {
         let hold = Hold::take(&order.state, order.id, order.settings.wait)?;
         let (ledger, before) = Ledger::begin(&hold, order.call)?;
         let was_over = before.as_ref().is_some_and(|record| record.status == Status::Finished);
+        // What a finished run made durable is there still.
+        let durable = before.as_ref().map(|record| record.kept.clone()).unwrap_or_default();
         let record = before.filter(|_| !was_over);
         let job = LoggedJob { id: order.id, object: order.object };
         let (keeper, found) = Keeper::on(hold, job, order.settings)?;
@@ -114,17 +116,16 @@ impl JobLog {
         begun.run(keeper.home(), log::now(), order.settings.sync)?;
         begun.goes_on(keeper.home(), log::now())?;
         let recheck = order.recheck.unwrap_or(if was_begun { found.unasked() } else { Recheck::None });
-        let kept = record.as_ref().map(|record| record.kept.clone()).unwrap_or_default();
         let log = JobLog {
             ledger,
             keeper,
             sync: order.settings.sync,
             recheck,
             object: order.object,
-            record: record.clone().unwrap_or_default(),
+            record: JobRecord { kept: durable.clone(), ..JobRecord::default() },
             is_distrusted: AtomicBool::new(is_void),
             is_unwritten: AtomicBool::new(false),
-            kept: Mutex::new(KeptRanges::of(if is_void { Vec::new() } else { kept }, begun.past())),
+            kept: Mutex::new(KeptRanges::of(if is_void { Vec::new() } else { durable }, begun.past())),
             begun: Mutex::new(begun),
             heard: AtomicI64::new(0),
             group: Mutex::default(),
@@ -139,8 +140,13 @@ impl JobLog {
     /// # Errors
     /// [`LogError::Io`]: the record or the log could not be written.
     pub fn close(self, status: Status, exit: u8, tally: &Tally) -> Result<(), LogError> {
+        let is_over = status == Status::Finished;
+        if is_over && !self.begun.lock().unwrap_or_else(PoisonError::into_inner).syncs() {
+            // What is known of such runs goes with their end.
+            self.ledger.keep(&[], self.sync.syncs())?;
+        }
         self.ledger.end(status, exit, progress(tally))?;
-        if status != Status::Finished {
+        if !is_over {
             return self.keeper.close();
         }
         Begun::remove(self.keeper.home())?;
@@ -173,6 +179,24 @@ impl JobLog {
             self.distrust(job, path());
         }
         is_same
+    }
+
+    /// Compares a sink that looks finished with its source. Reports a false claim of the log.
+    ///
+    /// # Errors
+    /// One of the files cannot be read.
+    pub(super) fn is_whole(
+        &self,
+        job: &Job<'_>,
+        (source, source_stat): (&OwnedFd, &Stat),
+        (sink, sink_stat): (&OwnedFd, &Stat),
+        path: impl FnOnce() -> OsString,
+    ) -> io::Result<bool> {
+        let is_same = sample::have_all((source, sink), source_stat.size)?;
+        if !is_same && self.claims_finished(sink_stat, source_stat) {
+            self.distrust(job, path());
+        }
+        Ok(is_same)
     }
 
     /// Whether the record says that a sink was finished and is durable.
@@ -236,7 +260,7 @@ fn progress(tally: &Tally) -> Progress {
     Progress {
         files_done: Tally::get(&tally.files_done),
         files_found: Tally::get(&tally.files_found),
-        bytes_done: Tally::get(&tally.bytes_done),
+        bytes_done: tally.bytes_through(),
         bytes_found: Tally::get(&tally.bytes_found),
     }
 }

@@ -70,6 +70,15 @@ pub(super) fn have_same(
     Ok(true)
 }
 
+/// As [`have_same`], of all the first `len` bytes.
+///
+/// # Errors
+/// One of the files cannot be read.
+pub(super) fn have_all(files: (&OwnedFd, &OwnedFd), len: u64) -> io::Result<bool> {
+    let step = usize::try_from(PIECE_BYTES).unwrap_or(1);
+    have_same(files, (0..len).step_by(step).map(|at| ByteRange::between(at, len.min(at + PIECE_BYTES))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

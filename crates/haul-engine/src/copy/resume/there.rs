@@ -41,7 +41,7 @@ impl Run<'_> {
         };
         let fate = log.fate(logged, self.plan, object);
         let is_there = match fate {
-            Fate::Copy => return Ok(false),
+            Fate::Copy => return self.file.touch().map(|()| false),
             Fate::Keep => true,
             Fate::Sample(piece) => {
                 let holds = self.is_same(lane, piece)?;
@@ -51,6 +51,7 @@ impl Run<'_> {
         };
         if !is_there {
             log.differs(self.job, (self.file, logged), fate)?;
+            self.file.touch()?;
             self.delivery.clear(self.file, self.sink_range(object.range))?;
             return Ok(false);
         }

@@ -430,6 +430,16 @@ fn what_somebody_wrote_since_is_left_alone() {
     assert_eq!(recover(&sim).unwrap(), Some(Recovered::Undone));
 }
 
+#[test]
+fn lengths_that_differ_by_one_byte_are_corrected() {
+    for len in [1, SECTOR_BYTES - 1, SECTOR_BYTES, SECTOR_BYTES + 1] {
+        for (old, new) in [(len + 1, len), (len, len + 1)] {
+            let pieces = vec![ByteRange::between(0, new as u64)];
+            Case { old: vec![1; old], new: vec![1; new], pieces }.survives_all(len as u64);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 

@@ -21,6 +21,9 @@ const MODE_UNTIL_SETTLED: u32 = 0o600;
 /// Files of at least this length get their room before they are written, in bytes. Below, the calls cost more than they save.
 const RESERVE_FROM: u64 = 1 << 20;
 
+/// `errno` of a full file system, the same on every architecture of Linux.
+const ENOSPC: i32 = 28;
+
 /// An open file that is being filled, by any number of workers.
 #[derive(Debug)]
 pub(super) struct Arriving {
@@ -170,14 +173,32 @@ impl Arriving {
         Ok(Some(arriving))
     }
 
-    /// Room is asked for first, so that a full disk is found before the bytes travel; the length stays what was written.
+    /// Finds a full disk before the bytes travel: room is kept where the file system can, and compared with what is free
+    /// elsewhere. The length stays what was written.
+    ///
+    /// # Errors
+    /// `ENOSPC` and what fallocate(2) reports: the file is as it was.
     fn reserve(&self, room: u64) -> io::Result<()> {
-        if room < RESERVE_FROM || !filesystem::takes_room_ahead(&self.file) {
+        if room < RESERVE_FROM {
+            return Ok(());
+        }
+        let Ok(space) = filesystem::space(&self.file) else { return Ok(()) };
+        if space.free.is_some_and(|free| free < room) {
+            let taken = stat::stat_fd(&self.file)?.blocks.saturating_mul(512);
+            if space.free.is_some_and(|free| free.saturating_add(taken) < room) {
+                return Err(io::Error::from_raw_os_error(ENOSPC));
+            }
+        }
+        if !space.reserves {
             return Ok(());
         }
         match sparse::allocate(&self.file, ByteRange::between(0, room), true) {
             Ok(Support::Done | Support::Unsupported) => Ok(()),
-            Err(error) => Err(error),
+            Err(error) => {
+                // A part may have been kept behind the end.
+                let _ = stat::stat_fd(&self.file).and_then(|now| sparse::set_len(&self.file, now.size));
+                Err(error)
+            }
         }
     }
 

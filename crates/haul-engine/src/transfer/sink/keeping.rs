@@ -7,7 +7,7 @@ use super::mark::Mark;
 use super::places::{Missing, Places};
 use super::{Store, leftovers};
 use crate::log::{
-    self, Begun, GROUP_TIME, Holder, Keeper, LogError, Pace, Recheck, Settings, SyncPolicy, Target,
+    self, Begun, GROUP_TIME, Holder, Keeper, LogError, Pace, Recheck, Settings, SyncPolicy, Target, command,
 };
 use crate::transfer::logged::Shelf;
 use crate::transfer::report::Report;
@@ -133,6 +133,8 @@ pub(in crate::transfer) struct Opening<'a> {
     pub(in crate::transfer) recheck: Option<Recheck>,
     /// Where it goes, to be written down beside the log.
     pub(in crate::transfer) target: Option<Target>,
+    /// The job that the command's record is kept under, if that is in the same state directory.
+    pub(in crate::transfer) command: Option<Identity>,
     /// Turns true when nothing is waited for any more.
     pub(in crate::transfer) stop: &'a AtomicBool,
 }
@@ -183,6 +185,8 @@ impl Keeping {
             mark.remove();
             return Err(error);
         }
+        // Best effort: without it the log is listed as a job of its own.
+        opening.command.iter().for_each(|&job| _ = command::write(keeper.home(), job));
         let unmet = keeper.before().iter().map(|(subject, _)| subject.path.clone()).collect();
         let sync = opening.settings.sync;
         let group = Group::new(sync);
@@ -462,6 +466,7 @@ impl Keeping {
         }
         Begun::remove(keeper.home())?;
         Target::remove(keeper.home())?;
+        command::remove(keeper.home())?;
         keeper.finish()
     }
 

@@ -407,6 +407,9 @@ impl Side<'_> {
             self.session.report.ended(&incoming.facts.path, &Ended::Same);
         }
         if matches!(verdict, Some(Verdict::Same | Verdict::Refused(_))) {
+            if verdict == Some(Verdict::Same) {
+                self.session.tally.settled(incoming.count(u64::MAX));
+            }
             let incoming = self.files().remove(&number);
             incoming.iter().for_each(|incoming| self.release(incoming));
             self.session.tally.ended();

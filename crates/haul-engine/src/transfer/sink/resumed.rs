@@ -52,7 +52,6 @@ impl Side<'_> {
         Some(match self.keeper.apply(Place::file(file), &incoming.facts, None) {
             Ok(()) => {
                 self.session.spared.fetch_add(incoming.facts.size(), Ordering::Relaxed);
-                self.session.tally.settled(incoming.facts.size());
                 Verdict::Same
             }
             Err(reason) => Verdict::Refused(reason),

@@ -1,16 +1,16 @@
 //! A file between its announcement and its end, at the source.
 
-use super::facts::moment;
 use super::tree::Item;
 use crate::readahead::{self, Front};
 use crate::transfer::hashing::RootHash;
 use crate::transfer::reason::reason;
 use haul_digest::Digest;
 use haul_model::{Level, Object};
-use haul_proto::{Close, NewFile, Reason, Why};
-use haul_sys::{FileKind, open, stat};
+use haul_proto::{NewFile, Reason, Why};
+use haul_sys::{Contents, FileKind, Follow, Stat, Timespec, open, stat};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Bytes behind an object under way that are asked for: several of the usual size, so that the device has work however many lanes take
 /// the next ones.
@@ -25,11 +25,15 @@ pub(super) struct Held {
     /// The directory whose end waits for this file.
     pub(super) within: Option<u64>,
     file: Mutex<Option<Arc<OwnedFd>>>,
+    /// Facts of the file when it was opened first.
+    opened: OnceLock<Stat>,
     front: Front,
     /// The digests of the whole, as far as the bytes went out.
     pub(super) root: Mutex<RootHash>,
     /// The digest that both sides found, where that ended it.
     pub(super) same: Mutex<Option<Digest>>,
+    /// Bytes that progress has found of it.
+    pub(super) found: AtomicU64,
     /// Bytes that progress has counted, and the level they were counted at.
     pub(super) counted: Mutex<(u64, Option<Level>)>,
 }
@@ -47,16 +51,18 @@ impl Held {
             kind: Mutex::new(kind),
             within,
             file: Mutex::default(),
+            opened: OnceLock::new(),
             front: Front::default(),
             root: Mutex::new(root),
             same: Mutex::default(),
+            found: AtomicU64::new(0),
             counted: Mutex::default(),
         }
     }
 
     /// It goes as `facts` say: what was announced as a further name goes as a file if the first name failed, or the
-    /// update rule left it. `root` makes the digests of a whole file of its size.
-    pub(super) fn goes_as(&self, facts: &NewFile, root: impl FnOnce(u64) -> RootHash) {
+    /// update rule left it. `root` makes the digests of a whole file of its size. Returns the bytes that progress has not found yet.
+    pub(super) fn goes_as(&self, facts: &NewFile, root: impl FnOnce(u64) -> RootHash) -> u64 {
         let mut own = self.root.lock().unwrap_or_else(PoisonError::into_inner);
         if own.geometry().len() != facts.size() {
             *own = root(facts.size());
@@ -66,6 +72,7 @@ impl Held {
         if let Some(kind) = kind.as_mut().filter(|kind| **kind != facts.kind) {
             *kind = facts.kind.clone();
         }
+        facts.size().saturating_sub(self.found.fetch_max(facts.size(), Ordering::Relaxed))
     }
 
     /// The file, open; the same descriptor for all who ask until [`Held::close`].
@@ -83,9 +90,10 @@ impl Held {
         if now.kind != FileKind::Regular || now.identity() != self.item.facts.identity() {
             return Err(Reason::new(Why::Changed, "another file has its name by now"));
         }
-        if !self.is_as_announced(&now) {
+        if now.contents_since(&self.item.facts) == Contents::Changed {
             return Err(Why::Changed.into());
         }
+        self.opened.get_or_init(|| now);
         let opened = Arc::new(opened);
         *file = Some(Arc::clone(&opened));
         Ok(opened)
@@ -106,18 +114,26 @@ impl Held {
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Looks at the file for the last time.
-    pub(super) fn last_look(&self, file: &OwnedFd) -> Close {
-        match stat::stat_fd(file) {
-            Ok(now) if self.is_as_announced(&now) => {
-                Close::Read { size: now.size, mtime: moment(now.mtime), root: None }
-            }
-            Ok(_) => Close::Failed(Why::Changed.into()),
-            Err(error) => Close::Failed(reason("cannot look at", &error)),
+    /// Looks at the file again. Gives the facts, unless its size or modification time is another one than was announced.
+    ///
+    /// # Errors
+    /// The file changed, or nothing can be said of it.
+    pub(super) fn look(&self, file: &OwnedFd) -> Result<Stat, Reason> {
+        let now = stat::stat_fd(file).map_err(|error| reason("cannot look at", &error))?;
+        match now.contents_since(&self.item.facts) {
+            Contents::Changed => Err(Why::Changed.into()),
+            Contents::Unchanged | Contents::Unknown => Ok(now),
         }
     }
 
-    fn is_as_announced(&self, now: &haul_sys::Stat) -> bool {
-        now.size == self.item.facts.size && now.mtime == self.item.facts.mtime
+    /// Returns true if the name of the file still leads to it.
+    pub(super) fn has_its_name(&self) -> bool {
+        stat::stat_at(&self.item.place, self.item.name.as_c_str(), Follow::No)
+            .is_ok_and(|now| now.identity() == self.item.facts.identity())
+    }
+
+    /// The change time that the file had before the first byte was read.
+    pub(super) fn ctime(&self) -> Timespec {
+        self.opened.get().unwrap_or(&self.item.facts).ctime
     }
 }

@@ -15,16 +15,20 @@ pub(super) use facts::moment;
 use tree::Roots;
 
 use super::frames::{FrameError, Frames, Outbox};
-use super::hashing::Recipe;
+use super::hashing::{Recipe, Sent};
 use super::meeting::{Asked, Seat};
 use super::report::{Failure, Watch};
 use super::rereader::Rereader;
 use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
+use crate::copy::quote;
 use haul_model::RelPath;
 use haul_net::LaneError;
 use haul_proto::source::{Command, Event, Settings};
-use haul_proto::{FileKind, FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Role, Source, Update};
+use haul_proto::{
+    FileKind, FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Role, Source, Update, Why,
+};
+use haul_sys::Stat;
 use held::Held;
 use sending::Sender;
 use std::collections::HashMap;
@@ -35,6 +39,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use walk::{Directories, Offering};
+
+/// Limit on second reads of a file whose change time moves.
+const REREADS_MAX: u32 = 3;
 
 /// Messages of a lane that are heard at once.
 const HEARD_AT_ONCE: usize = 128;
@@ -216,7 +223,7 @@ impl Side<'_> {
                     if *outcome == Ended::Same {
                         self.spare(held.item.facts.size);
                     }
-                    self.session.tally.settled(held.item.facts.size.saturating_sub(counted));
+                    self.session.tally.settled(held.found.load(Ordering::Relaxed).saturating_sub(counted));
                 }
                 self.write_down(&held, outcome);
                 self.session.report.ended(&held.item.path, outcome);
@@ -276,6 +283,63 @@ impl Side<'_> {
             next = object.index.0 + 1;
             alive()?;
         }
+    }
+
+    /// The facts of a file whose bytes have passed, if they are one state of it: size and times are as before, or only the change time
+    /// moved, and the file has the same bytes when it is read again. `alive` is called now and then meanwhile.
+    fn unchanged<E>(
+        &self,
+        held: &Held,
+        file: &OwnedFd,
+        rereader: &mut Rereader<'_>,
+        mut alive: impl FnMut() -> Result<(), E>,
+    ) -> Result<Result<Stat, Reason>, E> {
+        let mut ctime = held.ctime();
+        for _ in 0..=REREADS_MAX {
+            let now = match self.session.spent.storage.time(|| held.look(file)) {
+                // What is read again after the fact is compared by its digest.
+                Ok(now) if now.ctime == ctime || self.recipe.reads_twice() => return Ok(Ok(now)),
+                Ok(now) => now,
+                Err(reason) => return Ok(Err(reason)),
+            };
+            if ctime == held.ctime() && !held.has_its_name() {
+                let shown = quote(&held.item.shown);
+                self.session.report.note(&format!(
+                    "{shown} names another file, or none, since it was sent: what arrived has the bytes of the file that was there before"
+                ));
+            }
+            ctime = now.ctime;
+            match self.is_as_sent(held, file, rereader, &mut alive)? {
+                Ok(true) => {}
+                Ok(false) => return Ok(Err(Why::Changed.into())),
+                Err(reason) => return Ok(Err(reason)),
+            }
+        }
+        Ok(Err(Why::Changed.into()))
+    }
+
+    /// Reads a file again and compares it with the bytes that were sent.
+    fn is_as_sent<E>(
+        &self,
+        held: &Held,
+        file: &OwnedFd,
+        rereader: &mut Rereader<'_>,
+        mut alive: impl FnMut() -> Result<(), E>,
+    ) -> Result<Result<bool, Reason>, E> {
+        let size = held.item.facts.size;
+        let root = held.root.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if root.is_serial() {
+            return Ok(rereader.whole(file, size).map(|digest| Some(digest) == root.finish(size)));
+        }
+        let mut again = Sent::default();
+        for object in root.geometry().objects() {
+            match rereader.object(file, object, size) {
+                Ok((digest, _)) => again.add(object.index, Some(digest)),
+                Err(reason) => return Ok(Err(reason)),
+            }
+            alive()?;
+        }
+        Ok(Ok(root.sent().is_same(&again, root.geometry())))
     }
 
     /// Reads again what the rival modes hash after sending.

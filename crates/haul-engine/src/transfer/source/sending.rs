@@ -2,6 +2,7 @@
 
 use super::Side;
 use super::ahead::Ahead;
+use super::facts::moment;
 use super::held::Held;
 use crate::transfer::frames::Outbox;
 use crate::transfer::hashing::ObjectHash;
@@ -199,7 +200,7 @@ impl<'a> Sender<'a> {
             }
         };
         let storage = &side.session.spent.storage;
-        if again && let Close::Failed(reason) = storage.time(|| held.last_look(&file)) {
+        if again && let Err(reason) = storage.time(|| held.look(&file)) {
             failed(reason);
             return Ok(());
         }
@@ -425,19 +426,24 @@ impl<'a> Sender<'a> {
     }
 
     /// Looks at the file for the last time, when all is hashed that its digests are made of. That may take long where there are
-    /// holes: the lane is told to be alive.
+    /// holes, or where the file is read again: the lane is told to be alive.
     fn last_look(&mut self, held: &Held, file: &OwnedFd) -> Result<Close, LaneError> {
         let mut told = Instant::now();
-        let completed = self.side.complete(held, file, &mut self.rereader, || {
+        let mut alive = || {
             if told.elapsed() < ALIVE_EVERY {
                 return Ok(());
             }
             told = Instant::now();
             self.outbox.push(&Message::KeepAlive)?;
             self.outbox.flush()
-        })?;
-        Ok(match completed {
-            Ok(()) => with_root(self.side.session.spent.storage.time(|| held.last_look(file)), held),
+        };
+        let completed = self.side.complete(held, file, &mut self.rereader, &mut alive)?;
+        let now = match completed {
+            Ok(()) => self.side.unchanged(held, file, &mut self.rereader, alive)?,
+            Err(reason) => Err(reason),
+        };
+        Ok(match now {
+            Ok(now) => with_root(Close::Read { size: now.size, mtime: moment(now.mtime), root: None }, held),
             Err(reason) => Close::Failed(reason),
         })
     }
@@ -499,7 +505,8 @@ impl Side<'_> {
     /// As [`Held::open`]; [`Why::Stopped`] where the machine has let go of it meanwhile: what is said of it then is not heard.
     pub(super) fn open(&self, facts: &NewFile) -> Result<(Arc<Held>, Arc<OwnedFd>), Reason> {
         let held = self.held(facts.number).ok_or(Reason::from(Why::Stopped))?;
-        held.goes_as(facts, |size| self.recipe.root(size));
+        let more = held.goes_as(facts, |size| self.recipe.root(size));
+        self.session.tally.grew(more);
         let file = self.session.spent.storage.time(|| held.open())?;
         Ok((held, file))
     }

@@ -308,6 +308,7 @@ impl<'a> Offering<'a> {
                     match offered {
                         Ok(number) => {
                             if held.item.facts.kind != FileKind::Directory {
+                                held.found.store(size, Ordering::Relaxed);
                                 side.session.tally.found(size);
                             }
                             all.insert(number, Arc::new(held));

@@ -206,7 +206,13 @@ impl Pair {
     fn resume(&self) -> Option<Resume> {
         let settings = Settings { style: Style::DEFAULT, sync: SyncPolicy::Group, wait: false };
         let recheck = self.resume?;
-        Some(Resume { peer: b"the other end".to_vec(), state: self.state(), settings, recheck })
+        Some(Resume {
+            peer: b"the other end".to_vec(),
+            state: self.state(),
+            command: None,
+            settings,
+            recheck,
+        })
     }
 
     /// The waybill of the end that started, or that answered.

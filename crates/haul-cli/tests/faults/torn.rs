@@ -1,0 +1,140 @@
+//! Sources that are written to in place while they are read, and whose modification time is set back: only the change time tells. It moves for
+//! a new mode, owner or name as well, which is no error.
+
+use super::bed::{FaultBed, HOLD, WAYS, assert_same_file, haul, noise, start, write_old};
+use haul_lab::wait_until;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+
+/// Begins `haul` with the path of a file of 6 MiB and `rest`, does `change` to the file when half of it was read, and waits for the end.
+fn changed_half_way(
+    bed: &FaultBed,
+    name: &str,
+    words: (&[&str], &[&str]),
+    change: impl FnOnce(&Path),
+) -> super::bed::Ended {
+    let (store, view) = (bed.path("store").join(name), bed.path("view").join(name));
+    write_old(&store, &noise(6 * MIB));
+    let before = bed.fired().len();
+    bed.rules(&format!("{name} read 3145728.. delay {HOLD} times 1"));
+    let running = start(words.0.iter().map(Path::new).chain([&*view]).chain(words.1.iter().map(Path::new)));
+    wait_until("the held read", || bed.fired().len() > before);
+    change(&store);
+    bed.let_go();
+    let ended = running.end();
+    bed.rules("");
+    ended
+}
+
+/// Writes at the beginning of a file, which was read, and at its end, which was not, and sets the modification time back.
+fn tear(file: &Path) {
+    let modified = fs::metadata(file).unwrap().modified().unwrap();
+    let open = File::options().write(true).open(file).unwrap();
+    open.write_all_at(b"new", 0).unwrap();
+    open.write_all_at(b"new", 6 * MIB - 3).unwrap();
+    open.set_modified(modified).unwrap();
+}
+
+#[test]
+fn a_copy_of_a_torn_source_is_copied_again_or_fails() {
+    let Some(bed) = FaultBed::new("") else { return };
+    let waybill = format!("--waybill={}", bed.path("waybill").display());
+    // What a digest was taken of can't be replaced: that file fails.
+    let ways: [(&[&str], bool); 8] = [
+        (&[], true),
+        (&["--sparse=always"], true),
+        (&["--direct-read"], true),
+        (&["--double-buffer"], true),
+        (&["--print-hash"], false),
+        (&["--verify"], false),
+        (&["--verify=reread"], false),
+        (&[&waybill], false),
+    ];
+    for (number, (way, is_mended)) in ways.into_iter().enumerate() {
+        let (name, sink) = (format!("torn{number}"), bed.path(&format!("copy{number}")));
+        let words = [&["cp", "-p", "--threads=1", "--split-size=1M"], way].concat();
+        let ended = changed_half_way(&bed, &name, (&words, &[sink.to_str().unwrap()]), tear);
+        if is_mended {
+            assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{way:?}");
+            assert_same_file(&bed.path("store").join(&name), &sink);
+        } else {
+            ended.failed_with(&["changed while it was copied"]);
+        }
+    }
+}
+
+#[test]
+fn a_new_mode_or_name_of_a_source_is_no_change_of_its_bytes() {
+    let Some(bed) = FaultBed::new("") else { return };
+    let changes: [fn(&Path); 2] = [
+        |file| fs::set_permissions(file, Permissions::from_mode(0o640)).unwrap(),
+        |file| fs::hard_link(file, file.with_extension("link")).unwrap(),
+    ];
+    for (number, (way, change)) in WAYS.iter().flat_map(|way| changes.map(|change| (way, change))).enumerate()
+    {
+        let (name, sink) = (format!("moved{number}"), bed.path(&format!("same{number}")));
+        let words = [&["cp", "--preserve=timestamps"], *way].concat();
+        let ended = changed_half_way(&bed, &name, (&words, &[sink.to_str().unwrap()]), change);
+        assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{way:?}");
+        assert!(fs::read(&sink).unwrap() == noise(6 * MIB), "{way:?}");
+    }
+}
+
+#[test]
+fn a_digest_is_of_one_state_of_a_file() {
+    let Some(bed) = FaultBed::new("") else { return };
+    let mut number = 0;
+    for algorithm in ["blake3", "md5", "xxh128", "crc32"] {
+        for threads in ["--threads=1", "--threads=3"] {
+            for change in
+                [tear, |file: &Path| fs::set_permissions(file, Permissions::from_mode(0o640)).unwrap()]
+            {
+                number += 1;
+                let name = format!("sum{number}");
+                let words = ["sum", "-a", algorithm, threads];
+                let ended = changed_half_way(&bed, &name, (&words, &[]), change);
+                assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{words:?}");
+                let again = haul(
+                    ["sum", "-a", algorithm]
+                        .map(Path::new)
+                        .into_iter()
+                        .chain([&*bed.path("view").join(&name)]),
+                );
+                assert_eq!(ended.stdout, again.is_fine().stdout, "{words:?}");
+            }
+        }
+    }
+}
+
+/// The bytes of the file that had the name are right, as with cp; a waybill and a resumable job report that the path names another file.
+#[test]
+fn a_source_that_another_file_replaces_is_told_where_its_path_is_written_down() {
+    let Some(bed) = FaultBed::new("") else { return };
+    let options = [
+        (format!("--waybill={}", bed.path("waybill").display()), true),
+        ("--resume".to_owned(), true),
+        ("--threads=1".to_owned(), false),
+    ];
+    let state = format!("--state-dir={}", bed.path("state").display());
+    for (number, (option, is_told)) in options.iter().enumerate() {
+        let (name, sink) = (format!("replaced{number}"), bed.path(&format!("old{number}")));
+        let mut words = vec!["cp", "--preserve=timestamps", option];
+        words.extend((option == "--resume").then_some(&*state));
+        let replace = |file: &Path| {
+            write_old(&file.with_extension("new"), &noise(5 * MIB));
+            fs::rename(file.with_extension("new"), file).unwrap();
+        };
+        let ended = changed_half_way(&bed, &name, (&words, &[sink.to_str().unwrap()]), replace);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let told = format!("{name}' names another file, or none, since it was copied");
+        assert_eq!(
+            (ended.stderr.contains(&told), ended.complaints()),
+            (*is_told, usize::from(*is_told)),
+            "{ended:?}"
+        );
+        assert!(fs::read(&sink).unwrap() == noise(6 * MIB));
+    }
+}

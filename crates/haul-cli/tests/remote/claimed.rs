@@ -1,0 +1,109 @@
+//! Counts of files and bytes in the summary of a command and in the job's record, compared with the tree.
+
+use super::ends::{WAYS, Way, bring};
+use super::{Bed, assert_ended};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+
+/// Files of no, one and several objects, one that is mostly a hole, names that lead to one file, a link and an empty directory.
+fn tree(bed: &Bed) {
+    for (name, len) in [("empty", 0), ("small", 1000), ("d/large", 700_000), ("d/first", 200_000)] {
+        bed.file(&format!("data/{name}"), len);
+    }
+    fs::hard_link(bed.path("data/d/first"), bed.path("data/second")).unwrap();
+    let sparse = File::create(bed.path("data/sparse")).unwrap();
+    sparse.write_all_at(b"data", 2 * MIB).unwrap();
+    sparse.set_len(5 * MIB).unwrap();
+    symlink("small", bed.path("data/link")).unwrap();
+    fs::create_dir(bed.path("data/none")).unwrap();
+}
+
+/// Bytes of the regular files beneath a folder: of each name, or of each file.
+fn bytes(folder: &Path, each_name: bool) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let (mut total, mut seen, mut folders) = (0, Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let facts = fs::symlink_metadata(entry.path()).unwrap();
+            match facts.file_type() {
+                kind if kind.is_dir() => folders.push(entry.path()),
+                kind if kind.is_file() && (each_name || !seen.contains(&facts.ino())) => {
+                    seen.push(facts.ino());
+                    total += facts.len();
+                }
+                _ => {}
+            }
+        }
+    }
+    total
+}
+
+fn last(out: &str) -> Value {
+    serde_json::from_str(out.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn a_copy_accounts_for_each_byte_that_it_meets() {
+    let bed = Bed::new();
+    tree(&bed);
+    let total = bytes(&bed.path("data"), true);
+    let first = bytes(&bed.path("data"), false);
+    // All is new; all is there; one file changed since.
+    for (options, moved) in
+        [(&["-a"][..], first), (&["-a", "--update"], 0), (&["-a", "--no-clobber"], 0), (&["-al"], 0)]
+    {
+        let target = if options[0] == "-al" { "linked" } else { "copy" };
+        let ran = bed.run(&[&["cp", "--json", "-T"], options, &["data", target]].concat());
+        assert_ended(&ran, 0);
+        let told = last(&ran.out);
+        let count = |name: &str| told[name].as_u64().unwrap();
+        assert_eq!((count("bytes"), count("bytes_skipped")), (moved, total - moved), "{options:?}: {told}");
+        assert_eq!(count("bytes_met"), total, "{options:?}: {told}");
+    }
+}
+
+#[test]
+fn a_transfer_and_its_record_account_for_each_byte() {
+    for way in WAYS {
+        let bed = Bed::new();
+        tree(&bed);
+        let total = bytes(&bed.path("data"), false);
+        let into = bed.path("into");
+        // New, the same again by its time, by its digest, and with one file that differs.
+        let runs: [(&[&str], u64, u64); 4] = [
+            (&["--object-size=64K"], total, 0),
+            (&["--object-size=64K", "--update"], 0, 0),
+            (&["--object-size=64K", "-c"], 0, 0),
+            (&["--object-size=64K", "--update=object"], 0, 0),
+        ];
+        for (options, arrived, earlier) in runs {
+            let ended = bring(&bed, way, &[&["--json"], options].concat(), &bed.path("data"), &into);
+            assert_ended(&ended, 0);
+            let told = last(&ended.out);
+            let what = format!("{way:?} {options:?}: {told}");
+            if options.len() == 1 || options[1] == "--update" || options[1] == "-c" {
+                assert_eq!(told["bytes"], arrived, "{what}");
+            }
+            assert_eq!(told["bytes_of_earlier_runs"], earlier, "{what}");
+            assert_eq!(told["failed"], 0, "{what}");
+            // All jobs of the record: what was found is done.
+            let listed = bed.run(&["jobs", "--json"]);
+            assert_ended(&listed, 0);
+            let kind = if matches!(way, Way::Send) { "send" } else { "fetch" };
+            let jobs = listed.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            for job in jobs.filter(|job| job["kind"] == kind) {
+                assert_eq!(
+                    (&job["bytes_done"], &job["status"]),
+                    (&job["bytes_found"], &"finished".into()),
+                    "{what}: {job}"
+                );
+                assert_eq!(job["files_done"], job["files_found"], "{what}: {job}");
+                assert_eq!(job["bytes_found"], total, "{what}: {job}");
+            }
+        }
+    }
+}

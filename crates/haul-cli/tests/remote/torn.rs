@@ -1,0 +1,101 @@
+//! Transfers of a source that is written to in place meanwhile, its modification time set back: only its change time tells. It moves for a new
+//! mode as well.
+
+use super::ends::{WAYS, bring};
+use super::{Bed, assert_ended};
+use crate::faults::bed::HOLD;
+use haul_lab::faults::{FaultFs, Rules};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::wait_until;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::thread;
+
+const LEN: usize = 1 << 20;
+
+/// Writes at the beginning of a file, which was read, and at its end, which was not, and sets the modification time back.
+fn tear(file: &Path) {
+    let modified = fs::metadata(file).unwrap().modified().unwrap();
+    let open = File::options().write(true).open(file).unwrap();
+    open.write_all_at(b"new", 0).unwrap();
+    open.write_all_at(b"new", LEN as u64 - 3).unwrap();
+    open.set_modified(modified).unwrap();
+}
+
+fn restrict(file: &Path) {
+    fs::set_permissions(file, Permissions::from_mode(0o640)).unwrap();
+}
+
+/// The bytes of the file that had the name arrive whole, and the sender reports that its path is another one's.
+#[test]
+fn a_source_that_another_file_replaces_is_reported_by_its_sender() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let bed = Bed::new();
+    bed.file("data/f", LEN);
+    bed.file("new", 1000);
+    fs::create_dir(bed.path("view")).unwrap();
+    let before = fs::read(bed.path("data/f")).unwrap();
+    let rules = format!("f read 524288.. delay {HOLD} times 1");
+    let view = FaultFs::mount(&bed.path("data"), &bed.path("view"), rules.parse().unwrap()).unwrap();
+    let options = ["--object-size=64K", "--streams=1"];
+    let (source, into) = (bed.path("view/f"), bed.path("into"));
+    fs::create_dir(&into).unwrap();
+    let ended = thread::scope(|scope| {
+        let running = scope.spawn(|| bring(&bed, WAYS[0], &options, &source, &into));
+        wait_until("the held read", || !view.fired().is_empty());
+        fs::rename(bed.path("new"), bed.path("data/f")).unwrap();
+        view.let_go();
+        running.join().unwrap()
+    });
+    assert_ended(&ended, 0);
+    assert!(ended.err.contains("f' names another file, or none, since it was sent"), "{ended:?}");
+    assert!(fs::read(into.join("f")).unwrap() == before);
+    view.close();
+}
+
+#[test]
+fn what_arrives_is_one_state_of_a_source_that_is_written_to() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let forms: [&[&str]; 4] = [
+        &[],
+        &["--verify=stream", "-a", "md5"],
+        &["--verify=stream", "-a", "md5", "--granularity=file"],
+        &["--verify=stream", "-a", "crc32", "--granularity=file"],
+    ];
+    for (way, form) in WAYS.into_iter().flat_map(|way| forms.map(|form| (way, form))) {
+        for (change, is_torn) in [(tear as fn(&Path), true), (restrict, false)] {
+            let bed = Bed::new();
+            bed.file("data/f", LEN);
+            fs::create_dir(bed.path("view")).unwrap();
+            let rules = format!("f read 524288.. delay {HOLD} times 1");
+            let view = FaultFs::mount(&bed.path("data"), &bed.path("view"), rules.parse().unwrap()).unwrap();
+            let options = [&["--object-size=64K", "--streams=1"], form].concat();
+            let (source, into) = (bed.path("view/f"), bed.path("into"));
+            fs::create_dir(&into).unwrap();
+            let ended = thread::scope(|scope| {
+                let running = scope.spawn(|| bring(&bed, way, &options, &source, &into));
+                wait_until("the held read", || !view.fired().is_empty());
+                change(&bed.path("data/f"));
+                view.let_go();
+                running.join().unwrap()
+            });
+            view.set_rules(Rules::default());
+            let what = format!("{way:?} {form:?}, torn: {is_torn}: {ended:?}");
+            if is_torn {
+                assert_ended(&ended, 1);
+                assert!(ended.err.contains("f: changed while it was read"), "{what}");
+                assert!(!into.join("f").exists(), "{what}");
+                assert_ended(&bring(&bed, way, &options, &source, &into), 0);
+            } else {
+                assert_ended(&ended, 0);
+            }
+            assert!(fs::read(into.join("f")).unwrap() == fs::read(bed.path("data/f")).unwrap(), "{what}");
+            view.close();
+        }
+    }
+}

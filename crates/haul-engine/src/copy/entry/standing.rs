@@ -1,0 +1,68 @@
+//! Regular files that stand at the sink: what of them needs no writing, and what must not be written over.
+
+use super::regular::keeps_bytes;
+use super::{Sink, Task, is_same_time};
+use crate::copy::error::{CopyError, Refusal};
+use crate::copy::links::WriteTurn;
+use crate::copy::settings::Verify;
+use haul_sys::open as sys;
+use haul_sys::{FileKind, Follow, Stat, stat};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Bytes of one source that are proved, or of which a waybill tells, are not written over by another source's under another name of the sink.
+pub(super) fn refuse_second_writer(task: &Task<'_, '_>, standing: &Stat) -> Result<(), CopyError> {
+    let moving = &task.job.settings.moving;
+    let is_vouched_for = moving.receipt.is_some() || moving.verify != Verify::No;
+    if !is_vouched_for || standing.kind != FileKind::Regular || keeps_bytes(task) {
+        return Ok(());
+    }
+    let is_link = || {
+        let found = stat::stat_at(task.entry.parent.sink(), task.sink_name(), Follow::No);
+        found.is_ok_and(|found| found.kind == FileKind::Symlink)
+    };
+    let may_have_others = standing.nlink > 1 || is_link();
+    let source = task.source.identity();
+    let before =
+        task.job.memory.written_before(standing.identity(), source, may_have_others, || task.sink_path());
+    before.map_or(Ok(()), |earlier| {
+        let (source_path, sink) = (task.source_path(), task.sink_path());
+        Err(Refusal::WrittenBefore { source_path, sink, earlier }.into())
+    })
+}
+
+/// Returns the existing file of one object, open for reading, if it looks finished and has the bytes of the source: a resumable job does not write
+/// it then, also where the log does not know it. No other worker of the job writes it meanwhile.
+///
+/// # Errors
+/// One of the files cannot be read: the sink stays as it is.
+pub(super) fn complete(
+    task: &Task<'_, '_>,
+    sink: &Sink,
+    (source, source_stat): (&OwnedFd, &Stat),
+) -> Result<Option<(OwnedFd, WriteTurn)>, CopyError> {
+    let moving = &task.job.settings.moving;
+    let (Some(log), Some(before)) = (&moving.log, sink.before.filter(|_| !sink.is_new)) else {
+        return Ok(None);
+    };
+    let is_alone = task.entry.ranges.is_none() && !keeps_bytes(task);
+    let is_seen_alike = looks_finished(source_stat, &before) && moving.verify == Verify::No;
+    if !is_alone || !is_seen_alike || source_stat.size > moving.receipt_object().bytes() {
+        return Ok(None);
+    }
+    let fd = match sys::open_source_at(task.entry.parent.sink(), task.sink_name(), Follow::Yes, false) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        opened => opened.map_err(task.cannot("open"))?,
+    };
+    let (turn, _) = task.job.memory.write_alone(before.identity());
+    let standing = stat::stat_fd(&fd).map_err(task.cannot("fstat"))?;
+    let is_it = standing.identity() == before.identity() && looks_finished(source_stat, &standing);
+    let is_whole = || log.is_whole(task.job, (source, source_stat), (&fd, &standing), || task.sink_path());
+    Ok((is_it && is_whole().map_err(task.cannot("compare"))?).then_some((fd, turn)))
+}
+
+/// Returns true if size and modification time of the sink are those of a finished copy of the source.
+fn looks_finished(source: &Stat, sink: &Stat) -> bool {
+    let both = source.kind == FileKind::Regular && sink.kind == FileKind::Regular;
+    both && source.size == sink.size && is_same_time(sink, source)
+}

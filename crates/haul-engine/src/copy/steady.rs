@@ -1,0 +1,109 @@
+//! The check at the end of a copy that its bytes are one state of the source, to which other processes may write meanwhile.
+//!
+//! Most writes change the size or the modification time. A process that sets the modification time back leaves only the change time, which moves
+//! for a new mode, owner or link as well: then the bytes are compared.
+
+use super::error::CopyError;
+use super::file::FileMove;
+use super::job::Job;
+use super::pipeline::{self, Moved, changed, interrupted};
+use haul_model::{ByteOffset, Level};
+use haul_sys::open::reopen_source;
+use haul_sys::stat::{stat_at, stat_fd};
+use haul_sys::{Contents, FileKind, Follow, direct, transfer};
+use std::os::fd::AsFd;
+
+/// Limit on comparisons of a source with its copy while the change time keeps moving.
+const PASSES_MAX: u32 = 4;
+
+/// Bytes that are compared at a time.
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// Checks that a source is as it was when it was opened: size and times are the same, or only the change time moved and the copy has its bytes.
+/// Bytes that differ then are copied again, where no digest is of those that were read first.
+///
+/// # Errors
+/// [`CopyError::SourceChanged`], and errors of reading and writing.
+pub(crate) fn check(job: &Job<'_>, file: &FileMove, moved: &Moved) -> Result<(), CopyError> {
+    if file.source_stat.kind != FileKind::Regular {
+        return Ok(());
+    }
+    let mut last = file.source_stat;
+    let mut was_same = true;
+    for pass in 0..=PASSES_MAX {
+        let now = stat_fd(&file.source).map_err(|_| changed(file))?;
+        if now.contents_since(&file.source_stat) == Contents::Changed {
+            return Err(changed(file));
+        }
+        if now.ctime == last.ctime {
+            return Ok(());
+        }
+        if pass == 0 {
+            warn_of_another_name(job, file);
+        }
+        if pass < PASSES_MAX {
+            last = now;
+            was_same &= compare(job, file, moved)?;
+        }
+    }
+    // There are file systems whose change time is always now.
+    if was_same { Ok(()) } else { Err(changed(file)) }
+}
+
+/// Compares the source with its copy. Returns whether all was the same; what was not is the same now.
+fn compare(job: &Job<'_>, file: &FileMove, moved: &Moved) -> Result<bool, CopyError> {
+    if !file.sink_is_regular {
+        // A pipe or a device does not give back what it got.
+        return Err(changed(file));
+    }
+    let plan = pipeline::plan(job, file);
+    let is_vouched_for =
+        moved.hash.is_some() || moved.level > Level::Received || file.settle.logged.is_some();
+    let read_failed = |path, at, source| CopyError::ReadFailed { path, at: ByteOffset(at), source };
+    let own = reopen_source(&file.sink, false);
+    // A new file may be closed to its own maker, by the umask: it is open for reading.
+    let sink = own.as_ref().map_or(file.sink.as_fd(), |own| own.as_fd());
+    for end in [file.source.as_fd(), file.sink.as_fd()] {
+        direct::set_direct(end, false).map_err(|source| read_failed(file.source_path(), 0, source))?;
+    }
+    let [mut here, mut there] = [(); 2].map(|()| vec![0; BLOCK_BYTES]);
+    let (mut at, mut is_same) = (0, true);
+    while at < moved.bytes {
+        if job.pool.stopping() {
+            return Err(interrupted(file));
+        }
+        let wanted = usize::try_from(moved.bytes - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
+        let [from, to] = [plan.in_source(ByteOffset(at)).0, plan.in_sink(ByteOffset(at)).0];
+        let got = transfer::read_at(&file.source, from, &mut here[..wanted])
+            .map_err(|source| read_failed(file.source_path(), from, source))?;
+        let back = transfer::read_at(sink, to, &mut there[..wanted])
+            .map_err(|source| read_failed(file.sink_path(), to, source))?;
+        if got < wanted {
+            return Err(changed(file));
+        }
+        if here[..got] != there[..back] {
+            if is_vouched_for {
+                return Err(changed(file));
+            }
+            is_same = false;
+            let failed =
+                |source| CopyError::WriteFailed { path: file.sink_path(), at: ByteOffset(to), source };
+            transfer::write_all_at(&file.sink, to, &here[..got]).map_err(failed)?;
+        }
+        at += got as u64;
+    }
+    Ok(is_same)
+}
+
+/// Warns that the path of a source names another file by now, in jobs that write down paths: a waybill or a log. The copy has the bytes of the file
+/// that was opened.
+fn warn_of_another_name(job: &Job<'_>, file: &FileMove) {
+    let moving = &job.settings.moving;
+    if moving.receipt.is_none() && moving.log.is_none() {
+        return;
+    }
+    match stat_at(file.parent.source(), &*file.source_name, Follow::Yes) {
+        Ok(now) if now.identity() == file.source_stat.identity() => {}
+        _ => job.report.warned(&CopyError::SourceReplaced { path: file.source_path() }),
+    }
+}
