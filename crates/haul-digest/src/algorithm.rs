@@ -274,6 +274,19 @@ impl Algorithm {
         })
     }
 
+    /// Returns true if the algorithm was made to resist attackers; all others detect accidents only.
+    pub fn is_cryptographic(self) -> bool {
+        !self.is_numeric()
+            && !matches!(
+                self,
+                Algorithm::Sysv
+                    | Algorithm::Xxh32
+                    | Algorithm::Xxh64
+                    | Algorithm::Xxh3_64
+                    | Algorithm::Xxh3_128
+            )
+    }
+
     /// Whether the digest is a number that people write in decimal or hexadecimal: Adler-32, the CRCs, and the sums
     /// of `sum`.
     pub const fn is_numeric(self) -> bool {

@@ -16,8 +16,8 @@ mod pass;
 mod plot;
 mod table;
 
+use crate::console;
 use args::{Args, Settings, Task};
-use clap::Parser;
 use error::BenchError;
 use figure::{Measurement, Place, Way};
 use file::TestFile;
@@ -26,20 +26,15 @@ use haul_sys::process::cpu_count;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs the command; its exit status is 0, or 1 if something kept it from measuring or telling.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let words = std::iter::once(OsString::from("haul bench")).chain(args.iter().cloned());
-    let task = match Args::try_parse_from(words) {
+    let task = match console::typed::<Args>("haul bench", args, 1) {
         Ok(args) => args.resolve(),
-        Err(answer) => {
-            // If there is nowhere to print it either, the status is all that can be said.
-            let printed = answer.print().is_ok();
-            return if answer.use_stderr() || !printed { ExitCode::FAILURE } else { ExitCode::SUCCESS };
-        }
+        Err(status) => return status,
     };
     let done = match &task {
         Task::Speed(settings) => bench(settings),
@@ -47,6 +42,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        Err(BenchError::Output(error)) => ExitCode::from(console::unwritten("haul bench", &error, 1)),
         Err(error) => {
             eprintln!("haul bench: {error}");
             ExitCode::FAILURE
@@ -168,11 +164,7 @@ fn print(settings: &Settings, figures: &[Measurement], about: &str) -> Result<()
 /// Prints all of it.
 fn tell(text: &str) -> Result<(), BenchError> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Who closed the pipe has seen enough.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(BenchError::Output(error)),
-        _ => Ok(()),
-    }
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(BenchError::Output)
 }
 
 /// Opens the plot's file before minutes are spent on what goes in; what it holds stays until then.

@@ -154,7 +154,7 @@ pub(super) fn tree(leaf: ByteLen, trees: &Trees, many: bool) -> Form {
 }
 
 /// Hashes one file by all workers and waits for it.
-pub(super) fn measure(settings: &Settings, task: Task, stop: &AtomicBool) -> Outcome {
+pub(crate) fn measure(settings: &Settings, task: Task, stop: &AtomicBool) -> Outcome {
     let mut found = Outcome::Failed(SumError::Stopped);
     run(settings, Once(Some(task)), &Counters::new(), stop, |(), outcome| found = outcome);
     found

@@ -23,6 +23,7 @@ use args::Args;
 use clap::Parser;
 use clap::error::ErrorKind;
 use feed::Feed;
+pub(crate) use guess::measure;
 use haul_engine::sum::{Counters, run as hash};
 use report::Report;
 use resolve::{Job, resolve};

@@ -84,7 +84,7 @@ impl Strand {
             return Next::Failed("is UTF-16 text; convert it to UTF-8 first".to_owned());
         }
         let read = match line.first() {
-            Some(b'{') => json::read(&line, self.forced.as_deref()),
+            Some(b'{') if !self.reader.is_sfv() => json::read(&line, self.forced.as_deref()),
             _ => self.reader.read(&line),
         };
         Next::Line(match read {

@@ -17,6 +17,9 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+/// Exit status if the reader of standard output closed the pipe: what a shell makes of SIGPIPE, 128 and its number.
+pub(crate) const BROKEN_PIPE: u8 = 141;
+
 /// The terminal, or what stands in its place.
 pub(crate) struct Console<'a> {
     tool: &'a str,
@@ -28,7 +31,7 @@ pub(crate) struct Console<'a> {
     answers: Mutex<Answers<io::Stdin>>,
     /// Files that arrived whole.
     copied: AtomicU64,
-    /// Standard output could not be written, or a pipe that a tool under another's name copied into: told once, at the end.
+    /// First failed write to standard output or to a pipe that was copied into. Reported once, at the end.
     broken: Mutex<Option<io::Error>>,
     is_broken: AtomicBool,
 }
@@ -79,7 +82,7 @@ impl<'a> Console<'a> {
     /// is told now, and fails it.
     pub(crate) fn close(self, failed: bool) -> ExitCode {
         match self.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Some(error) => tell_unwritten(self.tool, &error),
+            Some(error) => ExitCode::from(unwritten(self.tool, &error, 1)),
             None if failed => ExitCode::FAILURE,
             None => ExitCode::SUCCESS,
         }
@@ -117,9 +120,7 @@ impl Report for Console<'_> {
     fn failed(&self, error: &CopyError) {
         match error {
             // A sink that is a pipe, such as /dev/stdout, and its reader went away.
-            CopyError::WriteFailed { source, .. }
-                if source.kind() == io::ErrorKind::BrokenPipe && !is_own_name(self.tool) =>
-            {
+            CopyError::WriteFailed { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => {
                 *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(source.kind().into());
             }
             _ => self.failure(error),
@@ -213,7 +214,7 @@ fn write_out(bytes: &[u8]) -> io::Result<()> {
 pub(crate) fn answer(tool: &str, text: &str) -> ExitCode {
     match write_out(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => tell_unwritten(tool, &error),
+        Err(error) => ExitCode::from(unwritten(tool, &error, 1)),
     }
 }
 
@@ -235,13 +236,19 @@ pub(crate) fn typed<Args: clap::Parser>(
     })
 }
 
-/// A tool under another's name tells nothing where its reader went away: it ends by the signal that ends the other.
-fn tell_unwritten(tool: &str, error: &io::Error) -> ExitCode {
-    if error.kind() == io::ErrorKind::BrokenPipe && !is_own_name(tool) {
-        signals::end_by_broken_pipe();
+/// Returns the exit status after a failed write to standard output.
+///
+/// If the reader closed the pipe, there is no message: the status is [`BROKEN_PIPE`], and a tool under another's name
+/// ends by SIGPIPE here. Every other failure is reported, and the status is `trouble`.
+pub(crate) fn unwritten(tool: &str, error: &io::Error, trouble: u8) -> u8 {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        if !is_own_name(tool) {
+            signals::end_by_broken_pipe();
+        }
+        return BROKEN_PIPE;
     }
     say(tool, &format_args!("write error: {}", cause(error)));
-    ExitCode::FAILURE
+    trouble
 }
 
 /// Says why a command line can't be carried out, and with `has_hint` where to read what can.

@@ -92,6 +92,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     };
     match carry_out(&args) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(JobsError::Unwritten(error)) => ExitCode::from(console::unwritten(NAME, &error, 1)),
         Err(error) => {
             say(NAME, &error);
             ExitCode::FAILURE

@@ -100,10 +100,7 @@ impl Run<'_> {
             }
         }
         match output.into_failure() {
-            Some(error) => {
-                crate::console::say(self.tool, &format_args!("write error: {error}"));
-                FAILED
-            }
+            Some(error) => crate::console::unwritten(self.tool, &error, FAILED),
             None if interrupted => self.interrupt.status(),
             None => status,
         }

@@ -104,8 +104,13 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Prints the summary if it is `wanted`. Always prints why the job is not whole on standard error.
+    /// Prints the summary if it is `wanted`. Always prints why the job is not whole on standard error, except if the
+    /// reader of standard output stopped it by closing the pipe.
     pub(crate) fn summary(&self, outcome: &Outcome, side: Side, took: Duration, wanted: bool) {
+        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(io::Error::kind);
+        if broken == Some(io::ErrorKind::BrokenPipe) {
+            return;
+        }
         if self.json {
             let event = summary_event(outcome, side, took, self.dry_run, self.stop.load(Ordering::Relaxed));
             self.line(event.to_string().into_bytes());

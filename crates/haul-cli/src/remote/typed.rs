@@ -5,6 +5,7 @@ use super::output::Output;
 use super::place::Place;
 use super::ssh::{MeetError, Met, Ssh};
 use super::words::{MEET, MEET_LISTED, Request, Told, Way, to_words};
+use crate::console;
 use crate::interrupt::Interrupt;
 use crate::tool::without_controls;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
@@ -46,8 +47,7 @@ pub(crate) fn run<A: CommandFactory + FromArgMatches>(
             return ExitCode::from(TROUBLE);
         }
         Err(answer) => {
-            print!("{answer}");
-            return ExitCode::SUCCESS;
+            return console::answer(name, &answer.to_string());
         }
     };
     match start(&args, &matches) {

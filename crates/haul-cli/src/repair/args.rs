@@ -3,7 +3,7 @@
 use super::from::{FromArgs, Hosts};
 use crate::jobs::keeping::StateArgs;
 use crate::remote::values;
-use crate::verify::keep_pace;
+use crate::verify::{keep_pace, root_of};
 use clap::Parser;
 use haul_engine::repair::RepairSettings;
 use haul_engine::sum::Settings;
@@ -26,9 +26,10 @@ pub(super) struct Args {
     /// The waybill.
     #[arg(value_name = "WAYBILL")]
     waybill: OsString,
-    /// The damaged data: the directory that the waybill's paths lie beneath.
+    /// The damaged data: the directory that the waybill's paths lie beneath, or the first component of all of them [default: the
+    /// root that the waybill recorded].
     #[arg(value_name = "ROOT")]
-    root: OsString,
+    root: Option<OsString>,
     #[command(flatten)]
     pub(super) from: FromArgs,
     /// Put back files, too, whose size or time says that they were changed; needs --keep-damaged.
@@ -86,7 +87,7 @@ impl Args {
         let (replicas, hosts) = self.from.resolve(rate)?;
         let settings = RepairSettings {
             waybill: self.waybill.clone(),
-            root: self.root.clone(),
+            root: root_of(&self.waybill, self.root.as_deref())?,
             replicas,
             staging: self.from.staging.clone(),
             reading,

@@ -71,7 +71,7 @@ fn repair_as(
     let interrupted = stop.load(Ordering::Relaxed) && output.broken.is_none();
     output.summary(&tally, interrupted);
     if let Some(error) = output.broken {
-        return Err(format!("write error: {error}"));
+        return Ok(console::unwritten(NAME, &error, TROUBLE));
     }
     if interrupted {
         return Ok(interrupt.status());

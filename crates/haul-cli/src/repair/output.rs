@@ -39,6 +39,11 @@ impl Output<'_> {
         }
     }
 
+    /// Returns true if the reader of standard output closed the pipe.
+    fn lost_its_reader(&self) -> bool {
+        self.broken.as_ref().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
     /// What all of it came to.
     pub(super) fn summary(&mut self, tally: &RepairTally, interrupted: bool) {
         let RepairTally { intact, before, repaired, made, left, bytes, received, unreached, bytes_read } =
@@ -49,7 +54,7 @@ impl Output<'_> {
                 "bytes": bytes, "received": received, "unreached": unreached, "bytes_read": bytes_read, "dry_run": self.dry_run, "interrupted": interrupted,
             });
             self.line(&event.to_string());
-        } else if !self.quiet {
+        } else if !self.quiet && !self.lost_its_reader() {
             let would = if self.dry_run { "would be " } else { "" };
             let end = if interrupted { "; interrupted: the rest stayed as it was" } else { "" };
             let mut size = format_size(bytes);
@@ -166,6 +171,14 @@ impl RepairReport for Output<'_> {
 
     fn unreached(&mut self, replica: usize, why: &str) {
         self.of_replica("error", replica, why);
+    }
+
+    fn time_not_kept(&mut self, path: &RelPath, why: &io::Error) {
+        let message = format!("{}: cannot restore its modification time: {}", quoted(path), reason(why));
+        say(self.name, &message);
+        if self.json {
+            self.line(&json!({ "event": "warning", "message": message }).to_string());
+        }
     }
 
     fn not_tidied(&mut self, why: &io::Error) {

@@ -8,7 +8,7 @@ pub(super) use b3sum::in_rust;
 
 use super::line::b3sum::Refusal;
 use super::line::gnu::{GnuRules, GnuState};
-use super::line::{Claim, Line, LineRules, read_line};
+use super::line::{Claim, Line, LineRules, has_digest, read_line};
 use super::list::{Piece, read_piece};
 use super::output::Output;
 use super::personality::Personality;
@@ -81,7 +81,7 @@ impl CheckJob {
     ) -> bool {
         let mut well = true;
         let mut report: Box<dyn Report + '_> = match &self.reading {
-            Reading::Field(_) | Reading::Gnu(_) => Box::new(report::Common::new(self, out, &mut well)),
+            Reading::Field(_) | Reading::Gnu(_) => Box::new(report::Common::new(self, stop, out, &mut well)),
             Reading::B3sum => Box::new(b3sum::Report::new(self, out, &mut well)),
             Reading::Xxhsum { .. } => Box::new(xxhsum::Report::new(self, out, &mut well)),
         };
@@ -100,7 +100,7 @@ enum Ticket {
     /// A claim, to be compared with what was found.
     Claim(Box<Listed>),
     /// A line that is none, and the tool's words for that.
-    Malformed { list: Arc<OsStr>, line: u64, why: String },
+    Malformed { list: Arc<OsStr>, line: u64, why: String, fails: bool },
     /// The end of a list, or why it ended before.
     End { list: Arc<OsStr>, failure: Option<ListFailure> },
 }
@@ -166,10 +166,10 @@ impl Orders for Lists<'_> {
                 }
                 continue;
             };
-            let mut line = Vec::new();
+            let mut text = Vec::new();
             list.line += 1;
-            let read = match read_piece(&mut list.reader, b'\n', &mut line) {
-                Ok(Piece::Whole) => self.read(&line),
+            let read = match read_piece(&mut list.reader, b'\n', &mut text) {
+                Ok(Piece::Whole) => self.read(&text),
                 Ok(Piece::TooLong) => Reads::Malformed(self.malformed()),
                 Ok(Piece::End) => return Some(self.close(None)),
                 Err(error) => return Some(self.close(Some(ListFailure::Read(error)))),
@@ -180,7 +180,8 @@ impl Orders for Lists<'_> {
                 Reads::NoText => return Some(self.close(Some(ListFailure::NoText))),
                 Reads::Malformed(why) => {
                     let (list, line) = self.place()?;
-                    let ticket = Ticket::Malformed { list, line, why };
+                    let fails = self.guesses() && has_digest(&text);
+                    let ticket = Ticket::Malformed { list, line, why, fails };
                     return Some(Order { ticket, work: Work::Nothing });
                 }
             }
@@ -257,6 +258,11 @@ impl<'a> Lists<'a> {
                 None => Reads::Malformed(self.malformed()),
             },
         }
+    }
+
+    /// Returns true if the command line does not say of which algorithm digests without a tag are.
+    fn guesses(&self) -> bool {
+        matches!(&self.job.reading, Reading::Field(rules) if rules.guess)
     }
 
     /// A list that comes from the standard input can't be about it.

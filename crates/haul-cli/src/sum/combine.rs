@@ -9,6 +9,9 @@ use haul_model::ByteLen;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufReader};
 
+/// Digits of a value of `cksum` in hexadecimal.
+const CKSUM_HEX_DIGITS: usize = 8;
+
 /// Joining given values.
 pub(crate) struct CombineJob {
     pub(crate) algorithm: Algorithm,
@@ -46,11 +49,12 @@ impl CombineJob {
         if self.parts.is_empty() {
             return self.read_lines();
         }
-        let read = |part: &OsString| {
+        let split = |part: &OsString| {
             let split = part.to_str().and_then(|text| text.rsplit_once(':'));
-            split.and_then(|(value, len)| self.part(value, len)).ok_or_else(|| self.malformed(part))
+            let (value, len) = split.ok_or_else(|| self.malformed(part))?;
+            Ok::<_, String>((value.to_owned(), len.to_owned(), part.clone()))
         };
-        self.parts.iter().map(read).collect()
+        self.values(self.parts.iter().map(split).collect::<Result<Vec<_>, _>>()?)
     }
 
     fn read_lines(&self) -> Result<Vec<(Digest, ByteLen)>, String> {
@@ -60,26 +64,46 @@ impl CombineJob {
             let piece =
                 read_piece(&mut input, b'\n', &mut line).map_err(|error| format!("-: {}", reason(&error)))?;
             if piece == Piece::End {
-                return Ok(parts);
+                return self.values(parts);
             }
             let text = String::from_utf8_lossy(&line);
             let mut words = text.split_ascii_whitespace();
             let Some(value) = words.next() else { continue };
             let len = words.next().filter(|_| words.next().is_none());
-            let part = len.and_then(|len| self.part(value, len));
-            parts.push(part.ok_or_else(|| self.malformed(OsStr::new(&*text)))?);
+            let len = len.ok_or_else(|| self.malformed(OsStr::new(&*text)))?;
+            parts.push((value.to_owned(), len.to_owned(), OsString::from(&*text)));
         }
     }
 
-    /// A value in hexadecimal of full width, or a decimal one for `cksum`; and a length in bytes.
-    fn part(&self, value: &str, len: &str) -> Option<(Digest, ByteLen)> {
-        let len = len.parse().ok()?;
-        let decimal = || {
-            let value: u32 = value.parse().ok().filter(|_| self.algorithm == Algorithm::Cksum)?;
-            Digest::from_bytes(Algorithm::Cksum, &value.to_be_bytes()).ok()
+    /// Reads values, each with its length in bytes and the text that it comes from: in hexadecimal of full width, or those of
+    /// `cksum` in decimal as well. All values are in one form. Of `cksum` a letter or `0x` shows hexadecimal, and a value that
+    /// does not have eight digits decimal.
+    ///
+    /// # Errors
+    /// A message: a value is in neither form, or all of them may be in both.
+    fn values(&self, parts: Vec<(String, String, OsString)>) -> Result<Vec<(Digest, ByteLen)>, String> {
+        let is_hex = |value: &str| value.bytes().any(|byte| byte.is_ascii_alphabetic());
+        let values = || parts.iter().map(|(value, ..)| value.as_str());
+        let decimal = self.algorithm == Algorithm::Cksum && !values().any(is_hex);
+        if decimal && !parts.is_empty() && values().all(|value| value.len() == CKSUM_HEX_DIGITS) {
+            let value = &parts[0].0;
+            return Err(format!(
+                "{value} is decimal or hexadecimal: write 0x{value} if it is hexadecimal, or 00{value} if it is decimal"
+            ));
+        }
+        let read = |(value, len, text): &(String, String, OsString)| {
+            let digest = if decimal {
+                let value = value.parse::<u32>().ok();
+                value.and_then(|value| Digest::from_bytes(Algorithm::Cksum, &value.to_be_bytes()).ok())
+            } else {
+                let is_cksum = self.algorithm == Algorithm::Cksum;
+                let value = value.strip_prefix("0x").filter(|_| is_cksum).unwrap_or(value);
+                Digest::from_hex(self.algorithm, value).ok()
+            };
+            let part = digest.zip(len.parse().ok().map(ByteLen));
+            part.ok_or_else(|| self.malformed(text))
         };
-        let hex = || Digest::from_hex(self.algorithm, value).ok();
-        decimal().or_else(hex).map(|digest| (digest, ByteLen(len)))
+        parts.iter().map(read).collect()
     }
 
     fn malformed(&self, part: &OsStr) -> String {

@@ -25,6 +25,8 @@ pub(crate) struct Claim {
     pub(crate) tree: bool,
     /// The file's size, where the line tells it.
     pub(crate) size: Option<u64>,
+    /// The digest may be of any algorithm whose digests are as long.
+    pub(crate) guessed: bool,
 }
 
 /// How lines are to be read.
@@ -32,6 +34,8 @@ pub(crate) struct Claim {
 pub(crate) struct LineRules {
     /// What a digest without a tag may be: the first of fitting length. Empty: only tagged lines count.
     pub(crate) untagged: Vec<Algorithm>,
+    /// A digest without a tag may be of any algorithm in `untagged` whose digests are as long.
+    pub(crate) guess: bool,
     /// What a tag may name; `None` for everything there is.
     pub(crate) tagged: Option<Vec<Algorithm>>,
     /// Whether `#mutil#` begins a checksum and no remark.
@@ -92,8 +96,9 @@ impl LineReader<'_> {
             Some(rest) => (true, rest),
             None => (false, line),
         };
-        let (digests, name, size) =
-            self.tagged(line, tree).or_else(|| self.cksum(line)).or_else(|| self.untagged(line, tree))?;
+        let certain = self.tagged(line, tree).or_else(|| self.cksum(line));
+        let guessed = certain.is_none() && self.rules.guess;
+        let (digests, name, size) = certain.or_else(|| self.untagged(line, tree))?;
         let name = if escaped { unescape(name)? } else { name.to_vec() };
         (!name.contains(&0)).then(|| Claim {
             path: OsString::from_vec(name),
@@ -101,6 +106,7 @@ impl LineReader<'_> {
             range: None,
             tree: false,
             size,
+            guessed,
         })
     }
 
@@ -203,6 +209,18 @@ fn read_digests(algorithm: Algorithm, text: &[u8], parts: bool) -> Option<Vec<Di
     (0..text.len()).step_by(digits).map(piece).collect()
 }
 
+/// Returns true if a line that could not be read begins with what may be a digest, of eight hexadecimal digits at least, or
+/// ends with one behind a tag.
+pub(crate) fn has_digest(line: &[u8]) -> bool {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let is_digest = |word: &[u8]| word.len() >= 8 && word.iter().all(u8::is_ascii_hexdigit);
+    let mut words = trim_start(line).split(|&byte| is_blank(byte));
+    let first = words.next().is_some_and(|word| is_digest(word.strip_prefix(b"\\").unwrap_or(word)));
+    let rest: Vec<&[u8]> = words.collect();
+    let tagged = line.contains(&b'(') && rest.last().is_some_and(|word| is_digest(word));
+    first && rest.iter().any(|word| !word.is_empty()) || tagged
+}
+
 /// `START-END`, end exclusive.
 pub(crate) fn read_range(text: &str) -> Option<ByteRange> {
     let (start, end) = text.split_once('-')?;
@@ -221,7 +239,12 @@ mod tests {
     const MD5: &str = "60b725f10c9c85c70d97880dfe8191b3";
 
     fn rules() -> LineRules {
-        LineRules { untagged: vec![Algorithm::Md5, Algorithm::Blake3], tagged: None, mutil: true }
+        LineRules {
+            untagged: vec![Algorithm::Md5, Algorithm::Blake3],
+            guess: false,
+            tagged: None,
+            mutil: true,
+        }
     }
 
     fn read(line: &str) -> Line {

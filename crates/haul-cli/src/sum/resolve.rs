@@ -296,7 +296,11 @@ fn check_job(
 ) -> Result<CheckJob, String> {
     let asked = !args.algorithm.is_empty();
     let tagged = asked.then(|| algorithms.clone());
-    let reading = Reading::Field(LineRules { untagged: algorithms, tagged, mutil: tool.reads_mutil_lines() });
+    // haul's own lists are BLAKE3; without -a, a list may be any tool's.
+    let guess = !asked && tool.family == Family::Haul;
+    let others = Algorithm::ALL.iter().filter(|other| guess && other.is_cryptographic());
+    let untagged: Vec<Algorithm> = algorithms.into_iter().chain(others.copied()).collect();
+    let reading = Reading::Field(LineRules { untagged, guess, tagged, mutil: tool.reads_mutil_lines() });
     let manner = Manner {
         quiet: args.quiet,
         status: args.status,

@@ -4,11 +4,12 @@ use super::signer::SignerArgs;
 use crate::jobs::keeping::StateArgs;
 use crate::remote::values;
 use clap::Parser;
+use haul_engine::copy::quote;
 use haul_engine::sum::Settings;
-use haul_engine::verify::{StateFile, StoredSettings, VerifySettings};
+use haul_engine::verify::{StateFile, StoredSettings, VerifySettings, meant_root, recorded_root};
 use haul_model::limits;
 use haul_plan::Pace;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,9 +26,10 @@ pub(super) struct Args {
     /// The waybill; or a directory of files with stored digests.
     #[arg(value_name = "WAYBILL|DIR")]
     pub(super) waybill: OsString,
-    /// Where the data is: the directory that the waybill's paths lie beneath.
-    #[arg(value_name = "ROOT", default_value = ".")]
-    pub(super) root: OsString,
+    /// The directory that the waybill's paths lie beneath, or the first component of all of them [default: the root that the
+    /// waybill recorded].
+    #[arg(value_name = "ROOT")]
+    pub(super) root: Option<OsString>,
     /// Let the page cache answer; without this, bytes come from the device.
     #[arg(long)]
     pub(super) cached: bool,
@@ -83,11 +85,12 @@ pub(super) enum Against {
 impl Args {
     /// What was meant: of a directory, what is stored in it. The error is a message.
     pub(super) fn meaning(&self) -> Result<Against, String> {
-        let all = self.resolve()?;
+        let mut all = self.resolve()?;
         if !std::fs::metadata(&self.waybill).is_ok_and(|facts| facts.is_dir()) {
+            all.root = root_of(&self.waybill, self.root.as_deref())?;
             return Ok(Against::Waybill(all));
         }
-        if self.root != "." {
+        if self.root.is_some() {
             return Err(
                 "stored digests lie beside their files: name one directory, or a waybill and its root"
                     .to_owned(),
@@ -111,7 +114,7 @@ impl Args {
         Ok(Against::Stored(StoredSettings { root, reading, sample }))
     }
 
-    /// What is to be verified. The error is a message.
+    /// What is to be verified, except for the root. The error is a message.
     pub(super) fn resolve(&self) -> Result<VerifySettings, String> {
         if self.threads.is_some_and(|threads| !(1..=limits::WORKERS_MAX).contains(&threads)) {
             return Err(format!("--threads: 1 to {} are possible", limits::WORKERS_MAX));
@@ -134,7 +137,7 @@ impl Args {
             self.sample.as_deref().map(|text| share(text).map(|share| (share, self.seed()))).transpose()?;
         Ok(VerifySettings {
             waybill: self.waybill.clone(),
-            root: self.root.clone(),
+            root: OsString::new(),
             reading,
             sample,
             extra: self.extra,
@@ -147,6 +150,14 @@ impl Args {
     fn seed(&self) -> u64 {
         let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         self.seed.unwrap_or_else(now)
+    }
+}
+
+/// Returns the directory that the names of a waybill lie beneath, by what was typed or else by the waybill. The error is a message.
+pub(crate) fn root_of(waybill: &OsStr, typed: Option<&OsStr>) -> Result<OsString, String> {
+    match typed {
+        Some(typed) => Ok(meant_root(waybill, typed)),
+        None => recorded_root(waybill).map_err(|error| format!("{}: {error}", quote(waybill))),
     }
 }
 

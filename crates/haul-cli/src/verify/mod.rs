@@ -8,8 +8,8 @@ use crate::console;
 use crate::interrupt::Interrupt;
 use crate::jobs::own::OwnJob;
 use crate::progress::{self, Standing};
-pub(crate) use args::keep_pace;
 use args::{Against, Args};
+pub(crate) use args::{keep_pace, root_of};
 use haul_engine::copy::quote;
 use haul_engine::signature::Proof;
 use haul_engine::sum::Counters;
@@ -116,12 +116,12 @@ fn verify_as(
     output.summary(&tallied, !args.quiet, interrupted);
     if let Against::Waybill(settings) = against
         && tallied.found_none()
-        && !(args.quiet || args.json || interrupted)
+        && !(args.quiet || args.json || interrupted || output.is_broken())
     {
         ask_for_root(settings);
     }
     if let Some(error) = output.close() {
-        return Err(format!("write error: {error}"));
+        return Ok(Ended { status: console::unwritten(NAME, &error, TROUBLE), was_stopped: false });
     }
     if interrupted {
         return Ok(Ended { status: interrupt.status(), was_stopped: true });

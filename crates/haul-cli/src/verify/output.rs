@@ -165,6 +165,9 @@ impl<'a> Output<'a> {
         }
         let flushed = self.out.flush();
         self.note(flushed);
+        if self.broken.as_ref().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+            return;
+        }
         if self.flaws > FLAWS_TOLD {
             eprintln!("{}: the waybill has {} more flaws", self.name, self.flaws - FLAWS_TOLD);
         }

@@ -96,8 +96,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         false
     });
     if let Some(error) = output.close() {
-        eprintln!("{NAME}: write error: {error}");
-        return ExitCode::from(TROUBLE);
+        return ExitCode::from(console::unwritten(NAME, &error, TROUBLE));
     }
     if well { ExitCode::SUCCESS } else { ExitCode::from(TROUBLE) }
 }

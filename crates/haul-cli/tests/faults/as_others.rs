@@ -220,7 +220,11 @@ fn a_reader_that_went_away_ends_a_copy_as_it_ends_the_original() {
 fn a_copy_into_a_pipe_that_is_read_no_more_ends_as_the_originals() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("large"), noise(1 << 20)).unwrap();
-    for mut command in [Command::new("cp"), named("cp")] {
+    let mut own = Command::new(HAUL);
+    own.arg("cp");
+    let by_signal = (Some(Signal::PIPE.as_raw()), None);
+    let commands = [(Command::new("cp"), by_signal), (named("cp"), by_signal), (own, (None, Some(141)))];
+    for (mut command, expected) in commands {
         let (mut reader, writer) = std::io::pipe().unwrap();
         command.args(["large", "/dev/stdout"]).current_dir(home.path()).env("LC_ALL", "C");
         let child = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
@@ -230,10 +234,8 @@ fn a_copy_into_a_pipe_that_is_read_no_more_ends_as_the_originals() {
         reader.read_exact(&mut [0; 10]).unwrap();
         drop(reader);
         let output = child.wait_with_output().unwrap();
-        assert_eq!(
-            (output.status.signal(), output.stderr.as_slice()),
-            (Some(Signal::PIPE.as_raw()), &b""[..])
-        );
+        let status = (output.status.signal(), output.status.code());
+        assert_eq!((status, output.stderr.as_slice()), (expected, &b""[..]));
     }
 }
 
@@ -256,7 +258,54 @@ fn a_reader_that_went_away_stops_no_work() {
         let mut haul = Command::new(HAUL);
         haul.arg(tool);
         let own = unread(haul, &["-v", "a", "b", "c", "d"], home.path());
-        assert_eq!(own.status.code(), Some(1), "{own:?}");
-        assert_eq!(String::from_utf8_lossy(&own.stderr), format!("haul {tool}: write error: Broken pipe\n"));
+        assert_eq!((own.status.code(), own.stderr.as_slice()), (Some(141), &b""[..]), "haul {tool}");
+        for name in ["a", "b", "c"] {
+            assert_eq!(fs::read_to_string(home.path().join("d").join(name)).unwrap(), name, "haul {tool}");
+        }
+    }
+}
+
+/// The bug: `haul fetch --help | head` panicked, the others said `write error: Broken pipe`, and `haul bench` succeeded.
+#[test]
+fn a_reader_that_went_away_ends_every_command_of_haul_with_one_status_and_no_message() {
+    let home = a_few_files();
+    let prepared = Command::new(HAUL)
+        .args(["sum", "--waybill", "bill", "a", "b", "c"])
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    assert!(prepared.status.success(), "{prepared:?}");
+    fs::write(home.path().join("list"), prepared.stdout).unwrap();
+    fs::write(home.path().join("c"), "damaged").unwrap();
+    let help = [
+        "cp", "mv", "install", "send", "fetch", "serve", "sum", "check", "verify", "repair", "waybill",
+        "jobs", "bench",
+    ];
+    let mut asked: Vec<Vec<&str>> = help.iter().map(|&command| vec![command, "--help"]).collect();
+    asked.extend([
+        vec!["--help"],
+        vec!["--version"],
+        vec!["cp", "-v", "a", "d"],
+        vec!["cp", "--json", "a", "d/x"],
+        vec!["mv", "-v", "b", "d"],
+        vec!["sum", "a"],
+        vec!["check", "list"],
+        vec!["verify", "-v", "bill", "."],
+        vec!["verify", "--json", "bill", "."],
+        vec!["repair", "bill", ".", "--from", "d"],
+        vec!["repair", "--json", "bill", ".", "--from", "d"],
+        vec!["waybill", "show", "bill"],
+        vec!["waybill", "export", "bill"],
+        vec!["bench", "--blindness"],
+    ]);
+    for words in asked {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "\"$0\" \"$@\"; exit $?", HAUL]).env("XDG_STATE_HOME", home.path().join("state"));
+        let ended = unread(shell, &words, home.path());
+        assert_eq!(
+            (ended.status.code(), String::from_utf8_lossy(&ended.stderr).as_ref()),
+            (Some(141), ""),
+            "haul {words:?}"
+        );
     }
 }

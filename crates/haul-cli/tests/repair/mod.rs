@@ -5,6 +5,7 @@ mod cut_off;
 mod in_place;
 mod mended;
 pub(crate) mod refused;
+mod root;
 mod shared;
 
 use crate::waybill::rot;

@@ -8,6 +8,42 @@ fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) {
     fs::write(dir.join(name), bytes).unwrap();
 }
 
+/// The bug: haul reported FAILED for another tool's list, and a wrong line of a length that is not BLAKE3's was skipped with status 0.
+#[test]
+fn lists_of_other_tools_are_checked_unasked_and_no_checksum_is_skipped() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    write(dir, "f", "hello\n");
+    let check = |list: &str| {
+        write(dir, "list", list);
+        run(ours("haul sum", dir), &words(&["-c", "list"]), b"")
+    };
+    for tool in ["md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum", "b3sum"] {
+        let list = good(tool, dir, &["f"], b"");
+        let (status, out, err) = check(&list);
+        assert_eq!((status, &*out), (Some(0), "f: OK\n"), "{tool}: {err}");
+        let first = if list.starts_with('0') { '1' } else { '0' };
+        let (status, out, _) = check(&format!("{first}{}", &list[1..]));
+        assert_eq!((status, &*out), (Some(1), "f: FAILED\n"), "{tool}");
+    }
+    let tagged = good("haul sum", dir, &["--tag", "f"], b"");
+    let wrong = format!("{tagged}{}  f\n", "0".repeat(32));
+    assert_eq!(check(&wrong).1, "f: OK\nf: FAILED\n");
+    assert_eq!(check(&wrong).0, Some(1));
+    for digits in [8, 16, 30] {
+        let (status, out, err) = check(&format!("{tagged}{}  f\n", "0".repeat(digits)));
+        assert_eq!((status, &*out), (Some(1), "f: OK\n"), "{digits}");
+        assert!(
+            err.contains("haul sum: list: 2: cannot tell what checksum this is; name it with -a"),
+            "{err}"
+        );
+    }
+    // An algorithm that is named is the only one.
+    write(dir, "list", good("sha256sum", dir, &["f"], b""));
+    let named = run(ours("haul sum", dir), &words(&["-a", "blake3", "-c", "list"]), b"");
+    assert_eq!((named.0, &*named.1), (Some(1), "f: FAILED\n"));
+}
+
 #[test]
 fn every_form_that_is_printed_is_checked() {
     let dir = tempfile::tempdir().unwrap();

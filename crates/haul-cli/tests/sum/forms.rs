@@ -167,6 +167,27 @@ fn values_of_blocks_are_joined() {
     }
 }
 
+/// The bug: a hexadecimal value of ten kinds of digits was read as decimal, one in 43.
+#[test]
+fn values_of_cksum_are_decimal_or_hexadecimal_and_never_guessed() {
+    let dir = tempfile::tempdir().unwrap();
+    let joined = |parts: &[&str]| {
+        let (status, out, err) =
+            run(ours("haul sum", dir.path()), &words(&[&["--combine", "-a", "cksum"], parts].concat()), b"");
+        if status == Some(0) { out } else { err }
+    };
+    // 0x12345678 is 305419896, and 0xabcdef01 2882400001.
+    let expected = joined(&["305419896:4", "2882400001:5"]);
+    assert!(expected.ends_with(" 9\n"), "{expected}");
+    assert_eq!(joined(&["12345678:4", "abcdef01:5"]), expected);
+    assert_eq!(joined(&["0x12345678:4", "abcdef01:5"]), expected);
+    assert_eq!(joined(&["0x12345678:4"]), "305419896 4\n");
+    assert_eq!(joined(&["0012345678:4"]), "12345678 4\n");
+    assert_eq!(joined(&["12345678:4", "2882400001:5"]), joined(&["00bc614e:4", "abcdef01:5"]));
+    let refusal = joined(&["12345678:4", "87654321:5"]);
+    assert!(refusal.contains("0x12345678") && refusal.contains("0012345678"), "{refusal}");
+}
+
 #[test]
 fn failed_writes_are_told_and_fail() {
     let dir = tempfile::tempdir().unwrap();

@@ -50,8 +50,20 @@ impl Reader {
         self.remark(line).unwrap_or_else(|| self.claim(line))
     }
 
+    /// Returns true if the list is SFV, by its name or by a remark.
+    pub fn is_sfv(&self) -> bool {
+        self.kind == Kind::Sfv
+    }
+
     /// Lines that tell of themselves by their first character.
     fn remark(&mut self, line: &[u8]) -> Option<Line> {
+        // Names in SFV begin with anything but its mark of remarks.
+        if self.is_sfv()
+            && line[0] != b';'
+            && let Some(claim) = plain::read_sfv(&self.select, line, true)
+        {
+            return Some(claim);
+        }
         if let Some(header) = line.strip_prefix(b"%%%% ") {
             self.columns = Columns::read(header).or(self.columns.take());
             return Some(Line::Remark);
@@ -69,7 +81,7 @@ impl Reader {
 
     fn claim(&self, line: &[u8]) -> Line {
         let select = &self.select;
-        let is_sfv = self.kind == Kind::Sfv;
+        let is_sfv = self.is_sfv();
         let row = || self.columns.as_ref()?.row(select, line);
         let whole = row().or_else(|| fields::read_eos(select, line));
         let whole = whole.or_else(|| if is_sfv { plain::read_sfv(select, line, true) } else { None });
@@ -219,6 +231,23 @@ mod tests {
         let digests: Vec<Digest> = claim.stated.iter().map(|stated| stated.meanings[0].digests[0]).collect();
         assert_eq!(digests, [md5, sha256]);
         assert!(matches!(lines[6], Line::Malformed(_)), "{:?}", lines[6]);
+    }
+
+    /// The bug: `haul check` took such lines for remarks or headers and gave no verdict.
+    #[test]
+    fn names_in_sfv_begin_with_marks_of_other_lists() {
+        for name in ["# a", "#mutil#b", "%%%% size,md5,filename", "{c", "MD5 (d) = "] {
+            let line = format!("{name} 12345678\n");
+            for (hints, text) in
+                [(Hints::of_name("x.sfv"), line.clone()), (Hints::default(), format!("; by\n{line}"))]
+            {
+                let lines = read_all(&hints, &text);
+                let expected = (Dialect::Sfv, Algorithm::Crc32, name.trim_end().to_owned());
+                assert_eq!(told(lines.last().unwrap()), expected, "{text}");
+            }
+        }
+        let lines = read_all(&Hints::of_name("x.sfv"), "; a deadbeef\n# no checksum\n");
+        assert_eq!(lines, [Line::Remark, Line::Remark]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::contexts;
 use super::descriptors::{self, Descriptors, Opened, SourceEnd};
 use super::directory::Directory;
 use super::entry::{self, Entry, Memory};
-use super::error::CopyError;
+use super::error::{CopyError, Refusal};
 use super::file::SharedFile;
 use super::lane::Lane;
 use super::links::Claims;
@@ -210,8 +210,14 @@ fn take_entries(job: &Job<'_>, lane: &mut Lane, directory: &Opened, entries: Vec
 }
 
 impl Job<'_> {
-    /// Tells of a failure and counts it.
+    /// Tells of a failure and counts it. An operand that goes into itself fails once, however many of the directories
+    /// that its copy made it meets.
     pub(crate) fn fail(&self, error: &CopyError) {
+        if let CopyError::Refused(Refusal::IntoItself { source_path, sink }) = error
+            && !self.memory.first_into_itself(source_path, sink)
+        {
+            return;
+        }
         Tally::add(&self.tally.failures, 1);
         self.report.failed(error);
     }

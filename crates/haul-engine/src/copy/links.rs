@@ -39,6 +39,8 @@ pub(crate) struct Memory {
     pub(crate) lines: SinksUnderWay,
     /// Two workers would get in each other's way.
     pub(crate) one_worker: AtomicBool,
+    /// Operands and their sinks that were found to go into themselves.
+    told_into_itself: Mutex<HashSet<(OsString, OsString)>>,
     /// Copies go into what is copied.
     pub(crate) into_itself: AtomicBool,
 }
@@ -92,6 +94,12 @@ impl Memory {
     /// Waits until no other file of this job writes this sink. Returns whether one did.
     pub(crate) fn write_alone(&self, sink: Identity) -> (WriteTurn, bool) {
         self.writing.wait(sink)
+    }
+
+    /// Remembers that an operand goes into its own copy. Returns false if that was known.
+    pub(crate) fn first_into_itself(&self, source: &OsStr, sink: &OsStr) -> bool {
+        let mut told = self.told_into_itself.lock().unwrap_or_else(PoisonError::into_inner);
+        told.insert((source.to_owned(), sink.to_owned()))
     }
 
     /// Remembers a directory that this job made.

@@ -20,6 +20,7 @@ mod staging;
 mod survey;
 #[cfg(test)]
 mod tests;
+mod times;
 mod why;
 
 pub use inplace::Recovered;
@@ -132,6 +133,8 @@ pub trait RepairReport: Send {
     fn heard(&mut self, _replica: usize, _note: &str) {}
     /// A replica of another host could not be asked, or not to the end. The others are.
     fn unreached(&mut self, _replica: usize, _why: &str) {}
+    /// A directory in which something was repaired did not get its modification time back.
+    fn time_not_kept(&mut self, _path: &RelPath, _why: &io::Error) {}
     /// What other hosts sent could not be removed when it was needed no more.
     fn not_tidied(&mut self, _why: &io::Error) {}
 }
@@ -197,6 +200,11 @@ pub fn repair(
     if finding.flaws > 0 {
         return Err(RepairError::Flawed(settings.waybill.clone(), finding.flaws));
     }
+    // Nothing is made beneath a wrong directory, where every name is missing.
+    if found.found_none() && !stop.load(Ordering::Relaxed) {
+        log.into_iter().for_each(|log| log.finish(&mut finding));
+        return Err(RepairError::NoName(settings.root.clone()));
+    }
     let intact = finding.intact + found.before;
     let bytes_read = found.bytes - found.bytes_before;
     let mut tally = RepairTally { intact, before: found.before, bytes_read, ..RepairTally::default() };
@@ -210,6 +218,7 @@ pub fn repair(
             is_last_round: true,
             keeper: keeper_of(settings)?,
             made: HashSet::new(),
+            changed: HashSet::new(),
             shared: shared::find(settings.reader().map_err(refused)?, &root, &wanted).map_err(refused)?,
             remotes,
             counters,
@@ -297,6 +306,8 @@ struct Repair<'a> {
     keeper: Option<Keeper>,
     /// Directories made on the way to what was missing.
     made: HashSet<Vec<u8>>,
+    /// Directories in which names were made or replaced.
+    changed: HashSet<Vec<u8>>,
     /// Files that are more than one entry.
     shared: Shared,
     remotes: &'a dyn Remotes,
@@ -315,6 +326,7 @@ impl Repair<'_> {
     ) -> Result<(), RepairError> {
         let mut staging = None;
         let ended = self.rounds(wanted, here, &mut staging, tally, report);
+        let ended = ended.and_then(|()| self.restore_times(report));
         if let Some(Err(error)) = staging.map(Staging::remove) {
             report.not_tidied(&error);
         }

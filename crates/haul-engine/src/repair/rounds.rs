@@ -163,6 +163,7 @@ impl Repair<'_> {
                     Done::Left(_) => {}
                     _ => self.replicas.iter().flatten().for_each(|replica| replica.forget(path)),
                 }
+                self.note_directory(&outcome);
                 tally.count(&outcome);
                 report.settled(&outcome);
             },

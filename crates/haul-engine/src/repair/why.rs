@@ -130,6 +130,12 @@ pub enum RepairError {
     /// The root can't be opened.
     #[error("cannot open {}: {}", quote(.0), reason(.1))]
     Root(OsString, #[source] io::Error),
+    /// None of the waybill's names is beneath the root.
+    #[error(
+        "none of the waybill's names is in {}; they are relative to ROOT; nothing was repaired. To have a whole copy made, use \
+         haul cp", quote(.0)
+    )]
+    NoName(OsString),
     /// The directory for what is replaced can't be made or opened.
     #[error("cannot open {} to keep what is damaged: {}; nothing was repaired", quote(.0), reason(.1))]
     Keep(OsString, #[source] io::Error),

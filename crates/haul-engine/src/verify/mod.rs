@@ -13,6 +13,7 @@ mod judge;
 mod locate;
 mod orders;
 mod resume;
+mod root;
 mod stored;
 mod strays;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub use judge::{Change, Verdict, VerdictKind};
 pub use locate::{Located, WhyWhole};
 pub(crate) use resume::Log;
 pub use resume::{Resumption, StateFile};
+pub use root::{RootError, meant_root, recorded_root};
 pub use stored::{StoredSettings, verify_stored};
 
 use crate::log::{Stamp, Stamped};

@@ -2,14 +2,18 @@
 
 use super::super::line::Claim;
 use super::super::output::Output;
-use super::{CheckJob, ListFailure, Ticket};
+use super::{CheckJob, ListFailure, Reading, Ticket};
+use crate::check::measure;
+use haul_digest::Algorithm;
 use haul_digest::list::escape;
 use haul_digest::tree::TreeShape;
-use haul_engine::sum::{Outcome, SumError, Sums, reason};
-use haul_model::{ByteLen, ByteRange};
+use haul_engine::sum::{Form, Outcome, Recipe, Source, SumError, Sums, Task, reason};
+use haul_model::{ByteLen, ByteOffset, ByteRange};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// What was found in one list.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,17 +27,24 @@ struct Tally {
 
 pub(super) struct Common<'a, 'o> {
     job: &'a CheckJob,
+    stop: &'a AtomicBool,
     out: &'a mut Output<'o>,
     well: &'a mut bool,
     tally: Tally,
+    /// Algorithm of digests without a tag, if the first guess was wrong.
+    detected: Option<Algorithm>,
 }
 
 impl super::Report for Common<'_, '_> {
     fn take(&mut self, ticket: Ticket, outcome: Outcome) {
         match ticket {
-            Ticket::Malformed { list, line, why } => {
+            Ticket::Malformed { list, line, why, fails } => {
                 self.tally.malformed += 1;
-                if self.job.manner.warn {
+                *self.well &= !fails;
+                if fails {
+                    let hint = "cannot tell what checksum this is; name it with -a, or use 'haul check'";
+                    self.out.complain_of(&list, &format!("{line}: {hint}"));
+                } else if self.job.manner.warn {
                     self.out.complain_of(&list, &format!("{line}: {why}"));
                 }
             }
@@ -41,7 +52,7 @@ impl super::Report for Common<'_, '_> {
             Ticket::Claim(listed) => {
                 self.tally.claims += 1;
                 match outcome {
-                    Outcome::Done(sums) => self.compare(&listed.claim, &sums),
+                    Outcome::Done(sums) => self.compare(&listed.claim, &listed.list, &sums),
                     Outcome::Failed(error) => self.unreadable(&listed.claim, &error),
                     Outcome::Nothing => {}
                 }
@@ -51,8 +62,35 @@ impl super::Report for Common<'_, '_> {
 }
 
 impl<'a, 'o> Common<'a, 'o> {
-    pub(super) fn new(job: &'a CheckJob, out: &'a mut Output<'o>, well: &'a mut bool) -> Common<'a, 'o> {
-        Common { job, out, well, tally: Tally::default() }
+    pub(super) fn new(
+        job: &'a CheckJob,
+        stop: &'a AtomicBool,
+        out: &'a mut Output<'o>,
+        well: &'a mut bool,
+    ) -> Common<'a, 'o> {
+        Common { job, stop, out, well, tally: Tally::default(), detected: None }
+    }
+
+    /// Returns the algorithm by which the file is what a digest without a tag says, after the first guess was wrong.
+    fn other_algorithm(&self, claim: &Claim) -> Option<Algorithm> {
+        let Reading::Field(rules) = &self.job.reading else { return None };
+        let [digest] = claim.digests[..] else { return None };
+        if !claim.guessed || claim.tree || claim.path == "-" {
+            return None;
+        }
+        let is_other = |other: &&Algorithm| {
+            **other != digest.algorithm() && other.digest_len() == digest.algorithm().digest_len()
+        };
+        let algorithms: Vec<Algorithm> = rules.untagged.iter().filter(is_other).copied().collect();
+        if algorithms.is_empty() {
+            return None;
+        }
+        let recipe = Arc::new(Recipe { algorithms, form: Form::Plain });
+        let source = Source::Path(claim.path.clone());
+        let task = Task { source, recipe, offset: ByteOffset(0), length: None };
+        let Outcome::Done(sums) = measure(&self.job.settings, task, self.stop) else { return None };
+        let found = sums.digests.iter().find(|found| found.as_bytes() == digest.as_bytes());
+        found.map(|found| found.algorithm())
     }
 
     fn unreadable(&mut self, claim: &Claim, error: &SumError) {
@@ -67,9 +105,20 @@ impl<'a, 'o> Common<'a, 'o> {
         }
     }
 
-    fn compare(&mut self, claim: &Claim, sums: &Sums) {
+    fn compare(&mut self, claim: &Claim, list: &OsStr, sums: &Sums) {
         let found = sums.subtrees.first().map_or(&sums.digests, |roots| roots);
         let same = *found == claim.digests && claim.size.is_none_or(|size| size == sums.range.len());
+        let other = if same { None } else { self.other_algorithm(claim) };
+        if let Some(other) = other.filter(|&other| self.detected != Some(other)) {
+            self.detected = Some(other);
+            if !self.job.manner.status {
+                self.out.complain_of(
+                    list,
+                    &format!("detected as {other}; with -a {other} each file is read once"),
+                );
+            }
+        }
+        let same = same || other.is_some();
         let place = claim.range.map(|range| format!(",{range}")).unwrap_or_default();
         if same {
             self.tally.matched += 1;

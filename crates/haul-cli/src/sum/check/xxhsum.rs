@@ -33,7 +33,7 @@ impl super::Report for Report<'_, '_> {
             return;
         }
         match ticket {
-            Ticket::Malformed { list, line, why } => {
+            Ticket::Malformed { list, line, why, .. } => {
                 self.tally.malformed += 1;
                 if self.job.manner.warn {
                     self.out.say_error_of(b"", shown(&list), &format!(":{line}: {why}"));

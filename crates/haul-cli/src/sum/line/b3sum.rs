@@ -55,7 +55,7 @@ pub(crate) fn read(line: &str) -> Result<(Claim, Vec<u8>), Refusal> {
     }
     let shown = format!("{}{name}", if escaped { "\\" } else { "" });
     let path = OsString::from_vec(path);
-    let claim = Claim { path, digests: vec![digest], range: None, tree: false, size: None };
+    let claim = Claim { path, digests: vec![digest], range: None, tree: false, size: None, guessed: false };
     Ok((claim, shown.into_bytes()))
 }
 

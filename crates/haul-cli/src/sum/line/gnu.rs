@@ -72,6 +72,7 @@ impl GnuRules {
             digests: vec![digest],
             range: None,
             tree: false,
+            guessed: false,
             size: None,
         })
     }

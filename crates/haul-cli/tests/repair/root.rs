@@ -1,0 +1,81 @@
+//! ROOT: a wrong one, none, and the first component of all names; and what a repair leaves of its directories.
+
+use super::{bed, bytes, run};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The bug: it created the directories of the waybill there, and left them.
+#[test]
+fn a_wrong_root_is_refused_before_anything_is_created() {
+    let home = bed();
+    let dir = home.path();
+    fs::create_dir(dir.join("wrong")).unwrap();
+    for more in [&[][..], &["--json"], &["-n"]] {
+        let (status, out, err) = run(dir, &[&["repair", "w", "wrong", "--from", "a"], more].concat());
+        assert_eq!((status, &*out), (Some(2), ""), "{more:?}: {err}");
+        let told = "haul repair: none of the waybill's names is in 'wrong'; they are relative to ROOT; nothing was repaired";
+        assert!(err.starts_with(told), "{more:?}: {err}");
+        assert_eq!(fs::read_dir(dir.join("wrong")).unwrap().count(), 0, "{more:?}");
+    }
+}
+
+/// The bug: a missing ROOT was an error or the current directory, and `d` for names `d/...` a directory without any of them.
+#[test]
+fn the_root_is_the_recorded_one_or_the_first_component_of_all_names() {
+    for root in [None, Some("."), Some("data"), Some("./data/"), Some("link")] {
+        let home = bed();
+        let dir = home.path();
+        std::os::unix::fs::symlink("data", dir.join("link")).unwrap();
+        let words = |words: &[&'static str]| [words, root.as_slice()].concat();
+        assert_eq!(run(dir, &words(&["verify", "w"])).0, Some(0), "{root:?}");
+        fs::remove_file(dir.join("data/small")).unwrap();
+        let (status, out, err) = run(dir, &[words(&["repair", "w"]), vec!["--from", "a"]].concat());
+        assert_eq!(
+            (status, &*out),
+            (Some(0), "'data/small': made: bytes 0-100 from 'a'\n"),
+            "{root:?}: {err}"
+        );
+        assert_eq!(fs::read(dir.join("data/small")).unwrap(), bytes(100, 101), "{root:?}");
+    }
+}
+
+/// The recorded root is used wherever the command runs, if it is absolute; a name that exists beneath ROOT keeps ROOT.
+#[test]
+fn an_absolute_root_is_found_from_anywhere_and_a_name_beneath_root_keeps_it() {
+    let home = bed();
+    let dir = home.path();
+    let (data, waybill) = (dir.join("data"), dir.join("absolute"));
+    let (data, waybill) = (data.to_str().unwrap(), waybill.to_str().unwrap());
+    assert_eq!(run(dir, &["sum", "-r", "--waybill", waybill, data]).0, Some(0));
+    let (status, _, err) = run(Path::new("/"), &["verify", waybill]);
+    assert_eq!(status, Some(0), "{err}");
+    fs::create_dir_all(dir.join("data/data")).unwrap();
+    fs::copy(dir.join("data/small"), dir.join("data/data/small")).unwrap();
+    let (status, out, _) = run(dir, &["verify", "w", "data"]);
+    assert_eq!(status, Some(1));
+    assert!(out.contains("'data/big': missing"), "{out}");
+}
+
+/// The bug: a directory in which a file was made or renamed kept the time of the repair.
+#[test]
+fn directories_keep_the_times_of_the_waybill() {
+    for more in [&[][..], &["--in-place"]] {
+        let home = bed();
+        let dir = home.path();
+        // A waybill of a copy has directories.
+        fs::create_dir(dir.join("copy")).unwrap();
+        assert_eq!(run(dir, &["cp", "-a", "--waybill", "w2", "data", "copy"]).0, Some(0));
+        let time = |path: &str| {
+            let facts = fs::metadata(dir.join("copy").join(path)).unwrap();
+            (facts.mtime(), facts.mtime_nsec())
+        };
+        let before = [time("data"), time("data/sub")];
+        fs::remove_file(dir.join("copy/data/small")).unwrap();
+        crate::waybill::rot(&dir.join("copy/data/sub/x y"), |bytes| bytes[9] ^= 1);
+        let (status, out, err) = run(dir, &[&["repair", "w2", "copy", "--from", "a"], more].concat());
+        assert_eq!(status, Some(0), "{out}{err}");
+        assert_eq!([time("data"), time("data/sub")], before, "{more:?}");
+        assert_eq!(run(dir, &["verify", "w2", "copy"]).0, Some(0));
+    }
+}

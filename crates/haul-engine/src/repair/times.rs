@@ -1,0 +1,42 @@
+//! Modification times of directories in which a repair made or replaced names: they stay as the waybill has them.
+
+use super::places::{Spot, split};
+use super::{Done, Outcome, Repair, RepairError, RepairReport};
+use haul_log::waybill::{Kind, Record};
+use haul_sys::Timespec;
+use haul_sys::metadata::{self, Times};
+
+impl Repair<'_> {
+    /// Remembers the directory of a name that the repair made or replaced.
+    pub(super) fn note_directory(&mut self, outcome: &Outcome) {
+        if !self.settings.dry_run && !matches!(outcome.done, Done::Right | Done::Left(_)) {
+            self.changed.insert(split(outcome.path.as_bytes()).0.to_vec());
+        }
+    }
+
+    /// Gives the directories that were noted the modification times that the waybill has. Of several sections that name one
+    /// directory the last counts.
+    ///
+    /// # Errors
+    /// [`RepairError::Refused`]: the waybill cannot be read any more.
+    pub(super) fn restore_times(&self, report: &mut dyn RepairReport) -> Result<(), RepairError> {
+        if self.changed.is_empty() {
+            return Ok(());
+        }
+        let refused = |source| RepairError::Refused(self.settings.waybill.clone(), source);
+        for record in self.settings.reader().map_err(refused)? {
+            let Record::Entry(entry) = record.map_err(refused)? else { continue };
+            if entry.kind != Kind::Directory || !self.changed.contains(entry.path.as_bytes()) {
+                continue;
+            }
+            let mtime = Timespec { sec: entry.mtime.sec, nsec: entry.mtime.nsec };
+            let times = Times { atime: None, mtime: Some(mtime) };
+            let set = Spot::of(self.root, &entry.path)
+                .and_then(|spot| metadata::set_times_at(&spot.place, spot.name.as_c_str(), times));
+            if let Err(why) = set {
+                report.time_not_kept(&entry.path, &why);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! ROOT of a waybill: the directory that its names lie beneath.
+
+use super::read;
+use haul_log::waybill::{ReadError, Record, RelPath};
+use haul_sys::Follow;
+use haul_sys::beneath::{open_place_beneath, open_root};
+use haul_sys::stat::stat_at;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use thiserror::Error;
+
+/// Why a waybill does not say what ROOT is.
+#[derive(Debug, Error)]
+pub enum RootError {
+    /// The waybill cannot be read.
+    #[error("cannot read the root that the waybill recorded: {0}; name ROOT")]
+    Unread(#[from] ReadError),
+    /// It has no section.
+    #[error("the waybill records no root; name ROOT")]
+    None,
+    /// Its sections have different ones.
+    #[error("the sections of the waybill record different roots; name ROOT")]
+    Several,
+}
+
+/// Returns the root that the sections of a waybill recorded. A relative one is relative to the directory that the program
+/// which wrote the waybill ran in.
+///
+/// # Errors
+/// [`RootError`]
+pub fn recorded_root(waybill: &OsStr) -> Result<OsString, RootError> {
+    let mut root = None;
+    for record in read(waybill)? {
+        let Ok(Record::Section(section)) = record else { continue };
+        match &root {
+            Some(known) if *known != section.job.root => return Err(RootError::Several),
+            _ => root = Some(section.job.root),
+        }
+    }
+    root.map(OsString::from_vec).ok_or(RootError::None)
+}
+
+/// Returns the directory that is meant by `typed`: its parent if all names of the waybill begin with the last component of
+/// `typed`, and none of the names exists beneath `typed` itself. Otherwise returns `typed`.
+///
+/// A waybill that cannot be read changes nothing here: whoever uses it next reports that.
+pub fn meant_root(waybill: &OsStr, typed: &OsStr) -> OsString {
+    parent_meant(waybill, typed).unwrap_or_else(|| typed.to_owned())
+}
+
+fn parent_meant(waybill: &OsStr, typed: &OsStr) -> Option<OsString> {
+    let whole = std::fs::canonicalize(typed).ok()?;
+    let (parent, component) = (whole.parent()?, whole.file_name()?);
+    let root = open_root(typed).ok()?;
+    for record in read(waybill).ok()? {
+        let Ok(Record::Entry(entry)) = record else { continue };
+        let first = entry.path.as_bytes().split(|&byte| byte == b'/').next();
+        if first != Some(component.as_bytes()) || exists(&root, &entry.path) {
+            return None;
+        }
+    }
+    Some(relative_parent(typed).unwrap_or_else(|| parent.as_os_str().to_owned()))
+}
+
+/// Returns the parent in the words of the command line, if that is possible without resolving links.
+fn relative_parent(typed: &OsStr) -> Option<OsString> {
+    let path = Path::new(typed);
+    let is_link = std::fs::symlink_metadata(path).is_ok_and(|facts| facts.is_symlink());
+    path.file_name().filter(|_| !is_link)?;
+    let parent = path.parent()?.as_os_str();
+    Some(if parent.is_empty() { ".".into() } else { parent.to_owned() })
+}
+
+fn exists(root: &OwnedFd, path: &RelPath) -> bool {
+    let bytes = path.as_bytes();
+    let at = bytes.iter().rposition(|&byte| byte == b'/');
+    let (dir, name) = at.map_or((&bytes[..0], bytes), |at| (&bytes[..at], &bytes[at + 1..]));
+    let Ok(name) = CString::new(name) else { return false };
+    open_place_beneath(root, OsStr::from_bytes(dir))
+        .is_ok_and(|place| stat_at(&place, name.as_c_str(), Follow::No).is_ok())
+}
