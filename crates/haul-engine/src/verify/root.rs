@@ -54,14 +54,17 @@ fn parent_meant(waybill: &OsStr, typed: &OsStr) -> Option<OsString> {
     let whole = std::fs::canonicalize(typed).ok()?;
     let (parent, component) = (whole.parent()?, whole.file_name()?);
     let root = open_root(typed).ok()?;
+    let mut has_entries = false;
     for record in read(waybill).ok()? {
-        let Ok(Record::Entry(entry)) = record else { continue };
+        // Of a damaged waybill not all names are known.
+        let Record::Entry(entry) = record.ok()? else { continue };
+        has_entries = true;
         let first = entry.path.as_bytes().split(|&byte| byte == b'/').next();
         if first != Some(component.as_bytes()) || exists(&root, &entry.path) {
             return None;
         }
     }
-    Some(relative_parent(typed).unwrap_or_else(|| parent.as_os_str().to_owned()))
+    has_entries.then(|| relative_parent(typed).unwrap_or_else(|| parent.as_os_str().to_owned()))
 }
 
 /// Returns the parent in the words of the command line, if that is possible without resolving links.
