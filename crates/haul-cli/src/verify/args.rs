@@ -6,7 +6,7 @@ use crate::remote::values;
 use clap::Parser;
 use haul_engine::copy::quote;
 use haul_engine::sum::Settings;
-use haul_engine::verify::{StateFile, StoredSettings, VerifySettings, meant_root, recorded_root};
+use haul_engine::verify::{RootError, StateFile, StoredSettings, VerifySettings, meant_root, recorded_root};
 use haul_model::limits;
 use haul_plan::Pace;
 use std::ffi::{OsStr, OsString};
@@ -157,7 +157,11 @@ impl Args {
 pub(crate) fn root_of(waybill: &OsStr, typed: Option<&OsStr>) -> Result<OsString, String> {
     match typed {
         Some(typed) => Ok(meant_root(waybill, typed)),
-        None => recorded_root(waybill).map_err(|error| format!("{}: {error}", quote(waybill))),
+        None => recorded_root(waybill).or_else(|error| match error {
+            RootError::Several => Err(format!("{}: {error}", quote(waybill))),
+            // The job itself reports the flaws of the waybill.
+            RootError::Unread(_) | RootError::None => Ok(".".into()),
+        }),
     }
 }
 

@@ -37,21 +37,6 @@ fn parts_keep_the_rest_of_the_sink() {
     assert_eq!(ours("cp --length=2 a z; cat z").out, "al");
 }
 
-/// The bug: `--sparse=always` made a file of zeros as long as the offset.
-#[test]
-fn a_part_behind_the_end_of_the_source_is_empty_and_keeps_the_rest() {
-    for sparse in ["always", "auto", "never"] {
-        for options in
-            ["--offset=1M", "--offset=1M --length=9", "--offset=1M --dst-offset=7", "--offset=1M --verify"]
-        {
-            let run = ours(&format!(
-                "cp --sparse={sparse} {options} a z && stat -c %s z; echo old > y; cp --sparse={sparse} {options} a y && cat y"
-            ));
-            assert_eq!((&*run.out, &*run.err), ("0\nold\n", ""), "{sparse} {options}");
-        }
-    }
-}
-
 #[test]
 fn a_batch_is_read_from_standard_input() {
     let run =

@@ -277,16 +277,11 @@ impl Delivery {
         Ok(())
     }
 
-    /// Gives the sink its length after `bytes` bytes of the plan, where holes at the end were not written, or where it had
-    /// another one meanwhile. A part without bytes, behind the end of the source, writes nothing and sets no length.
+    /// Gives the sink its length where holes at the end were not written, or where it had another one meanwhile.
     ///
     /// # Errors
     /// What ftruncate(2) reports.
-    pub(crate) fn close_end(&self, file: &FileMove, plan: &Plan, bytes: u64) -> Result<(), CopyError> {
-        if file.part.is_some() && bytes == 0 && file.sink_state != SinkState::Resumed {
-            return Ok(());
-        }
-        let end = plan.in_sink(ByteOffset(bytes)).0;
+    pub(crate) fn close_end(&self, file: &FileMove, end: u64) -> Result<(), CopyError> {
         let has_its_end = self.holes == Holes::Dense && file.sink_state != SinkState::Resumed;
         if has_its_end || !file.sink_is_regular || file.sink_state == SinkState::Kept {
             return Ok(());

@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use thiserror::Error;
 
-/// Why a waybill does not say what ROOT is.
+/// Reason for which a waybill does not say what ROOT is.
 #[derive(Debug, Error)]
 pub enum RootError {
     /// The waybill cannot be read.
@@ -45,7 +45,7 @@ pub fn recorded_root(waybill: &OsStr) -> Result<OsString, RootError> {
 /// Returns the directory that is meant by `typed`: its parent if all names of the waybill begin with the last component of
 /// `typed`, and none of the names exists beneath `typed` itself. Otherwise returns `typed`.
 ///
-/// A waybill that cannot be read changes nothing here: whoever uses it next reports that.
+/// A waybill that cannot be read changes nothing here: the job that uses it reports that.
 pub fn meant_root(waybill: &OsStr, typed: &OsStr) -> OsString {
     parent_meant(waybill, typed).unwrap_or_else(|| typed.to_owned())
 }
