@@ -90,6 +90,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         No,
         "make a job of it: the same command run again goes on where it stopped; implies --preserve=mode,timestamps",
     ),
+    own("restart", No, "forget the job: copy as if it had never run"),
     own(
         "log-mechanism",
         Required("MECHANISM"),

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     resume: bool,
+    restart: bool,
     /// The first of the other options that was typed.
     alone: Option<&'static str>,
     mechanism: Option<Mechanism>,
@@ -39,8 +40,9 @@ pub(super) struct ResumeOrder {
 
 /// Options that change neither which bytes arrive nor where: the same job goes on with others of them. Of the size of objects the log itself
 /// says when it is another one.
-const ASIDE: [&str; 20] = [
+const ASIDE: [&str; 21] = [
     "resume",
+    "restart",
     "log-mechanism",
     "log-encoding",
     "sync",
@@ -84,6 +86,10 @@ impl Asked {
                 self.resume = true;
                 return Ok(true);
             }
+            "restart" => {
+                self.restart = true;
+                "--restart"
+            }
             "log-mechanism" => {
                 self.mechanism =
                     Some(text.parse().map_err(|error| wrong("--log-mechanism", format!("{error}")))?);
@@ -113,10 +119,20 @@ impl Asked {
         Ok(true)
     }
 
-    /// Whether there is a job that has not come to its end.
-    fn is_unfinished(&self, id: Identity) -> bool {
+    /// Returns true if there is a record of the job, finished or not.
+    fn is_known(&self, id: Identity) -> bool {
         let job = state_of(self.state.clone()).and_then(|state| find(&state, id));
-        job.is_ok_and(|job| job.is_some_and(|job| job.record.is_some() && job.status() != Status::Finished))
+        job.is_ok_and(|job| job.is_some_and(|job| job.record.is_some()))
+    }
+
+    /// Removes what is kept of a job.
+    fn forget(&self, id: Identity) -> Result<(), UsageError> {
+        let state = state_of(self.state.clone());
+        let forgotten = state.and_then(|state| match find(&state, id)? {
+            Some(job) => job.forget(&state),
+            None => Ok(()),
+        });
+        forgotten.map_err(|error| UsageError::LogOption { option: "--restart", why: error.to_string() })
     }
 
     /// Whether the copy is to be one that can be gone on with.
@@ -140,12 +156,18 @@ impl Asked {
         };
         let settings = Settings { style, sync: self.sync, wait: false };
         moving.sync_each = self.sync == SyncPolicy::Object;
-        if let Some(begun) = as_begun(operands).filter(|_| !names_target)
-            && self.is_unfinished(job(&self.words, &begun)?)
-        {
-            *operands = begun;
+        if let Some(begun) = as_begun(operands).filter(|_| !names_target) {
+            let id = job(&self.words, &begun)?;
+            match self.restart {
+                true => self.forget(id)?,
+                false if self.is_known(id) => *operands = begun,
+                false => {}
+            }
         }
         let id = job(&self.words, operands)?;
+        if self.restart {
+            self.forget(id)?;
+        }
         let object = moving.receipt_object();
         Ok(Some(ResumeOrder { id, settings, recheck: self.recheck, state: self.state, object }))
     }
@@ -231,9 +253,13 @@ pub(super) fn close(
     prune(state)
 }
 
-/// What a job that went on found there; `None` where that is nothing.
-pub(super) fn found_there(tally: &Tally) -> Option<String> {
+/// Returns what a job that went on found there, or `None` if that is nothing.
+pub(super) fn found_there(tally: &Tally, status: Status) -> Option<String> {
     let (files, bytes) = (Tally::get(&tally.files_kept), Tally::get(&tally.bytes_kept));
+    let is_all = files == Tally::get(&tally.files_done) && bytes == Tally::get(&tally.bytes_done);
+    if status == Status::Finished && is_all && files > 0 {
+        return Some(format!("already complete: {files} files, {}", format_size(bytes)));
+    }
     (bytes > 0 || files > 0)
         .then(|| format!("went on: {files} files were finished, {} were there already", format_size(bytes)))
 }

@@ -7,10 +7,10 @@ use crate::console::{Console, answer, refuse, say};
 use crate::getopt::{self, backup::BackupEnvironment};
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
-use haul_engine::copy::{self, Existing, Outcome, Tally};
+use haul_engine::copy::{self, Existing, Operands, Outcome, Tally};
 use haul_log::record::Status;
 use haul_sys::selinux;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -85,11 +85,11 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
         console.failure(error);
     }
     let goes_on = resolved.resume.is_some();
-    if let Some(found) = resume::found_there(&tally).filter(|_| goes_on && !resolved.json) {
+    if let Some(found) = resume::found_there(&tally, status.0).filter(|_| goes_on && !resolved.json) {
         console.say(&found);
     }
     if outcome.interrupted {
-        tell_interrupted(&console, &outcome, goes_on);
+        tell_interrupted(&console, &outcome, &advice(tool, args, resolved));
         return interrupt.end();
     }
     console.close(outcome.failures > 0 || closed.is_err() || matches!(let_go, Some(Err(_))))
@@ -103,14 +103,29 @@ fn watched(tool: &str, resolved: &Resolved, tally: &Tally, work: impl FnOnce() -
     progress::watch((resolved.progress || unasked) && !asks, || Standing::from(tally), work)
 }
 
+/// Returns the command that completes an interrupted copy, quoted for a shell, with what it does.
+fn advice(tool: &str, args: &[OsString], resolved: &Resolved) -> String {
+    let resumes = resolved.resume.is_some();
+    // The target exists by now: without -T a directory would be copied into it.
+    let more: &[&str] = match resolved.settings.operands {
+        _ if resumes => &[],
+        Operands::Onto { .. } => &["--update", "-T"],
+        Operands::IntoDirectory { .. } | Operands::Batch(_) => &["--update"],
+    };
+    let words = more.iter().map(OsStr::new).chain(args.iter().map(OsString::as_os_str));
+    let words: Vec<String> = words.map(|word| copy::quote_if_needed(word).to_string()).collect();
+    let command = format!("{tool} {}", words.join(" "));
+    match resolved.settings.operands {
+        _ if resumes => format!("to go on where it stopped, run: {command}"),
+        Operands::Batch(_) => format!("to copy what is missing, run with the same lines: {command}"),
+        _ => format!("to copy what is missing, run: {command}"),
+    }
+}
+
 /// An interrupted job says what it left and how to go on.
-fn tell_interrupted(console: &Console<'_>, outcome: &Outcome, goes_on: bool) {
+fn tell_interrupted(console: &Console<'_>, outcome: &Outcome, advice: &str) {
     for sink in &outcome.cut_off {
         console.say(&format_args!("interrupted: {} is not complete", copy::quote(sink)));
     }
-    if goes_on {
-        console.say(&"interrupted: run the same command again to go on where it stopped");
-    } else {
-        console.say(&"interrupted: run the same command with --update to copy what is missing");
-    }
+    console.say(&format_args!("interrupted: {advice}"));
 }

@@ -162,6 +162,46 @@ fn ctrl_c_between_files_leaves_no_half_made_one() {
     assert_same_tree(&bed.path("store/tree"), &sink);
 }
 
+/// The advice for a tree with a new name made a second copy within the first, and left that incomplete.
+#[test]
+fn the_command_that_an_interrupted_copy_advises_completes_it() {
+    // The options, the target, whether it exists before, and where the copy is.
+    let shapes: [(&[&str], &str, bool, &str); 5] = [
+        (&["-a"], "new name", false, "new name"),
+        (&["-a"], "there", true, "there/tree"),
+        (&["-aT"], "it's", true, "it's"),
+        (&["-r", "--preserve=timestamps", "--"], "-odd", false, "-odd"),
+        (&["-a", "--resume", "--sync=none"], "job", false, "job"),
+    ];
+    for (options, target, exists, copy) in shapes {
+        let Some(bed) = FaultBed::new(&format!("*victim read .. delay {HOLD} times 1")) else { return };
+        bed.tree(3 << 20);
+        if exists {
+            fs::create_dir(bed.path(target)).unwrap();
+        }
+        let command = |program: &Path| {
+            let mut command = Command::new(program);
+            command.current_dir(bed.path("")).env("XDG_STATE_HOME", bed.path("state"));
+            command
+        };
+        let mut first = command(Path::new(HAUL));
+        first.args(["cp", "--threads=1"]).args(options).args([Path::new("view/tree"), Path::new(target)]);
+        let running = Running::new(&mut first);
+        bed.held();
+        running.hears(Signal::INT);
+        bed.let_go();
+        let ended = running.end();
+        assert_eq!(ended.code, Some(130), "{ended:?}");
+        let (_, advice) = ended.stderr.split_once(", run: ").unwrap();
+        let (folder, path) = (Path::new(HAUL).parent().unwrap(), std::env::var("PATH").unwrap());
+        let mut second = command(Path::new("sh"));
+        second.env("PATH", format!("{}:{path}", folder.display())).args(["-c", advice]);
+        let output = second.output().unwrap();
+        assert!(output.status.success(), "{advice}: {output:?}");
+        assert_same_tree(&bed.path("store/tree"), &bed.path(copy));
+    }
+}
+
 /// A copy out of a pipe whose writer holds it open and says too little.
 fn waiting_for_a_pipe() -> (tempfile::TempDir, File, Running) {
     let home = tempfile::tempdir().unwrap();
@@ -178,7 +218,10 @@ fn waiting_for_a_pipe() -> (tempfile::TempDir, File, Running) {
 fn ends_in_order(running: Running) {
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
-    assert!(ended.stderr.contains("run the same command with --update"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("interrupted: to copy what is missing, run: haul cp --update "),
+        "{ended:?}"
+    );
 }
 
 fn a_fifo(home: &Path) -> PathBuf {
