@@ -102,7 +102,9 @@ fn nothing_outside_of_the_root_is_opened_whatever_a_waybill_names() {
         assert_eq!(watch.seen(), 0, "{entries:?}");
     }
     // Nor is it read for repair, where a replica leads there.
-    fs::write(dir.join("w"), forged(&[entry("linked/f")])).unwrap();
+    // One name is there: repair refuses a root that has none.
+    fs::write(dir.join("root/here"), "x").unwrap();
+    fs::write(dir.join("w"), forged(&[entry("here"), entry("linked/f")])).unwrap();
     let ran = run(dir, &["repair", "w", "root", "--from", "replica"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
     assert!(ran.out.contains("no replica has the right bytes 0-8"), "{ran:?}");
