@@ -255,7 +255,8 @@ pub(super) fn close(
 
 /// Returns what a job that went on found there, or `None` if that is nothing.
 pub(super) fn found_there(tally: &Tally, status: Status) -> Option<String> {
-    let (files, bytes) = (Tally::get(&tally.files_kept), Tally::get(&tally.bytes_kept));
+    let files = Tally::get(&tally.files_kept) + Tally::get(&tally.files_same);
+    let bytes = Tally::get(&tally.bytes_kept);
     let is_all = files == Tally::get(&tally.files_done) && bytes == Tally::get(&tally.bytes_done);
     if status == Status::Finished && is_all && files > 0 {
         return Some(format!("already complete: {files} files, {}", format_size(bytes)));

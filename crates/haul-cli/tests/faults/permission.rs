@@ -135,3 +135,35 @@ fn a_read_only_source_tree_is_copied_and_stays_read_only() {
         ["", "d", "d/e"].iter().for_each(|name| set_mode(&root.join(name), 0o755));
     }
 }
+
+/// A copied link got the group of its source from a user who is a member of it.
+#[test]
+fn a_member_of_the_group_of_a_source_gives_it_to_files_and_not_to_links() {
+    use std::os::unix::fs::{MetadataExt, lchown, symlink};
+    const GROUP: u32 = 4242;
+    if !met_or_skip(&[Need::Root, Need::Program("setpriv")]) {
+        return;
+    }
+    let Some(home) = Home::new() else { return };
+    fs::create_dir(home.path("source")).unwrap();
+    fs::write(home.path("source/file"), "bytes").unwrap();
+    symlink("file", home.path("source/link")).unwrap();
+    for name in ["source/file", "source/link"] {
+        lchown(home.path(name), Some(0), Some(GROUP)).unwrap();
+    }
+    let haul = home.path("haul");
+    let tools: [(&[&OsStr], &str); 2] =
+        [(&["/usr/bin/cp".as_ref()], "gnu"), (&[haul.as_os_str(), "cp".as_ref()], "ours")];
+    for (tool, into) in tools {
+        let mut command = Command::new("setpriv");
+        let (user, group) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
+        command.args([&*user, &*group, &format!("--groups={GROUP}"), "--"]).args(tool);
+        command.args(["-a", "../source", into]).current_dir(home.path("of_user"));
+        assert!(command.status().unwrap().success(), "{into}");
+        let owners = |name: &str| {
+            let found = fs::symlink_metadata(home.path(&format!("of_user/{into}/{name}"))).unwrap();
+            (found.uid(), found.gid())
+        };
+        assert_eq!((owners("file"), owners("link")), ((NOBODY, GROUP), (NOBODY, NOBODY)), "{into}");
+    }
+}

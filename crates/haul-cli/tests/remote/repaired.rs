@@ -462,6 +462,8 @@ fn a_full_disk_is_told_with_the_next_step_and_leaves_everything() {
     assert_ended(&ended, 0);
     assert!(fs::read(small.path().join("data/big")).unwrap() == bytes(16 << 20, 1));
     assert_eq!(fs::read_dir(bed.path("elsewhere")).unwrap().count(), 0);
+    assert_ended(&bed.run(&["cp", "-a", &format!("{data}/big"), "big"]), 0);
+    rot(&bed.path("big"), |bytes| bytes[9 << 20..12 << 20].fill(0));
     small.close().unwrap();
     let ended = bed.over_ssh("repair", &["w", ".", "--from", "localhost:replica", "--staging", "nowhere"]);
     assert_ended(&ended, 2);

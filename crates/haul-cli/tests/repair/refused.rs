@@ -247,7 +247,8 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
     let kept = elsewhere.path().join("kept");
     let ways: [&[&str]; 2] = [&[], &["--in-place", "--modified", "--keep-damaged", kept.to_str().unwrap()]];
     let repair = |path: &str, way: &[&str]| {
-        fs::write(&waybill, forged(&[entry(path)])).unwrap();
+        // One name is there: a root without any is refused.
+        fs::write(&waybill, forged(&[entry("here"), entry(path)])).unwrap();
         run(dir, &[&["repair", waybill.to_str().unwrap(), "root", "--from", "replica"], way].concat())
     };
     for name in ["root/sub", "replica/sub", "outside"] {
@@ -269,6 +270,7 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
         fs::write(path, "precious").unwrap();
     }
     fs::write(dir.join("outside/f"), "theirs!!").unwrap();
+    fs::write(dir.join("root/here"), "precious").unwrap();
     // Links out of the root, as the last name and on the way, absolute and relative, and one to a link.
     symlink(dir.join("outside"), dir.join("root/absolute")).unwrap();
     symlink("../outside", dir.join("root/relative")).unwrap();
@@ -292,7 +294,7 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
         for way in ways {
             let ended = repair(path, way);
             assert_eq!((ended.0, &*ended.1), (Some(2), ""), "{path}: {ended:?}");
-            assert!(ended.2.contains("line 2: ") && ended.2.contains("nothing was repaired"), "{}", ended.2);
+            assert!(ended.2.contains("line 3: ") && ended.2.contains("nothing was repaired"), "{}", ended.2);
         }
         before.assert_same(&surroundings(dir), Facets::ALL);
     }
@@ -309,7 +311,7 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
     assert_eq!(fs::read(dir.join("root/sub/f")).unwrap(), b"precious");
     let before = surroundings(dir);
     for entries in names_that_lead_out() {
-        fs::write(&waybill, forged(&entries)).unwrap();
+        fs::write(&waybill, forged(&[vec![entry("here")], entries.clone()].concat())).unwrap();
         for way in ways {
             let ended = run(
                 dir,
@@ -323,7 +325,7 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
     // Within the root such names are made.
     let made = ["dir path=sub/d", "link path=sub/l target=f"];
     let made = made.map(|entry| format!("{entry} mode=0755 mtime=1.000000000"));
-    fs::write(&waybill, forged(&made)).unwrap();
+    fs::write(&waybill, forged(&[vec![entry("here")], made.to_vec()].concat())).unwrap();
     let ended = run(dir, &["repair", waybill.to_str().unwrap(), "root", "--from", "replica"]);
     assert_eq!(ended.0, Some(0), "{ended:?}");
     assert!(dir.join("root/sub/d").is_dir());
@@ -340,12 +342,13 @@ fn links_of_a_replica_are_followed_only_within_it() {
     }
     fs::write(dir.join("outside/f"), "precious").unwrap();
     fs::write(dir.join("replica/inside/f"), "precious").unwrap();
+    fs::write(dir.join("root/here"), "precious").unwrap();
     symlink(dir.join("outside"), dir.join("replica/absolute")).unwrap();
     symlink("../outside", dir.join("replica/relative")).unwrap();
     symlink("../outside/f", dir.join("replica/last")).unwrap();
     symlink("inside", dir.join("replica/within")).unwrap();
     for (path, comes) in [("absolute/f", false), ("relative/f", false), ("last", false), ("within/f", true)] {
-        fs::write(dir.join("w"), forged(&[entry(path)])).unwrap();
+        fs::write(dir.join("w"), forged(&[entry("here"), entry(path)])).unwrap();
         let ended = run(dir, &["repair", "w", "root", "--from", "replica"]);
         assert_eq!(ended.0, Some(i32::from(!comes)), "{path}: {ended:?}");
         assert_eq!(dir.join("root").join(path).exists(), comes, "{path}");

@@ -85,7 +85,7 @@ fn an_interrupt_keeps_what_came_and_the_log_is_clean() {
     faulty.let_go();
     let ended = Ended::of(child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{ended:?}");
-    assert!(ended.stderr.contains("run the same command again to go on"), "{ended:?}");
+    assert!(ended.stderr.contains("interrupted: to go on where it stopped, run: haul cp "), "{ended:?}");
     let sink = faulty.path("sink/victim");
     assert_eq!(fs::metadata(&sink).unwrap().mtime(), 0, "it does not look finished");
     faulty.rules("");

@@ -325,8 +325,10 @@ impl Keeper<'_, '_> {
             Err(_) if self.has_owner_already() => return Ok(true),
             Err(error) => error,
         };
-        if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) {
-            // The group alone may be this user's to give.
+        let is_refused =
+            matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput);
+        if is_refused && self.kind != FileKind::Symlink {
+            // The group alone may be this user's to give. A link stays its maker's, as with GNU cp.
             let _ = set_owner(self.sink.0, None, Some(source.gid));
         }
         if !owner_is_missed(&error) {

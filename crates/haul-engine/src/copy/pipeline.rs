@@ -40,7 +40,7 @@ pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, mut file: FileMove) {
         let bytes = file.source_stat.size;
         Tally::add(&job.tally.bytes_done, bytes);
         Tally::add(&job.tally.bytes_kept, bytes);
-        Tally::add(&job.tally.files_kept, 1);
+        Tally::add(&job.tally.files_same, 1);
         return settle::finish(job, &file, Ok(Moved::received(bytes)));
     }
     let plan = plan(job, &file);

@@ -78,8 +78,10 @@ pub struct Tally {
     pub bytes_skipped: Counter,
     /// Those of them that an earlier run of the job had moved, or that stood at the sink and are right.
     pub bytes_kept: Counter,
-    /// Files that an earlier run of the job had finished, or that were found complete.
+    /// Files that an earlier run of the job had finished.
     pub files_kept: Counter,
+    /// Other files that a comparison found complete.
+    pub files_same: Counter,
     /// Bytes that were read back from the device and are right.
     pub bytes_reread: Counter,
     /// Bytes that were to be read back from the device and came from the page cache.
