@@ -11,8 +11,8 @@ const BURST: Duration = Duration::from_millis(10);
 /// they smooth.
 pub(crate) const PIECE_BYTES_MIN: usize = 4096;
 
-/// How long a piece may take at the rate. Each of up to 64 lanes waits for the pieces of all others, and none may be silent for as long as
-/// its peer takes for its end.
+/// Limit on the time that a piece takes at the rate. Each of up to 64 lanes waits for the pieces of all others, and must send before its peer takes
+/// it for dead.
 const PIECE_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// A token bucket that any number of lanes share. Who takes bytes waits until the rate allows them. The rate can be

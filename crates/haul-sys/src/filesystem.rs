@@ -30,8 +30,8 @@ pub fn takes_room_ahead(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == XFS)
 }
 
-/// Whether SEEK_DATA can be relied on for a file, in what is proved as well: in file systems of the kernel in which no data was ever told as a
-/// hole. Others have (OpenZFS issue 15526), or ask a daemon or a server that may.
+/// Returns true if a verified copy may rely on SEEK_DATA for a file: on file systems of the kernel that never reported data as a hole. Others did
+/// (OpenZFS issue 15526), or depend on a daemon or a server.
 pub fn tells_holes(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| {
         let kind = found.f_type as u32;
@@ -52,10 +52,10 @@ pub struct Space {
 /// `f_type` of file systems whose fallocate(2) only marks extents, from statfs(2): ext4, XFS, F2FS.
 const RESERVING: [u32; 3] = [0xef53, XFS, 0xf2f5_2010];
 
-/// What room there is for a file.
+/// Returns the free space for a file.
 ///
 /// # Errors
-/// What fstatfs(2) reports.
+/// Errors of fstatfs(2).
 pub fn space(fd: impl AsFd) -> io::Result<Space> {
     let found = rustix::fs::fstatfs(fd)?;
     let unit = u64::try_from(found.f_bsize).unwrap_or(0);

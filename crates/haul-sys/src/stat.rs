@@ -53,12 +53,12 @@ pub struct Timespec {
     pub nsec: u32,
 }
 
-/// What two looks at a file say about the bytes that were read between them.
+/// Result of comparing the metadata of a file before and after its bytes were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// Size and times are the same. A write within the granularity of ctime (a tick of the kernel before Linux 6.13, 4 ms) can hide.
     Unchanged,
-    /// Only the change time moved: the mode, the owner, an attribute or the number of links changed, or somebody wrote to the file and set its
+    /// Only the change time moved: the mode, the owner, an attribute or the number of links changed, or a process wrote to the file and set its
     /// modification time back.
     Unknown,
     /// The size or the modification time moved.
@@ -108,7 +108,7 @@ impl Stat {
         self.identity() == then.identity() && same_birth
     }
 
-    /// What this look at an open regular file says about its contents since `then`.
+    /// Compares the metadata of an open regular file with those of an earlier time, `then`.
     pub fn contents_since(&self, then: &Stat) -> Contents {
         if self.size != then.size || self.mtime != then.mtime {
             Contents::Changed

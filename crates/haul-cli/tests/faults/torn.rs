@@ -42,7 +42,7 @@ fn tear(file: &Path) {
 fn a_copy_of_a_torn_source_is_copied_again_or_fails() {
     let Some(bed) = FaultBed::new("") else { return };
     let waybill = format!("--waybill={}", bed.path("waybill").display());
-    // What a digest was taken of can't be replaced: that file fails.
+    // The bytes that a digest was taken of cannot be replaced: that file fails.
     let ways: [(&[&str], bool); 8] = [
         (&[], true),
         (&["--sparse=always"], true),

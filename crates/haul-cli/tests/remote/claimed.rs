@@ -59,10 +59,14 @@ fn a_copy_accounts_for_each_byte_that_it_meets() {
         let target = if options[0] == "-al" { "linked" } else { "copy" };
         let ran = bed.run(&[&["cp", "--json", "-T"], options, &["data", target]].concat());
         assert_ended(&ran, 0);
-        let told = last(&ran.out);
-        let count = |name: &str| told[name].as_u64().unwrap();
-        assert_eq!((count("bytes"), count("bytes_skipped")), (moved, total - moved), "{options:?}: {told}");
-        assert_eq!(count("bytes_met"), total, "{options:?}: {told}");
+        let summary = last(&ran.out);
+        let count = |name: &str| summary[name].as_u64().unwrap();
+        assert_eq!(
+            (count("bytes"), count("bytes_skipped")),
+            (moved, total - moved),
+            "{options:?}: {summary}"
+        );
+        assert_eq!(count("bytes_met"), total, "{options:?}: {summary}");
     }
 }
 
@@ -83,13 +87,13 @@ fn a_transfer_and_its_record_account_for_each_byte() {
         for (options, arrived, earlier) in runs {
             let ended = bring(&bed, way, &[&["--json"], options].concat(), &bed.path("data"), &into);
             assert_ended(&ended, 0);
-            let told = last(&ended.out);
-            let what = format!("{way:?} {options:?}: {told}");
+            let summary = last(&ended.out);
+            let what = format!("{way:?} {options:?}: {summary}");
             if options.len() == 1 || options[1] == "--update" || options[1] == "-c" {
-                assert_eq!(told["bytes"], arrived, "{what}");
+                assert_eq!(summary["bytes"], arrived, "{what}");
             }
-            assert_eq!(told["bytes_of_earlier_runs"], earlier, "{what}");
-            assert_eq!(told["failed"], 0, "{what}");
+            assert_eq!(summary["bytes_of_earlier_runs"], earlier, "{what}");
+            assert_eq!(summary["failed"], 0, "{what}");
             // All jobs of the record: what was found is done.
             let listed = bed.run(&["jobs", "--json"]);
             assert_ended(&listed, 0);
