@@ -171,7 +171,8 @@ fn what_can_not_be_written() {
             "cp t z; cp t a d; cp t t d; cp -r t a b; cp -r t z/; cp -r a y/; cp ld w; cp . z; cp .. z; cp -r . .; cp a/b z; cp no/a z",
         ),
         ("twice", "cp -r p1 ./p1 e; cp a ha e; cp -d a ha a d; cp la a d; cp -P la la d; cp -d la a la d"),
-        ("into itself", "cp -r t t; cp -rT t t; cp -rl t t/x; rm -rf t"),
+        // What GNU copied before it stopped depends on inode numbers, and with it which links lead nowhere.
+        ("into itself", "cp -r t t; rm -rf t/t t/dead; cp -rT t t; cp -rl t t/x; rm -rf t"),
         // The bug: one message for each directory that the copy had made.
         ("into itself once", "mkdir m n; cp -rl m n n; rm -r n; mkdir n; cp -r m t n n; rm -r n"),
     ]);
