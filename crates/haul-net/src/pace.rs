@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Bytes that may leave at once after a rest, in time at the rate.
 const BURST: Duration = Duration::from_millis(10);
 
-/// The least that is asked for at once where the rate sends it within [`PIECE_TIME_MAX`]: smaller pieces would cost more in waiting than
+/// Least number of bytes that are sent at once where the rate sends it within [`PIECE_TIME_MAX`]: smaller pieces would cost more in waiting than
 /// they smooth.
 pub(crate) const PIECE_BYTES_MIN: usize = 4096;
 

@@ -44,7 +44,7 @@ pub fn tells_holes(fd: impl AsFd) -> bool {
 pub struct Space {
     /// Bytes that are free, those that are kept for the superuser among them; `None` where it does not tell.
     pub free: Option<u64>,
-    /// Whether fallocate(2) keeps room at the cost of one call, and changes nothing about how the bytes are stored: btrfs does not
+    /// True if fallocate(2) reserves room at the cost of one call, and changes nothing about how the bytes are stored: btrfs does not
     /// compress what was reserved, and a file system in memory fills the pages.
     pub reserves: bool,
 }

@@ -194,6 +194,17 @@ fn job(words: &[OsString], operands: &Operands) -> Result<Identity, UsageError> 
     Ok(identity("cp", Path::new(""), words.chain([form]).chain(paths)))
 }
 
+/// Returns the words of a command that resumes the job: those that were typed, without `--restart` or what it was cut to.
+pub(super) fn without_restart(args: &[OsString]) -> impl Iterator<Item = &OsString> {
+    let options = args.iter().position(|word| word == "--").unwrap_or(args.len());
+    let is_restart = |word: &OsString| {
+        let word = word.as_bytes();
+        word.starts_with(b"--rest") && b"--restart".starts_with(word)
+    };
+    let kept = args.iter().enumerate().filter(move |(at, word)| *at >= options || !is_restart(word));
+    kept.map(|(_, word)| word)
+}
+
 /// The log of a job that runs.
 #[derive(Debug)]
 pub(super) struct Begun {
@@ -205,7 +216,7 @@ impl ResumeOrder {
     /// Takes hold of the job. What there is to know of an earlier run goes to `say`.
     pub(super) fn begin(&self, args: &[OsString], say: &mut dyn FnMut(&str)) -> Result<Begun, LogError> {
         let state = state_of(self.state.clone())?;
-        let words = std::iter::once(OsString::from("cp")).chain(args.iter().cloned()).collect();
+        let words = std::iter::once(OsString::from("cp")).chain(without_restart(args).cloned()).collect();
         let cwd = std::env::current_dir().unwrap_or_default();
         let order = LogOrder {
             state: state.clone(),

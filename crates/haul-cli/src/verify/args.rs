@@ -114,7 +114,7 @@ impl Args {
         Ok(Against::Stored(StoredSettings { root, reading, sample }))
     }
 
-    /// What is to be verified, except for the root. The error is a message.
+    /// Returns the settings of the verification, except for the root. The error is a message.
     pub(super) fn resolve(&self) -> Result<VerifySettings, String> {
         if self.threads.is_some_and(|threads| !(1..=limits::WORKERS_MAX).contains(&threads)) {
             return Err(format!("--threads: 1 to {} are possible", limits::WORKERS_MAX));

@@ -332,6 +332,7 @@ fn a_tree_whose_copy_was_new_goes_on_in_the_same_place() {
     // After --restart the target is a directory to copy into, as with cp.
     let restarted = bed.haul(&[&words[..], &["--restart"]].concat()).output().unwrap();
     assert!(restarted.status.success(), "{restarted:?}");
+    assert!(!bed.record().words.iter().any(|word| word == b"--restart"), "a later run resumes the job");
     assert!(bed.path("sink/source/large1").exists());
 }
 

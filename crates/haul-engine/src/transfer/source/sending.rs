@@ -426,7 +426,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Looks at the file for the last time, when all is hashed that its digests are made of. That may take long where there are
-    /// holes, or where the file is read again: the lane is told to be alive.
+    /// holes, or where the file is read again: keep-alive messages go out meanwhile.
     fn last_look(&mut self, held: &Held, file: &OwnedFd) -> Result<Close, LaneError> {
         let mut told = Instant::now();
         let mut alive = || {
