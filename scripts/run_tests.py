@@ -190,7 +190,7 @@ class Run:
         """Runs these tests of one executable in one process, in namespaces of its own."""
         begin = time.monotonic()
         limit = LIMIT[group] * self.limit_factor
-        output, how, processor = self.process(batch, threads, limit, alone=group in ("process", "exclusive"))
+        output, how, processor = self.process(batch, threads, limit)
         took = time.monotonic() - begin
         # A test prints these itself, perhaps between its name and its result.
         inconclusive = INCONCLUSIVE_LINE.findall(output)
@@ -228,12 +228,10 @@ class Run:
             self.failed[test] = text
             print(f"FAILED {test.full}", flush=True)
 
-    def process(self, batch, threads, limit, alone):
+    def process(self, batch, threads, limit):
         first = batch[0]
         command = [first.executable, "-Zunstable-options", "--report-time", f"--test-threads={threads}"]
-        listed = [test.name for test in batch]
-        if len(listed) < sum(1 for test in self.tests if test.executable == first.executable) or alone:
-            command += ["--exact", *listed]
+        command += ["--exact", *(test.name for test in batch)]
         command = [*self.late, "--", *command] if self.late else command
         # What the threads of one process measure of one another's time is not to be measured: tests that are alone are.
         folder = Path(tempfile.mkdtemp(prefix="t", dir=self.home))

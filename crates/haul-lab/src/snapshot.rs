@@ -203,6 +203,13 @@ impl Snapshot {
 }
 
 impl Entry {
+    /// Returns each difference to `other` in these facets, with both values.
+    pub fn differences(&self, other: &Self, facets: Facets) -> Vec<String> {
+        let mut found = Vec::new();
+        self.diff(other, facets, &mut |what| found.push(what));
+        found
+    }
+
     fn diff(&self, other: &Self, facets: Facets, note: &mut impl FnMut(String)) {
         let mut compare = |counts: bool, what: &str, a: &dyn fmt::Debug, b: &dyn fmt::Debug, same: bool| {
             if counts && !same {

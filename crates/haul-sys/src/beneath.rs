@@ -16,13 +16,15 @@ const PATH_BYTES_AT_ONCE: usize = 4000;
 /// How often a look-up is made again that a rename nearby made uncertain.
 const ATTEMPTS: usize = 32;
 
-/// Opens the directory `path` beneath `root` to resolve names in it (O_PATH), however deep. Symbolic links on the way are
-/// followed as long as they stay beneath (openat2(2), RESOLVE_BENEATH); kernels before 5.6 follow none.
+/// Opens the directory `path` beneath `root` to resolve names in it (O_PATH), at any depth.
+///
+/// With [`Follow::Yes`], symbolic links in `path` are followed as long as they stay beneath `root` (openat2(2),
+/// RESOLVE_BENEATH); kernels before 5.6 follow none. With [`Follow::No`], no component of `path` may be a symbolic link.
 ///
 /// # Errors
-/// What openat2(2) reports: `EXDEV` for a way out, `ENOENT`, `ENOTDIR`, ... `EXDEV` as well for a path that is absolute or
-/// climbs by `..`.
-pub fn open_place_beneath(root: impl AsFd, path: &OsStr) -> io::Result<OwnedFd> {
+/// The errors of openat2(2): `EXDEV` for a link that leads out of `root`, `ELOOP` for a link that is not followed, `ENOENT`,
+/// `ENOTDIR`. Also `EXDEV` for a path that is absolute or has a component `..`.
+pub fn open_place_beneath(root: impl AsFd, path: &OsStr, links: Follow) -> io::Result<OwnedFd> {
     let mut place = open_place_at(&root, ".", Follow::No)?;
     let mut piece: Vec<u8> = Vec::new();
     for component in Path::new(path).components() {
@@ -32,7 +34,7 @@ pub fn open_place_beneath(root: impl AsFd, path: &OsStr) -> io::Result<OwnedFd> 
             _ => return Err(Errno::XDEV.into()),
         };
         if piece.len() + name.len() >= PATH_BYTES_AT_ONCE {
-            place = step(&place, &piece)?;
+            place = step(&place, &piece, links)?;
             piece.clear();
         }
         if !piece.is_empty() {
@@ -40,13 +42,17 @@ pub fn open_place_beneath(root: impl AsFd, path: &OsStr) -> io::Result<OwnedFd> 
         }
         piece.extend_from_slice(name);
     }
-    if piece.is_empty() { Ok(place) } else { step(&place, &piece) }
+    if piece.is_empty() { Ok(place) } else { step(&place, &piece, links) }
 }
 
 /// One call's part of the way.
-fn step(place: &OwnedFd, piece: &[u8]) -> io::Result<OwnedFd> {
+fn step(place: &OwnedFd, piece: &[u8], links: Follow) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let resolve = ResolveFlags::BENEATH
+        | match links {
+            Follow::Yes => ResolveFlags::NO_MAGICLINKS,
+            Follow::No => ResolveFlags::NO_SYMLINKS,
+        };
     let path = OsStr::from_bytes(piece);
     for _ in 0..ATTEMPTS {
         match retry_on_intr(|| rustix::fs::openat2(place, path, flags, Mode::empty(), resolve)) {
@@ -95,7 +101,7 @@ mod tests {
         symlink(outside.path(), dir.path().join("absolute")).unwrap();
         symlink("../..", dir.path().join("a/upward")).unwrap();
         let root = open_root(dir.path().as_os_str()).unwrap();
-        let open = |path: &str| open_place_beneath(&root, OsStr::new(path));
+        let open = |path: &str| open_place_beneath(&root, OsStr::new(path), Follow::Yes);
         let expected = std::fs::metadata(dir.path().join("a/b")).unwrap().ino();
         assert_eq!(ino(&open("a/b").unwrap()), expected);
         assert_eq!(ino(&open("./a/./b").unwrap()), expected);
@@ -105,6 +111,11 @@ mod tests {
             assert_eq!(open(path).unwrap_err().raw_os_error(), Some(18), "{path}"); // EXDEV
         }
         assert_eq!(open("none").unwrap_err().kind(), io::ErrorKind::NotFound);
+        let open = |path: &str| open_place_beneath(&root, OsStr::new(path), Follow::No);
+        assert_eq!(ino(&open("a/b").unwrap()), expected);
+        for path in ["inside/b", "absolute", "a/upward"] {
+            assert_eq!(open(path).unwrap_err().raw_os_error(), Some(40), "{path}"); // ELOOP
+        }
         // Without openat2 no link is followed at all.
         assert_eq!(ino(&step_by_step(&root, OsStr::new("a/b")).unwrap()), expected);
         for path in ["inside/b", "absolute", "a/upward"] {
@@ -117,12 +128,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = open_root(dir.path().as_os_str()).unwrap();
         let name = "d".repeat(200);
-        let mut place = open_place_beneath(&root, OsStr::new("")).unwrap();
+        let mut place = open_place_beneath(&root, OsStr::new(""), Follow::No).unwrap();
         for _ in 0..50 {
             crate::open::mkdir_at(&place, name.as_str(), 0o700).unwrap();
             place = open_place_at(&place, name.as_str(), Follow::No).unwrap();
         }
         let deep = vec![name.as_str(); 50].join("/");
-        assert_eq!(ino(&open_place_beneath(&root, OsStr::new(&deep)).unwrap()), ino(&place));
+        assert_eq!(ino(&open_place_beneath(&root, OsStr::new(&deep), Follow::No).unwrap()), ino(&place));
     }
 }

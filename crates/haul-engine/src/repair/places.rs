@@ -73,7 +73,7 @@ impl Spot {
     /// Where a path leads beneath `root`.
     pub(super) fn of(root: &OwnedFd, path: &RelPath) -> io::Result<Spot> {
         let (dir, name) = split(path.as_bytes());
-        let place = open_place_beneath(root, OsStr::from_bytes(dir))?;
+        let place = open_place_beneath(root, OsStr::from_bytes(dir), Follow::Yes)?;
         Ok(Spot { place, name: CString::new(name)? })
     }
 

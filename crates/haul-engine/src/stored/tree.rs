@@ -97,7 +97,7 @@ impl Tree {
     pub(super) fn get(&self, path: &RelPath) -> io::Result<Option<Vec<u8>>> {
         let (dirs, name) = parts(path);
         let dirs: Vec<&[u8]> = dirs.iter().map(|dir| dir.as_bytes()).collect();
-        let opened = open_place_beneath(&self.sums, OsStr::from_bytes(&dirs.join(&b'/')))
+        let opened = open_place_beneath(&self.sums, OsStr::from_bytes(&dirs.join(&b'/')), Follow::Yes)
             .and_then(|place| open_source_at(&place, name, Follow::No, false));
         let file = match opened {
             Ok(file) => file,

@@ -10,6 +10,7 @@ use crate::sum::{Again, Settings, Source, SumError};
 use haul_digest::{Algorithm, Digest, Hasher, Joint, LeafHasher, PartPlace};
 use haul_log::waybill::{Content, Entry, Kind, LeafRun, Mark, Objects, Reader, Record};
 use haul_model::{ByteLen, ByteRange, Geometry, LeafSize, Object, limits};
+use haul_sys::Follow;
 use haul_sys::beneath::open_place_beneath;
 use std::ffi::{CString, OsStr};
 use std::fmt;
@@ -144,7 +145,8 @@ impl<'a> Locator<'a> {
             Some(at) => (&bytes[..at], &bytes[at + 1..]),
             None => (&bytes[..0], bytes),
         };
-        let place = open_place_beneath(&self.root, OsStr::from_bytes(dir)).map_err(SumError::Open)?;
+        let place =
+            open_place_beneath(&self.root, OsStr::from_bytes(dir), Follow::Yes).map_err(SumError::Open)?;
         let name = CString::new(name).map_err(|error| SumError::Open(error.into()))?;
         Again::open(Source::Beneath(Arc::new(place), name), self.reading, self.stop)
     }

@@ -169,7 +169,7 @@ impl<R: BufRead + Send> Waybill<R> {
             let found = self.places.remove(at);
             self.places.extend(found);
         } else {
-            let opened = open_place_beneath(&self.root, OsStr::from_bytes(dir))?;
+            let opened = open_place_beneath(&self.root, OsStr::from_bytes(dir), Follow::Yes)?;
             if self.places.len() == PLACES_KEPT {
                 self.places.pop_front();
             }

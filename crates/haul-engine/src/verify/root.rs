@@ -81,6 +81,6 @@ fn exists(root: &OwnedFd, path: &RelPath) -> bool {
     let at = bytes.iter().rposition(|&byte| byte == b'/');
     let (dir, name) = at.map_or((&bytes[..0], bytes), |at| (&bytes[..at], &bytes[at + 1..]));
     let Ok(name) = CString::new(name) else { return false };
-    open_place_beneath(root, OsStr::from_bytes(dir))
+    open_place_beneath(root, OsStr::from_bytes(dir), Follow::Yes)
         .is_ok_and(|place| stat_at(&place, name.as_c_str(), Follow::No).is_ok())
 }

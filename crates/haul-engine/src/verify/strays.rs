@@ -65,7 +65,7 @@ impl Strays<'_> {
     }
 
     fn list(&mut self, dir: &[u8]) -> io::Result<()> {
-        let place = open_place_beneath(self.root, OsStr::from_bytes(dir))?;
+        let place = open_place_beneath(self.root, OsStr::from_bytes(dir), Follow::Yes)?;
         let mut reader = DirReader::new(open_dir_at(&place, c".", Follow::No)?);
         let mut names = Vec::with_capacity(BATCH);
         let mut more = Ok(true);

@@ -43,6 +43,8 @@ pub struct Source {
     /// Files that failed, or that the update rule left at the sink without a look at their bytes: no further name goes as a
     /// link to them.
     left: Runs,
+    /// By the number of a left file: the further name that was sent as a file instead, and that the remaining names link to.
+    successors: BTreeMap<u64, (FileNumber, Box<[u8]>)>,
     phase: Phase,
     walk: Walk,
     /// LISTs that the engine is judging.
@@ -105,6 +107,7 @@ impl Source {
             flying: 0,
             queues: Queues::default(),
             left: Runs::default(),
+            successors: BTreeMap::new(),
             phase: Phase::Running,
             walk: Walk::default(),
             judging: 0,
@@ -169,6 +172,30 @@ impl Source {
     /// as a file of its own, because the existing file may be another one.
     pub fn is_left(&self, number: FileNumber) -> bool {
         self.left.contains(number.0)
+    }
+
+    /// Returns the file that takes the place of a [left](Source::is_left) one for its further names.
+    ///
+    /// # Errors
+    /// The last file in the chain of successors, if that is left too and has no successor.
+    pub fn successor(&self, left: FileNumber) -> Result<(FileNumber, &[u8]), FileNumber> {
+        let mut last = left;
+        while let Some((number, path)) = self.successors.get(&last.0) {
+            if !self.is_left(*number) {
+                return Ok((*number, path));
+            }
+            last = *number;
+        }
+        Err(last)
+    }
+
+    /// Records that the further name `path` goes as file `number` in the place of a [left](Source::is_left) file.
+    pub fn succeed(&mut self, left: FileNumber, number: FileNumber, path: &[u8]) {
+        if self.successors.len() >= RUNS_HELD_MAX {
+            // Further names of that file go as files of their own: that costs bytes and no data.
+            self.successors.pop_first();
+        }
+        self.successors.insert(left.0, (number, path.into()));
     }
 
     /// Something can't be listed or read: the sink's side hears which and why, as long as its lane keeps up.
@@ -283,6 +310,7 @@ impl Source {
         let Some((&first, rest)) = links.split_first() else { return };
         let Some(link) = self.files.remove(&first) else { return };
         let path = link.facts.path.clone();
+        self.succeed(left.number, first, &path);
         self.facts -= link.facts.facts_len();
         let mut facts = NewFile { number: first, path: path.clone(), again: false, ..left.clone() };
         facts.whole = self.goes_whole(&facts);

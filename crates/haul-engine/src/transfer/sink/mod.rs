@@ -14,6 +14,7 @@ mod places;
 mod resumed;
 mod settling;
 mod spelling;
+mod store;
 mod taking;
 mod tasks;
 mod update;
@@ -21,14 +22,12 @@ mod update;
 use super::frames::{FrameError, Frames, Outbox};
 use super::hashing::Recipe;
 use super::meeting::{Asked, Seat};
-use super::parts::Parts;
 use super::reason::reason;
 use super::report::{Failure, Watch};
 use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
 use crate::border::Border;
 use arriving::{Tag, stands};
-use expected::Expected;
 use haul_model::{ByteLen, Geometry, Level, RelPath};
 use haul_net::LaneError;
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
@@ -36,97 +35,25 @@ use haul_proto::{
     Close, FileKind, FileNumber, JobOptions, LaneId, Message, NewFile, Outcome as Ended, Reason, Role, Runs,
     Sink, Update, Verify, Why,
 };
-use haul_sys::dir::open_dir_at;
-use haul_sys::{Follow, Stat};
+use haul_sys::Stat;
 use incoming::Incoming;
 pub(super) use keeping::{Keeping, Opening};
 pub use leftovers::forget;
 use metadata::Keeper;
 pub(super) use places::Missing;
-use places::Places;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+pub(super) use store::Store;
 use taking::Taker;
 use tasks::{Compare, Remove, Settle, Tasks};
 use update::{Decision, decide};
 
 /// Messages that are taken at once to be sent.
 const SAID_AT_ONCE: usize = 128;
-
-/// Where a sink's files go.
-#[derive(Debug)]
-pub(super) struct Store {
-    places: Places,
-    session: u64,
-    /// Bytes that may be taken; `None` for any number.
-    quota: Option<u64>,
-    expected: Expected,
-    /// What is taken of which files, and of no others; `None` for all that comes.
-    parts: Option<Arc<Parts>>,
-}
-
-impl Store {
-    /// The directory `into` beneath the root `root`, which is made if it is not there, but for a `dry_run`.
-    ///
-    /// # Errors
-    /// The root cannot be opened, or the directory neither opened nor made.
-    pub(super) fn to_fill(
-        root: &OsStr,
-        into: &[u8],
-        dry_run: bool,
-        session: u64,
-        quota: Option<u64>,
-    ) -> io::Result<Store> {
-        let missing = if dry_run { Missing::Fails } else { Missing::IsMade };
-        match Store::open(root, into, missing, session, quota) {
-            Err(error) if dry_run && error.kind() == io::ErrorKind::NotFound => {
-                // The root itself must be there.
-                Store::open(root, b"", missing, session, quota).map(|_| Store::absent(session, quota))
-            }
-            opened => opened,
-        }
-    }
-
-    /// A directory that does not exist and is not made: it is empty.
-    pub(super) fn absent(session: u64, quota: Option<u64>) -> Store {
-        Store { places: Places::absent(), session, quota, expected: Expected::Anything, parts: None }
-    }
-
-    /// The directory `into` beneath the root `root`; where it is not there, `missing` says what then.
-    ///
-    /// # Errors
-    /// The root can't be opened, or the directory neither opened nor made.
-    pub(super) fn open(
-        root: &OsStr,
-        into: &[u8],
-        missing: Missing,
-        session: u64,
-        quota: Option<u64>,
-    ) -> io::Result<Store> {
-        let root = Places::new(open_dir_at(haul_sys::CWD, root, Follow::Yes)?);
-        let root = match RelPath::clean(into) {
-            Ok(path) => Places::new(root.open(path.as_bytes(), missing)?.try_clone()?),
-            Err(haul_model::PathFault::Empty) => root,
-            Err(fault) => return Err(io::Error::new(io::ErrorKind::InvalidInput, fault)),
-        };
-        Ok(Store { places: root, session, quota, expected: Expected::Anything, parts: None })
-    }
-
-    /// Takes nothing but what comes of these paths, which are asked for.
-    pub(super) fn expecting(self, paths: &[Vec<u8>]) -> Store {
-        Store { expected: Expected::of(paths), ..self }
-    }
-
-    /// Takes these parts alone.
-    pub(super) fn taking(self, parts: Option<Arc<Parts>>) -> Store {
-        Store { parts, ..self }
-    }
-}
 
 /// What all threads of the sink share.
 pub(super) struct Side<'a> {
@@ -385,6 +312,11 @@ impl Side<'_> {
                 Err(error) => Some(Verdict::Refused(reason("cannot look at what is there", &error))),
                 Ok(None) => take(),
                 Ok(Some(standing)) => match decide(rule, &incoming.facts, &standing) {
+                    Decision::CompareWhole | Decision::CompareObjects
+                        if !self.store.may_compare(&standing) =>
+                    {
+                        take()
+                    }
                     Decision::Replace => take(),
                     Decision::Keep => Some(Verdict::Same),
                     Decision::CompareWhole => {

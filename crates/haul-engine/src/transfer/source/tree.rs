@@ -228,7 +228,7 @@ impl Operand {
             None => open_place_at(CWD, OsStr::from_bytes(dir), Follow::Yes),
             Some(root) => {
                 let dir = dir.strip_suffix(b"/").unwrap_or(dir);
-                open_place_beneath(root, OsStr::from_bytes(dir))
+                open_place_beneath(root, OsStr::from_bytes(dir), Follow::Yes)
             }
         }
     }
@@ -307,10 +307,12 @@ impl Root {
     }
 }
 
+/// Returns whether `dir` has `path` beneath it, or `None` if the answer is not certain: no directory of `path` may be a symbolic link,
+/// because the entry at the link's target is another one.
 fn has(dir: &OwnedFd, path: &[u8]) -> Option<bool> {
     let name = last_part(path);
     let above = path[..path.len() - name.len()].strip_suffix(b"/").unwrap_or_default();
-    let found = open_place_beneath(dir, OsStr::from_bytes(above))
+    let found = open_place_beneath(dir, OsStr::from_bytes(above), Follow::No)
         .and_then(|place| stat::stat_at(&place, OsStr::from_bytes(name), Follow::No));
     match found {
         Ok(_) => Some(true),

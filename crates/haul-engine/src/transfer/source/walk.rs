@@ -93,8 +93,10 @@ enum Turn {
 struct Waiting {
     facts: NewFile,
     held: Held,
-    /// What it is a further name of.
+    /// The file of which it is a further name.
     first: Option<FileNumber>,
+    /// The [left](haul_proto::source::Source::is_left) file of which it is a further name, if it goes as a file instead.
+    replaces: Option<FileNumber>,
 }
 
 /// A walk that offers what it meets.
@@ -274,7 +276,7 @@ impl<'a> Offering<'a> {
     /// Lets what was met wait to be offered.
     fn wait(&mut self, facts: NewFile, item: Item, within: Option<u64>, first: Option<FileNumber>) {
         let held = self.held(&facts, item, within);
-        self.waiting.push_back(Waiting { facts, held, first });
+        self.waiting.push_back(Waiting { facts, held, first, replaces: None });
     }
 
     fn held(&self, facts: &NewFile, item: Item, within: Option<u64>) -> Held {
@@ -296,17 +298,27 @@ impl<'a> Offering<'a> {
                 // A file is held before any worker can hear of it.
                 let mut all = side.files.lock().unwrap_or_else(PoisonError::into_inner);
                 while machine.room() > 0
-                    && let Some(Waiting { facts, held, first }) = self.waiting.pop_front()
+                    && let Some(Waiting { mut facts, held, mut first, replaces }) = self.waiting.pop_front()
                 {
-                    if first.is_some_and(|first| machine.is_left(first)) {
-                        alone = Some(held);
-                        break;
+                    if let Some(left) = first.filter(|first| machine.is_left(*first)) {
+                        match machine.successor(left) {
+                            Ok((number, path)) => {
+                                first = Some(number);
+                                facts.kind = haul_proto::FileKind::HardLink { first: path.into() };
+                            }
+                            Err(left) => {
+                                alone = Some((held, left));
+                                break;
+                            }
+                        }
                     }
                     let size = facts.size();
+                    let path = replaces.map(|left| (left, facts.path.clone()));
                     let offered = machine.offer(facts, first);
                     last = offered.as_ref().ok().copied();
                     match offered {
                         Ok(number) => {
+                            path.iter().for_each(|(left, path)| machine.succeed(*left, number, path));
                             if held.item.facts.kind != FileKind::Directory {
                                 held.found.store(size, Ordering::Relaxed);
                                 side.session.tally.found(size);
@@ -317,8 +329,8 @@ impl<'a> Offering<'a> {
                     }
                 }
             });
-            if let Some(held) = alone {
-                self.separate(held);
+            if let Some((held, left)) = alone {
+                self.separate(held, left);
             }
             for (held, flaw) in refused {
                 side.session.report.failed(&Failure {
@@ -333,13 +345,14 @@ impl<'a> Offering<'a> {
         last
     }
 
-    /// A further name of a file that failed, or that the update rule left at the sink, goes as a file of its own, before all that waits.
-    fn separate(&mut self, held: Held) {
+    /// Offers a further name of the file `left`, which failed or which the update rule left at the sink, as a file of its own, before
+    /// all that waits.
+    fn separate(&mut self, held: Held, left: FileNumber) {
         let Held { item, within, .. } = held;
         match self.facts(&item, None) {
             Ok(facts) => {
                 let held = self.held(&facts, item, within);
-                self.waiting.push_front(Waiting { facts, held, first: None });
+                self.waiting.push_front(Waiting { facts, held, first: None, replaces: Some(left) });
             }
             Err(error) => {
                 self.walk_failed(item.shown.into_encoded_bytes(), reason("cannot read", &error));

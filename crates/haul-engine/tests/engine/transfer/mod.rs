@@ -1,5 +1,6 @@
 //! Transfers between two ends of one process, through the engine's public face: what arrives is compared with what was there.
 
+mod drawn;
 mod examples;
 mod hostile;
 mod joins;
@@ -169,6 +170,30 @@ fn extraneous_names_in_many_directories_are_deleted() {
     assert_eq!(told.summary().deleted, 39 * 4 + 3002);
     let before = Snapshot::take(&pair.source().join("d")).unwrap();
     before.assert_same(&Snapshot::take(&pair.sink().join("d")).unwrap(), Facets::CONTENT);
+}
+
+/// The source looked for the names of the sink's directory `d/link` through its own link of that name, did not find them there, and had
+/// them deleted. The link itself failed, because a directory has its name.
+#[test]
+fn what_has_the_name_of_a_link_keeps_its_contents() {
+    for target in ["elsewhere", "nowhere"] {
+        let pair = Pair::new();
+        fs::create_dir_all(pair.source().join("d/elsewhere")).unwrap();
+        symlink(target, pair.source().join("d/link")).unwrap();
+        fs::create_dir_all(pair.sink().join("d/link/deep")).unwrap();
+        for name in ["d/link/file", "d/link/deep/file"] {
+            fs::write(pair.sink().join(name), name).unwrap();
+        }
+        for update in [Update::Always, Update::Missing] {
+            let options = JobOptions { delete: true, update, ..small_objects() };
+            let told = pair.send(&["d"], &options, 1);
+            assert_eq!(told.summary().deleted, 0);
+            assert_eq!(told.summary().failed, u64::from(update == Update::Always));
+            for name in ["d/link/file", "d/link/deep/file"] {
+                assert_eq!(fs::read(pair.sink().join(name)).unwrap(), name.as_bytes());
+            }
+        }
+    }
 }
 
 #[test]

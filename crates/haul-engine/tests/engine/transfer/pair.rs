@@ -2,12 +2,12 @@
 
 use haul_engine::log::{Recheck, Settings, SyncPolicy};
 use haul_engine::transfer::{
-    BoxError, Dial, Failure, FetchJob, Filter, Logs, Offer, Outcome, Receipt, Report, Resume, SendJob, Tally,
-    Traffic, TransferError, Watch, answer, fetch, send,
+    BoxError, Dial, Failure, FetchJob, Filter, Logs, Offer, Outcome, Receipt, Report, Resume, Rule, SendJob,
+    Tally, Traffic, TransferError, Watch, answer, fetch, send,
 };
 use haul_log::objects::Style;
 use haul_log::waybill::Job;
-use haul_net::{Lane, Pacer};
+use haul_net::{Lane, LaneControl, Pacer};
 use haul_proto::{JobOptions, Keep, Outcome as Ended, Reason, Summary};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -76,6 +76,20 @@ enum Course {
     SourceStops(u64),
     /// The side that starts it fetches, and is told to stop.
     SinkStops,
+    /// The side that starts it aborts the lane of this number once this many of its names have ended.
+    LaneCut(usize, u64),
+}
+
+/// One transfer in every respect in which transfers differ.
+pub(super) struct Transfer<'a> {
+    pub(super) names: &'a [&'a str],
+    pub(super) options: &'a JobOptions,
+    pub(super) lanes: u32,
+    pub(super) is_fetch: bool,
+    /// Pattern of the names that are left out.
+    pub(super) exclude: Option<&'a str>,
+    /// The lane that the starting side aborts, and the number of names that end before.
+    pub(super) cut: Option<(usize, u64)>,
 }
 
 /// Bytes that are done, by the word of one of the ends, when a session is told to stop.
@@ -93,6 +107,9 @@ struct Holding<'a> {
     tally: &'a Tally,
     /// What the end of a file waits for, if it does.
     until: Option<&'a AtomicBool>,
+    /// The lane to abort, and the number of names that end before.
+    cut: Option<(usize, u64)>,
+    lanes: &'a Mutex<Vec<LaneControl>>,
 }
 
 impl Report for Holding<'_> {
@@ -101,7 +118,10 @@ impl Report for Holding<'_> {
     }
 
     fn ended(&self, _: &[u8], _: &Ended) {
-        self.heard.ended.fetch_add(1, Ordering::Relaxed);
+        let ended = self.heard.ended.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some((lane, _)) = self.cut.filter(|(_, after)| *after == ended) {
+            self.lanes.lock().unwrap().get(lane).iter().for_each(|lane| lane.abort());
+        }
         let is_held = |until: &AtomicBool| !until.load(Ordering::Relaxed);
         while self.tally.bytes_done.load(Ordering::Relaxed) >= HELD_AT && self.until.is_some_and(is_held) {
             std::thread::sleep(Duration::from_millis(1));
@@ -120,6 +140,21 @@ pub(super) struct Told {
     heard: [Heard; 2],
     /// Bytes that the starting end gave to its lanes.
     pub(super) bytes_out: u64,
+}
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (end, (outcome, heard)) in
+            ["started", "answered"].iter().zip([&self.started, &self.answered].iter().zip(&self.heard))
+        {
+            match outcome {
+                Ok(Outcome { summary, broken, .. }) => writeln!(f, "{end}: {summary:?}, broken: {broken:?}")?,
+                Err(error) => writeln!(f, "{end}: {error}")?,
+            }
+            heard.failures.lock().unwrap().iter().try_for_each(|failure| writeln!(f, "{end}: {failure}"))?;
+        }
+        Ok(())
+    }
 }
 
 impl Told {
@@ -162,6 +197,13 @@ impl Told {
     /// Bytes that were not sent again, by the word of both ends.
     pub(super) fn spared(&self) -> [u64; 2] {
         [&self.started, &self.answered].map(|outcome| outcome.as_ref().unwrap().spared)
+    }
+
+    /// Returns true if the session ended before its work was done.
+    pub(super) fn is_broken(&self) -> bool {
+        [&self.started, &self.answered]
+            .iter()
+            .any(|outcome| outcome.as_ref().map_or(true, |outcome| outcome.broken.is_some()))
     }
 
     pub(super) fn was_stopped(&self) -> bool {
@@ -262,6 +304,25 @@ impl Pair {
         self.run(change, Course::ToItsEnd, |dial, watch| send(dial, &job, watch))
     }
 
+    pub(super) fn transfer(&self, transfer: &Transfer<'_>) -> Told {
+        let Transfer { names, options, lanes, is_fetch, exclude, cut } = *transfer;
+        let course = cut.map_or(Course::ToItsEnd, |(lane, after)| Course::LaneCut(lane, after));
+        if is_fetch {
+            let mut job = self.fetch_job(names, options, lanes);
+            job.rules.extend(exclude.map(|pattern| Rule::Exclude(pattern.to_owned())));
+            let source = self.source();
+            return self.run(
+                |offer| offer.root = source.into(),
+                course,
+                |dial, watch| fetch(dial, &job, watch),
+            );
+        }
+        let rules: Vec<Rule> = exclude.map(|pattern| Rule::Exclude(pattern.to_owned())).into_iter().collect();
+        let filter = Filter::new(&rules).unwrap();
+        let job = SendJob { lanes: Some(lanes), filter, ..self.send_job(names, options) };
+        self.run(|_| {}, course, |dial, watch| send(dial, &job, watch))
+    }
+
     pub(super) fn fetch_stopped(&self, names: &[&str], options: &JobOptions) -> Told {
         self.fetch_on(Course::SinkStops, names, options, 1)
     }
@@ -328,13 +389,17 @@ impl Pair {
         });
         // The end that has the files, what it waits for, and how many of its names are to end.
         let stops = match course {
-            Course::ToItsEnd => None,
+            Course::ToItsEnd | Course::LaneCut(..) => None,
             Course::SourceStops(names) => Some((0, &stop, names)),
             Course::SinkStops => Some((1, &is_over, 0)),
         };
         let reports = [0, 1].map(|end| {
             let until = stops.and_then(|(source, until, _)| (source == end).then_some(until));
-            Holding { heard: &heard[end], tally: &tallies[end], until }
+            let cut = match course {
+                Course::LaneCut(lane, after) if end == 0 => Some((lane, after)),
+                _ => None,
+            };
+            Holding { heard: &heard[end], tally: &tallies[end], until, cut, lanes: &controls }
         });
         // A session looks every quarter of a second whether it is to stop.
         let pacers = stops.map(|_| [0, 1].map(|_| Arc::new(Pacer::new(PACES[0]))));

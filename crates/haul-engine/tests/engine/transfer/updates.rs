@@ -100,6 +100,31 @@ fn two_files_are_never_written_into_one_inode() {
     }
 }
 
+/// Both were found the same as one inode, which got the time and the mode of the last one.
+#[test]
+fn two_files_are_never_found_the_same_as_one_inode() {
+    for update in [Update::Digest, Update::Object] {
+        for in_place in [false, true] {
+            for len in [0, 100, 300 << 10] {
+                let pair = Pair::new();
+                for (name, seconds) in [("x", 2000), ("y", 3000)] {
+                    write(&pair.source().join(name), vec![1; len], seconds);
+                }
+                write(&pair.sink().join("x"), vec![1; len], 1000);
+                fs::hard_link(pair.sink().join("x"), pair.sink().join("y")).unwrap();
+                let options = JobOptions { in_place, update, ..small_objects() };
+                // The second time they are two files there, too.
+                for _ in 0..2 {
+                    pair.send(&["x", "y"], &options, 2).is_fine();
+                    let before = Snapshot::take(&pair.source()).unwrap();
+                    let facets = Facets { dir_mtime: false, ..Facets::ARCHIVE };
+                    before.assert_same(&Snapshot::take(&pair.sink()).unwrap(), facets);
+                }
+            }
+        }
+    }
+}
+
 /// `y` is the same by the rule, and `x`, which is the same inode at the sink, is not: writing `x` in place changed `y`.
 #[test]
 fn a_file_that_the_rule_leaves_is_not_changed_by_another_name() {
@@ -253,6 +278,35 @@ fn further_names_of_a_file_that_fails_arrive() {
                 assert_eq!(fs::read(there(name)).unwrap(), vec![7; len], "{name}");
             }
             assert!(is_one(&there(rest[0]), &there(rest[1])), "they are names of one file as before");
+        }
+    }
+}
+
+/// Names that were met after the first one had been left were sent as files of their own each.
+#[test]
+fn further_names_of_a_file_that_the_rule_left_are_one_file() {
+    for (update, seconds) in [(Update::Missing, 1), (Update::Newer, 9_000_000_000)] {
+        // Some names wait for the first one's end, others are met long after it.
+        for between in [0, 200] {
+            let pair = Pair::new();
+            let here = |name: &str| pair.source().join(name);
+            let there = |name: &str| pair.sink().join(name);
+            write(&here("a"), [7; 100], 5000);
+            let fillers: Vec<String> = (0..between).map(|number| format!("b{number}")).collect();
+            fillers.iter().for_each(|name| fs::write(here(name), "").unwrap());
+            let names = ["c1", "c2", "c3", "c4"];
+            names.iter().for_each(|name| fs::hard_link(here("a"), here(name)).unwrap());
+            // The rule leaves the second name, too.
+            ["a", "c1"].iter().for_each(|name| write(&there(name), "of the sink", seconds));
+            let all = ["a"].into_iter().chain(fillers.iter().map(String::as_str)).chain(names);
+            let all: Vec<&str> = all.collect();
+            pair.send(&all, &JobOptions { update, ..small_objects() }, 2).is_fine();
+            ["a", "c1"].iter().for_each(|name| assert_eq!(fs::read(there(name)).unwrap(), b"of the sink"));
+            assert_eq!(fs::read(there("c2")).unwrap(), [7; 100]);
+            for name in ["c3", "c4"] {
+                assert!(is_one(&there("c2"), &there(name)), "{update:?}, {between} between: {name}");
+            }
+            assert!(!is_one(&there("a"), &there("c2")) && !is_one(&there("a"), &there("c1")));
         }
     }
 }

@@ -1,0 +1,105 @@
+//! The root directory of a sink, with the limits of what may be written beneath it.
+
+use super::expected::Expected;
+use super::places::{Missing, Places};
+use crate::transfer::parts::Parts;
+use haul_model::RelPath;
+use haul_sys::dir::open_dir_at;
+use haul_sys::{Follow, Stat};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Root directory of a sink, and the limits of what may be written beneath it.
+#[derive(Debug)]
+pub(in crate::transfer) struct Store {
+    pub(super) places: Places,
+    pub(super) session: u64,
+    /// Bytes that may be taken; `None` for any number.
+    pub(super) quota: Option<u64>,
+    pub(super) expected: Expected,
+    /// What is taken of which files, and of no others; `None` for all that comes.
+    pub(super) parts: Option<Arc<Parts>>,
+    /// Existing files with several names that an incoming file was compared with, by device and inode.
+    compared: Mutex<HashSet<(u64, u64)>>,
+}
+
+impl Store {
+    /// The directory `into` beneath the root `root`, which is made if it is not there, but for a `dry_run`.
+    ///
+    /// # Errors
+    /// The root cannot be opened, or the directory neither opened nor made.
+    pub(in crate::transfer) fn to_fill(
+        root: &OsStr,
+        into: &[u8],
+        dry_run: bool,
+        session: u64,
+        quota: Option<u64>,
+    ) -> io::Result<Store> {
+        let missing = if dry_run { Missing::Fails } else { Missing::IsMade };
+        match Store::open(root, into, missing, session, quota) {
+            Err(error) if dry_run && error.kind() == io::ErrorKind::NotFound => {
+                // The root itself must be there.
+                Store::open(root, b"", missing, session, quota).map(|_| Store::absent(session, quota))
+            }
+            opened => opened,
+        }
+    }
+
+    /// Returns true if no other incoming file was compared with the existing file `standing`. A file with several names can be the
+    /// same as one file of the source only: found the same as two, it would get the metadata of the last one.
+    pub(super) fn may_compare(&self, standing: &Stat) -> bool {
+        let mut compared = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
+        standing.nlink < 2 || compared.insert(standing.identity())
+    }
+
+    /// A directory that does not exist and is not made: it is empty.
+    pub(in crate::transfer) fn absent(session: u64, quota: Option<u64>) -> Store {
+        Store {
+            places: Places::absent(),
+            session,
+            quota,
+            expected: Expected::Anything,
+            parts: None,
+            compared: Mutex::default(),
+        }
+    }
+
+    /// The directory `into` beneath the root `root`; where it is not there, `missing` says what then.
+    ///
+    /// # Errors
+    /// The root can't be opened, or the directory neither opened nor made.
+    pub(in crate::transfer) fn open(
+        root: &OsStr,
+        into: &[u8],
+        missing: Missing,
+        session: u64,
+        quota: Option<u64>,
+    ) -> io::Result<Store> {
+        let root = Places::new(open_dir_at(haul_sys::CWD, root, Follow::Yes)?);
+        let root = match RelPath::clean(into) {
+            Ok(path) => Places::new(root.open(path.as_bytes(), missing)?.try_clone()?),
+            Err(haul_model::PathFault::Empty) => root,
+            Err(fault) => return Err(io::Error::new(io::ErrorKind::InvalidInput, fault)),
+        };
+        Ok(Store {
+            places: root,
+            session,
+            quota,
+            expected: Expected::Anything,
+            parts: None,
+            compared: Mutex::default(),
+        })
+    }
+
+    /// Takes nothing but what comes of these paths, which are asked for.
+    pub(in crate::transfer) fn expecting(self, paths: &[Vec<u8>]) -> Store {
+        Store { expected: Expected::of(paths), ..self }
+    }
+
+    /// Takes these parts alone.
+    pub(in crate::transfer) fn taking(self, parts: Option<Arc<Parts>>) -> Store {
+        Store { parts, ..self }
+    }
+}
