@@ -11,7 +11,7 @@ use crate::remote::typed::{self, TROUBLE, Unbegun};
 use crate::remote::words::Way;
 use clap::Parser;
 use haul_engine::copy::quote;
-use haul_engine::transfer::{self, Filter, SendJob};
+use haul_engine::transfer::{self, CheckSpace, Filter, SendJob};
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
@@ -44,6 +44,9 @@ struct Args {
     /// Stay in each SOURCE's file system.
     #[arg(short = 'x', long, help_heading = "What is sent")]
     one_file_system: bool,
+    /// Add the sizes up before the job begins and compare them with the free space of the other host: warn, or refuse to send.
+    #[arg(long, value_name = "HOW", value_parser = ["warn", "refuse"], help_heading = "What is sent")]
+    check_space: Option<String>,
     #[command(flatten)]
     job: JobArgs,
 }
@@ -121,6 +124,11 @@ fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
         lanes: other.lanes(job.lanes),
         buffers: job.buffers,
         resume,
+        check_space: match args.check_space.as_deref() {
+            Some("refuse") => CheckSpace::Refuse,
+            Some(_) => CheckSpace::Warn,
+            None => CheckSpace::Files,
+        },
     };
     let status = run.go(other, output, |dial, watch| transfer::send(dial, &send, watch));
     Ok(if status == 0 && is_missing_some { FAILED } else { status })

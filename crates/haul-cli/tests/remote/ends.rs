@@ -68,6 +68,21 @@ fn a_sink_that_is_full_names_each_file_it_lacks_and_is_filled_once_there_is_room
             ended.err.contains("no space left") && ended.err.contains(&format!("{lacking} failed")),
             "{ended:#?}"
         );
+        if way == Way::Fetch {
+            // What is kept for the next run is reported by its name.
+            let kept = fs::read_dir(into.join("data")).unwrap().map(|entry| entry.unwrap().file_name());
+            let kept = kept.filter_map(|name| {
+                Some(name.into_string().unwrap()).filter(|name| name.starts_with(".haul-"))
+            });
+            let lines = ended.err.lines().filter(|line| line.contains("may be removed to free them"));
+            let reported: Vec<&str> = lines.collect();
+            let kept: Vec<String> = kept.collect();
+            assert!(
+                kept.iter().all(|name| reported.iter().any(|line| line.contains(name))),
+                "{kept:?}: {ended:#?}"
+            );
+            assert_eq!(kept.len(), reported.len(), "{kept:?}: {ended:#?}");
+        }
         let roomy =
             Command::new("mount").args(["-o", "remount,size=64m"]).arg(small.path()).status().unwrap();
         assert!(roomy.success());

@@ -50,3 +50,61 @@ fn a_file_that_has_no_room_is_refused_before_its_bytes_travel() {
     let memory = Mounted::tmpfs(8).unwrap();
     does_not_fit(&bed, &memory.path());
 }
+
+/// Two files of which each has room, and both together have none.
+#[test]
+fn a_job_that_has_no_room_is_found_before_it_begins() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    let bed = Bed::new();
+    bed.file("tree/one", 5 << 20);
+    bed.file("tree/two", 5 << 20);
+    fs::hard_link(bed.path("tree/one"), bed.path("tree/three")).unwrap();
+    File::create(bed.path("tree/hole")).unwrap().set_len(1 << 40).unwrap();
+    let small = Mounted::tmpfs(8).unwrap();
+    let there = format!("localhost:{}", small.path().display());
+    let is_empty = || fs::read_dir(small.path()).unwrap().next().is_none();
+    let [tree, one, two] =
+        ["tree", "tree/one", "tree/two"].map(|name| bed.path(name).to_str().unwrap().to_owned());
+    let warning = "the job has 10.0 MiB, and the sink has room for 8.0 MiB";
+
+    // Files: their sizes are known.
+    let ended = bed.over_ssh("send", &["--check-space=refuse", &one, &two, &there]);
+    assert_ended(&ended, 2);
+    assert!(ended.err.contains(warning) && ended.err.contains("nothing is sent") && is_empty(), "{ended:#?}");
+    let ended = bed.over_ssh("send", &["-n", &one, &two, &there]);
+    assert_ended(&ended, 0);
+    assert!(ended.err.contains(warning) && is_empty(), "{ended:#?}");
+    // A tree is walked for that only on request. A file counts once, and a hole not at all.
+    for (option, status, warns) in
+        [("--check-space=refuse", 2, true), ("--check-space=warn", 0, true), ("-q", 0, false)]
+    {
+        let ended = bed.over_ssh("send", &["-n", option, &tree, &there]);
+        assert_ended(&ended, status);
+        assert!(ended.err.contains(warning) == warns && is_empty(), "{option}: {ended:#?}");
+    }
+    // An update sends what differs, and nobody knows how much that is.
+    let ended = bed.over_ssh("send", &["-n", "--check-space=refuse", "--update", &tree, &there]);
+    assert_ended(&ended, 0);
+    let ended = bed.over_ssh("send", &["--check-space=refuse", &one, &there]);
+    assert_ended(&ended, 0);
+    assert!(!ended.err.contains("room"), "{ended:#?}");
+    small.close().unwrap();
+}
+
+/// The quota of a ticket is room, too.
+#[test]
+fn a_job_beyond_the_quota_is_found_before_it_begins() {
+    let bed = Bed::new();
+    bed.file("one", 5000);
+    bed.file("two", 5000);
+    let server = bed.serve(&["--root", "there", "--quota", "8K"]);
+    let ended = bed.run(&["send", "--ticket-file", "ticket", "--check-space=refuse", "one", "two", ":"]);
+    assert_ended(&ended, 2);
+    assert!(ended.err.contains("the job has 9.8 KiB, and the sink has room for 8.0 KiB"), "{ended:#?}");
+    assert!(fs::read_dir(bed.path("there")).unwrap().next().is_none());
+    let ended = bed.run(&["send", "--ticket-file", "ticket", "--check-space=refuse", "one", ":"]);
+    assert_ended(&ended, 0);
+    drop(server);
+}

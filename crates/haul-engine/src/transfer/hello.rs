@@ -8,11 +8,13 @@ use super::report::Watch;
 use super::resume::{self, Resume};
 use super::sink::{self, Keeping, Missing, Opening, Store};
 use super::source::{self, Filter, Operand, Rule, Tree};
+use super::space::{self, CheckSpace};
 use super::terms::{agree, hold};
 use super::wanted::{self, Wanted, relative};
 use super::{BoxError, Dial, Joined, Outcome, joining};
 use crate::copy::quote;
 use crate::log::LogError;
+use haul_model::format_size;
 use haul_net::{Lane, LaneControl, LaneError};
 use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, LogWish, Message, PeerText, Reason,
@@ -67,6 +69,8 @@ pub struct SendJob {
     pub buffers: u64,
     /// How it goes on when it was cut off; `None` where it then begins anew.
     pub resume: Option<Resume>,
+    /// What happens if the sink has less room than the job needs.
+    pub check_space: CheckSpace,
 }
 
 /// Files to fetch.
@@ -158,6 +162,18 @@ pub enum TransferError {
     /// Another process is at the job.
     #[error(transparent)]
     Held(LogError),
+    /// The sink has less room than the job needs.
+    #[error(
+        "the job has {}, and the sink has room for {}; nothing is sent: free space there, or send without --check-space=refuse",
+        format_size(*announced),
+        format_size(*room)
+    )]
+    NoRoom {
+        /// Bytes of the job.
+        announced: u64,
+        /// Free space of the sink, or what is left of the quota, in bytes.
+        room: u64,
+    },
     /// No randomness for the session's secret.
     #[error("the system gives no random bytes")]
     NoRandomness,
@@ -175,9 +191,10 @@ pub fn send(dial: &dyn Dial, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome
     let operands = job.sources.iter().map(operand).collect::<Result<Vec<_>, _>>()?;
     let watch = &begin_receipt(watch, &job.options, || source::directories(&job.sources), false)?;
     let resume = job.resume.as_ref().filter(|_| resume::is_logged(&job.options));
+    let options = JobOptions { budget: space::announced(job), ..job.options.clone() };
     let asked = Asked {
         role: Role::Source,
-        options: &job.options,
+        options: &options,
         wanted: Wanted::new(std::slice::from_ref(&job.to))?,
         rules: &[],
         job: resume.map_or([0; 16], |resume| resume.job(Role::Source, &job.options, &job.sources)),
@@ -186,6 +203,7 @@ pub fn send(dial: &dyn Dial, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome
     };
     let window = window(job.buffers);
     let (accept, first) = connect(dial, &asked, window)?;
+    space::check(job, options.budget, accept.options.budget, watch)?;
     let settings = source_settings(accept.options.clone(), window.least(accept.window), accept.resumes);
     let tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
     let lanes = job.lanes.unwrap_or_else(|| lanes_for(&first.control));
@@ -338,6 +356,11 @@ pub fn answer(
     };
     let watch = &watch;
     accept.resumes = log.as_ref().is_some_and(Keeping::resumes);
+    if let Part::Sink(store, _) = &part
+        && !accept.resumes
+    {
+        space::lower(&mut accept.options, store);
+    }
     let accepted = first.outbox.push(&Message::Accept(Box::new(accept.clone())));
     if let Err(error) = accepted.and_then(|()| first.outbox.flush()) {
         if let (Some(log), Part::Sink(store, _)) = (log, &part) {

@@ -24,6 +24,7 @@ mod resume;
 mod session;
 mod sink;
 mod source;
+mod space;
 mod spent;
 mod terms;
 mod wanted;
@@ -41,6 +42,7 @@ pub use report::{Failure, Report, Tally, Watch};
 pub use resume::Resume;
 pub use sink::forget;
 pub use source::{Filter, FilterError, Rule};
+pub use space::CheckSpace;
 pub use spent::{Spent, Split, Traffic};
 
 use frames::{Frames, Outbox};

@@ -3,7 +3,7 @@
 use super::parts::Parts;
 use super::report::{Failure, Report, Tally, Watch};
 use super::source::Filter;
-use super::{FetchJob, Logs, Offer, SendJob};
+use super::{CheckSpace, FetchJob, Logs, Offer, SendJob};
 use haul_model::ObjectSize;
 use haul_proto::{JobOptions, Keep};
 use std::ffi::OsString;
@@ -41,6 +41,7 @@ impl SendJob {
             lanes: None,
             buffers: BUFFERS,
             resume: None,
+            check_space: CheckSpace::default(),
         }
     }
 }

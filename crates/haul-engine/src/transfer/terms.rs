@@ -27,11 +27,6 @@ pub(super) fn agree(
     let mut accept = asked.answer(Features::ALL, window, offer.lanes, token, PeerText::new(AGENT))?;
     accept.options.keep = Keep(accept.options.keep.0 & offer.keep.0);
     accept.options.compression = packing::possible(accept.options.compression);
-    if let (Some(quota), Role::Source) = (offer.quota, asked.role)
-        && accept.options.budget > quota
-    {
-        return Err(Reason::new(Why::Quota, &format!("at most {quota} bytes may be sent here")));
-    }
     Ok(accept)
 }
 

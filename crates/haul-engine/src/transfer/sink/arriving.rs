@@ -268,6 +268,11 @@ impl Arriving {
         renamed
     }
 
+    /// The name of the file until it is complete; `None` if it is written in place.
+    pub(super) fn temporary_name(&self) -> Option<&CStr> {
+        self.temporary.as_deref()
+    }
+
     /// The directory that it stands in.
     pub(super) fn place(&self) -> &Arc<OwnedFd> {
         &self.place

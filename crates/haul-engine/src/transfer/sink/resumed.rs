@@ -6,14 +6,17 @@ use super::incoming::Incoming;
 use super::keeping::{Keeping, Said};
 use super::places::Missing;
 use super::tasks::Compare;
+use crate::copy::quote;
 use crate::log::{LogError, Recheck, SAMPLE_OBJECTS_MAX, SAMPLE_ONE_IN};
 use haul_log::objects::ObjectSet;
-use haul_model::{ByteLen, Geometry, Level, Object, ObjectIndex, RelPath};
+use haul_model::{ByteLen, Geometry, Level, Object, ObjectIndex, RelPath, format_size};
 use haul_proto::sink::Verdict;
 use haul_proto::{FileNumber, Outcome, Runs, Update};
 use haul_sys::metadata::Place;
-use haul_sys::{Stat, Timespec};
+use haul_sys::{Stat, Timespec, stat};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -227,6 +230,17 @@ impl Side<'_> {
         let keeps = may_come_later && incoming.is_kept_for_later() && log.keeps_one();
         if !keeps {
             log.forget(incoming.last().as_deref());
+        } else if incoming.may_come_later()
+            && let Some(kept) = incoming.last()
+            && let Some(name) = kept.temporary_name()
+        {
+            let blocks = stat::stat_fd(kept.fd()).map_or(0, |facts| facts.blocks);
+            self.session.report.note(&format!(
+                "{}: the same command completes this file; until then {} stay beside it in {}, which may be removed to free them",
+                quote(OsStr::from_bytes(incoming.path.as_bytes())),
+                format_size(blocks.saturating_mul(512)),
+                name.to_string_lossy()
+            ));
         }
         incoming.let_go(keeps);
         if !keeps {

@@ -5,7 +5,7 @@ use super::places::{Missing, Places};
 use crate::transfer::parts::Parts;
 use haul_model::RelPath;
 use haul_sys::dir::open_dir_at;
-use haul_sys::{Follow, Stat};
+use haul_sys::{Follow, Stat, filesystem};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
@@ -91,6 +91,12 @@ impl Store {
             parts: None,
             compared: Mutex::default(),
         })
+    }
+
+    /// Returns the free space, or what the quota leaves of it, in bytes; `None` if neither is known.
+    pub(in crate::transfer) fn space(&self) -> Option<u64> {
+        let free = self.places.root().ok().and_then(|root| filesystem::space(root).ok()?.free);
+        [free, self.quota].into_iter().flatten().min()
     }
 
     /// Takes nothing but what comes of these paths, which are asked for.

@@ -9,7 +9,7 @@ mod tree;
 mod walk;
 
 pub use filter::{Filter, FilterError, Rule};
-pub(super) use tree::{Operand, Tree, directories};
+pub(super) use tree::{Met, Operand, Tree, directories};
 
 pub(super) use facts::moment;
 use tree::Roots;

@@ -2,8 +2,8 @@
 
 use haul_engine::log::{Recheck, Settings, SyncPolicy};
 use haul_engine::transfer::{
-    BoxError, Dial, Failure, FetchJob, Filter, Logs, Offer, Outcome, Receipt, Report, Resume, Rule, SendJob,
-    Tally, Traffic, TransferError, Watch, answer, fetch, send,
+    BoxError, CheckSpace, Dial, Failure, FetchJob, Filter, Logs, Offer, Outcome, Receipt, Report, Resume,
+    Rule, SendJob, Tally, Traffic, TransferError, Watch, answer, fetch, send,
 };
 use haul_log::objects::Style;
 use haul_log::waybill::Job;
@@ -366,6 +366,7 @@ impl Pair {
             lanes: Some(1),
             buffers: 64 << 20,
             resume: self.resume(),
+            check_space: CheckSpace::default(),
         }
     }
 

@@ -1,0 +1,88 @@
+//! The size of a job against the free space of the sink, before the first byte.
+//!
+//! The source announces the size in the `budget` of CONNECT, and the sink lowers it to its room in ACCEPT.
+
+use super::hello::{SendJob, TransferError};
+use super::report::Watch;
+use super::sink::Store;
+use super::source::{Met, Operand, Tree};
+use haul_model::format_size;
+use haul_proto::{JobOptions, Keep, Update};
+use haul_sys::FileKind;
+use std::collections::HashSet;
+
+/// Maximum number of operands whose sizes are added up without a request for it.
+const OPERANDS_MAX: usize = 64;
+
+/// What happens if the sink has less room than the job needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CheckSpace {
+    /// A note, where the size of the job costs no walk: no operand is a directory.
+    #[default]
+    Files,
+    /// A note. The source is walked before the job begins.
+    Warn,
+    /// Nothing is sent. The source is walked before the job begins.
+    Refuse,
+}
+
+/// Returns the number of bytes that `job` needs at the sink, or 0 if that is not known.
+pub(super) fn announced(job: &SendJob) -> u64 {
+    let JobOptions { update, in_place, keep, .. } = job.options;
+    let is_quick = job.check_space == CheckSpace::Files;
+    if update != Update::Always || in_place || is_quick && job.sources.len() > OPERANDS_MAX {
+        return 0;
+    }
+    let operands = job.sources.iter().map(|source| Operand::local(source)).collect();
+    let mut tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
+    let (mut total, mut linked) = (0_u64, HashSet::new());
+    while let Some(met) = tree.next() {
+        match met {
+            Met::Enter(_) if is_quick => return 0,
+            Met::Item(item) if item.facts.kind == FileKind::Regular => {
+                let facts = &item.facts;
+                if facts.nlink > 1 && keep.has(Keep::HARD_LINKS) && !linked.insert(facts.identity()) {
+                    continue;
+                }
+                let holds = if facts.is_sparse() && keep.has(Keep::HOLES) {
+                    facts.blocks.saturating_mul(512)
+                } else {
+                    facts.size
+                };
+                total = total.saturating_add(holds);
+            }
+            // The walk of the job itself reports what cannot be read.
+            _ => {}
+        }
+    }
+    total
+}
+
+/// Lowers the announced size in `options` to the room of the sink: its free space, and the quota of the peer.
+pub(super) fn lower(options: &mut JobOptions, store: &Store) {
+    options.budget = options.budget.min(store.space().unwrap_or(u64::MAX));
+}
+
+/// Compares the announced size of a job with the room that the sink answered.
+///
+/// # Errors
+/// [`TransferError::NoRoom`] if the job asks for that.
+pub(super) fn check(
+    job: &SendJob,
+    announced: u64,
+    room: u64,
+    watch: &Watch<'_>,
+) -> Result<(), TransferError> {
+    if room >= announced {
+        return Ok(());
+    }
+    if job.check_space == CheckSpace::Refuse {
+        return Err(TransferError::NoRoom { announced, room });
+    }
+    watch.report.note(&format!(
+        "the job has {}, and the sink has room for {}: files without room fail",
+        format_size(announced),
+        format_size(room)
+    ));
+    Ok(())
+}
