@@ -96,6 +96,11 @@ impl Running {
         wait_until(format_args!("the end of {}", self.line), || is_gone(&status(self.child.id())));
     }
 
+    /// Returns true if the process has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// What the command has mapped into its memory.
     pub(crate) fn maps(&self) -> String {
         fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap()

@@ -4,6 +4,7 @@
 mod as_others;
 pub(crate) mod bed;
 mod changing;
+mod drawn;
 mod failing;
 mod full;
 mod interrupted;
