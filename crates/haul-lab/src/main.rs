@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use haul_lab::bound::{self, Way};
 use haul_lab::dataset::{Built, DataSet};
 use haul_lab::faults::FaultFs;
+use haul_lab::house::{prose, text};
 use haul_lab::random_tree::{RandomTree, every_byte_in_names};
 use haul_lab::snapshot::{Facets, Snapshot};
 use haul_model::{ObjectSize, parse_size};
@@ -41,6 +42,11 @@ enum Command {
     Snapshot {
         /// The tree.
         root: PathBuf,
+    },
+    /// List the flagged phrases and the long lines in the comments, strings and documents of a folder.
+    Prose {
+        /// A folder of the repository.
+        path: PathBuf,
     },
     /// Compare two trees; exit status 1 if they differ.
     Diff {
@@ -223,6 +229,15 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Snapshot { root } => {
             for (path, entry) in Snapshot::take(&root)?.entries() {
                 writeln!(out, "{path:?} {entry:?}")?;
+            }
+        }
+        Command::Prose { path } => {
+            for file in text::files(&path)? {
+                // Files that are no text have no prose.
+                let Ok(source) = std::fs::read_to_string(path.join(&file)) else { continue };
+                for finding in prose::findings(&file, &source) {
+                    writeln!(out, "{}:{finding}", path.join(&file).display())?;
+                }
             }
         }
         Command::Diff { left, right, content, holes, limit } => {

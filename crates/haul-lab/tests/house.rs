@@ -1,7 +1,7 @@
 //! Holds this repository to the rules of the house. That each rule can fail is shown beside the rules, in
 //! `src/house`.
 
-use haul_lab::house::{floors, licences, order, purity, text};
+use haul_lab::house::{floors, licences, order, prose, purity, text};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -123,6 +123,13 @@ fn functions_that_are_linked_first_are_there() {
     let list = fs::read_to_string(root().join("crates/haul-cli/start-order")).expect("the order is there");
     assert!(list.lines().any(|line| line.starts_with("haul::")), "it names functions of the binary");
     assert_none("functions to link first that are gone", &order::gone(&list, &texts()));
+}
+
+#[test]
+fn the_english_is_the_fields() {
+    let texts = texts();
+    let texts = texts.iter().map(|(path, text)| (path.as_path(), text.as_str()));
+    assert_none("phrases and lines", &prose::breaches(texts, &prose::LIMITS));
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub mod floors;
 pub mod licences;
 pub mod options;
 pub mod order;
+pub mod prose;
 pub mod purity;
 pub mod source;
 pub mod text;
