@@ -46,6 +46,7 @@ pub(crate) use job::copy_after;
 pub use job::{Outcome, copy};
 pub(crate) use links::Claims;
 pub(crate) use metadata::is_copied as is_attribute_copied;
+pub(crate) use operands::workers_within;
 pub use place::Place;
 pub use quote::{Quoted, quote, quote_if_needed, quote_word};
 pub use receipt::Receipt;
