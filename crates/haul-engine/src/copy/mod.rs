@@ -47,7 +47,7 @@ pub use job::{Outcome, copy};
 pub(crate) use links::Claims;
 pub(crate) use metadata::is_copied as is_attribute_copied;
 pub(crate) use operands::workers_within;
-pub use place::Place;
+pub use place::{Place, is_here};
 pub use quote::{Quoted, quote, quote_if_needed, quote_word};
 pub use receipt::Receipt;
 pub use report::{FileFigures, HashLine, Question, Report, Tally};

@@ -110,7 +110,7 @@ pub(crate) fn most_workers(settings: &CopySettings, open_files: u64) -> usize {
     workers_within(settings.moving.workers.count(), open_files)
 }
 
-/// As many of the workers that are asked for as half of these descriptors are enough for; at least 1.
+/// Returns `asked`, or as many workers as half of these descriptors are enough for, if those are fewer; at least 1.
 pub(crate) fn workers_within(asked: usize, open_files: u64) -> usize {
     let for_workers = open_files.saturating_sub(limits::OPEN_FILES_OF_THE_PROCESS) / 2;
     let most = usize::try_from(for_workers / limits::OPEN_FILES_OF_A_WORKER).unwrap_or(usize::MAX);

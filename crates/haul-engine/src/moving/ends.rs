@@ -277,7 +277,7 @@ impl Opened {
     /// Gives the copy the mode that it had before this user was let in.
     ///
     /// # Errors
-    /// What chmod(2) reports.
+    /// The error of chmod(2).
     pub(super) fn shut(&self) -> io::Result<()> {
         metadata::set_mode_held(&self.ends.sink, self.facts.sink.mode)
     }

@@ -161,8 +161,8 @@ impl Job<'_> {
         self.batch(node, entries, 1);
     }
 
-    /// Removes names of a directory, of which `through` things are through besides. The directory is left only when no name of it
-    /// is at work: on the way up, each level needs descriptors.
+    /// Removes names of a directory; `through` more things beneath it are done. The directory is left behind the last name: on the way
+    /// up, each level needs descriptors.
     fn batch(&self, node: Opened, entries: Vec<DirEntry>, mut through: usize) {
         for entry in entries {
             if self.pool.stopping() {
@@ -174,7 +174,7 @@ impl Job<'_> {
         self.leave(&Arc::clone(node.node()), Some(node), through);
     }
 
-    /// Removes a name, or begins with the directory that it is. Returns true if the name is through.
+    /// Removes a name, or begins with the directory that it is. Returns false if a directory remains to be removed.
     fn name(&self, parent: Option<&Opened>, names: (&OsStr, &OsStr), kind: Option<FileKind>) -> bool {
         let above = parent.map(Opened::node);
         match (self.check(parent, names, kind), parent) {
@@ -257,7 +257,7 @@ impl Job<'_> {
         }
     }
 
-    /// So many things beneath a directory are through; the last takes the directory along, and so on upward.
+    /// Counts `through` things beneath a directory as done; the last takes the directory along, and so on upward.
     fn leave(&self, node: &Arc<Node>, mut opened: Option<Opened>, mut through: usize) {
         let mut current = Arc::clone(node);
         while through > 0 && current.pending.fetch_sub(through, Ordering::AcqRel) == through {
