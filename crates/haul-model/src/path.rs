@@ -37,6 +37,9 @@ pub enum PathFault {
     /// Longer than [`PATH_BYTES_MAX`], or a part longer than [`PART_BYTES_MAX`].
     #[error("it is longer than {PATH_BYTES_MAX} bytes, or a part is longer than {PART_BYTES_MAX}")]
     TooLong,
+    /// A symbolic link in it leads out of the root.
+    #[error("a link in it leads out of the directory that paths are relative to")]
+    LeadsOut,
 }
 
 impl RelPath {

@@ -1,6 +1,7 @@
 //! What kind of file system a file lies on, where that decides how it is best copied.
 
 use rustix::fd::AsFd;
+use rustix::fs::StatVfsMountFlags;
 use std::io;
 
 /// `f_type` of file systems whose server can copy a file by itself, from statfs(2): NFS, SMB2/3, CIFS, Ceph.
@@ -119,6 +120,11 @@ fn medium_of(kind: u32) -> Medium {
 
 /// `f_type` of overlayfs, from statfs(2).
 const OVERLAY: u32 = 0x794c_7630;
+
+/// Returns true for a file system, or a mount of one, that is read-only.
+pub fn is_read_only(fd: impl AsFd) -> bool {
+    rustix::fs::fstatvfs(fd).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
 
 /// Whether a file lies on overlayfs, where a directory is born once more when the first name is made in it.
 pub fn is_overlay(fd: impl AsFd) -> bool {

@@ -7,6 +7,7 @@ use rustix::io::{Errno, fcntl_getfd};
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// What Rust's runtime ends a program with that panicked.
 const PANICKED: i32 = 101;
@@ -24,6 +25,14 @@ macro_rules! program {
             }
         };
     };
+}
+
+/// The standard descriptors that were closed when the program was started, one bit for each.
+static CLOSED: AtomicU8 = AtomicU8::new(0);
+
+/// Returns true if the program was started without this standard descriptor.
+pub fn was_closed(standard: RawFd) -> bool {
+    CLOSED.load(Ordering::Relaxed) & (1 << standard) != 0
 }
 
 /// Runs the program, and ends the process by the status that it comes to, all output written.
@@ -44,6 +53,7 @@ fn status_of(code: ExitCode) -> i32 {
 fn open_closed_descriptors() {
     for (standard, flags) in [(0, OFlags::WRONLY), (1, OFlags::RDONLY), (2, OFlags::RDONLY)] {
         if is_closed(standard) {
+            CLOSED.fetch_or(1 << standard, Ordering::Relaxed);
             // It takes the lowest number that is free, which is this one.
             if let Ok(null) = rustix::fs::open("/dev/null", flags, Mode::empty()) {
                 let _ = null.into_raw_fd();

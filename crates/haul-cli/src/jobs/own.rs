@@ -45,6 +45,11 @@ impl OwnJob {
         self.listing.as_ref().is_some_and(|listing| listing.was_listed())
     }
 
+    /// Returns true if it would have been listed had it run for longer: a later run of the command starts from the beginning.
+    pub(crate) fn is_short(&self) -> bool {
+        self.listing.as_ref().is_some_and(|listing| listing.is_short())
+    }
+
     /// Runs the job, and writes down meanwhile how far it came; `tick` is called each time.
     pub(crate) fn during<T>(
         &self,

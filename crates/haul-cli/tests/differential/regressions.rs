@@ -287,6 +287,28 @@ fn a_mask_that_closes_new_files_to_their_maker_stops_no_move() {
     world().has(file("b", b'k').bytes(1 << 20)).runs("b far/d").ends_alike();
 }
 
+/// Its copy belongs to the user who moved it.
+#[test]
+fn a_directory_that_is_closed_to_its_new_owner_is_moved() {
+    let closed = |path: &str, mode| dir(path).mode(mode).owner(1, 1);
+    let world = |mode| {
+        let tree = ["far/d", "far/d/e", "far/d/e/g"].map(|path| closed(path, mode));
+        let world = tree.into_iter().fold(Case::new(Tool::Mv), Case::has);
+        let world = world.has(file("far/d/f", b'q').owner(1, 1).mode(0o0066)).has(link("far/d/e/l", "f"));
+        world.has(file("far/d/e/g/h", b's').owner(1, 1)).user()
+    };
+    for mode in [0o0077, 0o0477, 0o0277, 0o0677] {
+        world(mode).runs("far/d .").ends_alike();
+        world(mode).runs("-v far/d new").ends_alike();
+    }
+    // Something stays.
+    world(0o0077)
+        .has(closed("far/d/e/x", 0o0755))
+        .has(file("far/d/e/x/y", b'q'))
+        .runs("far/d .")
+        .ends_alike();
+}
+
 #[test]
 fn of_the_slashes_behind_a_moved_directory_one_is_told() {
     for words in ["-v far/a// .", "-v far/a/ .", "-v far/a/// new", "-v ./far/a/./ new"] {

@@ -40,6 +40,24 @@ fn what_lies_beside_the_way_down_is_copied_on_the_way_back() {
     assert!(few.stdout == many.stdout);
 }
 
+/// Two directories at both ends, beside the standard streams and the target, or one with both ends of a file.
+#[test]
+fn a_deep_tree_is_copied_with_eight_descriptors() {
+    let place = Deep::new();
+    let (source, sink) = (place.path("source"), place.path("sink"));
+    make(&source, 60, "d", |level, dir| {
+        for number in 0..if level % 20 == 0 { 300 } else { 1 } {
+            write(dir, &format!("f{number}"), &[level as u8]);
+        }
+    });
+    walk(&source, "d", mark);
+    for files in [8, 10] {
+        haul_with_files(files, ["cp".as_ref(), "-a".as_ref(), &*source, &*sink]).is_fine();
+        assert_same_trees(&source, &sink);
+        Command::new("rm").arg("-rf").arg(&sink).status().unwrap();
+    }
+}
+
 /// What the process inherited takes part of what it may open.
 #[test]
 fn files_that_were_open_before_are_taken_into_account() {

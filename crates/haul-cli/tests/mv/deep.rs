@@ -65,3 +65,30 @@ fn what_lies_beside_the_way_down_leaves_with_it() {
         std::process::Command::new("rm").arg("-rf").arg(&sink).status().unwrap();
     }
 }
+
+/// With fewer, GNU mv fails as well.
+#[test]
+fn a_deep_tree_is_moved_with_ten_descriptors() {
+    const LEVELS: usize = 60;
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    let (place, other) = (Deep::new(), Mounted::tmpfs(256).unwrap());
+    let (source, sink) = (place.path("source"), other.path().join("sink"));
+    for files in [10, 12, 16] {
+        make(&source, LEVELS, "d", |level, dir| {
+            write(dir, "f", &level.to_le_bytes());
+            // More entries than a worker takes at a time, the way down among them.
+            for beside in 0..if level % 20 == 0 { 300 } else { 0 } {
+                write(dir, &format!("b{beside}"), b"beside");
+            }
+        });
+        haul_with_files(files, ["mv".as_ref(), &*source, &*sink]).is_fine();
+        assert!(!source.exists());
+        let levels = walk(&sink, "d", |level, dir| {
+            assert_eq!(read(dir, c"f"), Some(level.to_le_bytes().to_vec()), "level {level}");
+        });
+        assert_eq!(levels, LEVELS);
+        std::process::Command::new("rm").arg("-rf").arg(&sink).status().unwrap();
+    }
+}

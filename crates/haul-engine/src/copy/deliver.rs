@@ -277,11 +277,13 @@ impl Delivery {
         Ok(())
     }
 
-    /// Gives the sink its length where holes at the end were not written, or where it had another one meanwhile.
+    /// Gives the sink its length where holes at the end were not written, or where it had another one meanwhile. Of a source that
+    /// ends before its part begins, no byte is copied, and the sink gets no length for it.
     ///
     /// # Errors
-    /// What ftruncate(2) reports.
-    pub(crate) fn close_end(&self, file: &FileMove, end: u64) -> Result<(), CopyError> {
+    /// The error of ftruncate(2).
+    pub(crate) fn close_end(&self, file: &FileMove, plan: &Plan, bytes: u64) -> Result<(), CopyError> {
+        let end = if bytes == 0 { 0 } else { plan.in_sink(ByteOffset(bytes)).0 };
         let has_its_end = self.holes == Holes::Dense && file.sink_state != SinkState::Resumed;
         if has_its_end || !file.sink_is_regular || file.sink_state == SinkState::Kept {
             return Ok(());

@@ -142,7 +142,12 @@ fn take_turn(job: &Job<'_>, lane: &mut Lane, turn: Turn<Walk, Arc<SharedFile>>) 
             read(job, lane, directory, reader);
         }
         Turn::Walk(Walk::Batch(directory, entries)) => match job.descriptors.open(&directory) {
-            Ok(directory) => take_entries(job, lane, &directory, entries.into()),
+            Ok(directory) => {
+                // No entry is the last beneath the directory: on the way up, each level needs descriptors, and an entry holds some.
+                directory.expect(1);
+                take_entries(job, lane, &directory, entries.into());
+                settle::leave_open(job, directory);
+            }
             Err(error) => {
                 job.fail(&error);
                 (0..entries.len()).for_each(|_| give_up_entry(job, &directory));
@@ -192,7 +197,7 @@ fn read(job: &Job<'_>, lane: &mut Lane, directory: Opened, mut reader: DirReader
         }
         take_entries(job, lane, &directory, entries.into());
         if !more {
-            settle::leave(job, &directory);
+            settle::leave_open(job, directory);
         }
         return;
     }

@@ -379,9 +379,11 @@ impl Keeper<'_, '_> {
         }
         let reset = match self.before {
             Some(_) => None,
-            // What is set later is all that the file is to have, whatever its directory's default list says.
-            None if rules.new_mode.is_some() => Some(sys::drop_acl(self.sink.0)),
-            None => keep.explicit_no_mode.then(|| self.set_default_permissions()),
+            None => match rules.new_mode {
+                // What is set later is all that the file is to have, whatever the umask and its directory's default list say.
+                Some(mode) => Some(sys::drop_acl(self.sink.0).and_then(|()| set_mode(self.sink.0, mode))),
+                None => keep.explicit_no_mode.then(|| self.set_default_permissions()),
+            },
         };
         let path = || (self.sink.1)();
         match (reset, mode) {

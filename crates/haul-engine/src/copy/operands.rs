@@ -107,9 +107,14 @@ pub(crate) fn most_workers(settings: &CopySettings, open_files: u64) -> usize {
     if is_one_small_file(settings) {
         return 1;
     }
+    workers_within(settings.moving.workers.count(), open_files)
+}
+
+/// Returns `asked`, or as many workers as half of these descriptors are enough for, if those are fewer; at least 1.
+pub(crate) fn workers_within(asked: usize, open_files: u64) -> usize {
     let for_workers = open_files.saturating_sub(limits::OPEN_FILES_OF_THE_PROCESS) / 2;
     let most = usize::try_from(for_workers / limits::OPEN_FILES_OF_A_WORKER).unwrap_or(usize::MAX);
-    settings.moving.workers.count().min(most.max(1))
+    asked.min(most.max(1))
 }
 
 /// Takes the next operand or part.

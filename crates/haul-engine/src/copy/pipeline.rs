@@ -184,7 +184,7 @@ fn all_objects(job: &Job<'_>, shared: &SharedFile) -> Result<Moved, CopyError> {
     }
     let len = shared.plan.geometry().len();
     let run = Run { job, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery };
-    shared.delivery.close_end(&shared.file, shared.plan.in_sink(ByteOffset(len)).0)?;
+    shared.delivery.close_end(&shared.file, &shared.plan, len)?;
     if shared.delivery.method == Method::Device {
         run.sync()?;
     }
@@ -230,7 +230,7 @@ fn in_order(
             }
         }
     }
-    delivery.close_end(file, plan.in_sink(ByteOffset(bytes)).0)?;
+    delivery.close_end(file, plan, bytes)?;
     let hash = receipt::delivered(digest.finish(run.moving(), bytes), delivery);
     Ok(Moved { hash, level: delivery.level(false), ..Moved::received(bytes) })
 }
@@ -277,7 +277,7 @@ fn stream(
         }
     }
     stretch.close(&run, bytes);
-    delivery.close_end(file, plan.in_sink(ByteOffset(bytes)).0)?;
+    delivery.close_end(file, plan, bytes)?;
     let hash = receipt::delivered(digest.finish(run.moving(), bytes), delivery);
     Ok(Moved { hash, level: delivery.level(true), ..Moved::received(bytes) })
 }

@@ -24,8 +24,14 @@ impl Place {
     /// # Errors
     /// What openat(2) reports; `ENOTDIR` for what is no directory.
     pub fn open(path: &OsStr) -> io::Result<Place> {
-        let directory = Arc::new(open_place_at(CWD, path, Follow::Yes)?);
-        Ok(Place { directory, lead: lead_of(path) })
+        let directory = match open_place_at(CWD, path, Follow::Yes) {
+            // The working directory stays where it is for a user who may not search it: names in it fail then.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_here(path) => {
+                open_place_at(CWD, HERE, Follow::Yes)?
+            }
+            opened => opened?,
+        };
+        Ok(Place { directory: Arc::new(directory), lead: lead_of(path) })
     }
 
     /// The directory that the last component of `path` stands in, and that component with the slashes behind it.
@@ -66,6 +72,15 @@ impl AsFd for Place {
     }
 }
 
+/// The working directory, by a way that leads through no directory of its own.
+const HERE: &str = "/proc/self/cwd";
+
+/// Returns true for a path of dots and slashes alone that leads to the working directory.
+pub fn is_here(path: &OsStr) -> bool {
+    let mut parts = path.as_bytes().split(|&byte| byte == b'/');
+    parts.next() == Some(b".") && parts.all(|part| matches!(part, b"" | b"."))
+}
+
 /// What a directory's names begin with, joined as cp and mv join: `a/` for `a` and for `a//`; a root keeps its slashes.
 fn lead_of(directory: &OsStr) -> OsString {
     let bytes = directory.as_bytes();
@@ -97,6 +112,21 @@ mod tests {
         for (path, name) in [("x/", "x/"), ("", ""), ("/", "/"), ("///", "///")] {
             let (place, found) = Place::above(OsStr::new(path)).unwrap();
             assert_eq!((found, place.path_of(found)), (OsStr::new(name), OsString::from(path)));
+        }
+    }
+
+    #[test]
+    fn the_working_directory_has_many_names() {
+        for (path, expected) in [
+            (".", true),
+            ("./", true),
+            (".//./", true),
+            ("", false),
+            ("/.", false),
+            ("./x", false),
+            ("..", false),
+        ] {
+            assert_eq!(is_here(OsStr::new(path)), expected, "{path}");
         }
     }
 

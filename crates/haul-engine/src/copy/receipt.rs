@@ -10,7 +10,8 @@ use super::file::FileMove;
 use super::job::Job;
 use super::pipeline::Moved;
 use crate::waybill::{
-    Bill, FileFacts, LeafStore, LeafSums, ObjectHasher, ObjectSums, Root, StreamSums, file_entry, name_entry,
+    Bill, FileFacts, LeafStore, LeafSums, Named, ObjectHasher, ObjectSums, Root, StreamSums, file_entry,
+    name_entry,
 };
 use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, PartHasher, PartPlace};
 use haul_log::waybill::{Entry, Kind, PathFault, Proven, RelPath, Way};
@@ -194,11 +195,6 @@ pub(crate) fn delivered(mut hash: Option<FileHash>, delivery: &Delivery) -> Opti
     hash
 }
 
-/// What stands below an entry: digests of its objects, their leaves, and ranges that reached more than all of it.
-type Below<'a> = (Option<&'a ObjectSums>, Option<&'a LeafSums>, &'a [Proven]);
-
-const NOTHING_BELOW: Below<'static> = (None, None, &[]);
-
 /// Writes the entry of a file that is settled, with all that is set on it.
 pub(crate) fn file(job: &Job<'_>, file: &FileMove, moved: &Moved, sums: &ReceiptSums) {
     let objects = Some(&sums.objects).filter(|objects| !objects.is_empty());
@@ -207,16 +203,29 @@ pub(crate) fn file(job: &Job<'_>, file: &FileMove, moved: &Moved, sums: &Receipt
     let facts = FileFacts { size: moved.bytes, digests: &sums.digests, objects, leaves, way, level };
     let parts = moved.parts_reread.iter();
     let proven: Vec<Proven> = parts.map(|&range| Proven { range, level: Level::Reread }).collect();
-    write(job, &file.sink_path(), (objects, leaves, &proven[..]), |path| {
-        stat_fd(&file.sink).ok().map(|stat| file_entry(path, &stat, &facts))
-    });
+    let Some(receipt) = &job.settings.moving.receipt else { return };
+    let sink = file.sink_path();
+    // No link leads through a directory that this job made.
+    let named = match file.parent.sink_is_new {
+        true => receipt.root.path_of(&sink).map(|file| Named { link: None, file }),
+        false => receipt.root.named(&sink),
+    };
+    let named = match named {
+        Ok(named) => named,
+        Err(fault) => return refuse(job, &sink, fault),
+    };
+    let Ok(stat) = stat_fd(&file.sink) else { return };
+    if let Some(link) = named.link {
+        receipt.bill.add(&link, None, None);
+    }
+    receipt.bill.add_proven(&file_entry(named.file, &stat, &facts), objects, leaves, &proven);
 }
 
 /// Writes the entry of a directory that is settled.
 pub(crate) fn directory(job: &Job<'_>, directory: &Directory, opened: Option<&Opened>) {
     let is_copied = matches!(directory.settle, DirectorySettle::Copied(_));
     if let Some(opened) = opened.filter(|_| is_copied) {
-        write(job, &directory.sink_path(), NOTHING_BELOW, |path| {
+        write(job, &directory.sink_path(), |path| {
             stat_fd(opened.sink()).ok().and_then(|stat| name_entry(path, &stat, None))
         });
     }
@@ -225,7 +234,7 @@ pub(crate) fn directory(job: &Job<'_>, directory: &Directory, opened: Option<&Op
 /// Writes the entry of a link or a special file that was made.
 pub(crate) fn name(job: &Job<'_>, entry: &CopyEntry) {
     if job.settings.moving.receipt.is_some() {
-        write(job, &entry.sink_path(), NOTHING_BELOW, |path| {
+        write(job, &entry.sink_path(), |path| {
             let sink = (entry.parent.sink(), &*entry.sink_name);
             let target = open::read_link_at(sink.0, sink.1).ok();
             stat_at(sink.0, sink.1, Follow::No).ok().and_then(|stat| name_entry(path, &stat, target))
@@ -237,7 +246,7 @@ pub(crate) fn name(job: &Job<'_>, entry: &CopyEntry) {
 pub(crate) fn same(job: &Job<'_>, sink: &OsStr, first: &OsStr, stat: impl FnOnce() -> io::Result<Stat>) {
     let Some(receipt) = &job.settings.moving.receipt else { return };
     match receipt.root.path_of(first) {
-        Ok(first) => write(job, sink, NOTHING_BELOW, |path| {
+        Ok(first) => write(job, sink, |path| {
             let stat = stat().ok()?;
             let mtime = crate::waybill::moment(&stat);
             Some(Entry { path, kind: Kind::Same { first }, mode: stat.mode & 0o7777, mtime })
@@ -246,18 +255,13 @@ pub(crate) fn same(job: &Job<'_>, sink: &OsStr, first: &OsStr, stat: impl FnOnce
     }
 }
 
-/// Writes an entry; a sink that is gone again by now has none.
-fn write(
-    job: &Job<'_>,
-    sink: &OsStr,
-    (objects, leaves, proven): Below<'_>,
-    entry: impl FnOnce(RelPath) -> Option<Entry>,
-) {
+/// Writes the entry of what has no bytes of its own; a sink that is gone again by now has none.
+fn write(job: &Job<'_>, sink: &OsStr, entry: impl FnOnce(RelPath) -> Option<Entry>) {
     let Some(receipt) = &job.settings.moving.receipt else { return };
     match receipt.root.path_of(sink) {
         Ok(path) => {
             if let Some(entry) = entry(path) {
-                receipt.bill.add_proven(&entry, objects, leaves, proven);
+                receipt.bill.add(&entry, None, None);
             }
         }
         // The root itself has no name beneath it.

@@ -1,5 +1,6 @@
 //! The end of a file and of a directory: the source is looked at again, metadata is set, and who waits is told.
 
+use super::descriptors::Opened;
 use super::digesting::FileHash;
 use super::directory::Directory;
 use super::error::CopyError;
@@ -192,9 +193,17 @@ pub(crate) fn unfinished(source: &Stat) -> Times {
 
 /// One thing beneath a directory is through; settles the directory if it was the last, and so on upward.
 pub(crate) fn leave(job: &Job<'_>, directory: &Arc<Directory>) {
-    let mut current = directory;
+    go_up(job, directory, None);
+}
+
+/// As [`leave`], for a directory that is open: it is open no longer than it has to be.
+pub(crate) fn leave_open(job: &Job<'_>, opened: Opened) {
+    let directory = Arc::clone(&opened);
+    go_up(job, &directory, Some(opened));
+}
+
+fn go_up(job: &Job<'_>, mut current: &Arc<Directory>, mut above: Option<Opened>) {
     // What is open beneath a directory opens it in one step.
-    let mut above = None;
     while current.one_is_through() {
         let opened = above.take().map_or_else(|| job.descriptors.open(current), Ok);
         // Before the directory gets its mode, which may close the way up.

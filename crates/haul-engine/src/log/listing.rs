@@ -76,6 +76,11 @@ impl Listing {
         matches!(&*self.lock(), Place::Listed(_) | Place::Over)
     }
 
+    /// Returns true if the job was not worth to be listed so far.
+    pub fn is_short(&self) -> bool {
+        matches!(&*self.lock(), Place::NotYet)
+    }
+
     /// Why the job can't be listed, if so; told once.
     pub fn take_trouble(&self) -> Option<LogError> {
         match &mut *self.lock() {

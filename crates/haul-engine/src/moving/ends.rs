@@ -9,7 +9,7 @@
 use crate::copy::{Place, files_left};
 use haul_model::limits::{OPEN_DIRECTORIES_MOST, OPEN_FILES_OF_A_WORKER, OPEN_FILES_OF_THE_PROCESS};
 use haul_sys::dir::{is_still, open_dir_at, open_place_at};
-use haul_sys::{CWD, Follow, Stat};
+use haul_sys::{CWD, Follow, Stat, metadata, process, stat};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -31,6 +31,8 @@ pub(super) struct OpenEnds<'a> {
     coldest: Mutex<VecDeque<Weak<Node>>>,
     /// Directories that wait half read. Each stays open.
     half_read: AtomicUsize,
+    /// Directories under way whose copies this user was let into, each after those above it.
+    let_in: Mutex<Vec<Arc<Node>>>,
 }
 
 /// A directory at both ends, while anything beneath it is to be removed.
@@ -48,6 +50,8 @@ pub(super) struct Node {
     /// It was read a second time, because names turned up that reading it had passed over.
     pub(super) is_reread: AtomicBool,
     facts: Facts,
+    /// The copy is closed to its owner, who is this user, and open only as long as this directory is under way.
+    is_let_in: bool,
     held: Mutex<Held>,
 }
 
@@ -98,6 +102,7 @@ impl<'a> OpenEnds<'a> {
             open: Arc::default(),
             coldest: Mutex::default(),
             half_read: AtomicUsize::new(0),
+            let_in: Mutex::default(),
         }
     }
 
@@ -113,6 +118,7 @@ impl<'a> OpenEnds<'a> {
     ) -> io::Result<Opened> {
         let ends = self.open_both(parent, (name, sink_name))?;
         ends.are_still(&facts)?;
+        let is_let_in = ends.let_in(&facts.sink)?;
         let node = Arc::new(Node {
             name: name.to_owned(),
             sink_name: sink_name.to_owned(),
@@ -121,10 +127,27 @@ impl<'a> OpenEnds<'a> {
             stays: AtomicBool::new(false),
             is_reread: AtomicBool::new(false),
             facts,
+            is_let_in,
             held: Mutex::new(Held::Open(Arc::clone(&ends))),
         });
+        if is_let_in {
+            lock(&self.let_in).push(Arc::clone(&node));
+        }
         self.has_opened(&node);
         Ok(Opened { node, ends })
+    }
+
+    /// Forgets that this user was let into a directory's copy.
+    pub(super) fn is_through(&self, node: &Arc<Node>) {
+        let mut let_in = lock(&self.let_in);
+        if let Some(at) = let_in.iter().rposition(|known| Arc::ptr_eq(known, node)) {
+            let_in.remove(at);
+        }
+    }
+
+    /// Returns the directories that this user is still let into, each before those above it, and forgets them.
+    pub(super) fn all_let_in(&self) -> impl Iterator<Item = Arc<Node>> {
+        std::mem::take(&mut *lock(&self.let_in)).into_iter().rev()
     }
 
     /// A directory, open. One that was closed is opened once more.
@@ -250,6 +273,14 @@ impl Opened {
     pub(super) fn node(&self) -> &Arc<Node> {
         &self.node
     }
+
+    /// Gives the copy the mode that it had before this user was let in.
+    ///
+    /// # Errors
+    /// The error of chmod(2).
+    pub(super) fn shut(&self) -> io::Result<()> {
+        metadata::set_mode_held(&self.ends.sink, self.facts.sink.mode)
+    }
 }
 
 impl Deref for Opened {
@@ -270,6 +301,11 @@ impl AsFd for Reading {
 }
 
 impl Node {
+    /// Returns true if the copy is closed to its owner, and this user was let in.
+    pub(super) fn is_let_in(&self) -> bool {
+        self.is_let_in
+    }
+
     /// Closes the ends, now or when the last who holds them lets go.
     fn close(&self) {
         let mut held = lock(&self.held);
@@ -293,6 +329,21 @@ impl Drop for Node {
 }
 
 impl Ends {
+    /// Gives this user the right to search the copy, if it is this user's and its mode denies that. Returns true if it did.
+    ///
+    /// A directory of another owner may be open to this user and closed to its owner. Its copy belongs to this user.
+    fn let_in(&self, sink: &Stat) -> io::Result<bool> {
+        if sink.mode & 0o100 != 0 || sink.uid != process::effective_user() {
+            return Ok(false);
+        }
+        match stat::stat_at(&self.sink, ".", Follow::No) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            _ => return Ok(false),
+        }
+        metadata::set_mode_held(&self.sink, sink.mode | 0o100)?;
+        Ok(true)
+    }
+
     /// Whether both are the directories that were looked at.
     fn are_still(&self, facts: &Facts) -> io::Result<()> {
         let found = is_still(&self.source, &facts.source)? && is_still(&self.sink, &facts.sink)?;

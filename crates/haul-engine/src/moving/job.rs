@@ -6,7 +6,7 @@ use super::relabel::relabel;
 use super::settings::{MoveExisting, MoveOperands, MoveReport, MoveRules, MoveSettings};
 use crate::copy::{Place, Refusal, Tally, last_component, quote, without_slashes};
 use haul_sys::open::{RenameMode, rename_at};
-use haul_sys::{CWD, FileKind, Follow, Stat, stat};
+use haul_sys::{CWD, FileKind, Follow, Stat, filesystem, stat};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -262,7 +262,8 @@ impl Job<'_> {
         let held = Operand { place: Some(&place), name, ..*operand };
         // A slash behind the name of a link hides it from a look, and not from mv's next step.
         let may_be_hidden = name.as_bytes().ends_with(b"/");
-        if !way_is_clear || (may_be_hidden && backup.is_none()) {
+        // As with mv, a name that is not there is removed as well: a file system that is read-only says so.
+        if !way_is_clear || (may_be_hidden && backup.is_none()) || filesystem::is_read_only(&place) {
             self.clear(&held, source.kind == FileKind::Directory)?;
         }
         let backup = backup.map(|backup| last_component(&backup).to_owned());

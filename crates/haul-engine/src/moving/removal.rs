@@ -5,7 +5,7 @@ use super::compare::{Demands, Doubt, Side, doubt};
 use super::ends::{Facts, Node, OpenEnds, Opened, Reading, source_of};
 use super::error::MoveError;
 use super::settings::MoveReport;
-use crate::copy::{Place, quote, without_slashes};
+use crate::copy::{Place, files_left, quote, without_slashes, workers_within};
 use crate::pool::{Pool, Turn};
 use haul_model::limits;
 use haul_sys::dir::{DirEntry, DirReader, open_dir_at};
@@ -74,14 +74,20 @@ impl Removal<'_> {
 
     fn walk(&self, operands: Vec<Copied>, only_looks: bool) -> u64 {
         let (pool, failures) = (Pool::new(self.stop), AtomicU64::new(0));
-        let workers =
-            if operands.len() == 1 && !is_directory(&operands[0].source) { 0 } else { self.workers };
+        let workers = match &*operands {
+            [operand] if !is_directory(&operand.source) => 0,
+            _ => workers_within(self.workers, files_left()),
+        };
         let job = Job { removal: self, pool, ends: OpenEnds::new(workers, self.place), only_looks, failures };
         // Last in, first out.
         for operand in operands.into_iter().rev() {
             job.pool.offer_walk(Walk::Operand(operand));
         }
         job.pool.run(workers, || (), |(), turn| job.turn(turn));
+        // After a stop, some are left that were let in.
+        for node in job.ends.all_let_in() {
+            job.shut(&node, job.ends.open(&node).ok().as_ref());
+        }
         job.failures.into_inner() + u64::from(self.stop.load(Ordering::Relaxed))
     }
 }
@@ -98,7 +104,7 @@ impl Job<'_> {
                 self.with(&node, 1, |job, node| job.read(node, reader));
             }
             Turn::Walk(Walk::Batch(node, entries)) => {
-                self.with(&node, entries.len(), |job, node| job.batch(node, entries));
+                self.with(&node, entries.len(), |job, node| job.batch(node, entries, 0));
             }
             Turn::Help(_) => {}
         }
@@ -119,17 +125,17 @@ impl Job<'_> {
     }
 
     /// Opens a directory and goes on with what of it waits; where it can't be opened any more, all that stays.
-    fn with(&self, node: &Arc<Node>, waiting: usize, go_on: impl FnOnce(&Self, &Opened)) {
+    fn with(&self, node: &Arc<Node>, waiting: usize, go_on: impl FnOnce(&Self, Opened)) {
         match self.ends.open(node) {
-            Ok(opened) => go_on(self, &opened),
+            Ok(opened) => go_on(self, opened),
             Err(source) => {
                 self.cannot(Some(node), "access", node.source_path(), source);
-                (0..waiting).for_each(|_| self.leave(node, None));
+                self.leave(node, None, waiting);
             }
         }
     }
 
-    fn read(&self, node: &Opened, mut reader: DirReader<Reading>) {
+    fn read(&self, node: Opened, mut reader: DirReader<Reading>) {
         let mut entries = Vec::with_capacity(limits::ENTRIES_PER_BATCH);
         loop {
             let more = reader.read_batch(ENTRIES_PER_READ, &mut entries).unwrap_or_else(|source| {
@@ -152,47 +158,54 @@ impl Job<'_> {
             let later = entries.split_off(entries.len() - limits::ENTRIES_PER_BATCH);
             self.pool.offer_walk(Walk::Batch(Arc::clone(node.node()), later));
         }
-        self.batch(node, entries);
-        self.leave(node.node(), Some(node));
+        self.batch(node, entries, 1);
     }
 
-    fn batch(&self, node: &Opened, entries: Vec<DirEntry>) {
+    /// Removes names of a directory; `through` more things beneath it are done. The directory is left behind the last name: on the way
+    /// up, each level needs descriptors.
+    fn batch(&self, node: Opened, entries: Vec<DirEntry>, mut through: usize) {
         for entry in entries {
             if self.pool.stopping() {
                 return;
             }
-            self.name(Some(node), (entry.name_os(), entry.name_os()), entry.kind_hint);
+            let names = (entry.name_os(), entry.name_os());
+            through += usize::from(self.name(Some(&node), names, entry.kind_hint));
         }
+        self.leave(&Arc::clone(node.node()), Some(node), through);
     }
 
-    /// Removes a name, or begins with the directory that it is.
-    fn name(&self, parent: Option<&Opened>, names: (&OsStr, &OsStr), kind: Option<FileKind>) {
+    /// Removes a name, or begins with the directory that it is. Returns false if a directory remains to be removed.
+    fn name(&self, parent: Option<&Opened>, names: (&OsStr, &OsStr), kind: Option<FileKind>) -> bool {
         let above = parent.map(Opened::node);
         match (self.check(parent, names, kind), parent) {
             (Ok(found), None) if found.source.kind == FileKind::Directory => {
-                return self.enter(None, names, found);
+                self.enter(None, names, found);
+                return false;
             }
             (Ok(found), Some(parent)) if found.source.kind == FileKind::Directory => {
                 let later = Walk::Enter(Arc::clone(parent.node()), names.0.to_owned(), Box::new(found));
-                return self.pool.offer_walk(later);
+                self.pool.offer_walk(later);
+                return false;
             }
             (Ok(_), _) => self.unlink(parent, names.0),
             (Err(error), _) => self.fail(above, &error),
         }
-        if let Some(parent) = parent {
-            self.leave(parent.node(), Some(parent));
-        }
+        true
     }
 
     /// Begins with a directory.
-    fn enter(&self, parent: Option<&Opened>, names: (&OsStr, &OsStr), facts: Facts) {
-        match self.ends.enter(parent, names, facts) {
-            Ok(node) => self.read(&node, DirReader::new(node.reading())),
+    fn enter(&self, parent: Option<Opened>, names: (&OsStr, &OsStr), facts: Facts) {
+        match self.ends.enter(parent.as_ref(), names, facts) {
+            Ok(node) => {
+                drop(parent);
+                let reader = DirReader::new(node.reading());
+                self.read(node, reader);
+            }
             Err(source) => {
-                let above = parent.map(Opened::node);
+                let above = parent.as_ref().map(Opened::node);
                 self.cannot(above, "remove", path(above, names.0, |node| &node.name), source);
                 if let Some(parent) = parent {
-                    self.leave(parent.node(), Some(parent));
+                    self.leave(&Arc::clone(parent.node()), Some(parent), 1);
                 }
             }
         }
@@ -244,14 +257,18 @@ impl Job<'_> {
         }
     }
 
-    /// One thing beneath a directory is through; the last takes the directory along, and so on upward.
-    fn leave(&self, node: &Arc<Node>, opened: Option<&Opened>) {
-        let (mut current, mut opened) = (Arc::clone(node), opened.cloned());
-        while current.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+    /// Counts `through` things beneath a directory as done; the last takes the directory along, and so on upward.
+    fn leave(&self, node: &Arc<Node>, mut opened: Option<Opened>, mut through: usize) {
+        let mut current = Arc::clone(node);
+        while through > 0 && current.pending.fetch_sub(through, Ordering::AcqRel) == through {
+            through = 1;
+            if opened.is_none() && current.is_let_in() {
+                opened = self.ends.open(&current).ok();
+            }
             // Before the directory is gone that leads up by `..`.
             let above = self.ends.open_above(&current, opened.as_ref());
             let stays = self.only_looks || current.stays.load(Ordering::Relaxed);
-            opened = match above {
+            let above = match above {
                 Ok(above) if stays || self.remove_directory(&current, above.as_ref()) => above,
                 Ok(_) => return,
                 Err(_) if stays => None,
@@ -260,6 +277,11 @@ impl Job<'_> {
                     None
                 }
             };
+            if current.is_let_in() {
+                self.ends.is_through(&current);
+                self.shut(&current, opened.as_ref());
+            }
+            opened = above;
             match &current.parent {
                 Some(parent) => current = Arc::clone(parent),
                 None => return,
@@ -288,6 +310,16 @@ impl Job<'_> {
         }
         self.cannot(node.parent.as_ref(), "remove", node.source_path(), source);
         true
+    }
+
+    /// Gives a directory's copy its own mode back, after this user was let in.
+    fn shut(&self, node: &Arc<Node>, opened: Option<&Opened>) {
+        let shut = opened.map_or_else(|| Err(io::ErrorKind::NotFound.into()), Opened::shut);
+        if let Err(source) = shut {
+            let sink = path(node.parent.as_ref(), &node.sink_name, |node| &node.sink_name);
+            let sink = self.removal.place.path_of(&sink);
+            self.cannot(None, "restore the mode of", sink, source);
+        }
     }
 
     fn tell(&self, verb: &str, path: impl Fn() -> OsString) {

@@ -9,8 +9,8 @@ use haul_log::waybill::{
     WriteError, Writer, may_append,
 };
 use haul_model::{LeafSize, ObjectIndex, ObjectSize};
-use haul_sys::stat::stat_fd;
-use haul_sys::{FileKind, Stat};
+use haul_sys::stat::{stat_at, stat_fd};
+use haul_sys::{CWD, FileKind, Follow, Stat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom};
@@ -25,6 +25,10 @@ pub struct Bill {
     path: OsString,
     /// Device and inode.
     identity: (u64, u64),
+    /// Offset of the section in the file.
+    begin: u64,
+    /// This job made the file.
+    is_new: bool,
     /// Of a job that can be gone on with.
     course: Option<Course>,
     state: Mutex<State>,
@@ -43,6 +47,8 @@ struct Course {
 struct State {
     /// Gone once a write failed.
     writer: Option<Writer<BufWriter<File>>>,
+    /// The file, to cut the section off again; gone when the section is closed, and the lock with it.
+    file: Option<File>,
     failure: Option<WriteError>,
     /// What the files of the entries looked like, and how many entries there are.
     stamps: StampFile,
@@ -91,8 +97,13 @@ impl Bill {
     /// # Errors
     /// [`BillError`].
     pub fn begin(path: &OsStr, job: &Job) -> Result<Bill, BillError> {
-        let (file, facts) = open_locked(path)?;
-        Bill::write(path, job, file, &facts, None)
+        let (file, is_new) = open_locked(path)?;
+        let facts = stat_fd(&file).map_err(|source| BillError::File {
+            action: "open",
+            path: path.to_owned(),
+            source,
+        })?;
+        Bill::write(path, job, (file, is_new), &facts, None)
     }
 
     /// [`begin`](Bill::begin) by a job that does again, or looks at again, all that an earlier run of the same command did. If that run was ended in the
@@ -101,9 +112,9 @@ impl Bill {
     /// # Errors
     /// [`BillError`].
     pub fn begin_again(path: &OsStr, job: &Job) -> Result<Bill, BillError> {
-        let (mut file, _) = open_locked(path)?;
+        let (mut file, is_new) = open_locked(path)?;
         let facts = cut_off(path, &mut file, None, job)?;
-        Bill::write(path, job, file, &facts, None)
+        Bill::write(path, job, (file, is_new), &facts, None)
     }
 
     /// [`begin`](Bill::begin) by a job that can be gone on with. The section that an earlier run of it began and that is the waybill's last is written anew,
@@ -119,11 +130,11 @@ impl Bill {
     ) -> Result<(Bill, Option<Known>), BillError> {
         let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
         let stamped = Stamped::now();
-        let (mut file, _) = open_locked(path)?;
+        let (mut file, is_new) = open_locked(path)?;
         let files = listing.folder().map(|folder| Files::of(&folder));
         let facts = cut_off(path, &mut file, files.as_ref(), job)?;
         let course = Course { listing: Arc::clone(listing), offset: facts.size, stamped };
-        let bill = Bill::write(path, job, file, &facts, Some(course))?;
+        let bill = Bill::write(path, job, (file, is_new), &facts, Some(course))?;
         let known = match files.filter(|files| files.known.exists()) {
             Some(files) => {
                 let known = Known::open(&files.known, &files.known_stamps, wanted(&bill)?);
@@ -137,13 +148,14 @@ impl Bill {
     fn write(
         path: &OsStr,
         job: &Job,
-        mut file: File,
+        (mut file, is_new): (File, bool),
         facts: &Stat,
         course: Option<Course>,
     ) -> Result<Bill, BillError> {
         let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
         let written = |source| BillError::Write { path: path.to_owned(), source };
         let not_appendable = |source| BillError::NotAppendable { path: path.to_owned(), source };
+        let held = file.try_clone().map_err(failed("open"))?;
         let mut first = Vec::new();
         file.seek(SeekFrom::Start(0)).map_err(failed("read"))?;
         (&mut file).take(LINE_BYTES_MAX as u64).read_to_end(&mut first).map_err(failed("read"))?;
@@ -158,8 +170,17 @@ impl Bill {
             Writer::append(BufWriter::new(file), job, &tail)
         };
         let writer = Some(writer.map_err(written)?);
-        let state = State { writer, failure: None, stamps: StampFile::default(), entries: 0, is_told: false };
-        Ok(Bill { path: path.to_owned(), identity: facts.identity(), course, state: Mutex::new(state) })
+        let file = Some(held);
+        let state =
+            State { writer, file, failure: None, stamps: StampFile::default(), entries: 0, is_told: false };
+        Ok(Bill {
+            path: path.to_owned(),
+            identity: facts.identity(),
+            begin: facts.size,
+            is_new,
+            course,
+            state: Mutex::new(state),
+        })
     }
 
     /// Device and inode of the file: a job that meets it among its files leaves it out.
@@ -265,6 +286,26 @@ impl Bill {
         self.lock().failure.is_some()
     }
 
+    /// Takes the section back: the waybill is what it was before, and is removed if this job made it.
+    ///
+    /// # Errors
+    /// [`BillError::File`].
+    pub fn discard(&self) -> Result<(), BillError> {
+        // What waits to be written is written now, and truncated with the rest.
+        let mut state = self.lock();
+        drop(state.writer.take());
+        let Some(file) = state.file.take() else { return Ok(()) };
+        drop(state);
+        let failed = |action| move |source| BillError::File { action, path: self.path.clone(), source };
+        file.set_len(self.begin).map_err(failed("cut"))?;
+        let is_ours =
+            || stat_at(CWD, &*self.path, Follow::No).is_ok_and(|found| found.identity() == self.identity);
+        if self.is_new && is_ours() {
+            std::fs::remove_file(&self.path).map_err(failed("remove"))?;
+        }
+        Ok(())
+    }
+
     /// Closes the section and makes the waybill durable.
     ///
     /// # Errors
@@ -275,6 +316,7 @@ impl Bill {
     pub fn close(&self) -> Result<End, BillError> {
         let path = self.path.clone();
         let mut state = self.lock();
+        state.file = None;
         if let Some(source) = state.failure.take() {
             return Err(BillError::Write { path, source });
         }
@@ -299,8 +341,8 @@ fn cut_off(path: &OsStr, file: &mut File, files: Option<&Files>, job: &Job) -> R
     stat_fd(&*file).map_err(failed("open"))
 }
 
-/// Opens a waybill, which nobody else may write to meanwhile; it is made if it is not there.
-fn open_locked(path: &OsStr) -> Result<(File, Stat), BillError> {
+/// Opens a waybill, which nobody else may write to meanwhile; it is made if it is not there. Returns true with it if it was made.
+fn open_locked(path: &OsStr) -> Result<(File, bool), BillError> {
     let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
     if path == "-" {
         // Who types that means the standard output, and would look for the receipt there.
@@ -309,8 +351,15 @@ fn open_locked(path: &OsStr) -> Result<(File, Stat), BillError> {
     }
     let mut options = OpenOptions::new();
     // Not truncated: what stands there is looked at first. Never a pipe: a receipt stays.
-    options.read(true).write(true).create(true).truncate(false).custom_flags(O_NONBLOCK);
-    let file = options.open(path).map_err(failed("open"))?;
+    options.read(true).write(true).truncate(false).custom_flags(O_NONBLOCK);
+    let (file, is_new) = match options.clone().create_new(true).open(path) {
+        // A link that leads nowhere is followed as well.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            (options.create(true).open(path), false)
+        }
+        made => (made, true),
+    };
+    let file = file.map_err(failed("open"))?;
     file.try_lock().map_err(|error| match error {
         TryLockError::Error(source) => failed("lock")(source),
         TryLockError::WouldBlock => {
@@ -322,7 +371,7 @@ fn open_locked(path: &OsStr) -> Result<(File, Stat), BillError> {
         let source = io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file");
         return Err(failed("write")(source));
     }
-    Ok((file, facts))
+    Ok((file, is_new))
 }
 
 /// `O_NONBLOCK`: opening a pipe that stands in the waybill's place must not wait for its other end.
@@ -377,6 +426,13 @@ mod tests {
         let error = Bill::begin(path.as_os_str(), &job("at the same time")).unwrap_err();
         assert!(error.to_string().contains("another job writes to it"), "{error}");
         held.close().unwrap();
+        // One that is taken back.
+        let before = std::fs::read(&path).unwrap();
+        Bill::begin(path.as_os_str(), &job("discarded")).unwrap().discard().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        let new = dir.path().join("new");
+        Bill::begin(new.as_os_str(), &job("discarded")).unwrap().discard().unwrap();
+        assert!(!new.exists());
         // A section that was not closed, and a file that is none.
         drop(Bill::begin(path.as_os_str(), &job("killed")).unwrap());
         let error = Bill::begin(path.as_os_str(), &job("next")).unwrap_err();

@@ -4,7 +4,8 @@ use super::{LeafSums, ObjectSums};
 use haul_digest::{Algorithm, Digest};
 use haul_log::waybill::{Content, Entry, Kind, Moment, Objects, PathFault, RelPath, Special, Way};
 use haul_model::Level;
-use haul_sys::{FileKind, Stat};
+use haul_sys::open::read_link_at;
+use haul_sys::{CWD, FileKind, Follow, Stat, stat};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
@@ -57,6 +58,15 @@ pub fn name_entry(path: RelPath, stat: &Stat, target: Option<OsString>) -> Optio
         FileKind::Regular | FileKind::Unknown => return None,
     };
     Some(Entry { path, kind, mode: stat.mode & 0o7777, mtime: moment(stat) })
+}
+
+/// The entries that a name has which was read or written through.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    /// The entry of the symbolic link that the name is, if it is one.
+    pub link: Option<Entry>,
+    /// The path of the file.
+    pub file: RelPath,
 }
 
 /// When the file was last changed.
@@ -130,6 +140,25 @@ impl Root {
         }
         RelPath::new(&rest.collect::<Vec<_>>().join(&b'/'))
     }
+
+    /// [`path_of`](Root::path_of) for a regular file that was opened through this name, links and all. A link has an entry of its own
+    /// beside the file that it leads to: no reader of a waybill follows it.
+    ///
+    /// # Errors
+    /// As `path_of`, and [`PathFault::LeadsOut`].
+    pub fn named(&self, found: &OsStr) -> Result<Named, PathFault> {
+        let path = self.path_of(found)?;
+        let real = |path: &OsStr| std::fs::canonicalize(path).ok();
+        // A file that is gone by now is missing for `haul verify` as well.
+        let (Some(root), Some(file)) = (real(&self.0), real(found)) else {
+            return Ok(Named { link: None, file: path });
+        };
+        let beneath = file.strip_prefix(&root).map_err(|_| PathFault::LeadsOut)?;
+        let link = stat::stat_at(CWD, found, Follow::No).ok().filter(|found| found.kind == FileKind::Symlink);
+        let Some(link) = link else { return Ok(Named { link: None, file: path }) };
+        let entry = name_entry(path, &link, read_link_at(CWD, found).ok());
+        Ok(Named { link: entry, file: RelPath::new(beneath.as_os_str().as_bytes())? })
+    }
 }
 
 #[cfg(test)]
@@ -156,6 +185,31 @@ mod tests {
         assert_eq!(root_of(&[]), None);
         assert_eq!(root_of(&["/etc", "/usr"]).as_deref(), Some("/"));
         assert_eq!(root_of(&["../x-that-is-not-there"]).as_deref(), Some(".."));
+    }
+
+    #[test]
+    fn a_name_that_is_a_link_has_its_own_entry_and_the_path_of_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("root/a")).unwrap();
+        for name in ["root/a/f", "outside"] {
+            std::fs::write(at(name), "").unwrap();
+        }
+        for (target, name) in [("a/f", "l"), ("l", "ll"), ("../outside", "out"), ("..", "up"), ("a", "d")] {
+            std::os::unix::fs::symlink(target, at("root").join(name)).unwrap();
+        }
+        let named = |name: &str| {
+            let named = Root::new(at("root").into()).named(at("root").join(name).as_os_str())?;
+            Ok((named.link.map(|link| link.path.to_string()), named.file.to_string()))
+        };
+        let own = |file: &str| Ok((None, file.to_owned()));
+        assert_eq!(named("a/f"), own("a/f"));
+        assert_eq!(named("d/f"), own("d/f"));
+        assert_eq!(named("l"), Ok((Some("l".to_owned()), "a/f".to_owned())));
+        assert_eq!(named("ll"), Ok((Some("ll".to_owned()), "a/f".to_owned())));
+        assert_eq!(named("out"), Err(PathFault::LeadsOut));
+        assert_eq!(named("up/outside"), Err(PathFault::LeadsOut));
+        assert_eq!(named("gone"), own("gone"));
     }
 
     #[test]

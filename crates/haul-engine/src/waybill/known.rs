@@ -129,13 +129,20 @@ impl Known {
         let Some(reader) = &mut self.ahead else { return false };
         loop {
             match reader.next() {
-                Some(Ok(Record::Entry(entry))) => {
+                Some(Ok(Record::Entry(entry))) if matches!(entry.kind, Kind::File(_)) => {
                     let path = hash(&entry.path);
                     self.numbers.insert(path, self.first + self.window.len() as u64);
                     self.window.push_back(Seen { path, mark: reader.mark() });
                     return true;
                 }
-                Some(Ok(Record::Section(_) | Record::Object(_) | Record::Leaves(_) | Record::Proven(_))) => {}
+                // A link beside the file that was read through it is not counted.
+                Some(Ok(
+                    Record::Section(_)
+                    | Record::Entry(_)
+                    | Record::Object(_)
+                    | Record::Leaves(_)
+                    | Record::Proven(_),
+                )) => {}
                 // Of a section that is not the first of its waybill the head does not continue what stands here before it: nothing.
                 Some(Err(_)) if reader.line() == 1 => {}
                 Some(Ok(Record::End(_)) | Err(_)) | None => {

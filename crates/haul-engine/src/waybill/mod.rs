@@ -11,7 +11,7 @@ mod spared;
 
 pub use bill::{Bill, BillError};
 pub(crate) use facts::moment;
-pub use facts::{FileFacts, Root, file_entry, name_entry};
+pub use facts::{FileFacts, Named, Root, file_entry, name_entry};
 pub(crate) use hashing::{ObjectHasher, StreamSums};
 pub use known::{Known, Wanted};
 pub(crate) use leaves::ObjectLeaves;
