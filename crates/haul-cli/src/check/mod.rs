@@ -15,6 +15,7 @@ mod resolve;
 mod strand;
 mod tally;
 
+use crate::console::this_command;
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
 use crate::sum::output::Output;
@@ -89,7 +90,8 @@ fn start(job: &Job) -> ExitCode {
     // A failed write, which was told by now, stops the job as well.
     if closed && stop.load(Ordering::Relaxed) {
         eprintln!(
-            "{NAME}: interrupted; files not listed were not checked; run the same command again to check all"
+            "{NAME}: interrupted; files not listed were not checked; to check all, run: {}",
+            this_command()
         );
         return ExitCode::from(interrupt.status());
     }

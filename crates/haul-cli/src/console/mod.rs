@@ -4,10 +4,12 @@ mod prompt;
 
 use crate::tool::{is_own_name, without_controls};
 use haul_digest::Digest;
-use haul_engine::copy::{CopyError, FileFigures, HashLine, Print, Question, Report, Tally, cause};
+use haul_engine::copy::{
+    CopyError, FileFigures, HashLine, Print, Question, Report, Tally, cause, quote_if_needed,
+};
 use haul_engine::moving::{MoveError, MoveReport};
 use haul_model::{Level, format_size};
-use haul_sys::{signals, transfer};
+use haul_sys::{program, signals, transfer};
 use prompt::Answers;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
@@ -81,6 +83,13 @@ impl<'a> Console<'a> {
     /// The exit status of a job that came to its end, and `failed` in part or did not. Output that could not be written
     /// is told now, and fails it.
     pub(crate) fn close(self, failed: bool) -> ExitCode {
+        let unread = self.answers.into_inner().unwrap_or_else(PoisonError::into_inner).into_failure();
+        if let Some(error) = unread.as_ref().filter(|_| !is_own_name(self.tool)) {
+            // As GNU's tools, which close their input at the end: what closing it says, if it was closed before.
+            let why = if program::was_closed(0) { format!(": {}", cause(error)) } else { String::new() };
+            say(self.tool, &format_args!("error closing file{why}"));
+        }
+        let failed = failed || (!is_own_name(self.tool) && (unread.is_some() || is_unheard()));
         match self.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => ExitCode::from(unwritten(self.tool, &error, 1)),
             None if failed => ExitCode::FAILURE,
@@ -192,7 +201,7 @@ impl Report for Console<'_> {
         let mut text = format!("{}: ", self.tool).into_bytes();
         text.extend_from_slice(question.text.as_bytes());
         // Where nobody sees the question, standard input still answers it.
-        let _ = io::stderr().write_all(&text);
+        complain(&text);
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).is_yes(self.stop)
     }
 }
@@ -273,11 +282,35 @@ fn passed(digest: &Digest) -> String {
     format!(", {} of what passed by: {digest}", digest.algorithm().name())
 }
 
+/// Returns the command of this process, as it was typed and quoted for a shell.
+pub(crate) fn this_command() -> String {
+    let mut words = std::env::args_os();
+    let called = words.next().unwrap_or_default();
+    let name = std::path::Path::new(&called).file_name().map(OsStr::to_owned);
+    let words = name.into_iter().chain(words);
+    words.map(|word| quote_if_needed(&word).to_string()).collect::<Vec<_>>().join(" ")
+}
+
 /// One message on standard error, in one write.
 pub(crate) fn say(tool: &str, message: &dyn std::fmt::Display) {
     let text = format!("{tool}: {message}\n");
-    // Where standard error is gone there is nobody left to tell.
-    let _ = io::stderr().write_all(text.as_bytes());
+    complain(text.as_bytes());
+}
+
+/// A message could not be written.
+static UNHEARD: AtomicBool = AtomicBool::new(false);
+
+/// Writes to standard error, past the library, which takes a closed one for a sink that swallows all.
+pub(crate) fn complain(text: &[u8]) {
+    // If standard error is closed, the exit status alone can report it.
+    if transfer::write_stream(io::stderr(), text).is_err() {
+        UNHEARD.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns true if a message could not be written: then GNU's tools fail.
+pub(crate) fn is_unheard() -> bool {
+    UNHEARD.load(Ordering::Relaxed)
 }
 
 /// `HEX  NAME` as md5sum prints it, marked as mutil marks trees and parts.

@@ -1,6 +1,7 @@
 //! Answers to questions, read from standard input line by line.
 
 use haul_sys::wait;
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,11 +16,13 @@ pub(crate) struct Answers<F> {
     unused: Vec<u8>,
     /// The input ended. A terminal would give more after that, but who typed its end (Ctrl-D) wants to be asked no more.
     is_over: bool,
+    /// Error of the read that ended the input.
+    failure: Option<io::Error>,
 }
 
 impl<F: AsFd> Answers<F> {
     pub(crate) fn new(fd: F) -> Answers<F> {
-        Answers { fd, unused: Vec::new(), is_over: false }
+        Answers { fd, unused: Vec::new(), is_over: false, failure: None }
     }
 
     /// Reads one line; whether it begins as yes does. The end of the input, a failure and a request to stop are no.
@@ -38,16 +41,28 @@ impl<F: AsFd> Answers<F> {
         matches!(line.first(), Some(b'y' | b'Y'))
     }
 
+    /// Returns why the input could not be read, if so.
+    pub(crate) fn into_failure(self) -> Option<io::Error> {
+        self.failure
+    }
+
     /// Whether there was more to read.
     fn read_more(&mut self, stop: &AtomicBool) -> bool {
         if self.is_over {
             return false;
         }
-        if !wait::until_readable(&self.fd, || stop.load(Ordering::Relaxed)).unwrap_or(false) {
-            return false;
-        }
         let mut block = [0; READ_BYTES];
-        let got = rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut block)).unwrap_or(0);
+        let read = match wait::until_readable(&self.fd, || stop.load(Ordering::Relaxed)) {
+            Ok(false) => return false,
+            Ok(true) => {
+                rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut block)).map_err(io::Error::from)
+            }
+            Err(error) => Err(error),
+        };
+        let got = read.unwrap_or_else(|error| {
+            self.failure = Some(error);
+            0
+        });
         self.unused.extend_from_slice(&block[..got]);
         self.is_over = got == 0;
         got > 0

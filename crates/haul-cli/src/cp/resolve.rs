@@ -16,7 +16,7 @@ use crate::getopt::{ArgsError, Typed};
 use haul_digest::{Algorithm, UnknownAlgorithm};
 use haul_engine::copy::{
     Batch, CopyRules, CopySettings, Dereference, Existing, Make, Moving, Operands, Preserve, Print, Reflink,
-    SparseRule, Verify, Workers, cause, quote,
+    SparseRule, Verify, Workers, cause, is_here, quote,
 };
 use haul_model::{ByteOffset, LeafSizeError, limits};
 use haul_sys::selinux::Policy;
@@ -405,7 +405,8 @@ impl Reading {
     /// replaced is asked about with `-i`.
     fn existing(&mut self) -> Result<(), UsageError> {
         let rules = &mut self.rules;
-        rules.update = self.which == Some(Which::Older);
+        // What `-n` leaves alone is no name that others are linked to.
+        rules.update = self.which == Some(Which::Older) && self.clobber != Some(Existing::Keep);
         let otherwise = self.clobber.unwrap_or(Existing::Overwrite);
         rules.existing = match self.which {
             Some(Which::None) if otherwise != Existing::Keep => Existing::Keep,
@@ -490,6 +491,8 @@ fn target_among(operands: &mut Vec<OsString>) -> Result<Option<OsString>, UsageE
     let source = match found {
         Ok(found) if found.is_dir() => return Ok(operands.pop()),
         Ok(_) => io::Error::from_raw_os_error(20), // ENOTDIR
+        // It is a directory, even if this user may not search it.
+        Err(_) if is_here(last) => return Ok(operands.pop()),
         Err(error) => error,
     };
     if operands.len() > 2 {

@@ -3,7 +3,7 @@
 use super::resolve::UsageError;
 use crate::receipt;
 use haul_digest::Algorithm;
-use haul_engine::copy::{CopyRules, Make, Moving, Operands, Receipt};
+use haul_engine::copy::{CopyRules, Existing, Make, Moving, Operands, Receipt};
 use haul_engine::waybill::{Bill, BillError, Root};
 use haul_model::{LeafSize, ObjectSize};
 use std::ffi::{OsStr, OsString};
@@ -19,6 +19,8 @@ pub(super) struct WaybillOrder {
     digests: Vec<Algorithm>,
     /// The sizes of leaves and of their objects, if leaves are kept.
     leaves: Option<(LeafSize, ObjectSize)>,
+    /// The same command copies everything again.
+    copies_all: bool,
 }
 
 /// What was typed about receipts.
@@ -60,7 +62,9 @@ impl WaybillOrder {
         let root = WaybillOrder::root(operands).filter(|_| !is_part).ok_or(UsageError::PartAndWaybill)?;
         let object = moving.receipt_object();
         let leaf = leaf.map(|bytes| LeafSize::new(bytes, object)).transpose()?;
-        Ok(Some(WaybillOrder { path, root, digests, leaves: leaf.map(|leaf| (leaf, object)) }))
+        let leaves = leaf.map(|leaf| (leaf, object));
+        let copies_all = rules.existing == Existing::Overwrite && !rules.update;
+        Ok(Some(WaybillOrder { path, root, digests, leaves, copies_all }))
     }
 
     /// The directory that all sinks stand in; `None` for batches, which have no such place.
@@ -74,7 +78,12 @@ impl WaybillOrder {
 
     /// Begins the waybill.
     pub(super) fn begin(&self, tool: &str) -> Result<Arc<Receipt>, BillError> {
-        let bill = Bill::begin(&self.path, &receipt::job(tool, &self.root))?;
+        let job = receipt::job(tool, &self.root);
+        // What a run that was killed had noted is noted again only where all is copied again.
+        let bill = match self.copies_all {
+            true => Bill::begin_again(&self.path, &job),
+            false => Bill::begin(&self.path, &job),
+        }?;
         let leaves = self.leaves.map(|(leaf, object)| bill.leaf_store(leaf, object)).transpose()?;
         Ok(Arc::new(Receipt::new(bill, self.root.clone(), &self.digests, leaves)))
     }

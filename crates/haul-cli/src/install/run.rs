@@ -5,7 +5,7 @@ use super::finish::{set_properties, set_times, strip};
 use super::labels::{self, Maker};
 use super::options;
 use super::resolve::{Properties, Resolved, Wish, Work, resolve};
-use crate::console::{Console, answer, refuse, say};
+use crate::console::{Console, answer, refuse, say, this_command};
 use crate::getopt::backup::BackupEnvironment;
 use crate::getopt::context;
 use crate::interrupt::Interrupt;
@@ -71,7 +71,7 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
     let interrupted = interrupt.flag().load(Ordering::Relaxed);
     console.summary(&tally, failures, interrupted);
     if interrupted {
-        console.say(&"interrupted: run the same command again");
+        console.say(&format_args!("interrupted: to install all, run: {}", this_command()));
         return interrupt.end();
     }
     console.close(failures > 0)

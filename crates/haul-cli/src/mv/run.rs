@@ -6,10 +6,12 @@ use crate::console::{Console, answer, refuse, say};
 use crate::getopt::backup::BackupEnvironment;
 use crate::interrupt::Interrupt;
 use crate::progress::{self, Standing};
-use haul_engine::copy::{Print, Tally, quote};
-use haul_engine::moving::{MoveExisting, Outcome, move_all};
+use crate::tool::is_own_name;
+use haul_engine::copy::{Print, Tally, quote, quote_if_needed};
+use haul_engine::moving::{MoveExisting, MoveOperands, MoveSettings, Outcome, move_all};
 use haul_sys::selinux;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Moves what `args` say. `tool` is the name that messages begin with: `mv` or `haul mv`.
@@ -38,6 +40,7 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
     // With the limit as it is, deep trees may fail, and then say so.
     let _ = haul_sys::process::raise_open_file_limit();
     let tally = Tally::default();
+    let into = into_directory(settings);
     let work = || move_all(settings, &console, &tally, interrupt.flag());
     let asks = settings.rules.existing == MoveExisting::Ask;
     let unasked = progress::is_drawn_unasked(tool, resolved.json || settings.rules.verbose);
@@ -47,17 +50,52 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
     }
     console.summary(&tally, outcome.failures, outcome.interrupted);
     if outcome.interrupted {
-        tell_interrupted(&console, &outcome);
+        tell_interrupted(&console, &outcome, advice(tool, settings, into.as_deref()).as_deref());
         return interrupt.end();
     }
     console.close(outcome.failures > 0)
 }
 
 /// An interrupted job says what it left and how to go on.
-fn tell_interrupted(console: &Console<'_>, outcome: &Outcome) {
+fn tell_interrupted(console: &Console<'_>, outcome: &Outcome, advice: Option<&str>) {
     for sink in &outcome.cut_off {
         console.say(&format_args!("interrupted: {} is not complete", quote(sink)));
     }
-    console
-        .say(&"interrupted: what was not moved stands whole where it was; remove its copy and move it again");
+    let advice = advice.map(|command| format!("; to move it, run: {command}")).unwrap_or_default();
+    console.say(&format_args!("interrupted: what was not moved stands whole where it was{advice}"));
+}
+
+/// Returns the directory that the operands go into, if they do. To be asked before the move: after it, a copy may stand there.
+fn into_directory(settings: &MoveSettings) -> Option<OsString> {
+    match &settings.operands {
+        MoveOperands::IntoDirectory { directory, .. } => Some(directory.clone()),
+        MoveOperands::Among { last, .. } => Path::new(last).is_dir().then(|| last.clone()),
+        MoveOperands::Onto { .. } => None,
+    }
+}
+
+/// Returns the commands that move what an interrupted move left at its source, quoted for a shell: a move would not take the
+/// half copy of a directory for its own, a copy does. `None` if the rules may leave something where it is.
+fn advice(tool: &str, settings: &MoveSettings, into: Option<&OsStr>) -> Option<String> {
+    let rules = &settings.rules;
+    let may_stay = rules.update || rules.exchange || rules.no_copy || rules.backup.is_some();
+    if may_stay || !matches!(rules.existing, MoveExisting::Replace | MoveExisting::AskIfUnwritable) {
+        return None;
+    }
+    let (sources, sink) = match &settings.operands {
+        MoveOperands::IntoDirectory { sources, directory } => (&sources[..], directory),
+        MoveOperands::Among { sources, name, .. } => (&sources[..], name),
+        MoveOperands::Onto { source, sink } => (std::slice::from_ref(source), sink),
+    };
+    let left = sources.iter().filter(|source| Path::new(source).symlink_metadata().is_ok());
+    let left: Vec<String> = left.map(|source| quote_if_needed(source).to_string()).collect();
+    if left.is_empty() {
+        return None;
+    }
+    let left = left.join(" ");
+    let copy = if is_own_name(tool) { "haul cp -a --update --verify" } else { "cp -a --update" };
+    Some(match into {
+        Some(into) => format!("{copy} -t {} -- {left} && rm -rf -- {left}", quote_if_needed(into)),
+        None => format!("{copy} -T -- {left} {} && rm -rf -- {left}", quote_if_needed(sink)),
+    })
 }

@@ -1,6 +1,6 @@
 //! What a transfer tells: lines, or JSON events.
 
-use crate::console::say;
+use crate::console::{say, this_command};
 use base64::Engine;
 use haul_engine::copy::quote;
 use haul_engine::transfer::{Failure, Outcome, Report, Spent, Split, Traffic};
@@ -115,10 +115,13 @@ impl<'a> Output<'a> {
             let event = summary_event(outcome, side, took, self.dry_run, self.stop.load(Ordering::Relaxed));
             self.line(event.to_string().into_bytes());
         } else if wanted {
-            return say(self.tool, &sentence(outcome, side, took, self.dry_run));
+            return say(
+                self.tool,
+                &format_args!("{}{}", sentence(outcome, side, took, self.dry_run), advice(outcome)),
+            );
         }
         if let Some(why) = why_not_whole(outcome, self.told.load(Ordering::Relaxed)) {
-            say(self.tool, &why);
+            say(self.tool, &format_args!("{why}{}", advice(outcome)));
         }
     }
 
@@ -289,7 +292,15 @@ const WITHHELD: &str = "nothing was deleted, because not all of the source could
 
 /// Message for a session that broke.
 fn unfinished(reason: &Reason) -> String {
-    format!("not finished: {reason}; run the same command again to go on")
+    format!("not finished: {reason}")
+}
+
+/// The command that finishes a job whose session broke, behind the message of that.
+fn advice(outcome: &Outcome) -> String {
+    match outcome.broken {
+        Some(_) => format!("; to resume, run: {}", this_command()),
+        None => String::new(),
+    }
 }
 
 /// Returns why the job is not whole, or `None`. Counts of failed names are left out if these names `are_told`.

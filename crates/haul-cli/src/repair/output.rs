@@ -1,6 +1,6 @@
 //! What a repair tells: lines, or JSON events.
 
-use crate::console::say;
+use crate::console::{say, this_command};
 use crate::tool::without_controls;
 use crate::verify::going_on;
 use base64::Engine;
@@ -56,7 +56,12 @@ impl Output<'_> {
             self.line(&event.to_string());
         } else if !self.quiet && !self.lost_its_reader() {
             let would = if self.dry_run { "would be " } else { "" };
-            let end = if interrupted { "; interrupted: the rest stayed as it was" } else { "" };
+            let end = match interrupted {
+                true => {
+                    format!("; interrupted: the rest stayed as it was; to resume, run: {}", this_command())
+                }
+                false => String::new(),
+            };
             let mut size = format_size(bytes);
             if received > 0 {
                 size = format!("{size} ({} over the network)", format_size(received));

@@ -20,11 +20,15 @@ use haul_model::{ByteLen, ByteOffset};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// How much of a list is read at once.
 const LIST_BYTES: usize = 64 << 10;
+
+/// Bytes in the longest line that xxhsum reads, without its end.
+const XXHSUM_LINE_MAX: usize = (32 << 10) - 2;
 
 /// And by b3sum: what it reads of a list on the standard input, a line about the standard input does not get.
 const B3SUM_BYTES: usize = 8 << 10;
@@ -122,6 +126,8 @@ enum ListFailure {
     Read(io::Error),
     /// A line that is no text, to a tool that reads nothing else.
     NoText,
+    /// This line is longer than xxhsum reads.
+    TooLong(u64),
 }
 
 /// The orders of a check: the lines of all lists.
@@ -151,6 +157,7 @@ enum Reads {
     Claim(Claim, Option<Vec<u8>>),
     Malformed(String),
     NoText,
+    TooLong,
 }
 
 impl Orders for Lists<'_> {
@@ -170,6 +177,7 @@ impl Orders for Lists<'_> {
             list.line += 1;
             let read = match read_piece(&mut list.reader, b'\n', &mut text) {
                 Ok(Piece::Whole) => self.read(&text),
+                Ok(Piece::TooLong) if matches!(self.job.reading, Reading::Xxhsum { .. }) => Reads::TooLong,
                 Ok(Piece::TooLong) => Reads::Malformed(self.malformed()),
                 Ok(Piece::End) => return Some(self.close(None)),
                 Err(error) => return Some(self.close(Some(ListFailure::Read(error)))),
@@ -178,6 +186,10 @@ impl Orders for Lists<'_> {
                 Reads::Remark => {}
                 Reads::Claim(claim, shown) => return self.order(claim, shown),
                 Reads::NoText => return Some(self.close(Some(ListFailure::NoText))),
+                Reads::TooLong => {
+                    let line = self.open.as_ref()?.line;
+                    return Some(self.close(Some(ListFailure::TooLong(line))));
+                }
                 Reads::Malformed(why) => {
                     let (list, line) = self.place()?;
                     let fails = self.guesses() && has_digest(&text);
@@ -207,10 +219,15 @@ impl<'a> Lists<'a> {
         }
     }
 
+    /// Duplicates the standard input: the library reads a closed one as empty.
+    fn stdin() -> io::Result<File> {
+        io::stdin().as_fd().try_clone_to_owned().map(File::from)
+    }
+
     fn open_list(&self, name: &OsStr) -> io::Result<OpenList> {
         let is_stdin = name == "-";
         let source: Box<dyn Read + Send> =
-            if is_stdin { Box::new(io::stdin()) } else { Box::new(File::open(name)?) };
+            if is_stdin { Box::new(Lists::stdin()?) } else { Box::new(File::open(name)?) };
         let shown = match self.job.reading {
             Reading::Xxhsum { .. } => OsStr::new("stdin"),
             _ => OsStr::new("standard input"),
@@ -253,6 +270,7 @@ impl<'a> Lists<'a> {
                 Ok(Err(refusal)) => Reads::Malformed(refusal.to_string()),
                 Err(_) => Reads::NoText,
             },
+            Reading::Xxhsum { .. } if line.len() > XXHSUM_LINE_MAX => Reads::TooLong,
             Reading::Xxhsum { little_endian } => match super::line::xxhsum::read(line, *little_endian) {
                 Some(claim) => Reads::Claim(claim, None),
                 None => Reads::Malformed(self.malformed()),

@@ -19,6 +19,7 @@ mod store;
 mod waybill;
 mod xxhsum;
 
+use crate::console::this_command;
 use crate::interrupt::Interrupt;
 use crate::jobs::own::OwnJob;
 use crate::progress::{self, Standing};
@@ -93,7 +94,7 @@ fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
         Meaning::Print(PrintJob { waybill: Some(order), .. }) => order.job(tool),
         _ => OwnJob::never(tool.name),
     };
-    let well = match meaning {
+    let mut well = match meaning {
         Meaning::Combine(job) => job.run(&mut out),
         Meaning::Keyed(job) => job.run(&mut out),
         Meaning::Check(job) => {
@@ -103,6 +104,10 @@ fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
             watch(job.progress || unasked, &counters, || print(tool, job, &listed, &counters, stop, &mut out))
         }
     };
+    if tool.is_gnus() && meaning.reads_stdin() && haul_sys::program::was_closed(0) {
+        out.complain("standard input: Bad file descriptor");
+        well = false;
+    }
     let interrupted = stop.load(Ordering::Relaxed) && !out.ended_the_job();
     let closed = out.close();
     let status = match (interrupted, well && closed) {
@@ -112,11 +117,14 @@ fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
     listed.end(status, stop.load(Ordering::Relaxed), &counters);
     if interrupted {
         let left = match meaning {
-            Meaning::Check(_) => "files not listed were not checked; run the same command again to check all",
-            _ if listed.is_kept() => "files not listed were not hashed; the same command goes on with them",
-            _ => "files not listed were not hashed; run it again with those to complete the list",
+            Meaning::Check(_) => "files not listed were not checked; to check all, run",
+            Meaning::Print(PrintJob { waybill: Some(_), .. }) if listed.is_short() => {
+                "nothing was written to the waybill; to write it, run"
+            }
+            _ if listed.is_kept() => "files not listed were not hashed; to resume, run",
+            _ => "files not listed were not hashed; to hash all, run",
         };
-        eprintln!("{}: interrupted; {left}", tool.name);
+        eprintln!("{}: interrupted; {left}: {}", tool.name, this_command());
     }
     ExitCode::from(status)
 }
@@ -252,8 +260,10 @@ fn print_all(
     if let Some(receipt) = &receipt {
         // In this order: a run that is killed here goes on, and finds all of it done.
         receipt.keep();
-        let closed = receipt.close();
-        let is_over = !stop.load(Ordering::Relaxed) && closed.is_ok();
+        let was_stopped = stop.load(Ordering::Relaxed);
+        // Nothing tells a later run of one that was stopped so early, and its section would stay.
+        let closed = if was_stopped && listed.is_short() { receipt.discard() } else { receipt.close() };
+        let is_over = !was_stopped && closed.is_ok();
         if let Err(error) = closed.and_then(|()| if is_over { receipt.forget() } else { Ok(()) }) {
             well = false;
             out.complain(&error.to_string());

@@ -1,6 +1,8 @@
 //! The standard output: buffered, and a failed write is an error that is told once.
 
+use super::personality::Personality;
 use super::quote::quotef;
+use crate::console::{complain, is_unheard};
 use haul_engine::sum::reason;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -20,6 +22,10 @@ pub(crate) struct Output<'a> {
     /// Ends the job when nobody takes its results any more.
     stop: &'a AtomicBool,
     gave_up: bool,
+    /// Its messages and its status are those of GNU's tools.
+    is_gnus: bool,
+    /// The latest output ended in a newline: GNU's tools had written it before they closed their output.
+    ends_a_line: bool,
 }
 
 /// A standard output that is not there: every write fails with what the kernel said.
@@ -53,11 +59,14 @@ impl<'a> Output<'a> {
             broken: None,
             stop,
             gave_up: false,
+            is_gnus: Personality::of(tool).is_gnus(),
+            ends_a_line: true,
         }
     }
 
     /// Writes a line, or what stands for one.
     pub(crate) fn line(&mut self, line: &[u8]) {
+        self.ends_a_line = line.ends_with(b"\n");
         let written = self.out.write_all(line);
         self.note(written);
         if self.watched {
@@ -79,7 +88,7 @@ impl<'a> Output<'a> {
     /// A line on the standard error, after all that was said before. Nothing can be done where that is closed too.
     pub(crate) fn say_error(&mut self, line: &str) {
         self.flush();
-        let _ = writeln!(io::stderr(), "{line}");
+        complain(format!("{line}\n").as_bytes());
     }
 
     /// The same with a name in it, byte for byte as it is but for what would steer a terminal.
@@ -87,7 +96,7 @@ impl<'a> Output<'a> {
         self.flush();
         let name = name.as_bytes().iter().map(|&byte| if byte == 0x1b { b'?' } else { byte }).collect();
         let line: Vec<u8> = [before.to_vec(), name, after.as_bytes().to_vec(), b"\n".to_vec()].concat();
-        let _ = io::stderr().write_all(&line);
+        complain(&line);
     }
 
     /// Ends the job at what the tool takes for the end of everything.
@@ -124,8 +133,14 @@ impl<'a> Output<'a> {
     pub(crate) fn close(mut self) -> bool {
         self.flush();
         if let Some(error) = &self.broken {
-            eprintln!("{}: write error: {}", self.tool, reason(error));
+            // Of a write before the last one GNU's tools know that it failed, and not why.
+            let is_closed = error.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error());
+            let why = match self.is_gnus && self.ends_a_line && !is_closed {
+                true => String::new(),
+                false => format!(": {}", reason(error)),
+            };
+            complain(format!("{}: write error{why}\n", self.tool).as_bytes());
         }
-        self.broken.is_none()
+        self.broken.is_none() && !(self.is_gnus && is_unheard())
     }
 }

@@ -53,6 +53,11 @@ impl Personality {
         }
     }
 
+    /// Returns true for a tool of GNU's coreutils.
+    pub(crate) fn is_gnus(self) -> bool {
+        matches!(self.family, Family::Coreutils | Family::Cksum | Family::Sum)
+    }
+
     /// Whether lines that begin with `#mutil#` are checksums to it; the others take them for remarks.
     pub(crate) fn reads_mutil_lines(self) -> bool {
         matches!(self.family, Family::Haul | Family::Msum)

@@ -7,11 +7,12 @@ use crate::jobs::own::OwnJob;
 use crate::receipt;
 use haul_digest::Algorithm;
 use haul_engine::sum::{Form, Recipe, Sums};
-use haul_engine::waybill::{Bill, BillError, FileFacts, Known, LeafStore, Root, Wanted, file_entry};
+use haul_engine::waybill::{Bill, BillError, FileFacts, Known, LeafStore, Named, Root, Wanted, file_entry};
 use haul_log::waybill::PathFault;
 use haul_model::{LeafSize, ObjectSize};
 use std::ffi::{OsStr, OsString};
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
 /// Where the receipt goes, and what is printed beside it.
@@ -81,6 +82,8 @@ pub(super) struct Receipt<'a> {
     order: &'a WaybillOrder,
     bill: Bill,
     leaves: Option<Arc<LeafStore>>,
+    /// The directory of the latest file. No link on the way there leads out of the root.
+    latest: Mutex<PathBuf>,
 }
 
 /// What became of a file in the receipt.
@@ -113,7 +116,7 @@ impl<'a> Receipt<'a> {
         let Some(listing) = job.listing() else {
             let bill = Bill::begin(&order.path, &told)?;
             let leaves = leaf_store(&bill)?;
-            return Ok((Receipt { order, bill, leaves }, None));
+            return Ok((Receipt { order, bill, leaves, latest: Mutex::default() }, None));
         };
         let mut store = None;
         let wanted = |bill: &Bill| {
@@ -122,7 +125,7 @@ impl<'a> Receipt<'a> {
         };
         let (bill, known) = Bill::begin_or_go_on(&order.path, &told, listing, wanted)?;
         let leaves = if store.is_none() { leaf_store(&bill)? } else { store };
-        Ok((Receipt { order, bill, leaves }, known))
+        Ok((Receipt { order, bill, leaves, latest: Mutex::default() }, known))
     }
 
     /// The directory that paths are relative to.
@@ -160,9 +163,31 @@ impl<'a> Receipt<'a> {
         let (objects, leaves) = (sums.objects.as_ref(), sums.leaf_sums.take());
         let leaves = leaves.as_deref();
         let file = FileFacts { size, digests: &all, objects, leaves, way: None, level: None };
-        let entry = file_entry(self.order.root.path_of(path)?, &facts, &file);
+        let named = self.named(Path::new(path))?;
+        let entry = file_entry(named.file, &facts, &file);
+        if let Some(link) = named.link {
+            self.bill.add(&link, None, None);
+        }
         self.bill.add_read(&entry, objects, leaves, &facts);
         Ok(Noted::Written)
+    }
+
+    /// [`Root::named`], which follows the way to a directory once.
+    fn named(&self, path: &Path) -> Result<Named, PathFault> {
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_link = path.is_symlink();
+        if !is_link && *latest == directory && !directory.as_os_str().is_empty() {
+            return Ok(Named { link: None, file: self.order.root.path_of(path.as_os_str())? });
+        }
+        let named = self.order.root.named(path.as_os_str())?;
+        directory.clone_into(&mut latest);
+        Ok(named)
+    }
+
+    /// Removes the section again.
+    pub(super) fn discard(&self) -> Result<(), BillError> {
+        self.bill.discard()
     }
 
     pub(super) fn close(&self) -> Result<(), BillError> {

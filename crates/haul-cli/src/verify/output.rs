@@ -1,6 +1,7 @@
 //! What a verification tells: lines, or JSON events.
 
 use super::signer;
+use crate::console::this_command;
 use base64::Engine;
 use haul_engine::copy::quote;
 use haul_engine::repair::was_cut_off;
@@ -172,7 +173,9 @@ impl<'a> Output<'a> {
             eprintln!("{}: the waybill has {} more flaws", self.name, self.flaws - FLAWS_TOLD);
         }
         if wanted {
-            eprintln!("{}: {}", self.name, sentence(tallied, interrupted));
+            let more =
+                if interrupted { format!("; to resume, run: {}", this_command()) } else { String::new() };
+            eprintln!("{}: {}{more}", self.name, sentence(tallied, interrupted));
         }
     }
 

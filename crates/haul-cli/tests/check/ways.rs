@@ -2,7 +2,9 @@
 
 use super::{check, folder, good, hex, run_with, write};
 use crate::faults::bed::haul;
+use crate::faults::bed::{Running, pasted};
 use haul_digest::{Algorithm, digest};
+use rustix::process::Signal;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -182,6 +184,24 @@ fn failed_writes_are_told_and_fail() {
     let err = String::from_utf8(output.stderr).unwrap();
     assert!(err.ends_with("haul check: write error: No space left on device\n"), "{err}");
     assert!(!err.contains("interrupted"), "{err}");
+}
+
+#[test]
+fn the_command_that_an_interrupted_check_advises_checks_all() {
+    let dir = folder();
+    // A hole of 1 TiB keeps the job at work until the signal comes.
+    let hole = fs::File::create(dir.path().join("it's a hole")).unwrap();
+    hole.set_len(1 << 40).unwrap();
+    write(dir.path(), "a list", "d41d8cd98f00b204e9800998ecf8427e  it's a hole\n");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+    let running = Running::new(command.args(["check", "a list"]).current_dir(dir.path()));
+    running.is_ready(Signal::INT, None);
+    running.signal(Signal::INT);
+    let ended = running.end();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    hole.set_len(0).unwrap();
+    let (_, advice) = ended.stderr.split_once("to check all, run: ").unwrap();
+    assert!(String::from_utf8(pasted(dir.path(), advice).stdout).unwrap().contains("it's a hole: OK"));
 }
 
 #[test]

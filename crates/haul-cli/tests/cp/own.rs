@@ -37,6 +37,22 @@ fn parts_keep_the_rest_of_the_sink() {
     assert_eq!(ours("cp --length=2 a z; cat z").out, "al");
 }
 
+/// The bug: with holes, a new file got the length of the offset.
+#[test]
+fn an_offset_beyond_the_end_copies_nothing_with_holes_or_without() {
+    for sparse in ["never", "auto", "always"] {
+        for source in ["a", "holes"] {
+            let script = format!(
+                "truncate -s 1M holes; for at in 5 1M 2M; do cp --sparse={sparse} --offset=$at {source} z$at; done; \
+                 cp --sparse={sparse} --offset=2M {source} b; cp --sparse={sparse} --offset=2M --dst-offset=9 {source} y; \
+                 stat -c %s z5 z1M z2M y; cat b"
+            );
+            let first = if source == "a" { "0" } else { "1048576" };
+            assert_eq!(ours(&script).out, format!("{first}\n0\n0\n0\nbravo"), "{sparse} {source}");
+        }
+    }
+}
+
 #[test]
 fn a_batch_is_read_from_standard_input() {
     let run =

@@ -51,6 +51,16 @@ fn questions_come_in_the_order_of_cp() {
     assert_eq!((run.status, run.out.as_str()), (Some(0), ""), "{}", run.err);
 }
 
+/// The bug: a name that `-u` would have left alone became the one that the others were linked to, and `-n` did not keep them.
+#[test]
+fn what_no_clobber_keeps_is_no_name_that_others_become_with_update() {
+    let names =
+        "mkdir s; printf one > s/a; ln s/a s/b; ln s/a s/c; mkdir k; printf old > k/a; printf kept > k/b";
+    let lines = ["cp -u -n -aT s k", "cp -n -u -rL s/a s/b s/c k", "cp -anu s/. k", "cp -u -aT s k"]
+        .map(|cp| format!("{names}; touch -d 2035-01-01 k/a; {cp}; cat k/*; stat -c %h k/*"));
+    compare_all(&lines.each_ref().map(|line| ("-n and -u", &**line)));
+}
+
 #[test]
 fn keeping_and_comparing() {
     compare_all(&[

@@ -1,6 +1,7 @@
 //! What is typed, what the environment adds, and the words of every message.
 
 use super::{compare, compare_all, ours};
+use crate::twins::Twins;
 
 #[test]
 fn long_options_may_be_cut_short() {
@@ -176,4 +177,43 @@ fn what_can_not_be_written() {
         // The bug: one message for each directory that the copy had made.
         ("into itself once", "mkdir m n; cp -rl m n n; rm -r n; mkdir n; cp -r m t n n; rm -r n"),
     ]);
+}
+
+/// The bugs: an answer that could not be read was a no and no failure; and so was a message that could not be written.
+#[test]
+fn who_can_not_be_asked_or_told_fails() {
+    compare_all(&[
+        (
+            "no answers",
+            "cp -i a b <&-; echo $?; mv -i a b <&- >&-; echo $?; cp -i a b < d; echo $?; mv -i a z <&-; echo $?",
+        ),
+        (
+            "no messages",
+            "cp -i a b 2>&-; echo $?; echo y | cp -i a b 2>&-; echo $?; echo y | mv -i a b 2>&- >&-; echo $?",
+        ),
+        (
+            "full",
+            "cp -i a b 2>/dev/full </dev/null; echo $?; cp -r t t z 2>/dev/full; echo $?; cp a z 2>/dev/full; echo $?",
+        ),
+    ]);
+}
+
+/// The bug: a working directory that may not be searched was refused as a target, before the names in it were.
+#[test]
+fn the_working_directory_is_a_target_though_it_may_not_be_searched() {
+    let mut wrong = Vec::new();
+    for words in [
+        "FROM/passwd .",
+        "FROM/passwd FROM/group .",
+        "-t . FROM/passwd",
+        "FROM/passwd .//.",
+        "-t ./ FROM/group",
+    ] {
+        let tools = [("cp", "/etc"), ("mv", "/nowhere"), ("install", "/etc")]
+            .map(|(tool, from)| format!("{tool} {}; echo $?; ", words.replace("FROM", from)));
+        let script = format!("(cd d; chmod 600 .; {}); chmod 700 d", tools.concat());
+        let Some(twins) = Twins::of_user() else { return };
+        wrong.extend(twins.difference(&script));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

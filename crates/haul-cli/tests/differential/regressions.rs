@@ -151,6 +151,27 @@ fn an_installed_file_has_no_access_list_from_above() {
     world().runs("-D a d/x/y/new").ends_alike();
 }
 
+/// The bug: a file whose owner could not be set was left without the rights that the list denies its maker.
+#[test]
+fn an_installed_file_whose_owner_cannot_be_set_is_its_makers_to_read_and_write() {
+    let world = || {
+        let list = access_list(0o277, 1, 7);
+        Case::new(Tool::Install)
+            .has(dir("d").mode(0o0777).xattr("system.posix_acl_default", list))
+            .has(file("a", b'q'))
+    };
+    world().user().runs("-o 1 a d/new").ends_alike();
+    world().user().runs("-g 0 -m 4755 -p a d").ends_alike();
+    world().user().umask(0o777).runs("-o 1 a d/new").ends_alike();
+    Case::new(Tool::Install)
+        .has(dir("e"))
+        .has(file("a", b'q'))
+        .user()
+        .umask(0o777)
+        .runs("-o 1 a e")
+        .ends_alike();
+}
+
 #[test]
 fn a_target_that_stands_and_is_closed_is_not_made() {
     let world =

@@ -3,7 +3,10 @@
 //! The names of the files come through a pipe: so many of them as the first run is to hash, and no more until it is killed.
 
 use super::{Bed, Ran, rot, waited};
+use crate::faults::bed::{Running, pasted};
+use haul_lab::attempt::Inconclusive;
 use haul_lab::random::Random;
+use haul_lab::{attempt, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
@@ -161,11 +164,50 @@ fn asked_to_stop_it_leaves_a_whole_waybill_and_goes_on() {
     let ended = child.wait_with_output().unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(130), "{said}");
-    assert!(said.contains("the same command goes on with them"), "{said}");
+    let (_, advice) = said.split_once("to resume, run: ").unwrap();
+    assert_eq!(advice, "haul sum -r --waybill w data hold\n");
     assert_eq!(bed.run(&["waybill", "check", "w"]).status, Some(0));
     fs::remove_file(bed.path("hold")).unwrap();
     fs::write(bed.path("hold"), "a file by now").unwrap();
     goes_on(&bed, &words, FILES + 1);
+}
+
+/// The bug: the section of the files that were hashed until then was closed, and stayed beside the one of the next run.
+#[test]
+fn asked_to_stop_before_it_is_listed_it_takes_its_section_back() {
+    for signal in [Signal::INT, Signal::TERM] {
+        attempt(|| {
+            let bed = Bed::new(4, BYTES, 19);
+            bed.good(&["sum", "--waybill", "with one before", "data/000"]);
+            let before = fs::read(bed.path("with one before")).unwrap();
+            for waybill in ["w", "with one before"] {
+                drop(pipe(&bed.path("hold")));
+                let mut sum = bed.haul(&["sum", "-r", "--waybill", waybill, "data", "hold"]);
+                let running = Running::new(&mut sum);
+                // The pipe has no writer: the job waits to open it, and watches for signals by then.
+                running.is_ready(signal, None);
+                wait_until("the waybill", || bed.path(waybill).exists());
+                running.signal(signal);
+                let ended = running.end();
+                assert_eq!(ended.code, Some(128 + signal.as_raw()), "{ended:?}");
+                fs::remove_file(bed.path("hold")).unwrap();
+                fs::write(bed.path("hold"), "a file by now").unwrap();
+                if !bed.jobs().is_empty() {
+                    return Err(Inconclusive::new("it ran for longer than a second"));
+                }
+                let left = fs::read(bed.path(waybill)).ok();
+                assert_eq!(left, Some(before.clone()).filter(|_| waybill != "w"), "{ended:?}");
+                let (_, advice) = ended.stderr.split_once("to write it, run: ").unwrap();
+                pasted(bed.path(""), advice);
+                let said = bed.good(&["waybill", "check", waybill]);
+                assert!(said.starts_with("whole: 5 entries, "), "{said}");
+                let text = fs::read_to_string(bed.path(waybill)).unwrap();
+                let sections = text.lines().filter(|line| line.starts_with("surehaul-waybill ")).count();
+                assert_eq!(sections, if waybill == "w" { 1 } else { 2 });
+            }
+            Ok(())
+        });
+    }
 }
 
 #[test]

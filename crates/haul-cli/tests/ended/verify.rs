@@ -1,8 +1,10 @@
 //! `haul verify`, ended and run again.
 
 use super::{Bed, Ran, rot};
+use crate::faults::bed::{Running, pasted};
 use haul_lab::attempt::{Inconclusive, attempt};
 use haul_lab::random::Random;
+use haul_lab::wait_until;
 use rustix::process::Signal;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -94,6 +96,26 @@ fn asked_to_stop_it_is_gone_on_with_from_anywhere_and_a_finished_one_begins_anew
     assert_eq!(bed.listed()["status"], "finished");
     let ran = bed.run(&SLOWLY);
     assert_eq!((ran.status, ran.summary("before"), ran.summary("bytes_before")), (Some(0), 0, 0));
+}
+
+#[test]
+fn the_command_that_an_interrupted_verification_advises_finishes_it() {
+    let bed = bed(14);
+    bed.rest();
+    let words = ["verify", "--threads=1", "--bwlimit=100K", "w"];
+    let running = Running::new(&mut bed.haul(&words));
+    wait_until("the first entry", || bed.state("done").is_some_and(|done| done > 0));
+    running.signal(Signal::INT);
+    let ended = running.end();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    let (_, advice) = ended.stderr.split_once("the rest was not verified; to resume, run: ").unwrap();
+    assert_eq!(advice, "haul verify '--threads=1' '--bwlimit=100K' w\n");
+    let output = pasted(bed.path(""), advice);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("entries were verified before") && said.contains(&format!("{FILES} intact")),
+        "{said}"
+    );
 }
 
 #[test]

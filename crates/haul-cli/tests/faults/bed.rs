@@ -21,6 +21,18 @@ use tempfile::TempDir;
 /// The binary under test.
 pub(crate) const HAUL: &str = env!("CARGO_BIN_EXE_haul");
 
+/// Runs the first line of `advice` in a shell in this directory, where `haul` is found, and states are kept in `state`. It must succeed.
+#[track_caller]
+pub(crate) fn pasted(dir: impl AsRef<Path>, advice: &str) -> std::process::Output {
+    let (folder, path) = (Path::new(HAUL).parent().unwrap(), std::env::var("PATH").unwrap());
+    let command = advice.lines().next().unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).current_dir(&dir).env("XDG_STATE_HOME", dir.as_ref().join("state"));
+    let output = shell.env("PATH", format!("{}:{path}", folder.display())).output().unwrap();
+    assert!(output.status.success(), "{command}: {output:?}");
+    output
+}
+
 /// Puts a copy of the binary at `to`, for users that can't enter the folder it was built in.
 ///
 /// Another process makes it: a descriptor that this one wrote it by could live on for a moment in what another test forks just then, and a

@@ -2,7 +2,7 @@
 
 use super::bed::{
     FaultBed, HAUL, HOLD, Running, assert_same_file, assert_same_tree, assert_unfinished, haul, hears, noise,
-    start, write_old,
+    pasted, start, write_old,
 };
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::wait_until;
@@ -193,11 +193,7 @@ fn the_command_that_an_interrupted_copy_advises_completes_it() {
         let ended = running.end();
         assert_eq!(ended.code, Some(130), "{ended:?}");
         let (_, advice) = ended.stderr.split_once(", run: ").unwrap();
-        let (folder, path) = (Path::new(HAUL).parent().unwrap(), std::env::var("PATH").unwrap());
-        let mut second = command(Path::new("sh"));
-        second.env("PATH", format!("{}:{path}", folder.display())).args(["-c", advice]);
-        let output = second.output().unwrap();
-        assert!(output.status.success(), "{advice}: {output:?}");
+        pasted(bed.path(""), advice);
         assert_same_tree(&bed.path("store/tree"), &bed.path(copy));
     }
 }

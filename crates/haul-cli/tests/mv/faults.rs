@@ -1,8 +1,8 @@
 //! `mv` to and from storage that fails, lies, or is changed meanwhile: what was not proved to have arrived stays.
 
 use crate::faults::bed::{
-    Ended, FaultBed, HOLD, Running, assert_same_tree, haul, noise, others_are_whole, start, tree_with_victim,
-    write_old,
+    Ended, FaultBed, HOLD, Running, assert_same_tree, haul, noise, others_are_whole, pasted, start,
+    tree_with_victim, write_old,
 };
 use haul_lab::faults::Op;
 use rustix::process::Signal;
@@ -282,6 +282,29 @@ fn ctrl_c_removes_nothing_that_has_not_arrived() {
     assert!(ended.stderr.contains("what was not moved stands whole where it was"), "{ended:?}");
     assert_eq!(fs::read(bed.path("source/victim")).unwrap(), noise(LEN));
     others_are_whole(&bed.path("source"), &bed.path("source"));
+    // A move would not replace the half copy.
+    let (_, advice) = ended.stderr.split_once("; to move it, run: ").unwrap();
+    pasted(bed.path(""), advice);
+    assert!(!bed.path("source").exists());
+    assert_eq!(fs::read(bed.path("store/sink/victim")).unwrap(), noise(LEN));
+    others_are_whole(&bed.path("store/sink"), &bed.path("store/sink"));
+}
+
+/// A source that `-n` or the like leaves where it is must not be removed.
+#[test]
+fn an_interrupted_move_that_may_leave_something_advises_no_command() {
+    for option in ["-n", "-u", "-b", "-i"] {
+        let Some(bed) = FaultBed::new(&format!("sink/victim write 1048576.. delay {HOLD} times 1")) else {
+            return;
+        };
+        tree_with_victim(&bed.path("source"), LEN);
+        let running = start([Path::new("mv"), option.as_ref(), &bed.path("source"), &bed.path("view/sink")]);
+        bed.held();
+        running.hears(Signal::INT);
+        bed.let_go();
+        let ended = running.end();
+        assert!(ended.code == Some(130) && !ended.stderr.contains("run: "), "{ended:?}");
+    }
 }
 
 #[test]

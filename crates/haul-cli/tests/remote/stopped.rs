@@ -1,6 +1,7 @@
 //! Ctrl-C, and ends that die: nothing half done keeps a file's name, and no process stays behind.
 
-use super::{Bed, assert_alike, assert_ended, assert_no_strays};
+use super::{Bed, assert_alike, assert_no_strays};
+use crate::faults::bed::pasted;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::Path;
@@ -56,9 +57,10 @@ fn interrupted(way: &[&str]) {
     let there = bed.path("there").canonicalize().unwrap();
     wait_until("the end of the other side", || far_sides(&there).is_empty());
     assert!(!bed.path("there/in/data/big").exists());
-    assert!(told.contains("run the same command again to go on"), "{told}");
-    // The same command again brings it to its end.
-    assert_ended(&bed.over_ssh("send", &[way, &["data", "localhost:in"]].concat()), 0);
+    let (_, advice) = told.split_once("to resume, run: ").expect(&told);
+    // Where nothing limits the rate it is faster.
+    assert!(advice.starts_with("haul send ") && advice.contains(" '--rate=500K' "), "{advice}");
+    pasted(bed.path(""), &advice.replace("--rate=500K", "--rate=500M"));
     assert_alike(&bed.path("data"), &bed.path("there/in/data"));
     assert_no_strays(&bed.path("there"));
 }
@@ -71,6 +73,34 @@ fn ctrl_c_ends_both_sides_beside_ssh() {
 #[test]
 fn ctrl_c_ends_both_sides_inside_ssh() {
     interrupted(&["--inside-ssh"]);
+}
+
+#[test]
+fn the_command_that_an_interrupted_fetch_advises_finishes_it() {
+    let bed = Bed::new();
+    bed.file("there/data/big", 40 << 20);
+    fs::create_dir(bed.path("in")).unwrap();
+    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+    let args = [
+        "fetch",
+        "-e",
+        &ssh,
+        "--remote-haul",
+        env!("CARGO_BIN_EXE_haul"),
+        "--rate=500K",
+        "localhost:data",
+        "in",
+    ];
+    let child = bed.haul(&args).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("the job", || fs::read_dir(bed.path("in/data")).is_ok_and(|found| found.count() > 0));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    let (_, advice) = said.split_once("to resume, run: ").expect(&said);
+    assert!(advice.starts_with("haul fetch ") && advice.contains(" '--rate=500K' "), "{advice}");
+    pasted(bed.path(""), &advice.replace("--rate=500K", "--rate=500M"));
+    assert_alike(&bed.path("there/data"), &bed.path("in/data"));
 }
 
 #[test]

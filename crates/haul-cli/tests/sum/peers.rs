@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const GNU: [&str; 8] =
     ["md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum", "cksum"];
@@ -221,4 +221,86 @@ fn b3sum_and_xxhsum_print_the_same_digests() {
     same_output("xxhsum", &["a", "large"]);
     same_output("xxhsum", &["--tag", "a", "large"]);
     same_output("xxhsum", &[]);
+}
+
+/// Runs a line of a shell with the original and with ours: both are found by name, first in a directory of ours or nowhere else.
+fn alike(dir: &Path, line: &str) {
+    let bin = dir.join("bin");
+    if !bin.exists() {
+        fs::create_dir(&bin).unwrap();
+        for tool in ["md5sum", "sha256sum", "cksum", "sum", "xxhsum"] {
+            symlink(env!("CARGO_BIN_EXE_haul"), bin.join(tool)).unwrap();
+        }
+    }
+    let path = std::env::var("PATH").unwrap();
+    let said = [path.clone(), format!("{}:{path}", bin.display())].map(|path| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).current_dir(dir).env("LC_ALL", "C").env("PATH", path);
+        let output = shell.stdin(Stdio::null()).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        // xxhsum clears a progress line, even in a pipe.
+        let err = text(output.stderr).replace('\r', "").trim_start_matches(' ').to_owned();
+        (output.status.code(), text(output.stdout), err)
+    });
+    assert_eq!(said[1], said[0], "{line}");
+}
+
+/// The bugs: messages without, or with another, cause, and a status of 0 if a message could not be written.
+#[test]
+fn who_has_no_standard_streams_is_told_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    odd_files(dir.path());
+    fs::write(dir.path().join("a"), "hi\n").unwrap();
+    for line in [
+        "sha256sum a > good; (cat good; echo junk) > junk; sed 's/^./z/' good > none",
+        "md5sum <&-",
+        "md5sum a - <&-",
+        "md5sum a <&-",
+        "sha256sum --tag <&-",
+        "cksum -a md5 <&-",
+        "sum <&-",
+        "sum -s <&-",
+        "md5sum -c <&-",
+        "sha256sum -c - good <&-",
+        "md5sum < .",
+        "md5sum a > /dev/full",
+        "md5sum -z a > /dev/full",
+        "cksum a > /dev/full",
+        "md5sum --help > /dev/full",
+        "sha256sum -c good > /dev/full",
+        "md5sum a >&-",
+        "cksum a >&-",
+        "sha256sum -c good <&- 2>&-",
+        "sha256sum -c junk <&- 2>&-",
+        "sha256sum -c junk 2>/dev/full",
+        "sha256sum -c none 2>&-",
+        "sha256sum a <&- >&- 2>&-",
+        "sha256sum --status -c good <&- >&-",
+    ] {
+        alike(dir.path(), line);
+    }
+}
+
+/// The bug: lines of any length were read, and the list went on.
+#[test]
+fn xxhsum_reads_no_line_of_32_kib() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a"), "hi\n").unwrap();
+    if theirs("xxhsum", dir.path()).is_none() {
+        return;
+    }
+    for bytes in [32_766, 32_767, 70_000, 200_000] {
+        let long = "z".repeat(bytes);
+        fs::write(dir.path().join("long"), format!("{long}\n")).unwrap();
+        for line in [
+            "xxhsum a > good; cat good long good > first; cat long good > before; (echo; cat good; echo; cat long) > more",
+            "xxhsum -c first",
+            "xxhsum -c < first",
+            "xxhsum -q -c before",
+            "xxhsum --status -c more",
+            "xxhsum -c more long",
+        ] {
+            alike(dir.path(), line);
+        }
+    }
 }

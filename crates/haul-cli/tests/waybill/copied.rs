@@ -1,6 +1,6 @@
 //! What `haul cp --waybill` writes: digests from the same read, levels as far as they were reached, and all kinds of names.
 
-use super::{good, pattern, rot, run, tree};
+use super::{good, haul, pattern, rot, run, tree};
 use crate::faults::bed::{FaultBed, HOLD, start};
 use haul_lab::mounts::{FsKind, SmallFs, shared_room};
 use haul_lab::needs::{Need, met_or_skip};
@@ -167,6 +167,70 @@ fn a_job_that_fails_in_part_has_a_receipt_of_the_rest() {
     fs::write(dir.path().join("missing"), "found again").unwrap();
     good(dir.path(), &["cp", "-u", "--waybill", "w", "data/small", "missing", "data/empty", "data/sub dir"]);
     good(&dir.path().join("data"), &["verify", "-q", "../w", "sub dir"]);
+}
+
+/// The bug: a run that was killed left a section without an end, to which the same command could append nothing any more.
+#[test]
+fn a_run_that_was_killed_is_repeated_with_its_waybill() {
+    let Some(bed) = FaultBed::new(&format!("data/small read 0.. delay {HOLD} times 1")) else { return };
+    tree(&bed.path("store"));
+    good(&bed.path(""), &["cp", "--waybill", "w", "store/data/big", "one"]);
+    fs::create_dir(bed.path("store/data/many")).unwrap();
+    for number in 0..300 {
+        fs::write(bed.path(&format!("store/data/many/{number}")), "one of many").unwrap();
+    }
+    fs::create_dir(bed.path("copy")).unwrap();
+    let words = ["cp", "-r", "--threads=1", "--waybill", "w", "view/data/many", "view/data/small", "copy"];
+    let before = fs::metadata(bed.path("w")).unwrap().len();
+    let mut killed = haul(&bed.path("")).args(words).spawn().unwrap();
+    bed.held();
+    // The first operand has entries.
+    assert!(fs::metadata(bed.path("w")).unwrap().len() > before);
+    killed.kill().unwrap();
+    // It ends when its read does.
+    bed.let_go();
+    killed.wait().unwrap();
+    assert_eq!(run(&bed.path(""), &["waybill", "check", "w"]).status, Some(2));
+    // One that leaves alone what it finds would not write it down.
+    for skips in ["--update", "-n"] {
+        let ran = run(&bed.path(""), &[&words[..], &[skips]].concat());
+        assert!(ran.status == Some(1) && ran.err.contains("name a file that does not exist yet"), "{ran:?}");
+    }
+    good(&bed.path(""), &words);
+    let check = good(&bed.path(""), &["waybill", "check", "w"]);
+    assert!(check.starts_with("whole: 303 entries, 302 files"), "{check}");
+}
+
+/// The bug: the file had its entry under the link's name, and `haul verify` found another kind of file there.
+#[test]
+fn what_is_written_through_a_link_verifies() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    let at = |name: &str| dir.path().join(name);
+    for name in ["to", "elsewhere"] {
+        fs::create_dir(at(name)).unwrap();
+    }
+    for (target, name) in [("file", "to/l"), ("l", "to/ll"), ("../elsewhere/f", "to/out"), ("to", "place")] {
+        symlink(target, at(name)).unwrap();
+    }
+    fs::write(at("to/file"), "old").unwrap();
+    fs::write(at("elsewhere/f"), "old").unwrap();
+    for (words, root) in [
+        (&["data/small", "to/l"][..], "to"),
+        (&["data/big", "to/ll"], "to"),
+        (&["data/small", "data/one-object", "place"], "place"),
+        (&["data/small", "place/l"], "place"),
+    ] {
+        fs::remove_file(at("w")).unwrap_or_default();
+        good(dir.path(), &[&["cp", "--waybill", "w", "--verify=reread"][..], words].concat());
+        good(dir.path(), &["verify", "-q", "w", root]);
+    }
+    let names: Vec<String> = entries(&at("w")).iter().map(|entry| entry.path.to_string()).collect();
+    assert_eq!(names, ["l", "file"]);
+    // What a link leads out of the root to, no path beneath it names.
+    let ran = run(dir.path(), &["cp", "--waybill", "w2", "data/small", "to/out"]);
+    assert!(ran.status == Some(1) && ran.err.contains("a link in it leads out of the directory"), "{ran:?}");
+    assert!(entries(&at("w2")).is_empty());
 }
 
 #[test]

@@ -56,6 +56,32 @@ fn paths_are_relative_to_what_was_named() {
     assert_eq!(below(&["in"], "in/w"), Vec::<String>::new());
 }
 
+/// The bug: a link had an entry as a file, and `haul verify` found another kind of file there.
+#[test]
+fn what_is_read_through_a_link_verifies() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    for (target, name) in
+        [("data/small", "l"), ("l", "ll"), ("data", "d"), ("/proc/version", "out"), ("/proc", "far")]
+    {
+        std::os::unix::fs::symlink(target, dir.path().join(name)).unwrap();
+    }
+    let lines = good(dir.path(), &["sum", "--waybill", "w", "l", "ll", "d/big", "data/empty"]);
+    let shown: Vec<&str> = lines.lines().map(|line| line.split("  ").nth(1).unwrap()).collect();
+    assert_eq!(shown, ["l", "ll", "d/big", "data/empty"]);
+    assert_eq!(paths(&dir.path().join("w")), ["l", "data/small", "ll", "data/small", "d/big", "data/empty"]);
+    good(dir.path(), &["verify", "-q", "w"]);
+    good(dir.path(), &["sum", "-r", "--waybill", "w2", "d"]);
+    good(dir.path(), &["verify", "-q", "w2"]);
+    for (name, file) in [("out", "out"), ("far/version", "far/version")] {
+        let ran = run(dir.path(), &["sum", "--waybill", "w3", "data/small", name]);
+        let said =
+            format!("haul sum: {file}: not in the waybill: its path is refused: a link in it leads out");
+        assert!(ran.status == Some(1) && ran.err.starts_with(&said), "{ran:?}");
+        good(dir.path(), &["verify", "-q", "w3"]);
+    }
+}
+
 #[test]
 fn objects_follow_the_size_that_was_asked_for() {
     let dir = tempfile::tempdir().unwrap();

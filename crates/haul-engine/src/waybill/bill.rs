@@ -341,7 +341,7 @@ fn cut_off(path: &OsStr, file: &mut File, files: Option<&Files>, job: &Job) -> R
     stat_fd(&*file).map_err(failed("open"))
 }
 
-/// Opens a waybill, which nobody else may write to meanwhile; it is made if it is not there. Returns true with it if it was made.
+/// Opens and locks a waybill. Creates the file if it does not exist, and returns true with it then.
 fn open_locked(path: &OsStr) -> Result<(File, bool), BillError> {
     let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
     if path == "-" {

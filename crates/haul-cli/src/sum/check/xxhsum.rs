@@ -96,6 +96,10 @@ impl<'a, 'o> Report<'a, 'o> {
             let why = format!("': {}", reason(&error));
             return self.out.say_error_of(b"Error: Could not open '", shown(list), &why);
         }
+        if let Some(ListFailure::TooLong(line)) = failure {
+            *self.well = false;
+            self.out.say_error_of(b"", shown(list), &format!(":{line}: Error: Line too long."));
+        }
         if tally.claims == 0 {
             *self.well = false;
             let why = ": no properly formatted xxHash checksum lines found";
