@@ -40,6 +40,22 @@ fn what_lies_beside_the_way_down_is_copied_on_the_way_back() {
     assert!(few.stdout == many.stdout);
 }
 
+#[test]
+fn a_deep_tree_is_summed_with_sixteen_descriptors() {
+    let place = Deep::new();
+    let source = place.path("source");
+    make(&source, 60, "d", |level, dir| {
+        for number in 0..if level % 20 == 0 { 300 } else { 1 } {
+            write(dir, &format!("f{number}"), &[level as u8]);
+        }
+    });
+    for algorithm in ["md5", "blake3", "crc32"] {
+        let args = ["sum", "-a", algorithm, "-r"].map(Path::new);
+        let [few, many] = [16, 2000].map(|files| haul_with_files(files, args.into_iter().chain([&*source])));
+        assert!(few.is_fine().stdout == many.stdout, "{algorithm}");
+    }
+}
+
 /// Two directories at both ends, beside the standard streams and the target, or one with both ends of a file.
 #[test]
 fn a_deep_tree_is_copied_with_eight_descriptors() {

@@ -4,7 +4,7 @@ use super::{Beside, compare_across};
 
 const X: &str = "x-fs";
 
-fn with_sink(lines: &[(&'static str, &'static str)], beside: Beside) {
+fn with_sink(lines: &[(&str, &str)], beside: Beside) {
     // `X/` in a line stands for the other file system.
     let scripts: Vec<(&str, String)> =
         lines.iter().map(|(name, script)| (*name, script.replace("X/", &format!("{X}/")))).collect();
@@ -62,6 +62,16 @@ fn into_memory() {
 #[test]
 fn into_another_ext4() {
     with_sink(&LINES, Beside::Ext4);
+}
+
+/// The bug: the copy was reported before it failed, and in cp's words.
+#[test]
+fn onto_a_read_only_file_system() {
+    let mount = |how: &str| format!("mount -o remount,{how} \"$(readlink -f x-fs)\"");
+    let moves =
+        "mv -v a X/; mv -v a X/new; mv -v t X/; mv -v a b X/; mv -v la t/p X/; mv -v a X/old; mv -bv a X/old";
+    let script = format!("printf old > X/old; {}; {moves}; {}", mount("ro"), mount("rw"));
+    with_sink(&[("read-only", &*script)], Beside::Memory);
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
     pub(super) fn side_by_side(&self, batch: &mut VecDeque<Entry<O::Ticket>>, hands: &mut LaneHands) {
         let Some(algorithm) = batch.front().map(|entry| entry.task.recipe.algorithms[0]) else { return };
         let width = match hands.lanes(algorithm) {
-            Ok(lanes) => lanes.width(),
+            Ok(lanes) => lanes.width().min(self.files_at_once),
             Err(error) => {
                 if let Some(entry) = batch.pop_front() {
                     self.finish(entry, Err(error));

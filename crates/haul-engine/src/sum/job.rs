@@ -9,7 +9,9 @@ use super::settings::{ENTRIES_PER_TURN, Settings, WINDOW};
 use super::source::Opened;
 use super::split::{Progress, Split};
 use super::window::Window;
+use crate::copy::{files_left, workers_within};
 use crate::pool::{Pool, Turn};
+use haul_sys::process;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,8 +27,11 @@ pub fn run<O: Orders>(
     stop: &AtomicBool,
     sink: impl FnMut(O::Ticket, Outcome) + Send,
 ) {
+    let (workers, files_at_once) = within_open_files(settings.workers);
+    let settings = &Settings { workers, ..settings.clone() };
     let job = Job {
         settings,
+        files_at_once,
         counters,
         pool: Pool::new(stop),
         feed: Mutex::new(Feed { orders, issued: 0, ended: false }),
@@ -57,6 +62,23 @@ pub fn run<O: Orders>(
             }
         },
     });
+}
+
+/// Open files of a process from which on their number limits nothing.
+const OPEN_FILES_ENOUGH: u64 = 1024;
+
+/// Descriptors of one file: its own and its directory's, while it is hashed, and while one more waits for it.
+const DESCRIPTORS_OF_A_FILE: u64 = 8;
+
+/// Returns the number of workers, at most `asked`, and the number of files that each may have at once, for what the process may open.
+fn within_open_files(asked: usize) -> (usize, usize) {
+    if process::open_file_limit() >= OPEN_FILES_ENOUGH {
+        return (asked, usize::MAX);
+    }
+    let open_files = files_left();
+    let workers = workers_within(asked, open_files);
+    let files = open_files / (DESCRIPTORS_OF_A_FILE * workers as u64);
+    (workers, usize::try_from(files).unwrap_or(usize::MAX).max(1))
 }
 
 /// One order with its place in the row.
@@ -103,6 +125,8 @@ impl<T> Batches<T> {
 
 pub(super) struct Job<'a, O: Orders, S> {
     pub(super) settings: &'a Settings,
+    /// Files that a worker has open or has taken, at most.
+    pub(super) files_at_once: usize,
     pub(super) counters: &'a Counters,
     pub(super) stop: &'a AtomicBool,
     pool: Pool<'a, Hand, Shared<O::Ticket>>,
@@ -167,7 +191,7 @@ enum FeedState {
 impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
     fn take_from_feed(&self, hands: &mut LaneHands) {
         let mut batch = VecDeque::new();
-        let state = self.pull(ENTRIES_PER_TURN, false, &mut batch);
+        let state = self.pull(ENTRIES_PER_TURN.min(self.files_at_once), false, &mut batch);
         match state {
             FeedState::More => self.offer(),
             FeedState::Full if self.park() => {}
