@@ -33,6 +33,9 @@ FILE_SYSTEM = {"haul_engine", "engine", "haul_lab", "haul_net", "haul_sys", "log
 # Tests of programs that share file systems of every kind, by the beginning of their name.
 SHARED_FILE_SYSTEMS = (
     "cli::filesystems::",
+    "cli::matrix::",
+    "cli::remote::matrix::",
+    "cli::repair::drawn::",
     "cli::repair::shared::",
     "cli::waybill::copied::",
     "cli::waybill::stored::",
@@ -230,8 +233,8 @@ class Run:
 
     def process(self, batch, threads, limit):
         first = batch[0]
-        command = [first.executable, "-Zunstable-options", "--report-time", f"--test-threads={threads}"]
-        command += ["--exact", *(test.name for test in batch)]
+        listed = [test.name for test in batch]
+        command = [first.executable, "-Zunstable-options", "--report-time", f"--test-threads={threads}", "--exact", *listed]
         command = [*self.late, "--", *command] if self.late else command
         # What the threads of one process measure of one another's time is not to be measured: tests that are alone are.
         folder = Path(tempfile.mkdtemp(prefix="t", dir=self.home))

@@ -359,6 +359,7 @@ impl Reading {
             (_, true) => Make::SymbolicLink,
             _ => Make::Copy,
         };
+        let first = operands.first().cloned();
         let mut operands = if self.read_stdin { self.batch(&operands)? } else { self.operands(operands)? };
         let mut moving = self.moving()?;
         if self.resume.is_resume() {
@@ -366,8 +367,9 @@ impl Reading {
             self.rules.preserve.mode = true;
             self.rules.preserve.timestamps = true;
         }
-        let names_target = self.destination.directory().is_some();
-        let resume = self.resume.resolve(&mut operands, names_target, &mut moving)?;
+        // The one before the target, if none is named by an option.
+        let first = first.filter(|_| self.destination.directory().is_none());
+        let resume = self.resume.resolve(&mut operands, first, &mut moving)?;
         let asked = Asked { path: self.waybill, digests: self.waybill_digests, leaf: self.leaf };
         let waybill = WaybillOrder::resolve(asked, &self.rules, &operands, &moving)?;
         let settings = CopySettings { operands, place: None, rules: self.rules, moving, print: self.print };

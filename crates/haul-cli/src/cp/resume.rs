@@ -144,7 +144,7 @@ impl Asked {
     pub(super) fn resolve(
         self,
         operands: &mut Operands,
-        names_target: bool,
+        first: Option<OsString>,
         moving: &mut Moving,
     ) -> Result<Option<ResumeOrder>, UsageError> {
         if !self.resume {
@@ -156,7 +156,7 @@ impl Asked {
         };
         let settings = Settings { style, sync: self.sync, wait: false };
         moving.sync_each = self.sync == SyncPolicy::Object;
-        if let Some(begun) = as_begun(operands).filter(|_| !names_target) {
+        if let Some(begun) = as_begun(operands, first) {
             let id = job(&self.words, &begun)?;
             match self.restart {
                 true => self.forget(id)?,
@@ -173,11 +173,12 @@ impl Asked {
     }
 }
 
-/// What the operands are where the target did not stand when the job began: it was to become the copy, and stands there by now.
-fn as_begun(operands: &Operands) -> Option<Operands> {
+/// Returns the operands of a job whose target was missing when it began: the target was to become the copy, and exists by now. `first` is the source
+/// as it was typed, because slashes are stripped only for a copy into a directory.
+fn as_begun(operands: &Operands, first: Option<OsString>) -> Option<Operands> {
     let Operands::IntoDirectory { sources, directory, parents: false } = operands else { return None };
-    let [source] = &sources[..] else { return None };
-    Some(Operands::Onto { source: source.clone(), sink: directory.clone() })
+    let source = first.filter(|_| sources.len() == 1)?;
+    Some(Operands::Onto { source, sink: directory.clone() })
 }
 
 /// What the job is told apart by: its options, and where its operands lead from here.

@@ -53,10 +53,14 @@ fn a_copy_accounts_for_each_byte_that_it_meets() {
     let total = bytes(&bed.path("data"), true);
     let first = bytes(&bed.path("data"), false);
     // All is new; all is there; one file changed since.
-    for (options, moved) in
-        [(&["-a"][..], first), (&["-a", "--update"], 0), (&["-a", "--no-clobber"], 0), (&["-al"], 0)]
-    {
-        let target = if options[0] == "-al" { "linked" } else { "copy" };
+    for (options, moved) in [
+        (&["-a"][..], first),
+        (&["-a", "--update"], 0),
+        (&["-a", "--no-clobber"], 0),
+        (&["-al"], 0),
+        (&["--attributes-only", "-a"], 0),
+    ] {
+        let target = if options[0] == "-a" { "copy" } else { options[0].trim_start_matches('-') };
         let ran = bed.run(&[&["cp", "--json", "-T"], options, &["data", target]].concat());
         assert_ended(&ran, 0);
         let summary = last(&ran.out);

@@ -238,6 +238,93 @@ fn a_file_that_is_another_entry_as_well_is_not_written_into() {
     }
 }
 
+/// The bug: the first name was reported as left, with status 1, although all was right when the repair ended.
+#[test]
+fn a_file_whose_bytes_a_replica_has_under_its_other_name_is_left_under_no_name() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    fs::create_dir(dir.join("data")).unwrap();
+    fs::write(dir.join("data/a"), bytes(70_000, 5)).unwrap();
+    fs::hard_link(dir.join("data/a"), dir.join("data/b")).unwrap();
+    assert_eq!(run(dir, &["sum", "-r", "--waybill", "w", "data"]).0, Some(0));
+    fs::create_dir_all(dir.join("replica/data")).unwrap();
+    fs::copy(dir.join("data/b"), dir.join("replica/data/b")).unwrap();
+    rot(&dir.join("data/a"), |bytes| bytes[5] ^= 1);
+    let args = ["repair", "--json", "w", ".", "--from", "replica"];
+    for more in [&["--dry-run"][..], &[]] {
+        let (status, out, err) = run(dir, &[&args[..], more].concat());
+        let events: Vec<serde_json::Value> =
+            out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let told: Vec<_> = events.iter().map(|event| (&event["path"], &event["result"])).collect();
+        let expected =
+            [("data/b".into(), "repaired".into()), ("data/a".into(), serde_json::Value::from("intact"))];
+        assert_eq!(
+            told[..2],
+            expected.each_ref().map(|(path, result)| (path, result)),
+            "{more:?}: {out}{err}"
+        );
+        let summary = &events[2];
+        assert_eq!(
+            (status, &summary["left"], &summary["bytes"]),
+            (Some(0), &0.into(), &70_000.into()),
+            "{out}"
+        );
+    }
+    assert_whole_but_replicas(dir);
+}
+
+/// The bug: the further name was left, because its first name was made after it.
+#[test]
+fn a_further_name_is_made_although_a_later_section_has_its_first_name() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    fs::create_dir(dir.join("src")).unwrap();
+    fs::write(dir.join("src/a"), bytes(70_000, 5)).unwrap();
+    fs::hard_link(dir.join("src/a"), dir.join("src/b")).unwrap();
+    assert_eq!(run(dir, &["cp", "-a", "--waybill", "w", "src", "data"]).0, Some(0));
+    let text = fs::read_to_string(dir.join("w")).unwrap();
+    let first = if text.contains("same path=data/a ") { "data/b" } else { "data/a" };
+    assert_eq!(run(dir, &["sum", "--waybill", "w", first]).0, Some(0));
+    fs::create_dir(dir.join("replica")).unwrap();
+    assert_eq!(run(dir, &["cp", "-a", "data", "replica"]).0, Some(0));
+    for name in ["data/a", "data/b"] {
+        fs::remove_file(dir.join(name)).unwrap();
+    }
+    for more in [&["--dry-run"][..], &[]] {
+        let (status, out, err) = run(dir, &[&["repair", "w", ".", "--from", "replica"], more].concat());
+        assert_eq!((status, out.matches("made").count()), (Some(0), 2), "{more:?}: {out}{err}");
+    }
+    assert_whole_but_replicas(dir);
+}
+
+/// The bug: the first name got a repaired file of its own, with status 0, and the further name led to the damaged one.
+#[test]
+fn a_further_name_follows_its_first_name_to_a_repaired_file() {
+    for more in [&[][..], &["--in-place"]] {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path();
+        fs::create_dir(dir.join("src")).unwrap();
+        fs::write(dir.join("src/a"), bytes(70_000, 5)).unwrap();
+        fs::hard_link(dir.join("src/a"), dir.join("src/b")).unwrap();
+        fs::write(dir.join("src/c"), bytes(70_000, 6)).unwrap();
+        let same = Command::new("touch").args(["-r", "src/a", "src/c"]).current_dir(dir).status();
+        assert!(same.unwrap().success());
+        assert_eq!(run(dir, &["cp", "-a", "--waybill", "w", "src", "data"]).0, Some(0));
+        fs::create_dir(dir.join("replica")).unwrap();
+        assert_eq!(run(dir, &["cp", "-a", "data", "replica"]).0, Some(0));
+        fs::remove_file(dir.join("data/c")).unwrap();
+        fs::hard_link(dir.join("data/a"), dir.join("data/c")).unwrap();
+        rot(&dir.join("data/a"), |bytes| bytes[5] ^= 1);
+        let ended = run(dir, &[&["repair", "w", ".", "--from", "replica"], more].concat());
+        assert_eq!(ended.0, Some(0), "{more:?}: {ended:?}");
+        assert_whole_but_replicas(dir);
+        let [a, b, c] = ["a", "b", "c"].map(|name| fs::metadata(dir.join("data").join(name)).unwrap().ino());
+        assert!(a == b && b != c, "{more:?}");
+        let strays = fs::read_dir(dir.join("data")).unwrap().count();
+        assert_eq!(strays, 3, "{more:?}");
+    }
+}
+
 /// A link from one directory of the root to another makes one name of two entries.
 #[test]
 fn a_name_that_is_another_entry_as_well_is_not_replaced() {

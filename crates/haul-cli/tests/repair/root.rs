@@ -2,7 +2,7 @@
 
 use super::{bed, bytes, run};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
 /// The bug: it created the directories of the waybill there, and left them.
@@ -78,4 +78,59 @@ fn directories_keep_the_times_of_the_waybill() {
         assert_eq!([time("data"), time("data/sub")], before, "{more:?}");
         assert_eq!(run(dir, &["verify", "w2", "copy"]).0, Some(0));
     }
+}
+
+/// The bug: a file was made behind a link in the place of a directory, and the link got the directory's time.
+#[test]
+fn a_link_in_the_place_of_a_directory_keeps_its_time() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    fs::create_dir_all(dir.join("src/d")).unwrap();
+    fs::create_dir(dir.join("src/e")).unwrap();
+    fs::write(dir.join("src/d/f"), bytes(5000, 1)).unwrap();
+    let old = fs::File::open(dir.join("src/d")).unwrap();
+    old.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(run(dir, &["cp", "-a", "--waybill", "w", "src", "data"]).0, Some(0));
+    fs::create_dir(dir.join("a")).unwrap();
+    assert_eq!(run(dir, &["cp", "-a", "src", "a/data"]).0, Some(0));
+    fs::remove_dir_all(dir.join("data/d")).unwrap();
+    symlink("e", dir.join("data/d")).unwrap();
+    let time = || fs::symlink_metadata(dir.join("data/d")).unwrap().modified().unwrap();
+    let before = time();
+    let (status, out, err) = run(dir, &["repair", "w", "--from", "a"]);
+    assert_eq!(status, Some(1), "{out}{err}");
+    assert!(out.contains("'data/d/f': made"), "{out}");
+    assert_eq!(time(), before);
+}
+
+/// The bug: the dry run reported these as made.
+#[test]
+fn a_dry_run_makes_nothing_that_the_repair_can_not_make() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    for name in ["src/d/e", "src/out", "src/dangling"] {
+        fs::create_dir_all(dir.join(name)).unwrap();
+        fs::write(dir.join(name).join("f"), bytes(5000, 1)).unwrap();
+    }
+    fs::write(dir.join("src/first"), bytes(100, 2)).unwrap();
+    fs::hard_link(dir.join("src/first"), dir.join("src/second")).unwrap();
+    assert_eq!(run(dir, &["cp", "-a", "--waybill", "w", "src", "data"]).0, Some(0));
+    fs::create_dir(dir.join("a")).unwrap();
+    assert_eq!(run(dir, &["cp", "-a", "src", "a/data"]).0, Some(0));
+    fs::remove_dir_all(dir.join("data/d")).unwrap();
+    fs::write(dir.join("data/d"), "no directory").unwrap();
+    for (name, target) in [("out", "../src/out"), ("dangling", "nowhere")] {
+        fs::remove_dir_all(dir.join("data").join(name)).unwrap();
+        symlink(target, dir.join("data").join(name)).unwrap();
+    }
+    for name in ["first", "second"] {
+        fs::remove_file(dir.join("data").join(name)).unwrap();
+    }
+    fs::create_dir(dir.join("data/first")).unwrap();
+    let args = ["repair", "w", "--from", "a"];
+    let dry = run(dir, &[&args[..], &["--dry-run"]].concat());
+    let real = run(dir, &args);
+    assert_eq!((dry.0, &dry.1), (Some(1), &real.1));
+    assert!(!real.1.contains("made"), "{real:?}");
+    assert!(real.1.contains("'data/d/e/f': left as it was: cannot reach it: Not a directory"), "{real:?}");
 }

@@ -336,6 +336,18 @@ fn a_tree_whose_copy_was_new_goes_on_in_the_same_place() {
     assert!(bed.path("sink/source/large1").exists());
 }
 
+/// The slashes are stripped only where the copy goes into a directory, and the job of the first run was known by the source with them.
+#[test]
+fn a_tree_whose_copy_was_new_goes_on_in_the_same_place_without_the_slashes_of_its_source() {
+    let bed = Bed::new(78);
+    let words = ["cp", "-r", "--resume", "--strip-trailing-slashes", "source/", "sink"];
+    for run in ["first", "again"] {
+        let ended = bed.haul(&words).output().unwrap();
+        assert!(ended.status.success(), "{run}: {ended:?}");
+        assert!(!bed.path("sink/source").exists(), "{run}");
+    }
+}
+
 /// A finished file that is not what its source is any more is copied again, and no other.
 #[test]
 fn a_small_file_that_was_changed_after_a_finished_run_is_the_only_one_that_is_copied_again() {

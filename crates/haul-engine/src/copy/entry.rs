@@ -163,6 +163,7 @@ pub(crate) fn met(job: &Job<'_>) {
 /// `--attributes-only` moves nothing, but ends a file as any other ends.
 fn move_or_leave(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
     if job.settings.rules.attributes_only {
+        Tally::add(&job.tally.bytes_skipped, file.source_stat.size);
         settle::finish(job, &file, Ok(pipeline::Moved::received(0)));
     } else {
         pipeline::move_file(job, lane, file);

@@ -40,7 +40,7 @@ use haul_sys::beneath::open_root;
 use inplace::{Disk, Replicas};
 use keep::Keeper;
 use leftovers::{Judged, Leftovers};
-use places::{Replica, Spot, spot_made};
+use places::{Replica, Spot, may_be_made, spot_made};
 use rebuild::Rebuild;
 use rounds::Wanted;
 use shared::Shared;
@@ -216,6 +216,8 @@ pub fn repair(
             root: &root,
             replicas: here.iter().map(|_| None).collect(),
             is_last_round: true,
+            is_final: false,
+            written: HashSet::new(),
             keeper: keeper_of(settings)?,
             made: HashSet::new(),
             changed: HashSet::new(),
@@ -303,8 +305,12 @@ struct Repair<'a> {
     replicas: Vec<Option<Replica>>,
     /// No further replica will be asked.
     is_last_round: bool,
+    /// Nothing is left for later, not even for what the repair of another name may bring.
+    is_final: bool,
+    /// Files that were written into, or would be in a dry run.
+    written: HashSet<(u64, u64)>,
     keeper: Option<Keeper>,
-    /// Directories made on the way to what was missing.
+    /// Directories made on the way to what was missing. In a dry run, names that would be made.
     made: HashSet<Vec<u8>>,
     /// Directories in which names were made or replaced.
     changed: HashSet<Vec<u8>>,
@@ -373,6 +379,9 @@ impl Repair<'_> {
         let spot = Spot::of(self.root, &claim.entry.path).map_err(Why::place)?;
         let old = spot.open().map_err(Why::io("open it"))?;
         let (file, facts) = &old;
+        if self.settings.dry_run && self.written.contains(&facts.identity()) {
+            return Ok(Done::Right);
+        }
         let mut sources = Sources::of(claim, &self.replicas);
         let found = self.survey(claim, Some(&old), &verdict.damage, &mut sources)?;
         *mended = found.mended();
@@ -388,6 +397,7 @@ impl Repair<'_> {
         }
         let done = if in_place { Done::RepairedInPlace } else { Done::Repaired };
         if self.settings.dry_run {
+            self.written.extend(in_place.then(|| facts.identity()));
             return Ok(done);
         }
         if let Some(keeper) = &self.keeper {
@@ -403,6 +413,9 @@ impl Repair<'_> {
             self.write_into(claim, &spot, &old, &found, &sources)?;
         } else {
             self.rebuild(claim, &spot, Some(&old), &found, &sources)?;
+            if is_another {
+                self.link_again(&claim.entry, &spot, facts)?;
+            }
         }
         Ok(done)
     }
@@ -412,7 +425,9 @@ impl Repair<'_> {
         let mut sources = Sources::of(claim, &self.replicas);
         let found = self.survey(claim, None, &[], &mut sources)?;
         *mended = found.mended();
-        if !self.settings.dry_run {
+        if self.settings.dry_run {
+            may_be_made(self.root, &claim.entry.path)?;
+        } else {
             let spot = spot_made(self.root, &claim.entry.path, &self.replicas, &mut self.made)?;
             self.rebuild(claim, &spot, None, &found, &sources)?;
         }

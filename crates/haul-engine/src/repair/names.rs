@@ -1,10 +1,10 @@
 //! Missing names that have no bytes of their own: directories, symbolic links, further names of a file.
 
 use super::claim::Claim;
-use super::places::{Spot, spot_made};
+use super::places::{Spot, may_be_made, spot_made};
 use super::{Done, Repair, Why};
 use crate::verify::Change;
-use haul_log::waybill::{Kind, Moment};
+use haul_log::waybill::{Kind, Moment, RelPath};
 use haul_sys::metadata::{self, Times};
 use haul_sys::open::{link_at, mkdir_at, symlink_at};
 use haul_sys::stat::stat_at;
@@ -21,7 +21,7 @@ impl Repair<'_> {
             return Err(Why::Special);
         }
         if self.settings.dry_run {
-            return Ok(Done::Made);
+            return self.would_make(claim);
         }
         let was_made = self.made.contains(entry.path.as_bytes());
         let spot = spot_made(self.root, &entry.path, &self.replicas, &mut self.made)?;
@@ -41,12 +41,7 @@ impl Repair<'_> {
                 metadata::set_times_at(place, name, times).map_err(Why::io("set the times"))?;
             }
             Kind::Same { first } => {
-                let first = Spot::of(self.root, first).map_err(Why::place)?;
-                let facts = stat_at(&first.place, first.name.as_c_str(), Follow::No);
-                let facts = facts.map_err(Why::io("look at the file it is a further name of"))?;
-                if facts.kind != FileKind::Regular {
-                    return Err(Why::Modified(Change::NotSame));
-                }
+                let first = self.first_name(first)?;
                 match link_at(&first.place, first.name.as_c_str(), place, name, Follow::No) {
                     // The first name was missing, and this one is a file of its own by now.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -59,5 +54,24 @@ impl Repair<'_> {
         }
         spot.sync()?;
         Ok(Done::Made)
+    }
+
+    /// Returns what [`Repair::make_name`] would, as far as can be seen without making anything.
+    fn would_make(&self, claim: &Claim) -> Result<Done, Why> {
+        may_be_made(self.root, &claim.entry.path)?;
+        if let Kind::Same { first } = &claim.entry.kind
+            && !self.made.contains(first.as_bytes())
+        {
+            self.first_name(first)?;
+        }
+        Ok(Done::Made)
+    }
+
+    /// Returns the place and name of the file that further names are made for.
+    fn first_name(&self, first: &RelPath) -> Result<Spot, Why> {
+        let spot = Spot::of(self.root, first).map_err(Why::place)?;
+        let facts = stat_at(&spot.place, spot.name.as_c_str(), Follow::No);
+        let facts = facts.map_err(Why::io("look at the file it is a further name of"))?;
+        if facts.kind == FileKind::Regular { Ok(spot) } else { Err(Why::Modified(Change::NotSame)) }
     }
 }

@@ -149,6 +149,23 @@ pub(super) fn spot_made(
     Spot::of(root, path).map_err(Why::place)
 }
 
+/// Returns an error if [`spot_made`] does, as far as can be seen without making anything.
+///
+/// # Errors
+/// [`Why::Place`].
+pub(super) fn may_be_made(root: &OwnedFd, path: &RelPath) -> Result<(), Why> {
+    let bytes = path.as_bytes();
+    for end in (0..bytes.len()).filter(|&at| bytes[at] == b'/') {
+        let dir = RelPath::new(&bytes[..end]).map_err(|fault| Why::place(io::Error::other(fault)))?;
+        let spot = Spot::of(root, &dir).map_err(Why::place)?;
+        match stat_at(&spot.place, spot.name.as_c_str(), Follow::No) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            _ => {}
+        }
+    }
+    Spot::of(root, path).map(drop).map_err(Why::place)
+}
+
 /// A path's directory and its name there.
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&byte| byte == b'/') {

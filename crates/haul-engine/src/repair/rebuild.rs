@@ -11,7 +11,9 @@ use haul_log::waybill::Moment;
 use haul_model::ByteRange;
 use haul_sys::buffer::AlignedBuffer;
 use haul_sys::metadata::{self, Place, Times};
-use haul_sys::open::{RenameMode, create_new_at, open_entry_at, rename_at, reopen_source, unlink_at};
+use haul_sys::open::{
+    RenameMode, create_new_at, link_at, open_entry_at, rename_at, reopen_source, unlink_at,
+};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{FileKind, Follow, Stat, Timespec, cache, direct, process, sparse, transfer};
 use std::ffi::CString;
@@ -186,8 +188,7 @@ impl<'a> Beside<'a> {
     /// Makes a new file, in the place of one that a killed repair left.
     fn create(spot: &'a Spot) -> Result<Beside<'a>, Why> {
         let failed = || Why::io("make a file beside it");
-        let digest = haul_digest::digest(haul_digest::Algorithm::Xxh64, spot.name.as_bytes());
-        let name = CString::new(format!(".haul-repair-{digest}")).map_err(|error| failed()(error.into()))?;
+        let name = name_beside(spot)?;
         for _ in 0..ATTEMPTS {
             match create_new_at(&spot.place, name.as_c_str(), 0o600) {
                 Ok(fd) => {
@@ -221,6 +222,31 @@ impl<'a> Beside<'a> {
         }
         why
     }
+}
+
+/// Makes a name lead to the file of another name, by one rename.
+///
+/// # Errors
+/// [`Why::Io`]: the name then leads to the file that it led to before.
+pub(super) fn link_over(file: &Spot, name: &Spot) -> Result<(), Why> {
+    let beside = name_beside(name)?;
+    remove_stale(name, &beside)?;
+    let (place, beside) = (&name.place, beside.as_c_str());
+    let linked = link_at(&file.place, file.name.as_c_str(), place, beside, Follow::No);
+    let renamed = linked.and_then(|()| {
+        let renamed = rename_at(place, beside, place, name.name.as_c_str(), RenameMode::Replace);
+        // The first failure counts.
+        renamed.inspect_err(|_| drop(unlink_at(place, beside)))
+    });
+    renamed.map_err(Why::io("link a further name to the repaired file"))?;
+    name.sync()
+}
+
+/// Returns the name of a file that is made beside another.
+fn name_beside(spot: &Spot) -> Result<CString, Why> {
+    let digest = haul_digest::digest(haul_digest::Algorithm::Xxh64, spot.name.as_bytes());
+    let name = CString::new(format!(".haul-repair-{digest}"));
+    name.map_err(|error| Why::io("make a file beside it")(error.into()))
 }
 
 /// Removes a regular file of this user that nobody works at.

@@ -115,8 +115,12 @@ impl Repair<'_> {
             }
             self.is_last_round = at == given.len();
             let later = self.round(&wanted, tally, report)?;
-            if self.is_last_round || later.wanted.is_empty() || self.is_stopped() {
+            if later.wanted.is_empty() || self.is_stopped() {
                 return Ok(());
+            }
+            if self.is_last_round {
+                self.is_final = true;
+                return self.round(&later.wanted, tally, report).map(drop);
             }
             match given.get(at) {
                 Some(ReplicaAt::There(id)) if !later.parts.is_empty() => {
@@ -130,7 +134,9 @@ impl Repair<'_> {
     }
 
     /// Goes through what is wanted once. In a round that is not the last, files that lack bytes are left for later, and so is what is
-    /// made without bytes: a directory gets its time when all that is missing in it is there.
+    /// made without bytes: a directory gets its time when all that is missing in it is there. Two kinds of entries are left for the final round:
+    /// a file that is another entry as well, because a replica may have its bytes under the other name, and a further name, because a later section
+    /// may have the first one.
     fn round(
         &mut self,
         wanted: &Wanted,
@@ -159,6 +165,16 @@ impl Repair<'_> {
                     Done::Left(Why::Stopped) => return,
                     Done::Left(Why::NoSource { lost, .. }) if !self.is_last_round => {
                         return later.add(&claim, lost, verdict);
+                    }
+                    Done::Left(Why::NoSource { .. } | Why::NotAsked(_))
+                        if !self.is_final && self.is_several_entries(path) =>
+                    {
+                        later.wanted.insert(path.as_bytes().to_vec(), verdict);
+                        return;
+                    }
+                    Done::Left(_) if !self.is_final && is_name => {
+                        later.wanted.insert(path.as_bytes().to_vec(), verdict);
+                        return;
                     }
                     Done::Left(_) => {}
                     _ => self.replicas.iter().flatten().for_each(|replica| replica.forget(path)),

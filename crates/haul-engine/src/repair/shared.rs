@@ -5,7 +5,7 @@
 
 use super::places::Spot;
 use super::rounds::Wanted;
-use super::{Repair, Why};
+use super::{Repair, Why, rebuild};
 use haul_log::waybill::{Entry, Kind, ReadError, Reader, Record, RelPath};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{Follow, Stat};
@@ -50,6 +50,28 @@ fn identity(root: &OwnedFd, path: &RelPath) -> Option<(u64, u64)> {
 }
 
 impl Repair<'_> {
+    /// Returns true if further entries lead to the file of a name.
+    pub(super) fn is_several_entries(&self, path: &RelPath) -> bool {
+        identity(self.root, path).is_some_and(|file| self.shared.contains_key(&file))
+    }
+
+    /// Links the further names of an entry to its repaired file, which replaced the file `old` under the first name alone.
+    ///
+    /// # Errors
+    /// [`Why::Io`]: names before the one that failed are linked.
+    pub(super) fn link_again(&self, entry: &Entry, spot: &Spot, old: &Stat) -> Result<(), Why> {
+        let entries = self.shared.get(&old.identity()).map_or(&[][..], Vec::as_slice);
+        let is_further = |other: &&Entry| matches!(&other.kind, Kind::Same { first } if *first == entry.path);
+        for other in entries.iter().filter(is_further) {
+            let there = Spot::of(self.root, &other.path).map_err(Why::place)?;
+            let found = stat_at(&there.place, there.name.as_c_str(), Follow::No);
+            if found.is_ok_and(|found| found.identity() == old.identity()) {
+                rebuild::link_over(spot, &there)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns true if a file is another entry as well, one of other bytes: it must not be written into.
     ///
     /// # Errors

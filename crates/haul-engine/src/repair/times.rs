@@ -3,13 +3,17 @@
 use super::places::{Spot, split};
 use super::{Done, Outcome, Repair, RepairError, RepairReport};
 use haul_log::waybill::{Kind, Record};
-use haul_sys::Timespec;
 use haul_sys::metadata::{self, Times};
+use haul_sys::stat::stat_at;
+use haul_sys::{FileKind, Follow, Timespec};
 
 impl Repair<'_> {
-    /// Remembers the directory of a name that the repair made or replaced.
+    /// Remembers the directory of a name that the repair made or replaced; in a dry run, a name that it would make.
     pub(super) fn note_directory(&mut self, outcome: &Outcome) {
-        if !self.settings.dry_run && !matches!(outcome.done, Done::Right | Done::Left(_)) {
+        if self.settings.dry_run {
+            // As if it were there, for its further names.
+            self.made.extend(matches!(outcome.done, Done::Made).then(|| outcome.path.as_bytes().to_vec()));
+        } else if !matches!(outcome.done, Done::Right | Done::Left(_)) {
             self.changed.insert(split(outcome.path.as_bytes()).0.to_vec());
         }
     }
@@ -31,8 +35,14 @@ impl Repair<'_> {
             }
             let mtime = Timespec { sec: entry.mtime.sec, nsec: entry.mtime.nsec };
             let times = Times { atime: None, mtime: Some(mtime) };
-            let set = Spot::of(self.root, &entry.path)
-                .and_then(|spot| metadata::set_times_at(&spot.place, spot.name.as_c_str(), times));
+            let set = Spot::of(self.root, &entry.path).and_then(|spot| {
+                let (place, name) = (&spot.place, spot.name.as_c_str());
+                // A link in the place of a directory is not what the waybill means.
+                match stat_at(place, name, Follow::No)?.kind {
+                    FileKind::Directory => metadata::set_times_at(place, name, times),
+                    _ => Ok(()),
+                }
+            });
             if let Err(why) = set {
                 report.time_not_kept(&entry.path, &why);
             }
