@@ -162,8 +162,8 @@ impl Message {
     /// optional.
     ///
     /// # Errors
-    /// Returns a [`Flaw`] if the body is damaged, truncated, or invalid. Allocates at most a few
-    /// times the length of the body.
+    /// Returns a [`Flaw`] if the body is damaged, truncated or invalid, or if its kind is unknown
+    /// and not optional. Allocates at most a few times the length of the body.
     ///
     /// # Panics
     /// Panics if the length of `body` differs from that in the header, which is a caller error.

@@ -93,7 +93,7 @@ pub const LANES_MAX: u32 = 256;
 /// so that an unreadable tree does not fill memory.
 pub const UNREAD_AHEAD: usize = 256;
 
-/// Number of times that an object, or a file, is sent again because it arrived damaged.
+/// Maximum number of times that an object, or a file, is sent again because it arrived damaged.
 pub const TRIES_MAX: u8 = 5;
 
 const FILE_BYTES_MAX: usize = PATH_BYTES_MAX * 2 + XATTRS_BYTES_MAX + XATTRS_MAX * 8 + RUNS_MAX * 16;
