@@ -1,4 +1,4 @@
-//! How a file is cut into objects.
+//! Division of a file into objects.
 //!
 //! ```text
 //!  offset 0        S          2S         3S     len
@@ -8,34 +8,34 @@
 use crate::{ByteLen, ByteOffset, ByteRange, limits};
 use thiserror::Error;
 
-/// Which object of a file, counted from 0.
+/// Index of an object in its file, counted from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectIndex(pub u64);
 
-/// The size of every object of a file but its last, in bytes: a power of two, so that an object is a whole
-/// subtree of a hash tree.
+/// Size in bytes of every object of a file except for the last. It is a power of two, so that an
+/// object is a complete subtree of a hash tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectSize(u64);
 
-/// Why a number of bytes can't be an object size.
+/// Reason for a number of bytes that is not an object size.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ObjectSizeError {
-    /// Objects are powers of two so that their digests fit a binary tree.
+    /// Not a power of two. Objects are powers of two so that their digests form a binary tree.
     #[error("object size {0} is not a power of two")]
     NotAPowerOfTwo(u64),
-    /// Outside [`limits::OBJECT_BYTES_MIN`] and [`limits::OBJECT_BYTES_MAX`].
+    /// Not between [`limits::OBJECT_BYTES_MIN`] and [`limits::OBJECT_BYTES_MAX`].
     #[error("object size {0} is outside {min} to {max} bytes", min = limits::OBJECT_BYTES_MIN, max = limits::OBJECT_BYTES_MAX)]
     OutOfRange(u64),
 }
 
 impl ObjectSize {
-    /// 4 MiB.
+    /// Default size: 4 MiB.
     pub const DEFAULT: ObjectSize = ObjectSize(limits::OBJECT_BYTES_DEFAULT);
 
-    /// An object size of exactly `bytes`.
+    /// Creates an object size of exactly `bytes`.
     ///
     /// # Errors
-    /// [`ObjectSizeError`] if `bytes` is no power of two or out of range.
+    /// Returns an [`ObjectSizeError`] if `bytes` is not a power of two or is out of range.
     pub const fn new(bytes: u64) -> Result<ObjectSize, ObjectSizeError> {
         if !bytes.is_power_of_two() {
             return Err(ObjectSizeError::NotAPowerOfTwo(bytes));
@@ -46,34 +46,34 @@ impl ObjectSize {
         Ok(ObjectSize(bytes))
     }
 
-    /// The smallest object size that holds `bytes`, within the limits (mcp rounds its `--split-size` up
-    /// to a power of two in the same way).
+    /// Returns the smallest object size of at least `bytes`, within the limits. The `--split-size`
+    /// of mcp is rounded up to a power of two in the same way.
     pub fn round_up(bytes: u64) -> ObjectSize {
         let wanted = bytes.clamp(limits::OBJECT_BYTES_MIN, limits::OBJECT_BYTES_MAX);
         ObjectSize(wanted.next_power_of_two())
     }
 
-    /// The size in bytes.
+    /// Returns the size in bytes.
     pub const fn bytes(self) -> u64 {
         self.0
     }
 }
 
-/// The size of every leaf of an object but its last, in bytes: a power of two from BLAKE3's chunk of 1,024 up to the
-/// object's size. Leaves are what damage is located to.
+/// Size in bytes of every leaf of an object except for the last: a power of two from BLAKE3's chunk
+/// of 1,024 up to the size of the object. Damage is located to leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeafSize(u64);
 
-/// Why a number of bytes can't be a leaf size.
+/// Reason for a number of bytes that is not a leaf size.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum LeafSizeError {
-    /// Leaves are powers of two so that their digests fit a binary tree.
+    /// Not a power of two. Leaves are powers of two so that their digests form a binary tree.
     #[error("leaf size {0} is not a power of two")]
     NotAPowerOfTwo(u64),
-    /// Outside [`limits::LEAF_BYTES_MIN`] and the size of the objects.
+    /// Not between [`limits::LEAF_BYTES_MIN`] and the size of the objects.
     #[error("leaf size {leaf} is outside {min} to {object} bytes, the size of an object", min = limits::LEAF_BYTES_MIN)]
     OutOfRange {
-        /// The size that was asked for.
+        /// The requested size.
         leaf: u64,
         /// The size of an object.
         object: u64,
@@ -81,10 +81,10 @@ pub enum LeafSizeError {
 }
 
 impl LeafSize {
-    /// A leaf size of exactly `bytes`, for objects of this size.
+    /// Creates a leaf size of exactly `bytes`, for objects of this size.
     ///
     /// # Errors
-    /// [`LeafSizeError`] if `bytes` is no power of two or out of range.
+    /// Returns a [`LeafSizeError`] if `bytes` is not a power of two or is out of range.
     pub const fn new(bytes: u64, object: ObjectSize) -> Result<LeafSize, LeafSizeError> {
         if !bytes.is_power_of_two() {
             return Err(LeafSizeError::NotAPowerOfTwo(bytes));
@@ -95,22 +95,22 @@ impl LeafSize {
         Ok(LeafSize(bytes))
     }
 
-    /// The size in bytes.
+    /// Returns the size in bytes.
     pub const fn bytes(self) -> u64 {
         self.0
     }
 }
 
-/// One object: which one it is and which bytes of the file it holds.
+/// One object: its index and the range of the file that it contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Its number in the file.
+    /// Index in the file.
     pub index: ObjectIndex,
-    /// Its bytes; never empty.
+    /// Range in the file; never empty.
     pub range: ByteRange,
 }
 
-/// The cut of one file of a known length.
+/// Division into objects of one file with a known length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     len: ByteLen,
@@ -118,32 +118,32 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The cut of `len` bytes into objects of `object` bytes.
+    /// Divides `len` bytes into objects of `object` bytes.
     pub const fn new(len: ByteLen, object: ObjectSize) -> Geometry {
         Geometry { len, object }
     }
 
-    /// The file's length in bytes.
+    /// Returns the length of the file in bytes.
     pub const fn len(self) -> u64 {
         self.len.0
     }
 
-    /// Whether the file is empty, and so has no objects.
+    /// Returns true if the file is empty and therefore has no objects.
     pub const fn is_empty(self) -> bool {
         self.len.0 == 0
     }
 
-    /// The size of all objects but the last.
+    /// Returns the size of all objects except for the last.
     pub const fn object_size(self) -> ObjectSize {
         self.object
     }
 
-    /// How many objects the file has; 0 for an empty file.
+    /// Returns the number of objects; 0 for an empty file.
     pub const fn count(self) -> u64 {
         self.len.0.div_ceil(self.object.0)
     }
 
-    /// The object with this index; `None` past the end.
+    /// Returns the object with this index, or `None` past the end.
     pub fn object(self, index: ObjectIndex) -> Option<Object> {
         if index.0 >= self.count() {
             return None;
@@ -153,12 +153,12 @@ impl Geometry {
         Some(Object { index, range: ByteRange::between(start, end) })
     }
 
-    /// The object that holds the byte at `offset`; `None` past the end.
+    /// Returns the object that contains the byte at `offset`, or `None` past the end.
     pub fn object_at(self, offset: ByteOffset) -> Option<Object> {
         self.object(ObjectIndex(offset.0 / self.object.0)).filter(|_| offset.0 < self.len.0)
     }
 
-    /// All objects in order.
+    /// Returns all objects in order.
     pub fn objects(self) -> impl Iterator<Item = Object> {
         (0..self.count()).filter_map(move |index| self.object(ObjectIndex(index)))
     }

@@ -1,15 +1,15 @@
-//! What has been proven about a range of a file.
+//! Verification levels of a range of a file.
 
 use std::fmt;
 
-/// The level of proof a range has reached; each level includes those before it.
+/// The verification level that a range has reached; each level includes those before it.
 ///
-/// The log and the receipt speak in these words and never claim a higher one than happened.
+/// The log and the waybill record these levels and never claim a higher one than was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// The sink accepted the bytes.
     Received,
-    /// The digest of what arrived equals the digest of what was sent.
+    /// The digest of the received bytes equals that of the sent bytes.
     Verified,
     /// The sink's `fdatasync` returned after the bytes were written.
     Durable,

@@ -1,8 +1,8 @@
-//! The words every crate of the house speaks in: places and lengths in bytes, how a file is cut into
-//! objects, what level of proof a range has reached, paths that
-//! can't leave their root, and the limits that bound memory.
+//! Basic types of all crates: offsets and lengths in bytes, the division of a file into objects,
+//! and the verification level of a range. Also relative paths that stay beneath their root, and the
+//! limits that bound memory.
 //!
-//! Nothing here touches a clock, a file or a socket.
+//! This crate uses no clock, file or socket.
 
 mod geometry;
 mod level;

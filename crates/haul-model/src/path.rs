@@ -1,40 +1,44 @@
-//! Paths beneath a root: relative, without a way out.
+//! Relative paths that stay beneath a root.
 
 use crate::Percent;
 use std::fmt;
 use thiserror::Error;
 
-/// Most bytes in a path. Trees may lie deeper than the 4,096 bytes that one system call takes.
+/// Maximum size in bytes of a path. Trees can be deeper than the 4,096 bytes that one system call
+/// accepts.
 pub const PATH_BYTES_MAX: usize = 32 << 10;
 
-/// Most bytes in one part of a path: four times what Linux keeps itself, which is what FUSE lets through.
+/// Maximum size in bytes of one component of a path: four times the limit of Linux itself, which is
+/// what FUSE accepts.
 pub const PART_BYTES_MAX: usize = 1024;
 
-/// A path beneath a root (of a waybill, of a job, of a peer): any bytes but NUL, in parts that are neither empty nor `.` nor `..`.
+/// A path beneath a root (of a waybill, of a job, of a peer). It contains any bytes but NUL, and
+/// its components are neither empty nor `.` nor `..`.
 ///
-/// It prints percent-encoded, so that no name steers a terminal.
+/// It prints percent-encoded, so that no name can control a terminal.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RelPath(Box<[u8]>);
 
-/// Why bytes are no path beneath a root.
+/// Reason for bytes that are not a path beneath a root.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum PathFault {
-    /// No bytes, or nothing but `.`.
+    /// No bytes, or, for [`RelPath::clean`], only components that are removed.
     #[error("it is empty")]
     Empty,
-    /// It begins with a slash.
+    /// The path starts with a slash.
     #[error("it is absolute")]
     Absolute,
-    /// A part is `..`.
+    /// A component is `..`.
     #[error("it climbs out by '..'")]
     Climbs,
-    /// A part is `.` or has no bytes.
+    /// A component is `.` or empty.
     #[error("a part of it is empty or '.'")]
     EmptyPart,
-    /// It holds a byte of 0.
+    /// The path contains a NUL byte.
     #[error("it holds a NUL byte")]
     Nul,
-    /// Longer than [`PATH_BYTES_MAX`], or a part longer than [`PART_BYTES_MAX`].
+    /// The path is longer than [`PATH_BYTES_MAX`], or a component is longer than
+    /// [`PART_BYTES_MAX`].
     #[error("it is longer than {PATH_BYTES_MAX} bytes, or a part is longer than {PART_BYTES_MAX}")]
     TooLong,
     /// A symbolic link in it leads out of the root.
@@ -43,10 +47,10 @@ pub enum PathFault {
 }
 
 impl RelPath {
-    /// The path of exactly these bytes.
+    /// Creates a path of exactly these bytes.
     ///
     /// # Errors
-    /// [`PathFault`].
+    /// Returns a [`PathFault`] if the bytes are not a path beneath a root.
     pub fn new(bytes: &[u8]) -> Result<RelPath, PathFault> {
         if bytes.is_empty() {
             return Err(PathFault::Empty);
@@ -71,11 +75,11 @@ impl RelPath {
         Ok(RelPath(bytes.into()))
     }
 
-    /// The path of these bytes as people type them: slashes that come twice or last, and parts that are `.`, are left
-    /// out.
+    /// Creates a path from user input: removes repeated and trailing slashes, and components that
+    /// are `.`.
     ///
     /// # Errors
-    /// [`PathFault`].
+    /// Returns a [`PathFault`] if the rest is not a path beneath a root.
     pub fn clean(bytes: &[u8]) -> Result<RelPath, PathFault> {
         if bytes.first() == Some(&b'/') {
             return Err(PathFault::Absolute);
@@ -85,12 +89,12 @@ impl RelPath {
         RelPath::new(&kept.join(&b'/'))
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the path.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Its parts, outermost first; at least one.
+    /// Returns the components, outermost first; at least one.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         self.0.split(|&byte| byte == b'/')
     }

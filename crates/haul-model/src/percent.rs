@@ -1,10 +1,12 @@
-//! Bytes of any kind as text that holds no space and steers no terminal: percent-encoding as in RFC 3986, but letters
-//! of all scripts stay as they are.
+//! Printable form of arbitrary bytes, without spaces or terminal control: percent-encoding as in
+//! RFC 3986, except that letters of all scripts are not encoded.
 
 use std::fmt::{self, Write};
 
-/// Bytes that print percent-encoded: `%` and two hexadecimal digits for each byte that is white space, a control, part
-/// of a character that has no shape of its own or turns the direction of writing, no UTF-8, or `%` itself.
+/// Bytes that print percent-encoded, as `%` and two hexadecimal digits per byte.
+///
+/// Encoded are white space, control characters, characters without a visible shape or that change
+/// the writing direction, invalid UTF-8, and `%` itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Percent<'a>(pub &'a [u8]);
 
@@ -29,7 +31,7 @@ fn hidden(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "%{byte:02X}"))
 }
 
-/// Whether a character stands for itself.
+/// Returns true if a character is printed without encoding.
 fn is_plain(character: char) -> bool {
     let has_no_shape = matches!(character,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -39,8 +41,8 @@ fn is_plain(character: char) -> bool {
 }
 
 impl Percent<'_> {
-    /// The bytes that a text encodes; `None` where it holds a raw character that had to be encoded, or a `%` without
-    /// two digits.
+    /// Decodes a text. Returns `None` if it contains a raw character that must be encoded, or a `%`
+    /// without two digits.
     pub fn decode(text: &str) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(text.len());
         let mut rest = text.chars();

@@ -1,8 +1,8 @@
-//! Places, lengths and ranges in bytes.
+//! Offsets, lengths and ranges in bytes.
 
 use std::fmt;
 
-/// A place in a file, in bytes from its start.
+/// An offset in a file, in bytes from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteOffset(pub u64);
 
@@ -15,36 +15,37 @@ pub struct ByteLen(pub u64);
 pub struct ByteRange {
     /// First byte of the range.
     pub start: ByteOffset,
-    /// One past the last byte; never before `start`.
+    /// One past the last byte; never less than `start`.
     pub end: ByteOffset,
 }
 
 impl ByteRange {
-    /// The range of `len` bytes from `start`. A range that would pass 2^64 - 1 is cut there.
+    /// Creates the range of `len` bytes from `start`. A range that would exceed 2^64 - 1 is
+    /// truncated there.
     pub const fn from_len(start: ByteOffset, len: ByteLen) -> ByteRange {
         ByteRange { start, end: ByteOffset(start.0.saturating_add(len.0)) }
     }
 
-    /// The range between two offsets.
+    /// Creates the range between two offsets.
     ///
     /// # Panics
-    /// If `end` lies before `start`: that is a mistake of the caller, not of the world.
+    /// Panics if `end` is less than `start`, which is a caller error.
     pub const fn between(start: u64, end: u64) -> ByteRange {
         assert!(start <= end, "a range ends at or after its start");
         ByteRange { start: ByteOffset(start), end: ByteOffset(end) }
     }
 
-    /// How many bytes the range holds.
+    /// Returns the number of bytes in the range.
     pub const fn len(self) -> u64 {
         self.end.0 - self.start.0
     }
 
-    /// Whether the range holds no byte.
+    /// Returns true if the range contains no bytes.
     pub const fn is_empty(self) -> bool {
         self.start.0 == self.end.0
     }
 
-    /// The part that two ranges share; `None` where they share no byte.
+    /// Returns the intersection of two ranges, or `None` if it is empty.
     pub fn intersect(self, other: ByteRange) -> Option<ByteRange> {
         let start = self.start.max(other.start);
         let end = self.end.min(other.end);
@@ -53,7 +54,7 @@ impl ByteRange {
 }
 
 impl fmt::Display for ByteRange {
-    /// `start-end`, end exclusive, as mutil prints its ranges.
+    /// Prints `start-end`, with an exclusive end, like the ranges of mutil.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.start.0, self.end.0)
     }

@@ -1,25 +1,25 @@
-//! Sizes as people write and read them.
+//! Parsing and formatting of human-readable sizes.
 
 use thiserror::Error;
 
-/// Why a text is no size.
+/// Reason for a text that is not a size.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SizeError {
-    /// No digits, or something that is neither digit nor unit.
+    /// The text has no digits, or contains something that is neither a digit nor a unit.
     #[error(
         "'{0}' is not a size: write a whole number, with K, M, G, T, P, KiB, MB, ... behind it if you like"
     )]
     Malformed(String),
-    /// More than 2^64 - 1 bytes.
+    /// The size is more than 2^64 - 1 bytes.
     #[error("'{0}' is more than 2^64 - 1 bytes")]
     TooLarge(String),
 }
 
-/// Reads a size in bytes: a whole number of `unit_default` bytes, or with a suffix as the coreutils write
-/// it: `K` and `KiB` are 1024, `KB` is 1000, and so on up to `P`; `B` alone is one byte.
+/// Parses a size in bytes: a whole number of `unit_default` bytes, or with a suffix as in the
+/// coreutils. `K` and `KiB` are 1024, `KB` is 1000, and so on up to `P`; `B` alone is one byte.
 ///
 /// # Errors
-/// [`SizeError`] names the text.
+/// Returns a [`SizeError`] with the text if it is malformed or too large.
 pub fn parse_size(text: &str, unit_default: u64) -> Result<u64, SizeError> {
     let malformed = || SizeError::Malformed(text.to_owned());
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -52,7 +52,8 @@ fn unit_of(suffix: &str, unit_default: u64) -> Option<u64> {
     base.checked_pow(power)
 }
 
-/// Writes a number of bytes in the largest binary unit that leaves at least 1, with one decimal: `3.5 MiB`.
+/// Formats a number of bytes in the largest binary unit that leaves at least 1, with one decimal:
+/// `3.5 MiB`.
 pub fn format_size(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = bytes as f64;

@@ -1,43 +1,43 @@
-//! Where a server can be reached: a host, by number or name, and a port.
+//! Address of a server: a host, by IP address or name, and a port.
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// Bytes of a host's name at most (RFC 1035 section 2.3.4).
+/// Maximum size in bytes of a host name (RFC 1035 section 2.3.4).
 pub const NAME_BYTES_MAX: usize = 253;
 
 /// A host and a port: `10.0.0.7:7433`, `[fe80::1]:7433`, `dtn.example.org:7433`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
-    /// Who.
+    /// The host.
     pub host: Host,
-    /// Which of its ports.
+    /// The port.
     pub port: u16,
 }
 
 /// A host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// By number.
+    /// IP address.
     Ip(IpAddr),
-    /// By a name: letters, digits, dots, hyphens and underscores, at most [`NAME_BYTES_MAX`].
+    /// Host name: letters, digits, dots, hyphens and underscores, at most [`NAME_BYTES_MAX`] bytes.
     Name(String),
 }
 
 impl Host {
-    /// The host of this name or number.
+    /// Parses a host name or an IP address.
     ///
     /// # Errors
-    /// [`BadAddress`] where it is neither.
+    /// Returns [`BadAddress`] if the text is neither.
     pub fn parse(text: &str) -> Result<Self, BadAddress> {
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         if let Ok(ip) = bare.unwrap_or(text).parse::<IpAddr>() {
             return Ok(Self::Ip(ip));
         }
         let is_name_byte = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-        // A name that began with a hyphen would be an option to whatever it is handed to.
+        // Programs that receive a name with a leading hyphen would treat it as an option.
         let is_name = !text.is_empty()
             && text.len() <= NAME_BYTES_MAX
             && !text.starts_with(['-', '.'])
@@ -47,10 +47,10 @@ impl Host {
 }
 
 impl Address {
-    /// The addresses that the host has now, in the resolver's order.
+    /// Returns the current addresses of the host, in the order of the resolver.
     ///
     /// # Errors
-    /// What the resolver reports.
+    /// Returns the error of the resolver.
     pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         match &self.host {
             Host::Ip(ip) => Ok(vec![SocketAddr::new(*ip, self.port)]),
@@ -65,7 +65,7 @@ impl From<SocketAddr> for Address {
     }
 }
 
-/// An address of IPv4 that came in the clothes of IPv6, without them.
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 pub(crate) fn plain(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V6(six) => six.to_ipv4_mapped().map_or(ip, IpAddr::V4),
@@ -73,7 +73,8 @@ pub(crate) fn plain(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Who is counted as one peer: an address of IPv4, or a network of 64 bits of IPv6, all of which one host may hold.
+/// Returns the address that identifies a peer: an IPv4 address, or a 64-bit IPv6 network, all of
+/// which can belong to one host.
 pub(crate) fn peer_group(ip: IpAddr) -> IpAddr {
     match plain(ip) {
         IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() >> 64 << 64)),
@@ -97,7 +98,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// This is no host and port.
+/// Error for a text that is not a host and a port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a host and a port, as host.example:7433 or [::1]:7433")]
 pub struct BadAddress(String);
@@ -108,7 +109,7 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, BadAddress> {
         let bad = || BadAddress(text.escape_debug().collect());
         let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
-        // Without brackets an address of IPv6 leaves open where its port begins.
+        // Without brackets, the start of the port is ambiguous after an IPv6 address.
         if host.contains(':') && !host.starts_with('[') {
             return Err(bad());
         }

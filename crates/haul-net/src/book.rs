@@ -1,4 +1,4 @@
-//! The tickets that a server honours.
+//! Table of the valid tickets of a server.
 
 use crate::hello::{HELLO_BYTES, Hello, Verdict};
 use crate::secret::{Binding, SECRET_BYTES, Secret, SessionId, TicketId};
@@ -7,34 +7,36 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-/// The tickets that a server honours, and which one-time ones are spent. Tickets come and go while it serves.
+/// Valid tickets of a server, and the state of one-time tickets. Tickets can be added and removed
+/// while the server runs.
 #[derive(Debug, Default)]
 pub struct TicketBook(Mutex<HashMap<TicketId, Entry>>);
 
 #[derive(Debug)]
 struct Entry {
     ticket: Ticket,
-    /// The session that a one-time ticket opened.
+    /// Session that a one-time ticket opened.
     spent_by: Option<SessionId>,
 }
 
 impl TicketBook {
-    /// Honours `ticket` from now on.
+    /// Adds a ticket, which is valid from now on.
     pub fn insert(&self, ticket: Ticket) {
         self.lock().insert(ticket.id(), Entry { ticket, spent_by: None });
     }
 
-    /// Honours the ticket no longer; whether it did. Its sessions go on, and get no further lanes.
+    /// Removes a ticket. Returns true if the ticket was in the table. Its sessions continue, but
+    /// get no more lanes.
     pub fn withdraw(&self, id: TicketId) -> bool {
         self.lock().remove(&id).is_some()
     }
 
-    /// Whether a one-time ticket has opened its session.
+    /// Returns true if a one-time ticket has opened its session.
     pub fn is_spent(&self, id: TicketId) -> bool {
         self.lock().get(&id).is_some_and(|entry| entry.spent_by.is_some())
     }
 
-    /// Forgets the tickets that can open nothing any more, and gives how many.
+    /// Removes the expired tickets and returns their number.
     pub fn forget_expired(&self, now: SystemTime) -> usize {
         let mut entries = self.lock();
         let before = entries.len();
@@ -42,7 +44,8 @@ impl TicketBook {
         before - entries.len()
     }
 
-    /// The secret and the role behind a hello whose proof holds. Unknown tickets take as long as wrong secrets.
+    /// Returns the secret and the role of the ticket if the proof of the hello is valid. The check
+    /// of an unknown ticket takes as long as that of a wrong secret.
     pub(crate) fn prove(
         &self,
         hello: &Hello,
@@ -56,10 +59,10 @@ impl TicketBook {
         (is_known && is_proven).then_some((secret, role))
     }
 
-    /// Takes the right to open `session`.
+    /// Uses the ticket to open `session`.
     pub(crate) fn claim(&self, id: TicketId, session: SessionId, now: SystemTime) -> Result<(), Verdict> {
         let mut entries = self.lock();
-        // Withdrawn since it was proved.
+        // The ticket was removed after its proof was verified.
         let entry = entries.get_mut(&id).ok_or(Verdict::Unproven)?;
         if entry.spent_by.is_some() {
             return Err(Verdict::Spent);
@@ -73,7 +76,8 @@ impl TicketBook {
         Ok(())
     }
 
-    /// Gives the right back: the session's connection was lost before the client knew that it was in.
+    /// Reverts [`claim`](Self::claim): the connection was lost before the client knew that it was
+    /// admitted.
     pub(crate) fn give_back(&self, id: TicketId, session: SessionId) {
         if let Some(entry) = self.lock().get_mut(&id)
             && entry.spent_by == Some(session)
@@ -146,7 +150,7 @@ mod tests {
         assert!(book.prove(&hello, &right, &binding).is_some());
         let wrong = hello.encode(&Secret::from_bytes([0; SECRET_BYTES]), &binding);
         assert!(book.prove(&hello, &wrong, &binding).is_none());
-        // What stands in for the secret of an unknown ticket opens nothing.
+        // The substitute for the secret of an unknown ticket is never accepted.
         hello.ticket = TicketId([0; 8]);
         let unknown = hello.encode(&Secret::from_bytes([0; SECRET_BYTES]), &binding);
         assert!(book.prove(&hello, &unknown, &binding).is_none());

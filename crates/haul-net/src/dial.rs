@@ -1,4 +1,4 @@
-//! The client's side of meeting: from a ticket to lanes.
+//! Client side of session setup: from a ticket to lanes.
 
 mod attempts;
 
@@ -21,21 +21,22 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Opens the lanes of one session with the server of a ticket. Several threads may open lanes at once.
+/// Opens the lanes of one session with the server of a ticket. Several threads can open lanes
+/// concurrently.
 #[derive(Debug)]
 pub struct Dialer {
     ticket: Ticket,
     session: SessionId,
     settings: DialSettings,
     tls: Option<Arc<ClientConfig>>,
-    /// The address that worked last.
+    /// Address of the last successful connection.
     known: Mutex<Option<SocketAddr>>,
     attempts: Attempts,
-    /// Of the lane that stood first.
+    /// Round trip of the first lane that was opened.
     round_trip: OnceLock<Duration>,
 }
 
-/// A connection that stands.
+/// An established connection.
 struct Reached<'a> {
     socket: OwnedFd,
     facts: SocketFacts,
@@ -43,25 +44,27 @@ struct Reached<'a> {
     attempt: Attempt<'a>,
 }
 
-/// How lanes are opened.
+/// Settings for opening lanes.
 #[derive(Clone, Debug)]
 pub struct DialSettings {
-    /// What this end asks for; the ticket must say the same.
+    /// Encryption that this end requests; the ticket must have the same.
     pub encryption: Encryption,
-    /// What is asked of the sockets.
+    /// Requested socket options.
     pub socket: SocketSettings,
-    /// How long the system may look a host's name up. One server of names that is down costs 5 seconds before the next is asked.
+    /// Timeout of a name lookup by the system. A name server that is down costs 5 seconds before
+    /// the next is asked.
     pub lookup: Duration,
-    /// How long one address is tried.
+    /// Timeout of the connection to one address.
     pub connect: Duration,
-    /// How long the server may take to say welcome, from the connection on.
+    /// Time limit for the server to admit the lane, from the connection on.
     pub handshake: Duration,
-    /// How long an open lane waits for a byte to move; `None` is for ever.
+    /// Time for which an open lane waits for a byte to move; `None` waits indefinitely.
     pub stall: Option<Duration>,
-    /// The rate that all lanes keep together.
+    /// Rate limit that all lanes share.
     pub pacer: Option<Arc<Pacer>>,
-    /// Bytes a second that one lane is to reach, where that is known. From the second lane on, whose path the first has measured, sockets hold
-    /// what is under way at that rate ([`Buffers::Path`]) unless `socket` asks for other buffers.
+    /// Desired rate of one lane in bytes per second, if known. The first lane measures the path.
+    /// From the second lane on, socket buffers hold the bytes in flight at that rate
+    /// ([`Buffers::Path`]), unless `socket` requests other buffers.
     pub lane_rate: Option<u64>,
 }
 
@@ -81,10 +84,12 @@ impl Default for DialSettings {
 }
 
 impl Dialer {
-    /// A new session with the server of `ticket`; nothing is sent yet.
+    /// Creates a session with the server of `ticket`; nothing is sent yet.
     ///
     /// # Errors
-    /// [`DialError`]: the two ends ask for different encryption, or no random numbers.
+    /// Returns [`DialError::TicketIsPlain`] or [`DialError::TicketIsTls`] if the two ends request
+    /// different encryption. Returns [`DialError::Handshake`] if TLS cannot be configured, and
+    /// [`DialError::NoRandomness`] if there are no random numbers.
     pub fn new(ticket: Ticket, settings: DialSettings) -> Result<Self, DialError> {
         match (settings.encryption, ticket.encryption()) {
             (Encryption::Tls, Encryption::Plain) => return Err(DialError::TicketIsPlain),
@@ -105,27 +110,30 @@ impl Dialer {
         })
     }
 
-    /// The session's name.
+    /// Returns the ID of the session.
     pub fn session(&self) -> SessionId {
         self.session
     }
 
-    /// The ticket.
+    /// Returns the ticket.
     pub fn ticket(&self) -> &Ticket {
         &self.ticket
     }
 
-    /// Opens lane number `index` of the session.
+    /// Opens the lane with number `index` of the session.
     ///
     /// # Errors
-    /// [`DialError`]. [`DialError::Unreachable`] leaves other ways to try, all others say why there is no use in that.
+    /// Returns a [`DialError`] if the lane cannot be opened. After [`DialError::Unreachable`]
+    /// another transport can work; all other errors say why a retry is useless.
     pub fn lane(&self, index: u16) -> Result<Lane, DialError> {
         let opened = self.open(index);
-        // What failed then failed for that, and what stands by a hair is not wanted.
+        // After cancellation, treat other errors as its result, and discard a lane that was just
+        // opened.
         if self.attempts.are_given_up() { Err(DialError::GivenUp) } else { opened }
     }
 
-    /// Wants no more lanes: those that are being opened fail with [`DialError::GivenUp`], at once. Those that stand go on.
+    /// Cancels all lanes that are being opened: they fail immediately with [`DialError::GivenUp`].
+    /// Open lanes continue.
     pub fn give_up(&self) {
         self.attempts.give_up();
     }
@@ -156,7 +164,7 @@ impl Dialer {
         }
     }
 
-    /// The connection as far as the hello, and what its proof is bound to.
+    /// Establishes the connection up to the hello. Returns the lane and the binding of its proof.
     fn begin(
         &self,
         wire: Wire,
@@ -181,7 +189,7 @@ impl Dialer {
         Ok((Lane::unproven(wire, Some((channel, inlet)), peer, facts, deadline), binding))
     }
 
-    /// A connection to the first address that takes one; the one that worked last is tried first.
+    /// Connects to the first address that accepts. The address of the last success is tried first.
     fn reach(&self) -> Result<Reached<'_>, DialError> {
         let mut tried = Vec::new();
         let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -208,7 +216,7 @@ impl Dialer {
         Err(DialError::Unreachable { tried: Tried(tried) })
     }
 
-    /// The addresses that a host has now.
+    /// Returns the current addresses of a host.
     fn look_up(&self, address: &Address) -> io::Result<Vec<SocketAddr>> {
         match address.host {
             Host::Ip(_) => address.resolve(),
@@ -219,7 +227,7 @@ impl Dialer {
         }
     }
 
-    /// What is asked of the next socket.
+    /// Returns the options to request for the next socket.
     fn socket_settings(&self) -> SocketSettings {
         let mut settings = self.settings.socket.clone();
         if let (Buffers::Kernel, Some(bytes_per_second), Some(&round_trip)) =
@@ -255,73 +263,73 @@ impl Dialer {
     }
 }
 
-/// Why there is no lane.
+/// Error when a lane cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// The ticket's server does not encrypt.
+    /// The server of the ticket does not encrypt.
     #[error("this ticket is for a server without encryption; ask for that here too, if both of you mean it")]
     TicketIsPlain,
-    /// The ticket's server encrypts.
+    /// The server of the ticket encrypts.
     #[error(
         "this ticket is for a server with encryption, and this end asks for none; both must ask for the same"
     )]
     TicketIsTls,
-    /// No address took a connection.
+    /// No address accepted a connection.
     #[error("no address of the ticket can be reached: {tried}")]
     Unreachable {
-        /// Each address with its reason.
+        /// Each address with its error.
         tried: Tried,
     },
-    /// A socket cannot be had as asked.
+    /// A socket with the requested options cannot be created.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// Another server, or someone between.
+    /// The peer is another server, or an attacker in between.
     #[error(
         "{peer} is not the server of this ticket: its certificate's fingerprint is {found}, not {expected}; ask for a \
          new ticket, and wonder who answered"
     )]
     WrongFingerprint {
-        /// Who answered.
+        /// Address of the peer.
         peer: SocketAddr,
-        /// The ticket's.
+        /// Fingerprint in the ticket.
         expected: Fingerprint,
-        /// The one shown.
+        /// Fingerprint of the peer's certificate.
         found: Fingerprint,
     },
-    /// TLS, and not haul inside.
+    /// The peer speaks TLS, but not the protocol of haul.
     #[error("what answers at {peer} is not haul")]
     NotHaul {
-        /// Who answered.
+        /// Address of the peer.
         peer: SocketAddr,
     },
-    /// Not TLS.
+    /// The peer does not speak TLS.
     #[error(
         "what answers at {peer} does not speak TLS; a haul without encryption must be asked for at both ends"
     )]
     NotTls {
-        /// Who answered.
+        /// Address of the peer.
         peer: SocketAddr,
     },
-    /// Not haul without encryption.
+    /// The peer does not speak the unencrypted protocol of haul.
     #[error(
         "what answers does not speak haul without encryption; one with encryption must be asked for at both ends"
     )]
     NotPlain,
-    /// The server says no.
+    /// The server refuses the lane.
     #[error("the server refuses: {verdict}")]
     Refused {
-        /// Why.
+        /// Reason for the refusal.
         verdict: Verdict,
-        /// Lanes that one session may have there; 0 where it does not tell.
+        /// Maximum number of lanes of one session at that server; 0 if unknown.
         lanes_max: u16,
     },
-    /// What came is no answer.
+    /// The received data is not an answer.
     #[error(transparent)]
     Answer(#[from] BadAnswer),
-    /// The connection failed before the server said welcome.
+    /// The connection failed before the server admitted the lane.
     #[error("the connection failed before the server said welcome: {0}")]
     Handshake(#[source] LaneError),
-    /// The generator failed.
+    /// The random number generator failed.
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),
     /// [`Dialer::give_up`] was called.
@@ -345,7 +353,7 @@ impl DialError {
 impl From<GreetingError> for DialError {
     fn from(error: GreetingError) -> Self {
         match error {
-            // A server that waits for TLS answers with an alert, which is shorter than a greeting.
+            // A server that expects TLS answers with an alert, which is shorter than a greeting.
             GreetingError::NotPlain
             | GreetingError::Lane(LaneError::Ended | LaneError::EndedInside { .. }) => Self::NotPlain,
             GreetingError::Lane(error) => Self::Handshake(error),
@@ -354,7 +362,7 @@ impl From<GreetingError> for DialError {
     }
 }
 
-/// Addresses that were tried, each with what became of it.
+/// Addresses that were tried, each with its error.
 #[derive(Debug)]
 pub struct Tried(pub Vec<(Address, io::Error)>);
 

@@ -1,4 +1,4 @@
-//! What is said on a lane before it carries anything: who the client is, and what the server makes of that.
+//! Handshake of a lane: the client identifies itself, and the server answers with its verdict.
 //!
 //! ```text
 //! without encryption only, client then server:      hello, client:
@@ -15,10 +15,13 @@
 //!   8     32   proof
 //! ```
 //!
-//! Numbers are little-endian. Every length is fixed: nothing an unknown peer says has a length of its own. The client's
-//! proof is HMAC-SHA-256 under the ticket's secret over the connection's binding and the hello up to the proof; the
-//! server's is over the binding, the hello and the answer up to the proof. The binding is an exporter's value of TLS, else
-//! SHA-256 over both nonces. A refusal before the client's proof held carries zeros for the server's.
+//! Numbers are little-endian. Every length is fixed: no message of an unauthenticated peer has a
+//! length field.
+//!
+//! The client's proof is HMAC-SHA-256 under the ticket's secret over the connection's binding and
+//! the hello up to the proof. The server's proof is over the binding, the hello and the answer up
+//! to the proof. The binding is an exporter value of TLS, or SHA-256 over both nonces without TLS.
+//! A refusal before the client's proof was verified carries zeros in place of the server's proof.
 
 use crate::Encryption;
 use crate::lane::{Lane, LaneError};
@@ -28,23 +31,23 @@ use crate::secret::{
 use aws_lc_rs::digest;
 use std::fmt;
 
-/// The version of this exchange.
+/// Version of this handshake.
 const VERSION: u8 = 1;
 const MAGIC: [u8; 4] = *b"HAUL";
 const PLAIN_MAGIC: [u8; 8] = *b"HAULPLN1";
 
-/// Bytes of a hello up to its proof, and with it.
+/// Size in bytes of a hello up to its proof, and with its proof.
 const SAID_BYTES: usize = 32;
 pub(crate) const HELLO_BYTES: usize = SAID_BYTES + PROOF_BYTES;
 
-/// Bytes of an answer up to its proof, and with it.
+/// Size in bytes of an answer up to its proof, and with its proof.
 const JUDGED_BYTES: usize = 8;
 pub(crate) const ANSWER_BYTES: usize = JUDGED_BYTES + PROOF_BYTES;
 
 const NONCE_BYTES: usize = 32;
 const GREETING_BYTES: usize = PLAIN_MAGIC.len() + NONCE_BYTES;
 
-/// What a client says of itself.
+/// Identification of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) encryption: Encryption,
@@ -53,26 +56,26 @@ pub(crate) struct Hello {
     pub(crate) session: SessionId,
 }
 
-/// What a server makes of a hello.
+/// Verdict of a server on a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The lane is in.
+    /// The lane is admitted.
     Welcome,
-    /// The ticket is not known here, or its secret is wrong; which of the two is not told.
+    /// The ticket is unknown, or its secret is wrong. The answer does not distinguish the two.
     Unproven,
-    /// The ticket's time is over.
+    /// The ticket has expired.
     Expired,
-    /// The ticket was for one session, and another had it.
+    /// The ticket was for one session, and another session used it.
     Spent,
-    /// The server has as many sessions as it takes.
+    /// The server has reached its maximum number of sessions.
     Full,
-    /// The session has as many lanes as it may have.
+    /// The session has reached its maximum number of lanes.
     TooManyLanes,
-    /// The server is about to end.
+    /// The server is shutting down.
     Closing,
-    /// The two ends are of versions that don't understand each other.
+    /// The two ends have incompatible versions.
     OtherVersion,
-    /// One end asks for encryption and the other for none.
+    /// One end requests encryption and the other does not.
     OtherEncryption,
 }
 
@@ -108,7 +111,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A hello that cannot be taken, told before anything is proved.
+/// A hello that cannot be accepted, detected before anything is proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadHello {
     #[error("it does not begin as haul does")]
@@ -119,10 +122,11 @@ pub(crate) enum BadHello {
     Encryption(u8),
 }
 
-/// What a recorded hello says, for people. Whether its proof holds can't be told from it alone.
+/// Describes a recorded hello in readable form. The bytes alone do not show if their proof is
+/// valid.
 ///
 /// # Errors
-/// Why these bytes are none.
+/// Returns the reason if the bytes are not a hello.
 pub fn describe(bytes: &[u8]) -> Result<String, String> {
     let bytes: &[u8; HELLO_BYTES] = bytes
         .try_into()
@@ -133,7 +137,7 @@ pub fn describe(bytes: &[u8]) -> Result<String, String> {
 }
 
 impl Hello {
-    /// The bytes, with the proof of `secret` for the connection of `binding`.
+    /// Encodes the hello, with the proof by `secret` for the connection of `binding`.
     pub(crate) fn encode(&self, secret: &Secret, binding: &Binding) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -147,7 +151,7 @@ impl Hello {
         bytes
     }
 
-    /// What the bytes say; whether their proof holds is another question.
+    /// Decodes the bytes without checking their proof.
     pub(crate) fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, BadHello> {
         let array = |from: usize| bytes[from..].first_chunk().copied();
         let array16 = |from: usize| bytes[from..].first_chunk().copied();
@@ -170,14 +174,14 @@ impl Hello {
         })
     }
 
-    /// Whether the proof in `bytes` is `secret`'s for this connection.
+    /// Returns true if the proof in `bytes` is that of `secret` for this connection.
     pub(crate) fn is_proven(bytes: &[u8; HELLO_BYTES], secret: &Secret, binding: &Binding) -> bool {
         let (said, proof) = bytes.split_at(SAID_BYTES);
         secret.verify(Prover::Client, binding, &[said], proof)
     }
 }
 
-/// An answer to the hello `hello`. With a secret it is proved.
+/// Encodes an answer to the hello `hello`. With a secret the answer has a proof.
 pub(crate) fn encode_answer(
     verdict: Verdict,
     lanes_max: u16,
@@ -196,7 +200,7 @@ pub(crate) fn encode_answer(
     bytes
 }
 
-/// What an answer says: the verdict, and how many lanes there may be.
+/// Decodes an answer: the verdict, and the maximum number of lanes.
 pub(crate) fn decode_answer(
     bytes: &[u8; ANSWER_BYTES],
     hello: &[u8; HELLO_BYTES],
@@ -205,17 +209,18 @@ pub(crate) fn decode_answer(
 ) -> Result<(Verdict, u16), BadAnswer> {
     let (verdict, lanes_max) = read_answer(bytes)?;
     let (judged, proof) = bytes.split_at(JUDGED_BYTES);
-    // A refusal needs no proof: at worst a stranger keeps the client out, which he can do anyway.
+    // A refusal needs no proof: at worst an attacker keeps the client out, which it can do anyway.
     if verdict == Verdict::Welcome && !secret.verify(Prover::Server, binding, &[hello, judged], proof) {
         return Err(BadAnswer::Unproven);
     }
     Ok((verdict, lanes_max))
 }
 
-/// What a recorded answer says, for people. Whether its proof holds can't be told from it alone.
+/// Describes a recorded answer in readable form. The bytes alone do not show if their proof is
+/// valid.
 ///
 /// # Errors
-/// Why these bytes are none.
+/// Returns the reason if the bytes are not an answer.
 pub fn describe_answer(bytes: &[u8]) -> Result<String, String> {
     let bytes: &[u8; ANSWER_BYTES] = bytes
         .try_into()
@@ -224,7 +229,7 @@ pub fn describe_answer(bytes: &[u8]) -> Result<String, String> {
     Ok(format!("{verdict}; {lanes_max} lanes at most"))
 }
 
-/// The fields of an answer, its proof left aside.
+/// Reads the fields of an answer without its proof.
 fn read_answer(bytes: &[u8; ANSWER_BYTES]) -> Result<(Verdict, u16), BadAnswer> {
     if bytes[..4] != MAGIC {
         return Err(BadAnswer::NotHaul);
@@ -236,22 +241,22 @@ fn read_answer(bytes: &[u8; ANSWER_BYTES]) -> Result<(Verdict, u16), BadAnswer> 
     Ok((verdict, u16::from_le_bytes([bytes[6], bytes[7]])))
 }
 
-/// An answer that cannot be taken.
+/// An answer that cannot be accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnswer {
-    /// It begins otherwise.
+    /// The bytes do not start like an answer.
     #[error("what answers there is not haul")]
     NotHaul,
-    /// A verdict of another version.
+    /// The verdict is of another version.
     #[error("it gives a verdict ({0}) that this version does not know; bring this end up to date")]
     Unknown(u8),
-    /// It says welcome and does not know the secret.
+    /// The peer admits the lane but does not know the secret.
     #[error("it says welcome but does not know the ticket's secret: this is not the server that issued it")]
     Unproven,
 }
 
-/// Exchanges nonces on a lane without encryption, and gives what the two bring about. The client speaks first, so that
-/// a server that waits for TLS sees at once that this is none.
+/// Exchanges nonces on an unencrypted lane, and returns the binding of the two. The client sends
+/// first, so that a server that expects TLS detects the mismatch immediately.
 pub(crate) fn exchange_nonces(lane: &mut Lane, as_client: bool) -> Result<Binding, GreetingError> {
     let mine: [u8; NONCE_BYTES] = random()?;
     let mut greeting = [0; GREETING_BYTES];
@@ -269,7 +274,8 @@ pub(crate) fn exchange_nonces(lane: &mut Lane, as_client: bool) -> Result<Bindin
     }
 }
 
-/// Reads the magic by itself first: who speaks TLS may send less than a whole greeting, and then wait.
+/// Reads the magic by itself first: a peer that speaks TLS may send less than a complete greeting,
+/// and then wait.
 fn read_greeting(lane: &mut Lane, greeting: &mut [u8; GREETING_BYTES]) -> Result<(), GreetingError> {
     let (magic, nonce) = greeting.split_at_mut(PLAIN_MAGIC.len());
     lane.read_exact(magic)?;
@@ -289,7 +295,7 @@ fn nonces_binding(client: &[u8], server: &[u8]) -> Binding {
     Binding(binding)
 }
 
-/// Why two ends without encryption don't come together.
+/// Error when two ends without encryption cannot establish a lane.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GreetingError {
     #[error("the other end does not begin as haul without encryption does")]
@@ -334,7 +340,8 @@ mod tests {
         assert_ne!(binding(1, 2), binding(1, 3));
     }
 
-    /// What a client without encryption begins with, as far as `bytes` go, then its end.
+    /// Sends `bytes` to a server as the start of a client without encryption, followed by the end
+    /// of the lane.
     fn greeted(bytes: &[u8]) -> Result<Binding, GreetingError> {
         let (mut server, mut client) = Lane::pair().expect("a pair");
         client.write_all(bytes).expect("it fits the socket's buffer");

@@ -1,14 +1,15 @@
-//! Floor 3: lanes to another host, how two hosts meet, and who may come in.
+//! Layer 3: lanes to another host, session setup between two hosts, and admission control.
 //!
-//! A [`Lane`] is one authenticated connection that a worker owns and moves bytes over, by blocking calls. It runs over
-//! TCP with TLS 1.3, over bare TCP where both ends ask for that, or inside two pipes (a remote shell's). Its halves may
-//! be used by two threads at once.
+//! A [`Lane`] is one authenticated connection that a worker owns. The worker moves bytes over it by
+//! blocking calls. A lane runs over TCP with TLS 1.3, over plain TCP if both ends request that, or
+//! inside two pipes (of a remote shell). Two threads can use its halves concurrently.
 //!
-//! A server makes an [`Identity`] and a [`Ticket`], opens a [`Listener`] and takes the [`Session`]s that arrive. A
-//! client parses the ticket and opens the lanes of a session by a [`Dialer`]. What an unauthenticated peer sends meets
-//! a small decoder of fixed lengths, a deadline and counted places, and nothing else.
+//! A server creates an [`Identity`] and a [`Ticket`], opens a [`Listener`] and accepts the
+//! [`Session`]s that arrive. A client parses the ticket and opens the lanes of a session by a
+//! [`Dialer`]. Only a small decoder of fixed lengths reads the input of an unauthenticated peer,
+//! under a deadline and a limit on connections.
 //!
-//! Lanes move bytes: what they mean stands elsewhere.
+//! Lanes move bytes; other crates define the meaning of the bytes.
 
 pub mod address;
 pub mod book;
@@ -34,12 +35,14 @@ pub use socket::{Buffers, Keepalive, SocketFacts, SocketSettings};
 pub use ticket::{Grant, Role, Ticket, TicketError, Uses};
 pub use tls::{Fingerprint, Identity, IdentityError};
 
-/// Whether what travels is encrypted. The two ends must ask for the same: neither falls back to the other's.
+/// Encryption of the connection. Both ends must request the same: neither falls back to the choice
+/// of the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encryption {
     /// TLS 1.3.
     #[default]
     Tls,
-    /// None: both ends still prove that they know the secret, but anyone on the way can read, and change, the rest.
+    /// None. Both ends still prove that they know the secret, but anyone on the network path can
+    /// read and change the rest.
     Plain,
 }

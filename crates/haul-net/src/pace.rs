@@ -1,47 +1,48 @@
-//! Holding a rate: what the lanes of a job send together.
+//! Rate limit for the data that the lanes of a job send together.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes that may leave at once after a rest, in time at the rate.
+/// Burst that may be sent at once after an idle time, as time at the rate.
 const BURST: Duration = Duration::from_millis(10);
 
-/// Least number of bytes that are sent at once where the rate sends it within [`PIECE_TIME_MAX`]: smaller pieces would cost more in waiting than
-/// they smooth.
+/// Minimum number of bytes of a piece, if the rate sends them within [`PIECE_TIME_MAX`]. The waits
+/// of smaller pieces would cost more than they smooth.
 pub(crate) const PIECE_BYTES_MIN: usize = 4096;
 
-/// Limit on the time that a piece takes at the rate. Each of up to 64 lanes waits for the pieces of all others, and must send before its peer takes
-/// it for dead.
+/// Maximum time that a piece takes at the rate. Each of up to 64 lanes waits for the pieces of all
+/// others, and must send before its peer treats it as dead.
 const PIECE_TIME_MAX: Duration = Duration::from_millis(100);
 
-/// A token bucket that any number of lanes share. Who takes bytes waits until the rate allows them. The rate can be
-/// changed at any time.
+/// A token bucket that any number of lanes share. A lane that takes bytes waits until the rate
+/// allows them. The rate can change at any time.
 #[derive(Debug)]
 pub struct Pacer {
-    /// Bytes a second.
+    /// Bytes per second.
     rate: AtomicU64,
-    /// When all that was taken so far has left at the rate.
+    /// Time at which everything taken so far has been sent at the rate.
     drained: Mutex<Instant>,
 }
 
 impl Pacer {
-    /// A pacer for `bytes_per_second`, at least 1.
+    /// Creates a pacer for `bytes_per_second`, at least 1.
     pub fn new(bytes_per_second: u64) -> Self {
         Self { rate: AtomicU64::new(bytes_per_second.max(1)), drained: Mutex::new(Instant::now()) }
     }
 
-    /// Bytes a second.
+    /// Returns the rate in bytes per second.
     pub fn rate(&self) -> u64 {
         self.rate.load(Ordering::Relaxed)
     }
 
-    /// Another rate, from the next piece on.
+    /// Sets another rate, from the next piece on.
     pub fn set_rate(&self, bytes_per_second: u64) {
         self.rate.store(bytes_per_second.max(1), Ordering::Relaxed);
     }
 
-    /// How many bytes to take at once: what the rate sends in a burst, at most `wanted`.
+    /// Returns the number of bytes to take at once: those that the rate sends in a burst, at most
+    /// `wanted`.
     pub(crate) fn piece(&self, wanted: usize) -> usize {
         let within = |time: Duration| {
             usize::try_from(u128::from(self.rate()) * time.as_micros() / 1_000_000).unwrap_or(usize::MAX)
@@ -49,16 +50,16 @@ impl Pacer {
         wanted.min(within(BURST).max(within(PIECE_TIME_MAX).clamp(1, PIECE_BYTES_MIN)))
     }
 
-    /// Books `bytes`, and gives how long to wait before they may leave.
+    /// Reserves `bytes`, and returns the time to wait before they may be sent.
     pub(crate) fn take(&self, bytes: usize) -> Duration {
         self.reserve(bytes, Instant::now())
     }
 
-    /// Books `bytes` at the time `now`, and gives how long to wait before they may leave.
+    /// Reserves `bytes` at the time `now`, and returns the time to wait before they may be sent.
     fn reserve(&self, bytes: usize, now: Instant) -> Duration {
         let takes = Duration::from_secs_f64(bytes as f64 / self.rate() as f64);
         let mut drained = self.drained.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // What was not used in the past is lost but for one burst.
+        // Unused capacity of the past is lost, except for one burst.
         let start = (*drained).max(now.checked_sub(BURST).unwrap_or(now));
         *drained = start + takes;
         start.saturating_duration_since(now)
@@ -77,7 +78,8 @@ mod tests {
         for _ in 0..1000 {
             now += pacer.reserve(10_000, now);
         }
-        // 10 MB at 1 MB/s, less what may leave at once in the beginning and the last piece, which has just left.
+        // 10 MB at 1 MB/s, less the burst at the start and the last piece, which has just been
+        // sent.
         let took = now - begin;
         assert!(took <= Duration::from_secs(10) && took >= Duration::from_millis(9_970), "{took:?}");
     }
@@ -102,14 +104,15 @@ mod tests {
         assert_eq!(pacer.piece(1 << 20), 10_000);
     }
 
-    /// A piece of 4 KiB took minutes at such a rate, and the peer held the lane for dead.
+    /// Regression test: a piece of 4 KiB took minutes at such a rate, and the peer treated the lane
+    /// as dead.
     #[test]
     fn no_lane_is_silent_for_long_at_a_low_rate() {
         for rate in [5, 1024, 20_000, 40_959] {
             let pacer = Pacer::new(rate);
             let mut now = Instant::now() + Duration::from_secs(1);
             let mut sent = 0;
-            // Each of 64 lanes sends a piece, and the next when all others have.
+            // Each of 64 lanes sends a piece, and the next one after all others have sent theirs.
             let begin = now;
             for _ in 0..10 {
                 let round = now;

@@ -1,4 +1,5 @@
-//! Sockets as lanes want them: what is asked of the kernel, what it gave, and why not where it did not.
+//! Sockets for lanes: the requested options, the values that the kernel granted, and the reasons
+//! for differences.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -9,105 +10,113 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Bytes that a socket's buffer is asked to hold at least and at most.
+/// Minimum and maximum size in bytes of a requested socket buffer.
 const BUFFER_BYTES_MIN: u64 = 64 << 10;
 const BUFFER_BYTES_MAX: u64 = 1 << 30;
 
-/// A round trip within one machine or between neighbours, and the bytes that a lane sends from there. What TCP takes in advance waits
-/// at the other end then, until it has left the processor's caches: with the kernel's own choice, 4 MiB for each of four lanes, a job within
-/// one machine took 1.2 times as long and 1.15 times the processor time (AMD EPYC with 1 MiB of second-level cache for each core; half as
-/// many bytes gained less, twice as many next to nothing). Four lanes move 5 GB/s with this at the longest such round trip.
+/// Longest round trip within one machine or between neighbours, and the send buffer in bytes for
+/// such a path.
+///
+/// Data that TCP accepts early waits at the other end until it has left the CPU caches. The
+/// kernel's own choice is 4 MiB for each of four lanes. A job within one machine took 1.2 times as
+/// long with it, and 1.15 times the CPU time. The CPU was an AMD EPYC with 1 MiB of second-level
+/// cache for each core. Half of this size gained less, and twice the size gained almost nothing.
+/// With this size four lanes move 5 GB/s at the longest such round trip.
 const SHORT_ROUND_TRIP: Duration = Duration::from_micros(100);
 const SHORT_PATH_BYTES: u64 = 128 << 10;
 
-/// Connections that the kernel holds for a listener until they are accepted.
+/// Connections that the kernel queues for a listener until they are accepted.
 const BACKLOG: i32 = 1024;
 
-/// What is asked of a lane's socket.
+/// Requested options for the socket of a lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketSettings {
-    /// The algorithm that governs how fast TCP sends, as `bbr` or `cubic`; the system's own choice without one.
+    /// TCP congestion control algorithm, such as `bbr` or `cubic`; `None` for the default of the
+    /// system.
     pub congestion: Option<String>,
-    /// Use several paths at once by Multipath TCP (RFC 8684), where both ends have it.
+    /// Use several paths concurrently by Multipath TCP (RFC 8684), if both ends support it.
     pub multipath: bool,
-    /// How much a socket holds.
+    /// Sizes of the socket buffers.
     pub buffers: Buffers,
-    /// Ask a silent peer whether it is still there.
+    /// Probe a silent peer.
     pub keepalive: Option<Keepalive>,
-    /// End a connection whose bytes stay unacknowledged for so long (RFC 5482).
+    /// Close a connection whose bytes stay unacknowledged for this time (RFC 5482).
     pub user_timeout: Option<Duration>,
-    /// Bytes a second that no lane may pass, held by the kernel, packet by packet.
+    /// Maximum rate of each lane in bytes per second, enforced by the kernel packet by packet.
     pub pace: Option<u64>,
 }
 
-/// How much the buffers of a socket hold.
+/// Sizes of the buffers of a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Buffers {
-    /// As the kernel tunes them while the connection goes: right unless its limits are too low for the path.
+    /// Tuned by the kernel during the connection. Correct unless the limits of the kernel are too
+    /// low for the path.
     #[default]
     Kernel,
-    /// So many bytes each.
+    /// This number of bytes for each buffer.
     Bytes(u64),
-    /// Twice what the path holds, where the kernel's own limits are lower than that.
+    /// Twice the bandwidth-delay product of the path, if the limits of the kernel are lower than
+    /// that.
     Path {
-        /// What one lane is to reach.
+        /// Desired rate of one lane.
         bytes_per_second: u64,
-        /// Time of a round trip.
+        /// Round-trip time.
         round_trip: Duration,
     },
 }
 
-/// How a silent peer is asked whether it is there.
+/// Settings for probing a silent peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Silence before the first question.
+    /// Idle time before the first probe.
     pub idle: Duration,
-    /// Time between questions.
+    /// Time between probes.
     pub interval: Duration,
-    /// Questions without an answer that end the connection.
+    /// Number of unanswered probes after which the connection is closed.
     pub probes: u32,
 }
 
-/// What a socket was given.
+/// Options that a socket received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketFacts {
-    /// The algorithm that governs how fast TCP sends.
+    /// TCP congestion control algorithm.
     pub congestion: Option<String>,
-    /// Bytes the send buffer may hold, the kernel's own overhead included.
+    /// Size of the send buffer in bytes, including the overhead of the kernel.
     pub send_buffer: usize,
-    /// Bytes the receive buffer may hold.
+    /// Size of the receive buffer in bytes.
     pub receive_buffer: usize,
-    /// Whether the connection may use several paths.
+    /// True if the connection can use several paths.
     pub multipath: bool,
-    /// What was asked for and not given, with the reason.
+    /// Requested options that were not granted, with the reasons.
     pub notes: Vec<String>,
 }
 
-/// Why a socket cannot be had as asked.
+/// Error when a socket with the requested options cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// This kernel has no such algorithm, or this user may not choose it.
+    /// This kernel lacks the algorithm, or the user may not select it.
     #[error("congestion control '{name}' cannot be used here: {source}; this kernel offers: {available}")]
     Congestion {
-        /// What was asked for.
+        /// The requested algorithm.
         name: String,
-        /// What there is.
+        /// The available algorithms.
         available: String,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The system's answer.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What failed.
+        /// The operation that failed.
         doing: &'static str,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl Buffers {
-    /// Bytes to ask for each buffer; `None` leaves it to the kernel, which then tunes it up to `kernel_max`.
+    /// Returns the size in bytes to request for each buffer. `None` leaves it to the kernel, which
+    /// tunes it up to `kernel_max`.
     fn bytes(self, kernel_max: u64) -> Option<u64> {
         let wanted = match self {
             Self::Kernel => return None,
@@ -115,7 +124,7 @@ impl Buffers {
             Self::Path { bytes_per_second, round_trip } => {
                 let held = u128::from(bytes_per_second) * round_trip.as_micros() / 1_000_000;
                 let wanted = u64::try_from(2 * held).unwrap_or(u64::MAX);
-                // Half of what the kernel's limit says goes to its own overhead.
+                // The kernel uses half of its limit for its own overhead.
                 if wanted <= kernel_max / 2 {
                     return None;
                 }
@@ -125,14 +134,15 @@ impl Buffers {
         Some(wanted.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX))
     }
 
-    /// Whether to ask for `bytes` where the system allows `allowed` of them. A buffer that is set is tuned no more: one for a path is not set
-    /// where the kernel, up to `kernel_max`, would come to more.
+    /// Returns true if it is better to request `bytes`, of which the system grants at most
+    /// `allowed`. The kernel no longer tunes a buffer that was set. A buffer for a path is
+    /// therefore not set if the kernel would reach more, up to `kernel_max`.
     fn is_better(self, bytes: u64, allowed: u64, kernel_max: u64) -> bool {
         !matches!(self, Self::Path { .. }) || bytes.min(allowed) > kernel_max / 2
     }
 }
 
-/// A connection that has begun.
+/// A connection attempt in progress.
 #[derive(Debug)]
 pub(crate) struct Connecting {
     socket: OwnedFd,
@@ -140,7 +150,7 @@ pub(crate) struct Connecting {
     waits: bool,
 }
 
-/// Begins to connect to `address`. The socket never waits by itself.
+/// Starts to connect to `address`. The socket is non-blocking.
 pub(crate) fn connect(address: SocketAddr, settings: &SocketSettings) -> Result<Connecting, SocketError> {
     let (socket, notes) = open(address, settings)?;
     let waits = match net::connect(&socket, &address) {
@@ -152,12 +162,12 @@ pub(crate) fn connect(address: SocketAddr, settings: &SocketSettings) -> Result<
 }
 
 impl Connecting {
-    /// The socket, for who may end the wait by shutdown(2).
+    /// Returns the socket, so that shutdown(2) can end the wait.
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Waits until it stands, at most until `deadline`.
+    /// Waits until the connection is established, at most until `deadline`.
     pub(crate) fn wait(
         mut self,
         settings: &SocketSettings,
@@ -188,7 +198,8 @@ fn wait_connected(socket: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
     }
 }
 
-/// Listens at `address`; its connections inherit what `settings` asks for. The listener never waits by itself.
+/// Listens at `address`. The accepted connections inherit the options in `settings`. The listener
+/// is non-blocking.
 pub(crate) fn listen(
     address: SocketAddr,
     settings: &SocketSettings,
@@ -197,7 +208,7 @@ pub(crate) fn listen(
     let failed = |errno: Errno| SocketError::Io { doing: "cannot listen", source: errno.into() };
     sockopt::set_socket_reuseaddr(&socket, true).map_err(failed)?;
     if address.is_ipv6() {
-        // One socket for both kinds where the address stands for all.
+        // One socket accepts both IPv4 and IPv6 if the address is unspecified.
         sockopt::set_ipv6_v6only(&socket, !address.ip().is_unspecified()).map_err(failed)?;
     }
     net::bind(&socket, &address).map_err(failed)?;
@@ -205,10 +216,10 @@ pub(crate) fn listen(
     Ok((socket.into(), notes))
 }
 
-/// What an accepted connection was given of what its listener was asked for.
+/// Returns the options that an accepted connection received from those requested for its listener.
 pub(crate) fn accepted_facts(socket: BorrowedFd<'_>, settings: &SocketSettings) -> SocketFacts {
     let mut notes = Vec::new();
-    // Inherited from the listener on Linux, but for kernels' moods with MPTCP.
+    // Linux inherits these options from the listener, except for some kernels with MPTCP.
     note(&mut notes, "sending small messages at once", sockopt::set_tcp_nodelay(socket, true));
     if let Some(rate) = settings.pace {
         note(&mut notes, "the kernel's pacing", haul_sys::socket::set_max_pacing_rate(socket, rate));
@@ -216,7 +227,7 @@ pub(crate) fn accepted_facts(socket: BorrowedFd<'_>, settings: &SocketSettings) 
     facts(socket, settings, &mut notes)
 }
 
-/// A new socket with all that must be set before it is connected.
+/// Creates a socket and sets all options that must be set before it is connected.
 fn open(address: SocketAddr, settings: &SocketSettings) -> Result<(OwnedFd, Vec<String>), SocketError> {
     let mut notes = Vec::new();
     let socket = bare(address, settings.multipath, &mut notes)?;
@@ -269,7 +280,7 @@ fn set_keepalive(socket: BorrowedFd<'_>, keepalive: Keepalive) -> Result<(), Err
     sockopt::set_tcp_keepcnt(socket, keepalive.probes)
 }
 
-/// One of a socket's two buffers.
+/// One of the two buffers of a socket.
 #[derive(Clone, Copy)]
 enum Buffer {
     Send,
@@ -284,7 +295,7 @@ impl Buffer {
         }
     }
 
-    /// As the kernel calls it in its settings.
+    /// Returns the letter of the buffer in the settings of the kernel.
     fn letter(self) -> char {
         match self {
             Self::Send => 'w',
@@ -299,7 +310,7 @@ impl Buffer {
         }
     }
 
-    /// Past the system's limit, where this process may.
+    /// Sets the size beyond the limit of the system, if the process is allowed to.
     fn force(self, socket: BorrowedFd<'_>, bytes: usize) -> Result<(), Errno> {
         match self {
             Self::Send => sockopt::set_socket_send_buffer_size_force(socket, bytes),
@@ -315,7 +326,7 @@ impl Buffer {
     }
 }
 
-/// Asks for the buffers.
+/// Requests the sizes of the buffers.
 fn set_buffers(socket: BorrowedFd<'_>, buffers: Buffers, notes: &mut Vec<String>) {
     for buffer in [Buffer::Send, Buffer::Receive] {
         let (name, letter) = (buffer.name(), buffer.letter());
@@ -337,23 +348,25 @@ fn set_buffers(socket: BorrowedFd<'_>, buffers: Buffers, notes: &mut Vec<String>
     }
 }
 
-/// Asks for a send buffer that suits a short path, now that it is known, unless a size was asked for.
+/// Requests a send buffer for a short path, now that the path is known, unless a size was
+/// requested.
 pub(crate) fn suit_path(socket: BorrowedFd<'_>, settings: &SocketSettings, round_trip: Duration) {
-    // A path that is not known yet has no round trip.
+    // A path that is not known yet has a round trip of zero.
     let is_short = !round_trip.is_zero() && round_trip <= SHORT_ROUND_TRIP;
     if is_short && settings.buffers == Buffers::Kernel {
-        // The kernel's choice serves as well, only slower.
+        // The kernel's own choice works too, but is slower.
         let _ = Buffer::Send.set(socket, SHORT_PATH_BYTES as usize);
     }
 }
 
-/// The last number of a file in /proc/sys; 0 where there is none.
+/// Returns the last number of a file in /proc/sys, or 0 if there is none.
 fn last_number(path: &str) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.split_whitespace().next_back().and_then(|max| max.parse().ok()).unwrap_or(0)
 }
 
-/// The kernel gives twice what is asked for, for its own overhead, and cuts in silence.
+/// Adds a note if the buffer is smaller than requested. The kernel grants twice the requested size,
+/// for its own overhead, and reduces it silently.
 fn note_smaller(notes: &mut Vec<String>, which: &str, asked: usize, given: usize, sysctl: &str) {
     if given / 2 < asked {
         notes.push(format!(
@@ -393,7 +406,7 @@ fn facts(socket: BorrowedFd<'_>, settings: &SocketSettings, notes: &mut Vec<Stri
     }
 }
 
-/// The algorithms of this kernel, as it lists them.
+/// Returns the congestion control algorithms of this kernel, as the kernel lists them.
 pub fn available_congestion() -> String {
     let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
     let list = list.trim();
@@ -426,7 +439,7 @@ mod tests {
         assert_eq!(path(125_000_000, 100).bytes(6 << 20), Some(25_000_000));
         assert_eq!(path(125_000_000, 1).bytes(6 << 20), None, "the kernel's own limit is enough");
         assert_eq!(path(u64::MAX, 1000).bytes(6 << 20), Some(BUFFER_BYTES_MAX));
-        // A user may ask for 208 KiB on most systems, and the kernel tunes up to 4 MiB.
+        // On most systems a user can request 208 KiB, and the kernel tunes up to 4 MiB.
         assert!(!path(125_000_000, 100).is_better(25_000_000, 212_992, 4 << 20));
         assert!(path(125_000_000, 100).is_better(25_000_000, 16 << 20, 4 << 20));
         assert!(
@@ -509,7 +522,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let (_near, facts) = connected(address, &settings).expect("connects all the same");
         assert_eq!(facts.multipath, facts.notes.is_empty(), "{facts:?} {listened:?}");
-        // Only one end asks: it falls back and says so.
+        // Only one end requests MPTCP: the connection falls back to TCP and adds a note.
         let (plain, _) = listen(loopback(), &SocketSettings::default()).expect("listens");
         let (_near, facts) = connected(plain.local_addr().expect("one"), &settings).expect("connects");
         assert!(!facts.multipath && facts.notes.len() == 1, "{facts:?}");
@@ -524,7 +537,7 @@ mod tests {
 
     #[test]
     fn a_closed_port_is_told_at_once() {
-        // It is taken as long as its socket is there, and nobody listens.
+        // The port stays reserved while its socket exists, and no process listens at it.
         let (socket, _) = open(loopback(), &SocketSettings::default()).expect("a socket");
         net::bind(&socket, &loopback()).expect("a port");
         let address = net::getsockname(&socket).expect("answers").try_into().expect("an address");

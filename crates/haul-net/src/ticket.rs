@@ -1,4 +1,4 @@
-//! Tickets: one line that lets its holder in.
+//! Tickets: one line that admits its holder.
 //!
 //! ```text
 //! haul1abc...        "haul1", then base32 (RFC 4648, small letters, no padding) of:
@@ -15,8 +15,8 @@
 //!          4   CRC-32 of all before, little-endian: tells a slip of the pen from a wrong secret
 //! ```
 //!
-//! Base32 has no punctuation and one case, so that a double click takes all of it and a mail program breaks it at
-//! worst by a line end, which is ignored. Another layout takes another prefix.
+//! Base32 has no punctuation and one case. A double click therefore selects all of it, and a mail
+//! program at worst inserts a line end, which is ignored. Another layout uses another prefix.
 
 mod bytes;
 
@@ -29,72 +29,73 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 use zeroize::Zeroizing;
 
-/// What a ticket begins with; the digit is the version of what follows.
+/// Prefix of a ticket; the digit is the version of the rest.
 pub const PREFIX: &str = "haul1";
 
-/// Characters of a ticket at most: eight addresses by names of full length.
+/// Maximum number of characters of a ticket: eight addresses with names of maximum length.
 pub const TEXT_MAX: usize = 4096;
 
-/// The right to open sessions with one server.
+/// Permission to open sessions with one server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ticket {
     pub(crate) id: TicketId,
     pub(crate) secret: Secret,
     pub(crate) grant: Grant,
-    /// The certificate the server must show; `None` where the server does not encrypt.
+    /// Certificate that the server must present; `None` if the server does not encrypt.
     pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) addresses: Vec<Address>,
 }
 
-/// What a ticket allows.
+/// Permissions of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Which way files may go.
+    /// Permitted direction of transfer.
     pub role: Role,
-    /// How many sessions it opens.
+    /// Number of sessions that it opens.
     pub uses: Uses,
-    /// From when on it opens none.
+    /// Time from which on it opens no sessions.
     pub expires: Option<SystemTime>,
 }
 
-/// Which way files may go, seen from who holds the ticket.
+/// Permitted direction of transfer, from the view of the ticket holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// From the server only.
     Read,
     /// To the server only.
     Write,
-    /// Both ways.
+    /// Both directions.
     Both,
 }
 
-/// How many sessions a ticket opens.
+/// Number of sessions that a ticket opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uses {
-    /// One, with as many lanes as the server lets it have.
+    /// One session, with as many lanes as the server allows.
     Once,
-    /// Any number until it expires or is withdrawn.
+    /// Any number of sessions until the ticket expires or is removed.
     Lasting,
 }
 
 impl Role {
-    /// Whether the holder may read the server's files.
+    /// Returns true if the holder may read the files of the server.
     pub fn may_read(self) -> bool {
         self != Self::Write
     }
 
-    /// Whether the holder may write to the server.
+    /// Returns true if the holder may write to the server.
     pub fn may_write(self) -> bool {
         self != Self::Read
     }
 }
 
 impl Ticket {
-    /// A new ticket with a secret of its own, for a server at `addresses` that shows the certificate of `fingerprint`, or
-    /// does not encrypt where that is `None`.
+    /// Creates a ticket with a secret of its own, for a server at `addresses`. The server presents
+    /// the certificate of `fingerprint`, or does not encrypt if that is `None`.
     ///
     /// # Errors
-    /// [`IssueError`]: no address, more than eight, or no random numbers.
+    /// Returns [`IssueError::Addresses`] for no address or more than eight, and
+    /// [`IssueError::NoRandomness`] if there are no random numbers.
     pub fn issue(
         grant: Grant,
         addresses: Vec<Address>,
@@ -108,15 +109,15 @@ impl Ticket {
         Ok(Self { id, secret, grant, fingerprint, addresses })
     }
 
-    /// The ticket that this text is. White space anywhere in it is ignored, and so is its case.
+    /// Parses a ticket. White space in the text is ignored, and so is its case.
     ///
     /// # Errors
-    /// [`TicketError`], which never repeats the text.
+    /// Returns a [`TicketError`] if the text is not a ticket. The error never contains the text.
     pub fn parse(text: &str) -> Result<Self, TicketError> {
         if text.len() > 2 * TEXT_MAX {
             return Err(TicketError::TooLong);
         }
-        // Cut by bytes: the prefix may be followed by anything.
+        // Normalize the text first: white space and case are ignored.
         let mut bare = Zeroizing::new(String::with_capacity(text.len()));
         bare.extend(text.chars().filter(|c| !c.is_whitespace()).map(|c| c.to_ascii_lowercase()));
         let Some(body) = bare.strip_prefix(PREFIX) else {
@@ -128,7 +129,7 @@ impl Ticket {
         bytes::decode(&bytes)
     }
 
-    /// The line for who is to come in. Whoever reads it can come in.
+    /// Returns the line for the holder. Anyone who reads it can open a session.
     pub fn to_line(&self) -> Zeroizing<String> {
         let encoded = base32_encode(&bytes::encode(self));
         let mut line = String::with_capacity(PREFIX.len() + encoded.len());
@@ -137,25 +138,25 @@ impl Ticket {
         Zeroizing::new(line)
     }
 
-    /// Its public name.
+    /// Returns the public ID of the ticket.
     pub fn id(&self) -> TicketId {
         self.id
     }
 
-    /// What it allows.
+    /// Returns the permissions of the ticket.
     pub fn grant(&self) -> Grant {
         self.grant
     }
 
-    /// Where the server is.
+    /// Returns the addresses of the server.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// The same ticket for a server seen at other addresses, as from behind a gateway.
+    /// Returns the same ticket with other addresses of the server, such as those behind a gateway.
     ///
     /// # Errors
-    /// [`IssueError::Addresses`] for none or more than eight.
+    /// Returns [`IssueError::Addresses`] for no address or more than eight.
     pub fn with_addresses(mut self, addresses: Vec<Address>) -> Result<Self, IssueError> {
         if !(1..=ADDRESSES_MAX).contains(&addresses.len()) {
             return Err(IssueError::Addresses(addresses.len()));
@@ -164,18 +165,19 @@ impl Ticket {
         Ok(self)
     }
 
-    /// The certificate that the server must show; `None` where it does not encrypt.
+    /// Returns the fingerprint of the certificate that the server must present; `None` if it does
+    /// not encrypt.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.fingerprint
     }
 
-    /// Whether its server encrypts.
+    /// Returns the encryption that the server of the ticket uses.
     pub fn encryption(&self) -> Encryption {
         if self.fingerprint.is_some() { Encryption::Tls } else { Encryption::Plain }
     }
 }
 
-/// The second a time is in: what a ticket can say.
+/// Truncates a time to whole seconds, the resolution of a ticket.
 fn whole_seconds(time: SystemTime) -> SystemTime {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())
@@ -201,39 +203,40 @@ impl std::str::FromStr for Ticket {
     }
 }
 
-/// Why no ticket can be issued.
+/// Error when a ticket cannot be issued.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IssueError {
-    /// None, or too many.
+    /// No address, or too many.
     #[error("a ticket carries 1 to {ADDRESSES_MAX} addresses, not {0}")]
     Addresses(usize),
-    /// The generator failed.
+    /// The random number generator failed.
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),
 }
 
-/// Why a text is no ticket. The text itself is never repeated: it may be a secret with a slip in it.
+/// Error for a text that is not a ticket. It never contains the text, which can be a mistyped
+/// secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TicketError {
-    /// It begins otherwise.
+    /// The text lacks the prefix.
     #[error("this is no ticket: one begins with {PREFIX}")]
     NoTicket,
-    /// It begins as a later version's.
+    /// The text has the prefix of a later version.
     #[error("this ticket was made by a newer version of haul; bring this end up to date")]
     Newer,
-    /// More than a ticket can have.
+    /// The text is longer than any ticket.
     #[error("this is no ticket: it is longer than any can be")]
     TooLong,
-    /// Not one of base32.
+    /// A character is not one of base32.
     #[error("character {at} of the ticket is none of a-z and 2-7; copy it again, whole")]
     Character {
-        /// Counted from 1, without white space.
+        /// Position, counted from 1, without white space.
         at: usize,
     },
-    /// The sum at its end says otherwise.
+    /// The checksum at the end differs, or the ticket is truncated.
     #[error("the ticket is damaged or cut short; copy it again, whole")]
     Damaged,
-    /// Whole, and not to be understood.
+    /// The ticket is intact but has unknown contents.
     #[error("the ticket holds something that this version does not know ({0}); bring this end up to date")]
     Unknown(&'static str),
 }

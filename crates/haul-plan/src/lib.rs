@@ -1,7 +1,7 @@
-//! How files become objects and which work comes next.
+//! Division of files into objects, and selection of the next work.
 //!
-//! All parts are pure: [`Plan`] and [`Pace`] are arithmetic over lengths and times, and [`Schedule`] is a data structure that never
-//! looks at a clock, a file or a thread. The engine puts a lock around it.
+//! All parts are pure: [`Plan`] and [`Pace`] are arithmetic over lengths and times. [`Schedule`] is
+//! a data structure that uses no clock, file or thread; the engine puts a lock around it.
 
 mod pace;
 mod plan;

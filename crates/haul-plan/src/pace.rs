@@ -1,30 +1,32 @@
-//! How long a reader waits so that a rate is kept.
+//! Rate limit for reads.
 
 use std::time::Duration;
 
-/// A limit of bytes in a second, shared by all that read. Time is passed in, counted from any fixed moment.
+/// A limit of bytes per second, shared by all readers. The caller passes in the time, counted from
+/// any fixed moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     bytes_per_second: u64,
-    /// When the bytes taken so far are paid for.
+    /// Time at which the rate has covered the bytes taken so far.
     paid: Duration,
 }
 
-/// Time that may be caught up on: a reader that was slow for a moment is not held back for it afterwards.
+/// Maximum time that a reader can catch up: after a short slow phase it is not delayed for the time
+/// lost.
 const CREDIT: Duration = Duration::from_millis(100);
 
 impl Pace {
-    /// A limit of `bytes_per_second`, at least 1.
+    /// Creates a limit of `bytes_per_second`, at least 1.
     pub fn new(bytes_per_second: u64) -> Pace {
         Pace { bytes_per_second: bytes_per_second.max(1), paid: Duration::ZERO }
     }
 
-    /// The limit, in bytes a second.
+    /// Returns the limit in bytes per second.
     pub fn bytes_per_second(&self) -> u64 {
         self.bytes_per_second
     }
 
-    /// Takes bytes at the moment `now`, and says how long to wait before taking more.
+    /// Takes bytes at the moment `now`. Returns the time to wait before taking more.
     pub fn take(&mut self, now: Duration, bytes: u64) -> Duration {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
         let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
@@ -39,7 +41,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whoever waits as told, whatever time its reads take, never gets ahead of the rate by more than the credit and one read.
+        /// A reader that waits as required is never ahead of the rate by more than the credit and
+        /// one read, however long its reads take.
         #[test]
         fn the_rate_is_kept(rate in 1u64..1 << 30, reads in proptest::collection::vec((1u64..1 << 20, 0u64..50_000_000), 1..60)) {
             let mut pace = Pace::new(rate);

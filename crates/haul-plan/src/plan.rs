@@ -1,46 +1,49 @@
-//! From one file to the objects that move it.
+//! Planning of one file: its route and its division into objects.
 
 use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, ObjectSize};
 
-/// How the bytes of one file travel.
+/// Method of moving the bytes of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// One worker takes the file from end to end: it fits one object, so sharing it would cost more than it gives.
+    /// One worker moves the complete file. It fits one object, so sharing it would cost more than
+    /// it gains.
     Whole,
-    /// Objects in any order by any worker; every digest asked for combines.
+    /// Any worker moves objects in any order; all requested digests combine.
     Objects,
-    /// One worker in order, because a digest asked for is serial (MD5, the SHAs, XXH).
+    /// One worker moves the objects in order, because a requested digest is serial (MD5, the SHAs,
+    /// XXH).
     InOrder,
-    /// Read until the end comes, because a side is no regular file or tells no length (pipes, devices, /proc).
+    /// Read until the end, because a side is not a regular file or reports no length (pipes,
+    /// devices, /proc).
     Stream,
 }
 
-/// What is known of a file before its first byte is read.
+/// Properties of a file that are known before its first byte is read.
 #[derive(Clone, Copy, Debug)]
 pub struct FileFacts {
-    /// Length of the source in bytes, as `fstat` of the open file told.
+    /// Length of the source in bytes, from `fstat` of the open file.
     pub len: ByteLen,
-    /// Whether both ends can be read and written at any offset.
+    /// True if both ends can be read and written at any offset.
     pub seekable: bool,
 }
 
-/// What the job wants of every file.
+/// Requirements of the job for every file.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// Size of an object.
     pub object: ObjectSize,
-    /// Whether a digest is asked for that only works from the first byte to the last.
+    /// True if a requested digest works only from the first byte to the last.
     pub serial_digest: bool,
     /// First byte of the source to move.
     pub offset: ByteOffset,
-    /// Most bytes to move; `None` for all.
+    /// Maximum number of bytes to move; `None` for all.
     pub length: Option<ByteLen>,
-    /// Where the first byte goes in the sink; `None` for the same offset as in the source.
+    /// Offset of the first byte in the sink; `None` for the same offset as in the source.
     pub sink_offset: Option<ByteOffset>,
 }
 
 impl Wanted {
-    /// Whole files, cut into objects of the usual size, without a serial digest.
+    /// Complete files, with objects of the default size, without a serial digest.
     pub const ALL: Wanted = Wanted {
         object: ObjectSize::DEFAULT,
         serial_digest: false,
@@ -50,7 +53,8 @@ impl Wanted {
     };
 }
 
-/// The plan for one file: which source bytes move, where to, and in what pieces.
+/// The plan for one file: the source bytes to move, their destination, and their division into
+/// objects.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     route: Route,
@@ -60,8 +64,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans one file. The objects of a partial copy are cut from its own first byte, as mcp does, so that a
-    /// hash of the part doesn't depend on what lies before it.
+    /// Plans one file. The objects of a partial copy start at its own first byte, as in mcp. A hash
+    /// of the part therefore does not depend on the bytes before it.
     pub fn new(file: FileFacts, wanted: &Wanted) -> Plan {
         let start = wanted.offset.0.min(file.len.0);
         let left = file.len.0 - start;
@@ -77,27 +81,29 @@ impl Plan {
         Plan { route, source, sink_start: wanted.sink_offset.unwrap_or(wanted.offset), geometry }
     }
 
-    /// How the bytes travel.
+    /// Returns the method of moving the bytes.
     pub fn route(&self) -> Route {
         self.route
     }
 
-    /// The bytes of the source that move; empty for [`Route::Stream`] of a file that tells no length.
+    /// Returns the range of the source to move; empty for [`Route::Stream`] of a file that reports
+    /// no length.
     pub fn source(&self) -> ByteRange {
         self.source
     }
 
-    /// The cut of the moving bytes, counted from the first of them.
+    /// Returns the division into objects, with offsets relative to the first moved byte.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// Where in the source a place of the cut lies.
+    /// Converts an offset of the division to an offset in the source.
     pub fn in_source(&self, at: ByteOffset) -> ByteOffset {
         ByteOffset(self.source.start.0 + at.0)
     }
 
-    /// Where in the sink a place of the cut goes. Saturates at 2^64 - 1, which no file system can hold.
+    /// Converts an offset of the division to an offset in the sink. Saturates at 2^64 - 1, which
+    /// exceeds every file system.
     pub fn in_sink(&self, at: ByteOffset) -> ByteOffset {
         ByteOffset(self.sink_start.0.saturating_add(at.0))
     }

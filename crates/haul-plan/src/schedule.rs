@@ -1,26 +1,29 @@
-//! Which work a free worker gets.
+//! Selection of the next work for a free worker.
 //!
-//! Three kinds of work wait: directories still to be read, batches of entries handed back by a worker that met
-//! a large file, and open files with objects nobody has taken. New files come before help with an open one:
-//! two workers in one file share its inode's write lock, two workers in two files share nothing. Directories
-//! are taken last-in first-out, so the walk goes down before it goes on, and what waits is bounded by depth
-//! times batch size, whatever the number of files.
+//! Three kinds of work wait: directories to read, batches of entries that a worker returned for a
+//! large file, and open files with objects that no worker has taken. New files have priority over
+//! help with an open file: two workers in one file share the write lock of its inode, but two
+//! workers in two files share nothing.
+//!
+//! Directories are taken last-in first-out, so that the walk is depth-first. The waiting work is
+//! bounded by depth times batch size, whatever the number of files.
 
-/// What a worker that asks for work is told.
+/// Answer to a worker that requests work.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<D, F> {
-    /// Take entries from this walk. Give it back by [`Schedule::offer_walk`] if more is left in it.
+    /// Take entries from this walk. Return the walk by [`Schedule::offer_walk`] if it has more
+    /// entries.
     Walk(D),
     /// Take objects from this open file until none is left.
     Help(F),
-    /// Nothing now, but others are at work and may bring some.
+    /// No work now, but running workers may add some.
     Wait,
-    /// Nothing, and nobody is left who could bring any.
+    /// No work, and no running worker that could add some.
     Finished,
 }
 
-/// The work of one job that waits for a worker. `D` is a walk (a directory or a list being read), `F` an open
-/// file that several workers may share.
+/// Waiting work of one job. `D` is a walk (a directory or a list being read). `F` is an open file
+/// that several workers can share.
 #[derive(Debug)]
 pub struct Schedule<D, F> {
     walks: Vec<D>,
@@ -29,12 +32,12 @@ pub struct Schedule<D, F> {
 }
 
 impl<D, F: Clone + PartialEq> Schedule<D, F> {
-    /// A schedule with nothing in it.
+    /// Creates an empty schedule.
     pub fn new() -> Schedule<D, F> {
         Schedule { walks: Vec::new(), files: Vec::new(), running: 0 }
     }
 
-    /// Adds a walk, or gives one back that has more entries.
+    /// Adds a walk, or returns one that has more entries.
     pub fn offer_walk(&mut self, walk: D) {
         self.walks.push(walk);
     }
@@ -49,9 +52,10 @@ impl<D, F: Clone + PartialEq> Schedule<D, F> {
         self.files.retain(|other| other != file);
     }
 
-    /// Work for a worker that has none. A worker that got a walk or a file must call [`Schedule::done`] after it.
+    /// Returns work for an idle worker. A worker that received a walk or a file must call
+    /// [`Schedule::done`] after it.
     ///
-    /// Helpers spread over the open files in turn, so that no file has all of them.
+    /// Helpers are distributed over the open files in turn, so that no file gets all of them.
     pub fn next_work(&mut self) -> Next<D, F> {
         if let Some(walk) = self.walks.pop() {
             self.running += 1;
@@ -66,14 +70,16 @@ impl<D, F: Clone + PartialEq> Schedule<D, F> {
         if self.running == 0 { Next::Finished } else { Next::Wait }
     }
 
-    /// A worker is through with what [`Schedule::next_work`] gave it. Returns whether that was the last work of all.
+    /// Reports that a worker has finished the work from [`Schedule::next_work`]. Returns true if
+    /// that was the last work of the job.
     pub fn done(&mut self) -> bool {
         assert!(self.running > 0, "only a worker that got work reports it done");
         self.running -= 1;
         self.running == 0 && self.walks.is_empty() && self.files.is_empty()
     }
 
-    /// Forgets what waits, because the job was told to stop. What runs still reports its end.
+    /// Removes the waiting work, because the job must stop. Running workers still report their end.
+    /// Returns the waiting walks.
     pub fn clear(&mut self) -> Vec<D> {
         self.files.clear();
         std::mem::take(&mut self.walks)
@@ -116,7 +122,8 @@ mod tests {
     }
 
     proptest! {
-        /// A random tree is walked by simulated workers: every node is seen once and the end is told only at the end.
+        /// Walks a random tree with simulated workers: they see every node once, and the end is
+        /// reported only at the end.
         #[test]
         fn every_directory_is_walked_once(children in proptest::collection::vec(0usize..6, 1..80), workers in 1usize..6, seed in any::<u64>()) {
             let mut schedule: Schedule<usize, u8> = Schedule::new();

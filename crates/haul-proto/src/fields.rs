@@ -1,4 +1,4 @@
-//! Fields of a body: little-endian numbers, bytes with their length before them, and a tail of optional fields.
+//! Fields of a body: little-endian numbers, length-prefixed bytes, and a tail of optional fields.
 
 use crate::Flaw;
 use crate::limits::RUNS_MAX;
@@ -6,10 +6,10 @@ use crate::runs::Runs;
 use haul_digest::{Algorithm, Blake2bLen, DIGEST_BYTES_MAX, Digest};
 use haul_model::{Level, Moment};
 
-/// A tag with this bit must be understood: whoever does not know it refuses the message.
+/// Bit of a tag that must be understood: a receiver that does not know the tag refuses the message.
 pub(crate) const MANDATORY: u16 = 0x8000;
 
-/// Takes a body apart from its front.
+/// Decoder that consumes a body from its front.
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
@@ -52,7 +52,7 @@ impl<'a> Fields<'a> {
         self.array(what)
     }
 
-    /// Bytes with their number before them, `most` at most.
+    /// Reads length-prefixed bytes, at most `most`.
     pub(crate) fn bytes(&mut self, most: usize, what: &'static str) -> Result<Box<[u8]>, Flaw> {
         let len = self.u32(what)?;
         if len as usize > most {
@@ -61,7 +61,7 @@ impl<'a> Fields<'a> {
         self.take(len as usize, what).map(Box::from)
     }
 
-    /// A number of things that follow, `most` at most.
+    /// Reads the number of the elements that follow, at most `most`.
     pub(crate) fn count(&mut self, most: usize, what: &'static str) -> Result<usize, Flaw> {
         let count = self.u32(what)?;
         if count as usize > most {
@@ -90,13 +90,13 @@ impl<'a> Fields<'a> {
         self.digest_by(algorithm, what)
     }
 
-    /// The bytes alone of a digest whose algorithm is known.
+    /// Reads only the bytes of a digest whose algorithm is known.
     pub(crate) fn digest_by(&mut self, algorithm: Algorithm, what: &'static str) -> Result<Digest, Flaw> {
         let bytes = self.take(algorithm.digest_len(), what)?;
         Digest::from_bytes(algorithm, bytes).map_err(|_| Flaw::Value(what))
     }
 
-    /// An algorithm that may be missing: two bytes of 0.
+    /// Reads an optional algorithm: two bytes of 0 if it is missing.
     pub(crate) fn algorithm_if_any(&mut self, what: &'static str) -> Result<Option<Algorithm>, Flaw> {
         if self.rest.starts_with(&[0, 0]) {
             self.take(2, what)?;
@@ -105,13 +105,13 @@ impl<'a> Fields<'a> {
         self.algorithm(what).map(Some)
     }
 
-    /// A digest that may be missing: its algorithm is then.
+    /// Reads an optional digest: it is missing if its algorithm is missing.
     pub(crate) fn digest_if_any(&mut self, what: &'static str) -> Result<Option<Digest>, Flaw> {
         let algorithm = self.algorithm_if_any(what)?;
         algorithm.map(|algorithm| self.digest_by(algorithm, what)).transpose()
     }
 
-    /// Runs in ascending order, none empty, no two touching.
+    /// Reads runs in ascending order, of which none is empty and no two touch.
     pub(crate) fn runs(&mut self, what: &'static str) -> Result<Runs, Flaw> {
         let count = self.count(RUNS_MAX, what)?;
         let mut runs = Runs::default();
@@ -125,8 +125,8 @@ impl<'a> Fields<'a> {
         Ok(runs)
     }
 
-    /// The optional fields that end every body: each is handed over; one that nobody takes is passed over, unless
-    /// its tag says that it must be understood.
+    /// Passes each of the optional fields at the end of a body to `take`. A field that `take` does
+    /// not know is skipped, unless its tag has the bit [`MANDATORY`].
     pub(crate) fn tail(
         &mut self,
         mut take: impl FnMut(u16, &mut Fields<'_>) -> Result<bool, Flaw>,
@@ -142,13 +142,13 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// A tail of which nothing is known yet.
+    /// Reads a tail that has no known fields.
     pub(crate) fn end(mut self) -> Result<(), Flaw> {
         self.tail(|_, _| Ok(false))
     }
 }
 
-/// Puts a body together.
+/// Encoder that appends to a body.
 #[derive(Debug)]
 pub(crate) struct Body<'a>(pub(crate) &'a mut Vec<u8>);
 
@@ -179,12 +179,13 @@ impl Body<'_> {
     }
 
     /// # Panics
-    /// Over 2^32 - 1: a message is held against the limits before it is encoded.
+    /// Panics if the count exceeds 2^32 - 1. Messages are checked against the limits before they
+    /// are encoded.
     pub(crate) fn count(&mut self, count: usize) {
         self.u32(u32::try_from(count).expect("a length within the limits"));
     }
 
-    /// An optional field: its tag, its length, and what `put` writes.
+    /// Appends an optional field: its tag, its length, and the bytes that `put` writes.
     pub(crate) fn optional(&mut self, tag: u16, put: impl FnOnce(&mut Body<'_>)) {
         self.u16(tag);
         let at = self.0.len();
@@ -245,7 +246,8 @@ fn level_of(code: u8) -> Option<Level> {
         .find(|level| code_of_level(*level) == code)
 }
 
-/// The codes of digests: 1 and up. They never change; a new algorithm takes the next one.
+/// Digest algorithms in the order of their codes, which start at 1. Codes never change; a new
+/// algorithm takes the next code.
 const ALGORITHMS: [Algorithm; 27] = [
     Algorithm::Adler32,
     Algorithm::Crc32,

@@ -1,4 +1,4 @@
-//! Frames: a header that is checked before its lengths are believed, a body, and for NEW_BLOCK a payload.
+//! Frames: a header with a check of its own, a body, and for NEW_BLOCK a payload.
 //!
 //! ```text
 //!   0      1      2        4          8            12         16
@@ -6,48 +6,49 @@
 //!     u8     u8      u16     u32        u32           u32        <= 1 MiB    <= 16 MiB
 //! ```
 //!
-//! Whoever reads a lane takes [`HEADER_LEN`] bytes, asks [`Header::decode`], takes the body, asks [`Message::decode`], and
-//! moves the payload itself: payload never passes through this crate.
+//! The reader of a lane reads [`HEADER_LEN`] bytes and calls [`Header::decode`]. It then reads the
+//! body and calls [`Message::decode`]. It moves the payload itself: payload never passes through
+//! this crate.
 
 use crate::Message;
 use crate::limits::{BODY_BYTES_MAX, HEADER_LEN, PAYLOAD_BYTES_MAX};
 use thiserror::Error;
 
-/// A frame's flag: a receiver that does not know the kind passes the frame over, payload and all.
+/// Flag of a frame: a receiver that does not know the kind skips the frame with its payload.
 pub(crate) const OPTIONAL: u8 = 1;
 
-/// What is wrong with bytes that should be a frame. The lane they came by is of no use any more.
+/// Defect in bytes that should be a frame. The lane that carried them is unusable from then on.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Flaw {
-    /// The header's own check differs.
+    /// The check of the header differs.
     #[error("the header of a frame is damaged, or this is no haul session")]
     HeaderDamaged,
-    /// The body's checksum differs.
+    /// The checksum of the body differs.
     #[error("the body of a frame is damaged")]
     BodyDamaged,
-    /// A length is above its limit.
+    /// A length exceeds its limit.
     #[error("{what}: {len} is more than {most}")]
     TooLong {
-        /// Of what.
+        /// Name of the length.
         what: &'static str,
-        /// The length as it was stated.
+        /// Length as stated by the peer.
         len: u64,
-        /// The most that it may be.
+        /// Maximum length.
         most: u64,
     },
     /// The body ends within a field.
     #[error("the body of a frame ends within its {0}")]
     Short(&'static str),
-    /// A field has a value that it can't have.
+    /// A field has an invalid value.
     #[error("the {0} of a frame has no valid value")]
     Value(&'static str),
-    /// A kind of frame that is not known and may not be passed over.
+    /// The kind of the frame is unknown, and the frame is not optional.
     #[error("frames of kind {0} are not known here: a newer haul is needed")]
     UnknownKind(u8),
-    /// A field that is not known and may not be passed over.
+    /// A field is unknown, and its tag is mandatory.
     #[error("the field {0:#06x} of a frame is not known here: a newer haul is needed")]
     MustUnderstand(u16),
-    /// A payload where there may be none, or none where there must be one.
+    /// A payload is present where none is allowed, or it is missing, or its length is wrong.
     #[error("a frame of kind {0} has the wrong payload")]
     Payload(u8),
 }
@@ -63,10 +64,11 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header that these bytes are. Its lengths are within the limits.
+    /// Decodes a header and checks its lengths against the limits.
     ///
     /// # Errors
-    /// [`Flaw::HeaderDamaged`] or [`Flaw::TooLong`].
+    /// Returns [`Flaw::HeaderDamaged`] if the check of the header differs, and [`Flaw::TooLong`] if
+    /// a length exceeds its limit.
     pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Header, Flaw> {
         let u32_at = |at: usize| {
             let mut array = [0; 4];
@@ -88,22 +90,23 @@ impl Header {
         Ok(header)
     }
 
-    /// Bytes of the body, at most [`BODY_BYTES_MAX`].
+    /// Returns the size in bytes of the body, at most [`BODY_BYTES_MAX`].
     pub fn body_len(&self) -> usize {
         self.body_len as usize
     }
 
-    /// Bytes of the payload behind the body, at most [`PAYLOAD_BYTES_MAX`].
+    /// Returns the size in bytes of the payload behind the body, at most [`PAYLOAD_BYTES_MAX`].
     pub fn payload_len(&self) -> u32 {
         self.payload_len
     }
 
-    /// Whether a receiver that does not know the kind may pass the frame over.
+    /// Returns true if a receiver that does not know the kind skips the frame.
     pub fn is_optional(&self) -> bool {
         self.flags & OPTIONAL != 0
     }
 
-    /// Both halves of the CRC-32 of the other fields, folded into 16 bits: no length is believed before it is checked.
+    /// Returns both halves of the CRC-32 of the other fields, folded into 16 bits. No length is
+    /// trusted before this check.
     fn check(&self) -> u16 {
         let mut bytes = [0; 14];
         bytes[0] = self.kind;
@@ -133,10 +136,12 @@ fn bounded(what: &'static str, len: u32, most: u64) -> Result<(), Flaw> {
 }
 
 impl Message {
-    /// Appends the frame: header and body. The payload of a NEW_BLOCK, as many bytes as it states, goes right behind.
+    /// Appends the frame: header and body. The caller writes the payload of a NEW_BLOCK, as many
+    /// bytes as the message states, directly behind it.
     ///
     /// # Panics
-    /// If a part is above the limits, which [`Message::check`] tells before: a mistake of the caller.
+    /// Panics if a part exceeds the limits, which is a caller error. [`Message::check`] detects
+    /// this first.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let at = out.len();
         out.extend_from_slice(&[0; HEADER_LEN]);
@@ -153,13 +158,15 @@ impl Message {
         out[at..at + HEADER_LEN].copy_from_slice(&header.encode());
     }
 
-    /// The message of a frame; `None` if its kind is not known and it may be passed over.
+    /// Decodes the message of a frame. Returns `None` if its kind is unknown and the frame is
+    /// optional.
     ///
     /// # Errors
-    /// [`Flaw`]. Nothing is allocated beyond a few times the body's own length.
+    /// Returns a [`Flaw`] if the body is damaged, truncated or invalid, or if its kind is unknown
+    /// and not optional. Allocates at most a few times the length of the body.
     ///
     /// # Panics
-    /// If `body` is not as long as the header says: a mistake of the caller.
+    /// Panics if the length of `body` differs from that in the header, which is a caller error.
     pub fn decode(header: &Header, body: &[u8]) -> Result<Option<Message>, Flaw> {
         assert_eq!(body.len(), header.body_len(), "the caller reads the body that the header tells of");
         if crc32fast::hash(body) != header.body_crc {

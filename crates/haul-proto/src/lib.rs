@@ -1,12 +1,13 @@
-//! Floor 2, pure: the wire between two hosts.
+//! Layer 2, pure: the wire protocol between two hosts.
 //!
-//! - [`Header`] and [`Message`] are frames: bytes to facts and back, every length bounded before anything is allocated.
-//!   `docs/formats/wire.md` draws every byte.
-//! - [`Source`] and [`Sink`] are the two ends of a session as state machines: events go in, commands and work come out, time is
-//!   passed in, counted from any fixed moment. Payload never passes through them, only descriptors.
-//! - [`judge_name`] judges the names that a peer asks for.
+//! - [`Header`] and [`Message`] encode and decode frames. Every length is checked against its limit
+//!   before anything is allocated. `docs/formats/wire.md` describes every byte.
+//! - [`Source`] and [`Sink`] are the two ends of a session as state machines: events go in,
+//!   commands and work come out. The caller passes in the time, counted from any fixed moment.
+//!   Payload never passes through the machines, only descriptors.
+//! - [`judge_name`] checks the names that a peer requests.
 //!
-//! Nothing here touches a clock, a file, a socket or a thread.
+//! This crate uses no clock, file, socket or thread.
 
 mod fields;
 mod frame;

@@ -1,28 +1,33 @@
-//! Names that a peer asks for.
+//! Validation of the names that a peer requests.
 
 use haul_model::{PathFault, RelPath};
 use thiserror::Error;
 
-/// Most bytes in one part of a path, as on Linux.
+/// Maximum size in bytes of one component of a path, as on Linux.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Why a name is refused.
+/// Reason to refuse a name.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum NameFault {
-    /// It is no path beneath a root.
+    /// The name is not a path beneath a root.
     #[error(transparent)]
     Path(#[from] PathFault),
-    /// A part is longer than [`NAME_BYTES_MAX`].
+    /// A component is longer than [`NAME_BYTES_MAX`].
     #[error("a part of it is longer than {NAME_BYTES_MAX} bytes")]
     PartTooLong,
 }
 
-/// The path that a peer's bytes are: one that stays beneath a root, of parts that Linux takes. All else that Linux takes is
-/// taken, for it has to travel: control characters, which nobody prints raw, bytes that are no UTF-8, and names that mean a device
-/// or a stream to another system. What a sink's file system makes of a name, only the file system knows, and it is asked.
+/// Converts the bytes of a peer into a path that stays beneath a root and has only components that
+/// Linux accepts.
+///
+/// Everything else that Linux accepts is accepted, because such names must be transferable. This
+/// includes control characters (which haul never prints raw), bytes that are not UTF-8, and names
+/// of a device or a stream on another system. Only the file system of the sink knows how it treats
+/// a name, so the sink asks the file system.
 ///
 /// # Errors
-/// [`NameFault`].
+/// Returns [`NameFault::Path`] if the bytes are not a path beneath a root, and
+/// [`NameFault::PartTooLong`] if a component is too long.
 pub fn judge_name(bytes: &[u8]) -> Result<RelPath, NameFault> {
     let path = RelPath::new(bytes)?;
     let is_short = path.parts().all(|part| part.len() <= NAME_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! Why something was refused or failed, as one peer tells the other.
+//! Reason for a refusal or a failure, as one peer reports it to the other.
 
 use crate::Flaw;
 use crate::fields::{Body, Fields};
@@ -6,54 +6,55 @@ use crate::limits::TEXT_BYTES_MAX;
 use haul_model::Percent;
 use std::fmt;
 
-/// What went wrong, for the program of the other side; [`Reason::text`] says it for people.
+/// Machine-readable cause of a failure. [`Reason::text`] is the human-readable part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Why {
     /// A read or a write failed.
     Io,
-    /// The sink's file system is full.
+    /// The file system of the sink is full.
     NoSpace,
-    /// The ticket's or the file system's quota is used up.
+    /// The quota of the ticket or of the file system is exceeded.
     Quota,
-    /// The sink's file system is read-only.
+    /// The file system of the sink is read-only.
     ReadOnly,
-    /// The system did not permit it.
+    /// The operating system denied the operation.
     Permission,
-    /// The file is no longer there.
+    /// The file no longer exists.
     NotFound,
-    /// Something of another kind stands in the way.
+    /// An entry of another kind exists under the name.
     InTheWay,
-    /// The name may not be one.
+    /// The name is not allowed.
     Name,
-    /// A length is above the limits of the wire or of the file system.
+    /// A length exceeds a limit of the wire or of the file system.
     TooLarge,
-    /// This side can't make such a thing.
+    /// This side cannot create such an entry.
     Unsupported,
     /// The source file changed while it was read.
     Changed,
-    /// What arrived differed from what was sent, more often than is tried.
+    /// The received data differed from the sent data in every permitted attempt.
     Differs,
-    /// The name that this one is a hard link to did not arrive.
+    /// The first name of this hard link did not arrive.
     FirstNameFailed,
     /// The user or the program stopped the job.
     Stopped,
-    /// The other side was silent for too long.
+    /// The peer sent nothing until the timeout.
     Silent,
-    /// The lanes that the session can't do without were lost.
+    /// The connection lost the lanes that the session needs.
     LanesLost,
-    /// The other side broke the rules of the wire.
+    /// The peer violated the protocol.
     Protocol,
-    /// The two sides have no version of the wire in common.
+    /// The two sides have no common version of the wire protocol.
     Version,
-    /// A feature that one side needs is missing at the other.
+    /// One side needs a feature that the other side lacks.
     Feature,
-    /// Too many sessions, or the job is held by another process.
+    /// Too many sessions are open, or another process holds the job.
     Busy,
-    /// Not allowed to this peer: a read-only ticket, a path outside its root.
+    /// The peer is not allowed to do this: its ticket is read-only, or the path is outside its
+    /// root.
     Denied,
-    /// A defect of the program.
+    /// The program has a defect.
     Internal,
-    /// A code that a later version gave a meaning.
+    /// A code that a later version defines.
     Other(u16),
 }
 
@@ -83,7 +84,7 @@ const CODES: [(Why, u16, &str); 22] = [
 ];
 
 impl Why {
-    /// Its code on the wire.
+    /// Returns the code of this cause on the wire.
     pub fn code(self) -> u16 {
         match self {
             Why::Other(code) => code,
@@ -91,7 +92,7 @@ impl Why {
         }
     }
 
-    /// What a code means.
+    /// Returns the cause for a code of the wire.
     pub fn of_code(code: u16) -> Why {
         CODES.iter().find(|row| row.1 == code).map_or(Why::Other(code), |row| row.0)
     }
@@ -106,12 +107,12 @@ impl fmt::Display for Why {
     }
 }
 
-/// A text that a peer wrote, of any bytes. It prints without anything that steers a terminal.
+/// A text from a peer, of any bytes. It is printed without sequences that control a terminal.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct PeerText(Box<[u8]>);
 
 impl PeerText {
-    /// The text, cut to [`TEXT_BYTES_MAX`].
+    /// Creates a text, truncated to [`TEXT_BYTES_MAX`].
     pub fn new(text: &str) -> PeerText {
         let cut = (0..=text.len().min(TEXT_BYTES_MAX)).rev().find(|at| text.is_char_boundary(*at));
         let end = cut.unwrap_or(0);
@@ -143,17 +144,17 @@ impl fmt::Debug for PeerText {
     }
 }
 
-/// Why something was refused or failed.
+/// Reason for a refusal or a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
-    /// For the program.
+    /// Machine-readable cause.
     pub why: Why,
-    /// For people: which call, which place; may be empty.
+    /// Human-readable details, such as the call and the path; may be empty.
     pub text: PeerText,
 }
 
 impl Reason {
-    /// A reason with a text.
+    /// Creates a reason with a text.
     pub fn new(why: Why, text: &str) -> Reason {
         Reason { why, text: PeerText::new(text) }
     }

@@ -1,61 +1,64 @@
-//! Sets of objects as runs.
+//! Sets of objects, stored as runs.
 
-/// A set of numbers kept as runs that don't touch, so that its size follows the gaps in it and not its numbers.
+/// A set of numbers, stored as runs that do not touch. Its size therefore depends on the number of
+/// gaps and not on the number of elements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Runs {
-    /// First and one past the last, ascending.
+    /// First number and one past the last number of each run, ascending.
     runs: Vec<(u64, u64)>,
 }
 
 impl Runs {
-    /// All numbers from `start` up to but not including `end`; none where they are equal.
+    /// Creates the set of all numbers from `start` up to but not including `end`. The set is empty
+    /// if both are equal.
     ///
     /// # Panics
-    /// If `end` lies before `start`: a mistake of the caller.
+    /// Panics if `end` is less than `start`, which is a caller error.
     pub fn of(start: u64, end: u64) -> Runs {
         assert!(start <= end, "a run ends at or after its start");
         Runs { runs: if start == end { Vec::new() } else { vec![(start, end)] } }
     }
 
-    /// Whether the set is empty.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// How many runs it falls into: a measure of its memory.
+    /// Returns the number of runs, which determines the memory of the set.
     pub fn pieces(&self) -> usize {
         self.runs.len()
     }
 
-    /// How many numbers it has.
+    /// Returns the number of elements.
     pub fn count(&self) -> u64 {
         self.runs.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// One past its highest number; 0 if it is empty.
+    /// Returns one past the highest element, or 0 if the set is empty.
     pub fn end(&self) -> u64 {
         self.runs.last().map_or(0, |run| run.1)
     }
 
-    /// The runs in order: first, and one past the last.
+    /// Returns the runs in ascending order, each as its first number and one past its last number.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.runs.iter().copied()
     }
 
-    /// Every number in order.
+    /// Returns every element in ascending order.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
         self.runs.iter().flat_map(|(start, end)| *start..*end)
     }
 
-    /// Whether the number is in it.
+    /// Returns true if the set contains the number.
     pub fn contains(&self, number: u64) -> bool {
         let at = self.runs.partition_point(|run| run.1 <= number);
         self.runs.get(at).is_some_and(|run| run.0 <= number)
     }
 
-    /// Adds a number; whether it is new.
+    /// Adds a number. Returns true if it is new.
     pub fn insert(&mut self, number: u64) -> bool {
-        // The first run that ends at the number or after it: the only ones it can join are this and the next.
+        // Find the first run that ends at the number or after it. The number can join only this run
+        // and the next.
         let at = self.runs.partition_point(|run| run.1 < number);
         let touches_left = self.runs.get(at).is_some_and(|run| run.1 == number);
         let next = at + usize::from(touches_left);
@@ -75,7 +78,7 @@ impl Runs {
         true
     }
 
-    /// Takes a number out; whether it was in.
+    /// Removes a number. Returns true if the set contained it.
     pub fn remove(&mut self, number: u64) -> bool {
         let at = self.runs.partition_point(|run| run.1 <= number);
         let Some(&(start, end)) = self.runs.get(at).filter(|run| run.0 <= number) else {
@@ -86,12 +89,12 @@ impl Runs {
         true
     }
 
-    /// Adds all of `other`.
+    /// Adds all elements of `other`.
     pub fn unite(&mut self, other: &Runs) {
         *self = self.iter().chain(other.iter()).collect();
     }
 
-    /// Takes all of `other` out.
+    /// Removes all elements of `other`.
     pub fn subtract(&mut self, other: &Runs) {
         let mut left = Runs::default();
         for (start, end) in self.iter() {
@@ -106,7 +109,7 @@ impl Runs {
         *self = left;
     }
 
-    /// The lowest number from `from` on that is not in it.
+    /// Returns the lowest number that is not in the set and not below `from`.
     pub fn first_gap(&self, from: u64) -> u64 {
         let at = self.runs.partition_point(|run| run.1 <= from);
         match self.runs.get(at) {
@@ -115,12 +118,13 @@ impl Runs {
         }
     }
 
-    /// Leaves only the first `most` runs.
+    /// Keeps only the first `most` runs.
     pub fn truncate(&mut self, most: usize) {
         self.runs.truncate(most);
     }
 
-    /// Adds a run behind all others; false, and nothing is added, if it is empty, touches the last, or lies before it.
+    /// Appends a run. Returns false and adds nothing if the run is empty, touches the last run, or
+    /// starts before its end.
     pub(crate) fn push(&mut self, start: u64, end: u64) -> bool {
         let is_behind = self.runs.last().is_none_or(|last| last.1 < start);
         let is_run = start < end && is_behind;
@@ -132,7 +136,8 @@ impl Runs {
 }
 
 impl FromIterator<(u64, u64)> for Runs {
-    /// Runs in any order, each the first number and one past the last; they may touch and overlap, and be empty.
+    /// Accepts runs in any order, each as the first number and one past the last. They can touch,
+    /// overlap and be empty.
     fn from_iter<I: IntoIterator<Item = (u64, u64)>>(runs: I) -> Runs {
         let mut all: Vec<(u64, u64)> = runs.into_iter().filter(|(start, end)| start < end).collect();
         all.sort_unstable();
@@ -162,7 +167,7 @@ mod tests {
             prop_assert!(runs.runs.windows(2).all(|two| two[0].1 < two[1].0), "{:?}", runs);
         }
 
-        /// Against a plain set of numbers.
+        /// Compares the runs with a plain set of numbers.
         #[test]
         fn runs_are_a_set(steps in proptest::collection::vec((0u8..6, 0u64..40, 0u64..8), 0..120)) {
             let mut runs = Runs::default();

@@ -1,4 +1,5 @@
-//! Connections that are being made, and names that are looked up for them: whoever wants no more of them ends all their waits at once.
+//! Connection attempts and name lookups in progress. Cancelling them ends all their waits
+//! immediately.
 
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
@@ -11,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Those of one dialer.
+/// Attempts of one dialer.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     state: Mutex<State>,
@@ -20,17 +21,17 @@ pub(super) struct Attempts {
 #[derive(Debug, Default)]
 struct State {
     given_up: bool,
-    /// Counts all there were.
+    /// Number of all attempts so far.
     last: u64,
     under_way: HashMap<u64, OwnedFd>,
-    /// Who waits for a name.
+    /// Threads that wait for a name lookup.
     looking_up: HashMap<u64, Sender<Found>>,
 }
 
-/// The addresses of a name.
+/// Addresses of a name.
 type Found = io::Result<Vec<SocketAddr>>;
 
-/// One of them, until it is dropped.
+/// One attempt, registered until it is dropped.
 #[derive(Debug)]
 pub(super) struct Attempt<'a> {
     all: &'a Attempts,
@@ -38,10 +39,10 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Attempts {
-    /// One more, over `socket`, which has begun to connect.
+    /// Registers an attempt over `socket`, which has started to connect.
     ///
     /// # Errors
-    /// `ECANCELED` once they are given up; what dup(2) reports.
+    /// Returns `ECANCELED` once the attempts are cancelled, and the error of dup(2) if it fails.
     pub(super) fn begin(&self, socket: BorrowedFd<'_>) -> io::Result<Attempt<'_>> {
         let socket = socket.try_clone_to_owned()?;
         let mut state = self.state();
@@ -54,11 +55,14 @@ impl Attempts {
         Ok(Attempt { all: self, number })
     }
 
-    /// Asks the system by `look`, and waits no longer for it than `within`. Nobody can end a question to the system: the thread that
-    /// asks is left behind then.
+    /// Calls `look`, which asks the system, in a thread of its own, and waits at most `within` for
+    /// the result.
+    ///
+    /// A system lookup cannot be cancelled: the thread that runs it is abandoned after the timeout.
     ///
     /// # Errors
-    /// What `look` reports; `TimedOut`; `ECANCELED` once they are given up.
+    /// Returns the error of `look`, `TimedOut` after `within`, and `ECANCELED` once the attempts
+    /// are cancelled.
     pub(super) fn look_up(&self, within: Duration, look: impl FnOnce() -> Found + Send + 'static) -> Found {
         let (give, take) = channel();
         let number = {
@@ -71,7 +75,7 @@ impl Attempts {
             state.looking_up.insert(number, give.clone());
             number
         };
-        // Where nobody waits any more, nobody hears.
+        // The send fails if the waiting thread has given up; the result is then not needed.
         let asking = thread::Builder::new().name("lookup".to_owned()).spawn(move || drop(give.send(look())));
         let found =
             asking.and_then(|_| take.recv_timeout(within).unwrap_or_else(|_| Err(unanswered(within))));
@@ -79,21 +83,22 @@ impl Attempts {
         found
     }
 
-    /// Ends the waits of all that are under way, whether for the connection or for what the other end says; no other begins.
+    /// Ends the waits of all attempts in progress, for the connection or for data of the peer.
+    /// Later attempts fail.
     pub(super) fn give_up(&self) {
         let mut state = self.state();
         state.given_up = true;
         for socket in state.under_way.values() {
-            // One that failed meanwhile needs no end.
+            // An error is harmless: the connection has failed already.
             let _ = shutdown(socket, Shutdown::Both);
         }
         for waits in state.looking_up.values() {
-            // One that has its answer needs no other.
+            // An error is harmless: the waiting thread has its result already.
             let _ = waits.send(Err(Errno::CANCELED.into()));
         }
     }
 
-    /// Whether they are given up.
+    /// Returns true if the attempts are cancelled.
     pub(super) fn are_given_up(&self) -> bool {
         self.state().given_up
     }

@@ -1,57 +1,60 @@
-//! Why a lane gave or took no bytes.
+//! Errors of a lane.
 
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// Why a lane gave or took no bytes. But for [`Ended`](Self::Ended), the lane is of no more use.
+/// Error of a read or a write. After any error except for [`Ended`](Self::Ended), the lane is
+/// unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum LaneError {
-    /// The other end finished, cleanly, where more was expected.
+    /// The peer closed the lane cleanly, but more bytes were expected.
     #[error("the other end finished the lane where more was expected")]
     Ended,
-    /// The other end finished, cleanly, with part of what was asked for.
+    /// The peer closed the lane cleanly within a message.
     #[error("the other end finished the lane {missing} bytes before the end of a message")]
     EndedInside {
-        /// Bytes that were still asked for.
+        /// Number of missing bytes.
         missing: usize,
     },
-    /// The connection ended without the mark by which TLS ends: the other end died, or someone cut what was left.
+    /// The connection ended without the closing alert of TLS: the peer died, or an attacker
+    /// truncated the data.
     #[error("the connection was cut off: it ended without TLS's mark of the end")]
     Truncated,
-    /// More came where the end was expected.
+    /// Bytes arrived where the end was expected.
     #[error("the other end sent more where it should have finished the lane")]
     Unexpected,
-    /// No byte moved for so long.
+    /// No byte moved until the timeout.
     #[error("nothing moved for {:.1} s while {doing}", after.as_secs_f64())]
     Stalled {
-        /// What was waited for.
+        /// Direction of the wait.
         doing: Doing,
-        /// How long.
+        /// Duration of the wait.
         after: Duration,
     },
-    /// This end gave the lane up.
+    /// This end aborted the lane.
     #[error("the lane was given up by this end")]
     Aborted,
-    /// What came is not TLS of this connection: damaged or forged on the way, or refused by the other end.
+    /// The received data is not TLS of this connection: damaged or forged in transit, or refused by
+    /// the peer.
     #[error("TLS failed: {0}")]
     Tls(#[source] rustls::Error),
-    /// The system's answer.
+    /// A system call failed.
     #[error("{doing} failed: {source}")]
     Io {
-        /// What failed.
+        /// Direction of the failed call.
         doing: Doing,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// A direction.
+/// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// Bytes of the other end.
+    /// Reads bytes of the peer.
     Reading,
-    /// Bytes for the other end.
+    /// Writes bytes for the peer.
     Writing,
 }
 

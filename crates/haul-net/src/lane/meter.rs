@@ -1,27 +1,27 @@
-//! What a lane counts: bytes, and where its time went.
+//! Statistics of a lane: bytes and time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a lane has done so far.
+/// Statistics of a lane so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneStats {
-    /// Bytes that came, as the caller sees them.
+    /// Bytes that were received, without the overhead of encryption.
     pub bytes_in: u64,
-    /// Bytes that were given to the kernel, as the caller sees them.
+    /// Bytes that were given to the kernel, without the overhead of encryption.
     pub bytes_out: u64,
-    /// Time spent encrypting and decrypting, copying within TLS included.
+    /// Time for encrypting and decrypting, including copies within TLS.
     pub crypto: Duration,
-    /// Time in and before calls that brought bytes: the kernel's copying, and waiting for the other end.
+    /// Time in and before calls that received bytes: copies of the kernel, and waits for the peer.
     pub waiting_in: Duration,
-    /// Time in and before calls that took bytes.
+    /// Time in and before calls that sent bytes.
     pub waiting_out: Duration,
-    /// Time spent holding the rate.
+    /// Time of waits for the rate limit.
     pub paced: Duration,
 }
 
 impl LaneStats {
-    /// Adds what another lane did.
+    /// Adds the statistics of another lane.
     pub fn add(&mut self, other: &Self) {
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
@@ -32,7 +32,8 @@ impl LaneStats {
     }
 }
 
-/// The counters behind [`LaneStats`], each written by one thread at a time and read by any.
+/// Counters behind [`LaneStats`]. One thread at a time writes each counter, and any thread reads
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     bytes_in: AtomicU64,
@@ -41,7 +42,7 @@ pub(crate) struct Meter {
     parts: [AtomicU64; 4],
 }
 
-/// Where time goes.
+/// Activity whose time is counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part {
     Crypto,
@@ -63,7 +64,7 @@ impl Meter {
         self.parts[part as usize].fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Does `work` and counts its time.
+    /// Runs `work` and counts its time.
     pub(crate) fn time<T>(&self, part: Part, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let done = work();
@@ -71,7 +72,7 @@ impl Meter {
         done
     }
 
-    /// Begins again: what was said to become acquainted is nobody's payload.
+    /// Resets all counters: the bytes of the handshake are not payload.
     pub(crate) fn reset(&self) {
         for counter in [&self.bytes_in, &self.bytes_out].into_iter().chain(&self.parts) {
             counter.store(0, Ordering::Relaxed);

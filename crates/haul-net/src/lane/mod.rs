@@ -1,4 +1,4 @@
-//! A lane: one connection to the other end, known and authenticated, that a worker owns.
+//! Lane: one authenticated connection to the peer that a worker owns.
 
 mod error;
 mod meter;
@@ -28,33 +28,33 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// A connection to the other end, blocking, in two directions. A lane that is dropped is cut off, and the other end
-/// sees that; to end one well, [`close`](Self::close) it.
+/// A blocking, bidirectional connection to the peer. Dropping a lane disconnects it, which the peer
+/// detects as an error. To end a lane cleanly, call [`close`](Self::close).
 #[derive(Debug)]
 pub struct Lane {
     reader: LaneReader,
     writer: LaneWriter,
 }
 
-/// What a lane runs over.
+/// Transport of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// TLS 1.3 over TCP.
     Tls,
-    /// Bare TCP: nothing is encrypted, and that nobody on the way changes it is not known. An end that dies looks the same
-    /// as one that finishes: the protocol above must say when it is done.
+    /// Plain TCP, without encryption. Changes on the network path are not detected. A peer that
+    /// dies looks like a peer that finishes, so the protocol above must signal its end.
     Plain,
-    /// Two pipes of a process that encrypts and knows the other end, as ssh does.
+    /// Two pipes of a process that encrypts and authenticates the peer, such as ssh.
     Pipes,
     /// Another lane of this process.
     Local,
 }
 
-/// Ends a lane and tells about it from any thread.
+/// Handle that aborts a lane and reports its state from any thread.
 #[derive(Clone)]
 pub struct LaneControl(Arc<Shared>);
 
-/// What both halves of a lane hold.
+/// State shared by both halves of a lane.
 pub(crate) struct Shared {
     pub(crate) wire: Wire,
     pub(crate) channel: Option<Channel>,
@@ -64,10 +64,11 @@ pub(crate) struct Shared {
     facts: SocketFacts,
 }
 
-/// What a lane holds in someone else's books, and gives back when both its halves are gone.
+/// Resource that a lane holds on behalf of its owner, released when both halves are dropped.
 pub(crate) type Pass = Box<dyn std::any::Any + Send + Sync>;
 
-/// Held by the two halves. When both are gone the connection ends, whoever still looks at the lane from outside.
+/// Owned by the two halves. When both are dropped the connection ends, even if a [`LaneControl`]
+/// still exists.
 pub(crate) struct Halves {
     pub(crate) shared: Arc<Shared>,
     pass: OnceLock<Pass>,
@@ -75,22 +76,24 @@ pub(crate) struct Halves {
 
 impl Drop for Halves {
     fn drop(&mut self) {
-        // A lane that was closed has ended already; one that was not is cut off, which the other end sees.
+        // A closed lane has ended already; other lanes are disconnected, which the peer detects.
         let _ = self.shared.wire.finish();
         self.shared.wire.abort();
     }
 }
 
 impl Lane {
-    /// A lane in two pipes, such as a remote shell's standard input and output. The process that holds the other ends of
-    /// the pipes encrypts and authenticates; here nothing is added. One such lane takes all that one ssh can carry, so
-    /// there is no more than one in a pair of pipes.
+    /// Creates a lane over two pipes, such as the standard input and output of a remote shell.
     ///
-    /// Writing to a pipe that nobody reads raises SIGPIPE; a program that wants an error instead ignores that signal,
-    /// as Rust's do unless told otherwise.
+    /// The process at the other ends of the pipes encrypts and authenticates; nothing is added
+    /// here. One such lane uses all of the throughput of one ssh, so there is only one lane in a
+    /// pair of pipes.
+    ///
+    /// Writing to a pipe without a reader raises SIGPIPE. A program that wants an error instead
+    /// must ignore that signal, as Rust programs do by default.
     ///
     /// # Errors
-    /// What eventfd(2) reports.
+    /// Returns the error of eventfd(2).
     pub fn over_pipes(input: OwnedFd, output: OwnedFd, stall: Option<Duration>) -> io::Result<Self> {
         let shared = Shared {
             wire: Wire::pipes(input, output)?,
@@ -103,10 +106,11 @@ impl Lane {
         Ok(Self::new(shared, None).proven(stall, None, None))
     }
 
-    /// The two ends of a lane within this process: for programs that send to themselves, and for tests.
+    /// Creates both ends of a lane within this process, for programs that send to themselves, and
+    /// for tests.
     ///
     /// # Errors
-    /// What socketpair(2) reports.
+    /// Returns the error of socketpair(2).
     pub fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC;
         let (one, two) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -124,7 +128,8 @@ impl Lane {
         Ok((lane(one), lane(two)))
     }
 
-    /// A lane over TCP whose other end has proved nothing yet. With `tls`, the handshake is done.
+    /// Creates a lane over TCP whose peer is not authenticated yet. With `tls`, the TLS handshake
+    /// is done.
     pub(crate) fn unproven(
         wire: Wire,
         tls: Option<(Channel, Inlet)>,
@@ -142,7 +147,7 @@ impl Lane {
         lane
     }
 
-    /// Asks the kernel for what suits the path, which the handshake has measured.
+    /// Requests socket options for the path, which the handshake has measured.
     pub(crate) fn suit_path(&self, settings: &SocketSettings) {
         let control = self.control();
         if let (Some(socket), Some(tcp)) = (control.0.wire.as_socket(), control.tcp()) {
@@ -150,7 +155,7 @@ impl Lane {
         }
     }
 
-    /// The same lane for work: the other end is known.
+    /// Returns the same lane, prepared for work after the peer is authenticated.
     pub(crate) fn proven(
         mut self,
         stall: Option<Duration>,
@@ -171,67 +176,71 @@ impl Lane {
         Self { reader: LaneReader::new(halves.clone(), inlet), writer: LaneWriter::new(halves) }
     }
 
-    /// The two halves, for two threads. They never wait for each other.
+    /// Returns the two halves, for two threads. They never wait for each other.
     pub fn split(self) -> (LaneReader, LaneWriter) {
         (self.reader, self.writer)
     }
 
-    /// As [`LaneReader::read_exact`].
+    /// Same as [`LaneReader::read_exact`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`LaneReader::read_exact`].
     pub fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), LaneError> {
         self.reader.read_exact(buffer)
     }
 
-    /// As [`LaneReader::read_exact_or_end`].
+    /// Same as [`LaneReader::read_exact_or_end`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`LaneReader::read_exact_or_end`].
     pub fn read_exact_or_end(&mut self, buffer: &mut [u8]) -> Result<bool, LaneError> {
         self.reader.read_exact_or_end(buffer)
     }
 
-    /// As [`LaneWriter::write_all`].
+    /// Same as [`LaneWriter::write_all`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`LaneWriter::write_all`].
     pub fn write_all(&mut self, bytes: &[u8]) -> Result<(), LaneError> {
         self.writer.write_all(bytes)
     }
 
-    /// As [`LaneWriter::write_all_vectored`].
+    /// Same as [`LaneWriter::write_all_vectored`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`LaneWriter::write_all_vectored`].
     pub fn write_all_vectored(&mut self, parts: &[&[u8]]) -> Result<(), LaneError> {
         self.writer.write_all_vectored(parts)
     }
 
-    /// As [`LaneWriter::finish`]; the other direction stays open.
+    /// Same as [`LaneWriter::finish`]; the other direction stays open.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`LaneWriter::finish`].
     pub fn finish(&mut self) -> Result<(), LaneError> {
         self.writer.finish()
     }
 
-    /// Holds the rate of `pacer` in what this end writes from now on, or none.
+    /// Limits the rate of all later writes of this end to that of `pacer`; `None` removes the
+    /// limit.
     pub fn set_pacer(&mut self, pacer: Option<Arc<Pacer>>) {
         self.writer.set_pacer(pacer);
     }
 
-    /// How long either half waits for a byte to move before it gives [`LaneError::Stalled`]; `None` is for ever.
+    /// Sets the time that either half waits for a byte before [`LaneError::Stalled`]; `None` waits
+    /// indefinitely.
     pub fn set_stall(&mut self, stall: Option<Duration>) {
         self.reader.set_stall(stall);
         self.writer.set_stall(stall);
     }
 
-    /// Finishes, and waits until the other end has finished too, at most `within`. Only then is it known that the last
-    /// bytes were not lost: a socket that is closed with bytes unread resets the connection.
+    /// Finishes this direction, and waits at most `within` until the peer has finished too. Only
+    /// then it is certain that the last bytes were not lost: closing a socket with unread bytes
+    /// resets the connection.
     ///
     /// # Errors
-    /// [`LaneError::Unexpected`] if the other end sends more, and as [`LaneWriter::finish`].
+    /// Returns [`LaneError::Unexpected`] if the peer sends more bytes. Otherwise fails like
+    /// [`LaneWriter::finish`], or like [`LaneReader::read_some`] during the wait.
     pub fn close(mut self, within: Duration) -> Result<LaneStats, LaneError> {
         let deadline = Instant::now() + within;
         self.writer.set_deadline(deadline);
@@ -241,12 +250,12 @@ impl Lane {
         Ok(self.control().stats())
     }
 
-    /// Ends it and tells about it from any thread.
+    /// Returns a handle that aborts the lane and reports its state from any thread.
     pub fn control(&self) -> LaneControl {
         self.reader.control()
     }
 
-    /// What it runs over.
+    /// Returns the transport of the lane.
     pub fn kind(&self) -> Kind {
         self.control().kind()
     }
@@ -257,44 +266,45 @@ impl LaneControl {
         Self(shared)
     }
 
-    /// Gives the lane up: both halves fail with [`LaneError::Aborted`], at once if they wait. The other end sees the
-    /// connection cut off.
+    /// Aborts the lane: both halves fail with [`LaneError::Aborted`], immediately if they wait. The
+    /// peer detects a disconnected connection.
     pub fn abort(&self) {
         self.0.wire.abort();
     }
 
-    /// What the lane did so far.
+    /// Returns the statistics of the lane so far.
     pub fn stats(&self) -> LaneStats {
         self.0.meter.stats()
     }
 
-    /// What the lane runs over.
+    /// Returns the transport of the lane.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// The other end's address, where it has one.
+    /// Returns the address of the peer, or `None` if it has none.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.0.peer
     }
 
-    /// What the socket was given of what was asked for.
+    /// Returns the options that the socket received.
     pub fn facts(&self) -> &SocketFacts {
         &self.0.facts
     }
 
-    /// The cipher, or `none`.
+    /// Returns the name of the cipher, or `none`.
     pub fn cipher(&self) -> &'static str {
         self.0.channel.as_ref().map_or("none", Channel::cipher)
     }
 
-    /// Bytes that the other end's kernel has not acknowledged: a slow peer acknowledges some from time to time, a dead one
-    /// does not. `None` where it is no socket.
+    /// Returns the number of bytes that the kernel of the peer has not acknowledged. A slow peer
+    /// acknowledges some from time to time; a dead one does not. `None` if the lane is not a
+    /// socket.
     pub fn unacknowledged(&self) -> Option<u32> {
         self.0.wire.as_socket().and_then(|fd| unacknowledged_bytes(fd).ok())
     }
 
-    /// The connection's state in the kernel, where it is TCP.
+    /// Returns the state of the connection in the kernel, if it is TCP.
     pub fn tcp(&self) -> Option<TcpFacts> {
         self.0.wire.as_socket().and_then(|fd| tcp_facts(fd).ok())
     }

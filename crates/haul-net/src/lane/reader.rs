@@ -1,4 +1,4 @@
-//! The half of a lane that reads.
+//! Reading half of a lane.
 
 use super::{Halves, LaneControl, LaneError, Part, Pass, Patience, Shared};
 use crate::tls::Inlet;
@@ -6,13 +6,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes read ahead of a caller that asks for less, where nothing is encrypted: many small messages in one call.
+/// Bytes read ahead for a caller that requests fewer, on an unencrypted lane: many small messages
+/// in one call.
 const AHEAD_BYTES: usize = 64 << 10;
 
-/// The same before the other end is known: a stranger gets little memory.
+/// The same before the peer is authenticated: an unauthenticated peer gets little memory.
 const AHEAD_BYTES_AT_FIRST: usize = 1 << 10;
 
-/// The half of a lane that reads. It keeps what came early, so that small reads are cheap.
+/// Reading half of a lane. It buffers bytes that arrived early, so that small reads are cheap.
 pub struct LaneReader {
     halves: Arc<Halves>,
     source: Source,
@@ -25,12 +26,12 @@ enum Source {
     Plain(Ahead),
 }
 
-/// Bytes that came before they were asked for.
+/// Bytes that were received before the caller requested them.
 struct Ahead {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// What its length is to be at the next refill.
+    /// Length of the buffer from the next refill on.
     wanted: usize,
 }
 
@@ -40,10 +41,11 @@ impl LaneReader {
         Self { halves, source, patience: Patience::default(), ended: false }
     }
 
-    /// Reads some bytes, at least one; 0 is the other end's clean end. An empty `buffer` gets 0 bytes too.
+    /// Reads some bytes, at least one. Returns 0 if the peer closed the lane cleanly, or if
+    /// `buffer` is empty.
     ///
     /// # Errors
-    /// [`LaneError`]; the lane is of no more use then.
+    /// Returns a [`LaneError`] if the wire or TLS fails; the lane is unusable then.
     pub fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize, LaneError> {
         if self.ended || buffer.is_empty() {
             return Ok(0);
@@ -64,16 +66,18 @@ impl LaneReader {
     /// Fills `buffer`.
     ///
     /// # Errors
-    /// [`LaneError::Ended`] if the other end finished before the first byte, [`LaneError::EndedInside`] if after it, else as
+    /// Returns [`LaneError::Ended`] if the peer closed the lane before the first byte, and
+    /// [`LaneError::EndedInside`] if it closed the lane later. Otherwise fails like
     /// [`read_some`](Self::read_some).
     pub fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), LaneError> {
         if self.read_exact_or_end(buffer)? { Ok(()) } else { Err(LaneError::Ended) }
     }
 
-    /// Fills `buffer`; `false` if the other end finished before the first byte of it.
+    /// Fills `buffer`. Returns `false` if the peer closed the lane before the first byte.
     ///
     /// # Errors
-    /// [`LaneError::EndedInside`] if it finished after the first byte, else as [`read_some`](Self::read_some).
+    /// Returns [`LaneError::EndedInside`] if the peer closed the lane after the first byte.
+    /// Otherwise fails like [`read_some`](Self::read_some).
     pub fn read_exact_or_end(&mut self, buffer: &mut [u8]) -> Result<bool, LaneError> {
         let mut done = 0;
         while done < buffer.len() {
@@ -86,10 +90,11 @@ impl LaneReader {
         Ok(true)
     }
 
-    /// Waits for the other end's clean end.
+    /// Waits until the peer closes the lane cleanly.
     ///
     /// # Errors
-    /// [`LaneError::Unexpected`] if bytes come instead, else as [`read_some`](Self::read_some).
+    /// Returns [`LaneError::Unexpected`] if bytes arrive instead. Otherwise fails like
+    /// [`read_some`](Self::read_some).
     pub fn expect_end(&mut self) -> Result<(), LaneError> {
         match self.read_some(&mut [0])? {
             0 => Ok(()),
@@ -97,17 +102,19 @@ impl LaneReader {
         }
     }
 
-    /// How long to wait for a byte before [`LaneError::Stalled`]; `None` is for ever.
+    /// Sets the time to wait for a byte before [`LaneError::Stalled`]; `None` waits indefinitely.
     pub fn set_stall(&mut self, stall: Option<Duration>) {
         self.patience = Patience { stall, deadline: None };
     }
 
-    /// Waits until then in all, whatever moves; [`set_stall`](Self::set_stall) takes that back.
+    /// Sets a deadline for all waits together, even if bytes move; [`set_stall`](Self::set_stall)
+    /// removes it.
     pub fn set_deadline(&mut self, deadline: Instant) {
         self.patience = Patience::until(deadline);
     }
 
-    /// Begins the work: the other end is known. Counts from here on, with the buffers that work takes.
+    /// Prepares the lane for work once the peer is authenticated: resets the counters and enlarges
+    /// the buffers.
     pub(super) fn begin(&mut self) {
         self.halves.shared.meter.reset();
         match &mut self.source {
@@ -116,12 +123,12 @@ impl LaneReader {
         }
     }
 
-    /// Holds `pass` until both halves are gone.
+    /// Keeps `pass` until both halves are dropped.
     pub(super) fn keep(&mut self, pass: Pass) {
         assert!(self.halves.pass.set(pass).is_ok(), "a lane is proven once");
     }
 
-    /// Ends the lane and tells about it from any thread.
+    /// Returns a handle that aborts the lane and reports its state from any thread.
     pub fn control(&self) -> LaneControl {
         LaneControl::new(self.halves.shared.clone())
     }
@@ -138,7 +145,7 @@ impl Ahead {
             if buffer.len() >= self.wanted {
                 return shared.meter.time(Part::WaitingIn, || wire.read(buffer, patience));
             }
-            // Made at the first use, which many a lane that only sends never comes to.
+            // Allocated at the first use, because many lanes only send.
             self.bytes.resize(self.wanted, 0);
             (self.start, self.end) = (0, 0);
             self.end = shared.meter.time(Part::WaitingIn, || wire.read(&mut self.bytes, patience))?;

@@ -1,14 +1,14 @@
-//! Going through several slices as if they were one.
+//! Cursor over several slices as if they were one.
 
 use std::io::IoSlice;
 
-/// Slices handed to one call at most: a header, a payload, and room to spare.
+/// Maximum number of slices passed to one call: a header, a payload, and some more.
 const AT_ONCE: usize = 16;
 
-/// What of some slices is still to be written.
+/// Unwritten rest of some slices.
 pub(crate) struct Slices<'a> {
     parts: &'a [&'a [u8]],
-    /// Bytes of the first part that are done.
+    /// Bytes of the first part that are written.
     done: usize,
 }
 
@@ -23,12 +23,13 @@ impl<'a> Slices<'a> {
         self.parts.is_empty()
     }
 
-    /// Bytes left.
+    /// Returns the number of remaining bytes.
     pub(crate) fn len(&self) -> usize {
         self.parts.iter().map(|part| part.len()).sum::<usize>() - self.done
     }
 
-    /// Gives `write` the next slices, at most `limit` bytes in all, and goes on by as many as it took.
+    /// Passes the next slices to `write`, at most `limit` bytes in total, and advances by the
+    /// number of bytes that it accepted.
     pub(crate) fn advance<E>(
         &mut self,
         limit: usize,

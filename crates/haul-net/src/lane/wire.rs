@@ -1,5 +1,5 @@
-//! The bytes beneath a lane: a socket, or two pipes. No call waits without an end to its patience, and every wait can
-//! be ended from another thread.
+//! Byte transport of a lane: a socket, or two pipes. Every call ends at its timeout, and another
+//! thread can cancel every wait.
 
 use super::error::{Doing, LaneError};
 use haul_sys::wait::LOOK_EVERY;
@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a pipe that poll(2) calls writable takes without waiting: `PIPE_BUF` of Linux.
+/// Bytes that a pipe accepts without blocking when poll(2) reports it as writable: `PIPE_BUF` of
+/// Linux.
 const PIPE_PIECE_BYTES: usize = 4096;
 
-/// Two directions of bytes. One thread may read while another writes.
+/// Two directions of bytes. One thread can read while another writes.
 #[derive(Debug)]
 pub(crate) struct Wire {
     ends: Ends,
@@ -31,20 +32,23 @@ enum Ends {
 #[derive(Debug)]
 struct Pipes {
     input: OwnedFd,
-    /// `None` once finished: the end of a pipe is told by closing it. Locked by the one writer only.
+    /// `None` once finished: closing a pipe signals its end. Only the single writer locks it.
     output: Mutex<Option<OwnedFd>>,
-    /// Becomes readable when the lane is given up: nothing else would wake a thread that waits for a pipe.
+    /// Becomes readable when the lane is aborted: nothing else would wake a thread that waits for a
+    /// pipe.
     stop: OwnedFd,
-    /// The kernel does not write to pipes without waiting (before 6.4): small pieces are written instead.
+    /// True if the kernel lacks non-blocking writes to pipes (before 6.4): small pieces are written
+    /// instead.
     always_waits: AtomicBool,
 }
 
-/// How long to wait for a byte to move.
+/// Timeout of a wait for a byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Patience {
-    /// At each wait.
+    /// Limit for each wait.
     pub(crate) stall: Option<Duration>,
-    /// In all: for handshakes, which a peer could stretch byte by byte.
+    /// Limit for all waits together. Handshakes need it, because a peer could send them byte by
+    /// byte.
     pub(crate) deadline: Option<Instant>,
 }
 
@@ -53,7 +57,7 @@ impl Patience {
         Self { stall: None, deadline: Some(deadline) }
     }
 
-    /// For the next wait; `None` is without end.
+    /// Returns the timeout of the next wait; `None` waits indefinitely.
     fn left(&self) -> Option<Duration> {
         let to_deadline = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
         [self.stall, to_deadline].into_iter().flatten().min()
@@ -72,7 +76,7 @@ impl Wire {
         Ok(Self { ends: Ends::Pipes(pipes), aborted: AtomicBool::new(false) })
     }
 
-    /// The socket, if it is one.
+    /// Returns the socket, or `None` for pipes.
     pub(crate) fn as_socket(&self) -> Option<BorrowedFd<'_>> {
         match &self.ends {
             Ends::Socket(socket) => Some(socket.as_fd()),
@@ -80,7 +84,7 @@ impl Wire {
         }
     }
 
-    /// Reads what is there, waiting for the first byte; 0 is the end.
+    /// Reads the available bytes, and waits for the first one. Returns 0 at the end.
     pub(crate) fn read(&self, buffer: &mut [u8], patience: Patience) -> Result<usize, LaneError> {
         loop {
             let read = match &self.ends {
@@ -102,7 +106,7 @@ impl Wire {
         }
     }
 
-    /// Writes some of `slices`, waiting until any is taken.
+    /// Writes some of `slices`, and waits until at least one byte is accepted.
     pub(crate) fn write(&self, slices: &[IoSlice<'_>], patience: Patience) -> Result<usize, LaneError> {
         loop {
             let written = self.try_write(slices);
@@ -117,10 +121,11 @@ impl Wire {
         }
     }
 
-    /// Writes what is taken without waiting.
+    /// Writes as much as possible without blocking.
     ///
     /// # Errors
-    /// `WouldBlock` if that is nothing; else the system's answer, never `Interrupted`.
+    /// Returns `WouldBlock` if nothing can be written. Otherwise returns the error of the system,
+    /// never `Interrupted`.
     pub(crate) fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         loop {
             let written = match &self.ends {
@@ -137,7 +142,7 @@ impl Wire {
         }
     }
 
-    /// Waits until a read or write would not have to.
+    /// Waits until a read or a write would not block.
     pub(crate) fn until_ready(&self, doing: Doing, patience: Patience) -> Result<(), LaneError> {
         match &self.ends {
             Ends::Socket(socket) => self.wait(socket.as_fd(), doing, patience),
@@ -149,7 +154,7 @@ impl Wire {
         }
     }
 
-    /// Waits until `fd` is ready. A lane that is given up meanwhile is an error.
+    /// Waits until `fd` is ready. Fails if the lane is aborted meanwhile.
     fn wait(&self, fd: BorrowedFd<'_>, doing: Doing, patience: Patience) -> Result<(), LaneError> {
         let event = if doing == Doing::Reading { PollFlags::IN } else { PollFlags::OUT };
         let begin = Instant::now();
@@ -175,7 +180,7 @@ impl Wire {
         }
     }
 
-    /// Tells the other end that nothing more will come.
+    /// Signals to the peer that no more bytes follow.
     pub(crate) fn finish(&self) -> Result<(), LaneError> {
         match &self.ends {
             Ends::Socket(socket) => {
@@ -188,18 +193,18 @@ impl Wire {
         }
     }
 
-    /// Gives the lane up: every wait of now and later ends.
+    /// Aborts the lane: every current and later wait ends.
     pub(crate) fn abort(&self) {
         self.aborted.store(true, Ordering::SeqCst);
         match &self.ends {
-            // What has no connection any more needs no end.
+            // An error is harmless: a socket without a connection needs no shutdown.
             Ends::Socket(socket) => drop(shutdown(socket, Shutdown::Both)),
-            // Fails only where 2^64 - 1 wakes are waiting to be seen already.
+            // Fails only if 2^64 - 1 wake-ups are pending already.
             Ends::Pipes(pipes) => drop(rustix::io::write(&pipes.stop, &1_u64.to_ne_bytes())),
         }
     }
 
-    /// Lets `time` pass, unless the lane is given up.
+    /// Sleeps for `time`, unless the lane is aborted.
     pub(crate) fn rest(&self, time: Duration) -> Result<(), LaneError> {
         let end = Instant::now() + time;
         loop {
@@ -226,7 +231,8 @@ impl Pipes {
         let guard = self.output();
         let output = guard.as_ref().ok_or(Errno::PIPE)?;
         if !self.always_waits.load(Ordering::Relaxed) {
-            // The greatest offset, -1, stands for the file's own position: a pipe has no other.
+            // The maximum offset, -1, means the file's own position, which is the only one that a
+            // pipe has.
             match pwritev2(output, slices, u64::MAX, ReadWriteFlags::NOWAIT) {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                     self.always_waits.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The half of a lane that writes.
+//! Writing half of a lane.
 
 use super::{Halves, LaneControl, LaneError, Part, Patience, Slices};
 use crate::pace::Pacer;
@@ -6,10 +6,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes handed to the kernel at once where a rate is held; without one, all there are.
+/// Maximum number of bytes passed to the kernel in one call under a rate limit; without one there
+/// is no limit.
 const PACED_PIECE_BYTES: usize = 64 << 10;
 
-/// The half of a lane that writes. It keeps nothing back: when a call returns, all its bytes are with the kernel.
+/// Writing half of a lane. It buffers nothing: when a call returns, the kernel has all its bytes.
 pub struct LaneWriter {
     halves: Arc<Halves>,
     patience: Patience,
@@ -25,18 +26,19 @@ impl LaneWriter {
     /// Writes all of `bytes`.
     ///
     /// # Errors
-    /// [`LaneError`]; how much of it left is not known then, and the lane is of no more use.
+    /// Returns a [`LaneError`] if the wire or TLS fails. The number of bytes that were sent is
+    /// unknown then, and the lane is unusable.
     pub fn write_all(&mut self, bytes: &[u8]) -> Result<(), LaneError> {
         self.write_all_vectored(&[bytes])
     }
 
-    /// Writes all of `parts`, a header and its payload, as if they were one.
+    /// Writes all of `parts`, such as a header and its payload, as if they were one slice.
     ///
     /// # Errors
-    /// As [`write_all`](Self::write_all).
+    /// Same as [`write_all`](Self::write_all).
     ///
     /// # Panics
-    /// After [`finish`](Self::finish).
+    /// Panics after [`finish`](Self::finish).
     pub fn write_all_vectored(&mut self, parts: &[&[u8]]) -> Result<(), LaneError> {
         assert!(!self.finished, "a finished lane takes no more");
         let shared = &*self.halves.shared;
@@ -67,11 +69,11 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Tells the other end that nothing more will come; its reader sees the end after the last byte. A second call does
-    /// nothing.
+    /// Signals to the peer that no more bytes follow; the reader of the peer sees the end after the
+    /// last byte. A second call does nothing.
     ///
     /// # Errors
-    /// As [`write_all`](Self::write_all).
+    /// Same as [`write_all`](Self::write_all).
     pub fn finish(&mut self) -> Result<(), LaneError> {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
@@ -83,22 +85,23 @@ impl LaneWriter {
         shared.wire.finish()
     }
 
-    /// How long to wait for room before [`LaneError::Stalled`]; `None` is for ever.
+    /// Sets the time to wait for buffer space before [`LaneError::Stalled`]; `None` waits
+    /// indefinitely.
     pub fn set_stall(&mut self, stall: Option<Duration>) {
         self.patience = Patience { stall, deadline: None };
     }
 
-    /// Holds the rate of `pacer` from now on, or none.
+    /// Limits the rate of all later writes to that of `pacer`; `None` removes the limit.
     pub fn set_pacer(&mut self, pacer: Option<Arc<Pacer>>) {
         self.pacer = pacer;
     }
 
-    /// Waits until then in all, whatever moves.
+    /// Sets a deadline for all waits together, even if bytes move.
     pub(crate) fn set_deadline(&mut self, deadline: Instant) {
         self.patience = Patience::until(deadline);
     }
 
-    /// Ends the lane and tells about it from any thread.
+    /// Returns a handle that aborts the lane and reports its state from any thread.
     pub fn control(&self) -> LaneControl {
         LaneControl::new(self.halves.shared.clone())
     }

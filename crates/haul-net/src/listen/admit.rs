@@ -1,4 +1,4 @@
-//! One stranger, from the connection to the lane or the refusal.
+//! Admission of one unauthenticated connection, up to its lane or its refusal.
 
 use super::gate::Gate;
 use super::hall::{Admitted, Hall, Refusal};
@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long and how far a refused peer is still listened to, so that he gets the refusal: closing a socket with bytes
-/// unread resets the connection and may take the last words back.
+/// Limits in time and bytes for reading from a refused peer, so that the peer receives the refusal.
+/// Closing a socket with unread bytes resets the connection, which can discard the last bytes sent.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 64 << 10;
 
-/// What every stranger meets.
+/// State that is needed to accept any connection.
 pub(super) struct Door {
     pub(super) hall: Arc<Hall>,
     pub(super) gate: Arc<Gate>,
@@ -30,7 +30,7 @@ pub(super) struct Door {
     pub(super) on_event: Box<dyn Fn(&DoorEvent) + Send + Sync>,
 }
 
-/// Why a stranger stays outside.
+/// Reason for not admitting a connection.
 #[derive(Debug, thiserror::Error)]
 enum Outside {
     #[error("{0}")]
@@ -46,7 +46,8 @@ enum Outside {
 }
 
 impl Door {
-    /// Receives one stranger: a lane of a session, or an event that says why not.
+    /// Handles one unauthenticated connection: it becomes a lane of a session, or an event with the
+    /// reason.
     pub(super) fn receive(&self, stream: TcpStream, peer: SocketAddr) {
         let deadline = Instant::now() + self.settings.limits.handshake;
         match self.admit(stream, peer, deadline) {
@@ -60,7 +61,7 @@ impl Door {
         (self.on_event)(event);
     }
 
-    /// Counts a connection that is closed unheard.
+    /// Counts a connection that is closed without a handshake.
     pub(super) fn crowded(&self, peer: SocketAddr, why: Crowd, now: Instant) {
         if let Some(count) = self.gate.unheard(now) {
             self.tell(&DoorEvent::Crowded { peer: peer.ip(), count, why });
@@ -92,14 +93,15 @@ impl Door {
             Err(Refusal { verdict, secret: None }) => {
                 self.gate.failed(peer.ip(), Instant::now());
                 let left = deadline.saturating_duration_since(Instant::now());
-                // His place stays taken: guessing is slow even from many connections.
+                // The connection keeps its slot during the delay, which slows guessing even over
+                // many connections.
                 thread::sleep(self.settings.limits.wrong_delay.min(left / 2));
                 Err(refuse(lane, verdict, &bytes))
             }
         }
     }
 
-    /// The connection as far as the hello, and what its proof is bound to.
+    /// Establishes the connection up to the hello. Returns the lane and the binding of its proof.
     fn begin(
         &self,
         stream: TcpStream,
@@ -150,16 +152,16 @@ impl Door {
     }
 }
 
-/// Tells a peer who has proved nothing why he stays outside.
+/// Sends the reason for the refusal to an unauthenticated peer.
 fn refuse(mut lane: Lane, verdict: Verdict, hello: &[u8; HELLO_BYTES]) -> Outside {
-    // He may be gone already; the refusal stands.
+    // The peer may have disconnected already; it is refused anyway.
     if lane.write_all(&encode_answer(verdict, 0, hello, None)).is_ok() {
         linger(lane);
     }
     Outside::Refused(verdict)
 }
 
-/// Ends a lane so that its last bytes arrive.
+/// Closes a lane so that its last bytes arrive.
 fn linger(lane: Lane) {
     let (mut reader, mut writer) = lane.split();
     let deadline = Instant::now() + LINGER;

@@ -1,4 +1,4 @@
-//! Room for strangers: how many connections may be under way that have proved nothing, and whose.
+//! Limits on unauthenticated connections, in total and per peer.
 
 use super::{Crowd, Limits};
 use crate::address::peer_group;
@@ -7,13 +7,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Peers whose wrong proofs are remembered at most; the oldest is forgotten for a new one.
+/// Maximum number of peers whose wrong proofs are counted. For a new peer, the oldest one is
+/// removed.
 const REMEMBERED_MAX: usize = 4096;
 
-/// How often unheard connections are told about.
+/// Minimum time between two reports of connections that were closed without a handshake.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// Counts strangers. What it remembers is bounded by its limits, whatever comes.
+/// Admission control for unauthenticated connections. Its limits bound its memory for any input.
 #[derive(Debug)]
 pub(super) struct Gate {
     limits: Limits,
@@ -24,7 +25,7 @@ pub(super) struct Gate {
 struct State {
     inside: usize,
     peers: HashMap<IpAddr, Peer>,
-    /// Closed unheard since it was last told.
+    /// Connections that were closed without a handshake since the last report.
     untold: u64,
     told: Option<Instant>,
 }
@@ -33,11 +34,11 @@ struct State {
 struct Peer {
     inside: usize,
     failures: usize,
-    /// When the failures began to be counted.
+    /// Start of the current count of failures.
     since: Instant,
 }
 
-/// A stranger's place, given back when dropped.
+/// Slot of an unauthenticated connection, released on drop.
 #[derive(Debug)]
 pub(super) struct Place {
     gate: Arc<Gate>,
@@ -49,7 +50,7 @@ impl Gate {
         Self { limits, state: Mutex::default() }
     }
 
-    /// A place for a stranger from `ip`.
+    /// Reserves a slot for an unauthenticated connection from `ip`.
     pub(super) fn enter(self: &Arc<Self>, ip: IpAddr, now: Instant) -> Result<Place, Crowd> {
         let group = peer_group(ip);
         let mut state = self.lock();
@@ -83,7 +84,8 @@ impl Gate {
         state.forget_oldest();
     }
 
-    /// Counts a connection that was closed unheard; the number to tell, if it is time to.
+    /// Counts a connection that was closed without a handshake. Returns the number to report if a
+    /// report is due.
     pub(super) fn unheard(&self, now: Instant) -> Option<u64> {
         let mut state = self.lock();
         state.untold += 1;

@@ -1,4 +1,4 @@
-//! The sessions of a server: which lanes belong together, and how many of each there may be.
+//! Sessions of a server: the lanes that belong together, and the limits on both.
 
 use super::Limits;
 use crate::address::peer_group;
@@ -13,8 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// Lanes of one client that carry one session's name. Dropping it ends the session: its name takes no further lanes, and
-/// its one-time ticket is spent for good.
+/// Lanes of one client with the same session ID. Dropping it ends the session: it accepts no more
+/// lanes, and its one-time ticket stays used.
 #[derive(Debug)]
 pub struct Session {
     hall: Arc<Hall>,
@@ -25,14 +25,15 @@ pub struct Session {
     lanes: Receiver<(u16, Lane)>,
 }
 
-/// A session's name, and which of those that ever had it: a client may come again with the name it had.
+/// ID of a session, with a serial number. The number distinguishes sessions whose client uses the
+/// same ID again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     id: SessionId,
     serial: u64,
 }
 
-/// Where sessions meet their lanes.
+/// Registry of sessions, which assigns lanes to sessions.
 #[derive(Debug)]
 pub(super) struct Hall {
     book: Arc<TicketBook>,
@@ -43,7 +44,7 @@ pub(super) struct Hall {
 #[derive(Debug)]
 struct State {
     sessions: HashMap<SessionId, Entry>,
-    /// `None` once the door is closed.
+    /// `None` once the listener is closed.
     arrivals: Option<Sender<Session>>,
     serial: u64,
 }
@@ -53,27 +54,27 @@ struct Entry {
     serial: u64,
     ticket: TicketId,
     group: IpAddr,
-    /// Lanes admitted and still alive.
+    /// Lanes that are admitted and still open.
     lanes: usize,
     sender: Sender<(u16, Lane)>,
-    /// Kept until the first lane is in: then the session is told about.
+    /// Kept until the first lane is admitted: the session is then reported.
     waiting: Option<Receiver<(u16, Lane)>>,
 }
 
-/// What a proof opened.
+/// Result of a valid proof.
 pub(super) struct Admitted {
     pub(super) seat: Seat,
     pub(super) secret: Secret,
     pub(super) role: Role,
 }
 
-/// A refusal, and whether its client has proved the ticket's secret.
+/// A refusal. `secret` is set if the client has proved that it knows the secret of the ticket.
 pub(super) struct Refusal {
     pub(super) verdict: Verdict,
     pub(super) secret: Option<Secret>,
 }
 
-/// A lane's place in its session, given back when dropped.
+/// Slot of a lane in its session, released on drop.
 #[derive(Debug)]
 pub(super) struct Seat {
     hall: Arc<Hall>,
@@ -87,7 +88,7 @@ impl Hall {
         (Arc::new(Self { book, limits, state: Mutex::new(state) }), sessions)
     }
 
-    /// Judges a hello. Nothing is changed before its proof has held.
+    /// Checks a hello. Nothing changes before its proof is verified.
     pub(super) fn judge(
         self: &Arc<Self>,
         hello: &Hello,
@@ -133,7 +134,8 @@ impl Hall {
         Ok(Seat { hall: self.clone(), key: Key { id: hello.session, serial } })
     }
 
-    /// Gives a lane that was told welcome to its session; `true` if it is the session's first.
+    /// Passes a lane that was admitted to its session. Returns true if it is the first lane of the
+    /// session.
     pub(super) fn bring(
         self: &Arc<Self>,
         key: SeatKey,
@@ -145,7 +147,8 @@ impl Hall {
         let SeatKey(key) = key;
         let mut state = self.lock();
         let Some(entry) = state.sessions.get_mut(&key.id).filter(|entry| entry.serial == key.serial) else {
-            // The session ended meanwhile. The lane goes after the lock: it gives its seat back.
+            // The session ended meanwhile. Drop the lane after the lock is released, because the
+            // lane releases its slot.
             drop(state);
             drop(lane);
             return false;
@@ -153,7 +156,7 @@ impl Hall {
         let (sender, waiting, ticket) = (entry.sender.clone(), entry.waiting.take(), entry.ticket);
         let arrivals = state.arrivals.clone();
         drop(state);
-        // There is room: a lane that is queued has its seat, and seats are counted.
+        // The queue has space: a queued lane holds a slot, and the number of slots is limited.
         let kept = sender.try_send((index, lane));
         debug_assert!(!matches!(kept, Err(crossbeam_channel::TrySendError::Full(_))));
         let (Some(lanes), Some(arrivals)) = (waiting, arrivals) else { return false };
@@ -161,7 +164,7 @@ impl Hall {
         arrivals.send(session).is_ok()
     }
 
-    /// No session or lane is let in any more.
+    /// Refuses all further sessions and lanes.
     pub(super) fn close(&self) {
         let arrivals = self.lock().arrivals.take();
         drop(arrivals);
@@ -186,7 +189,7 @@ impl Hall {
     }
 }
 
-/// Which seat a lane has, for who no longer holds the seat itself: the lane does.
+/// Identifies the slot of a lane for code that no longer owns the slot: the lane owns it.
 pub(super) struct SeatKey(Key);
 
 impl Seat {
@@ -208,7 +211,7 @@ impl Drop for Seat {
         if entry.lanes > 0 || entry.waiting.is_none() {
             return;
         }
-        // The client never learned that it was in: it may come again with the same ticket.
+        // The client never learned that it was admitted, so it can come again with the same ticket.
         let lost = state.sessions.remove(&id);
         drop(state);
         if let Some(entry) = &lost {
@@ -218,33 +221,34 @@ impl Drop for Seat {
 }
 
 impl Session {
-    /// Its name, which the client drew.
+    /// Returns the ID of the session, which the client generated.
     pub fn id(&self) -> SessionId {
         self.key.id
     }
 
-    /// The ticket that opened it.
+    /// Returns the ticket that opened the session.
     pub fn ticket(&self) -> TicketId {
         self.ticket
     }
 
-    /// Which way files may go.
+    /// Returns the permitted direction of transfer.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// Where its first lane came from.
+    /// Returns the source address of the first lane.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// The next lane with the number that the client gave it, waiting for it at most `timeout`. Lanes may come at any time,
-    /// such as for one that was lost, and in any order; two may carry one number.
+    /// Returns the next lane with the number that the client gave it, and waits at most `timeout`.
+    /// Lanes can arrive at any time, for example in place of a lost lane, and in any order. Two
+    /// lanes can have the same number.
     pub fn next_lane(&self, timeout: Duration) -> Option<(u16, Lane)> {
         self.lanes.recv_timeout(timeout).ok()
     }
 
-    /// The next lane if one is there.
+    /// Returns the next lane if one is queued.
     pub fn try_next_lane(&self) -> Option<(u16, Lane)> {
         self.lanes.try_recv().ok()
     }

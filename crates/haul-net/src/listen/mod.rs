@@ -1,4 +1,4 @@
-//! The server's side of meeting: who comes to the door, who is let in, and the sessions that come of it.
+//! Server side of session setup: accepts connections, admits clients, and provides their sessions.
 
 mod admit;
 mod gate;
@@ -28,58 +28,59 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long accepting rests after a failure that does not pass by itself, such as a lack of descriptors.
+/// Delay before the next accept after a persistent failure, such as a lack of descriptors.
 const REST_AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// The stack of a thread that receives one stranger; the handshake's greatest frames need a fifth of it.
+/// Stack size of a thread that handles one unauthenticated connection. The largest frames of the
+/// handshake need a fifth of it.
 const DOOR_STACK_BYTES: usize = 512 << 10;
 
-/// Accepts lanes until it is stopped or dropped, and gives the sessions that they make up. What a stranger does ends
-/// nothing but his own connection.
+/// Accepts lanes until it is stopped or dropped, and provides the sessions that they form. An error
+/// of an unauthenticated peer ends only its own connection.
 pub struct Listener {
     hall: Arc<Hall>,
     sessions: Receiver<Session>,
     addresses: Vec<SocketAddr>,
     notes: Vec<String>,
-    /// Becomes readable when the listener is to end.
+    /// Becomes readable when the listener must stop.
     stop: Arc<OwnedFd>,
     accepting: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How lanes are accepted.
+/// Settings for accepting lanes.
 #[derive(Clone, Debug)]
 pub struct ListenSettings {
-    /// What is asked of the sockets.
+    /// Requested socket options.
     pub socket: SocketSettings,
-    /// How much of each thing there may be.
+    /// Limits on connections, sessions and lanes.
     pub limits: Limits,
-    /// How long an open lane waits for a byte to move; `None` is for ever.
+    /// Time for which an open lane waits for a byte to move; `None` waits indefinitely.
     pub stall: Option<Duration>,
-    /// The rate that all lanes of this server keep together.
+    /// Rate limit that all lanes of this server share.
     pub pacer: Option<Arc<Pacer>>,
 }
 
-/// How much of each thing a server takes. A peer is an address of IPv4 or a network of 64 bits of IPv6.
+/// Limits of a server. A peer is an IPv4 address or a 64-bit IPv6 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections that have proved nothing yet.
+    /// Maximum number of unauthenticated connections.
     pub strangers: usize,
-    /// The same of one peer: at least as many as one session opens lanes at once.
+    /// The same for one peer: at least the number of lanes that one session opens concurrently.
     pub strangers_per_peer: usize,
-    /// How long a stranger has to prove himself.
+    /// Time limit for the handshake of an unauthenticated connection.
     pub handshake: Duration,
-    /// How long a wrong proof waits for its answer, keeping its place among the strangers.
+    /// Delay of the answer to a wrong proof. The connection keeps its slot meanwhile.
     pub wrong_delay: Duration,
-    /// Wrong proofs that a peer may make within [`failure_window`](Self::failure_window); after them nothing of his is
-    /// accepted until it is over. His open sessions go on.
+    /// Number of wrong proofs of one peer within [`failure_window`](Self::failure_window) after
+    /// which its connections are refused until the window ends. Its open sessions continue.
     pub failures: usize,
-    /// How long a wrong proof counts.
+    /// Time for which a wrong proof counts.
     pub failure_window: Duration,
-    /// Sessions at once.
+    /// Maximum number of concurrent sessions.
     pub sessions: usize,
-    /// Sessions of one peer at once.
+    /// Maximum number of concurrent sessions of one peer.
     pub sessions_per_peer: usize,
-    /// Lanes of one session at once.
+    /// Maximum number of concurrent lanes of one session.
     pub lanes: u16,
 }
 
@@ -110,56 +111,57 @@ impl Default for ListenSettings {
     }
 }
 
-/// What happened at the door, for a log. Printed, it holds no secret and no character that a peer chose.
+/// An event of the listener, for a log. Its text contains no secret and no character that a peer
+/// chose.
 #[derive(Debug)]
 pub enum DoorEvent {
-    /// A session began.
+    /// A session started.
     Arrived {
-        /// Its name.
+        /// ID of the session.
         session: SessionId,
-        /// The ticket that opened it.
+        /// Ticket that opened the session.
         ticket: TicketId,
-        /// From where.
+        /// Source address.
         peer: SocketAddr,
     },
     /// A client was refused.
     Refused {
-        /// From where.
+        /// Source address.
         peer: SocketAddr,
-        /// Why.
+        /// Reason for the refusal.
         verdict: Verdict,
     },
     /// A connection ended before it proved anything.
     Failed {
-        /// From where.
+        /// Source address.
         peer: SocketAddr,
-        /// Why.
+        /// Reason for the failure.
         why: String,
     },
-    /// Connections were closed unheard. Told at most once a second.
+    /// Connections were closed without a handshake. Reported at most once a second.
     Crowded {
-        /// Whose was the last.
+        /// Peer of the last connection.
         peer: IpAddr,
-        /// How many since this was last told.
+        /// Number of connections since the last report.
         count: u64,
-        /// Why.
+        /// Limit that was reached for the last connection.
         why: Crowd,
     },
     /// A connection could not be accepted.
     AcceptFailed {
-        /// The system's answer.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// Why a connection is closed unheard.
+/// Reason for closing a connection without a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crowd {
-    /// As many strangers as there may be.
+    /// The maximum number of unauthenticated connections is reached.
     Strangers,
-    /// As many strangers of this peer as there may be.
+    /// The maximum number of unauthenticated connections of this peer is reached.
     OfPeer,
-    /// This peer made too many wrong proofs.
+    /// This peer sent too many wrong proofs.
     WrongProofs,
     /// No thread could be started.
     NoThread,
@@ -192,34 +194,35 @@ impl fmt::Display for Crowd {
     }
 }
 
-/// Why a server cannot listen.
+/// Reason for a failure to listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// At one of its addresses.
+    /// One of the addresses cannot be used.
     #[error("cannot listen at {address}: {source}")]
     Address {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// Reason for the failure.
         source: SocketError,
     },
-    /// Its certificate and key don't serve.
+    /// The certificate and the key cannot be used.
     #[error("the certificate cannot be used: {0}")]
     Identity(#[source] rustls::Error),
-    /// A descriptor or a thread.
+    /// A descriptor or a thread could not be created.
     #[error("cannot listen: {0}")]
     Io(#[from] io::Error),
-    /// The generator failed.
+    /// The random number generator failed.
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),
 }
 
 impl Listener {
-    /// Listens at `addresses` for holders of the tickets in `book`, encrypted under `identity`, or not at all where that is
-    /// `None`. `on_event` is called from several threads.
+    /// Listens at `addresses` for holders of the tickets in `book`. The connections are encrypted
+    /// under `identity`, or not encrypted if it is `None`. Several threads call `on_event`.
     ///
     /// # Errors
-    /// [`ListenError`].
+    /// Returns a [`ListenError`] if the identity is unusable, if an address cannot be used, or if a
+    /// descriptor or the thread cannot be created.
     pub fn start(
         addresses: &[SocketAddr],
         identity: Option<&Identity>,
@@ -249,35 +252,38 @@ impl Listener {
         Ok(Self { hall, sessions, addresses: local, notes, stop, accepting })
     }
 
-    /// Where it listens, with the ports that the system chose.
+    /// Returns the addresses of the listener, with the ports that the system chose.
     pub fn local_addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// What was asked of the sockets and not given.
+    /// Returns the requested socket options that the system did not provide.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The next session, waiting for it; `None` once the listener is stopped. Several threads may wait.
+    /// Waits for the next session and returns it; `None` once the listener is stopped. Several
+    /// threads can wait.
     pub fn next_session(&self) -> Option<Session> {
         self.sessions.recv().ok()
     }
 
-    /// The next session if one comes within `timeout`; `None` otherwise, and once the listener is stopped.
+    /// Returns the next session if one arrives within `timeout`. Returns `None` otherwise, and once
+    /// the listener is stopped.
     pub fn next_session_within(&self, timeout: Duration) -> Option<Session> {
         self.sessions.recv_timeout(timeout).ok()
     }
 
-    /// Closes the door: the ports are free when this returns, no further session or lane comes, and those that wait for one
-    /// are told. Sessions that began go on. A second call does nothing.
+    /// Stops listening. When this returns, the ports are free, and no further sessions or lanes are
+    /// admitted. Threads that wait for a session return. Started sessions continue. A second call
+    /// does nothing.
     pub fn stop(&self) {
         self.hall.close();
-        // Fails only where 2^64 - 1 wakes are waiting to be seen already.
+        // Fails only if 2^64 - 1 wake-ups are pending already.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         let accepting = self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = accepting {
-            // A panic over there was printed; here there is nothing to undo.
+            // The panic of the thread was printed; there is nothing to undo here.
             let _ = thread.join();
         }
     }
@@ -325,7 +331,7 @@ fn accept_one(door: &Arc<Door>, socket: &TcpListener) {
     match socket.accept() {
         Ok((stream, peer)) => receive(door, stream, peer),
         Err(error) => match error.kind() {
-            // It went away again.
+            // The peer disconnected before it was accepted.
             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
             _ => {
                 door.tell(&DoorEvent::AcceptFailed { source: error });
@@ -335,7 +341,8 @@ fn accept_one(door: &Arc<Door>, socket: &TcpListener) {
     }
 }
 
-/// Gives a stranger a thread, if there is room for him; else closes his connection.
+/// Starts a thread for an unauthenticated connection if a slot is free; otherwise closes the
+/// connection.
 fn receive(door: &Arc<Door>, stream: TcpStream, peer: SocketAddr) {
     let now = Instant::now();
     let place = match door.gate.enter(peer.ip(), now) {

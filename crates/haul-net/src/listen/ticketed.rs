@@ -1,4 +1,4 @@
-//! The shortest way to be found: a listener with an identity of its own, and one ticket.
+//! Simple server setup: a listener with an identity of its own, and one ticket.
 
 use super::{ListenError, ListenSettings, Listener};
 use crate::book::TicketBook;
@@ -8,26 +8,28 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Why there is no such listener.
+/// Reason for a failure to create such a listener.
 #[derive(Debug, Error)]
 pub enum TicketedError {
-    /// No certificate.
+    /// The certificate could not be created.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// It can't listen.
+    /// The listener could not be started.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// No ticket can be made.
+    /// The ticket could not be created.
     #[error(transparent)]
     Ticket(#[from] IssueError),
 }
 
 impl Listener {
-    /// Listens at `addresses`, encrypted, for the holders of one ticket that allows `grant` and names the addresses that are
-    /// listened at: name those that clients reach, not "all".
+    /// Listens at `addresses`, with encryption, for the holders of one ticket. The ticket allows
+    /// `grant` and contains the addresses of the listener. Pass addresses that clients can reach,
+    /// not the unspecified address.
     ///
     /// # Errors
-    /// [`TicketedError`].
+    /// Returns a [`TicketedError`] if the certificate, the listener or the ticket cannot be
+    /// created.
     pub fn with_ticket(addresses: &[SocketAddr], grant: Grant) -> Result<(Listener, Ticket), TicketedError> {
         let (identity, book) = (Identity::generate()?, Arc::new(TicketBook::default()));
         let settings = ListenSettings::default();

@@ -1,4 +1,4 @@
-//! The bytes of a ticket, and base32 around them.
+//! Binary form of a ticket, and its base32 encoding.
 
 use super::{Grant, Role, Ticket, TicketError, Uses};
 use crate::address::{Address, Host};
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 use zeroize::Zeroizing;
 
-/// Addresses of one ticket at most.
+/// Maximum number of addresses of one ticket.
 pub(super) const ADDRESSES_MAX: usize = 8;
 
 const ONCE: u8 = 1;
@@ -17,12 +17,12 @@ const WRITE: u8 = 4;
 const PLAIN: u8 = 8;
 const ENDS: u8 = 16;
 
-/// The letters of base32 (RFC 4648 section 6), small.
+/// The letters of base32 (RFC 4648 section 6), in lower case.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// The bytes of a ticket, with their sum.
+/// Encodes a ticket, with its checksum.
 pub(super) fn encode(ticket: &Ticket) -> Zeroizing<Vec<u8>> {
-    // Room for the greatest, so that the secret is never moved to a second place by growing.
+    // Allocate for the largest ticket, so that growing never copies the secret to a second place.
     let mut out = Zeroizing::new(Vec::with_capacity(super::TEXT_MAX));
     let Grant { role, uses, expires } = ticket.grant;
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
@@ -65,7 +65,7 @@ pub(super) fn encode(ticket: &Ticket) -> Zeroizing<Vec<u8>> {
     out
 }
 
-/// The ticket of these bytes.
+/// Decodes a ticket.
 pub(super) fn decode(bytes: &[u8]) -> Result<Ticket, TicketError> {
     let (body, sum) = bytes.split_last_chunk::<4>().ok_or(TicketError::Damaged)?;
     if crc32fast::hash(body) != u32::from_le_bytes(*sum) {
@@ -108,7 +108,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Ticket, TicketError> {
     Ok(Ticket { id, secret, grant: Grant { role, uses, expires }, fingerprint, addresses })
 }
 
-/// What is still to be read.
+/// Bytes that are not decoded yet.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {
@@ -138,7 +138,7 @@ impl Rest<'_> {
     }
 }
 
-/// Base32 without padding.
+/// Encodes bytes as base32 without padding.
 pub(super) fn base32_encode(bytes: &[u8]) -> Zeroizing<String> {
     let mut text = Zeroizing::new(String::with_capacity(bytes.len().div_ceil(5) * 8));
     let (mut held, mut bits) = (0_u32, 0);
@@ -160,8 +160,8 @@ fn letter(value: u32) -> char {
     char::from(ALPHABET[(value & 31) as usize])
 }
 
-/// The bytes of a base32 text whose first character is number `first` of what the user gave. The bits left over at the
-/// end must be zero, so that no two texts are one ticket.
+/// Decodes a base32 text whose first character has number `first` in the user's input. The bits
+/// left at the end must be zero, so that no two texts represent the same ticket.
 pub(super) fn base32_decode(text: &str, first: usize) -> Result<Zeroizing<Vec<u8>>, TicketError> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(text.len() * 5 / 8 + 1));
     let (mut held, mut bits) = (0_u32, 0);

@@ -55,7 +55,7 @@ fn a_ticket_is_one_short_word() {
     assert!(line.len() < 140, "{} characters", line.len());
 }
 
-/// The example of docs/formats/meeting.md.
+/// Compares the ticket with the example in docs/formats/meeting.md.
 #[test]
 fn the_documented_ticket_is_this_one() {
     let document = include_str!("../../../../docs/formats/meeting.md");

@@ -1,9 +1,10 @@
 //! One TLS connection whose two directions are used by two threads.
 //!
-//! The state of a connection is one, so a lock guards it, and the rule that keeps two full directions from waiting for
-//! each other is: **no one waits for the network while holding the lock**. The reader takes encrypted bytes from the socket
-//! without it and holds it only to decrypt them. The writer encrypts at most [`PIECE_BYTES`] under it and gives them to
-//! the kernel as far as it takes them at once; for room it waits without the lock.
+//! A lock guards the state, which both directions share. **No thread waits for the network while it
+//! holds the lock**; this rule prevents a deadlock between two full directions. The reader takes
+//! encrypted bytes from the socket without the lock and holds it only to decrypt them. The writer
+//! encrypts at most [`PIECE_BYTES`] under the lock and passes them to the kernel without blocking.
+//! It waits for buffer space without the lock.
 
 use super::{binding, cipher_name};
 use crate::lane::{Doing, LaneError, Meter, Part, Patience, Slices, Wire};
@@ -13,39 +14,39 @@ use std::io::{self, IoSlice, Read, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Plain bytes encrypted at once: four records of TLS. Larger pieces leave the second-level cache (1 MiB ones measured
-/// 7.9 Gbit/s where these gave 12.8).
+/// Plaintext bytes encrypted at once: four records of TLS. Larger pieces leave the second-level
+/// cache: pieces of 1 MiB reached 7.9 Gbit/s, and this size reached 12.8 Gbit/s.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
-/// Encrypted bytes taken from the socket at once, once the peer is known.
+/// Encrypted bytes taken from the socket at once, after the peer is authenticated.
 const INLET_BYTES: usize = 256 << 10;
 
-/// The same before: a peer that has proved nothing gets little memory.
+/// The same before that: an unauthenticated peer gets little memory.
 const INLET_BYTES_AT_FIRST: usize = 8 << 10;
 
-/// The state of a connection after its handshake.
+/// State of a connection after its handshake.
 pub(crate) struct Channel {
     connection: Mutex<Connection>,
     cipher: &'static str,
 }
 
-/// Encrypted bytes on their way from the socket; the reader owns it.
+/// Buffer of encrypted bytes from the socket, owned by the reader.
 pub(crate) struct Inlet {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// What its length is to be at the next refill.
+    /// Length of the buffer from the next refill on.
     wanted: usize,
 }
 
-/// What became of bytes that were decrypted.
+/// Result of a decryption.
 enum Step {
     Plain(usize),
     Ended,
     Hungry,
 }
 
-/// Goes through the handshake until the deadline of `patience`.
+/// Performs the handshake until the deadline of `patience`.
 pub(crate) fn handshake(
     mut connection: Connection,
     wire: &Wire,
@@ -76,22 +77,23 @@ pub(crate) fn handshake(
 }
 
 impl Channel {
-    /// The cipher in use.
+    /// Returns the cipher in use.
     pub(crate) fn cipher(&self) -> &'static str {
         self.cipher
     }
 
-    /// What proofs on this connection are bound to.
+    /// Returns the value that binds proofs to this connection.
     pub(crate) fn binding(&self) -> Result<Binding, LaneError> {
         binding(&self.lock()).map_err(LaneError::Tls)
     }
 
-    /// Whether the peer said that it speaks haul's protocol.
+    /// Returns true if the peer negotiated the protocol of haul.
     pub(crate) fn is_haul(&self) -> bool {
         super::is_haul(&self.lock())
     }
 
-    /// Reads what there is, waiting for the first byte; 0 is the peer's clean end.
+    /// Reads the available bytes, and waits for the first one. Returns 0 if the peer closed the
+    /// connection cleanly.
     pub(crate) fn read(
         &self,
         inlet: &mut Inlet,
@@ -135,7 +137,7 @@ impl Channel {
         }
     }
 
-    /// Encrypts and writes at most `limit` bytes of `slices`, and gives how many.
+    /// Encrypts and writes at most `limit` bytes of `slices`. Returns their number.
     pub(crate) fn write(
         &self,
         wire: &Wire,
@@ -150,7 +152,7 @@ impl Channel {
             connection.writer().write_vectored(next).map_err(|error| Doing::Writing.failed(error))
         })?;
         meter.spent(Part::Crypto, begin.elapsed());
-        // A connection that takes nothing though it has nothing left to send has ended.
+        // A connection that accepts nothing, although it has nothing left to send, has ended.
         if taken == 0 && !connection.wants_write() {
             return Err(LaneError::Aborted);
         }
@@ -158,14 +160,14 @@ impl Channel {
         Ok(taken)
     }
 
-    /// Tells the peer, under encryption, that nothing more will come.
+    /// Signals to the peer, under encryption, that no more bytes follow.
     pub(crate) fn finish(&self, wire: &Wire, patience: Patience) -> Result<(), LaneError> {
         let mut connection = self.lock();
         connection.send_close_notify();
         self.flush(connection, wire, patience)
     }
 
-    /// Writes all that is encrypted.
+    /// Writes all encrypted bytes.
     fn flush<'a>(
         &'a self,
         mut connection: MutexGuard<'a, Connection>,
@@ -187,7 +189,7 @@ impl Channel {
     }
 }
 
-/// Writes what the kernel takes at once; whether that is all.
+/// Writes what the kernel accepts without blocking. Returns true if that is everything.
 fn write_ready(connection: &mut Connection, wire: &Wire) -> Result<bool, LaneError> {
     while connection.wants_write() {
         match connection.write_tls(&mut Outlet(wire)) {
@@ -200,7 +202,7 @@ fn write_ready(connection: &mut Connection, wire: &Wire) -> Result<bool, LaneErr
 }
 
 impl Inlet {
-    /// Takes more at once from now on: the peer is known.
+    /// Enlarges the buffer for later refills, once the peer is authenticated.
     pub(crate) fn widen(&mut self) {
         self.wanted = INLET_BYTES;
     }
@@ -209,7 +211,8 @@ impl Inlet {
         self.start == self.end
     }
 
-    /// Takes encrypted bytes from the socket once all earlier ones are used; 0 is the end of the connection.
+    /// Takes encrypted bytes from the socket once all earlier ones are used. Returns 0 at the end
+    /// of the connection.
     fn refill(&mut self, wire: &Wire, patience: Patience) -> Result<usize, LaneError> {
         assert!(self.is_empty(), "what is not decrypted yet is not overwritten");
         if self.bytes.len() != self.wanted {
@@ -220,15 +223,15 @@ impl Inlet {
         Ok(self.end)
     }
 
-    /// Gives `connection` a record, or what there is of one, and has it processed.
+    /// Passes a record, or the available part of one, to `connection` and processes it.
     fn feed(&mut self, connection: &mut Connection, wire: &Wire) -> Result<(), LaneError> {
         let mut rest = &self.bytes[self.start..self.end];
         let taken = connection.read_tls(&mut rest).map_err(|error| Doing::Reading.failed(error))?;
         self.start += taken;
         let owed = connection.wants_write();
         let processed = connection.process_new_packets();
-        // An answer that TLS owes (an alert, new keys) goes as far as it goes now; the next write takes the rest. What was
-        // owed before is the writer's.
+        // Send an answer that TLS owes (an alert, new keys) as far as possible without blocking;
+        // the next write sends the rest. The writer sends output that was pending before.
         let answers = !owed && connection.wants_write();
         let answered = if answers { write_ready(connection, wire).err() } else { None };
         processed.map_err(LaneError::Tls)?;
@@ -236,7 +239,7 @@ impl Inlet {
     }
 }
 
-/// Where rustls puts encrypted bytes: the wire, without waiting.
+/// Target of rustls for encrypted bytes: the wire, without blocking.
 struct Outlet<'a>(&'a Wire);
 
 impl Write for Outlet<'_> {

@@ -1,4 +1,4 @@
-//! A server's certificate and key, and the fingerprint that clients know them by.
+//! Certificate and key of a server, and the fingerprint by which clients identify them.
 
 use aws_lc_rs::{constant_time, digest};
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
@@ -6,23 +6,23 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// Bytes of a fingerprint.
+/// Size in bytes of a fingerprint.
 pub const FINGERPRINT_BYTES: usize = 32;
 
 /// SHA-256 of a certificate (its DER).
 #[derive(Clone, Copy)]
 pub struct Fingerprint(pub [u8; FINGERPRINT_BYTES]);
 
-/// A server's certificate, signed by its own key (ECDSA on P-256). Nothing in it is looked at but its bytes and its key:
-/// names and dates say nothing, the ticket does.
+/// Certificate of a server, signed by its own key (ECDSA on P-256). Clients check only its bytes
+/// and its key. Names and dates in it have no meaning; the ticket states them instead.
 pub struct Identity {
     certificate: CertificateDer<'static>,
-    /// PKCS #8.
+    /// Private key (PKCS #8).
     key: Zeroizing<Vec<u8>>,
 }
 
 impl Fingerprint {
-    /// The fingerprint of a certificate.
+    /// Returns the fingerprint of a certificate.
     pub(super) fn of(certificate: &[u8]) -> Self {
         let mut bytes = [0; FINGERPRINT_BYTES];
         bytes.copy_from_slice(digest::digest(&digest::SHA256, certificate).as_ref());
@@ -31,10 +31,10 @@ impl Fingerprint {
 }
 
 impl Identity {
-    /// A new key and its certificate.
+    /// Generates a key and its certificate.
     ///
     /// # Errors
-    /// [`IdentityError::NotMade`].
+    /// Returns [`IdentityError::NotMade`] if the key or the certificate cannot be created.
     pub fn generate() -> Result<Self, IdentityError> {
         let not_made = |error: rcgen::Error| IdentityError::NotMade(error.to_string());
         let key = KeyPair::generate().map_err(not_made)?;
@@ -44,27 +44,29 @@ impl Identity {
         Ok(Self { certificate: certificate.der().clone(), key: Zeroizing::new(key.serialize_der()) })
     }
 
-    /// The identity that was stored as these two, so that lasting tickets outlive the server's process.
+    /// Restores a stored identity, so that lasting tickets stay valid after the server process
+    /// ends.
     ///
     /// # Errors
-    /// [`IdentityError::NotAPair`] where they do not belong together or are none.
+    /// Returns [`IdentityError::NotAPair`] if the two do not belong together, or are not a
+    /// certificate and a key.
     pub fn from_stored(certificate: Vec<u8>, key: Zeroizing<Vec<u8>>) -> Result<Self, IdentityError> {
         let identity = Self { certificate: certificate.into(), key };
         super::server_config(&identity).map_err(|error| IdentityError::NotAPair(error.to_string()))?;
         Ok(identity)
     }
 
-    /// The certificate (DER), to be stored. It is public.
+    /// Returns the certificate (DER) for storage. It is public.
     pub fn certificate_der(&self) -> &[u8] {
         &self.certificate
     }
 
-    /// The key (PKCS #8), to be stored where nobody else reads it.
+    /// Returns the key (PKCS #8) for storage in a place that no other user can read.
     pub fn key_der(&self) -> &[u8] {
         &self.key
     }
 
-    /// What clients know it by.
+    /// Returns the fingerprint by which clients identify the server.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
     }
@@ -104,13 +106,13 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Why there is no identity.
+/// Error when an identity cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// The key or the certificate could not be made.
+    /// The key or the certificate could not be created.
     #[error("cannot make a certificate: {0}")]
     NotMade(String),
-    /// What was stored is damaged or of two identities.
+    /// The stored data is damaged or belongs to two identities.
     #[error(
         "the stored certificate and key do not belong together ({0}); remove both to have new ones made, and issue new tickets"
     )]

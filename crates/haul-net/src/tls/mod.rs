@@ -1,5 +1,5 @@
-//! TLS 1.3 as lanes use it: one certificate per server, known to the client by its fingerprint; no names, no
-//! authorities, no session tickets, no early data.
+//! TLS 1.3 for lanes: one certificate per server, which the client identifies by its fingerprint.
+//! There are no names, no certificate authorities, no session tickets and no early data.
 
 mod channel;
 mod identity;
@@ -16,13 +16,14 @@ use rustls::server::NoServerSessionStorage;
 use rustls::{CipherSuite, ClientConfig, Connection, ServerConfig, SupportedCipherSuite};
 use std::sync::Arc;
 
-/// Names the protocol inside (RFC 7301): a connection meant for another one ends in the handshake.
+/// Protocol name for ALPN (RFC 7301): a connection meant for another protocol ends in the
+/// handshake.
 const PROTOCOL: &[u8] = b"haul/1";
 
-/// What a proof is bound to (RFC 8446 section 7.5).
+/// Label of the exporter value to which a proof is bound (RFC 8446 section 7.5).
 const EXPORTER: &[u8] = b"EXPORTER-haul-lane-1";
 
-/// How a client opens connections to the server with this certificate.
+/// Returns the TLS configuration of a client for the server with this certificate.
 pub(crate) fn client_config(fingerprint: Fingerprint) -> Result<Arc<ClientConfig>, rustls::Error> {
     let provider = provider(has_fast_aes());
     let verifier = Arc::new(pinned::Pinned::new(fingerprint, &provider));
@@ -37,37 +38,40 @@ pub(crate) fn client_config(fingerprint: Fingerprint) -> Result<Arc<ClientConfig
     Ok(Arc::new(config))
 }
 
-/// How a server answers with this certificate.
+/// Returns the TLS configuration of a server with this certificate.
 pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, rustls::Error> {
     let mut config = ServerConfig::builder_with_provider(provider(has_fast_aes()))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()
         .with_single_cert(vec![identity.certificate()], identity.key())?;
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    // A client that only sends would close with session tickets unread, which resets the connection and loses the last
-    // bytes it sent.
+    // A client that only sends would close with unread session tickets. This resets the connection
+    // and loses the last bytes that the client sent.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    // The client's order holds unless this end is the one without AES.
+    // The preference of the client applies, unless this end lacks instructions for AES.
     config.ignore_client_order = !has_fast_aes();
     Ok(Arc::new(config))
 }
 
-/// What the proofs on this connection are bound to.
+/// Returns the value that binds proofs to this connection.
 pub(crate) fn binding(connection: &Connection) -> Result<Binding, rustls::Error> {
     connection.export_keying_material([0; BINDING_BYTES], EXPORTER, None).map(Binding)
 }
 
-/// Whether the peer agreed to speak haul's protocol; TLS lets a peer leave it unsaid.
+/// Returns true if the peer negotiated the protocol of haul; ALPN is optional in TLS.
 pub(crate) fn is_haul(connection: &Connection) -> bool {
     connection.alpn_protocol() == Some(PROTOCOL)
 }
 
-/// The cryptography: AES-128-GCM first where the processor has instructions for AES, for it is the fastest there (12.8
-/// Gbit/s on one core, where AES-256-GCM gave 10.4 and ChaCha20-Poly1305 3.6), else ChaCha20-Poly1305. The key exchange is
-/// hybrid first: what is recorded today stays closed to a later quantum computer.
+/// Returns the cryptography provider.
+///
+/// AES-128-GCM comes first if the CPU has instructions for AES, where it is the fastest: 12.8
+/// Gbit/s on one core, compared with 10.4 for AES-256-GCM and 3.6 for ChaCha20-Poly1305. Without
+/// them ChaCha20-Poly1305 comes first. The hybrid key exchange comes first, so that a later quantum
+/// computer cannot decrypt recorded traffic.
 fn provider(fast_aes: bool) -> Arc<CryptoProvider> {
-    // The library may have been built to ask for the processor's kind when it is told to.
+    // The library can be built to detect the CPU only when this function is called.
     ::aws_lc_rs::init();
     let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites = cipher_suites(fast_aes);
@@ -83,7 +87,7 @@ fn cipher_suites(fast_aes: bool) -> Vec<SupportedCipherSuite> {
     if fast_aes { vec![AES_128, AES_256, CHACHA] } else { vec![CHACHA, AES_128, AES_256] }
 }
 
-/// Whether this processor has instructions for AES and for the multiplication of GCM.
+/// Returns true if this CPU has instructions for AES and for the multiplication of GCM.
 fn has_fast_aes() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     return std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq");
@@ -94,7 +98,7 @@ fn has_fast_aes() -> bool {
     return false;
 }
 
-/// What a cipher suite is called in reports.
+/// Returns the name of the cipher suite for reports.
 pub(crate) fn cipher_name(connection: &Connection) -> &'static str {
     match connection.negotiated_cipher_suite().map(|suite| suite.suite()) {
         Some(CipherSuite::TLS13_AES_128_GCM_SHA256) => "AES-128-GCM",

@@ -1,4 +1,4 @@
-//! The one certificate a client takes.
+//! Verifier for the one certificate that a client accepts.
 
 use super::Fingerprint;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -7,15 +7,15 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 use std::sync::Arc;
 
-/// Takes the certificate with one fingerprint, and a signature of the handshake by its key: to show the certificate is
-/// not enough, for it is public.
+/// Accepts only the certificate with one fingerprint, and a handshake signature by its key. The
+/// certificate alone is not sufficient, because it is public.
 #[derive(Debug)]
 pub(super) struct Pinned {
     fingerprint: Fingerprint,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// The server showed another certificate than the ticket's.
+/// Error when the server presents a certificate other than the one in the ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the certificate's fingerprint is {found}, not {expected}")]
 pub(crate) struct WrongFingerprint {
@@ -30,7 +30,7 @@ impl Pinned {
 }
 
 impl WrongFingerprint {
-    /// What a failed handshake says of the fingerprint, if that was its failure.
+    /// Returns the fingerprints of a failed handshake, if a wrong fingerprint was the cause.
     pub(crate) fn in_error(error: &Error) -> Option<Self> {
         match error {
             Error::InvalidCertificate(CertificateError::Other(other)) => other.0.downcast_ref().copied(),

@@ -1,4 +1,5 @@
-//! The life of an object: NEW_BLOCK, BLOCK_DIGEST, BLOCK_SYNC, BLOCK_REJECT, and OBJECT_DIGESTS before it.
+//! Messages about an object: NEW_BLOCK, BLOCK_DIGEST, BLOCK_SYNC, BLOCK_REJECT, and OBJECT_DIGESTS
+//! before them.
 
 use super::FileNumber;
 use super::options::one_of;
@@ -9,102 +10,105 @@ use crate::{Flaw, Reason};
 use haul_digest::Digest;
 use haul_model::{ByteRange, Level, ObjectIndex};
 
-/// NEW_BLOCK: bytes of an object. An object is one block or several, in order, on one lane, without gaps; BLOCK_DIGEST
-/// ends it.
+/// NEW_BLOCK: bytes of an object. An object is sent as one or more blocks, in order, on one lane,
+/// without gaps. BLOCK_DIGEST ends the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewBlock {
-    /// The file.
+    /// Number of the file.
     pub number: FileNumber,
-    /// Which try of it.
+    /// Attempt to send the file.
     pub attempt: u16,
-    /// The object that the bytes are part of.
+    /// Object that contains the bytes.
     pub object: ObjectIndex,
-    /// The file's bytes that it stands for.
+    /// Range of the file that the block represents.
     pub range: ByteRange,
-    /// How they are given.
+    /// Encoding of the bytes.
     pub encoding: Encoding,
-    /// Bytes of payload behind this message: the header's field.
+    /// Size in bytes of the payload behind this message, from the header of the frame.
     pub payload: u32,
 }
 
-/// How the bytes of a block are given.
+/// Encoding of the bytes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// As they are.
+    /// The bytes, unchanged.
     Raw,
-    /// As one zstd frame (RFC 8878) that holds exactly these bytes, at most [`crate::limits::PACKED_BYTES_MAX`].
+    /// One zstd frame (RFC 8878) with exactly these bytes, at most
+    /// [`crate::limits::PACKED_BYTES_MAX`].
     Zstd,
     /// Zeros, without payload.
     Zeros,
-    /// A hole, without payload: it reads as zeros and takes no room.
+    /// A hole, without payload: it reads as zeros and occupies no space.
     Hole,
-    /// The bytes of the sink's own copy, without payload: their digests were compared ([`super::Answer::Differing`]).
+    /// The bytes of the sink's own copy, without payload. Their digests are equal
+    /// ([`super::Answer::Differing`]).
     Same,
 }
 
 const ENCODINGS: [Encoding; 5] =
     [Encoding::Raw, Encoding::Zstd, Encoding::Zeros, Encoding::Hole, Encoding::Same];
 
-/// BLOCK_DIGEST: the end of an object, or the digest of one that ended before.
+/// BLOCK_DIGEST: the end of an object, or the digest of an object that ended earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockDigest {
-    /// The file.
+    /// Number of the file.
     pub number: FileNumber,
-    /// Which try of it.
+    /// Attempt to send the file.
     pub attempt: u16,
     /// The object.
     pub object: ObjectIndex,
-    /// What the source says of its bytes.
+    /// Statement of the source about the bytes.
     pub stated: Stated,
 }
 
-/// What the source says of an object's bytes when it ends.
+/// Statement of the source about the bytes of an object at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stated {
-    /// Nothing: the job does not verify, or compares whole files.
+    /// No statement: the job does not verify, or compares whole files.
     Nothing,
-    /// This is their digest.
+    /// The digest of the bytes.
     Digest(Digest),
-    /// Their digest follows, when the source has read them again (block-pipeline).
+    /// The digest follows when the source has read the bytes again (block-pipeline).
     Later,
-    /// The object can't be read to its end: forget what came of it.
+    /// The source cannot read the object to its end. The sink discards the received part.
     Abandoned,
 }
 
-/// BLOCK_SYNC: the sink's truth about objects.
+/// BLOCK_SYNC: objects that reached a level at the sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockSync {
-    /// The file.
+    /// Number of the file.
     pub number: FileNumber,
-    /// Which try of it.
+    /// Attempt to send the file.
     pub attempt: u16,
     /// The level.
     pub level: Level,
-    /// The objects that reached it.
+    /// Objects that reached the level.
     pub objects: Runs,
 }
 
-/// BLOCK_REJECT: send an object, or the file, again.
+/// BLOCK_REJECT: request to send an object, or the file, again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockReject {
-    /// The file.
+    /// Number of the file.
     pub number: FileNumber,
-    /// Which try of it is rejected. If the whole file is, the next try has the next number.
+    /// Rejected attempt. If the complete file is rejected, the next attempt has the next number.
     pub attempt: u16,
-    /// The object; `None` for all of them.
+    /// The object; `None` for the complete file.
     pub object: Option<ObjectIndex>,
-    /// Why.
+    /// Reason for the rejection.
     pub reason: Reason,
 }
 
-/// OBJECT_DIGESTS: what the sink's own copy holds.
+/// OBJECT_DIGESTS: digests of the objects in the sink's own copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectDigests {
-    /// The file.
+    /// Number of the file.
     pub number: FileNumber,
-    /// The first object that the digests are of.
+    /// Object of the first digest.
     pub first: ObjectIndex,
-    /// One digest for each object, all of one algorithm; an object that the sink does not have, or not in full, has none.
+    /// One digest for each object, all of one algorithm. `None` for an object that the sink lacks
+    /// or has only in part.
     pub digests: Vec<Option<Digest>>,
 }
 
@@ -129,7 +133,7 @@ impl NewBlock {
             start.checked_add(len).filter(|end| *end < 1 << 63 && len > 0).ok_or(Flaw::Value("length"))?;
         let fits = match encoding {
             Encoding::Raw => len == u64::from(payload),
-            // What does not get smaller goes as it is.
+            // The source sends data that does not shrink as raw data.
             Encoding::Zstd => len <= u64::from(PACKED_BYTES_MAX) && payload > 0 && u64::from(payload) <= len,
             Encoding::Zeros | Encoding::Hole | Encoding::Same => payload == 0,
         };

@@ -1,4 +1,4 @@
-//! How a session begins: CONNECT, its answer, and JOIN for further lanes.
+//! Start of a session: CONNECT, its answer, and JOIN for additional lanes.
 
 use super::options::{JobOptions, one_of};
 use super::rule::{self, NameRule};
@@ -8,7 +8,8 @@ use crate::limits::{LANES_MAX, OPERANDS_BYTES_MAX, OPERANDS_MAX};
 use crate::{Flaw, LaneId, PeerText, Reason, Why, limits};
 use haul_model::PATH_BYTES_MAX;
 
-/// The first bytes of CONNECT and JOIN, so that a stranger is known by its first frame.
+/// First bytes of CONNECT and JOIN. The first frame of a peer that does not speak the protocol
+/// lacks them.
 const MAGIC: [u8; 4] = *b"haul";
 
 /// Optional field of CONNECT and ACCEPT, without bytes: [`Connect::resumes`].
@@ -19,50 +20,52 @@ const LOG: u16 = 2;
 /// Field of CONNECT that must be understood: [`Connect::rules`].
 const RULES: u16 = 3 | MANDATORY;
 
-/// Bytes of the secret that binds further lanes to a session.
+/// Size in bytes of the secret that binds additional lanes to a session.
 pub const SESSION_TOKEN_BYTES: usize = 32;
 
-/// Which part the sender of a CONNECT plays.
+/// Role of the sender of a CONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// It has the files.
+    /// The sender provides the files.
     Source,
-    /// It wants them.
+    /// The sender receives the files.
     Sink,
 }
 
 const ROLES: [Role; 2] = [Role::Source, Role::Sink];
 
-/// Abilities beyond version 1, a set of bits.
+/// Features beyond version 1, as a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Features(pub u64);
 
 impl Features {
-    /// What a sink wants comes in OPERANDS behind ACCEPT, and not in CONNECT.
+    /// The sink sends the paths that it wants in OPERANDS after ACCEPT, and not in CONNECT.
     pub const OPERANDS: Features = Features(1);
 
-    /// All that this program can do.
+    /// All features of this program.
     pub const ALL: Features = Features::OPERANDS;
 
-    /// Whether all of `other` are among these.
+    /// Returns true if the set contains all of `other`.
     pub fn has(self, other: Features) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// How much a side lets the other have under way. The smaller of both sides' counts.
+/// Limit on the work in flight that one side allows the other. The smaller limit of both sides
+/// applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
-    /// Files announced and not yet answered by FILE_DONE.
+    /// Files that are announced and not yet answered by FILE_DONE.
     pub files: u32,
-    /// Bytes of paths and attributes of those files.
+    /// Size in bytes of the paths and attributes of those files.
     pub facts: u64,
-    /// Bytes of objects sent and not yet told of by BLOCK_SYNC. At least one object always goes.
+    /// Size in bytes of the objects that are sent and not yet reported by BLOCK_SYNC. One object
+    /// can always be sent.
     pub bytes: u64,
 }
 
 impl Window {
-    /// The smaller of two in every way, but enough for one file.
+    /// Returns the smaller of both limits for each field, but enough for one file.
     pub fn least(self, other: Window) -> Window {
         Window {
             files: self.files.min(other.files).max(1),
@@ -87,77 +90,81 @@ impl Window {
 }
 
 impl Default for Window {
-    /// 4,096 files, 16 MiB of facts, 256 MiB of objects: a round trip of 100 ms at 40,000 small files or 20 Gbit a second.
+    /// Returns 4,096 files, 16 MiB of metadata and 256 MiB of objects. With a round trip of 100 ms,
+    /// this suffices for 40,000 small files or 20 Gbit a second.
     fn default() -> Window {
         Window { files: 4096, facts: 16 << 20, bytes: 256 << 20 }
     }
 }
 
-/// CONNECT: what the side that started the job wants.
+/// CONNECT: request of the side that started the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connect {
-    /// The lowest and the highest version it speaks.
+    /// Lowest and highest version that the sender speaks.
     pub versions: (u16, u16),
-    /// What it can do beyond that.
+    /// Features that the sender supports in addition.
     pub offers: Features,
-    /// What the other side must be able to do.
+    /// Features that the peer must support.
     pub needs: Features,
-    /// Its part.
+    /// Role of the sender.
     pub role: Role,
-    /// The job's name, by which both sides find what an earlier run left.
+    /// Identifier of the job, by which both sides find the state of an earlier run.
     pub job: [u8; 16],
-    /// The job's options.
+    /// Options of the job.
     pub options: JobOptions,
-    /// What it lets the other side have under way.
+    /// Limit on the work in flight that the sender allows the peer.
     pub window: Window,
-    /// What the job names at the other side: the directory that a source sends to; the paths that a sink wants.
+    /// Paths at the peer: the directory that a source sends to, or the paths that a sink wants.
     pub operands: Vec<Box<[u8]>>,
     /// Program and version, for logs.
     pub agent: PeerText,
-    /// Of a source: how the sink is to keep its object log.
+    /// Only from a source: requested settings of the object log that the sink keeps.
     pub log: Option<LogWish>,
-    /// Of a sink: it was at this job before and may have some of the files. The source asks for each.
+    /// Only from a sink: true if it ran this job before and may have some of the files. The source
+    /// then asks for each file.
     pub resumes: bool,
-    /// Of a sink: which names beneath what it wants are taken, in their order.
+    /// Only from a sink: rules, in order, that select names beneath the paths that it wants.
     pub rules: Vec<NameRule>,
 }
 
-/// ACCEPT: go on, on these terms.
+/// ACCEPT: positive answer, with the terms of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accept {
-    /// The version that is spoken from here on.
+    /// Version that both sides speak from now on.
     pub version: u16,
-    /// The abilities that both sides have.
+    /// Features that both sides have.
     pub features: Features,
-    /// The options as they hold; the side that answers may have lowered the budget or dropped what it can't keep.
+    /// Effective options. The answering side may have lowered the budget or dropped metadata that
+    /// it cannot keep.
     pub options: JobOptions,
-    /// What the answering side lets the other have under way.
+    /// Limit on the work in flight that the answering side allows the peer.
     pub window: Window,
-    /// Lanes it takes at most, the first one counted.
+    /// Maximum number of lanes, including the first.
     pub lanes: u32,
-    /// What further lanes show. Only this session knows it.
+    /// Secret that additional lanes present. Only this session knows it.
     pub token: [u8; SESSION_TOKEN_BYTES],
     /// Program and version, for logs.
     pub agent: PeerText,
-    /// Of a sink: as [`Connect::resumes`].
+    /// Only from a sink: same as [`Connect::resumes`].
     pub resumes: bool,
 }
 
-/// JOIN: a further lane of a session that stands.
+/// JOIN: an additional lane of an open session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Join {
-    /// The session's token.
+    /// Token of the session.
     pub token: [u8; SESSION_TOKEN_BYTES],
-    /// The lane's number, never used before in the session.
+    /// Number of the lane, never used before in the session.
     pub lane: LaneId,
 }
 
 impl Connect {
-    /// What the answering side makes of it: the version, the abilities, and the options, unless there is a reason
-    /// against them. Whether the peer may do what it asks is for the caller to judge.
+    /// Builds the answer of the answering side: the version, the features and the options. The
+    /// caller decides if the peer is allowed to do what it requests.
     ///
     /// # Errors
-    /// The reason for a REFUSE.
+    /// Returns the reason for a REFUSE: no common version, a missing feature, or contradictory
+    /// options.
     pub fn answer(
         &self,
         can: Features,

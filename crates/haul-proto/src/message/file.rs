@@ -1,4 +1,4 @@
-//! The life of one file: NEW_FILE, FILE_ID, FILE_CLOSE, FILE_DONE.
+//! Messages about one file: NEW_FILE, FILE_ID, FILE_CLOSE, FILE_DONE.
 
 use super::FileNumber;
 use super::connect::at_most;
@@ -12,51 +12,53 @@ use crate::{Flaw, Reason};
 use haul_digest::Digest;
 use haul_model::{Level, Moment, PATH_BYTES_MAX};
 
-/// NEW_FILE: one name of the tree and all that is known of it. Paths are as the peer wrote them, not yet judged.
+/// NEW_FILE: one name of the tree and its metadata. Paths are as the peer sent them, not yet
+/// validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewFile {
-    /// Its number.
+    /// Number of the file.
     pub number: FileNumber,
-    /// Whether everything follows on this lane at once, without waiting for an answer: its objects and its FILE_CLOSE.
-    /// Set for small files and for what has no bytes.
+    /// True if everything follows on this lane immediately, without an answer: the objects and
+    /// FILE_CLOSE. Set for small files and for entries without bytes.
     pub whole: bool,
-    /// Whether it was announced before, on a lane that was lost.
+    /// True if the file was announced before, on a lane that was lost.
     pub again: bool,
-    /// Where it stands beneath the job's root.
+    /// Path beneath the root of the job.
     pub path: Box<[u8]>,
-    /// What it is.
+    /// Kind of the entry.
     pub kind: FileKind,
     /// Permission bits with setuid, setgid and sticky.
     pub mode: u32,
-    /// When its bytes were last changed.
+    /// Modification time.
     pub mtime: Moment,
-    /// When they were last read.
+    /// Access time.
     pub atime: Moment,
-    /// The owner's number.
+    /// Number of the owner.
     pub uid: u32,
-    /// The group's number.
+    /// Number of the group.
     pub gid: u32,
-    /// The owner's name; empty if it has none or names are not asked for.
+    /// Name of the owner; empty if the owner has no name or names are not requested.
     pub user: Box<[u8]>,
-    /// The group's name.
+    /// Name of the group.
     pub group: Box<[u8]>,
-    /// Extended attributes, access control lists among them.
+    /// Extended attributes, including access control lists.
     pub xattrs: Vec<Xattr>,
-    /// What this version of a regular file is told apart from others of the same size and time by, where a job may have to go on with
-    /// it: device, inode and ctime, or what stands for them.
+    /// Identifies this version of a regular file among versions of the same size and time, if the
+    /// job may be resumed. Contains device, inode and ctime, or substitutes for them.
     pub version: Option<[u8; 16]>,
-    /// Whom its access control lists name by number, as they are called at the source; none where names are not asked for.
+    /// Names at the source of the users and groups that the access control lists name by number.
+    /// Empty if names are not requested.
     pub principals: Vec<Principal>,
 }
 
 /// A user or a group that an access control list names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// Whether it is a group.
+    /// True if it is a group.
     pub is_group: bool,
-    /// Its number at the source, which the list has.
+    /// Number at the source, which is in the list.
     pub number: u32,
-    /// Its name there.
+    /// Name at the source.
     pub name: Box<[u8]>,
 }
 
@@ -66,47 +68,48 @@ const VERSION_OF_FILE: u16 = 1;
 /// Optional field of NEW_FILE: [`NewFile::principals`].
 const PRINCIPALS: u16 = 2;
 
-/// Optional field of FILE_ID: the objects of [`Answer::Differing`] that are there.
+/// Optional field of FILE_ID: the objects of [`Answer::Differing`] that the sink has.
 const HAVE: u16 = 1;
 
-/// What sort of thing a name leads to.
+/// Kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
     File {
-        /// Its bytes.
+        /// Size in bytes.
         size: u64,
-        /// Objects that are nothing but holes, and are not sent.
+        /// Objects that consist only of holes and are not sent.
         holes: Runs,
     },
-    /// A directory. It comes after everything in it; until then the sink makes it as it is needed.
+    /// A directory. It is announced after all of its entries; until then the sink creates it when
+    /// needed.
     Directory,
     /// A symbolic link.
     Symlink {
-        /// What it holds.
+        /// Target of the link.
         target: Box<[u8]>,
     },
-    /// A further name of a file that has arrived.
+    /// An additional name of a file that has arrived.
     HardLink {
-        /// The file's first name in the job.
+        /// First name of the file in the job.
         first: Box<[u8]>,
     },
     /// A named pipe.
     Fifo,
-    /// A socket's name.
+    /// The name of a socket.
     Socket,
     /// A character device.
     CharDevice {
-        /// Its major number.
+        /// Major number.
         major: u32,
-        /// Its minor number.
+        /// Minor number.
         minor: u32,
     },
     /// A block device.
     BlockDevice {
-        /// Its major number.
+        /// Major number.
         major: u32,
-        /// Its minor number.
+        /// Minor number.
         minor: u32,
     },
 }
@@ -114,93 +117,96 @@ pub enum FileKind {
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xattr {
-    /// Its name with its namespace: `user.colour`.
+    /// Name with its namespace, such as `user.colour`.
     pub name: Box<[u8]>,
-    /// Its value.
+    /// Value.
     pub value: Box<[u8]>,
 }
 
-/// FILE_ID: the sink's answer to a file that it wants.
+/// FILE_ID: answer of the sink to a file that it wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileId {
-    /// The file.
+    /// Number of the file.
     pub number: FileNumber,
-    /// Which try of it: 0 until the file as a whole is sent again. Blocks say it, and those of an earlier try are dropped.
+    /// Attempt to send the file: 0 until the complete file is sent again. Blocks carry this number,
+    /// and the sink drops blocks of an earlier attempt.
     pub attempt: u16,
-    /// What to send.
+    /// Parts that the source must send.
     pub answer: Answer,
 }
 
-/// What the sink wants of a file.
+/// Parts of a file that the sink wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// All objects but those that it has.
+    /// All objects except those that the sink has.
     Take {
-        /// Objects that an earlier run, or an earlier lane, left there.
+        /// Objects that an earlier run, or an earlier lane, left at the sink.
         have: Runs,
     },
-    /// The objects whose digests differ from its own, which follow in OBJECT_DIGESTS.
+    /// The objects whose digests differ from those of the sink, which follow in OBJECT_DIGESTS.
     Differing {
-        /// Objects that need not be looked at: they are there. A source that knows nothing of this sends them.
+        /// Objects that the sink has and that need no comparison. A source that does not know this
+        /// field sends them.
         have: Runs,
     },
-    /// Everything, unless the source's digest of the whole is this one.
+    /// Everything, unless the source computes this digest for the complete file.
     Unless(Digest),
 }
 
-/// FILE_CLOSE: the source is through with a file.
+/// FILE_CLOSE: the source has finished a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileClose {
-    /// The file.
+    /// Number of the file.
     pub number: FileNumber,
-    /// Which try of it.
+    /// Attempt to send the file.
     pub attempt: u16,
-    /// How it went.
+    /// Result at the source.
     pub close: Close,
 }
 
-/// What became of a file at the source.
+/// Result of a file at the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Close {
-    /// All was read, and the file was the same before and after.
+    /// The source read the complete file, and the file did not change meanwhile.
     Read {
-        /// The size that was read.
+        /// Size that was read.
         size: u64,
-        /// The time of last change, before and after.
+        /// Modification time, the same before and after.
         mtime: Moment,
-        /// The digest of the whole, where the source knows it.
+        /// Digest of the complete file, if the source knows it.
         root: Option<Digest>,
     },
-    /// Its digest is the one that [`Answer::Unless`] named.
+    /// The digest of the file is the one in [`Answer::Unless`].
     Same,
-    /// It can't be had: unreadable, vanished, or changed while it was read.
+    /// The source cannot provide the file: it is unreadable, has vanished, or changed during the
+    /// read.
     Failed(Reason),
 }
 
-/// FILE_DONE: the end of a file at the sink.
+/// FILE_DONE: the result of a file at the sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileDone {
-    /// The file.
+    /// Number of the file.
     pub number: FileNumber,
-    /// How it ended.
+    /// Result of the file.
     pub outcome: Outcome,
 }
 
-/// How a file ended. The sink says it, of its own truth.
+/// Result of a file. The sink states it from its own knowledge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It stands under its name with its metadata, and every byte reached this level.
+    /// The file has its final name and its metadata, and every byte reached this level.
     Done(Level),
-    /// What stands there is the same by the job's rule, and was left.
+    /// The existing file is the same by the rule of the job, and was left unchanged.
     Same,
-    /// It would be sent; nothing was done ([`super::JobOptions::dry_run`]).
+    /// The file would be sent; nothing was done ([`super::JobOptions::dry_run`]).
     Would,
-    /// It failed; what stood there before is as it was, unless the job writes in place.
+    /// The file failed. The existing file is unchanged, unless the job writes in place.
     Failed(Reason),
 }
 
 impl NewFile {
-    /// A name of which nothing more is known: no permissions, times of 1970, root's.
+    /// Creates an entry without further metadata: no permissions, times of 1970, owner and group 0.
     pub fn new(path: impl Into<Box<[u8]>>, kind: FileKind) -> NewFile {
         NewFile {
             number: FileNumber::default(),
@@ -221,7 +227,8 @@ impl NewFile {
         }
     }
 
-    /// Bytes that its facts take while the file is open: paths, names, attributes, runs.
+    /// Returns the size in bytes of the metadata while the file is open: paths, names, attributes,
+    /// runs.
     pub fn facts_len(&self) -> u64 {
         let link = match &self.kind {
             FileKind::Symlink { target } => target.len(),
@@ -234,12 +241,12 @@ impl NewFile {
         (names + xattr_bytes(&self.xattrs) + 64) as u64
     }
 
-    /// Its size; 0 for all but regular files.
+    /// Returns the size of a regular file, and 0 for all other kinds.
     pub fn size(&self) -> u64 {
         if let FileKind::File { size, .. } = self.kind { size } else { 0 }
     }
 
-    /// Whether it is a regular file.
+    /// Returns true if it is a regular file.
     pub fn is_regular(&self) -> bool {
         matches!(self.kind, FileKind::File { .. })
     }

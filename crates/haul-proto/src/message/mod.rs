@@ -1,4 +1,5 @@
-//! The messages of a session. Their names are those of FT-LADS (its Listing 1), with what a verified, resumable job needs beside them.
+//! Messages of a session. They have the names of FT-LADS (Listing 1 of its paper), plus further
+//! messages for a verified, resumable job.
 
 mod block;
 mod connect;
@@ -23,64 +24,64 @@ pub use wish::LogWish;
 use crate::fields::{Body, Fields};
 use crate::{Flaw, Reason};
 
-/// A number that the source gives a file, ascending, never used twice in a session.
+/// Number that the source gives a file: ascending, and never reused in a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileNumber(pub u64);
 
-/// A lane of a session: 0 is the one that carried CONNECT. A lane that was lost leaves its number unused.
+/// A lane of a session. Lane 0 carried CONNECT. The number of a lost lane is not reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId(pub u32);
 
-/// Lane 0, which the session can't do without.
+/// Lane 0, which the session requires.
 pub const CONTROL: LaneId = LaneId(0);
 
-/// One message. What is long stands in a box, so that a queue of them stays small.
+/// One message. Large messages are boxed, so that a queue of messages stays small.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The first message of a session, by the side that started the job.
+    /// First message of a session, from the side that started the job.
     Connect(Box<Connect>),
-    /// Source: here is a file.
+    /// Source: announces a file.
     NewFile(Box<NewFile>),
-    /// Sink: send it, all but what is there.
+    /// Sink: requests the file, except for the parts that it has.
     FileId(Box<FileId>),
     /// Source: bytes of an object. Their payload follows.
     NewBlock(NewBlock),
     /// Sink: objects reached a level.
     BlockSync(Box<BlockSync>),
-    /// Either: nothing more follows.
+    /// Either: ends its side of the session.
     Bye(Box<Bye>),
-    /// Source: all of the file was sent, or it can't be.
+    /// Source: the file was sent completely, or cannot be sent.
     FileClose(Box<FileClose>),
-    /// The answer to CONNECT: go on.
+    /// Positive answer to CONNECT.
     Accept(Box<Accept>),
-    /// The answer to CONNECT or JOIN: no.
+    /// Negative answer to CONNECT or JOIN.
     Refuse(Reason),
-    /// The first message of a further lane.
+    /// First message of an additional lane.
     Join(Join),
-    /// Source: the object ends here, and this is its digest.
+    /// Source: the object ends, and this is its digest.
     BlockDigest(Box<BlockDigest>),
-    /// Sink: an object, or a whole file, arrived damaged. Send it again.
+    /// Sink: an object, or a complete file, arrived damaged and must be sent again.
     BlockReject(BlockReject),
-    /// Sink: digests of its own copy, so that only what differs is sent.
+    /// Sink: digests of its own copy, so that the source sends only objects that differ.
     ObjectDigests(Box<ObjectDigests>),
-    /// Source: every file has been sent and answered.
+    /// Source: every file was sent and answered.
     WalkEnd(WalkEnd),
-    /// Sink: names in a directory of its own.
+    /// Sink: names in one of its directories.
     List(Box<List>),
-    /// Source: which of those are not in the source.
+    /// Source: which of the names in a LIST are missing at the source.
     Delete(Box<Delete>),
-    /// Either: still here.
+    /// Either: the lane is alive.
     KeepAlive,
-    /// Sink: the end of a file.
+    /// Sink: the result of a file.
     FileDone(Box<FileDone>),
-    /// Source: something that it could not list or read.
+    /// Source: an entry that it could not list or read.
     Unread(Box<Unread>),
-    /// A sink that started the job: what it wants, in place of what a CONNECT has room for.
+    /// A sink that started the job: the paths that it wants, if a CONNECT cannot hold them.
     Operands(Box<Operands>),
 }
 
 impl Message {
-    /// Its kind on the wire. 0 to 6 are FT-LADS's own numbers.
+    /// Returns the kind of the message on the wire. Kinds 0 to 6 are the numbers of FT-LADS.
     pub(crate) fn kind(&self) -> u8 {
         match self {
             Message::Connect(_) => 0,
@@ -106,7 +107,7 @@ impl Message {
         }
     }
 
-    /// Its name, as docs/formats/wire.md has it.
+    /// Returns the name of the message as in `docs/formats/wire.md`.
     pub fn name(&self) -> &'static str {
         const NAMES: [&str; 20] = [
             "CONNECT",
@@ -137,16 +138,17 @@ impl Message {
         matches!(self, Message::KeepAlive | Message::Unread(_))
     }
 
-    /// Bytes of payload behind it: none but for a NEW_BLOCK.
+    /// Returns the size in bytes of the payload behind the message: 0 unless it is a NEW_BLOCK.
     pub fn payload_len(&self) -> u32 {
         if let Message::NewBlock(block) = self { block.payload } else { 0 }
     }
 
-    /// Holds what the caller put together against the limits of the wire: a file's attributes or names may be too long
-    /// for it.
+    /// Checks a message that the caller built against the limits of the wire. The attributes or
+    /// names of a file can exceed them.
     ///
     /// # Errors
-    /// [`Flaw::TooLong`] names the part.
+    /// Returns [`Flaw::TooLong`], which names the part that exceeds its limit. Returns
+    /// [`Flaw::Value`] if an OPERANDS without paths is not the last one.
     pub fn check(&self) -> Result<(), Flaw> {
         match self {
             Message::Connect(connect) => connect.check(),

@@ -1,4 +1,4 @@
-//! OPERANDS: the paths that a sink wants, where a CONNECT can't hold them.
+//! OPERANDS: the paths that a sink wants, if a CONNECT cannot hold them.
 
 use super::connect::at_most;
 use crate::fields::{Body, Fields};
@@ -8,16 +8,16 @@ use crate::limits::{
 use crate::{Flaw, Reason, Why};
 use haul_model::PATH_BYTES_MAX;
 
-/// OPERANDS: some of the paths that a sink wants, in their order. The last one ends the list.
+/// OPERANDS: some of the paths that a sink wants, in order. The last message ends the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operands {
-    /// Whether it ends the list.
+    /// True if this message ends the list.
     pub last: bool,
-    /// At most [`OPERANDS_PER_MESSAGE`] paths; none only where it is the last.
+    /// At most [`OPERANDS_PER_MESSAGE`] paths. Only the last message can be empty.
     pub paths: Vec<Box<[u8]>>,
 }
 
-/// What came of a list so far, within its bounds.
+/// Received part of a list, within its limits.
 #[derive(Debug, Default)]
 pub struct OperandList {
     paths: Vec<Box<[u8]>>,
@@ -26,12 +26,12 @@ pub struct OperandList {
 }
 
 impl Operands {
-    /// Whether a CONNECT holds these paths.
+    /// Returns true if a CONNECT can hold these paths.
     pub fn fit_connect(paths: &[Box<[u8]>]) -> bool {
         paths.len() <= OPERANDS_MAX && bytes_of(paths) <= OPERANDS_BYTES_MAX
     }
 
-    /// These paths in messages, the last of which says that it is.
+    /// Splits the paths into messages, of which the last is marked.
     pub fn split(paths: &[Box<[u8]>]) -> impl Iterator<Item = Operands> {
         let mut rest = Some(paths);
         std::iter::from_fn(move || {
@@ -54,7 +54,7 @@ impl Operands {
         at_most("operands", self.paths.len(), OPERANDS_PER_MESSAGE)?;
         at_most("operands' bytes", bytes_of(&self.paths), OPERANDS_BYTES_MAX)?;
         at_most("operand", self.paths.iter().map(|path| path.len()).max().unwrap_or(0), PATH_BYTES_MAX)?;
-        // Who sends nothing, again and again, would keep a session from its beginning.
+        // Refuse empty messages: a peer could otherwise delay the start of a session without end.
         if self.paths.is_empty() && !self.last { Err(Flaw::Value("operands")) } else { Ok(()) }
     }
 
@@ -74,13 +74,13 @@ impl Operands {
 }
 
 impl OperandList {
-    /// Takes what came next; whether the list is whole by it.
+    /// Adds the next message. Returns true if the list is complete.
     ///
     /// # Errors
-    /// The list is longer than a job's may be.
+    /// Returns [`Why::TooLarge`] if the list exceeds the limits of a job.
     ///
     /// # Panics
-    /// After the last of them.
+    /// Panics if the list is complete already.
     pub fn take(&mut self, operands: Operands) -> Result<bool, Reason> {
         assert!(!self.is_whole, "nothing is taken after the last");
         self.bytes += bytes_of(&operands.paths);
@@ -90,16 +90,16 @@ impl OperandList {
         Ok(self.is_whole)
     }
 
-    /// The paths.
+    /// Returns the paths.
     pub fn into_paths(self) -> Vec<Box<[u8]>> {
         self.paths
     }
 }
 
-/// Holds a whole list against what a job may name.
+/// Checks a complete list against the limits of a job.
 ///
 /// # Errors
-/// It is longer.
+/// Returns [`Why::TooLarge`] if the list has more paths or bytes.
 pub fn check_list(paths: usize, bytes: usize) -> Result<(), Reason> {
     for (what, len, most) in
         [("paths", paths, OPERANDS_ALL_MAX), ("bytes of paths", bytes, OPERANDS_ALL_BYTES_MAX)]
@@ -116,7 +116,7 @@ fn bytes_of(paths: &[Box<[u8]>]) -> usize {
     paths.iter().map(|path| path.len()).sum()
 }
 
-/// How many of these paths one message holds; at least one, where there is one.
+/// Returns the number of these paths that one message holds; at least one if there is any.
 fn taken_at_once(paths: &[Box<[u8]>]) -> usize {
     let mut bytes = 0;
     let fitting = paths.iter().take(OPERANDS_PER_MESSAGE).take_while(|path| {

@@ -1,72 +1,75 @@
-//! What a job asks for, the same on both sides once CONNECT is answered.
+//! Options of a job, the same on both sides once CONNECT is answered.
 
 use crate::Flaw;
 use crate::fields::{Body, Fields};
 use haul_digest::{Algebra, Algorithm};
 use haul_model::{Level, ObjectSize};
 
-/// How what arrived is compared with what was sent (papers: FIVER, section III and Figure 2).
+/// Method of comparing received data with sent data (papers: FIVER, section III and Figure 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Verify {
-    /// Not at all.
+    /// No comparison.
     None,
-    /// FIVER: both sides hash what passes; the digest travels behind the bytes.
+    /// FIVER: both sides hash the data in transit; the digest follows the bytes.
     #[default]
     Stream,
-    /// As [`Verify::Stream`], and the sink reads back from the device.
+    /// Same as [`Verify::Stream`], and the sink reads the data back from the device.
     Reread,
-    /// FIVER-Hybrid: the sink chooses between the two for each file, by its size and free memory (section IV B). A file
-    /// that it reads back ends at the level re-read, whatever the job's level is.
+    /// FIVER-Hybrid: the sink chooses one of the two for each file, by its size and free memory
+    /// (section IV B). A file that the sink reads back gets the level re-read, whatever the level
+    /// of the job is.
     Hybrid,
-    /// A rival: a file is sent, then both sides read it again and hash, then the next file.
+    /// A competing method: a file is sent, then both sides read it again and hash it, then the next
+    /// file follows.
     Sequential,
-    /// A rival: as [`Verify::Sequential`], but the next file is sent while one is hashed.
+    /// A competing method: same as [`Verify::Sequential`], but the next file is sent while one is
+    /// hashed.
     FilePipeline,
-    /// A rival: the same with objects (the paper's blocks) instead of files.
+    /// A competing method: the same with objects (the blocks of the paper) instead of files.
     BlockPipeline,
 }
 
-/// What is compared, and sent again if it differs.
+/// Unit that is compared, and sent again if it differs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// Each object.
     #[default]
     Object,
-    /// The file as a whole.
+    /// The complete file.
     File,
 }
 
-/// Which files of the source are sent where the sink has something of that name.
+/// Selection of the source files to send if the sink has an entry of the same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Update {
-    /// All.
+    /// All files.
     #[default]
     Always,
-    /// Those whose size or time differs.
+    /// Files whose size or time differs.
     SizeTime,
-    /// Those whose bytes differ, by the digest of the whole.
+    /// Files whose bytes differ, by the digest of the complete file.
     Digest,
-    /// The objects that differ.
+    /// Objects that differ.
     Object,
-    /// Those that are newer.
+    /// Files that are newer.
     Newer,
-    /// Those that the sink doesn't have.
+    /// Files that the sink lacks.
     Missing,
 }
 
-/// Whether payloads are compressed.
+/// Compression of payloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// Never.
     #[default]
     Off,
-    /// Where the link is slower than the processor.
+    /// If the link is slower than the CPU.
     Auto,
     /// Always, by zstd at this level.
     Zstd(i8),
 }
 
-/// What of a file is kept beside its bytes: a set of bits.
+/// Metadata to preserve, as a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Keep(pub u32);
 
@@ -77,7 +80,7 @@ impl Keep {
     pub const TIMES: Keep = Keep(1 << 1);
     /// Owner and group.
     pub const OWNER: Keep = Keep(1 << 2);
-    /// Owner and group by number even where the sink knows the names.
+    /// Owner and group by number, even if the sink knows the names.
     pub const NUMERIC: Keep = Keep(1 << 3);
     /// Extended attributes.
     pub const XATTRS: Keep = Keep(1 << 4);
@@ -87,52 +90,55 @@ impl Keep {
     pub const LINKS: Keep = Keep(1 << 6);
     /// Hard links among the files of the job.
     pub const HARD_LINKS: Keep = Keep(1 << 7);
-    /// Pipes, sockets, devices.
+    /// Named pipes, sockets, devices.
     pub const SPECIALS: Keep = Keep(1 << 8);
     /// Holes.
     pub const HOLES: Keep = Keep(1 << 9);
     /// The setuid and setgid bits, which are dropped otherwise.
     pub const SETUID: Keep = Keep(1 << 10);
 
-    /// Both sets.
+    /// Returns the union of both sets.
     pub const fn with(self, other: Keep) -> Keep {
         Keep(self.0 | other.0)
     }
 
-    /// Whether all of `other` is in it.
+    /// Returns true if the set contains all of `other`.
     pub const fn has(self, other: Keep) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// The options of one job.
+/// Options of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobOptions {
-    /// The size of objects.
+    /// Size of objects.
     pub object: ObjectSize,
-    /// The digest they are compared by.
+    /// Algorithm of the digests that are compared.
     pub algorithm: Algorithm,
-    /// How they are compared.
+    /// Method of comparison.
     pub verify: Verify,
-    /// What is compared.
+    /// Unit of comparison.
     pub unit: Unit,
-    /// What a file must have reached before the sink says FILE_DONE.
+    /// Level that a file must reach before the sink sends FILE_DONE.
     pub settle: Level,
-    /// Whether a file goes in order, by one lane at a time: a serial digest of the whole is asked for.
+    /// True if a file is sent in order, on one lane at a time. A serial digest of the complete file
+    /// requires this.
     pub in_order: bool,
     /// Compression of payloads.
     pub compression: Compression,
-    /// What is kept.
+    /// Metadata to preserve.
     pub keep: Keep,
-    /// Which files are sent.
+    /// Selection of the files to send.
     pub update: Update,
-    /// Whether files are written under their own names at once.
+    /// True if files are written directly under their final names.
     pub in_place: bool,
-    /// Whether what the source doesn't have is deleted at the sink, in the end and only after a walk without errors.
+    /// True if the sink deletes names that the source lacks, at the end and only after a walk
+    /// without errors.
     pub delete: bool,
-    /// Whether nothing is written: the sink only tells what it would do.
+    /// True if nothing is written: the sink only reports what it would do.
     pub dry_run: bool,
-    /// Bytes of the whole job, for a sink that looks at its free room first; 0 where nobody knows.
+    /// Size in bytes of the complete job, for a sink that checks its free space first; 0 if
+    /// unknown.
     pub budget: u64,
 }
 
@@ -170,14 +176,14 @@ const UPDATES: [Update; 6] =
     [Update::Always, Update::SizeTime, Update::Digest, Update::Object, Update::Newer, Update::Missing];
 
 impl Verify {
-    /// Whether digests come from a second read, after the bytes were sent.
+    /// Returns true if digests come from a second read, after the bytes were sent.
     pub fn reads_twice(self) -> bool {
         matches!(self, Verify::Sequential | Verify::FilePipeline | Verify::BlockPipeline)
     }
 }
 
 impl JobOptions {
-    /// What contradicts itself or can't be done, in a sentence.
+    /// Returns a sentence about options that contradict each other or are impossible.
     pub fn contradiction(&self) -> Option<&'static str> {
         let by_file = self.unit == Unit::File;
         let serial = self.algorithm.algebra() == Algebra::Serial;

@@ -1,15 +1,17 @@
-//! Which names are taken beneath what a job asks for.
+//! Rules that select names beneath the paths that a job requests.
 
 use crate::Flaw;
 use crate::fields::{Body, Fields};
 use crate::limits::{RULES_BYTES_MAX, RULES_MAX};
 
-/// A pattern and what it means for names that fit; of several that fit the last decides.
+/// A pattern and its effect on names that match. If several patterns match, the last one decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameRule {
-    /// Whether such names are taken; else they are left out, and all beneath them.
+    /// True if matching names are included. Otherwise they and everything beneath them are
+    /// excluded.
     pub takes: bool,
-    /// As gitignore writes it. Not judged yet: whoever walks says whether it can be understood.
+    /// Pattern in the syntax of gitignore. Not validated yet: the code that walks the tree reports
+    /// invalid patterns.
     pub pattern: Box<[u8]>,
 }
 

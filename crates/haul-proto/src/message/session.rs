@@ -1,4 +1,4 @@
-//! The end of a session: WALK_END, LIST and DELETE for `--delete`, BYE.
+//! End of a session: WALK_END, LIST and DELETE for `--delete`, BYE.
 
 use super::connect::at_most;
 use super::times::{Times, put, take};
@@ -8,66 +8,68 @@ use crate::{Flaw, Reason};
 use haul_model::{PART_BYTES_MAX, PATH_BYTES_MAX};
 use std::time::Duration;
 
-/// WALK_END: the source has found every file there is, and the sink has answered for each.
+/// WALK_END: the source has announced every file, and the sink has answered for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalkEnd {
-    /// Files, directories and all else that were announced.
+    /// Number of announced files, directories and other entries.
     pub files: u64,
-    /// Things that failed at the source. With any, nothing is deleted.
+    /// Number of entries that failed at the source. With any failure, nothing is deleted.
     pub errors: u64,
-    /// Those among them that the source could not list or read, and so did not announce.
+    /// Number of those that the source could not list or read, and so did not announce.
     pub unread: u64,
-    /// Whether the sink may ask what to delete.
+    /// True if the sink may ask what to delete.
     pub delete: bool,
 }
 
-/// UNREAD: something that the source could not list or read, and so did not announce. Told to people; WALK_END counts it.
+/// UNREAD: an entry that the source could not list or read, and so did not announce. It is reported
+/// to the user; WALK_END counts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread {
-    /// Which: beneath the source's root.
+    /// Path beneath the root of the source.
     pub path: Box<[u8]>,
-    /// Why.
+    /// Reason for the failure.
     pub reason: Reason,
 }
 
-/// LIST: names that stand in a directory of the sink. The source says which of them it does not have.
+/// LIST: names in a directory of the sink. The source answers which of them it lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List {
-    /// Its number, ascending.
+    /// Number of the message, ascending.
     pub batch: u32,
-    /// The directory beneath the job's root; empty for the root itself.
+    /// Directory beneath the root of the job; empty for the root itself.
     pub directory: Box<[u8]>,
-    /// At most [`NAMES_PER_LIST`] names in it.
+    /// At most [`NAMES_PER_LIST`] names in the directory.
     pub names: Vec<Box<[u8]>>,
 }
 
-/// DELETE: which names of a LIST the source does not have.
+/// DELETE: the names of a LIST that the source lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delete {
-    /// The LIST that it answers.
+    /// Number of the LIST that this message answers.
     pub batch: u32,
-    /// For each name in turn: whether it is not in the source, and goes.
+    /// For each name of the LIST in order: true if the source lacks it, so that the sink deletes
+    /// it.
     pub gone: Vec<bool>,
 }
 
-/// What a side did in a session.
+/// Totals of a side in a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Files that arrived.
     pub done: u64,
-    /// Files that were the same and left.
+    /// Files that were the same and were left unchanged.
     pub same: u64,
     /// Files that would be sent (dry run).
     pub would: u64,
     /// Files that failed.
     pub failed: u64,
-    /// Things that the source could not list or read, and so did not announce.
+    /// Entries that the source could not list or read, and so did not announce.
     pub unread: u64,
     /// Names that were deleted.
     pub deleted: u64,
     /// Names that could not be deleted.
     pub undeleted: u64,
-    /// Bytes of files that arrived.
+    /// Size in bytes of the files that arrived.
     pub bytes: u64,
     /// Objects that were sent again because they arrived damaged.
     pub again: u64,
@@ -76,18 +78,18 @@ pub struct Summary {
 /// BYE: the last message of a side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bye {
-    /// Why the session ends before its work is done; `None` where it is done.
+    /// Reason for a session that ends before its work is done; `None` if the work is done.
     pub reason: Option<Reason>,
-    /// What this side did.
+    /// Totals of this side.
     pub summary: Summary,
-    /// Where its time went; who says BYE fills it in.
+    /// Time statistics of this side; the sender of the BYE fills them in.
     pub times: Option<Times>,
 }
 
-/// The optional field that has [`Bye::times`].
+/// Optional field with [`Bye::times`].
 const TIMES: u16 = 1;
 
-/// The optional field that has [`Times::run_delay`].
+/// Optional field with [`Times::run_delay`].
 const RUN_DELAY: u16 = 2;
 
 impl WalkEnd {

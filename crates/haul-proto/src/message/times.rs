@@ -1,14 +1,15 @@
-//! Where a side's time went: what both sides tell each other at the end, so that each can say what held the job back.
+//! Time statistics of a side. Both sides exchange them at the end, so that each can report the
+//! bottleneck of the job.
 
 use crate::fields::{Body, Fields};
 use crate::limits::LANES_MAX;
 use crate::{Flaw, LaneId};
 use std::time::Duration;
 
-/// Time of all workers of a side together, told in whole microseconds.
+/// Total time of all workers of a side; on the wire in whole microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Reading or writing files, and making them durable.
+    /// Reading, writing and syncing files.
     pub storage: Duration,
     /// Computing digests.
     pub hashing: Duration,
@@ -16,25 +17,25 @@ pub struct Times {
     pub packing: Duration,
     /// Encrypting and decrypting.
     pub crypto: Duration,
-    /// Ready to go on and waiting for a processor, whatever with: a part of all other times. Zero where it is not known.
+    /// Waiting for a CPU while runnable. This is a part of all other times. Zero if unknown.
     pub run_delay: Duration,
-    /// What each lane waited for the network, at most [`LANES_MAX`] of them.
+    /// Time that each lane waited for the network; at most [`LANES_MAX`] lanes.
     pub lanes: Vec<LaneTimes>,
 }
 
-/// What a lane waited for the network and the other side.
+/// Time that a lane waited for the network and the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneTimes {
     /// The lane.
     pub lane: LaneId,
-    /// Until bytes were taken, the job's rate included.
+    /// Waiting until the network accepted bytes, including waits for the rate limit of the job.
     pub sending: Duration,
-    /// Until bytes came.
+    /// Waiting until bytes arrived.
     pub receiving: Duration,
 }
 
 impl Times {
-    /// All but the run delay, which has a field of its own.
+    /// Appends all times except the run delay, which has its own field.
     pub(super) fn encode(&self, body: &mut Body<'_>) {
         for time in [self.storage, self.hashing, self.packing, self.crypto] {
             put(body, time);

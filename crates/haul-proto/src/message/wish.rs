@@ -1,21 +1,24 @@
-//! What a source wishes of the object log that the sink keeps.
+//! Settings that a source requests for the object log of the sink.
 
 use crate::Flaw;
 use crate::fields::{Body, Fields};
 
-/// How the sink is to keep its object log, in the log's own codes. A sink that does not know a value takes its own default for it: nothing of
-/// what is transferred depends on it.
+/// Requested settings of the object log at the sink, in the codes of the log. For a value that it
+/// does not know, a sink uses its own default. The transferred data does not depend on any of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LogWish {
-    /// 1 a log for each file, 2 for some files together, 3 for all of the job; 0 as the sink likes.
+    /// 1: a log for each file; 2: a log shared by some files; 3: one log for the job; 0: chosen by
+    /// the sink.
     pub mechanism: u8,
-    /// How many files share a log, for mechanism 2.
+    /// Number of files that share a log, for mechanism 2.
     pub files: u32,
-    /// 1 char, 2 int, 3 enc, 4 binary, 5 bit8, 6 bit64; 0 as the sink likes.
+    /// 1: char; 2: int; 3: enc; 4: binary; 5: bit8; 6: bit64; 0: chosen by the sink.
     pub encoding: u8,
-    /// 1 every object is made durable by itself, 2 in groups, 3 nothing is; 0 as the sink likes.
+    /// 1: every object is synced by itself; 2: objects are synced in groups; 3: no syncs; 0: chosen
+    /// by the sink.
     pub sync: u8,
-    /// What an earlier run left is held against the source: 1 nothing of it, 2 a sample, 3 all; 0 as the sink sees fit.
+    /// Part of the state of an earlier run that is compared with the source. 1: nothing; 2: a
+    /// sample; 3: all; 0: chosen by the sink.
     pub verify: u8,
 }
 

@@ -1,4 +1,4 @@
-//! Objects as they arrive at the sink.
+//! Arrival of objects at the sink.
 
 use super::file::{Stage, Writing};
 use super::{Breach, Command, Receiving, Sink};
@@ -10,7 +10,7 @@ use haul_digest::Digest;
 use haul_model::ObjectIndex;
 
 impl Sink {
-    /// Bytes of an object: written, or dropped if nobody wants them.
+    /// Handles bytes of an object: they are written, or discarded if they are not wanted.
     pub(super) fn new_block(
         &mut self,
         lane: LaneId,
@@ -28,7 +28,7 @@ impl Sink {
             Some(_) => return Err("a block within another object"),
             None => self.begin_object(block, out)?,
         };
-        // A file that ended, or began anew, wants nothing more of this object.
+        // A file that ended, or started again, wants nothing more of this object.
         let file = self.files.get(&block.number).filter(|file| file.attempt == block.attempt);
         let file = file.filter(|file| file.stage == Stage::Open);
         let object = file.and_then(|file| file.object(block.object));
@@ -53,7 +53,7 @@ impl Sink {
         Ok(())
     }
 
-    /// The first block of an object: is it wanted?
+    /// Handles the first block of an object and decides if the object is wanted.
     fn begin_object(&mut self, block: &NewBlock, out: &mut Vec<Command>) -> Result<Receiving, Breach> {
         let unwanted = Receiving {
             file: block.number,
@@ -80,12 +80,13 @@ impl Sink {
             return Err("an object called the same whose digest was not told");
         }
         match file.stage {
-            // By a lane that the source has given up, and this side has not yet.
+            // The block arrived on a lane that the source has closed and this side has not.
             Stage::Opening | Stage::Finishing => return Ok(unwanted),
             Stage::Open => {}
         }
         let index = block.object.0;
-        // One that waits for its second read must not be written meanwhile: the read would prove what is gone.
+        // Do not write an object that waits for its second read: the read would verify bytes that
+        // no longer exist.
         if file.done.contains(index) || file.pairs.contains_key(&index) {
             return Ok(unwanted);
         }
@@ -98,7 +99,8 @@ impl Sink {
             return Ok(unwanted);
         }
         if in_order && (file.done.first_gap(0) != index || !file.writing.is_empty()) {
-            // A lane was lost and what it carried comes by another, while the running hash stands elsewhere.
+            // A lane was lost, and another lane brings its objects, while the running hash is at
+            // another offset.
             self.restart(block.number, Reason::new(Why::LanesLost, "its objects came out of order"), out);
             return Ok(unwanted);
         }
@@ -116,7 +118,8 @@ impl Sink {
         Ok(Receiving { is_wanted: true, ..unwanted })
     }
 
-    /// BLOCK_DIGEST: the end of the object that the lane is bringing, or the digest of one that ended before.
+    /// Handles BLOCK_DIGEST: the end of the object that the lane is receiving, or the digest of one
+    /// that ended earlier.
     pub(super) fn object_end(
         &mut self,
         lane: LaneId,
@@ -144,7 +147,7 @@ impl Sink {
         if !receiving.is_wanted {
             let index = end.object.0;
             if file.done.contains(index) {
-                // It was there before: the source may not know.
+                // The object was present before; the source may not know that.
                 let level = self.flight_level();
                 self.tell(end.number, level, index);
             }
@@ -163,7 +166,7 @@ impl Sink {
         self.arrived(end, found, out)
     }
 
-    /// All bytes of an object are written.
+    /// Handles an object of which all bytes are written.
     fn arrived(
         &mut self,
         end: &BlockDigest,
@@ -197,7 +200,7 @@ impl Sink {
         Ok(())
     }
 
-    /// An object is what the source sent, as far as the job compares objects.
+    /// Handles an object that equals what the source sent, as far as the job compares objects.
     fn proved(
         &mut self,
         number: FileNumber,
@@ -236,7 +239,7 @@ impl Sink {
         }
     }
 
-    /// Asks for an object again.
+    /// Requests an object again.
     fn reject(&mut self, number: FileNumber, object: ObjectIndex, reason: Reason, out: &mut Vec<Command>) {
         let tries_most = self.settings.tries;
         let Some(file) = self.files.get_mut(&number) else { return };
@@ -251,7 +254,7 @@ impl Sink {
         self.post(lane, Message::BlockReject(BlockReject { number, attempt, object: Some(object), reason }));
     }
 
-    /// The lane that was bringing an object is lost.
+    /// Handles the loss of the lane that was receiving an object.
     pub(super) fn object_lost(&mut self, receiving: &Receiving, out: &mut Vec<Command>) {
         let in_order = self.hashes_in_order();
         let file = self.files.get_mut(&receiving.file).filter(|file| file.attempt == receiving.attempt);
@@ -264,7 +267,7 @@ impl Sink {
         }
     }
 
-    /// The digest of a second read, of the source (block-pipeline).
+    /// Handles the digest of a second read at the source (block-pipeline).
     fn digest_came_later(&mut self, end: &BlockDigest, out: &mut Vec<Command>) -> Result<(), Breach> {
         let file = self.files.get_mut(&end.number).filter(|file| file.attempt == end.attempt);
         let Some(file) = file else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! One file under way, as the sink knows it.
+//! State of one file in progress at the sink.
 
 use super::Verdict;
 use crate::limits::RUNS_HELD_MAX;
@@ -7,25 +7,26 @@ use haul_digest::Digest;
 use haul_model::{ByteLen, Geometry, Level, Object, ObjectIndex, ObjectSize};
 use std::collections::BTreeMap;
 
-/// How far a file is.
+/// Progress of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The engine decides about it.
+    /// The engine decides about the file.
     Opening,
-    /// Its objects come.
+    /// The objects of the file arrive.
     Open,
-    /// The engine finishes it.
+    /// The engine finishes the file.
     Finishing,
 }
 
-/// An object that a lane is bringing.
+/// An object that a lane is receiving.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writing {
-    /// Whether another lane brought it too and was not listened to: it is asked for again if this one fails.
+    /// True if another lane brought the object too and was ignored. The object is requested again
+    /// if this lane fails.
     pub(super) again: bool,
 }
 
-/// Two digests of the same bytes that come at times of their own.
+/// Two digests of the same bytes that arrive independently.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pair {
     pub(super) stated: Option<Digest>,
@@ -33,13 +34,13 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Whether they agree, when both are there.
+    /// Returns true if both digests are equal, and `None` if one is missing.
     pub(super) fn agree(&self) -> Option<bool> {
         Some(self.stated? == self.found?)
     }
 }
 
-/// A file under way.
+/// A file in progress.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) geometry: Geometry,
@@ -47,39 +48,42 @@ pub(super) struct File {
     pub(super) is_regular: bool,
     pub(super) facts_len: u64,
     pub(super) stage: Stage,
-    /// Where the source waits for answers.
+    /// Lane on which the source expects answers.
     pub(super) home: LaneId,
-    /// Whether the source sends it without waiting for FILE_ID.
+    /// True if the source sends the file without waiting for FILE_ID.
     pub(super) whole: bool,
     pub(super) attempt: u16,
-    /// Objects that arrived and were found right, as far as the job compares objects.
+    /// Objects that arrived and match, as far as the job compares objects.
     pub(super) done: Runs,
-    /// The level that it must reach: the job's, or one above it that the engine chose for this file.
+    /// Level that the file must reach: that of the job, or a higher one that the engine chose for
+    /// this file.
     pub(super) settle: Level,
-    /// Objects that reached it.
+    /// Objects that reached the level.
     pub(super) settled: Runs,
     pub(super) writing: BTreeMap<u64, Writing>,
     /// Digests of objects that are compared after their arrival, or that wait to be settled.
     pub(super) pairs: BTreeMap<u64, Pair>,
-    /// The same of the whole file.
+    /// The same for the complete file.
     pub(super) whole_pair: Pair,
-    /// Whether the second read of the whole file was asked for.
+    /// True if the second read of the complete file was requested.
     pub(super) is_rehashing: bool,
-    /// Number of times that each object was requested again. An arrival does not reset it: the object may still read back wrong.
+    /// Number of times that each object was requested again. An arrival does not reset it: the
+    /// object may still read back wrong.
     pub(super) tries: BTreeMap<u64, u8>,
     pub(super) close: Option<Close>,
-    /// What the source is to be told.
+    /// Objects to report to the source, by level.
     pub(super) syncs: BTreeMap<Level, Runs>,
-    /// Digests of the own copy that were told.
+    /// Number of digests of the sink's own copy that were sent.
     pub(super) digests_told: u64,
     pub(super) verdict: Option<Verdict>,
-    /// Objects that must be the same, or the file begins anew.
+    /// Objects that must be equal; otherwise the file starts again from the beginning.
     pub(super) samples: Runs,
-    /// Bytes of the objects that were neither there nor holes when it was opened.
+    /// Size in bytes of the objects that were neither present nor holes when the file was opened.
     pub(super) may_bring: u64,
-    /// Bytes that it is charged of the quota.
+    /// Bytes that the file is charged against the quota.
     pub(super) charged: u64,
-    /// Bytes of its objects that travelled, at most what it is charged. What is sent again counts once.
+    /// Bytes of its objects that were transferred, at most `charged` and `may_bring`. Repeated
+    /// transfers add nothing beyond that limit.
     pub(super) brought: u64,
 }
 
@@ -117,12 +121,12 @@ impl File {
         }
     }
 
-    /// Returns true if no object is done but the holes.
+    /// Returns true if no object is done except for the holes.
     pub(super) fn has_brought_nothing(&self) -> bool {
         self.done == self.holes
     }
 
-    /// Bytes of the objects that are neither there nor holes.
+    /// Returns the number of bytes of the objects that are neither present nor holes.
     pub(super) fn bytes_missing(&self) -> u64 {
         let (size, len) = (self.geometry.object_size().bytes(), self.geometry.len());
         let at = |index: u64| index.saturating_mul(size).min(len);
@@ -133,23 +137,24 @@ impl File {
         self.geometry.object(index)
     }
 
-    /// Whether objects are brought to the file's level one by one, above `flight`, the level that they have when they have
-    /// arrived. A file of one object is brought there as a whole, unless that takes a second read: then it is an object's.
+    /// Returns true if objects are settled one by one to the level of the file, above `flight`, the
+    /// level at their arrival. A file of one object is settled as a whole, unless that needs a
+    /// second read: then the object is settled.
     pub(super) fn settles_objects(&self, flight: Level) -> bool {
         self.settle > flight && (self.geometry.count() > 1 || self.settle == Level::Reread)
     }
 
-    /// Whether it has more than one object.
+    /// Returns true if the file has more than one object.
     pub(super) fn has_several(&self) -> bool {
         self.geometry.count() > 1
     }
 
-    /// Whether every object is in the set.
+    /// Returns true if every object is in the set.
     pub(super) fn covers(&self, objects: &Runs) -> bool {
         objects.first_gap(0) >= self.geometry.count()
     }
 
-    /// Whether its objects lie so scattered that no honest source sent them so.
+    /// Returns true if the objects are so scattered that no correct source sent them.
     pub(super) fn is_scattered(&self) -> bool {
         self.done.pieces() > RUNS_HELD_MAX
     }
@@ -158,7 +163,7 @@ impl File {
         self.syncs.entry(level).or_default().unite(objects);
     }
 
-    /// From the first byte again.
+    /// Starts again from the first byte.
     pub(super) fn restart(&mut self) {
         self.attempt += 1;
         self.done = self.holes.clone();

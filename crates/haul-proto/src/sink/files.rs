@@ -1,4 +1,4 @@
-//! Beginnings and ends of files at the sink.
+//! Start and end of files at the sink.
 
 use super::file::{File, Stage};
 use super::{Breach, Command, Phase, Sink, Unfinished, Verdict};
@@ -23,8 +23,8 @@ impl Sink {
             return Err("a file's number out of range");
         }
         self.announced = self.announced.max(number.0 + 1);
-        // What comes late by a lane that the source has given up, while this side has not yet, was announced again by
-        // another lane and perhaps ended.
+        // A message can arrive late on a lane that the source has closed and this side has not. The
+        // source has then announced the file again on another lane, and the file may have ended.
         let is_late = self.phase != Phase::Running;
         if is_late || self.files.contains_key(&number) {
             if facts.again && !is_late {
@@ -32,7 +32,7 @@ impl Sink {
             }
             return Ok(());
         }
-        // All ends are searched for a number that ended, and no other.
+        // Search the results only for a number that has ended.
         if self.ended.contains(number.0) {
             let end = self.ends.iter().find(|(ended, _)| *ended == number);
             match end.map(|(_, outcome)| outcome.clone()) {
@@ -60,7 +60,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Hands a new file to the engine, if its names are taken.
+    /// Passes a new file to the engine, if its names are valid.
     fn open(&mut self, facts: NewFile, out: &mut Vec<Command>) {
         let first = match &facts.kind {
             FileKind::HardLink { first } => Some(judge_name(first)).transpose(),
@@ -83,7 +83,8 @@ impl Sink {
         }
     }
 
-    /// The lane on which the source would have heard of this file is lost: it is told again what stands.
+    /// Handles a file that is announced again because the source lost the lane of its answers.
+    /// Sends the current state again.
     fn announced_again(&mut self, lane: LaneId, number: FileNumber) {
         let flight_level = self.flight_level();
         let settles_above = self.settles_above();
@@ -102,7 +103,7 @@ impl Sink {
         if file.stage != Stage::Open {
             return;
         }
-        // What was asked for again on the lost lane is asked for once more.
+        // Request the objects that were requested again on the lost lane.
         let is_missing = |index: &u64| !file.done.contains(*index) && !file.writing.contains_key(index);
         let missing: Vec<u64> = file.tries.keys().copied().filter(is_missing).collect();
         let attempt = file.attempt;
@@ -122,7 +123,7 @@ impl Sink {
     ) {
         let is_hybrid = self.settings.options.verify == Verify::Hybrid;
         let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Opening) else {
-            // It ended while the engine was opening it.
+            // The file ended while the engine was opening it.
             out.push(Command::Abandon { file: number });
             return;
         };
@@ -141,7 +142,7 @@ impl Sink {
             Verdict::Take { .. } | Verdict::Differing { .. } | Verdict::Unless(_) => {}
         }
         file.may_bring = file.bytes_missing();
-        // Of a file that is compared it shows when its objects come what it brings.
+        // For a compared file, the arrival of its objects shows which bytes it transfers.
         let charge = if matches!(verdict, Verdict::Take { .. }) { file.may_bring } else { 0 };
         if self.quota.is_some_and(|quota| self.charged.saturating_add(charge) > quota) {
             return self.fail(number, Why::Quota.into(), out);
@@ -165,7 +166,7 @@ impl Sink {
     fn send_file_id(&mut self, number: FileNumber) {
         let Some(file) = self.files.get_mut(&number) else { return };
         let answer = match &file.verdict {
-            // Told once: after a lane was lost the rest goes in full.
+            // Sent once: after the loss of a lane the remaining objects are sent in full.
             Some(Verdict::Differing { have, .. }) => {
                 let mut have = have.clone();
                 have.truncate(crate::limits::RUNS_MAX);
@@ -183,7 +184,8 @@ impl Sink {
         self.post(lane, Message::FileId(Box::new(FileId { number, attempt, answer })));
     }
 
-    /// How many more digests of its own copy the source can take of this file: the engine reads no further ahead.
+    /// Returns the number of additional digests of the sink's own copy that the source can take for
+    /// this file. The engine reads no further ahead.
     pub fn digests_wanted(&self, number: FileNumber) -> u64 {
         let Some(file) = self.files.get(&number) else { return 0 };
         let ahead = file.digests_told.saturating_sub(file.done.first_gap(0));
@@ -235,7 +237,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Goes on with a file when all of it is there.
+    /// Continues with a file once all of it has arrived.
     pub(super) fn look_at(&mut self, number: FileNumber, out: &mut Vec<Command>) {
         let (rehashes, settles_above) = (self.rehashes_files(), self.settles_above());
         let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Open) else { return };
@@ -248,7 +250,8 @@ impl Sink {
         if !file.covers(&file.done) || (file.settles_objects(settles_above) && !file.covers(&file.settled)) {
             return;
         }
-        // An empty file is read when it is known not to be the same: that makes it.
+        // Rehash an empty file only after FILE_CLOSE shows that the file is not the same. The
+        // rehash creates the file.
         if rehashes && !file.is_rehashing && (file.close.is_some() || file.geometry.count() > 0) {
             file.is_rehashing = true;
             out.push(Command::Rehash { file: number, attempt: file.attempt, object: None });
@@ -269,7 +272,7 @@ impl Sink {
         out.push(Command::Finish { file: number, close, settle });
     }
 
-    /// Asks for the whole file again.
+    /// Requests the complete file again.
     pub(super) fn restart(&mut self, number: FileNumber, reason: Reason, out: &mut Vec<Command>) {
         let tries = self.settings.tries;
         let Some(file) = self.files.get_mut(&number) else { return };
@@ -308,11 +311,12 @@ impl Sink {
         out: &mut Vec<Command>,
     ) {
         let Some(file) = self.files.get_mut(&number).filter(|file| file.attempt == attempt) else { return };
-        // The engine could not have more: so it is with the file.
+        // The engine could not reach a higher level, so the file gets this one.
         file.settle = file.settle.min(level);
         let settle = file.settle;
         for index in objects.numbers() {
-            // One that was asked for again meanwhile is not what was settled.
+            // Skip an object that was requested again meanwhile: its bytes are not those that were
+            // settled.
             if file.done.contains(index) {
                 file.tell(level, &Runs::of(index, index + 1));
                 if level >= settle {

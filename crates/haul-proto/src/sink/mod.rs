@@ -1,15 +1,15 @@
-//! The side that receives.
-//!
+//! State machine of the side that receives.
 //! ```text
 //!  lane --frames--> worker of the lane --handle--> [Sink] --commands--> the same worker: open, write, drop, finish
 //!                        ^                           |
 //!                        +------- next(lane) --------+  FILE_ID, BLOCK_SYNC, BLOCK_REJECT, FILE_DONE
 //! ```
 //!
-//! The engine keeps one [`Sink`] behind a lock. Each lane has a worker that reads frames, hands them over by
-//! [`Sink::handle`], and does the commands that come of them before it reads on. What the source is to be told is asked for by
-//! [`Sink::next`], so that many objects are told of at once. The source is taken for hostile: what it may not do ends the session, what
-//! concerns one file ends that file.
+//! The engine keeps one [`Sink`] behind a lock. Each lane has a worker that reads frames and passes
+//! them to [`Sink::handle`]. The worker executes the resulting commands before it reads on.
+//! Messages to the source are fetched by [`Sink::next`], so that one message can report many
+//! objects. The source is treated as hostile: a protocol violation ends the session, and an error
+//! of one file ends that file.
 
 mod blocks;
 mod file;
@@ -30,29 +30,31 @@ use haul_model::{Level, ObjectIndex};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// What the source may not do.
+/// Description of a protocol violation by the source.
 type Breach = &'static str;
 
-/// The sink's machine. Its memory follows the window, not the number of files.
+/// State machine of the sink. Its memory depends on the window, not on the number of files.
 #[derive(Debug)]
 pub struct Sink {
     settings: Settings,
     lanes: BTreeMap<LaneId, Lane>,
     files: BTreeMap<FileNumber, File>,
-    /// Bytes of the facts of `files`.
+    /// Size in bytes of the metadata of `files`.
     facts: u64,
-    /// One past the highest number announced.
+    /// One past the highest announced number.
     announced: u64,
-    /// The last ends of files, for a source that lost the lane on which it would have heard of them.
+    /// Most recent results of files, for a source that lost the lane on which it would have
+    /// received them.
     ends: VecDeque<(FileNumber, Outcome)>,
-    /// The numbers of all files that ended, as runs: as many as there are gaps, which are files under way.
+    /// Numbers of all finished files, as runs. There are as many runs as gaps, which are files in
+    /// progress.
     ended: Runs,
-    /// Files that have objects to be told of, by the lane on which.
+    /// Files with objects to report, by the lane of the report.
     syncs: BTreeSet<(LaneId, FileNumber)>,
     sweep: sweep::Sweeping,
-    /// Bytes that files may bring; `None` for any number.
+    /// Limit on the bytes that files may transfer; `None` for no limit.
     quota: Option<u64>,
-    /// Bytes that were brought, or that files under way may still bring.
+    /// Bytes that were transferred, or that files in progress may still transfer.
     charged: u64,
     phase: Phase,
     summary: Summary,
@@ -66,32 +68,32 @@ struct Lane {
     receiving: Option<Receiving>,
 }
 
-/// The object that a lane is bringing.
+/// The object that a lane is receiving.
 #[derive(Clone, Copy, Debug)]
 struct Receiving {
     file: FileNumber,
     attempt: u16,
     object: ObjectIndex,
-    /// Where its next block begins.
+    /// File offset at which its next block starts.
     at: u64,
-    /// Whether it is written; otherwise it is dropped.
+    /// True if the object is written; otherwise it is discarded.
     is_wanted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Files come.
+    /// Files arrive.
     Running,
-    /// WALK_END came: what is not in the source is looked for and deleted.
+    /// WALK_END arrived: names that the source lacks are found and deleted.
     Sweeping,
-    /// BYE was said; the source's is awaited.
+    /// BYE was sent; the sink waits for that of the source.
     Leaving,
-    /// The end.
+    /// The session is over.
     Over,
 }
 
 impl Sink {
-    /// A sink without lanes and files.
+    /// Creates a sink without lanes and files.
     pub fn new(settings: Settings) -> Sink {
         Sink {
             settings,
@@ -110,14 +112,17 @@ impl Sink {
         }
     }
 
-    /// Limits the bytes that files may bring. A file is charged for the bytes that it may bring once the engine has decided about
-    /// it, and gives back at its end those that did not come. A file that exceeds the limit fails with [`Why::Quota`](crate::Why::Quota).
+    /// Limits the number of bytes that files may transfer.
+    ///
+    /// Once the engine has decided about a file, the file is charged for the bytes that it may
+    /// transfer. At its end the file returns the charge for bytes that did not arrive. A file that
+    /// exceeds the limit fails with [`Why::Quota`](crate::Why::Quota).
     pub fn with_quota(mut self, bytes: Option<u64>) -> Sink {
         self.quota = bytes;
         self
     }
 
-    /// What to write on this lane next. A lane that is not known, or not any more, gets [`Outgoing::Done`].
+    /// Returns the next output for this lane. An unknown or removed lane gets [`Outgoing::Done`].
     pub fn next(&mut self, lane: LaneId, now: Duration) -> Outgoing {
         let keep_alive = self.settings.timing.keep_alive;
         let Some(state) = self.lanes.get_mut(&lane) else { return Outgoing::Done };
@@ -140,29 +145,30 @@ impl Sink {
         Outgoing::Wait { until: due }
     }
 
-    /// Whether [`Sink::next`] has something for this lane now, but for a KEEPALIVE. So an engine knows whom to wake.
+    /// Returns true if [`Sink::next`] has output for this lane now, apart from a KEEPALIVE. The
+    /// engine uses this to select the threads to wake.
     pub fn has_next(&mut self, lane: LaneId) -> bool {
         let Some(state) = self.lanes.get(&lane) else { return true };
         !state.outbox.is_empty() || self.phase == Phase::Over || self.first_sync(lane).is_some()
     }
 
-    /// What was done so far.
+    /// Returns the totals so far.
     pub fn summary(&self) -> Summary {
         self.summary
     }
 
-    /// Files under way: announced and not done. At most twice the window's: some may have come late by lanes that the
-    /// source has given up.
+    /// Returns the number of files in progress: announced and not done. It is at most twice that of
+    /// the window, because some files may have arrived late on lanes that the source has closed.
     pub fn open_files(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether a file is under way.
+    /// Returns true if a file is in progress.
     pub fn is_open(&self, number: FileNumber) -> bool {
         self.files.contains_key(&number)
     }
 
-    /// Whether the session is over.
+    /// Returns true if the session is over.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
@@ -173,7 +179,7 @@ impl Sink {
         }
     }
 
-    /// The level at which an object needs not be sent again.
+    /// Returns the level from which an object need not be sent again.
     fn flight_level(&self) -> Level {
         if self.compares_objects() { Level::Verified } else { Level::Received }
     }
@@ -183,25 +189,27 @@ impl Sink {
         options.unit == Unit::Object && options.verify != Verify::None
     }
 
-    /// The level above which objects are brought one by one ([`File::settles_objects`]). Where only whole files are compared,
-    /// nothing is known of an object before its file is whole, and no higher level may be claimed.
+    /// Returns the level above which objects are settled one by one ([`File::settles_objects`]).
+    ///
+    /// If only complete files are compared, nothing is known about an object before its file is
+    /// complete. No higher level may be claimed then.
     fn settles_above(&self) -> Level {
         if self.settings.options.unit == Unit::Object { self.flight_level() } else { Level::Reread }
     }
 
-    /// Whether the whole file is hashed by a second read.
+    /// Returns true if a second read hashes the complete file.
     fn rehashes_files(&self) -> bool {
         let options = &self.settings.options;
         options.unit == Unit::File && options.verify.reads_twice()
     }
 
-    /// Whether the sink hashes a file's bytes in their order, as they come.
+    /// Returns true if the sink hashes the bytes of a file in order, as they arrive.
     fn hashes_in_order(&self) -> bool {
         let options = &self.settings.options;
         options.in_order && options.unit == Unit::File && options.verify == Verify::Stream
     }
 
-    /// The next thing to be told of objects on this lane: one file, one level.
+    /// Returns the next report about objects on this lane: one file, one level.
     fn next_sync(&mut self, lane: LaneId) -> Option<BlockSync> {
         let number = self.first_sync(lane)?;
         let file = self.files.get_mut(&number)?;
@@ -210,7 +218,7 @@ impl Sink {
         Some(BlockSync { number, attempt: file.attempt, level, objects })
     }
 
-    /// The first file that has objects to be told of on this lane.
+    /// Returns the first file with objects to report on this lane.
     fn first_sync(&mut self, lane: LaneId) -> Option<FileNumber> {
         loop {
             let first = (lane, FileNumber(0));
@@ -222,14 +230,14 @@ impl Sink {
         }
     }
 
-    /// Puts a message on the lane, if it stands.
+    /// Queues a message on the lane, if the lane is open.
     fn post(&mut self, lane: LaneId, message: Message) {
         if let Some(lane) = self.lanes.get_mut(&lane) {
             lane.outbox.push_back(message);
         }
     }
 
-    /// Takes a file off and tells the source.
+    /// Removes a file and reports its result to the source.
     fn finish(&mut self, number: FileNumber, outcome: Outcome) {
         let Some(file) = self.files.remove(&number) else { return };
         self.facts -= file.facts_len;
@@ -237,7 +245,7 @@ impl Sink {
         match &outcome {
             Outcome::Done(_) => {
                 self.summary.done += 1;
-                // Files of nothing but holes may say that they are as long as can be.
+                // A file that consists only of holes can claim the maximum size.
                 self.summary.bytes = self.summary.bytes.saturating_add(file.geometry.len());
             }
             Outcome::Same => self.summary.same += 1,
@@ -255,7 +263,8 @@ impl Sink {
         self.ends.push_back((number, outcome.clone()));
         self.ended.insert(number.0);
         if self.ended.pieces() > RUNS_HELD_MAX {
-            // Numbers that were never announced, because their files failed at the source, leave gaps: the oldest closes.
+            // Numbers that were never announced, because their files failed at the source, leave
+            // gaps. Close the oldest gap.
             let gap = self.ended.first_gap(0);
             let next = self.ended.iter().map(|run| run.0).find(|start| *start > gap).unwrap_or(gap);
             self.ended.unite(&Runs::of(gap, next));
@@ -263,12 +272,13 @@ impl Sink {
         self.post(lane, Message::FileDone(Box::new(FileDone { number, outcome })));
     }
 
-    /// A file fails at the sink: the source is told, and what else comes of it is dropped.
+    /// Marks a file as failed at the sink. Informs the source; data that still arrives for the file
+    /// is discarded.
     fn fail(&mut self, number: FileNumber, reason: Reason, out: &mut Vec<Command>) {
         self.fails_by(false, number, reason, out);
     }
 
-    /// A file fails, at the sink or because the source says so.
+    /// Marks a file as failed, at the sink or because the source reports it.
     fn fails_by(&mut self, by_source: bool, number: FileNumber, reason: Reason, out: &mut Vec<Command>) {
         if self.files.contains_key(&number) {
             self.finish(number, Outcome::Failed(reason.clone()));
@@ -277,7 +287,7 @@ impl Sink {
         }
     }
 
-    /// Ends the session before its work is done; the source is told if it can be.
+    /// Ends the session before its work is done. Informs the source if `tell` is set.
     fn break_off(&mut self, reason: Reason, tell: bool, out: &mut Vec<Command>) {
         if self.phase == Phase::Over {
             return;

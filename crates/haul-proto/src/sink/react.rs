@@ -1,4 +1,4 @@
-//! What the sink makes of events.
+//! Reactions of the sink to events.
 
 use super::{Breach, Command, Event, Lane, Phase, Sink};
 use crate::limits::RUNS_HELD_MAX;
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 impl Sink {
-    /// Takes an event at the moment `now`, and pushes what the engine is to do.
+    /// Processes an event at the moment `now`, and appends commands for the engine to `out`.
     pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Command>) {
         match event {
             Event::LaneUp(lane) => {
@@ -61,8 +61,8 @@ impl Sink {
         }
     }
 
-    /// What a lane was bringing is forgotten; the source sends it again by another. Without the first lane the session
-    /// ends, unless its work is done.
+    /// Drops the object that a lost lane was receiving; the source sends it again on another lane.
+    /// If the first lane is lost, the session ends, unless its work is done.
     fn lose(&mut self, lane: LaneId, reason: Reason, out: &mut Vec<Command>) {
         let Some(lost) = self.lanes.remove(&lane) else { return };
         if let Some(receiving) = lost.receiving {
@@ -82,7 +82,8 @@ impl Sink {
         let Some(state) = self.lanes.get_mut(&lane) else { return };
         state.heard = now;
         if self.phase == Phase::Over {
-            // The worker still has to pass over what the source sent before it knew.
+            // The worker must still skip payload that the source sent before it knew that the
+            // session is over.
             if message.payload_len() > 0 {
                 out.push(Command::Discard { payload: message.payload_len() });
             }
@@ -120,14 +121,15 @@ impl Sink {
         Ok(())
     }
 
-    /// Everything was answered for and told: the session is over well.
+    /// Ends the session successfully: every file was answered and reported.
     fn leave(&mut self, out: &mut Vec<Command>) {
         self.over();
         let delete_withheld = self.sweep.is_withheld;
         out.push(Command::Ended(End::Finished { summary: self.summary, delete_withheld }));
     }
 
-    /// A source that asks and never listens does not fill the memory.
+    /// Ends the session if a source sends requests without reading the answers, so that they do not
+    /// fill memory.
     fn bound_outboxes(&mut self, out: &mut Vec<Command>) {
         let most = 4 * self.settings.window.files as usize + RUNS_HELD_MAX;
         if self.lanes.values().any(|lane| lane.outbox.len() > most) {

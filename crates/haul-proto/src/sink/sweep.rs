@@ -1,32 +1,32 @@
-//! The end of a session at the sink: deleting what the source does not have, and BYE.
+//! End of a session at the sink: deletion of the names that the source lacks, and BYE.
 //!
-//! The sink lists its directories; the source says which names it does not have at that moment. Neither side keeps a
-//! list of the files of the job.
+//! The sink lists its directories; the source answers which names it lacks at that moment. Neither
+//! side keeps a list of the files of the job.
 
 use super::{Breach, Command, Phase, Sink};
 use crate::limits::{LISTS_AHEAD, NAMES_PER_LIST};
 use crate::{Bye, CONTROL, Delete, FileNumber, List, Message, WalkEnd};
 use std::collections::BTreeMap;
 
-/// Names of a directory that the source was asked about.
+/// Names of a directory that the sink asked the source about.
 type Asked = (Box<[u8]>, Vec<Box<[u8]>>);
 
-/// How far deleting is.
+/// Progress of the deletion.
 #[derive(Debug, Default)]
 pub(super) struct Sweeping {
     next_batch: u32,
     /// LISTs that wait for their DELETE.
     asked: BTreeMap<u32, Asked>,
-    /// Removals under way.
+    /// Number of removals in progress.
     removing: u32,
-    /// Whether everything was listed.
+    /// True if everything was listed.
     is_listed: bool,
-    /// Whether the job asked for deleting and the source had errors.
+    /// True if the job requests deletion and the source had errors.
     pub(super) is_withheld: bool,
 }
 
 impl Sink {
-    /// Whether the engine may hand over another [`super::Event::Listed`] now.
+    /// Returns true if the engine may pass on another [`super::Event::Listed`] now.
     pub fn may_list(&self) -> bool {
         self.phase == Phase::Sweeping && self.sweep.asked.len() + (self.sweep.removing as usize) < LISTS_AHEAD
     }
@@ -36,7 +36,8 @@ impl Sink {
             return Err("the walk's end came twice");
         }
         self.phase = Phase::Sweeping;
-        // The source has heard of every end. A file that is open still came late by a lane that the source had given up.
+        // The source has received the result of every file. A file that is still open arrived late,
+        // on a lane that the source had closed.
         let late: Vec<FileNumber> = self.files.keys().copied().collect();
         out.extend(late.into_iter().map(|file| Command::Abandon { file }));
         self.files.clear();
@@ -44,7 +45,7 @@ impl Sink {
         self.syncs.clear();
         self.summary.unread = end.unread;
         let asks = self.settings.options.delete;
-        // The sink looks itself at what the source says of its errors.
+        // The sink checks the errors that the source reports itself, too.
         let may = asks && end.delete && end.errors == 0;
         self.sweep.is_withheld = asks && !may;
         if may {

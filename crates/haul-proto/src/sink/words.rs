@@ -1,4 +1,4 @@
-//! What goes into the sink's machine and what comes out.
+//! Inputs and outputs of the state machine of the sink.
 
 use crate::{
     BlockDigest, Close, Encoding, End, FileNumber, JobOptions, LaneId, Message, NewFile, Outcome, Reason,
@@ -9,314 +9,335 @@ use haul_model::{ByteRange, Level, Object, ObjectIndex, RelPath};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a sink keeps to.
+/// Settings of a sink.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The options as ACCEPT has them.
+    /// Options as in ACCEPT.
     pub options: JobOptions,
-    /// The window that it let the source have: a source that goes beyond ends the session.
+    /// Window that the sink granted to the source. The session ends if twice as many files, or
+    /// twice the metadata, are open.
     pub window: Window,
-    /// Its times.
+    /// Timeouts of the session.
     pub timing: Timing,
-    /// Times that an object, or a file, is asked for again because it arrived damaged.
+    /// Maximum number of times that an object, or a file, is requested again because it arrived
+    /// damaged.
     pub tries: u8,
 }
 
-/// What happened.
+/// Input of the machine.
 #[derive(Debug)]
 pub enum Event {
-    /// A lane stands, after CONNECT or JOIN was answered.
+    /// A lane is open: CONNECT or JOIN was answered.
     LaneUp(LaneId),
-    /// A lane is lost. An object that was arriving on it is forgotten; its worker says nothing more about it.
+    /// A lane is lost. An object that was arriving on it is dropped; its worker does not report it.
     LaneLost(LaneId),
-    /// The source said something (but BLOCK_DIGEST, which is [`Event::ObjectEnd`]). Commands that come of it are for the
-    /// worker of that lane to do before it reads on, unless they say otherwise.
+    /// A message from the source, except for BLOCK_DIGEST, which is [`Event::ObjectEnd`]. The
+    /// worker of that lane executes the resulting commands before it reads on, unless they are
+    /// documented otherwise.
     Message(LaneId, Message),
-    /// A BLOCK_DIGEST came. If it ends the object that the lane's worker has been writing and hashing, `found` is the digest
-    /// of what arrived; `None` where nothing was hashed: payload was dropped, the job does not verify by objects, or the
-    /// digest is of an object that ended before.
+    /// A BLOCK_DIGEST arrived. If it ends the object that the worker of the lane has been writing
+    /// and hashing, `found` is the digest of the received bytes.
+    ///
+    /// `found` is `None` if nothing was hashed: the payload was discarded, the job does not verify
+    /// objects, or the digest belongs to an object that ended earlier.
     ObjectEnd {
-        /// By which lane.
+        /// Lane.
         lane: LaneId,
         /// The message.
         end: BlockDigest,
-        /// What arrived.
+        /// Digest of the received bytes.
         found: Option<Digest>,
     },
-    /// Bytes of the lane's payload came and went: the lane is not silent. For objects that take longer than
-    /// [`Timing::silence`].
+    /// Payload bytes arrived on the lane, so it is not silent. Needed for objects that take longer
+    /// than [`Timing::silence`].
     Progress(LaneId),
-    /// Bytes of a file could not be written. The worker goes on reading and drops what comes.
+    /// Bytes of a file could not be written. The worker continues to read and discards the data.
     WriteFailed {
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// Why.
+        /// Reason for the failure.
         reason: Reason,
     },
     /// [`Command::Open`] is done.
     Opened {
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// What becomes of it.
+        /// Decision about the file.
         verdict: Verdict,
-        /// Whether the file is to be read back, where the job leaves that to the sink ([`crate::Verify::Hybrid`]); for all
-        /// other jobs it means nothing.
+        /// True if the file must be read back, if the job leaves this decision to the sink
+        /// ([`crate::Verify::Hybrid`]). Ignored for all other jobs.
         rereads: bool,
     },
-    /// Digests of the sink's own copy, in order from the first object, for [`Verdict::Differing`]. `None` for an object that
-    /// is not there in full.
+    /// Digests of the sink's own copy, in order from the first object, for [`Verdict::Differing`].
+    /// `None` for an object that is not completely present.
     OwnDigests {
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// At most [`crate::limits::DIGESTS_PER_MESSAGE`].
+        /// At most [`crate::limits::DIGESTS_PER_MESSAGE`] digests.
         digests: Vec<Option<Digest>>,
     },
-    /// [`Command::Settle`] is done for these objects: they reached the level. One below what was asked for is the most that the file can have
-    /// where it is, and then its own: storage that can't be asked past memory, for instance, gives nothing to re-read.
+    /// [`Command::Settle`] is done for these objects: they reached the level. A level below the
+    /// requested one is the highest that this storage provides, and then becomes the level of the
+    /// file. For example, storage that cannot be read past the page cache allows no re-read.
     Settled {
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// Which try of the file.
+        /// Attempt to send the file.
         attempt: u16,
-        /// The level.
+        /// Level.
         level: Level,
-        /// Which objects.
+        /// Objects.
         objects: Runs,
     },
-    /// [`Command::Settle`] can't be done: the object read back differs (`None`), or a reason why the file fails.
+    /// [`Command::Settle`] failed: the object that was read back differs (`None`), or the file
+    /// fails for a reason.
     SettleFailed {
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// Which try of the file.
+        /// Attempt to send the file.
         attempt: u16,
-        /// Which object.
+        /// Object.
         object: ObjectIndex,
-        /// `None` if what was read back differs: it is asked for again.
+        /// `None` if the bytes that were read back differ: the object is requested again.
         reason: Option<Reason>,
     },
     /// [`Command::Rehash`] is done.
     Rehashed {
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// Which try of the file.
+        /// Attempt to send the file.
         attempt: u16,
-        /// The object; `None` for the whole file.
+        /// The object; `None` for the complete file.
         object: Option<ObjectIndex>,
-        /// What was read.
+        /// Digest of the bytes that were read.
         digest: Result<Digest, Reason>,
     },
-    /// [`Command::Finish`] or [`Command::Make`] is done: the file stands under its name (or not).
+    /// [`Command::Finish`] or [`Command::Make`] is done: the file has its final name, or failed.
     Finished {
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// How it ended.
+        /// Result of the file.
         result: Result<Outcome, Unfinished>,
     },
-    /// Names found in a directory of the sink during [`Command::Sweep`]. Only while [`super::Sink::may_list`] says so.
+    /// Names found in a directory of the sink during [`Command::Sweep`]. Allowed only while
+    /// [`super::Sink::may_list`] returns true.
     Listed {
-        /// The directory beneath the root; empty for the root.
+        /// Directory beneath the root; empty for the root.
         directory: Box<[u8]>,
         /// At most [`crate::limits::NAMES_PER_LIST`] names.
         names: Vec<Box<[u8]>>,
     },
     /// [`Command::Remove`] is done.
     Removed {
-        /// The LIST.
+        /// Number of the LIST.
         batch: u32,
-        /// How many names went.
+        /// Number of names that were deleted.
         deleted: u64,
-        /// How many could not.
+        /// Number of names that could not be deleted.
         failed: u64,
     },
     /// [`Command::Sweep`] is done: everything was listed.
     Swept,
-    /// The job is to stop.
+    /// The job must stop.
     Stop(Reason),
-    /// Time passed. At least once in each [`Timing::keep_alive`].
+    /// Time has passed. Sent at least once in each [`Timing::keep_alive`].
     Tick,
 }
 
-/// What the engine decides about a file that the source announced.
+/// Decision of the engine about a file that the source announced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Send it, but for the objects that are there, durable and of this very version of the file.
+    /// Request the file, except for objects that are present, durable and of exactly this version
+    /// of the file.
     Take {
         /// Those objects.
         have: Runs,
     },
-    /// Send the objects that differ: [`Event::OwnDigests`] follow, by a worker beside the lanes.
+    /// Request the objects that differ. A background worker sends [`Event::OwnDigests`].
     Differing {
-        /// Objects that are there, durable and of this very version of the file: they are not looked at. Their digests are
-        /// told as `None`.
+        /// Objects that are present, durable and of exactly this version of the file. They are not
+        /// compared; their digests are sent as `None`.
         have: Runs,
-        /// Objects that would be in `have`, and are compared to see whether it is to be trusted: if one of them differs the file
-        /// begins anew.
+        /// Objects that would belong to `have`, but are compared to check if `have` is trustworthy.
+        /// If one of them differs, the file starts again from the beginning.
         samples: Runs,
     },
-    /// Send it unless its digest is this.
+    /// Request the file unless this is its digest.
     Unless(Digest),
-    /// It is the same by the job's rule; nothing is to be done but perhaps its metadata, which the engine has done.
+    /// The file is the same by the rule of the job. At most its metadata needs an update, which the
+    /// engine has done.
     Same,
-    /// It can't be taken.
+    /// The file cannot be accepted.
     Refused(Reason),
 }
 
-/// Why a file could not be finished.
+/// Reason for a file that could not be finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unfinished {
-    /// The whole file's digest is not the one that FILE_CLOSE states: it is asked for again.
+    /// The digest of the complete file differs from the one in FILE_CLOSE: the file is requested
+    /// again.
     Differs,
-    /// It failed.
+    /// The file failed.
     Failed(Reason),
 }
 
-/// What the engine does. Those of a [`Event::Message`] are for that lane's worker, in order, before it reads on; it answers
-/// [`Command::Open`] at once. [`Command::Settle`], [`Command::Rehash`], [`Command::Finish`], [`Command::Sweep`] and
-/// [`Command::Remove`] may be handed to others.
+/// Command for the engine.
+///
+/// The worker of a lane executes the commands of an [`Event::Message`] in order, before it reads
+/// on. It answers [`Command::Open`] immediately. [`Command::Settle`], [`Command::Rehash`],
+/// [`Command::Finish`], [`Command::Sweep`] and [`Command::Remove`] can be handed to other workers.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Tell people of something that the source could not list or read.
+    /// Report to the user that the source could not list or read an entry.
     Unread(Unread),
-    /// Look at what stands under this name, decide, and answer by [`Event::Opened`]. It is best to make the file only
-    /// when its first bytes come.
+    /// Check the existing file under this name, decide, and answer by [`Event::Opened`]. Preferably
+    /// create the file only when its first bytes arrive.
     Open {
-        /// What the source says.
+        /// Announcement of the source.
         facts: Arc<NewFile>,
-        /// Its path, judged.
+        /// Path of the file, validated.
         path: RelPath,
     },
-    /// Make what has no bytes: a directory, a link, a special file, with its metadata. Then [`Event::Finished`].
+    /// Create an entry without bytes (a directory, a link, a special file) with its metadata. Then
+    /// report [`Event::Finished`].
     Make {
-        /// What the source says.
+        /// Announcement of the source.
         facts: Arc<NewFile>,
-        /// Its path, judged.
+        /// Path of the entry, validated.
         path: RelPath,
-        /// Of a hard link, the first name, judged.
+        /// First name of a hard link, validated.
         first: Option<RelPath>,
     },
-    /// Write the block whose payload follows, and hash it. At the object's first block a new hash begins.
+    /// Write the block whose payload follows, and hash it. The first block of an object starts a
+    /// new hash.
     Write {
         /// The file.
         file: FileNumber,
-        /// Which try of the file.
+        /// Attempt to send the file.
         attempt: u16,
         /// The object.
         object: Object,
-        /// The bytes of the file that the block stands for.
+        /// Range of the file that the block represents.
         range: ByteRange,
-        /// How they are given.
+        /// Encoding of the bytes.
         encoding: Encoding,
-        /// Bytes of payload that follow on the lane.
+        /// Size in bytes of the payload that follows on the lane.
         payload: u32,
     },
-    /// Read and drop the payload that follows: nobody wants it any more.
+    /// Read and discard the payload that follows: it is no longer wanted.
     Discard {
-        /// Bytes of payload that follow on the lane.
+        /// Size in bytes of the payload that follows on the lane.
         payload: u32,
     },
-    /// An object of a file of several is what the source sent, as far as the job compares objects, and has the file's level, where that
-    /// is reached by objects: it may be logged when it is durable. It is not written again in this try of the file.
+    /// An object of a file with several objects equals what the source sent, as far as the job
+    /// compares objects.
+    ///
+    /// If the level of the file is reached object by object, the object has it. The object may be
+    /// logged once it is durable. It is not written again in this attempt.
     Proved {
         /// The file.
         file: FileNumber,
-        /// Which try of the file.
+        /// Attempt to send the file.
         attempt: u16,
         /// The object.
         object: Object,
     },
-    /// Bring an object to a level, then [`Event::Settled`]. Many may be settled by one sync.
+    /// Bring an object to a level, then report [`Event::Settled`]. One sync can settle many
+    /// objects.
     Settle {
         /// The file.
         file: FileNumber,
-        /// Which try of the file.
+        /// Attempt to send the file.
         attempt: u16,
         /// The object.
         object: Object,
         /// The level.
         to: Level,
-        /// The digest that its bytes must have.
+        /// Digest that the bytes must have.
         digest: Option<Digest>,
     },
-    /// Read an object, or the whole file, again and hash it. Then [`Event::Rehashed`].
+    /// Read an object, or the complete file, again and hash it. Then report [`Event::Rehashed`].
     Rehash {
         /// The file.
         file: FileNumber,
-        /// Which try of the file.
+        /// Attempt to send the file.
         attempt: u16,
-        /// The object; `None` for the whole file.
+        /// The object; `None` for the complete file.
         object: Option<Object>,
     },
-    /// Forget the bytes and hashes that came of a file: it is sent again from its first byte.
+    /// Discard the received bytes and hashes of a file: it is sent again from its first byte.
     Restart {
         /// The file.
         file: FileNumber,
-        /// The number of the new try.
+        /// Number of the new attempt.
         attempt: u16,
     },
-    /// Everything of the file is there: compare its digest if FILE_CLOSE states one, set its metadata, bring it to the
-    /// job's level, give it its name. Then [`Event::Finished`].
+    /// The file has arrived completely. Compare its digest if FILE_CLOSE states one, set its
+    /// metadata, bring it to the level of the job, and rename it to its final name. Then report
+    /// [`Event::Finished`].
     Finish {
         /// The file.
         file: FileNumber,
-        /// What FILE_CLOSE says; [`Close::Same`] if only metadata is to be set.
+        /// Contents of FILE_CLOSE; [`Close::Same`] if only metadata must be set.
         close: Close,
-        /// The level that the file must have before it is told of.
+        /// Level that the file must have before it is reported.
         settle: Level,
     },
-    /// A name that the machine does not take: nothing is opened or made for it. The source hears why; so should people of this side.
+    /// The machine refuses a name: nothing is opened or created for it. The source receives the
+    /// reason; report it to the user of this side too.
     Refused {
-        /// What the source calls it, as it came.
+        /// Path as received from the source.
         path: Box<[u8]>,
-        /// Why.
+        /// Reason for the refusal.
         reason: Reason,
     },
-    /// A file fails, and people of this side should hear why. [`Command::Abandon`] follows. Told as well of what the engine has just
-    /// said to have failed.
+    /// A file fails. Report the reason to the user of this side. [`Command::Abandon`] follows. Also
+    /// sent for a failure that the engine has just reported.
     Failed {
         /// The file.
         file: FileNumber,
-        /// Why.
+        /// Reason for the failure.
         reason: Reason,
-        /// Whether it is the source that could not give it.
+        /// True if the source could not provide the file.
         by_source: bool,
     },
-    /// The file ended without being finished: close it, take its temporary name away unless the job may be resumed from
-    /// it. Another worker may be writing it at this moment.
+    /// The file ended without being finished. Close it, and remove its temporary name unless the
+    /// job may be resumed from it. Another worker may be writing to it at this moment.
     Abandon {
         /// The file.
         file: FileNumber,
     },
-    /// List the sink's directories by [`Event::Listed`], each after all that lies in it, then [`Event::Swept`]: the source judges
-    /// every name by itself.
+    /// List the directories of the sink by [`Event::Listed`], each after all of its contents, then
+    /// report [`Event::Swept`]. The source checks every name separately.
     Sweep,
-    /// Delete these names, a directory only if it is empty. Then [`Event::Removed`].
+    /// Delete these names, a directory only if it is empty. Then report [`Event::Removed`].
     Remove {
-        /// The LIST.
+        /// Number of the LIST.
         batch: u32,
-        /// The directory; empty for the root.
+        /// Directory; empty for the root.
         directory: Box<[u8]>,
-        /// The names.
+        /// Names.
         names: Vec<Box<[u8]>>,
     },
-    /// Close this lane: it was silent for too long. The machine has forgotten it.
+    /// Close this lane: its timeout has expired. The machine has removed it.
     DropLane {
-        /// Which.
+        /// Lane.
         lane: LaneId,
     },
     /// The session is over. Lanes may still have a BYE to send.
     Ended(End),
 }
 
-/// What to write on a lane next.
+/// Next output for a lane.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outgoing {
-    /// This frame.
+    /// Write this frame.
     Send(Message),
-    /// Nothing until something happens or this moment comes; then ask again.
+    /// Wait for an event or until this moment, then ask again.
     Wait {
         /// The moment.
         until: Duration,
     },
-    /// Nothing more on this lane: close it.
+    /// Close this lane: it has no more output.
     Done,
 }

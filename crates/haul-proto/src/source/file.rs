@@ -1,4 +1,4 @@
-//! One file under way, as the source knows it.
+//! State of one file in progress at the source.
 
 use crate::{Close, FileNumber, LaneId, NewFile, Reason, Runs};
 use haul_digest::Digest;
@@ -6,35 +6,35 @@ use haul_model::{ByteLen, Geometry, Object, ObjectIndex, ObjectSize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// How far a file is.
+/// Progress of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// A hard link whose first name is still on its way.
+    /// A hard link that waits for the arrival of its first name.
     Linked,
     /// Not announced, or announced on a lane that was lost.
     Fresh,
-    /// Announced; FILE_ID is awaited. The lane is the file's home.
+    /// Announced, and waiting for FILE_ID. The lane is the home of the file.
     Asked,
-    /// Its digest is to be compared with the sink's.
+    /// Waiting to have its digest compared with that of the sink.
     Comparing(Digest),
-    /// A worker of that lane compares.
+    /// Being compared by the worker of that lane.
     ComparedBy(LaneId, Digest),
-    /// Its objects may go.
+    /// Its objects may be sent.
     Sending,
 }
 
-/// How far its FILE_CLOSE is.
+/// Progress of the FILE_CLOSE of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Closing {
     /// Something is still to be sent.
     Open,
-    /// The whole file is read again and hashed.
+    /// The complete file is read again and hashed.
     Checking,
-    /// A worker of that lane takes the last look.
+    /// A worker of that lane does the final check of the file.
     Taken(LaneId),
-    /// It may be sent.
+    /// The FILE_CLOSE can be sent.
     Ready(Close),
-    /// It was sent by that lane.
+    /// The FILE_CLOSE was sent on the home lane.
     Sent(Close),
 }
 
@@ -42,37 +42,39 @@ pub(super) enum Closing {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flight {
     pub(super) lane: LaneId,
-    /// Whether the worker is through with it.
+    /// True if the worker has finished the object.
     pub(super) sent: bool,
 }
 
-/// A file under way.
+/// A file in progress.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) facts: Arc<NewFile>,
     pub(super) geometry: Geometry,
     pub(super) stage: Stage,
-    /// The lane of its latest NEW_FILE, while that stands: answers come there.
+    /// Lane of the latest NEW_FILE, while that lane is open. Answers arrive on this lane.
     pub(super) home: Option<LaneId>,
     pub(super) attempt: u16,
-    /// Every object below was given out in this try, or is there.
+    /// Every object below this index was given out in this attempt, or is at the sink.
     pub(super) cursor: u64,
     /// Objects to be given out again.
     pub(super) again: Runs,
     pub(super) flight: BTreeMap<u64, Flight>,
     /// Objects that the sink has, or that are holes.
     pub(super) settled: Runs,
-    /// Number of times that each object was requested again. An arrival does not reset it: the object may still read back wrong.
+    /// Number of times that each object was requested again. An arrival does not reset it: the
+    /// object may still read back wrong.
     pub(super) tries: BTreeMap<u64, u8>,
-    /// Whether the sink tells digests of its copy, and those from the object `theirs_first` on that were not used yet.
+    /// True if the sink sends digests of its copy. `theirs` holds the unused ones, starting at
+    /// object `theirs_first`.
     pub(super) differing: bool,
     pub(super) theirs_first: u64,
     pub(super) theirs: VecDeque<Option<Digest>>,
     pub(super) closing: Closing,
-    /// The digest of the second read.
+    /// Digest of the second read.
     pub(super) root: Option<Digest>,
     pub(super) failure: Option<Reason>,
-    /// Hard links that wait for it.
+    /// Hard links that wait for this file.
     pub(super) links: Vec<FileNumber>,
 }
 
@@ -100,7 +102,7 @@ impl File {
         }
     }
 
-    /// The first object that was never given out in this try.
+    /// Returns the first object that was never given out in this attempt.
     pub(super) fn next_new(&self) -> Option<Object> {
         if self.failure.is_some() || self.stage != Stage::Sending {
             return None;
@@ -109,12 +111,12 @@ impl File {
         self.geometry.object(ObjectIndex(index))
     }
 
-    /// Whether the sink's digest of the object is known, where it matters.
+    /// Returns true if the sink's digest of the object is known, or not needed.
     pub(super) fn may_send(&self, index: u64) -> bool {
         !self.differing || index < self.theirs_first + self.theirs.len() as u64
     }
 
-    /// Takes the sink's digest of the object; those of objects before it are passed over.
+    /// Takes the sink's digest of the object. Skips the digests of earlier objects.
     pub(super) fn take_theirs(&mut self, index: u64) -> Option<Digest> {
         while self.theirs_first < index && self.theirs.pop_front().is_some() {
             self.theirs_first += 1;
@@ -124,7 +126,7 @@ impl File {
         taken.flatten()
     }
 
-    /// An object to be given out again.
+    /// Returns an object to be given out again.
     pub(super) fn next_again(&self) -> Option<Object> {
         let may = self.failure.is_none() && self.stage == Stage::Sending;
         self.again
@@ -134,7 +136,7 @@ impl File {
             .and_then(|(index, _)| self.geometry.object(ObjectIndex(index)))
     }
 
-    /// Whether workers are through with every object: its last look may be taken.
+    /// Returns true if workers have finished every object, so that the final check can start.
     pub(super) fn is_all_sent(&self) -> bool {
         let is_all_given =
             self.again.is_empty() && self.settled.first_gap(self.cursor) >= self.geometry.count();
@@ -142,12 +144,12 @@ impl File {
         self.stage == Stage::Sending && is_given && self.flight.values().all(|flight| flight.sent)
     }
 
-    /// Whether anything of it is still to be given out.
+    /// Returns true if an object of the file is still to be given out.
     pub(super) fn has_new(&self) -> bool {
         self.next_new().is_some()
     }
 
-    /// Bytes of the objects under way.
+    /// Returns the number of bytes of the objects in flight.
     pub(super) fn flying(&self) -> u64 {
         self.flight.keys().map(|index| self.len_of(*index)).sum()
     }
@@ -156,20 +158,21 @@ impl File {
         self.geometry.object(ObjectIndex(index)).map_or(0, |object| object.range.len())
     }
 
-    /// Bytes of a set of its objects.
+    /// Returns the number of bytes of a set of objects of the file.
     pub(super) fn bytes_of(&self, objects: &Runs) -> u64 {
         let size = self.geometry.object_size().bytes();
         let at = |index: u64| index.saturating_mul(size).min(self.geometry.len());
         objects.iter().map(|(start, end)| at(end) - at(start)).sum()
     }
 
-    /// The object is settled, or has failed for good: it flies no more. Gives the bytes that flew.
+    /// Removes an object that is settled, or that has failed permanently, from those in flight.
+    /// Returns its bytes in flight.
     pub(super) fn land(&mut self, index: u64) -> u64 {
         if self.flight.remove(&index).is_some() { self.len_of(index) } else { 0 }
     }
 
-    /// The sink says which objects it has, and is right: what was given out before, does not fly, and is not there, goes
-    /// again.
+    /// Applies the sink's list of the objects that it has, which is authoritative. An object that
+    /// was given out, is not in flight and is missing at the sink is sent again.
     pub(super) fn have(&mut self, have: &Runs) {
         self.settled = holes_of(&self.facts);
         self.settled.unite(have);
@@ -181,7 +184,7 @@ impl File {
         self.again = missing;
     }
 
-    /// From the first object again. Gives the bytes that flew.
+    /// Starts again from the first object. Returns the bytes that were in flight.
     pub(super) fn restart(&mut self, attempt: u16) -> u64 {
         let flew = self.flying();
         self.attempt = attempt;
@@ -196,7 +199,8 @@ impl File {
         flew
     }
 
-    /// A lane was lost: what it carried of this file goes again. Gives the bytes that flew.
+    /// Handles the loss of a lane: its objects of this file are sent again. Returns the bytes that
+    /// were in flight.
     pub(super) fn lose(&mut self, lane: LaneId) -> u64 {
         let lost: Vec<u64> =
             self.flight.iter().filter(|(_, f)| f.lane == lane).map(|(index, _)| *index).collect();
@@ -215,7 +219,8 @@ impl File {
         flew
     }
 
-    /// Its home is lost: it is announced again, and closed again if it was.
+    /// Handles the loss of the home lane: the file is announced again, and closed again if it was
+    /// closed.
     pub(super) fn lose_home(&mut self) {
         self.home = None;
         self.stage = Stage::Fresh;

@@ -1,14 +1,15 @@
-//! The side that has the files.
-//!
+//! State machine of the side that has the files.
 //! ```text
 //!  walk --offer--> [window] --next(lane)--> worker of the lane --frames--> sink
 //!                     ^                        | WholeSent, ObjectSent, ...
 //!                     +------- handle ---------+------- Message(lane, ...) from the lane's reader
 //! ```
 //!
-//! The engine keeps one [`Source`] behind a lock. Whoever walks the tree [`offers`](Source::offer) files while there is
-//! [`room`](Source::room). Each lane has a worker that asks [`Source::next`] what to do, does it, and reports by
-//! [`Source::handle`]; and a reader that hands over what the sink says. After each call whoever waits may have something to do.
+//! The engine keeps one [`Source`] behind a lock. The code that walks the tree
+//! [`offers`](Source::offer) files while there is [`room`](Source::room). Each lane has a worker
+//! that requests work by [`Source::next`], does it, and reports by [`Source::handle`]. Each lane
+//! also has a reader that passes on the messages of the sink. After each call, waiting threads may
+//! have new work.
 
 mod file;
 mod pick;
@@ -28,31 +29,32 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The source's machine. Its memory follows the window, not the number of files.
+/// State machine of the source. Its memory depends on the window, not on the number of files.
 #[derive(Debug)]
 pub struct Source {
     settings: Settings,
     lanes: BTreeMap<LaneId, Lane>,
     files: BTreeMap<FileNumber, File>,
     next_number: u64,
-    /// Bytes of the facts of `files`.
+    /// Size in bytes of the metadata of `files`.
     facts: u64,
-    /// Bytes of objects given out and not settled.
+    /// Size in bytes of the objects that are given out and not settled.
     flying: u64,
     queues: Queues,
-    /// Files that failed, or that the update rule left at the sink without a look at their bytes: no further name goes as a
-    /// link to them.
+    /// Files that failed, or that the update rule left at the sink without a check of their bytes.
+    /// No additional name is sent as a link to them.
     left: Runs,
-    /// By the number of a left file: the further name that was sent as a file instead, and that the remaining names link to.
+    /// Successor of each left file, by its number: the additional name that was sent as a file
+    /// instead. The remaining names link to it.
     successors: BTreeMap<u64, (FileNumber, Box<[u8]>)>,
     phase: Phase,
     walk: Walk,
-    /// LISTs that the engine is judging.
+    /// Number of LISTs that the engine is checking.
     judging: u32,
     summary: Summary,
 }
 
-/// Files by what they wait for. A file that left the state meanwhile is passed over when its turn comes.
+/// Files by the event that they wait for. A file that has left the state is skipped at its turn.
 #[derive(Debug, Default)]
 struct Queues {
     /// To be announced.
@@ -61,9 +63,9 @@ struct Queues {
     again: BTreeSet<FileNumber>,
     /// To be compared.
     compare: VecDeque<FileNumber>,
-    /// Whose objects go now, in turn.
+    /// Sending objects now, in turn.
     active: VecDeque<FileNumber>,
-    /// Whose objects may go when there is a free lane.
+    /// Ready to send objects once a lane is free.
     ready: VecDeque<FileNumber>,
     /// To be closed.
     close: BTreeSet<FileNumber>,
@@ -82,9 +84,9 @@ struct Lane {
 enum Phase {
     /// Files are sent.
     Running,
-    /// WALK_END was sent; the sink deletes, perhaps, and says BYE.
+    /// WALK_END was sent. The sink may delete names, and then sends BYE.
     Ending,
-    /// BYE.
+    /// The session is over.
     Over,
 }
 
@@ -96,7 +98,7 @@ struct Walk {
 }
 
 impl Source {
-    /// A source without lanes and files.
+    /// Creates a source without lanes and files.
     pub fn new(settings: Settings) -> Source {
         Source {
             settings,
@@ -115,7 +117,8 @@ impl Source {
         }
     }
 
-    /// How many files may be offered now. 0 while the window is full; whoever walks waits then.
+    /// Returns the number of files that can be offered now. It is 0 while the window is full; the
+    /// walk waits then.
     pub fn room(&self) -> usize {
         if self.phase != Phase::Running || self.facts >= self.settings.window.facts {
             return 0;
@@ -123,21 +126,25 @@ impl Source {
         (self.settings.window.files as usize).saturating_sub(self.files.len())
     }
 
-    /// How many files there is room for when none is under way.
+    /// Returns the number of files that can be offered when none is in progress.
     pub fn room_most(&self) -> usize {
         self.settings.window.files as usize
     }
 
-    /// Offers a file; the machine gives it its number and its flags. Directories come after everything in them is done
-    /// ([`Command::FileDone`]), so that their times stay. A hard link names by `first` the file it is a further name
-    /// of: it goes when that one has arrived. If that one fails, or the update rule leaves what the sink has in its place, the name goes as a
-    /// file of its own. The caller offers no further name of a file that [is left](Source::is_left).
+    /// Offers a file and returns its number. The machine sets the number and the flags.
+    ///
+    /// A directory is offered after everything in it is done ([`Command::FileDone`]), so that its
+    /// times are kept. For a hard link, `first` is the file of which it is an additional name. The
+    /// link is sent when that file has arrived. If that file fails, or the update rule keeps the
+    /// existing file of the sink, the name is sent as a file of its own. The caller does not offer
+    /// an additional name of a file that [is left](Source::is_left).
     ///
     /// # Errors
-    /// [`Flaw::TooLong`] if the file's names or attributes are above the wire's limits: it is not sent, and counts as unread.
+    /// Returns [`Flaw::TooLong`] if the names or attributes of the file exceed the limits of the
+    /// wire. The file is not sent and counts as unread.
     ///
     /// # Panics
-    /// Without [`Source::room`], or after [`Event::WalkEnded`]: mistakes of the caller.
+    /// Panics without [`Source::room`], or after [`Event::WalkEnded`], which are caller errors.
     pub fn offer(&mut self, mut facts: NewFile, first: Option<FileNumber>) -> Result<FileNumber, Flaw> {
         assert!(!self.walk.is_ended, "nothing is offered after the walk's end");
         let number = FileNumber(self.next_number);
@@ -168,16 +175,18 @@ impl Source {
         Ok(number)
     }
 
-    /// Returns true if this file failed, or the update rule kept the existing file of the sink. A further name of it is then sent
-    /// as a file of its own, because the existing file may be another one.
+    /// Returns true if this file failed, or if the update rule kept the existing file of the sink.
+    /// An additional name of such a file is sent as a file of its own, because the existing file
+    /// may be a different one.
     pub fn is_left(&self, number: FileNumber) -> bool {
         self.left.contains(number.0)
     }
 
-    /// Returns the file that takes the place of a [left](Source::is_left) one for its further names.
+    /// Returns the file that replaces a [left](Source::is_left) file for its additional names.
     ///
     /// # Errors
-    /// The last file in the chain of successors, if that is left too and has no successor.
+    /// Returns the last file in the chain of successors if that file is left too and has no
+    /// successor.
     pub fn successor(&self, left: FileNumber) -> Result<(FileNumber, &[u8]), FileNumber> {
         let mut last = left;
         while let Some((number, path)) = self.successors.get(&last.0) {
@@ -189,16 +198,19 @@ impl Source {
         Err(last)
     }
 
-    /// Records that the further name `path` goes as file `number` in the place of a [left](Source::is_left) file.
+    /// Records that the additional name `path` is sent as file `number`, in place of a
+    /// [left](Source::is_left) file.
     pub fn succeed(&mut self, left: FileNumber, number: FileNumber, path: &[u8]) {
         if self.successors.len() >= RUNS_HELD_MAX {
-            // Further names of that file go as files of their own: that costs bytes and no data.
+            // Additional names of the removed file are sent as files of their own. This costs bytes
+            // but no data.
             self.successors.pop_first();
         }
         self.successors.insert(left.0, (number, path.into()));
     }
 
-    /// Something can't be listed or read: the sink's side hears which and why, as long as its lane keeps up.
+    /// Counts an entry that cannot be listed or read. Reports it to the sink with its reason,
+    /// unless too many messages wait on the control lane.
     fn unread(&mut self, mut path: Box<[u8]>, reason: Reason) {
         self.walk.errors += 1;
         self.summary.unread += 1;
@@ -211,7 +223,8 @@ impl Source {
         }
     }
 
-    /// Whether a file goes at once without waiting for an answer: it has no bytes, or one object that is wanted anyway.
+    /// Returns true if a file is sent immediately, without an answer: it has no bytes, or one
+    /// object that the sink wants in any case.
     fn goes_whole(&self, facts: &NewFile) -> bool {
         let options = &self.settings.options;
         let geometry = haul_model::Geometry::new(haul_model::ByteLen(facts.size()), options.object);
@@ -222,42 +235,44 @@ impl Source {
         !facts.is_regular() || (is_new && is_small && !has_holes && !options.verify.reads_twice())
     }
 
-    /// What was done so far, by the sink's word.
+    /// Returns the totals so far, as reported by the sink.
     pub fn summary(&self) -> Summary {
         self.summary
     }
 
-    /// Bytes that are at the sink by its own word: of files that are done, and of objects that need not be sent again. Goes
-    /// down when something is asked for again.
+    /// Returns the number of bytes that the sink has reported as present: those of finished files,
+    /// and those of objects that need not be sent again. The number decreases if the sink requests
+    /// an object again.
     pub fn settled_bytes(&self) -> u64 {
         self.summary.bytes + self.files.values().map(|file| file.bytes_of(&file.settled)).sum::<u64>()
     }
 
-    /// Files under way: offered and not done. At most the window's.
+    /// Returns the number of files in progress: offered and not done. The window limits it.
     pub fn open_files(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether the session is over.
+    /// Returns true if the session is over.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
 
-    /// The level at which an object needs not be sent again.
+    /// Returns the level from which an object need not be sent again.
     fn flight_level(&self) -> Level {
         let options = &self.settings.options;
         let by_object = options.unit == crate::Unit::Object && options.verify != crate::Verify::None;
         if by_object { Level::Verified } else { Level::Received }
     }
 
-    /// Puts a message on the lane, if it stands.
+    /// Queues a message on the lane, if the lane is open.
     fn post(&mut self, lane: LaneId, message: Message) {
         if let Some(lane) = self.lanes.get_mut(&lane) {
             lane.outbox.push_back(message);
         }
     }
 
-    /// Takes a file off and tells of it. Links that waited for it go, or fail with it.
+    /// Removes a file and reports its result. Links that waited for the file are announced. If the
+    /// file failed or was left, the first of them is sent as a file of its own.
     fn finish(&mut self, number: FileNumber, outcome: Outcome, here: bool, out: &mut Vec<Command>) {
         let Some(file) = self.files.remove(&number) else { return };
         self.facts -= file.facts.facts_len();
@@ -267,7 +282,7 @@ impl Source {
         match &outcome {
             Outcome::Done(_) => {
                 self.summary.done += 1;
-                // Files of nothing but holes may say that they are as long as can be.
+                // A file that consists only of holes can claim the maximum size.
                 self.summary.bytes = self.summary.bytes.saturating_add(file.geometry.len());
             }
             Outcome::Same => self.summary.same += 1,
@@ -298,14 +313,16 @@ impl Source {
     fn leave(&mut self, number: FileNumber) {
         self.left.insert(number.0);
         if self.left.pieces() > RUNS_HELD_MAX {
-            // Others count as left too, and their further names go as files: that costs bytes and no data.
+            // The files in the gap count as left too, and their additional names are sent as files.
+            // This costs bytes but no data.
             let first = self.left.iter().next().map_or(0, |run| run.1);
             let next = self.left.iter().nth(1).map_or(first, |run| run.0);
             self.left.unite(&Runs::of(first, next));
         }
     }
 
-    /// Further names of a file that failed or was left at the sink: the first of them goes as a file, the others as names of that one.
+    /// Sends the additional names of a file that failed or was left at the sink. The first name is
+    /// sent as a file, the others as links to it.
     fn separate(&mut self, left: &NewFile, links: &[FileNumber]) {
         let Some((&first, rest)) = links.split_first() else { return };
         let Some(link) = self.files.remove(&first) else { return };
@@ -328,7 +345,8 @@ impl Source {
         }
     }
 
-    /// A file fails at the source: nothing more of it is sent but a FILE_CLOSE that says so.
+    /// Marks a file as failed at the source. From then on only a FILE_CLOSE with the reason is sent
+    /// for it.
     fn fail(&mut self, number: FileNumber, reason: Reason) {
         let Some(file) = self.files.get_mut(&number) else { return };
         if file.failure.is_none() {
@@ -339,7 +357,7 @@ impl Source {
         self.look_at(number);
     }
 
-    /// Puts a file where it belongs after something changed.
+    /// Puts a file into the queues of its new state after a change.
     fn look_at(&mut self, number: FileNumber) {
         let by_file_twice = self.reads_files_twice();
         let Some(file) = self.files.get_mut(&number) else { return };
@@ -374,7 +392,7 @@ impl Source {
         options.verify.reads_twice() && options.unit == crate::Unit::File
     }
 
-    /// Says WALK_END when everything was found and answered.
+    /// Sends WALK_END when every file was announced and answered.
     fn look_for_the_end(&mut self) {
         if self.phase != Phase::Running || !self.walk.is_ended || !self.files.is_empty() {
             return;
@@ -385,7 +403,7 @@ impl Source {
         self.post(CONTROL, Message::WalkEnd(WalkEnd { files: offered, errors, unread, delete }));
     }
 
-    /// Ends the session before its work is done; the sink is told if it can be.
+    /// Ends the session before its work is done. Informs the sink if `tell` is set.
     fn break_off(&mut self, reason: Reason, tell: bool, out: &mut Vec<Command>) {
         if self.phase == Phase::Over {
             return;

@@ -1,7 +1,7 @@
-//! What the worker of a lane does next.
+//! Selection of the next work for the worker of a lane.
 //!
-//! In this order: what was answered to be sent; objects that go again, which hold the window; the ends of files; new
-//! files; objects of open files, those in turn.
+//! The order is: queued messages; objects to send again, which occupy the window; closing of files;
+//! new files; comparisons with a digest of the sink; objects of open files, in turn.
 
 use super::file::{Closing, Flight, Stage};
 use super::{Check, Next, Phase, Source, Work};
@@ -10,22 +10,23 @@ use haul_digest::Digest;
 use haul_model::Object;
 use std::time::Duration;
 
-/// What the worker of a lane could do.
+/// Work that is available to the worker of a lane.
 enum Found {
-    /// Send an object again.
+    /// Sends an object again.
     Again(FileNumber, Object),
-    /// End a file.
+    /// Closes a file.
     Close(FileNumber),
-    /// Begin the file that has waited longest.
+    /// Starts the file that has waited longest.
     Fresh(FileNumber),
-    /// Compare the file that has waited longest with the sink's digest.
+    /// Compares the file that has waited longest with the digest of the sink.
     Compare(FileNumber, Digest),
-    /// Send an object for the first time, of the file that stands there among those in turn.
+    /// Sends an object for the first time, of the file at index `turn` of the active files.
     New { turn: usize, number: FileNumber, object: Object },
 }
 
 impl Source {
-    /// What the worker of this lane does next. A lane that is not known, or not any more, gets [`Work::Done`].
+    /// Returns the next work for the worker of this lane. An unknown or removed lane gets
+    /// [`Work::Done`].
     pub fn next(&mut self, lane: LaneId, now: Duration) -> Work {
         let Some(state) = self.lanes.get_mut(&lane) else { return Work::Done };
         if let Some(message) = state.outbox.pop_front() {
@@ -47,8 +48,9 @@ impl Source {
         Work::Wait { until: due }
     }
 
-    /// Whether [`Source::next`] has something for this lane now, but for a KEEPALIVE, and whether another lane may take it
-    /// as well. So an engine knows whom to wake.
+    /// Returns the kind of work that [`Source::next`] has for this lane now, apart from a
+    /// KEEPALIVE. The kind also says if another lane can take the work. The engine uses it to
+    /// select the threads to wake.
     pub fn has_next(&mut self, lane: LaneId) -> Next {
         match self.lanes.get(&lane) {
             Some(state) if state.outbox.is_empty() && self.phase != Phase::Over => {}
@@ -57,17 +59,18 @@ impl Source {
         if self.find(lane).is_some() { Next::Shared } else { Next::Nothing }
     }
 
-    /// How many lanes there are.
+    /// Returns the number of lanes.
     pub fn lanes(&self) -> usize {
         self.lanes.len()
     }
 
-    /// What may be under way.
+    /// Returns the limit on the work in flight.
     pub fn window(&self) -> Window {
         self.settings.window
     }
 
-    /// Whether every lane finds so many objects to send: who takes several at once leaves the others theirs.
+    /// Returns true if the active files have enough objects to send to give each lane `objects` of
+    /// them. A worker that takes several objects at a time then leaves enough for the others.
     pub fn has_for_each_lane(&self, objects: u64) -> bool {
         let wanted = objects.saturating_mul(self.lanes.len() as u64);
         let waiting = self.queues.active.iter().filter_map(|number| self.files.get(number));
@@ -75,7 +78,7 @@ impl Source {
             >= wanted
     }
 
-    /// What a worker beside the lanes reads again, in the modes that hash after sending.
+    /// Returns the next second read for a background worker, in the modes that hash after sending.
     pub fn next_check(&mut self) -> Option<Check> {
         while let Some(check) = self.queues.checks.pop_front() {
             let file = self.files.get(&check.facts.number);
@@ -86,7 +89,7 @@ impl Source {
         None
     }
 
-    /// Whether there may be something to read again.
+    /// Returns true if there may be something to read again.
     pub fn has_check(&self) -> bool {
         !self.queues.checks.is_empty()
     }
@@ -97,7 +100,8 @@ impl Source {
         }
     }
 
-    /// What this lane's worker could do now. Nothing is taken; what a queue holds in vain is removed.
+    /// Finds the next work for the worker of this lane. Takes nothing, but removes outdated entries
+    /// from the queues.
     fn find(&mut self, lane: LaneId) -> Option<Found> {
         self.find_again(lane)
             .or_else(|| self.find_close(lane))
@@ -160,8 +164,9 @@ impl Source {
         None
     }
 
-    /// The next object of an open file. As many files are open as there are lanes, so that lanes spread over files
-    /// while there are several, and over the objects of one when it is the last.
+    /// Returns the next object of an open file. At most as many files are active as there are
+    /// lanes. Lanes therefore spread over files while there are several, and over the objects of
+    /// the last one.
     fn find_object(&mut self, lane: LaneId) -> Option<Found> {
         let files = &self.files;
         self.queues.active.retain(|number| files.get(number).is_some_and(|file| file.has_new()));
@@ -197,7 +202,7 @@ impl Source {
                 Some(Work::Compare { facts: file.facts.clone(), theirs })
             }
             Found::New { turn, number, object } => {
-                // Those behind it come before it the next time.
+                // Files behind this one have priority at the next call.
                 self.queues.active.rotate_left(turn + 1);
                 Some(self.give(number, lane, object, false))
             }
@@ -253,12 +258,13 @@ impl Source {
         Work::Object { facts: file.facts.clone(), attempt: file.attempt, object, theirs, again }
     }
 
-    /// Whether the window has room for the object. One always goes, however large.
+    /// Returns true if the object fits into the window. One object always fits, regardless of its
+    /// size.
     fn has_window(&self, object: Object) -> bool {
         self.flying == 0 || self.flying + object.range.len() <= self.settings.window.bytes
     }
 
-    /// Whether an object of the file may go on this lane now.
+    /// Returns true if an object of the file may be sent on this lane now.
     fn may_carry(&self, number: FileNumber, lane: LaneId) -> bool {
         let Some(file) = self.files.get(&number) else { return false };
         let is_idle = file.flight.values().all(|flight| flight.sent);
@@ -270,10 +276,11 @@ impl Source {
         in_order && in_turn
     }
 
-    /// Whether a new file may begin beside those under way: the rivals of FIVER hold it back.
+    /// Returns true if a new file may start while others are in progress. The competing methods of
+    /// FIVER delay it.
     fn may_begin(&self, number: FileNumber) -> bool {
         if self.files.get(&number).is_some_and(|file| file.facts.again) {
-            // It began before its lane was lost.
+            // The file started before its lane was lost.
             return true;
         }
         let others = || {

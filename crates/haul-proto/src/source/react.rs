@@ -1,4 +1,4 @@
-//! What the source makes of events.
+//! Reactions of the source to events.
 
 use super::file::{Closing, Stage, holes_of};
 use super::{Check, Command, Event, Lane, Phase, Source};
@@ -12,11 +12,11 @@ use haul_model::{Object, ObjectIndex};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What the sink may not do.
+/// Description of a protocol violation by the sink.
 type Breach = &'static str;
 
 impl Source {
-    /// Takes an event at the moment `now`, and pushes what the engine is to do.
+    /// Processes an event at the moment `now`, and appends commands for the engine to `out`.
     pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Command>) {
         match event {
             Event::LaneUp(lane) => {
@@ -65,7 +65,7 @@ impl Source {
         }
     }
 
-    /// What a lost lane carried goes by another. Without the first lane the session ends.
+    /// Sends the work of a lost lane on another lane. The session ends if the first lane is lost.
     fn lose(&mut self, lane: LaneId, reason: Reason, out: &mut Vec<Command>) {
         if self.lanes.remove(&lane).is_none() || self.phase == Phase::Over {
             return;
@@ -106,7 +106,7 @@ impl Source {
         let by_object_twice = self.settings.options.verify == crate::Verify::BlockPipeline;
         let Some(file) = self.files.get_mut(&number).filter(|file| file.attempt == attempt) else { return };
         let Some(flight) = file.flight.get_mut(&object.0).filter(|flight| flight.lane == lane) else {
-            // The sink's BLOCK_SYNC was quicker than the worker's report.
+            // The BLOCK_SYNC of the sink arrived before the report of the worker.
             self.look_at(number);
             return;
         };
@@ -118,7 +118,7 @@ impl Source {
         self.look_at(number);
     }
 
-    /// An object flies no more; whether it was this worker's to report.
+    /// Removes an object from those in flight. Returns true if this worker was sending it.
     fn land(&mut self, lane: LaneId, number: FileNumber, attempt: u16, object: ObjectIndex) -> bool {
         let file = self.files.get_mut(&number).filter(|file| file.attempt == attempt);
         let Some(file) = file.filter(|f| f.flight.get(&object.0).is_some_and(|flight| flight.lane == lane))
@@ -356,7 +356,7 @@ impl Source {
             return Err("the end of a file that was not sent");
         }
         match (&file.failure, outcome) {
-            // The sink repeats what it was told; the source knows it better.
+            // The sink repeats the reason that it received; the source has the original.
             (Some(reason), Outcome::Failed(_)) => {
                 let reason = reason.clone();
                 self.finish(number, Outcome::Failed(reason), true, out);
@@ -397,7 +397,7 @@ impl Source {
     }
 }
 
-/// The objects that an earlier run brought: what the sink has, without the holes.
+/// Returns the objects that an earlier run transferred: those that the sink has, without the holes.
 fn had(file: FileNumber, facts: &NewFile, mut objects: Runs) -> Option<Command> {
     objects.subtract(&holes_of(facts));
     (!objects.is_empty()).then_some(Command::Had { file, objects })

@@ -1,4 +1,4 @@
-//! What goes into the source's machine and what comes out.
+//! Inputs and outputs of the state machine of the source.
 
 use crate::{
     Close, End, FileNumber, JobOptions, LaneId, Message, NewFile, Outcome, Reason, Runs, Timing, Window,
@@ -8,240 +8,251 @@ use haul_model::{Level, Object, ObjectIndex};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a source keeps to.
+/// Settings of a source.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The options as ACCEPT has them.
+    /// Options as in ACCEPT.
     pub options: JobOptions,
     /// The smaller of both sides' windows ([`Window::least`]).
     pub window: Window,
-    /// Its times.
+    /// Timeouts of the session.
     pub timing: Timing,
-    /// Times that an object, or a file, is sent again because it arrived damaged.
+    /// Maximum number of times that an object, or a file, is sent again because it arrived damaged.
     pub tries: u8,
-    /// Whether the sink was at this job before: each regular file waits for its answer, for it may be there.
+    /// True if the sink ran this job before. Each regular file then waits for an answer, because
+    /// the sink may have it.
     pub asks: bool,
 }
 
-/// What happened.
+/// Input of the machine.
 #[derive(Debug)]
 pub enum Event {
-    /// A lane stands, after CONNECT or JOIN was answered.
+    /// A lane is open: CONNECT or JOIN was answered.
     LaneUp(LaneId),
-    /// A lane is lost: it was closed, reset, or brought a [`crate::Flaw`]. What a worker had in hand on it counts as not
-    /// sent; the worker says nothing more about it.
+    /// A lane is lost: it was closed, reset, or delivered a [`crate::Flaw`]. Unfinished work on
+    /// this lane counts as not sent; the worker does not report it.
     LaneLost(LaneId),
-    /// The sink said something.
+    /// A message from the sink.
     Message(LaneId, Message),
-    /// [`Work::Whole`] went out in full.
+    /// [`Work::Whole`] was sent completely.
     WholeSent {
-        /// By which lane.
+        /// Lane.
         lane: LaneId,
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// What its FILE_CLOSE said; `Failed` if the file could not be read to its end.
+        /// Contents of the FILE_CLOSE; `Failed` if the file could not be read to its end.
         close: Close,
     },
-    /// [`Work::Whole`] could not begin: nothing was sent of it.
+    /// [`Work::Whole`] could not start, and nothing of it was sent.
     WholeFailed {
-        /// By which lane.
+        /// Lane.
         lane: LaneId,
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// Why.
+        /// Reason for the failure.
         reason: Reason,
     },
-    /// [`Work::Object`] went out in full, its BLOCK_DIGEST with it.
+    /// [`Work::Object`] was sent completely, including its BLOCK_DIGEST.
     ObjectSent {
-        /// By which lane.
+        /// Lane.
         lane: LaneId,
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// Which try of the file, as the work said.
+        /// Attempt to send the file, as in the work.
         attempt: u16,
-        /// Which object.
+        /// Object.
         object: ObjectIndex,
     },
-    /// [`Work::Object`] can't be read, or the file is no longer the one that was announced. If blocks of it went out, a
-    /// BLOCK_DIGEST with [`crate::Stated::Abandoned`] ended it. The file fails, the job goes on.
+    /// The object of [`Work::Object`] cannot be read, or the file differs from the announced one.
+    /// If blocks of the object were sent, a BLOCK_DIGEST with [`crate::Stated::Abandoned`] ended
+    /// them. The file fails; the job continues.
     ObjectFailed {
-        /// By which lane.
+        /// Lane.
         lane: LaneId,
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// Which try of the file.
+        /// Attempt to send the file.
         attempt: u16,
-        /// Which object.
+        /// Object.
         object: ObjectIndex,
-        /// Why.
+        /// Reason for the failure.
         reason: Reason,
     },
-    /// [`Work::Compare`] is done: whether the file's digest is the sink's.
+    /// [`Work::Compare`] is done.
     Compared {
-        /// By which lane.
+        /// Lane.
         lane: LaneId,
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// The answer, or why there is none.
+        /// True if the digest of the file equals that of the sink, or the reason why no digest
+        /// could be computed.
         same: Result<bool, Reason>,
     },
-    /// [`Work::Close`] is done: the file was looked at for the last time. The machine sends the FILE_CLOSE.
+    /// [`Work::Close`] is done: the final check of the file is complete. The machine sends the
+    /// FILE_CLOSE.
     Closed {
-        /// By which lane.
+        /// Lane.
         lane: LaneId,
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// Which try of the file.
+        /// Attempt to send the file.
         attempt: u16,
-        /// What to say.
+        /// Contents of the FILE_CLOSE.
         close: Close,
     },
     /// A [`Check`] is done.
     Checked {
-        /// What was asked.
+        /// The check.
         check: Check,
-        /// The digest of what was read again.
+        /// Digest of the second read.
         digest: Result<Digest, Reason>,
     },
-    /// [`Command::Judge`] is answered: for each name, whether the source does not have it. Where that can't be told for
-    /// sure, the answer is false.
+    /// [`Command::Judge`] is answered: for each name, true if the source lacks it. If that is
+    /// uncertain, the answer is false.
     Judged {
-        /// The LIST.
+        /// Number of the LIST.
         batch: u32,
-        /// One for each name.
+        /// One answer for each name.
         gone: Vec<bool>,
     },
-    /// The walk met something that it could not list or read; nothing will be deleted.
+    /// The walk found an entry that it could not list or read. Nothing will be deleted.
     Unread {
-        /// Which: beneath the source's root.
+        /// Path beneath the root of the source.
         path: Box<[u8]>,
-        /// Why.
+        /// Reason for the failure.
         reason: Reason,
     },
-    /// The walk is at its end: nothing more is offered.
+    /// The walk has finished: nothing more is offered.
     WalkEnded,
-    /// The job is to stop.
+    /// The job must stop.
     Stop(Reason),
-    /// Time passed. At least once in each [`Timing::keep_alive`].
+    /// Time has passed. Sent at least once in each [`Timing::keep_alive`].
     Tick,
 }
 
-/// What the engine is told. Commands come in order and need no answer, but [`Command::Judge`].
+/// Output for the engine. Commands arrive in order and need no answer, except for
+/// [`Command::Judge`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
-    /// The sink says that objects reached a level: for the log and for progress.
+    /// The sink reports that objects reached a level: for the log and for progress.
     Synced {
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// The level.
+        /// Level.
         level: Level,
-        /// Which objects.
+        /// Objects.
         objects: Runs,
     },
-    /// The sink has these objects already, of which none is a hole: they are not sent.
+    /// The sink already has these objects, and none of them is a hole. They are not sent.
     Had {
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// Which objects.
+        /// Objects.
         objects: Runs,
     },
-    /// A file is at its end. Nothing more is asked about it; workers that still hold it may close it.
+    /// A file is finished, and nothing else refers to it. Workers that still have it open can close
+    /// it.
     FileDone {
-        /// Which file.
+        /// File.
         file: FileNumber,
-        /// How it ended.
+        /// Result of the file.
         outcome: Outcome,
-        /// Whether it failed at the source and not at the sink.
+        /// True if the file failed at the source and not at the sink.
         here: bool,
     },
-    /// Which of these names, in a directory beneath the job's root, does the source not have?
+    /// Asks which of these names, in a directory beneath the root of the job, the source lacks.
     Judge {
-        /// The LIST.
+        /// Number of the LIST.
         batch: u32,
-        /// The directory; empty for the root. Not judged yet: take it through [`haul_model::RelPath`].
+        /// Directory; empty for the root. Not validated yet: pass it through
+        /// [`haul_model::RelPath`].
         directory: Box<[u8]>,
-        /// The names.
+        /// Names.
         names: Vec<Box<[u8]>>,
     },
-    /// Close this lane: it was silent for too long. The machine has forgotten it.
+    /// Close this lane: its timeout has expired. The machine has removed it.
     DropLane {
-        /// Which.
+        /// Lane.
         lane: LaneId,
     },
     /// The session is over. Lanes may still have a BYE to send; [`Work::Done`] follows it.
     Ended(End),
 }
 
-/// What the worker of a lane does next.
+/// Next work for the worker of a lane.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Work {
     /// Write this frame.
     Send(Message),
-    /// Write all of a small file at once: NEW_FILE, then of a regular file its object's blocks, BLOCK_DIGEST, and a
-    /// FILE_CLOSE with what the file's second look said. Then [`Event::WholeSent`].
+    /// Write a complete small file at once: NEW_FILE, then for a regular file the blocks of its
+    /// object, BLOCK_DIGEST, and a FILE_CLOSE with the result of the final check. Then report
+    /// [`Event::WholeSent`].
     Whole {
-        /// What NEW_FILE says.
+        /// Contents of NEW_FILE.
         facts: Arc<NewFile>,
-        /// Its only object; `None` for an empty file and for all that has no bytes (which have no FILE_CLOSE, but for
-        /// empty regular files).
+        /// The only object. `None` for an empty file and for every entry without bytes. Such
+        /// entries have no FILE_CLOSE, except for empty regular files.
         object: Option<Object>,
     },
-    /// Read an object, and write its blocks and its BLOCK_DIGEST. Then [`Event::ObjectSent`].
+    /// Read an object, and write its blocks and its BLOCK_DIGEST. Then report
+    /// [`Event::ObjectSent`].
     Object {
         /// The file.
         facts: Arc<NewFile>,
-        /// Which try of the file; every block says it.
+        /// Attempt to send the file; every block contains it.
         attempt: u16,
         /// The object.
         object: Object,
-        /// The digest of the sink's own copy: if the object's is the same, one block [`crate::Encoding::Same`] stands for it.
+        /// Digest of the sink's own copy. If the digest of the object is equal, one block
+        /// [`crate::Encoding::Same`] is sent for it.
         theirs: Option<Digest>,
-        /// Whether it was sent before. The file must still be the one that was announced.
+        /// True if the object was sent before. The file must still be the announced one.
         again: bool,
     },
-    /// Hash the file and compare with the sink's digest. Then [`Event::Compared`].
+    /// Hash the file and compare the digest with that of the sink. Then report [`Event::Compared`].
     Compare {
         /// The file.
         facts: Arc<NewFile>,
-        /// The sink's digest.
+        /// Digest of the sink.
         theirs: Digest,
     },
-    /// Look at the file for the last time: has it changed? Then [`Event::Closed`].
+    /// Check for the last time if the file has changed. Then report [`Event::Closed`].
     Close {
         /// The file.
         facts: Arc<NewFile>,
-        /// Which try of the file.
+        /// Attempt to send the file.
         attempt: u16,
-        /// The digest that a [`Check`] of the whole file found: it goes into [`Close::Read`].
+        /// Digest that a [`Check`] of the complete file found. It is copied to [`Close::Read`].
         root: Option<Digest>,
     },
-    /// Nothing until something happens or this moment comes; then ask again.
+    /// Wait for an event or until this moment, then ask again.
     Wait {
         /// The moment.
         until: Duration,
     },
-    /// Nothing more on this lane: close it.
+    /// Close this lane: it has no more work.
     Done,
 }
 
-/// Whether there is something for a lane to do.
+/// Work that is available to a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// No.
+    /// No work.
     Nothing,
-    /// Yes, and for no other lane.
+    /// Work that no other lane can take.
     Own,
-    /// Yes; other lanes that are told the same may take it first.
+    /// Work that another lane with the same answer can take first.
     Shared,
 }
 
-/// A second read, in the modes that hash after sending ([`crate::Verify::reads_twice`]): for a worker beside the lanes.
+/// A second read, in the modes that hash after sending ([`crate::Verify::reads_twice`]), for a
+/// background worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The file.
     pub facts: Arc<NewFile>,
-    /// Which try of the file.
+    /// Attempt to send the file.
     pub attempt: u16,
-    /// The object; `None` for the whole file.
+    /// The object; `None` for the complete file.
     pub object: Option<Object>,
 }

@@ -40,7 +40,8 @@ impl Client {
         })
     }
 
-    /// A lane that is in, with its other end.
+    /// Admits a lane. Returns true if it is the first of its session, and the other end of the
+    /// lane.
     fn enter(&self, ticket: &Ticket, session: u8) -> (bool, Lane) {
         let Admitted { seat, role, .. } = self.knock(ticket, session).unwrap_or_else(|v| panic!("{v}"));
         let (near, far) = Lane::pair().expect("a pair");
