@@ -32,7 +32,7 @@ macro_rules! ymm_register {
             #[inline(always)]
             fn scatter(self, words: &mut [$word]) {
                 let words = &mut words[..$lanes];
-                // SAFETY: the slice holds 32 bytes; a register value exists only if the CPU has AVX2.
+                // SAFETY: the slice holds 32 bytes; register values exist only if the CPU has AVX2.
                 unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), self.0) }
             }
             #[inline(always)]

@@ -33,7 +33,7 @@ macro_rules! xmm_register {
             #[inline(always)]
             fn scatter(self, words: &mut [$word]) {
                 let words = &mut words[..$lanes];
-                // SAFETY: the slice holds 16 bytes; a register value exists only if the CPU has SSE2.
+                // SAFETY: the slice holds 16 bytes; register values exist only if the CPU has SSE2.
                 unsafe { _mm_storeu_si128(words.as_mut_ptr().cast(), self.0) }
             }
             #[inline(always)]
