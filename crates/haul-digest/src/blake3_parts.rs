@@ -5,8 +5,8 @@
 //! number are the children of the next higher node.
 //!
 //! Only the root is finalized differently, and only the length of the file determines which node is
-//! the root. A node with two children therefore keeps both until it gets a parent (then it is not
-//! the root) or the file is complete (then it is the root).
+//! the root. A node with two children therefore keeps both. It is not the root if it gets a parent,
+//! and it is the root if the file is complete without one.
 
 use crate::lanes::chunks::{CHUNK_BYTES, chunk_values};
 use crate::part::PartPlace;

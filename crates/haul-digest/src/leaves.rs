@@ -56,8 +56,8 @@ impl LeafHasher {
 
     /// Returns the part; `whole` is true if it is the complete file.
     ///
-    /// Passes the digest of the last leaf to `found`, unless that leaf is the complete file: then
-    /// it has no digest other than that of the file.
+    /// Passes the digest of the last leaf to `found`, unless that leaf is the complete file. Such a
+    /// leaf has no digest other than that of the file.
     ///
     /// # Panics
     ///

@@ -82,7 +82,7 @@ impl ObjectStream {
     /// Returns the digest of all bytes.
     ///
     /// Passes the digests of the last object and its last leaf to `found` if there is more than
-    /// one: a stream of one object, or of one leaf, has no digest other than its own.
+    /// one. A stream of one object, or of one leaf, has no digest other than its own.
     pub fn finish(mut self, mut found: impl FnMut(Found)) -> Digest {
         if self.len == 0 {
             return digest(self.algorithm, &[]);

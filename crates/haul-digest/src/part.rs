@@ -61,7 +61,8 @@ impl PartHasher {
     /// # Panics
     ///
     /// Panics if the algorithm does not combine. For BLAKE3, panics if the offset is not a multiple
-    /// of its chunk of 1,024 bytes, or if a part that is the complete file does not start at 0.
+    /// of its chunk of 1,024 bytes. Also panics if a BLAKE3 part that is the complete file does not
+    /// start at 0.
     pub fn new(algorithm: Algorithm, place: PartPlace) -> PartHasher {
         assert_eq!(algorithm.algebra(), Algebra::Combines, "{algorithm} must be fed in order");
         let state = match LinearSum::of(algorithm) {
@@ -165,8 +166,8 @@ impl Part {
     /// Returns a digest from which [`Part::from_digest`] can restore the part.
     ///
     /// For Adler-32 and the CRCs it is the digest of the bytes of the part as a separate file. For
-    /// BLAKE3 it is the chaining value of the subtree of the part, or the digest of the file if the
-    /// part is the complete file (or empty).
+    /// BLAKE3 it is the chaining value of the subtree of the part. If the part is the complete file
+    /// (or empty), it is the digest of the file.
     pub fn digest(&self) -> Digest {
         let len = self.range.len();
         match self.state {

@@ -73,9 +73,8 @@ pub fn space(fd: impl AsFd) -> io::Result<Space> {
 
 /// Returns true if a file is on a FUSE file system.
 ///
-/// Such a file system may return fewer bytes than requested. io_uring (seen on Linux 6.18)
-/// continues such a read without advancing its offset: it reported all bytes and had repeated the
-/// first ones.
+/// Such a file system may return fewer bytes than requested. On Linux 6.18 io_uring continued such
+/// a read without advancing its offset: it reported all bytes, and had repeated the first ones.
 pub fn is_fuse(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == FUSE)
 }

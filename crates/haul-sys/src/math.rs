@@ -1,8 +1,8 @@
 //! The five functions of the C library's `libm` that plot drawing needs, taken from a crate
 //! instead.
 //!
-//! As a shared library they would be located, mapped and relocated at each start of every tool: a
-//! twentieth of the time of a call for a small file.
+//! As a shared library they would be located, mapped and relocated at each start of every tool.
+//! This takes a twentieth of the time of a call for a small file.
 //!
 //! The linker uses these definitions because they precede those of any library. No symbol then
 //! requires `libm.so`.

@@ -153,8 +153,8 @@ pub fn create_through_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Resul
 
 /// Opens an existing file for writing, and truncates it first if `truncate` is set.
 ///
-/// The file is opened only for writing: a file whose mode forbids reading can still be overwritten,
-/// and the open of a named pipe blocks until it has a reader.
+/// The file is opened only for writing. Therefore a file whose mode forbids reading can still be
+/// overwritten, and the open of a named pipe blocks until it has a reader.
 ///
 /// # Errors
 ///

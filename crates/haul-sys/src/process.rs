@@ -85,7 +85,7 @@ pub fn open_files() -> io::Result<u64> {
 /// The new table starts as a copy. Descriptors opened before remain usable in this thread, and
 /// their files stay open until this thread ends, even if all other threads close them.
 ///
-/// **From here on no descriptor may be passed between this thread and others**: a descriptor opened
+/// **From here on no descriptor may be passed between this thread and others.** A descriptor opened
 /// here is a different file, or none, elsewhere, and vice versa. Only for threads that open, use
 /// and close their files themselves.
 ///

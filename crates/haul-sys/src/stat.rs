@@ -102,8 +102,8 @@ impl Stat {
         (self.dev, self.ino)
     }
 
-    /// Returns true if this is the same file as `then`, although its inode number may have been
-    /// reused: device and inode are equal, and so is the birth time if both are known.
+    /// Returns true if this is the same file as `then`: device and inode are equal, and so is the
+    /// birth time if both are known. The birth time detects a reused inode number.
     pub fn is_still(&self, then: &Stat) -> bool {
         let same_birth = self.btime.is_none() || then.btime.is_none() || self.btime == then.btime;
         self.identity() == then.identity() && same_birth

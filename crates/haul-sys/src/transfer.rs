@@ -98,8 +98,8 @@ pub fn write_stream(fd: impl AsFd, bytes: &[u8]) -> io::Result<()> {
 /// Copies `len` bytes inside the kernel (copy_file_range(2)), which may share extents or copy on a
 /// server.
 ///
-/// A result of 0 counts as the end of the file only if a read also finds the end: /proc and some
-/// network file systems return 0 for files that have bytes.
+/// A result of 0 counts as the end of the file only if a read also finds the end. The reason is
+/// that /proc and some network file systems return 0 for files that have bytes.
 ///
 /// # Errors
 ///
@@ -193,7 +193,7 @@ pub fn clone_is_unsupported(error: &io::Error) -> bool {
 }
 
 /// Returns true if an error of [`clone_file`] or [`clone_range`] is due to the two file systems and
-/// not to the two files, so that an attempt with other files is useless.
+/// not to the two files. An attempt with other files is then useless.
 ///
 /// `EINVAL`, `EPERM` and `ETXTBSY` are due to the files: a file without checksums on btrfs, an
 /// immutable file, a swap file.
@@ -242,8 +242,8 @@ mod tests {
     use super::*;
 
     /// Errors from the manual pages of copy_file_range(2) and ioctl_ficlone(2), each with three
-    /// interpretations: the kernel cannot copy between the two files, the two files cannot share
-    /// extents, no files of their two file systems ever can.
+    /// flags. They state that the kernel cannot copy between the two files, that the two files
+    /// cannot share extents, and that no files of their two file systems can.
     const MEANINGS: [(Errno, bool, bool, bool); 20] = [
         (Errno::XDEV, true, true, true),
         (Errno::OPNOTSUPP, true, true, true),

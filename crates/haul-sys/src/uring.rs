@@ -4,9 +4,9 @@
 //!          slot = block number modulo depth
 //!   idle -> reading -> full -- its turn: on_block sees it --> writing -> idle
 //! ```
-//! Blocks are read in any order and passed to the callback in file order, so that a serial digest
-//! can process each block while it is still in the CPU cache. Meanwhile the kernel writes on its
-//! own threads.
+//! Blocks are read in any order and passed to the callback in file order. A serial digest can
+//! therefore process each block while it is still in the CPU cache. Meanwhile the kernel writes on
+//! its own threads.
 
 use crate::buffer::AlignedBuffer;
 use haul_model::limits::BLOCK_BYTES_MAX;

@@ -1,10 +1,11 @@
 //! Selection of instructions: the backends that this CPU supports, and the fastest loop for a
 //! number of streams.
 //!
-//! Every loop has the measured time of one pass (a block in each of its lanes) on one core of a Zen
-//! 4, with the data in its caches. A pass costs the same with one used lane as with all. The cost
-//! of `n` streams is therefore the number of passes times that, and the cheapest loop is selected.
-//! Other CPUs have other times. Only their ratios matter here, and a wrong ratio only costs speed.
+//! Every loop has the measured time of one pass: a block in each of its lanes. The times are from
+//! one core of a Zen 4, with the data in its caches. A pass costs the same with one used lane as
+//! with all. The cost of `n` streams is therefore the number of passes times that, and the cheapest
+//! loop is selected. Other CPUs have other times. Only their ratios matter here, and a wrong ratio
+//! only costs speed.
 
 use super::LaneAlgorithm;
 use super::compression::{Compression, Job, run};

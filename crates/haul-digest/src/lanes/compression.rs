@@ -82,8 +82,8 @@ pub(super) unsafe fn run<C: Compression, R: Register<Word = C::Word>>(
     }
     for block in 0..blocks {
         // SAFETY: each pointer is the start of the bytes of a job, which has `blocks` blocks
-        // (asserted above; unused lanes point to those of the first job). The caller guarantees the
-        // instructions.
+        // (asserted above). Unused lanes point to the bytes of the first job. The caller guarantees
+        // the instructions.
         let message = unsafe { R::load_block(&at, block * C::Word::BLOCK, C::BIG_ENDIAN) };
         C::compress(&mut state, message);
     }

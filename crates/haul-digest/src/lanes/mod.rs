@@ -3,9 +3,9 @@
 //!
 //! These digests are serial: the next block of a stream depends on the previous one. One stream
 //! cannot be divided, but sixteen streams can share a register. Files and the leaves of a tree are
-//! therefore hashed together at many times the rate of one stream (the multi-buffer idea of Gueron
-//! and Krasnov, "Simultaneous Hashing of Multiple Messages", 2012). The instructions are selected
-//! at run time.
+//! therefore hashed together at many times the rate of one stream. (This is the multi-buffer idea
+//! of Gueron and Krasnov, "Simultaneous Hashing of Multiple Messages", 2012.) The instructions are
+//! selected at run time.
 //!
 //! ```
 //! use haul_digest::lanes::{LaneAlgorithm, Streams};

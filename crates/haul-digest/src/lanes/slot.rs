@@ -71,9 +71,9 @@ impl Slot {
     }
 }
 
-/// Returns the padded end of a message: the bytes after the last complete block, a one bit, zeros,
-/// and the length in bits in the last eighth of a block (RFC 1321 sections 3.1 and 3.2; FIPS 180-4
-/// section 5.1).
+/// Returns the padded end of a message. It consists of the bytes after the last complete block, a
+/// one bit, zeros, and the length in bits in the last eighth of a block (RFC 1321 sections 3.1 and
+/// 3.2; FIPS 180-4 section 5.1).
 ///
 /// ```text
 /// | rest, less than a block | 80 | 00 ... 00 | length in bits, 8 or 16 bytes |    one block, or two if it does not fit

@@ -48,8 +48,8 @@ impl Extent {
 
 /// Record of an index.
 ///
-/// A line of an index in the paper holds the name of the log (given here by the name of the index),
-/// the name of the file, its blocks, offset and length.
+/// A line of an index in the paper holds the name of the log, the name of the file, its blocks,
+/// offset and length. Here the name of the index gives the name of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
     /// The first object of a file is durable.

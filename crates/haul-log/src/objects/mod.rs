@@ -2,7 +2,7 @@
 //! interrupted job can resume.
 //!
 //! [`Log`] takes changes ("object 3 of this file is durable") and returns [`Order`]s: bytes to
-//! write into the files of one directory, with markers where all earlier orders must be durable.
+//! write into the files of one directory. Markers state where all earlier orders must be durable.
 //! [`replay`] takes the bytes of those files and returns [`Facts`]: never an object that was not
 //! logged, and everything that was synced.
 //!
@@ -43,9 +43,9 @@ pub const OBJECTS_MAX: u64 = 1 << 48;
 
 const _: () = assert!(OBJECTS_MAX - 1 == u64::MAX / haul_model::limits::OBJECT_BYTES_MIN);
 
-/// Objects per page of a bit vector. The 512 bytes of a page are the minimum that a group commit
-/// writes for a file, so the complete bit vector of a file of millions of objects is not rewritten
-/// each time.
+/// Objects per page of a bit vector. A group commit writes at least one page, which has 512 bytes,
+/// for a file. Therefore it does not rewrite the complete bit vector of a file of millions of
+/// objects each time.
 pub const PAGE_OBJECTS: u64 = 4096;
 
 /// Maximum number of objects in one appended group.

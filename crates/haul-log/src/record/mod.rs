@@ -14,9 +14,9 @@
 //!  blake3=HEX                                  of the lines above
 //! ```
 //!
-//! A `kept` line states: files that this job finished on the device, and that have a change time
-//! (ctime) from FROM to before UNTIL, in nanoseconds since 1970, are durable with all their
-//! metadata. One line covers any number of files.
+//! A `kept` line covers the files that this job finished on the device and whose change time
+//! (ctime) is from FROM to before UNTIL. These files are durable with all their metadata. The times
+//! are in nanoseconds since 1970. One line covers any number of files.
 
 mod text;
 

@@ -1,5 +1,5 @@
-//! Checks that the lines below the line of a file are complete, and that the digests match: that of
-//! an object its leaves, that of a file its objects.
+//! Checks that the lines below the line of a file are complete. Also checks that the digest of an
+//! object matches those of its leaves, and the digest of a file those of its objects.
 
 use super::LEAVES_PER_LINE;
 use super::facts::{Content, Entry, Kind, LeafRun, ObjectDigests, Objects, Proven};

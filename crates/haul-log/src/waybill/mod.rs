@@ -13,11 +13,11 @@
 //!  end section=1 entries=... files=... bytes=... lines=... blake3=...        CRC   all of it once more
 //! ```
 //!
-//! (The waybill itself has no indentation.) The CRC of a line continues that of the previous line,
-//! so that a damaged, lost, added or moved line is detected and reported. The closing line holds
-//! totals and a digest of everything before it. If digests of the algorithm can be combined, the
-//! digest of a file must match those of its objects. Each additional job appends a section, which
-//! contains the digest of the previous one.
+//! (The waybill itself has no indentation.) The CRC of a line continues that of the previous line.
+//! A reader therefore detects and reports a damaged, lost, added or moved line. The closing line
+//! holds totals and a digest of everything before it. If digests of the algorithm can be combined,
+//! the digest of a file must match those of its objects. Each additional job appends a section,
+//! which contains the digest of the previous one.
 //!
 //! [`Writer`] and [`Reader`] keep one line and a few checksums in memory, regardless of the number
 //! of files and objects.

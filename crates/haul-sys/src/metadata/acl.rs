@@ -59,8 +59,8 @@ pub fn copy_acl(src: Place<'_>, dst: Place<'_>, kind: FileKind, mode: u32) -> Re
         Err(AclError::Read(error)) => return Err(AclError::Read(error)),
         other => other,
     };
-    // Set the mode after the list: on a file with a list, chmod sets the mask of the list, which
-    // the group bits of the mode show.
+    // Set the mode after the list. On a file with a list the group bits of the mode are the mask of
+    // the list, and chmod sets that mask.
     let chmod = match dst {
         Place::File(fd) => super::set_mode_fd(fd, mode),
         Place::Name(dir, name) => super::set_mode_at(dir, name, mode),

@@ -139,8 +139,8 @@ pub fn of_path_at(
     })
 }
 
-/// Returns true if an error only means that there are no contexts: the file system does not support
-/// them, or the policy has none for this file.
+/// Returns true if an error only means that there are no contexts. Then the file system does not
+/// support them, or the policy has none for this file.
 pub fn is_absence(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODATA | libc::EOPNOTSUPP))
 }
