@@ -164,8 +164,8 @@ fn statx_or_stat(fd: rustix::fd::BorrowedFd<'_>, name: &std::ffi::CStr, flags: A
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     match retry_on_intr(|| rustix::fs::statx(fd, name, flags, wanted)) {
         Ok(statx) => Ok(from_statx(&statx)),
-        // Sandboxes older than statx(2) reject it. The older calls report everything except the
-        // birth time and the mount flag.
+        // Sandboxes older than statx(2) reject it. fstatat(2) reports everything except the birth
+        // time and the mount flag.
         Err(Errno::NOSYS) => {
             let stat = if flags.contains(AtFlags::EMPTY_PATH) {
                 retry_on_intr(|| rustix::fs::fstat(fd))?

@@ -50,8 +50,8 @@ impl<W: Write> Writer<W> {
         Writer::begin(out, &Section { number: 1, after: None, job: job.clone() })
     }
 
-    /// Starts another section after a closed one, which `tail` describes; `out` must append to the
-    /// waybill.
+    /// Starts another section after a closed one, which the [`Tail`] describes. `out` must append
+    /// to the waybill.
     ///
     /// # Errors
     ///
