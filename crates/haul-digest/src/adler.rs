@@ -1,12 +1,12 @@
-//! Adler-32 (RFC 1950), with the arithmetic that joins the sums of neighbours.
+//! Adler-32 (RFC 1950), with the arithmetic that combines the values of adjacent ranges.
 //!
-//! Over the bytes d1 ... dn it is a = 1 + d1 + ... + dn and b = a1 + ... + an (ai being a after i bytes), both
-//! modulo 65521, written as `b << 16 | a`.
+//! For the bytes d1 ... dn it consists of a = 1 + d1 + ... + dn and b = a1 + ... + an, where ai is
+//! a after i bytes. Both are modulo 65521, and the value is `b << 16 | a`.
 
 /// The largest prime below 2^16.
 const MODULUS: u64 = 65521;
 
-/// The value of no bytes.
+/// Value of zero bytes of input.
 pub(crate) const ADLER_EMPTY: u32 = 1;
 
 /// A running Adler-32.
@@ -22,7 +22,7 @@ impl AdlerStream {
         self.0.write(bytes);
     }
 
-    /// The same as feeding `len` bytes of 0, in constant time.
+    /// Has the effect of feeding `len` zero bytes, in constant time.
     pub(crate) fn update_zeros(&mut self, len: u64) {
         let (a, b) = sums(self.value());
         let b = (b + a * (len % MODULUS)) % MODULUS;
@@ -34,10 +34,11 @@ impl AdlerStream {
     }
 }
 
-/// The Adler-32 of two neighbours, from theirs; `right_len` is the length of the right one in bytes.
+/// Returns the Adler-32 of two adjacent ranges from their values; `right_len` is the length of the
+/// right range in bytes.
 ///
-/// Behind the left one the right one starts with a = `left_a` where it counted from 1, so each of its bytes
-/// adds `left_a - 1` more to b.
+/// After the left range, the right range starts with a = `left_a` instead of 1. Therefore each of
+/// its bytes adds `left_a - 1` more to b.
 pub(crate) fn adler_combine(left: u32, right: u32, right_len: u64) -> u32 {
     let (left_a, left_b) = sums(left);
     let (right_a, right_b) = sums(right);
@@ -51,7 +52,7 @@ fn sums(value: u32) -> (u64, u64) {
     (u64::from(value & 0xffff) % MODULUS, u64::from(value >> 16) % MODULUS)
 }
 
-/// Joins two sums, both below 2^16.
+/// Joins two sums, which must be below 2^16.
 fn join(a: u64, b: u64) -> u32 {
     (b as u32) << 16 | a as u32
 }

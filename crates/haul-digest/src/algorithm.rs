@@ -1,4 +1,4 @@
-//! The registry: which checksums there are, what they are called, and what their algebra allows.
+//! The registry of checksum algorithms: names, tags, digest lengths and combination properties.
 
 use crate::blake2b_len::Blake2bLen;
 use crate::lanes::LaneAlgorithm;
@@ -10,24 +10,27 @@ use thiserror::Error;
 pub enum Algorithm {
     /// Adler-32, RFC 1950.
     Adler32,
-    /// CRC-32/ISO-HDLC, the CRC of zlib, gzip and zip. EOS calls it `crc32`, GNU `crc32b`, XRootD `zcrc32`.
+    /// CRC-32/ISO-HDLC, the CRC of zlib, gzip and zip. EOS calls it `crc32`, GNU `crc32b`, XRootD
+    /// `zcrc32`.
     Crc32,
     /// CRC-32/ISCSI (Castagnoli), RFC 3720.
     Crc32c,
-    /// The CRC of POSIX `cksum`: CRC-32/CKSUM over the bytes and then their number. XRootD calls it `crc32`.
+    /// The CRC of POSIX `cksum`: CRC-32/CKSUM over the bytes and then their number. XRootD calls it
+    /// `crc32`.
     Cksum,
     /// CRC-64/NVME, S3's `CRC64NVME`.
     Crc64Nvme,
-    /// CRC-64/XZ: the polynomial of ECMA-182, reflected, initial value and final XOR all ones. xz, 7z.
+    /// CRC-64/XZ of xz and 7z: the polynomial of ECMA-182, reflected, initial value and final XOR
+    /// all ones.
     Crc64Xz,
-    /// The `crc64` of CERN's EOS: the catalogue's CRC-64/ECMA-182, that is XZ's polynomial with the high bit
-    /// first, initial value 0 and no final XOR.
+    /// The `crc64` of CERN's EOS. It is CRC-64/ECMA-182 of the CRC catalogue: the polynomial of XZ
+    /// with the high bit first, initial value 0 and no final XOR.
     Crc64Eos,
     /// CRC-16/IBM-SDLC (X.25, ISO 3309; Qt's `qChecksum`).
     Crc16,
     /// The 16-bit sum of BSD's `sum`: rotated right by one bit before each byte is added.
     Bsd,
-    /// The 16-bit sum of System V's `sum`: the bytes added up, the carries folded in.
+    /// The 16-bit sum of System V's `sum`: the sum of the bytes, with the carries folded in.
     Sysv,
     /// MD5, RFC 1321.
     Md5,
@@ -53,7 +56,8 @@ pub enum Algorithm {
     Sm3,
     /// BLAKE2b with 512 bits, RFC 7693.
     Blake2b,
-    /// BLAKE2b with fewer bits: a digest of its own, no part of the longer one. Not in [`Algorithm::ALL`].
+    /// BLAKE2b with fewer bits: a different digest, not a prefix of the longer one. Not in
+    /// [`Algorithm::ALL`].
     Blake2bOf(Blake2bLen),
     /// BLAKE3 with 256 bits.
     Blake3,
@@ -67,24 +71,24 @@ pub enum Algorithm {
     Xxh3_128,
 }
 
-/// What may be done with the digests of the pieces of a file.
+/// Rule for combining the digests of the pieces of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algebra {
-    /// Pieces may be hashed in any order, by any worker, and their states joined.
+    /// Pieces can be hashed in any order, by any worker, and their states combined.
     Combines,
     /// Bytes must be fed from the first to the last.
     Serial,
 }
 
-/// A text that names no algorithm.
+/// Error for a text that is not the name of an algorithm.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("unknown checksum '{name}'; known are {known}", known = KnownNames)]
 pub struct UnknownAlgorithm {
-    /// The text as it was given.
+    /// The given text.
     pub name: String,
 }
 
-/// Prints all canonical names, separated by commas.
+/// Displays all canonical names, separated by commas.
 struct KnownNames;
 
 impl fmt::Display for KnownNames {
@@ -97,13 +101,13 @@ impl fmt::Display for KnownNames {
     }
 }
 
-/// One row of the registry.
+/// An entry of the registry.
 struct Entry {
     name: &'static str,
     tag: &'static str,
     /// Digest length in bytes.
     len: usize,
-    /// Further names that [`Algorithm::parse`] takes, in lower case.
+    /// Additional names that [`Algorithm::parse`] accepts, in lower case.
     aliases: &'static [&'static str],
 }
 
@@ -112,7 +116,7 @@ const fn entry(name: &'static str, tag: &'static str, len: usize, aliases: &'sta
 }
 
 impl Algorithm {
-    /// Every algorithm, in the order in which lists of them are printed.
+    /// All algorithms except `Blake2bOf`, in the order of printed lists.
     pub const ALL: &'static [Algorithm] = &[
         Algorithm::Adler32,
         Algorithm::Crc32,
@@ -203,19 +207,20 @@ impl Algorithm {
         }
     }
 
-    /// The canonical name, in lower case.
+    /// Returns the canonical name, in lower case.
     pub const fn name(self) -> &'static str {
         self.entry().name
     }
 
-    /// The algorithm with this name, tag or alias, in any case.
+    /// Returns the algorithm with this name, tag or alias, in any case.
     ///
-    /// Three names mean different things to different tools. Here `crc32` is zlib's CRC (XRootD's `crc32` is
-    /// [`Algorithm::Cksum`]); `crc` is POSIX's, as in `cksum -a crc`; and `crc64` alone is XZ's, as in xz and
-    /// 7z, so that EOS's must be asked for as `crc64eos`.
+    /// Three names have different meanings in different tools. Here `crc32` is the CRC of zlib
+    /// (XRootD's `crc32` is [`Algorithm::Cksum`]). `crc` is that of POSIX, as in `cksum -a crc`.
+    /// `crc64` alone is that of XZ, as in xz and 7z, so the name of EOS's CRC is `crc64eos`.
     ///
     /// # Errors
-    /// [`UnknownAlgorithm`], whose message lists the known names.
+    ///
+    /// Returns [`UnknownAlgorithm`] if there is no such name; its message lists the known names.
     pub fn parse(text: &str) -> Result<Algorithm, UnknownAlgorithm> {
         let wanted = text.to_ascii_lowercase();
         let named = |algorithm: &Algorithm| {
@@ -229,17 +234,17 @@ impl Algorithm {
         found.ok_or_else(|| UnknownAlgorithm { name: text.to_owned() })
     }
 
-    /// The tag of the BSD form `TAG (file) = digest`.
+    /// Returns the tag in the BSD form `TAG (file) = digest`.
     pub const fn tag(self) -> &'static str {
         self.entry().tag
     }
 
-    /// The length of a digest, in bytes: 1 to 64.
+    /// Returns the length of a digest in bytes: 1 to 64.
     pub const fn digest_len(self) -> usize {
         self.entry().len
     }
 
-    /// Whether pieces of a file may be hashed apart.
+    /// Returns the rule for combining the digests of the pieces of a file.
     pub const fn algebra(self) -> Algebra {
         match self {
             Algorithm::Adler32
@@ -256,12 +261,13 @@ impl Algorithm {
         }
     }
 
-    /// Whether [`crate::lanes`] computes many streams of this algorithm in the lanes of one register.
+    /// Returns true if [`crate::lanes`] can compute many streams of this algorithm in the lanes of
+    /// one register.
     pub const fn has_lanes(self) -> bool {
         self.lanes().is_some()
     }
 
-    /// This algorithm as [`crate::lanes`] knows it; `None` where it has no lanes.
+    /// Returns the lane algorithm of [`crate::lanes`], or `None` if there is none.
     pub const fn lanes(self) -> Option<LaneAlgorithm> {
         Some(match self {
             Algorithm::Md5 => LaneAlgorithm::Md5,
@@ -274,7 +280,8 @@ impl Algorithm {
         })
     }
 
-    /// Returns true if the algorithm was made to resist attackers; all others detect accidents only.
+    /// Returns true if the algorithm was designed to resist attackers; all others detect only
+    /// accidents.
     pub fn is_cryptographic(self) -> bool {
         !self.is_numeric()
             && !matches!(
@@ -287,8 +294,8 @@ impl Algorithm {
             )
     }
 
-    /// Whether the digest is a number that people write in decimal or hexadecimal: Adler-32, the CRCs, and the sums
-    /// of `sum`.
+    /// Returns true if the digest is a number, usually printed in decimal or hexadecimal: Adler-32,
+    /// the CRCs, and the sums of `sum`.
     pub const fn is_numeric(self) -> bool {
         let combines = matches!(self.algebra(), Algebra::Combines) && !matches!(self, Algorithm::Blake3);
         combines || matches!(self, Algorithm::Bsd)
@@ -296,7 +303,7 @@ impl Algorithm {
 }
 
 impl fmt::Display for Algorithm {
-    /// The canonical name.
+    /// Writes the canonical name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }

@@ -1,4 +1,4 @@
-//! The digest of a file from its parts, which come in any order.
+//! Combination of the parts of a file, in any order, into its digest.
 
 use crate::blake3_parts::{Blake3Node, Blake3Part};
 use crate::forest::{Duplicate, Forest, Hole};
@@ -9,30 +9,33 @@ use haul_model::{ByteLen, ByteRange, ObjectIndex, ObjectSize};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
-/// Joins the parts of one file. Neighbours are merged as soon as both are there, so memory grows with the
-/// number of gaps and not with the number of objects.
+/// Combines the parts of one file.
+///
+/// Adjacent parts are merged as soon as both are present, so memory use grows with the number of
+/// gaps and not with the number of objects.
 #[derive(Clone, Debug)]
 pub struct Assembly {
     algorithm: Algorithm,
     object: ObjectSize,
     pieces: Pieces,
-    /// What went wrong first; told by [`Assembly::finish`].
+    /// The first error; reported by [`Assembly::finish`].
     fault: Option<AssemblyError>,
 }
 
-/// Why the parts don't make the file.
+/// Reason why the parts do not form the file.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum AssemblyError {
-    /// No part holds these bytes.
+    /// No part covers these bytes.
     #[error("bytes {0} were not hashed")]
     Missing(ByteRange),
-    /// Two parts hold some of these bytes.
+    /// Two parts cover some of these bytes.
     #[error("bytes {0} were hashed twice")]
     Overlap(ByteRange),
-    /// Parts reach past the length given to [`Assembly::finish`].
+    /// Parts extend past the length passed to [`Assembly::finish`].
     #[error("bytes {0} were hashed, but lie past the end of the file")]
     Beyond(ByteRange),
-    /// One BLAKE3 part holds the whole file, but was hashed as a part of a larger one; or the other way round.
+    /// A BLAKE3 part covers the complete file, but was hashed as a part of a larger file, or vice
+    /// versa.
     #[error(
         "bytes {0} were hashed as if the file had another length: a BLAKE3 file of one object ends otherwise"
     )]
@@ -46,7 +49,7 @@ enum Pieces {
 }
 
 impl Assembly {
-    /// No parts yet, of a file cut into objects of this size.
+    /// Returns an assembly without parts, for a file with objects of this size.
     pub fn new(algorithm: Algorithm, object: ObjectSize) -> Assembly {
         let pieces = match LinearSum::of(algorithm) {
             Some(sum) => Pieces::Linear(sum, Runs::default()),
@@ -55,16 +58,16 @@ impl Assembly {
         Assembly { algorithm, object, pieces, fault: None }
     }
 
-    /// What is assembled.
+    /// Returns the algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Adds the part that holds the object `index`. A part without bytes changes nothing.
+    /// Adds the part that holds the object `index`. An empty part has no effect.
     ///
     /// # Panics
-    /// If the part was hashed with another algorithm or at another place than the object's: mistakes of the
-    /// caller.
+    ///
+    /// Panics if the part has another algorithm, or if its offset is not that of the object.
     pub fn add(&mut self, index: ObjectIndex, part: Part) {
         assert_eq!(part.algorithm, self.algorithm, "a part joins parts of its own algorithm");
         let range = part.range;
@@ -80,7 +83,7 @@ impl Assembly {
         self.fault = self.fault.or(added.err());
     }
 
-    /// How many pieces are kept at the moment: a measure of the memory in use.
+    /// Returns the number of pieces that are kept, as a measure of memory use.
     pub fn pieces(&self) -> usize {
         match &self.pieces {
             Pieces::Linear(_, runs) => runs.by_start.len(),
@@ -88,10 +91,11 @@ impl Assembly {
         }
     }
 
-    /// The digest of the file, which has `len` bytes.
+    /// Returns the digest of the file, which has `len` bytes.
     ///
     /// # Errors
-    /// [`AssemblyError`] if the parts don't cover exactly those bytes, each once.
+    ///
+    /// Returns an [`AssemblyError`] if the parts do not cover exactly those bytes, each once.
     pub fn finish(self, len: ByteLen) -> Result<Digest, AssemblyError> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -106,7 +110,7 @@ impl Assembly {
     }
 }
 
-/// The digest behind the sum of a whole file.
+/// Returns the digest that belongs to the sum of a complete file.
 fn close_sum(algorithm: Algorithm, value: u64, len: u64) -> Digest {
     let closed = match algorithm {
         Algorithm::Cksum => crc::cksum_close(value, len),
@@ -153,7 +157,7 @@ impl Runs {
         Ok(())
     }
 
-    /// The sum of the one run that is left if all bytes are there.
+    /// Returns the sum of the one run that remains if no bytes are missing.
     fn finish(self, sum: LinearSum, len: u64) -> Result<u64, AssemblyError> {
         let head = self.by_start.get(&0).copied().unwrap_or(Run { end: 0, value: sum.empty() });
         if head.end < len {
@@ -168,13 +172,13 @@ impl Runs {
     }
 }
 
-/// The nodes of a BLAKE3 tree, each object being a leaf.
+/// Nodes of a BLAKE3 tree; each object is a leaf.
 #[derive(Clone, Debug)]
 struct Blake3Pieces {
     forest: Forest<Blake3Node>,
-    /// The part that claimed to be the whole file.
+    /// A part that was hashed as the complete file.
     whole: Option<(ByteRange, [u8; 32])>,
-    /// The one part that is shorter than an object: it must be the last.
+    /// The one part that is shorter than an object; it must be the last.
     short: Option<ByteRange>,
 }
 
@@ -240,8 +244,8 @@ impl Blake3Pieces {
     }
 }
 
-/// Whether the last object ends where the file does, given the only part that is shorter than an object of
-/// `size` bytes; all objects up to that of the last byte are there.
+/// Checks that the last object ends where the file does. `short` is the only part that is shorter
+/// than an object of `size` bytes. All objects up to that of the last byte are present.
 fn check_last(short: Option<ByteRange>, size: u64, len: u64) -> Result<(), AssemblyError> {
     let full_end = len.div_ceil(size).saturating_mul(size);
     match short {

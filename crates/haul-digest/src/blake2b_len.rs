@@ -1,4 +1,4 @@
-//! The lengths that BLAKE2b can have below its full one.
+//! Lengths of BLAKE2b below its maximum.
 
 use blake2::Blake2bVarCore;
 use blake2::digest::block_api::{Buffer, UpdateCore, VariableOutputCore};
@@ -9,27 +9,29 @@ use std::fmt;
 pub struct Blake2bLen(u8);
 
 impl Blake2bLen {
-    /// A length of so many bytes; `None` for 0 and for 64, which is [`crate::Algorithm::Blake2b`], and more.
+    /// Returns the length of `bytes` bytes, or `None` for 0, for 64 (which is
+    /// [`crate::Algorithm::Blake2b`]) and for more.
     pub const fn new(bytes: usize) -> Option<Blake2bLen> {
         if bytes >= 1 && bytes <= 63 { Some(Blake2bLen(bytes as u8)) } else { None }
     }
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     pub const fn bytes(self) -> usize {
         self.0 as usize
     }
 
-    /// The canonical name of the algorithm, which tells bits: `blake2b-256`.
+    /// Returns the canonical name of the algorithm, which contains the number of bits:
+    /// `blake2b-256`.
     pub(crate) const fn name(self) -> &'static str {
         NAMES[self.bytes() - 1]
     }
 
-    /// The tag of the BSD form, as b2sum prints it: `BLAKE2b-256`.
+    /// Returns the tag of the BSD form, as b2sum prints it: `BLAKE2b-256`.
     pub(crate) const fn tag(self) -> &'static str {
         TAGS[self.bytes() - 1]
     }
 
-    /// A length told in bits, a multiple of 8, without a sign or leading zeros.
+    /// Parses a length in bits: a multiple of 8, without a sign or leading zeros.
     pub(crate) fn parse(bits: &str) -> Option<Blake2bLen> {
         let number: usize = bits.parse().ok()?;
         let written_so = number.is_multiple_of(8) && number.to_string() == bits;
@@ -38,13 +40,13 @@ impl Blake2bLen {
 }
 
 impl fmt::Display for Blake2bLen {
-    /// The length in bits, without a unit.
+    /// Writes the length in bits, without a unit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (self.bytes() * 8).fmt(f)
     }
 }
 
-/// A running BLAKE2b with a digest of such a length, which is known only when the program runs.
+/// A running BLAKE2b with a digest length that is known only at run time.
 #[derive(Clone)]
 pub(crate) struct ShortBlake2b {
     core: Blake2bVarCore,
@@ -65,7 +67,7 @@ impl ShortBlake2b {
         buffer.digest_blocks(bytes, |blocks| core.update_blocks(blocks));
     }
 
-    /// Hands the digest's bytes to `use_bytes`.
+    /// Passes the bytes of the digest to `use_bytes`.
     pub(crate) fn finish<T>(mut self, use_bytes: impl FnOnce(&[u8]) -> T) -> T {
         let mut full = Default::default();
         self.core.finalize_variable_core(&mut self.buffer, &mut full);

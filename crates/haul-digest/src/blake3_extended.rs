@@ -1,20 +1,21 @@
-//! BLAKE3 with a key, for deriving keys, and with output of any length.
+//! BLAKE3 with a key, for key derivation, and with output of any length.
 
 use std::fmt;
 
-/// What the hash is for; each mode has digests of its own.
+/// Mode of the hash; each mode has different digests.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Blake3Mode {
-    /// The common hash.
+    /// The regular hash.
     Hash,
-    /// A message authentication code under this key.
+    /// A message authentication code with this key.
     Keyed([u8; 32]),
-    /// A key derived from the bytes, for this context: a text that names the program, the date and the purpose.
+    /// A key derived from the bytes, for this context: a text that contains the program, the date
+    /// and the purpose.
     DeriveKey(String),
 }
 
 impl fmt::Debug for Blake3Mode {
-    /// Without the key.
+    /// Writes the mode without the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Blake3Mode::Hash => f.write_str("Hash"),
@@ -24,12 +25,12 @@ impl fmt::Debug for Blake3Mode {
     }
 }
 
-/// One stream, fed in order.
+/// A stream, fed in order.
 #[derive(Clone)]
 pub struct ExtendedBlake3(Box<blake3::Hasher>);
 
 impl ExtendedBlake3 {
-    /// A hasher that has seen no bytes.
+    /// Returns a hasher without input.
     pub fn new(mode: &Blake3Mode) -> ExtendedBlake3 {
         ExtendedBlake3(Box::new(match mode {
             Blake3Mode::Hash => blake3::Hasher::new(),
@@ -38,12 +39,12 @@ impl ExtendedBlake3 {
         }))
     }
 
-    /// Takes the next bytes.
+    /// Feeds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The output for all bytes so far; its first 32 bytes are the common digest.
+    /// Returns the output for all bytes so far; its first 32 bytes are the regular digest.
     pub fn finish(self) -> Blake3Output {
         Blake3Output(self.0.finalize_xof())
     }
@@ -55,17 +56,17 @@ impl fmt::Debug for ExtendedBlake3 {
     }
 }
 
-/// Output without an end: 2^64 - 1 bytes, from any place on.
+/// Extendable output: 2^64 - 1 bytes, readable from any offset.
 #[derive(Clone)]
 pub struct Blake3Output(blake3::OutputReader);
 
 impl Blake3Output {
-    /// Goes to a byte of the output.
+    /// Sets the position in the output.
     pub fn seek(&mut self, at: u64) {
         self.0.set_position(at);
     }
 
-    /// Writes the next bytes into all of `buffer`.
+    /// Fills `buffer` with the next bytes.
     pub fn fill(&mut self, buffer: &mut [u8]) {
         self.0.fill(buffer);
     }

@@ -1,17 +1,19 @@
 //! BLAKE3 of a file whose objects are hashed in any order.
 //!
-//! BLAKE3 is a binary tree over chunks of 1,024 bytes. An object, a power of two of bytes at a multiple of its
-//! size, is a whole subtree, and two neighbours at an even and an odd place are the children of the next node
-//! up. Only the topmost node ends differently, and which one that is shows with the file's length alone. So a
-//! node made of two children keeps both until it gets a parent itself (then it is not the topmost) or the file
-//! is complete (then it is).
+//! BLAKE3 is a binary tree over chunks of 1,024 bytes. An object, a power of two of bytes at a
+//! multiple of its size, is a complete subtree. Two adjacent subtrees with an even and an odd
+//! number are the children of the next higher node.
+//!
+//! Only the root is finalized differently, and only the length of the file determines which node is
+//! the root. A node with two children therefore keeps both. It is not the root if it gets a parent,
+//! and it is the root if the file is complete without one.
 
 use crate::lanes::chunks::{CHUNK_BYTES, chunk_values};
 use crate::part::PartPlace;
 use blake3::hazmat::{self, ChainingValue, HasherExt, Mode};
 use haul_model::LeafSize;
 
-/// The running hash of one object.
+/// Running hash of one object.
 #[derive(Clone)]
 pub(crate) struct Blake3Stream {
     inner: Box<blake3::Hasher>,
@@ -21,11 +23,11 @@ pub(crate) struct Blake3Stream {
 /// A finished object as a node of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blake3Part {
-    /// The digest of the file that this part is all of.
+    /// Digest of a file that consists of this part.
     Whole([u8; 32]),
-    /// The chaining value of a part of a larger file.
+    /// Chaining value of a part of a larger file.
     Inner(ChainingValue),
-    /// A part of no bytes, which is no node.
+    /// An empty part, which is not a node.
     Empty,
 }
 
@@ -41,7 +43,7 @@ impl Blake3Stream {
         self.inner.update(bytes);
     }
 
-    /// The part, which starts at 0, turns out to be the whole file.
+    /// Marks the part, which starts at 0, as the complete file.
     pub(crate) fn end_as_whole(&mut self) {
         self.whole = true;
     }
@@ -57,14 +59,15 @@ impl Blake3Stream {
     }
 }
 
-/// The chaining values of neighbouring leaves, all of them whole, the first one at `offset`.
+/// Passes the chaining values of consecutive complete leaves, the first of which is at `offset`, to
+/// `found`.
 pub(crate) fn leaf_values(bytes: &[u8], offset: u64, leaf: LeafSize, mut found: impl FnMut(&ChainingValue)) {
     let size = leaf.bytes() as usize;
-    // Larger leaves fill the crate's own lanes with chunks of each.
+    // Larger leaves fill the lanes of the `blake3` crate with their own chunks.
     let taken =
         if size == CHUNK_BYTES { chunk_values(bytes, offset / CHUNK_BYTES as u64, &mut found) } else { 0 };
     for (number, leaf) in bytes[taken..].chunks_exact(size).enumerate() {
-        // A new one each time: resetting keeps the old offset.
+        // Create a new hasher each time: a reset keeps the old offset.
         let mut hasher = blake3::Hasher::new();
         hasher.set_input_offset(offset + (taken + number * size) as u64);
         hasher.update(leaf);
@@ -72,23 +75,23 @@ pub(crate) fn leaf_values(bytes: &[u8], offset: u64, leaf: LeafSize, mut found: 
     }
 }
 
-/// A node that may still turn out to be the topmost.
+/// A node that may still become the root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Blake3Node {
-    /// The chaining value of one object; it cannot be the topmost.
+    /// Chaining value of one object; it cannot be the root.
     Object(ChainingValue),
-    /// Two children, not yet joined.
+    /// Two children that are not combined yet.
     Pair(ChainingValue, ChainingValue),
 }
 
 impl Blake3Node {
-    /// The parent of two neighbours.
+    /// Returns the parent of two adjacent nodes.
     pub(crate) fn parent(left: Blake3Node, right: Blake3Node) -> Blake3Node {
         Blake3Node::Pair(left.chaining_value(), right.chaining_value())
     }
 
-    /// The digest with this node as the topmost; `None` for one object, whose last compression was made for a
-    /// place below the top.
+    /// Returns the digest with this node as the root. Returns `None` for a single object, whose
+    /// last compression was made for an inner node.
     pub(crate) fn root(self) -> Option<[u8; 32]> {
         match self {
             Blake3Node::Object(_) => None,
@@ -98,7 +101,7 @@ impl Blake3Node {
         }
     }
 
-    /// The node's value for a parent.
+    /// Returns the value of the node for its parent.
     pub(crate) fn chaining_value(self) -> ChainingValue {
         match self {
             Blake3Node::Object(value) => value,

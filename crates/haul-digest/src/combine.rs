@@ -1,47 +1,49 @@
-//! Joining digests that others computed over the blocks of a file.
+//! Combination of digests that other programs computed over the blocks of a file.
 
 use crate::part::LinearSum;
 use crate::{Algebra, Algorithm, Digest, crc, digest};
 use haul_model::ByteLen;
 use thiserror::Error;
 
-/// Why digests can't be joined.
+/// Reason why digests cannot be combined.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum CombineError {
-    /// The algorithm must see the bytes in order.
+    /// The algorithm must process the bytes in order.
     #[error("{0} values of blocks can't be joined: {0} must read the file from start to end")]
     Serial(Algorithm),
-    /// A BLAKE3 digest ends the tree of its own block and is no node of a larger one.
+    /// A BLAKE3 digest finalizes the tree of its own block and is not a node of a larger tree.
     #[error(
         "blake3 digests of blocks can't be joined: each was ended as a file of its own; \
          hash the blocks as parts of one file instead"
     )]
     Ended,
-    /// System V's sum is folded to 16 bits at its end, which loses how often 32 bits overflowed.
+    /// System V's sum is folded to 16 bits at its end, which loses the number of overflows of 32
+    /// bits.
     #[error(
         "sysv values of blocks can't be joined: each was folded to 16 bits; hash the blocks as parts of one file instead"
     )]
     Folded,
-    /// A value of another algorithm among the parts.
+    /// A part has a value of another algorithm.
     #[error("part {number} is a {found} digest, not {expected}")]
     Mixed {
-        /// Which part, counted from 1.
+        /// Number of the part, counted from 1.
         number: usize,
-        /// The algorithm that was asked for.
+        /// Requested algorithm.
         expected: Algorithm,
-        /// The part's own.
+        /// Algorithm of the part.
         found: Algorithm,
     },
-    /// The lengths sum up to more than 2^64 - 1 bytes.
+    /// The total length exceeds 2^64 - 1 bytes.
     #[error("the parts are longer than 2^64 - 1 bytes together")]
     TooLong,
 }
 
-/// The digest of a file from those of its blocks, given in order with their lengths. No blocks make an empty
-/// file.
+/// Returns the digest of a file from those of its blocks, given in order with their lengths.
+/// Without blocks the file is empty.
 ///
 /// # Errors
-/// [`CombineError`] if the algorithm does not allow it, or the parts don't belong together.
+///
+/// Returns a [`CombineError`] if the algorithm does not allow it, or if the parts do not match.
 pub fn combine(algorithm: Algorithm, parts: &[(Digest, ByteLen)]) -> Result<Digest, CombineError> {
     let sum = match (LinearSum::of(algorithm), algorithm.algebra()) {
         (Some(LinearSum::Sysv), _) => return Err(CombineError::Folded),

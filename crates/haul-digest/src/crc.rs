@@ -1,33 +1,35 @@
-//! The CRCs: polynomials over GF(2), and the arithmetic that joins the values of neighbours.
+//! CRCs as polynomials over GF(2), and the arithmetic that combines the values of adjacent ranges.
 //!
-//! A CRC register of `width` bits is a polynomial modulo P. Feeding a byte multiplies it by x^8 and adds the
-//! byte (times x^width), so feeding n bytes to a register R gives `R * x^(8n) + F`, where F depends on the bytes
-//! alone. All of this module follows from that line: zeros need one multiplication, and so do two neighbours.
+//! A CRC register of `width` bits is a polynomial modulo P. Feeding a byte multiplies it by x^8 and
+//! adds the byte (times x^width). Feeding n bytes to a register R therefore gives `R * x^(8n) + F`,
+//! where F depends only on the bytes. The complete module follows from this: zeros and the
+//! combination of two ranges need one multiplication each.
 //!
-//! Reflected CRCs keep the coefficient of x^(width-1) in bit 0. The arithmetic below is done on the plain form
-//! (coefficient of x^i in bit i); only the ends convert.
+//! Reflected CRCs store the coefficient of x^(width-1) in bit 0. The arithmetic below uses the
+//! plain form (coefficient of x^i in bit i); only input and output are converted.
 
 use crc_fast::CrcAlgorithm;
 use std::fmt;
 
-/// How many powers of x are kept: x^(2^k) for each bit k of a length in bits, a length in bytes having 64 bits.
+/// Number of stored powers of x: x^(2^k) for each bit k of a length in bits. A length in bytes has
+/// 64 bits.
 const POWERS: usize = 64 + 3;
 
-/// The parameters of one CRC, in the terms of the catalogue of parametrised CRC algorithms.
+/// Parameters of a CRC, in the terms of the catalogue of parametrised CRC algorithms.
 pub(crate) struct CrcSpec {
-    /// 16, 32 or 64.
+    /// Width in bits: 16, 32 or 64.
     width: u32,
-    /// P without its highest term, plain form.
+    /// P without its highest term, in plain form.
     poly: u64,
-    /// Whether input and output are reflected.
+    /// True if input and output are reflected.
     reflected: bool,
-    /// The register before the first byte: 0 or all ones, so that reflecting it changes nothing.
+    /// Register before the first byte: 0 or all ones, so that reflection does not change it.
     init: u64,
-    /// What the last register is XORed with: 0 or all ones.
+    /// Value that is XORed with the last register: 0 or all ones.
     xorout: u64,
-    /// Its name in `crc_fast`.
+    /// Name of the CRC in `crc_fast`.
     backend: CrcAlgorithm,
-    /// x^(2^k) mod P, plain form.
+    /// x^(2^k) mod P, in plain form.
     powers: [u64; POWERS],
 }
 
@@ -51,7 +53,8 @@ pub(crate) static CRC64_EOS: CrcSpec =
 pub(crate) static CRC16: CrcSpec = CrcSpec::new(16, 0x1021, true, true, true, CrcAlgorithm::Crc16IbmSdlc);
 
 impl CrcSpec {
-    /// `init_ones` and `xorout_ones`: all ones where true, 0 where false.
+    /// Creates the parameters; `init_ones` and `xorout_ones` select all ones if true, and 0 if
+    /// false.
     const fn new(
         width: u32,
         poly: u64,
@@ -73,25 +76,27 @@ impl CrcSpec {
         CrcSpec { width, poly, reflected, init, xorout, backend, powers }
     }
 
-    /// Whether the low bit of a byte goes in first.
+    /// Returns true if the low bit of a byte is processed first.
     pub(crate) const fn is_reflected(&self) -> bool {
         self.reflected
     }
 
-    /// The CRC of no bytes.
+    /// Returns the CRC of zero bytes of input.
     pub(crate) const fn empty(&self) -> u64 {
         self.init ^ self.xorout
     }
 
-    /// The CRC of two neighbours from theirs; `right_len` is the length of the right one in bytes.
+    /// Returns the CRC of two adjacent ranges from their CRCs; `right_len` is the length of the
+    /// right range in bytes.
     ///
-    /// The right one's register started at `init` where it should have started at the left one's end, so the
-    /// difference of the two, moved past the right one's bytes, is what is missing.
+    /// The register of the right range started at `init` instead of the final register of the left
+    /// range. The difference of these two, advanced past the bytes of the right range, is the
+    /// missing term.
     pub(crate) fn combine(&self, left: u64, right: u64, right_len: u64) -> u64 {
         self.advance(left ^ self.xorout ^ self.init, right_len) ^ right
     }
 
-    /// The register after `len` bytes of 0.
+    /// Returns the register after `len` zero bytes.
     fn advance(&self, register: u64, len: u64) -> u64 {
         let mut plain = self.swap_form(register);
         let mut rest = len;
@@ -103,7 +108,8 @@ impl CrcSpec {
         self.swap_form(plain)
     }
 
-    /// The register before `len` bytes of 0: [`CrcSpec::advance`] backwards, one bit at a time.
+    /// Returns the register before `len` zero bytes: the inverse of [`CrcSpec::advance`], one bit
+    /// at a time.
     fn retreat(&self, register: u64, len: u64) -> u64 {
         let mut plain = self.swap_form(register);
         for _ in 0..len * 8 {
@@ -113,13 +119,13 @@ impl CrcSpec {
         self.swap_form(plain)
     }
 
-    /// Between a register as the CRC keeps it and its plain form, either way.
+    /// Converts between the form of the CRC and the plain form of a register, in both directions.
     const fn swap_form(&self, register: u64) -> u64 {
         if self.reflected { register.reverse_bits() >> (64 - self.width) } else { register }
     }
 }
 
-/// The product of two plain polynomials modulo P, whose lower terms are `poly`.
+/// Returns the product of two plain polynomials modulo P, whose lower terms are `poly`.
 const fn multiply(width: u32, poly: u64, left: u64, right: u64) -> u64 {
     let mask = u64::MAX >> (64 - width);
     let mut product = 0;
@@ -140,8 +146,8 @@ pub(crate) struct CrcStream {
     engine: Engine,
 }
 
-/// Who computes it. For zlib's CRC-32 the two are equally fast on large blocks, but on 1,400 bytes `crc32fast`
-/// was 1.5 to 2 times as fast (measured on Cascade Lake and Zen 4).
+/// Implementation of the CRC. For zlib's CRC-32 both are equally fast on large blocks. On 1,400
+/// bytes `crc32fast` was 1.5 to 2 times as fast (measured on Cascade Lake and Zen 4).
 #[derive(Clone)]
 enum Engine {
     Zlib(crc32fast::Hasher),
@@ -153,7 +159,7 @@ impl CrcStream {
         CrcStream::from_register(spec, spec.init)
     }
 
-    /// A stream whose register is this already.
+    /// Returns a stream with this register.
     fn from_register(spec: &'static CrcSpec, register: u64) -> CrcStream {
         let engine = match spec.backend {
             CrcAlgorithm::Crc32IsoHdlc => {
@@ -171,7 +177,7 @@ impl CrcStream {
         }
     }
 
-    /// The same as feeding `len` bytes of 0, in at most 64 multiplications.
+    /// Has the effect of feeding `len` zero bytes, in at most 64 multiplications.
     pub(crate) fn update_zeros(&mut self, len: u64) {
         let register = self.spec.advance(self.value() ^ self.spec.xorout, len);
         *self = CrcStream::from_register(self.spec, register);
@@ -185,8 +191,10 @@ impl CrcStream {
     }
 }
 
-/// POSIX `cksum` of a file, from the CRC of its bytes alone: the length follows the bytes, its low byte first,
-/// in as many bytes as it needs (none for an empty file).
+/// Returns the POSIX `cksum` of a file from the CRC of its bytes alone.
+///
+/// The length follows the bytes, little-endian, in as many bytes as it needs (none for an empty
+/// file).
 pub(crate) fn cksum_close(crc: u64, len: u64) -> u64 {
     let (tail, count) = length_tail(len);
     let mut stream = CrcStream::from_register(&CKSUM, crc ^ CKSUM.xorout);
@@ -194,12 +202,13 @@ pub(crate) fn cksum_close(crc: u64, len: u64) -> u64 {
     stream.value()
 }
 
-/// The CRC of a file's bytes alone, from its POSIX `cksum`: takes the length off again.
+/// Returns the CRC of the bytes of a file alone from its POSIX `cksum`: removes the length.
 pub(crate) fn cksum_open(value: u64, len: u64) -> u64 {
     let (tail, count) = length_tail(len);
     let mut stream = CrcStream::new(&CKSUM);
     stream.update(&tail[..count]);
-    // With init 0, a register is linear in its start: take away what the tail adds, then its shift.
+    // With init 0, a register is linear in its start: subtract the contribution of the tail, then
+    // undo its shift.
     let start = CKSUM.retreat(value ^ stream.value(), count as u64);
     start ^ CKSUM.xorout
 }

@@ -1,48 +1,48 @@
-//! The value that a hasher ends with.
+//! The result of a hasher.
 
 use crate::Algorithm;
 use crate::lanes::{LaneAlgorithm, LaneDigest};
 use std::fmt;
 use thiserror::Error;
 
-/// The longest digest, in bytes: SHA-512, SHA3-512 and BLAKE2b.
+/// Length of the longest digest in bytes: SHA-512, SHA3-512 and BLAKE2b.
 pub const DIGEST_BYTES_MAX: usize = 64;
 
-/// A digest and the algorithm it was made with. Numbers (CRC, Adler, XXH) stand with the high byte first, so
-/// that the hexadecimal form is the one every tool prints.
+/// A digest and its algorithm. Numbers (CRC, Adler, XXH) are stored big-endian, so that the
+/// hexadecimal form is the one that every tool prints.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest {
     algorithm: Algorithm,
-    /// The first `algorithm.digest_len()` bytes count; the rest are 0.
+    /// The first `algorithm.digest_len()` bytes are used; the rest are 0.
     bytes: [u8; DIGEST_BYTES_MAX],
 }
 
-/// Why bytes or a text are no digest of an algorithm.
+/// Reason why bytes or a text are not a digest of an algorithm.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DigestError {
-    /// Too many or too few bytes.
+    /// The number of bytes is wrong.
     #[error("a {algorithm} digest has {expected} bytes, not {found}", expected = algorithm.digest_len())]
     WrongLength {
-        /// The algorithm that was asked for.
+        /// Requested algorithm.
         algorithm: Algorithm,
-        /// How many bytes there were.
+        /// Number of bytes found.
         found: usize,
     },
-    /// A text of another length than twice the digest's.
+    /// The length of the text is not twice that of the digest.
     #[error(
         "a {algorithm} digest has {expected} hexadecimal digits, not {found}",
         expected = algorithm.digest_len() * 2
     )]
     WrongDigits {
-        /// The algorithm that was asked for.
+        /// Requested algorithm.
         algorithm: Algorithm,
-        /// How many characters there were.
+        /// Number of characters found.
         found: usize,
     },
-    /// A character that is no hexadecimal digit.
+    /// A character is not a hexadecimal digit.
     #[error("'{character}' in a {algorithm} digest is not a hexadecimal digit")]
     NotHexadecimal {
-        /// The algorithm that was asked for.
+        /// Requested algorithm.
         algorithm: Algorithm,
         /// The first such character.
         character: char,
@@ -50,10 +50,11 @@ pub enum DigestError {
 }
 
 impl Digest {
-    /// The digest of these bytes, exactly as many as the algorithm has.
+    /// Returns the digest with these bytes.
     ///
     /// # Errors
-    /// [`DigestError::WrongLength`].
+    ///
+    /// Returns [`DigestError::WrongLength`] if the number of bytes is not that of the algorithm.
     pub fn from_bytes(algorithm: Algorithm, bytes: &[u8]) -> Result<Digest, DigestError> {
         if bytes.len() != algorithm.digest_len() {
             return Err(DigestError::WrongLength { algorithm, found: bytes.len() });
@@ -61,10 +62,12 @@ impl Digest {
         Ok(Digest::from_exact(algorithm, bytes))
     }
 
-    /// The digest that this text writes in hexadecimal, in lower or upper case, with all leading zeros.
+    /// Parses a digest in hexadecimal, in lower or upper case, with all leading zeros.
     ///
     /// # Errors
-    /// [`DigestError`] if there are too many or too few digits, or something else than digits.
+    ///
+    /// Returns a [`DigestError`] if the number of digits is wrong, or if a character is not a
+    /// digit.
     pub fn from_hex(algorithm: Algorithm, text: &str) -> Result<Digest, DigestError> {
         if let Some(character) = text.chars().find(|character| !character.is_ascii_hexdigit()) {
             return Err(DigestError::NotHexadecimal { algorithm, character });
@@ -79,39 +82,41 @@ impl Digest {
         Ok(Digest { algorithm, bytes })
     }
 
-    /// The digest that a stream of [`crate::lanes`] ended with.
+    /// Returns the digest of a stream of [`crate::lanes`].
     ///
     /// # Panics
-    /// If the digest was made with a lane algorithm of another length: a mistake of the caller.
+    ///
+    /// Panics if `lane` has another length than the digests of `algorithm`.
     pub fn from_lane(algorithm: LaneAlgorithm, lane: &LaneDigest) -> Digest {
         assert_eq!(lane.len(), algorithm.digest_len(), "a digest of {algorithm:?} lanes");
         Digest::from_exact(Algorithm::from(algorithm), lane)
     }
 
-    /// The digest of a numeric algorithm with this value.
+    /// Returns the digest of a numeric algorithm with this value.
     pub(crate) fn from_value(algorithm: Algorithm, value: u64) -> Digest {
         let len = algorithm.digest_len();
         Digest::from_exact(algorithm, &value.to_be_bytes()[8 - len..])
     }
 
-    /// The digest of bytes that are known to be as many as the algorithm has.
+    /// Returns the digest with these bytes, whose number is known to be correct.
     pub(crate) fn from_exact(algorithm: Algorithm, exact: &[u8]) -> Digest {
         let mut bytes = [0; DIGEST_BYTES_MAX];
         bytes[..algorithm.digest_len()].copy_from_slice(exact);
         Digest { algorithm, bytes }
     }
 
-    /// What it was made with.
+    /// Returns the algorithm.
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Its bytes, 2 to [`DIGEST_BYTES_MAX`] of them.
+    /// Returns the bytes, 1 to [`DIGEST_BYTES_MAX`] of them.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.algorithm.digest_len()]
     }
 
-    /// The number, for Adler-32 and the CRCs; `None` for the others.
+    /// Returns the number for Adler-32, the CRCs and the sums of `sum`, and `None` for all other
+    /// algorithms.
     pub fn value(&self) -> Option<u64> {
         let fold = |value, &byte: &u8| value << 8 | u64::from(byte);
         self.algorithm.is_numeric().then(|| self.as_bytes().iter().fold(0, fold))
@@ -126,7 +131,7 @@ fn hex_value(digit: u8) -> u8 {
 }
 
 impl fmt::Display for Digest {
-    /// Lower-case hexadecimal, always of the full width.
+    /// Writes lower-case hexadecimal, always in full width.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = String::with_capacity(self.as_bytes().len() * 2);

@@ -1,8 +1,8 @@
 //! A binary tree that is built from leaves in any order.
 //!
-//! Leaf `i` and leaf `i ^ 1` are the children of node `i / 2` one level up, and so on. Complete pairs are
-//! joined at once, so what is kept is one node for each maximal complete subtree: about log2(n) while leaves
-//! come in order, and so many for each gap where they don't.
+//! Leaf `i` and leaf `i ^ 1` are the children of node `i / 2` one level up, and so on. Complete
+//! pairs are joined immediately, so one node is kept for each maximal complete subtree. These are
+//! about log2(n) while leaves arrive in order, and as many for each gap otherwise.
 //!
 //! ```text
 //!  leaves 0 1 2 . 4 5 . .          kept: (0 1) at level 1, 2 at level 0, (4 5) at level 1
@@ -13,34 +13,34 @@ use std::collections::BTreeMap;
 /// The complete subtrees so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Forest<N> {
-    /// By the first leaf below each.
+    /// Subtrees by their first leaf.
     nodes: BTreeMap<u64, Subtree<N>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Subtree<N> {
-    /// It has 2^level leaves.
+    /// The subtree has 2^level leaves.
     level: u32,
     node: N,
 }
 
 impl<N> Subtree<N> {
-    /// One past its last leaf.
+    /// Returns the exclusive end of its leaves.
     fn end(&self, first: u64) -> u64 {
         first.saturating_add(1 << self.level)
     }
 }
 
-/// A leaf that is there already.
+/// Error for a leaf that was already added.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Duplicate;
 
-/// Why the leaves don't make one tree.
+/// Reason why the leaves do not form one tree.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Hole {
     /// No leaf in this range, end exclusive.
     Missing { start: u64, end: u64 },
-    /// There is at least one leaf past the expected number of them; this many are there.
+    /// There is at least one leaf past the expected count; `count` is the end of the last one.
     Beyond { count: u64 },
 }
 
@@ -49,7 +49,8 @@ impl<N: Copy> Forest<N> {
         Forest { nodes: BTreeMap::new() }
     }
 
-    /// Adds a leaf and joins whatever it completes; `join` makes a parent of a left and a right child.
+    /// Adds a leaf and joins every subtree that it completes; `join` creates a parent from a left
+    /// and a right child.
     pub(crate) fn insert(
         &mut self,
         leaf: u64,
@@ -83,13 +84,15 @@ impl<N: Copy> Forest<N> {
         self.nodes.remove(&sibling).map(|tree| tree.node)
     }
 
-    /// How many subtrees are kept.
+    /// Returns the number of subtrees that are kept.
     pub(crate) fn kept(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The topmost node over exactly `count` leaves, where each left subtree has as many leaves as the largest
-    /// power of two below the number of leaves of the two; `None` if `count` is 0.
+    /// Returns the root over exactly `count` leaves, or `None` if `count` is 0.
+    ///
+    /// In each node, the left subtree has as many leaves as the largest power of two below the
+    /// number of leaves of the node.
     pub(crate) fn top(self, count: u64, mut join: impl FnMut(N, N) -> N) -> Result<Option<N>, Hole> {
         let mut at = 0;
         for (&first, tree) in &self.nodes {
@@ -107,8 +110,8 @@ impl<N: Copy> Forest<N> {
         {
             return Err(Hole::Beyond { count: tree.end(first) });
         }
-        // The complete subtrees of a whole tree shrink from left to right: the last two are always the children
-        // of one node.
+        // The complete subtrees of a complete tree shrink from left to right. The last two are
+        // always the children of one node.
         let from_right = self.nodes.into_values().rev().map(|tree| tree.node);
         Ok(from_right.reduce(|right, left| join(left, right)))
     }
@@ -119,7 +122,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Joins spans of leaves, so that a wrong order or a lost leaf shows.
+    /// Joins spans of leaves, so that a wrong order or a lost leaf is detected.
     fn span(left: (u64, u64), right: (u64, u64)) -> (u64, u64) {
         assert_eq!(left.1, right.0, "only neighbours are joined");
         let size = |(start, end)| end - start;

@@ -1,27 +1,30 @@
-//! Corruptions made to measure: changed bytes whose checksum is the old one.
+//! Constructed corruptions: changed bytes whose checksum is unchanged.
 //!
-//! Each function here changes data, or says what to flip in it, so that one family of checksums can't see it. They
-//! are the evidence behind the advice which checksum to choose: a sum that is easy to cheat on purpose is cheated by
-//! faulty hardware too, when its faults have a pattern.
+//! Each function here changes data, or returns bits to flip, so that one family of checksums does
+//! not detect it. They support the advice on the choice of a checksum. A sum that is easy to forge
+//! on purpose also misses the faults of hardware if these have a pattern.
 //!
-//! Adler-32 keeps the sum of all bytes and the sum of all bytes times their distance from the end, both modulo
-//! [`ADLER_PERIOD`] (RFC 1950, section 8.2). Whatever moves neither is invisible to it: [`balance`], [`flip_line`],
-//! [`swap_twice`], [`refill_run`], [`swap_blocks`] of blocks that [`equal_sums`] finds.
+//! Adler-32 consists of the sum of all bytes and the sum of all bytes times their distance from the
+//! end, both modulo [`ADLER_PERIOD`] (RFC 1950, section 8.2). It does not detect changes that
+//! preserve both: [`balance`], [`flip_line`], [`swap_twice`], [`refill_run`], [`swap_blocks`] of
+//! blocks that [`equal_sums`] finds.
 //!
-//! A CRC is a linear map, so what it can't see are the multiples of its generator polynomial. [`crc_blind_flips`] finds
-//! one by elimination, for one CRC or for several at once.
+//! A CRC is a linear map, so it does not detect the multiples of its generator polynomial.
+//! [`crc_blind_flips`] finds one by elimination, for one CRC or for several at the same time.
 
 use crate::part::LinearSum;
 use crate::{Algorithm, Hasher};
 use std::collections::HashMap;
 
-/// Adler-32's modulus, the largest prime below 2^16. A run of so many equal bytes weighs as much as zeros, and bytes
-/// so far apart weigh the same.
+/// Modulus of Adler-32, the largest prime below 2^16. A run of this many equal bytes has the same
+/// weight as zeros, and bytes at this distance have the same weight.
 pub const ADLER_PERIOD: usize = 65521;
 
-/// Adds 1 to a byte, takes 2 from the one `step` later and adds 1 to the one after another `step`, at the first
-/// place from `from` on where no byte overflows. Returns the three places; `None`, and nothing changed, where
-/// there is no such place.
+/// Adds 1 to a byte, subtracts 2 from the byte `step` later and adds 1 to the byte another `step`
+/// later.
+///
+/// Uses the first position at or after `from` where no byte overflows. Returns the three positions.
+/// Returns `None` and changes nothing if there is no such position.
 pub fn balance(data: &mut [u8], from: usize, step: usize) -> Option<[usize; 3]> {
     let fits = |&at: &usize| data[at] < 255 && data[at + step] >= 2 && data[at + 2 * step] < 255;
     let at = places(data.len(), from, step, 3).find(fits)?;
@@ -31,12 +34,15 @@ pub fn balance(data: &mut [u8], from: usize, step: usize) -> Option<[usize; 3]> 
     Some([at, at + step, at + 2 * step])
 }
 
-/// Flips one bit (0 to 7) of four bytes at equal distances, as a faulty data line would: the bit is 0, 1, 1, 0 or 1,
-/// 0, 0, 1 before. Returns the four places, the first at `from` or later; `None`, and nothing changed, where
+/// Flips one bit (0 to 7) of four bytes at equal distances, like a faulty data line. Before the
+/// change the bits are 0, 1, 1, 0 or 1, 0, 0, 1.
+///
+/// Returns the four positions, the first at or after `from`. Returns `None` and changes nothing if
 /// there are none.
 ///
 /// # Panics
-/// If `bit` is above 7.
+///
+/// Panics if `bit` is above 7.
 pub fn flip_line(data: &mut [u8], from: usize, step: usize, bit: u32) -> Option<[usize; 4]> {
     assert!(bit < 8, "a byte has eight bits");
     let mask = 1_u8 << bit;
@@ -51,10 +57,12 @@ pub fn flip_line(data: &mut [u8], from: usize, step: usize, bit: u32) -> Option<
     Some(four)
 }
 
-/// Swaps two neighbours that differ, and elsewhere two neighbours that differ by as much the other way round. Returns
-/// the first of each pair; `None`, and nothing changed, where there are none from `from` on.
+/// Swaps two adjacent bytes that differ, and two other adjacent bytes with the opposite difference.
+///
+/// Returns the first position of each pair. Returns `None` and changes nothing if there are none at
+/// or after `from`.
 pub fn swap_twice(data: &mut [u8], from: usize) -> Option<[usize; 2]> {
-    // Where each difference was met first; a partner may not share a byte with it.
+    // First position of each difference. The second pair must not share a byte with the first.
     let mut met: HashMap<i16, usize> = HashMap::new();
     for at in places(data.len(), from, 1, 2) {
         let difference = i16::from(data[at + 1]) - i16::from(data[at]);
@@ -71,8 +79,8 @@ pub fn swap_twice(data: &mut [u8], from: usize) -> Option<[usize; 2]> {
     None
 }
 
-/// Gives every byte of a run of [`ADLER_PERIOD`] equal bytes at `at` another value. False, and nothing changed,
-/// where there is no such run or it has that value already.
+/// Sets every byte of a run of [`ADLER_PERIOD`] equal bytes at `at` to another value. Returns false
+/// and changes nothing if there is no such run or it already has that value.
 pub fn refill_run(data: &mut [u8], at: usize, value: u8) -> bool {
     let run = at.checked_add(ADLER_PERIOD).and_then(|end| data.get_mut(at..end));
     let Some(run) = run.filter(|run| run[0] != value && run.iter().all(|&byte| byte == run[0])) else {
@@ -82,11 +90,12 @@ pub fn refill_run(data: &mut [u8], at: usize, value: u8) -> bool {
     true
 }
 
-/// Lets two stretches of `len` bytes change places. Adler-32 can't see it where their distance is a multiple of
-/// [`ADLER_PERIOD`], or where their bytes have the same sum.
+/// Swaps two blocks of `len` bytes. Adler-32 does not detect this if their distance is a multiple
+/// of [`ADLER_PERIOD`], or if their bytes have the same sum.
 ///
 /// # Panics
-/// If the stretches overlap or reach past the end: a mistake of the caller.
+///
+/// Panics if the blocks overlap or extend past the end.
 pub fn swap_blocks(data: &mut [u8], first: usize, second: usize, len: usize) {
     let (left, right) = (first.min(second), first.max(second));
     assert!(left + len <= right, "the blocks lie apart");
@@ -94,11 +103,13 @@ pub fn swap_blocks(data: &mut [u8], first: usize, second: usize, len: usize) {
     head[left..left + len].swap_with_slice(&mut tail[..len]);
 }
 
-/// All pairs of blocks of `block` bytes (the first at 0; a short last one is left out) that differ although their
-/// bytes have the same sum modulo [`ADLER_PERIOD`]; as offsets, each pair once.
+/// Returns all pairs of different blocks of `block` bytes whose bytes have the same sum modulo
+/// [`ADLER_PERIOD`], as offsets, each pair once. The first block is at 0; a short last one is
+/// ignored.
 ///
 /// # Panics
-/// If `block` is 0.
+///
+/// Panics if `block` is 0.
 pub fn equal_sums(data: &[u8], block: usize) -> Vec<(usize, usize)> {
     let mut of_sum: HashMap<u64, Vec<usize>> = HashMap::new();
     let mut pairs = Vec::new();
@@ -112,11 +123,12 @@ pub fn equal_sums(data: &[u8], block: usize) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Bits to flip, as bytes to XOR with data, that none of these CRCs sees when `after` bytes follow them (or any
-/// other number: the CRCs don't care). The result ends with its last byte that is not 0. `None` if one of the algorithms
-/// is no CRC, or there are none.
+/// Returns bits to flip, as bytes to XOR with data, that none of these CRCs detects if `after`
+/// bytes follow them. (The CRCs then miss them before any other number of bytes as well.)
 ///
-/// For one CRC of w bits these are w + 1 bits in a row, its generator polynomial itself.
+/// The result ends with its last non-zero byte. Returns `None` if one of the algorithms is not a
+/// CRC, or if there are no such bits. For one CRC of w bits these are w + 1 consecutive bits, its
+/// generator polynomial itself.
 pub fn crc_blind_flips(algorithms: &[Algorithm], after: u64) -> Option<Vec<u8>> {
     let mut width = 0;
     for &algorithm in algorithms {
@@ -126,7 +138,7 @@ pub fn crc_blind_flips(algorithms: &[Algorithm], after: u64) -> Option<Vec<u8>> 
     let Some(LinearSum::Crc(first)) = algorithms.first().copied().and_then(LinearSum::of) else {
         return None;
     };
-    // One bit more than the values have together: some of them must cancel.
+    // One bit more than all values together, so some combination must cancel.
     let len = width / 8 + 1;
     let untouched = values(algorithms, &vec![0; len], after);
     let mut basis: Vec<Effect> = Vec::new();
@@ -136,7 +148,7 @@ pub fn crc_blind_flips(algorithms: &[Algorithm], after: u64) -> Option<Vec<u8>> 
         flips[bit / 8] = 1 << within;
         let mut effect = Effect { on_values: values(algorithms, &flips, after), flips };
         xor(&mut effect.on_values, &untouched);
-        // Each basis element is the only one before it in the list with its leading bit.
+        // For each basis element, no earlier element has its leading bit.
         for known in &basis {
             if effect.on_values.get(known.lead() / 8).is_some_and(|byte| byte & known.lead_mask() != 0) {
                 xor(&mut effect.on_values, &known.on_values);
@@ -153,14 +165,14 @@ pub fn crc_blind_flips(algorithms: &[Algorithm], after: u64) -> Option<Vec<u8>> 
     None
 }
 
-/// Some bits to flip and what that changes in the values of all CRCs, one behind the other.
+/// Bits to flip, and the resulting change in the concatenated values of all CRCs.
 struct Effect {
     on_values: Vec<u8>,
     flips: Vec<u8>,
 }
 
 impl Effect {
-    /// The first bit it changes, the highest of the first byte being 0.
+    /// Returns the first changed bit; 0 is the highest bit of the first byte.
     fn lead(&self) -> usize {
         let byte = self.on_values.iter().position(|&byte| byte != 0).unwrap_or(0);
         byte * 8 + self.on_values[byte].leading_zeros() as usize
@@ -171,7 +183,7 @@ impl Effect {
     }
 }
 
-/// The values over `bytes` and `after` zeros.
+/// Returns the values over `bytes` and `after` zeros.
 fn values(algorithms: &[Algorithm], bytes: &[u8], after: u64) -> Vec<u8> {
     let value = |&algorithm: &Algorithm| {
         let mut hasher = Hasher::new(algorithm);
@@ -186,7 +198,8 @@ fn xor(into: &mut [u8], other: &[u8]) {
     into.iter_mut().zip(other).for_each(|(to, from)| *to ^= from);
 }
 
-/// Where `count` bytes `step` apart, the first at `from` or later, lie within `len` bytes.
+/// Returns the positions, from `from` on, at which `count` bytes `step` apart lie within `len`
+/// bytes.
 fn places(len: usize, from: usize, step: usize, count: usize) -> std::ops::Range<usize> {
     let reach = step.saturating_mul(count - 1);
     if step == 0 { 0..0 } else { from..len.saturating_sub(reach) }

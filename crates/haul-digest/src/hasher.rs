@@ -1,4 +1,4 @@
-//! One stream, fed from its first byte to its last.
+//! Hasher of one stream, fed from its first byte to its last.
 
 use crate::adler::AdlerStream;
 use crate::blake2b_len::ShortBlake2b;
@@ -11,17 +11,18 @@ use blake2::Digest as _;
 use std::fmt;
 use std::hash::Hasher as _;
 
-/// What holes are made of, for the algorithms that must see each byte: 64 KiB stay in the first caches.
+/// Zeros of a hole, for the algorithms that must process each byte: 64 KiB stay in the first-level
+/// caches.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
-/// A digest in the making: bytes go in in order, in pieces of any size.
+/// A running digest: bytes are fed in order, in pieces of any size.
 #[derive(Clone)]
 pub struct Hasher {
     algorithm: Algorithm,
     state: State,
 }
 
-/// The backends. Large states are boxed, so that a hasher of about 100 bytes moves cheaply.
+/// Implementations. Large states are boxed, so that a hasher of about 100 bytes is cheap to move.
 #[derive(Clone)]
 enum State {
     Adler(AdlerStream),
@@ -31,7 +32,7 @@ enum State {
     Sha(Sha),
     Bsd(BsdStream),
     Sysv(SysvStream),
-    /// AWS-LC leaves this one member of the family out.
+    /// AWS-LC does not provide SHA3-224.
     Sha3_224(Box<sha3::Sha3_224>),
     Sm3(Box<sm3::Sm3>),
     Blake2b(Box<blake2::Blake2b512>),
@@ -43,7 +44,7 @@ enum State {
     Xxh3_128(Box<twox_hash::xxhash3_128::Hasher>),
 }
 
-/// The digest of `bytes`.
+/// Returns the digest of `bytes`.
 pub fn digest(algorithm: Algorithm, bytes: &[u8]) -> Digest {
     let mut hasher = Hasher::new(algorithm);
     hasher.update(bytes);
@@ -51,17 +52,17 @@ pub fn digest(algorithm: Algorithm, bytes: &[u8]) -> Digest {
 }
 
 impl Hasher {
-    /// A hasher that has seen no bytes.
+    /// Returns a hasher without input.
     pub fn new(algorithm: Algorithm) -> Hasher {
         Hasher { algorithm, state: State::new(algorithm) }
     }
 
-    /// What it computes.
+    /// Returns the algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Takes the next bytes.
+    /// Feeds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.state {
             State::Adler(inner) => inner.update(bytes),
@@ -88,7 +89,9 @@ impl Hasher {
         }
     }
 
-    /// Takes `len` bytes of 0, as a hole of a sparse file reads: at once for Adler-32, the CRCs and System V's sum,
+    /// Feeds `len` zero bytes, like a hole of a sparse file.
+    ///
+    /// This takes constant or logarithmic time for Adler-32, the CRCs and System V's sum, and runs
     /// at the speed of the algorithm for all others.
     pub fn update_zeros(&mut self, len: u64) {
         match &mut self.state {
@@ -104,7 +107,7 @@ impl Hasher {
         }
     }
 
-    /// The digest of all bytes so far.
+    /// Returns the digest of all bytes so far.
     pub fn finish(self) -> Digest {
         let algorithm = self.algorithm;
         let number = |value| Digest::from_value(algorithm, value);
@@ -172,7 +175,7 @@ impl fmt::Debug for Hasher {
     }
 }
 
-/// Calls `take` with blocks of 0 that are `len` bytes together.
+/// Calls `take` with blocks of zeros that have `len` bytes in total.
 pub(crate) fn each_zero_block(len: u64, mut take: impl FnMut(&[u8])) {
     let mut rest = len;
     while rest > 0 {

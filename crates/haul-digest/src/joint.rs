@@ -1,4 +1,4 @@
-//! The value of one part of a file from those of its leaves, given in order.
+//! Combination of the values of the leaves of a part, in order, into the value of the part.
 
 use crate::blake3_parts::Blake3Node;
 use crate::forest::Forest;
@@ -6,9 +6,12 @@ use crate::part::PartPlace;
 use crate::{Algorithm, CombineError, Digest, combine};
 use haul_model::ByteLen;
 
-/// Joins the leaves of a part: equal powers of two of bytes, at least BLAKE3's chunk of 1,024, the last one perhaps
-/// shorter. Each leaf is the [`crate::Part::digest`] of a part hashed on its own, and what comes out is that of the
-/// part which holds them all. Memory grows with the logarithm of the number of leaves.
+/// Combines the leaves of a part.
+///
+/// All leaves have the same size, a power of two of at least BLAKE3's chunk of 1,024 bytes; only
+/// the last may be shorter. Each leaf is given by the [`crate::Part::digest`] of a part hashed on
+/// its own. The result is that of the part that contains all leaves. Memory use is logarithmic in
+/// the number of leaves.
 #[derive(Clone, Debug)]
 pub struct Joint {
     algorithm: Algorithm,
@@ -19,17 +22,18 @@ pub struct Joint {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// The sum so far and its bytes.
+    /// The sum so far and its number of bytes.
     Sum(Option<(Digest, u64)>),
-    /// The only leaf, or the nodes over several.
+    /// The only leaf, or the nodes over several leaves.
     Blake3(Option<Digest>, Forest<Blake3Node>),
 }
 
 impl Joint {
-    /// No leaves yet, of the part at `place`.
+    /// Returns a joint without leaves, for the part at `place`.
     ///
     /// # Panics
-    /// Unless [`Algorithm::digests_join`]: a mistake of the caller.
+    ///
+    /// Panics if [`Algorithm::digests_join`] is false.
     pub fn new(algorithm: Algorithm, place: PartPlace) -> Joint {
         assert!(algorithm.digests_join(), "{algorithm} has no parts that can be read back");
         let state = match algorithm {
@@ -39,11 +43,13 @@ impl Joint {
         Joint { algorithm, whole: place.whole, count: 0, state }
     }
 
-    /// Takes the next leaf, of `len` bytes. A leaf of the only part of a file counts as a whole file itself if it is
-    /// the only one, and was hashed so.
+    /// Adds the next leaf, of `len` bytes. If a file has only one part with only one leaf, that
+    /// leaf must be hashed as a complete file.
     ///
     /// # Errors
-    /// [`CombineError`]: a digest of another algorithm, or more than 2^64 - 1 bytes.
+    ///
+    /// Returns a [`CombineError`] if the digest has another algorithm, or if the total exceeds 2^64
+    /// - 1 bytes.
     pub fn add(&mut self, leaf: Digest, len: ByteLen) -> Result<(), CombineError> {
         let (expected, found) = (self.algorithm, leaf.algorithm());
         let number = usize::try_from(self.count + 1).unwrap_or(usize::MAX);
@@ -68,13 +74,13 @@ impl Joint {
         Ok(())
     }
 
-    /// The part's value; `None` without leaves.
+    /// Returns the value of the part, or `None` without leaves.
     pub fn finish(self) -> Option<Digest> {
         let whole = self.whole;
         self.finish_as(whole)
     }
 
-    /// The same, where it shows only at the end whether the part is the whole file.
+    /// Same as `finish`, if only the end shows that the part is the complete file.
     pub(crate) fn finish_as(self, whole: bool) -> Option<Digest> {
         match self.state {
             State::Sum(sum) => sum.map(|(digest, _)| digest),

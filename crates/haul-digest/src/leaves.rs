@@ -1,35 +1,40 @@
-//! A part of a file hashed leaf by leaf: the digests of its leaves, and its own, from one pass.
+//! Hashing of a part of a file by leaves: the digests of its leaves and of the part, in one pass.
 
 use crate::blake3_parts::leaf_values;
 use crate::part::PartPlace;
 use crate::{Algorithm, Digest, Joint, Part, PartHasher};
 use haul_model::{ByteLen, ByteOffset, LeafSize};
 
-/// Hashes one part of a file in order and cuts it into leaves on the way. Each leaf's digest is [`Part::digest`] of that leaf
-/// hashed on its own, and the part's is the same that a [`PartHasher`] over all of it makes.
+/// Hashes one part of a file in order and divides it into leaves.
+///
+/// The digest of each leaf is [`Part::digest`] of that leaf hashed on its own. The part is the same
+/// as that of a [`PartHasher`] over all of its bytes.
 #[derive(Clone, Debug)]
 pub struct LeafHasher {
     algorithm: Algorithm,
     start: ByteOffset,
     leaf: LeafSize,
     len: u64,
-    /// The leaf under way. A full one stays here until more bytes come: whether it is the whole file shows only then.
+    /// The current leaf. A full leaf stays here until more bytes come, because only then is it
+    /// known not to be the complete file.
     current: Option<PartHasher>,
-    /// The leaves before it.
+    /// The leaves before the current one.
     joint: Joint,
 }
 
 impl LeafHasher {
-    /// A hasher for the part that begins at `start`, a multiple of the leaf's size.
+    /// Returns a hasher for the part that starts at `start`, a multiple of the leaf size.
     ///
     /// # Panics
-    /// Unless [`Algorithm::digests_join`]: a mistake of the caller.
+    ///
+    /// Panics if [`Algorithm::digests_join`] is false.
     pub fn new(algorithm: Algorithm, start: ByteOffset, leaf: LeafSize) -> LeafHasher {
         let joint = Joint::new(algorithm, PartPlace { offset: start, whole: false });
         LeafHasher { algorithm, start, leaf, len: 0, current: None, joint }
     }
 
-    /// Takes the part's next bytes, and hands on the digest of each leaf behind which there are more.
+    /// Feeds the next bytes of the part. Passes the digest of each leaf that is followed by more
+    /// bytes to `found`.
     pub fn update(&mut self, mut bytes: &[u8], mut found: impl FnMut(Digest)) {
         let leaf = self.leaf.bytes();
         while !bytes.is_empty() {
@@ -49,11 +54,14 @@ impl LeafHasher {
         }
     }
 
-    /// The part, and with `whole` the file's only one. Hands on the last leaf's digest, unless that leaf is the whole
-    /// file: it has no other digest than the file's.
+    /// Returns the part; `whole` is true if it is the complete file.
+    ///
+    /// Passes the digest of the last leaf to `found`, unless that leaf is the complete file. Such a
+    /// leaf has no digest other than that of the file.
     ///
     /// # Panics
-    /// If a part that is the whole file does not begin at 0: a mistake of the caller.
+    ///
+    /// Panics if a part that is the complete file does not start at 0.
     pub fn finish(mut self, whole: bool, mut found: impl FnMut(Digest)) -> Part {
         assert!(!whole || self.start == ByteOffset(0), "a part that is the whole file starts at 0");
         let place = PartPlace { offset: self.start, whole };
@@ -72,7 +80,8 @@ impl LeafHasher {
         Part::from_digest(value, place, ByteLen(self.len))
     }
 
-    /// Takes whole leaves at once where that is faster than one by one; returns how many bytes.
+    /// Hashes several complete leaves together if that is faster than one by one. Returns the
+    /// number of bytes processed.
     fn take_whole(&mut self, bytes: &[u8], found: &mut impl FnMut(Digest)) -> usize {
         if self.algorithm != Algorithm::Blake3 {
             return 0;
@@ -95,7 +104,7 @@ impl LeafHasher {
         }
     }
 
-    /// Where the next byte stands.
+    /// Returns the place of the next byte.
     fn place(&self) -> PartPlace {
         PartPlace { offset: ByteOffset(self.start.0 + self.len), whole: false }
     }

@@ -1,14 +1,16 @@
-//! Floor 1, pure: every checksum behind one registry, their combination, many streams in one register, and hash trees.
+//! Layer 1, pure: all checksums in one registry, their combination, many streams in one register,
+//! and hash trees.
 //!
-//! - [`Algorithm`] is the registry, [`Hasher`] one stream, [`Digest`] what it ends with.
-//! - Where [`Algorithm::algebra`] is [`Algebra::Combines`], objects of a file are hashed in any order by a
-//!   [`PartHasher`] each and joined by an [`Assembly`]; [`combine`] joins values that others computed.
-//! - Where it is [`Algebra::Serial`], a file is fed in order, or hashed as a [`tree`]; several files, or several
-//!   leaves of one tree, run side by side in [`lanes`].
-//! - [`forge`] makes corruptions that Adler-32 or a CRC can't see.
-//! - [`list`] reads lists of checksums in the forms of the field's tools.
+//! - [`Algorithm`] is the registry, [`Hasher`] a stream, and [`Digest`] its result.
+//! - If [`Algorithm::algebra`] is [`Algebra::Combines`], the objects of a file can be hashed in any
+//!   order by one [`PartHasher`] each, and an [`Assembly`] combines them. [`combine`] combines
+//!   values that other programs computed.
+//! - If it is [`Algebra::Serial`], a file is fed in order, or hashed as a [`tree`]. Several files,
+//!   or several leaves of one tree, run in parallel in [`lanes`].
+//! - [`forge`] creates corruptions that Adler-32 or a CRC does not detect.
+//! - [`list`] reads lists of checksums in the formats of common tools.
 //!
-//! Nothing here touches a clock, a file, a socket or a thread.
+//! The crate uses no clock, files, sockets or threads.
 
 mod adler;
 mod algorithm;

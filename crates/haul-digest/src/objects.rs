@@ -1,12 +1,13 @@
-//! A stream cut into objects: its digest and those of its objects (and of their leaves), from one pass.
+//! Stream divided into objects: its digest and those of its objects (and of their leaves), in one
+//! pass.
 
 use crate::leaves::LeafHasher;
 use crate::part::PartPlace;
 use crate::{Algorithm, Assembly, Digest, Part, PartHasher, digest};
 use haul_model::{ByteLen, ByteOffset, LeafSize, ObjectIndex, ObjectSize};
 
-/// Hashes a stream in order and cuts it into objects on the way. What it makes of them is [`Part::digest`]: the
-/// same that workers make who hash the objects apart.
+/// Hashes a stream in order and divides it into objects. Their digests are those of
+/// [`Part::digest`], the same as for objects that are hashed separately.
 #[derive(Debug)]
 pub struct ObjectStream {
     algorithm: Algorithm,
@@ -14,11 +15,11 @@ pub struct ObjectStream {
     leaf: Option<LeafSize>,
     len: u64,
     current: Current,
-    /// Objects that are complete, once there is more than one.
+    /// Complete objects, if there is more than one object.
     assembly: Assembly,
 }
 
-/// What an [`ObjectStream`] hands on.
+/// Digest that an [`ObjectStream`] passes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// The digest of an object.
@@ -27,7 +28,7 @@ pub enum Found {
     Leaf(ObjectIndex, Digest),
 }
 
-/// The object under way.
+/// The current object.
 #[derive(Debug)]
 enum Current {
     Part(PartHasher),
@@ -35,16 +36,20 @@ enum Current {
 }
 
 impl ObjectStream {
-    /// A stream of no bytes yet; of its objects' leaves, if there are any, the digests are handed on as well.
+    /// Returns a stream without input. With `leaf`, the digests of the leaves of objects are passed
+    /// on as well.
     ///
     /// # Panics
-    /// If the algorithm does not combine, or with leaves unless [`Algorithm::digests_join`]: a mistake of the caller.
+    ///
+    /// Panics if the algorithm does not combine, or with leaves if [`Algorithm::digests_join`] is
+    /// false.
     pub fn new(algorithm: Algorithm, size: ObjectSize, leaf: Option<LeafSize>) -> ObjectStream {
         let current = Current::new(algorithm, ByteOffset(0), leaf);
         ObjectStream { algorithm, size, leaf, len: 0, current, assembly: Assembly::new(algorithm, size) }
     }
 
-    /// Takes the next bytes, and hands on the digests of each object and leaf behind which there are more.
+    /// Feeds the next bytes. Passes the digest of each object and leaf that is followed by more
+    /// bytes to `found`.
     pub fn update(&mut self, mut bytes: &[u8], mut found: impl FnMut(Found)) {
         while !bytes.is_empty() {
             let filled = self.len % self.size.bytes();
@@ -69,13 +74,15 @@ impl ObjectStream {
         self.assembly.add(index, part);
     }
 
-    /// The object that the next byte belongs to.
+    /// Returns the object of the next byte.
     fn index(&self) -> ObjectIndex {
         ObjectIndex(self.len / self.size.bytes())
     }
 
-    /// The digest of all bytes. Hands on those of the last object and its last leaf if there is more than one: a stream
-    /// of one object, or of one leaf, has no other digest than its own.
+    /// Returns the digest of all bytes.
+    ///
+    /// Passes the digests of the last object and its last leaf to `found` if there is more than
+    /// one. A stream of one object, or of one leaf, has no digest other than its own.
     pub fn finish(mut self, mut found: impl FnMut(Found)) -> Digest {
         if self.len == 0 {
             return digest(self.algorithm, &[]);

@@ -1,4 +1,4 @@
-//! One object of a file, hashed apart from the others.
+//! Hashing of one object of a file, independent of the others.
 
 use crate::adler::AdlerStream;
 use crate::blake3_parts::{Blake3Part, Blake3Stream};
@@ -9,17 +9,18 @@ use crate::{Algebra, Algorithm, Digest, crc};
 use haul_model::{ByteLen, ByteOffset, ByteRange};
 use std::fmt;
 
-/// Where a part stands in its file.
+/// Place of a part in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartPlace {
-    /// Its first byte; for BLAKE3 a multiple of the object size.
+    /// Offset of its first byte; for BLAKE3 a multiple of the object size.
     pub offset: ByteOffset,
-    /// Whether the part is the entire file (or all of it that there is to hash): BLAKE3 ends its topmost node
-    /// in another way than those below.
+    /// True if the part is the complete file (or all of it that is hashed): BLAKE3 finalizes its
+    /// root differently from the nodes below.
     pub whole: bool,
 }
 
-/// The state of one part of a file in the making: its bytes go in in order, but parts may go in any order.
+/// Running state of one part of a file: its bytes are fed in order, but parts can be hashed in any
+/// order.
 #[derive(Clone)]
 pub struct PartHasher {
     algorithm: Algorithm,
@@ -36,7 +37,8 @@ enum StreamState {
     Blake3(Blake3Stream),
 }
 
-/// What is kept of a part that was hashed: its place and a state that joins with its neighbours'.
+/// Result of hashing a part: its place, and a state that can be combined with those of its
+/// neighbors.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     pub(crate) algorithm: Algorithm,
@@ -46,19 +48,21 @@ pub struct Part {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PartState {
-    /// The Adler-32, CRC or sum of the part alone (for `cksum`, before the length is appended; for System V's sum,
-    /// before it is folded).
+    /// The Adler-32, CRC or sum of the part alone. For `cksum` this is the value before the length
+    /// is appended, for System V's sum the value before folding.
     Sum(u64),
-    /// A node of BLAKE3's tree.
+    /// A node of the BLAKE3 tree.
     Blake3(Blake3Part),
 }
 
 impl PartHasher {
-    /// A hasher for the part at `place`.
+    /// Returns a hasher for the part at `place`.
     ///
     /// # Panics
-    /// If the algorithm does not combine; or for BLAKE3, if the offset is not a multiple of its chunk of 1,024
-    /// bytes, or a part that is the whole file does not start at 0. Those are mistakes of the caller.
+    ///
+    /// Panics if the algorithm does not combine. For BLAKE3, panics if the offset is not a multiple
+    /// of its chunk of 1,024 bytes. Also panics if a BLAKE3 part that is the complete file does not
+    /// start at 0.
     pub fn new(algorithm: Algorithm, place: PartPlace) -> PartHasher {
         assert_eq!(algorithm.algebra(), Algebra::Combines, "{algorithm} must be fed in order");
         let state = match LinearSum::of(algorithm) {
@@ -70,16 +74,17 @@ impl PartHasher {
         PartHasher { algorithm, start: place.offset, len: 0, state }
     }
 
-    /// What it computes.
+    /// Returns the algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Takes the part's next bytes.
+    /// Feeds the next bytes of the part.
     ///
     /// # Panics
-    /// For BLAKE3, if the part grows past the largest subtree that can start at its offset: a caller that cuts
-    /// a file by an object size that is a power of two never does.
+    ///
+    /// Panics for BLAKE3 if the part exceeds the largest subtree that can start at its offset. This
+    /// cannot happen if the object size is a power of two.
     pub fn update(&mut self, bytes: &[u8]) {
         self.len += bytes.len() as u64;
         match &mut self.state {
@@ -90,8 +95,8 @@ impl PartHasher {
         }
     }
 
-    /// Takes `len` bytes of 0, as a hole of a sparse file reads: at once for all but BLAKE3, at that
-    /// algorithm's speed there.
+    /// Feeds `len` zero bytes, like a hole of a sparse file. This is immediate for all algorithms
+    /// except BLAKE3, which runs at its normal speed.
     pub fn update_zeros(&mut self, len: u64) {
         self.len += len;
         match &mut self.state {
@@ -102,7 +107,7 @@ impl PartHasher {
         }
     }
 
-    /// The part, for an [`crate::Assembly`].
+    /// Returns the part, for an [`crate::Assembly`].
     pub fn finish(self) -> Part {
         let state = match self.state {
             StreamState::Adler(inner) => PartState::Sum(u64::from(inner.value())),
@@ -115,18 +120,19 @@ impl PartHasher {
 }
 
 impl Algorithm {
-    /// Whether the digests of parts, as [`Part::digest`] writes them down, make that of the whole. System V's sum
-    /// combines only before it is folded.
+    /// Returns true if the digests of parts, as [`Part::digest`] returns them, can be combined into
+    /// that of the file. System V's sum combines only before it is folded.
     pub const fn digests_join(self) -> bool {
         matches!(self.algebra(), Algebra::Combines) && !matches!(self, Algorithm::Sysv)
     }
 }
 
 impl PartHasher {
-    /// The part as the whole file, which shows only at the end where a stream's length is not known before.
+    /// Returns the part as the complete file, for a stream whose length is known only at its end.
     ///
     /// # Panics
-    /// If the part does not begin at 0: a mistake of the caller.
+    ///
+    /// Panics if the part does not start at 0.
     pub fn finish_whole(mut self) -> Part {
         assert_eq!(self.start, ByteOffset(0), "a part that is the whole file starts at 0");
         if let StreamState::Blake3(inner) = &mut self.state {
@@ -147,19 +153,21 @@ impl fmt::Debug for PartHasher {
 }
 
 impl Part {
-    /// What it was hashed with.
+    /// Returns the algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// The bytes it stands for.
+    /// Returns the range of bytes of the part.
     pub fn range(&self) -> ByteRange {
         self.range
     }
 
-    /// What is written down of a part, to be made one again by [`Part::from_digest`]. For Adler-32 and the CRCs the
-    /// digest of the part's bytes as of a file of their own; for BLAKE3 the chaining value of the part's subtree, or
-    /// the file's digest if the part is the whole file (or holds no bytes).
+    /// Returns a digest from which [`Part::from_digest`] can restore the part.
+    ///
+    /// For Adler-32 and the CRCs it is the digest of the bytes of the part as a separate file. For
+    /// BLAKE3 it is the chaining value of the subtree of the part. If the part is the complete file
+    /// (or empty), it is the digest of the file.
     pub fn digest(&self) -> Digest {
         let len = self.range.len();
         match self.state {
@@ -177,10 +185,11 @@ impl Part {
         }
     }
 
-    /// The part of `len` bytes at `place` that [`Part::digest`] wrote down.
+    /// Returns the part of `len` bytes at `place` from its [`Part::digest`].
     ///
     /// # Panics
-    /// Unless [`Algorithm::digests_join`]: a mistake of the caller.
+    ///
+    /// Panics if [`Algorithm::digests_join`] is false.
     pub fn from_digest(digest: Digest, place: PartPlace, len: ByteLen) -> Part {
         let algorithm = digest.algorithm();
         assert!(algorithm.digests_join(), "{algorithm} has no parts that can be read back");
@@ -201,7 +210,8 @@ impl Part {
     }
 }
 
-/// The sums that are linear: the value of two neighbours follows from theirs and the right one's length.
+/// The linear sums: the value of two adjacent ranges follows from their values and the length of
+/// the right one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LinearSum {
     Adler,
@@ -210,7 +220,7 @@ pub(crate) enum LinearSum {
 }
 
 impl LinearSum {
-    /// The sum behind an algorithm; `None` for BLAKE3 and all that are serial.
+    /// Returns the sum of an algorithm, or `None` for BLAKE3 and all serial algorithms.
     pub(crate) fn of(algorithm: Algorithm) -> Option<LinearSum> {
         use crate::crc;
         Some(match algorithm {
@@ -227,7 +237,7 @@ impl LinearSum {
         })
     }
 
-    /// The value of no bytes.
+    /// Returns the value of zero bytes of input.
     pub(crate) fn empty(self) -> u64 {
         match self {
             LinearSum::Adler => u64::from(crate::adler::ADLER_EMPTY),
@@ -236,7 +246,8 @@ impl LinearSum {
         }
     }
 
-    /// The value of two neighbours; `right_len` is the length of the right one in bytes.
+    /// Returns the value of two adjacent ranges; `right_len` is the length of the right one in
+    /// bytes.
     pub(crate) fn combine(self, left: u64, right: u64, right_len: u64) -> u64 {
         match self {
             LinearSum::Adler => u64::from(crate::adler::adler_combine(left as u32, right as u32, right_len)),

@@ -1,9 +1,10 @@
-//! The Secure Hash Standards, SHA-1, SHA-2 and SHA-3, of one stream: by AWS-LC, whose assembly picks the CPU's
-//! SHA instructions and whose Keccak was a quarter faster than others; under WebAssembly by RustCrypto.
+//! The Secure Hash Standards, SHA-1, SHA-2 and SHA-3, of one stream, by AWS-LC. Its assembly uses
+//! the SHA instructions of the CPU, and its Keccak was a quarter faster than others. In WebAssembly
+//! RustCrypto is used.
 
 pub(crate) use backend::Sha;
 
-/// Which member of the family.
+/// Member of the family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShaKind {
     Sha1,
@@ -27,7 +28,7 @@ mod backend {
 
     impl Sha {
         pub(crate) fn new(kind: ShaKind) -> Sha {
-            // The library may have been built to ask for the processor's kind when it is told to.
+            // The library may be built so that it detects the CPU features only on request.
             aws_lc_rs::init();
             Sha(Context::new(match kind {
                 ShaKind::Sha1 => &digest::SHA1_FOR_LEGACY_USE_ONLY,
@@ -45,7 +46,7 @@ mod backend {
             self.0.update(bytes);
         }
 
-        /// Hands the digest's bytes to `use_bytes`.
+        /// Passes the bytes of the digest to `use_bytes`.
         pub(crate) fn finish<T>(self, use_bytes: impl FnOnce(&[u8]) -> T) -> T {
             use_bytes(self.0.finish().as_ref())
         }
@@ -97,7 +98,7 @@ mod backend {
             }
         }
 
-        /// Hands the digest's bytes to `use_bytes`.
+        /// Passes the bytes of the digest to `use_bytes`.
         pub(crate) fn finish<T>(self, use_bytes: impl FnOnce(&[u8]) -> T) -> T {
             match self {
                 Sha::Sha1(inner) => use_bytes(&inner.finalize()),

@@ -1,12 +1,15 @@
-//! Hash trees over the leaves of a file, as mutil's msum makes them: any algorithm, in parallel.
+//! Hash trees over the leaves of a file, like those of mutil's msum: for any algorithm, in
+//! parallel.
 //!
-//! A file of at most one leaf has its plain digest. Any other node is the digest of its left child's bytes
-//! followed by its right child's; the left child spans the largest power of two of leaves that is smaller than
-//! the node's number of leaves. Leaves and nodes are not told apart by a prefix, so the tree guards against
-//! accidents and, where an attacker may choose the file's length, against nothing more.
+//! A file of at most one leaf has its plain digest. Any other node is the digest of its left
+//! child's bytes followed by its right child's. The left child spans the largest power of two of
+//! leaves that is smaller than the number of leaves of the node. No prefix distinguishes leaves
+//! from nodes, so if an attacker can choose the length of the file, the tree protects only against
+//! accidents.
 //!
-//! The roots are msum's where its leaf size is its split size, as it is unless set. With smaller leaves, mutil
-//! 1.76.4 drops the tail of a last split whose number of leaves is not a power of two; that is not imitated.
+//! The roots are those of msum if its leaf size is its split size, which is the default. With
+//! smaller leaves, mutil 1.76.4 drops the tail of a last split whose number of leaves is not a
+//! power of two. This module does not imitate that.
 //!
 //! ```text
 //!                 H(A B)                     5 leaves, the last one perhaps short
@@ -21,7 +24,7 @@ use crate::{Algorithm, Digest, Hasher, digest};
 use haul_model::{ByteLen, ByteRange, Geometry};
 use thiserror::Error;
 
-/// How a file is cut into leaves.
+/// Division of a file into leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeShape {
     len: ByteLen,
@@ -29,26 +32,28 @@ pub struct TreeShape {
 }
 
 impl TreeShape {
-    /// The cut of `len` bytes into leaves of `leaf` bytes, the last one perhaps shorter.
+    /// Returns the division of `len` bytes into leaves of `leaf` bytes; the last one may be
+    /// shorter.
     ///
     /// # Panics
-    /// If `leaf` is 0.
+    ///
+    /// Panics if `leaf` is 0.
     pub const fn new(len: ByteLen, leaf: ByteLen) -> TreeShape {
         assert!(leaf.0 > 0, "a leaf holds at least one byte");
         TreeShape { len, leaf }
     }
 
-    /// How many leaves there are; 0 for an empty file.
+    /// Returns the number of leaves; 0 for an empty file.
     pub const fn leaf_count(self) -> u64 {
         self.len.0.div_ceil(self.leaf.0)
     }
 
-    /// The size of all leaves but the last, in bytes.
+    /// Returns the size of every leaf except the last, in bytes.
     pub const fn leaf_size(self) -> ByteLen {
         self.leaf
     }
 
-    /// The bytes of a leaf; `None` past the last.
+    /// Returns the range of a leaf, or `None` past the last one.
     pub fn range_of(self, leaf: u64) -> Option<ByteRange> {
         (leaf < self.leaf_count()).then(|| {
             let start = leaf * self.leaf.0;
@@ -56,13 +61,14 @@ impl TreeShape {
         })
     }
 
-    /// The bytes of each leaf, in order.
+    /// Returns the range of each leaf, in order.
     pub fn ranges(self) -> impl Iterator<Item = ByteRange> {
         (0..self.leaf_count()).filter_map(move |leaf| self.range_of(leaf))
     }
 
-    /// The bytes of each leaf in which two lists of leaf digests differ, in order. A leaf that only one list has
-    /// counts as different; where both lists end early, the leaves that neither has do not.
+    /// Returns the range of each leaf in which two lists of leaf digests differ, in order.
+    ///
+    /// A leaf that only one list has counts as different. Leaves past the end of both lists do not.
     pub fn mismatches(self, ours: &[Digest], theirs: &[Digest]) -> Vec<ByteRange> {
         let known = ours.len().max(theirs.len());
         let leaves = self.ranges().enumerate().take(known);
@@ -71,42 +77,43 @@ impl TreeShape {
 }
 
 impl From<Geometry> for TreeShape {
-    /// Each object is a leaf.
+    /// Each object becomes a leaf.
     fn from(geometry: Geometry) -> TreeShape {
         TreeShape::new(ByteLen(geometry.len()), ByteLen(geometry.object_size().bytes()))
     }
 }
 
-/// Why leaves don't make the tree of a file.
+/// Reason why leaves do not form the tree of a file.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum TreeError {
-    /// No digest for the leaves of these bytes.
+    /// There are no digests for the leaves of these bytes.
     #[error("the leaves of bytes {0} are missing")]
     Missing(ByteRange),
-    /// Two digests for one leaf.
+    /// There are two digests for one leaf.
     #[error("leaf {0} was hashed twice")]
     Duplicate(u64),
-    /// More leaves than the file has.
+    /// There are more leaves than the file has.
     #[error("there are {found} leaves, but the file has {expected}")]
     Beyond {
-        /// Up to the last one that was added.
+        /// Number of leaves up to the last one that was added.
         found: u64,
-        /// As the file's length says.
+        /// Number of leaves according to the length of the file.
         expected: u64,
     },
 }
 
-/// Makes the root from leaf digests that come in any order. Memory grows with the number of gaps, not of leaves.
+/// Computes the root from leaf digests in any order. Memory use grows with the number of gaps, not
+/// of leaves.
 #[derive(Clone, Debug)]
 pub struct TreeAssembly {
     algorithm: Algorithm,
     forest: Forest<Digest>,
-    /// What went wrong first; told by [`TreeAssembly::finish`].
+    /// The first error; reported by [`TreeAssembly::finish`].
     fault: Option<TreeError>,
 }
 
 impl TreeAssembly {
-    /// No leaves yet.
+    /// Returns an assembly without leaves.
     pub fn new(algorithm: Algorithm) -> TreeAssembly {
         TreeAssembly { algorithm, forest: Forest::new(), fault: None }
     }
@@ -114,17 +121,19 @@ impl TreeAssembly {
     /// Adds the digest of one leaf, counted from 0.
     ///
     /// # Panics
-    /// If the digest is of another algorithm: a mistake of the caller.
+    ///
+    /// Panics if the digest has another algorithm.
     pub fn add(&mut self, leaf: u64, leaf_digest: Digest) {
         assert_eq!(leaf_digest.algorithm(), self.algorithm, "leaves and nodes share one algorithm");
         let added = self.forest.insert(leaf, leaf_digest, node_digest);
         self.fault = self.fault.or(added.err().map(|Duplicate| TreeError::Duplicate(leaf)));
     }
 
-    /// The root of the file's tree.
+    /// Returns the root of the tree.
     ///
     /// # Errors
-    /// [`TreeError`] if the leaves are not exactly those of the shape, each once.
+    ///
+    /// Returns a [`TreeError`] if the leaves are not exactly those of the shape, each once.
     pub fn finish(self, shape: TreeShape) -> Result<Digest, TreeError> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -141,7 +150,7 @@ impl TreeAssembly {
     }
 }
 
-/// The digest of an inner node.
+/// Returns the digest of an inner node.
 pub fn node_digest(left: Digest, right: Digest) -> Digest {
     let mut hasher = Hasher::new(left.algorithm());
     hasher.update(left.as_bytes());
@@ -149,7 +158,8 @@ pub fn node_digest(left: Digest, right: Digest) -> Digest {
     hasher.finish()
 }
 
-/// The root over leaf digests that are all there, in order; for no leaves the digest of no bytes.
+/// Returns the root over all leaf digests, given in order; without leaves, the digest of zero bytes
+/// of input.
 pub fn root_of(algorithm: Algorithm, leaves: &[Digest]) -> Digest {
     let mut spine = Spine::new(algorithm);
     for &leaf in leaves {
@@ -158,32 +168,33 @@ pub fn root_of(algorithm: Algorithm, leaves: &[Digest]) -> Digest {
     spine.finish()
 }
 
-/// The tree digest of one stream, fed in order.
+/// Running tree digest of one stream, fed in order.
 #[derive(Clone, Debug)]
 pub struct TreeHasher {
     leaf: ByteLen,
-    /// The leaf in the making, and how many bytes it still takes.
+    /// The current leaf, and the number of bytes that it still takes.
     hasher: Hasher,
     room: u64,
     spine: Spine,
 }
 
 impl TreeHasher {
-    /// A hasher that has seen no bytes, for leaves of `leaf` bytes.
+    /// Returns a hasher without input, for leaves of `leaf` bytes.
     ///
     /// # Panics
-    /// If `leaf` is 0.
+    ///
+    /// Panics if `leaf` is 0.
     pub fn new(algorithm: Algorithm, leaf: ByteLen) -> TreeHasher {
         assert!(leaf.0 > 0, "a leaf holds at least one byte");
         TreeHasher { leaf, hasher: Hasher::new(algorithm), room: leaf.0, spine: Spine::new(algorithm) }
     }
 
-    /// What it computes.
+    /// Returns the algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.hasher.algorithm()
     }
 
-    /// Takes the next bytes.
+    /// Feeds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -195,8 +206,8 @@ impl TreeHasher {
         }
     }
 
-    /// Takes `len` bytes of 0, as a hole of a sparse file reads. Leaves that lie wholly in the hole share one
-    /// digest, which is computed once.
+    /// Feeds `len` zero bytes, like a hole of a sparse file. All leaves that lie completely in the
+    /// hole share one digest, which is computed once.
     pub fn update_zeros(&mut self, len: u64) {
         let mut rest = len;
         let mut zero_leaf = None;
@@ -213,7 +224,7 @@ impl TreeHasher {
         }
     }
 
-    /// The root. A file of at most one leaf has its plain digest.
+    /// Returns the root. A file of at most one leaf has its plain digest.
     pub fn finish(mut self) -> Digest {
         if self.room < self.leaf.0 {
             self.filled(self.room); // The last leaf is short.
@@ -221,7 +232,7 @@ impl TreeHasher {
         self.spine.finish()
     }
 
-    /// Notes that `len` bytes went into the leaf, and ends it once it is full.
+    /// Counts `len` bytes in the current leaf, and ends the leaf if it is full.
     fn filled(&mut self, len: u64) {
         self.room -= len;
         if self.room == 0 {
@@ -232,15 +243,15 @@ impl TreeHasher {
     }
 }
 
-/// The digest of `len` bytes of 0.
+/// Returns the digest of `len` zero bytes.
 fn zeros_digest(algorithm: Algorithm, len: u64) -> Digest {
     let mut hasher = Hasher::new(algorithm);
     hasher.update_zeros(len);
     hasher.finish()
 }
 
-/// The complete subtrees to the left of the next leaf, largest first: at most 64, one for each bit of the number
-/// of leaves so far.
+/// The complete subtrees to the left of the next leaf, largest first: at most 64, one for each bit
+/// of the number of leaves so far.
 #[derive(Clone, Debug)]
 struct Spine {
     algorithm: Algorithm,

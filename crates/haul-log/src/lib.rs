@@ -1,8 +1,9 @@
-//! Floor 2, pure: what a job writes down.
+//! Layer 2, pure: the data that a job records.
 //!
-//! [`waybill`] is the receipt of a copy: which files, with what digests, proven how far; [`objects`] the log of a job under
-//! way, and [`record`] what the job is and how it stands; [`journal`] what a repair writes down before it writes over a file; [`stored`] what is kept with a file of its digests. Everything here turns facts into
-//! bytes and bytes into facts; nothing touches a clock, a file, a socket or a thread.
+//! [`waybill`] is the receipt of a copy: files, digests and verification levels. [`objects`] is the
+//! log of a running job, and [`record`] its description and state. [`journal`] is the undo journal
+//! of an in-place repair. [`stored`] handles digests stored with a file. All modules only encode
+//! and decode; they use no clock, files, sockets or threads.
 
 pub mod journal;
 pub mod objects;

@@ -1,4 +1,4 @@
-//! Places beneath a directory that nothing leads out of: neither `..` nor an absolute path nor a symbolic link.
+//! Path resolution beneath a directory: no `..`, absolute path or symbolic link leads out of it.
 
 use crate::dir::open_place_at;
 use crate::stat::Follow;
@@ -10,20 +10,23 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-/// Bytes of a path that one call is given: less than `PATH_MAX`.
+/// Maximum length, in bytes, of the path passed to one call: less than `PATH_MAX`.
 const PATH_BYTES_AT_ONCE: usize = 4000;
 
-/// How often a look-up is made again that a rename nearby made uncertain.
+/// Maximum number of attempts for a lookup that fails with `EAGAIN` because of a concurrent rename.
 const ATTEMPTS: usize = 32;
 
-/// Opens the directory `path` beneath `root` to resolve names in it (O_PATH), at any depth.
+/// Opens the directory `path` beneath `root` with O_PATH, at any depth, to resolve names in it.
 ///
-/// With [`Follow::Yes`], symbolic links in `path` are followed as long as they stay beneath `root` (openat2(2),
-/// RESOLVE_BENEATH); kernels before 5.6 follow none. With [`Follow::No`], no component of `path` may be a symbolic link.
+/// With [`Follow::Yes`], symbolic links in `path` are followed as long as they stay beneath `root`
+/// (openat2(2), RESOLVE_BENEATH). Kernels before 5.6 follow none. With [`Follow::No`], no component
+/// of `path` may be a symbolic link.
 ///
 /// # Errors
-/// The errors of openat2(2): `EXDEV` for a link that leads out of `root`, `ELOOP` for a link that is not followed, `ENOENT`,
-/// `ENOTDIR`. Also `EXDEV` for a path that is absolute or has a component `..`.
+///
+/// Returns the errors of openat2(2): `EXDEV` if a link leads out of `root`, `ELOOP` if a link is
+/// not followed, `ENOENT` and `ENOTDIR`. Also returns `EXDEV` if `path` is absolute or has a
+/// component `..`.
 pub fn open_place_beneath(root: impl AsFd, path: &OsStr, links: Follow) -> io::Result<OwnedFd> {
     let mut place = open_place_at(&root, ".", Follow::No)?;
     let mut piece: Vec<u8> = Vec::new();
@@ -45,7 +48,7 @@ pub fn open_place_beneath(root: impl AsFd, path: &OsStr, links: Follow) -> io::R
     if piece.is_empty() { Ok(place) } else { step(&place, &piece, links) }
 }
 
-/// One call's part of the way.
+/// Resolves the part of the path that fits into one call.
 fn step(place: &OwnedFd, piece: &[u8], links: Follow) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH
@@ -65,7 +68,7 @@ fn step(place: &OwnedFd, piece: &[u8], links: Follow) -> io::Result<OwnedFd> {
     Err(Errno::AGAIN.into())
 }
 
-/// The same where the kernel has no openat2: name by name, through no link.
+/// Resolves the path on kernels without openat2: name by name, and follows no link.
 fn step_by_step(place: &OwnedFd, path: &OsStr) -> io::Result<OwnedFd> {
     let mut place = open_place_at(place, ".", Follow::No)?;
     for name in Path::new(path) {
@@ -74,10 +77,12 @@ fn step_by_step(place: &OwnedFd, path: &OsStr) -> io::Result<OwnedFd> {
     Ok(place)
 }
 
-/// Opens the directory that everything else is resolved beneath. Links that lead to it are followed.
+/// Opens the directory beneath which all other names are resolved. Links that lead to the directory
+/// are followed.
 ///
 /// # Errors
-/// What openat(2) reports.
+///
+/// Returns the errors of openat(2).
 pub fn open_root(path: &OsStr) -> io::Result<OwnedFd> {
     open_place_at(CWD, path, Follow::Yes)
 }
@@ -116,7 +121,7 @@ mod tests {
         for path in ["inside/b", "absolute", "a/upward"] {
             assert_eq!(open(path).unwrap_err().raw_os_error(), Some(40), "{path}"); // ELOOP
         }
-        // Without openat2 no link is followed at all.
+        // Without openat2, no link is followed.
         assert_eq!(ino(&step_by_step(&root, OsStr::new("a/b")).unwrap()), expected);
         for path in ["inside/b", "absolute", "a/upward"] {
             assert!(step_by_step(&root, OsStr::new(path)).is_err(), "{path}");

@@ -1,4 +1,4 @@
-//! Buffers that direct I/O and io_uring can use: aligned, of fixed length, at a fixed address.
+//! Buffers for direct I/O and io_uring: aligned, of fixed length, at a fixed address.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
@@ -7,34 +7,37 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Alignment of every buffer, in bytes: no device in use asks direct I/O for more than a page.
+/// Alignment of every buffer, in bytes. No device in use requires more than a page for direct I/O.
 pub const BUFFER_ALIGN: usize = 4096;
 
-/// Memory at a fixed address that begins on a page. Moving the value moves no byte.
+/// Memory at a fixed, page-aligned address. Moving the value does not move the bytes.
 pub struct AlignedBuffer {
     start: NonNull<u8>,
     len: usize,
 }
 
 impl AlignedBuffer {
-    /// A buffer of `len` zero bytes. Memory that is never touched is never taken from the system.
+    /// Returns a buffer of `len` zero bytes. The system allocates no memory for pages that are
+    /// never touched.
     ///
     /// # Errors
-    /// `ENOMEM` where the system has no such memory.
+    ///
+    /// Returns `ENOMEM` if the system lacks the memory.
     ///
     /// # Panics
-    /// If `len` is 0: an empty buffer moves nothing.
+    ///
+    /// Panics if `len` is 0.
     pub fn new(len: usize) -> io::Result<AlignedBuffer> {
         assert!(len > 0, "a buffer holds at least one byte");
         let layout = layout(len).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the layout's size is `len`, which the assertion found to be above 0.
+        // SAFETY: the size of the layout is `len`, which the assertion checked to be above 0.
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(AlignedBuffer { start, len })
     }
 
-    /// Where the bytes lie, for a kernel that fills or drains them on its own. Whoever hands this on sees
-    /// to it that nobody looks at the bytes until the kernel is done.
+    /// Address of the bytes, for a kernel that reads or writes them asynchronously. The caller must
+    /// prevent any access to the bytes until the kernel has finished.
     pub(crate) fn as_raw(&mut self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -44,15 +47,15 @@ impl Deref for AlignedBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` came from an allocation of `len` bytes that began as zeros and that this value
-        // alone owns; it lives until `drop`, and `&self` keeps writers out meanwhile.
+        // SAFETY: `start` comes from a zeroed allocation of `len` bytes that only this value owns.
+        // The allocation lives until `drop`, and `&self` excludes writers.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; `&mut self` keeps everyone else out.
+        // SAFETY: as in `deref`; `&mut self` excludes all other access.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -60,16 +63,17 @@ impl DerefMut for AlignedBuffer {
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         if let Some(layout) = layout(self.len) {
-            // SAFETY: `start` was allocated by `new` with this very layout (it depends on `len` alone,
-            // which never changes), and is freed here only.
+            // SAFETY: `new` allocated `start` with the same layout (it depends only on `len`, which
+            // never changes), and only this function frees it.
             unsafe { dealloc(self.start.as_ptr(), layout) }
         }
     }
 }
 
-// SAFETY: the value owns its memory alone, as a `Box<[u8]>` does; nothing is bound to a thread.
+// SAFETY: the value is the only owner of its memory, like a `Box<[u8]>`; nothing is tied to a
+// thread.
 unsafe impl Send for AlignedBuffer {}
-// SAFETY: through `&self` the bytes can only be read.
+// SAFETY: `&self` permits only reads of the bytes.
 unsafe impl Sync for AlignedBuffer {}
 
 impl fmt::Debug for AlignedBuffer {
@@ -82,8 +86,10 @@ fn layout(len: usize) -> Option<Layout> {
     Layout::from_size_align(len, BUFFER_ALIGN).ok()
 }
 
-/// A bounded stock of equal buffers shared by threads. A buffer is made when it is first needed; who finds
-/// none left waits until one is given back, so the stock is the limit on memory in flight.
+/// Bounded pool of equal buffers, shared by threads.
+///
+/// A buffer is allocated when it is first needed. A thread that finds no free buffer blocks until
+/// another thread returns one, so the pool limits the memory in flight.
 #[derive(Debug)]
 pub struct BufferPool {
     stock: Mutex<Stock>,
@@ -99,19 +105,22 @@ struct Stock {
 }
 
 impl BufferPool {
-    /// A stock of at most `count` buffers of `bytes` bytes each.
+    /// Returns a pool of at most `count` buffers of `bytes` bytes each.
     ///
     /// # Panics
-    /// If either is 0: nobody could ever take a byte.
+    ///
+    /// Panics if `count` or `bytes` is 0.
     pub fn new(count: usize, bytes: usize) -> BufferPool {
         assert!(count > 0 && bytes > 0, "a pool holds at least one byte");
         BufferPool { stock: Mutex::default(), returned: Condvar::new(), count, bytes }
     }
 
-    /// Takes a buffer, waiting for one if all are out. Its bytes are whatever was in it last.
+    /// Takes a buffer, and blocks if all buffers are in use. The buffer still holds the bytes of
+    /// its last use.
     ///
     /// # Errors
-    /// `ENOMEM` where a buffer had to be made and the system has no memory.
+    ///
+    /// Returns `ENOMEM` if a new buffer is needed and the system lacks the memory.
     pub fn take(&self) -> io::Result<AlignedBuffer> {
         let mut stock = self.lock();
         loop {
@@ -122,18 +131,21 @@ impl BufferPool {
         }
     }
 
-    /// Takes a buffer if one can be had at once.
+    /// Takes a buffer if one is available without waiting.
     ///
     /// # Errors
-    /// As [`BufferPool::take`].
+    ///
+    /// Same as [`BufferPool::take`].
     pub fn try_take(&self) -> io::Result<Option<AlignedBuffer>> {
         self.take_from(&mut self.lock())
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer to the pool.
     ///
     /// # Panics
-    /// If the buffer is of another length, and so not from this pool.
+    ///
+    /// Panics if the buffer has another length than the buffers of this pool, or if more buffers
+    /// are returned than were taken.
     pub fn give(&self, buffer: AlignedBuffer) {
         assert_eq!(buffer.len(), self.bytes, "a buffer goes back to the pool it came from");
         let mut stock = self.lock();
@@ -143,7 +155,7 @@ impl BufferPool {
         self.returned.notify_one();
     }
 
-    /// Bytes in each buffer.
+    /// Returns the size of each buffer in bytes.
     pub fn buffer_bytes(&self) -> usize {
         self.bytes
     }
@@ -160,7 +172,8 @@ impl BufferPool {
         Ok(Some(buffer))
     }
 
-    /// A thread that panicked while it held the lock left the stock whole: each step on it is one push or pop.
+    /// Locks the stock, also after a panic: each operation on the stock is one push or pop, so it
+    /// stays consistent.
     fn lock(&self) -> MutexGuard<'_, Stock> {
         self.stock.lock().unwrap_or_else(PoisonError::into_inner)
     }

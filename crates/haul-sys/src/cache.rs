@@ -1,4 +1,4 @@
-//! The page cache: advice to it, pushing it to the device, and asking what it holds.
+//! The page cache: advice, write-back and residency.
 
 use haul_model::ByteRange;
 use rustix::fd::{AsFd, AsRawFd};
@@ -8,103 +8,124 @@ use std::num::NonZeroU64;
 
 pub use rustix::fs::Advice;
 
-/// Largest piece, in bytes, that the page cache keeps a file in (a folio, aligned to its size) with pages
-/// of 4 KiB. Since ext4 and XFS keep large folios, dropping part of one drops nothing (seen on Linux 6.18:
-/// 64 KiB out of a file written by one call stayed).
+/// Size, in bytes, of the largest unit in which the page cache keeps a file with pages of 4 KiB: a
+/// folio, aligned to its size.
+///
+/// Since ext4 and XFS use large folios, dropping a part of one drops nothing. (Seen on Linux 6.18:
+/// 64 KiB of a file written by one call stayed.)
 pub const FOLIO_BYTES_MAX: u64 = 2 << 20;
 
-/// What of a range the page cache holds, in pages of [`page_bytes`] bytes.
+/// State of a range in the page cache, in pages of [`page_bytes`] bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Residency {
     /// Pages in memory.
     pub cached: u64,
-    /// Pages in memory whose bytes the device does not have yet.
+    /// Pages in memory that are not written to the device yet.
     pub dirty: u64,
-    /// Pages on their way to the device.
+    /// Pages in write-back.
     pub writeback: u64,
-    /// Pages that were in memory and were dropped.
+    /// Pages that were in memory and were evicted.
     pub evicted: u64,
-    /// Pages dropped so lately that dropping them shows the memory to be short.
+    /// Pages evicted so recently that their eviction indicates memory pressure.
     pub recently_evicted: u64,
 }
 
-/// Tells the kernel how a range will be used. An empty range is advice about nothing.
+/// Advises the kernel on the use of a range. An empty range has no effect.
 ///
 /// # Errors
-/// What posix_fadvise(2) reports; `ESPIPE` for pipes.
+///
+/// Returns the errors of posix_fadvise(2); `ESPIPE` for pipes.
 pub fn advise(fd: impl AsFd, range: ByteRange, advice: Advice) -> io::Result<()> {
     let Some(len) = NonZeroU64::new(range.len()) else { return Ok(()) };
     Ok(retry_on_intr(|| rustix::fs::fadvise(&fd, range.start.0, Some(len), advice))?)
 }
 
-/// Tells the kernel how the whole file will be used.
+/// Advises the kernel on the use of the complete file.
 ///
 /// # Errors
-/// As [`advise`].
+///
+/// Same as [`advise`].
 pub fn advise_all(fd: impl AsFd, advice: Advice) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fadvise(&fd, 0, None, advice))?)
 }
 
-/// Starts writing the dirty pages of a range to the device and does not wait. Says nothing about
-/// durability: the device's own cache and the file's metadata are untouched.
+/// Starts write-back of the dirty pages of a range and does not wait.
+///
+/// This does not make the bytes durable: it flushes neither the device's own cache nor the metadata
+/// of the file.
 ///
 /// # Errors
-/// What sync_file_range(2) reports.
+///
+/// Returns the errors of sync_file_range(2).
 pub fn start_writeback(fd: impl AsFd, range: ByteRange) -> io::Result<()> {
     sync_file_range(fd, range, libc::SYNC_FILE_RANGE_WRITE)
 }
 
-/// Writes the dirty pages of a range and waits until all have been handed to the device. Not durable, as
-/// [`start_writeback`].
+/// Writes the dirty pages of a range and waits until the device has received all of them. Like
+/// [`start_writeback`], this does not make the bytes durable.
 ///
 /// # Errors
-/// What sync_file_range(2) reports, write errors of the device (`EIO`, `ENOSPC`) among them.
+///
+/// Returns the errors of sync_file_range(2), including write errors of the device (`EIO`,
+/// `ENOSPC`).
 pub fn wait_writeback(fd: impl AsFd, range: ByteRange) -> io::Result<()> {
     let all =
         libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     sync_file_range(fd, range, all)
 }
 
-/// Reports what of a file could not be written to the device, once to each open file since Linux 4.14. Waits for one page of it at most, and syncs
-/// nothing: for who has synced it by other means.
+/// Reports a write-back error of a file, once per open file since Linux 4.14.
+///
+/// Waits for at most one page of the file, and syncs nothing: the caller has synced the file by
+/// other means.
 ///
 /// # Errors
-/// What sync_file_range(2) reports.
+///
+/// Returns the errors of sync_file_range(2).
 pub fn check_writeback(fd: impl AsFd) -> io::Result<()> {
     sync_file_range(fd, ByteRange::between(0, 1), libc::SYNC_FILE_RANGE_WAIT_BEFORE)
 }
 
-/// Makes a file's bytes durable, with what metadata is needed to find them again (fdatasync(2)).
+/// Makes the bytes of a file durable, and the metadata needed to find them (fdatasync(2)).
 ///
 /// # Errors
-/// What fdatasync(2) reports. After an error the pages may count as clean: trying again proves nothing.
+///
+/// Returns the errors of fdatasync(2). After an error the kernel may treat the pages as clean, so a
+/// successful retry proves nothing.
 pub fn sync_data(fd: impl AsFd) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fdatasync(&fd))?)
 }
 
-/// Makes a file's bytes and all its metadata durable (fsync(2)); of a directory, its names.
+/// Makes the bytes and all metadata of a file durable (fsync(2)); for a directory, its names.
 ///
 /// # Errors
-/// As [`sync_data`].
+///
+/// Same as [`sync_data`].
 pub fn sync_all(fd: impl AsFd) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fsync(&fd))?)
 }
 
-/// Makes all that is written to a file system durable, files and names alike (syncfs(2)).
+/// Makes everything written to a file system durable, both files and names (syncfs(2)).
 ///
 /// # Errors
-/// What syncfs(2) reports: since Linux 5.8 also what was lost in writing back since `fd` was opened. Whoever opens `fd`
-/// after the writing learns of losses that nobody was told of before.
+///
+/// Returns the errors of syncfs(2). Since Linux 5.8 they include write-back errors since `fd` was
+/// opened. If `fd` is opened after the writes, earlier errors that no caller has observed are
+/// reported too.
 pub fn sync_filesystem(fd: impl AsFd) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::syncfs(&fd))?)
 }
 
-/// Makes the file durable and drops a range of it from the page cache, so that the next read of the range
-/// asks the device. The range is widened to whole folios of [`FOLIO_BYTES_MAX`]: the kernel keeps a folio
-/// that is asked for in part. What another process has mapped or is using stays; [`residency`] tells.
+/// Makes the file durable and evicts a range of it from the page cache, so that the next read of
+/// the range reads from the device.
+///
+/// The range is widened to full folios of [`FOLIO_BYTES_MAX`], because the kernel keeps a folio
+/// that is requested only in part. Pages that another process has mapped or is using stay;
+/// [`residency`] reports them.
 ///
 /// # Errors
-/// As [`sync_data`] and [`advise`].
+///
+/// Same as [`sync_data`] and [`advise`].
 pub fn drop_range(fd: impl AsFd, range: ByteRange) -> io::Result<()> {
     if range.is_empty() {
         return Ok(());
@@ -115,14 +136,15 @@ pub fn drop_range(fd: impl AsFd, range: ByteRange) -> io::Result<()> {
     advise(fd, ByteRange::between(start, end), Advice::DontNeed)
 }
 
-/// What of a range the page cache holds (cachestat(2), Linux 6.5); `None` where the kernel or the file
-/// system cannot say, or does not let this user know.
+/// Returns the state of a range in the page cache (cachestat(2), Linux 6.5). Returns `None` if the
+/// kernel or the file system does not support the call, or denies it to this user.
 ///
 /// # Errors
-/// What cachestat(2) reports beyond that.
+///
+/// Returns the other errors of cachestat(2).
 pub fn residency(fd: impl AsFd, range: ByteRange) -> io::Result<Option<Residency>> {
     if range.is_empty() {
-        // To the kernel a length of 0 means "to the end".
+        // The kernel interprets a length of 0 as "to the end".
         return Ok(Some(Residency::default()));
     }
     let asked = CachestatRange { off: range.start.0, len: range.len() };
@@ -136,7 +158,7 @@ pub fn residency(fd: impl AsFd, range: ByteRange) -> io::Result<Option<Residency
     if result != 0 {
         let error = io::Error::last_os_error();
         return match Errno::from_io_error(&error) {
-            // Sandboxes answer EPERM for calls they do not know.
+            // Sandboxes return EPERM for system calls that they do not know.
             Some(Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => Ok(None),
             _ => Err(error),
         };
@@ -149,7 +171,7 @@ pub fn residency(fd: impl AsFd, range: ByteRange) -> io::Result<Option<Residency
     Ok(Some(found))
 }
 
-/// Bytes in a page of memory.
+/// Returns the size of a memory page in bytes.
 pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
@@ -162,7 +184,7 @@ fn sync_file_range(fd: impl AsFd, range: ByteRange, flags: libc::c_uint) -> io::
     let offset = libc::off64_t::try_from(range.start.0).map_err(out_of_range)?;
     let len = libc::off64_t::try_from(range.len()).map_err(out_of_range)?;
     loop {
-        // SAFETY: the call takes integers only and touches no memory of this process.
+        // SAFETY: the call takes only integers and accesses no memory of this process.
         let result = unsafe { libc::sync_file_range(fd.as_fd().as_raw_fd(), offset, len, flags) };
         if result == 0 {
             return Ok(());
@@ -174,7 +196,7 @@ fn sync_file_range(fd: impl AsFd, range: ByteRange, flags: libc::c_uint) -> io::
     }
 }
 
-/// Number of cachestat(2), the same on every architecture but alpha.
+/// System call number of cachestat(2), the same on every architecture except alpha.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// `struct cachestat_range` of linux/mman.h.

@@ -1,11 +1,11 @@
-//! What a file system says only when a file is closed.
+//! Errors that a file system reports only when a file is closed.
 
 use rustix::fd::{AsFd, IntoRawFd};
 use rustix::io::{Errno, fcntl_dupfd_cloexec, retry_on_intr};
 use std::io;
 
-/// `f_type` of file systems that keep everything here and say nothing at close(2): ext2 to ext4, XFS, btrfs, F2FS,
-/// tmpfs, ramfs, overlayfs, ZFS, bcachefs, vfat and exFAT.
+/// `f_type` of file systems that store everything locally and report no errors at close(2): ext2 to
+/// ext4, XFS, btrfs, F2FS, tmpfs, ramfs, overlayfs, ZFS, bcachefs, vfat and exFAT.
 const SILENT: [u32; 11] = [
     0xef53,
     0x5846_5342,
@@ -20,24 +20,30 @@ const SILENT: [u32; 11] = [
     0x2011_bab0,
 ];
 
-/// Whether closing a file may report that its bytes were lost (NFS, SMB, FUSE and others write back then).
+/// Returns true if closing a file may report lost bytes: NFS, SMB, FUSE and others write back at
+/// close.
 pub fn may_fail(fd: impl AsFd) -> bool {
     !rustix::fs::fstatfs(fd).is_ok_and(|found| SILENT.contains(&(found.f_type as u32)))
 }
 
-/// Makes the file system say now what it would say at close: a duplicate of the descriptor is closed, which flushes
-/// as every close does. The descriptor stays open.
+/// Makes the file system report now the errors that it would report at close.
+///
+/// Closes a duplicate of the descriptor, which flushes the file like every close. The descriptor
+/// stays open.
 ///
 /// # Errors
-/// What close(2) reports: `EIO`, `ENOSPC`, `EDQUOT`.
+///
+/// Returns the errors of close(2): `EIO`, `ENOSPC`, `EDQUOT`. Also returns the error of fcntl(2) if
+/// the descriptor cannot be duplicated.
 pub fn flush(fd: impl AsFd) -> io::Result<()> {
     let duplicate = retry_on_intr(|| fcntl_dupfd_cloexec(&fd, 0))?;
-    // SAFETY: `into_raw_fd` gave up the only owner of this descriptor, so it is closed once, here.
+    // SAFETY: `into_raw_fd` released the only owner of this descriptor, so only this call closes
+    // it.
     let closed = unsafe { libc::close(duplicate.into_raw_fd()) };
     match closed {
         0 => Ok(()),
         _ => match io::Error::last_os_error() {
-            // On Linux the descriptor is gone by then, and nothing was lost.
+            // On Linux the descriptor is closed even after EINTR, and no data was lost.
             error if error.raw_os_error() == Some(Errno::INTR.raw_os_error()) => Ok(()),
             error => Err(error),
         },

@@ -1,4 +1,4 @@
-//! Directories: opening them and reading what they hold.
+//! Opening and reading directories.
 
 use crate::filesystem;
 use crate::stat::{FileKind, Follow, Stat, stat_fd};
@@ -13,17 +13,17 @@ use std::os::unix::ffi::OsStrExt;
 
 pub use rustix::fs::CWD;
 
-/// Bytes asked of the kernel at a time: what one getdents64(2) call brings. About a thousand short names;
-/// larger buffers gained nothing and every directory being read holds one.
+/// Size, in bytes, of the buffer for one getdents64(2) call, for about a thousand short names.
+/// Larger buffers were not faster, and each directory that is being read holds one.
 const READ_BYTES: usize = 32 << 10;
 
-/// Reads one directory in batches, so that a directory of millions of names never stands in memory whole. `F` is
-/// whatever holds the open directory.
+/// Reader that returns a directory in batches, so that millions of names never occupy memory at the
+/// same time. `F` owns the open directory.
 #[derive(Debug)]
 pub struct DirReader<F = OwnedFd> {
     fd: F,
     buffer: Vec<u8>,
-    /// Entries that the kernel handed over with the last call and no batch has taken yet.
+    /// Entries that the last system call returned and that no batch contains yet.
     waiting: VecDeque<DirEntry>,
     ended: bool,
 }
@@ -31,32 +31,38 @@ pub struct DirReader<F = OwnedFd> {
 /// One name in a directory. Never `.` or `..`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The name, any bytes but NUL and `/`, at most 255 of them on the usual file systems.
+    /// Name: any bytes except NUL and `/`, at most 255 bytes on the usual file systems.
     pub name: CString,
-    /// What the directory says the entry is; `None` where the file system keeps no such hint.
+    /// Kind of the entry according to the directory; `None` if the file system stores no such hint.
     pub kind_hint: Option<FileKind>,
-    /// Inode number. At a mount point it is that of the directory below the mount, not what stat finds.
+    /// Inode number. At a mount point this is the inode of the directory below the mount, not the
+    /// one that stat returns.
     pub ino: u64,
 }
 
 impl DirEntry {
-    /// The name as an operating system string.
+    /// Returns the name as an `OsStr`.
     pub fn name_os(&self) -> &OsStr {
         OsStr::from_bytes(self.name.as_bytes())
     }
 }
 
 impl<F: AsFd> DirReader<F> {
-    /// Reads the directory that `fd` is open on, from wherever that descriptor stands.
+    /// Returns a reader for the directory that `fd` is open on. Reading starts at the current
+    /// position of the descriptor.
     pub fn new(fd: F) -> DirReader<F> {
         DirReader { fd, buffer: Vec::with_capacity(READ_BYTES), waiting: VecDeque::new(), ended: false }
     }
 
-    /// Appends up to `max` entries to `out`, in the directory's own order, and says whether there may be
-    /// more. A directory that was removed while it was read ends there.
+    /// Appends up to `max` entries to `out`, in the order of the directory. Returns false if there
+    /// are no more entries.
+    ///
+    /// If the directory is removed during the read, it ends there.
     ///
     /// # Errors
-    /// What getdents64(2) reports. Entries that were appended before the failure stay in `out`.
+    ///
+    /// Returns the errors of getdents64(2). Entries that were appended before the error stay in
+    /// `out`.
     pub fn read_batch(&mut self, max: usize, out: &mut Vec<DirEntry>) -> io::Result<bool> {
         let mut room = max;
         while room > 0 {
@@ -70,17 +76,18 @@ impl<F: AsFd> DirReader<F> {
         Ok(!self.ended || !self.waiting.is_empty())
     }
 
-    /// The open directory, to resolve the names it held.
+    /// Returns the open directory, for resolving its names.
     pub fn fd(&self) -> &F {
         &self.fd
     }
 
-    /// Gives the open directory back; entries not yet taken are dropped.
+    /// Returns the open directory and drops the entries that are not read yet.
     pub fn into_fd(self) -> F {
         self.fd
     }
 
-    /// One call to the kernel (more where a call brings only `.` and `..`); false at the end.
+    /// Makes one system call, or several if a call returns only `.` and `..`. Returns false at the
+    /// end.
     fn refill(&mut self) -> io::Result<bool> {
         while self.waiting.is_empty() && !self.ended {
             let mut raw = RawDir::new(&self.fd, self.buffer.spare_capacity_mut());
@@ -104,7 +111,8 @@ impl<F: AsFd> DirReader<F> {
                         }
                     }
                 }
-                // The entries borrow the buffer: all of them leave it before the next call fills it anew.
+                // The entries borrow the buffer, so all of them are copied before the next call
+                // refills it.
                 if raw.is_buffer_empty() {
                     break;
                 }
@@ -120,11 +128,12 @@ impl<F: AsFd> AsFd for DirReader<F> {
     }
 }
 
-/// Opens a directory only to resolve names in it (O_PATH), which needs no permission to read it. Through such
-/// a descriptor nothing can be read, and no metadata set.
+/// Opens a directory with O_PATH, only to resolve names in it. This needs no read permission. The
+/// descriptor cannot be used to read the directory or to set its metadata.
 ///
 /// # Errors
-/// What openat(2) reports.
+///
+/// Returns the errors of openat(2).
 pub fn open_place_at(dir: impl AsFd, name: impl Arg, follow: Follow) -> io::Result<OwnedFd> {
     let mut flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     if follow == Follow::No {
@@ -137,7 +146,8 @@ pub fn open_place_at(dir: impl AsFd, name: impl Arg, follow: Follow) -> io::Resu
 /// Opens a directory to read it and to resolve names in it.
 ///
 /// # Errors
-/// What openat(2) reports; a symbolic link gives `ENOTDIR` or `ELOOP` where it is not to be followed.
+///
+/// Returns the errors of openat(2); `ENOTDIR` or `ELOOP` for a symbolic link that is not followed.
 pub fn open_dir_at(dir: impl AsFd, name: impl Arg, follow: Follow) -> io::Result<OwnedFd> {
     let mut flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     if follow == Follow::No {
@@ -147,20 +157,22 @@ pub fn open_dir_at(dir: impl AsFd, name: impl Arg, follow: Follow) -> io::Result
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()))?)
 }
 
-/// Lets the next [`DirReader`] of an open directory begin at its first name again.
+/// Resets an open directory, so that its next [`DirReader`] starts at the first name.
 ///
 /// # Errors
-/// What lseek(2) reports.
+///
+/// Returns the errors of lseek(2).
 pub fn rewind(dir: impl AsFd) -> io::Result<()> {
     rustix::fs::seek(&dir, rustix::fs::SeekFrom::Start(0))?;
     Ok(())
 }
 
-/// Whether an open directory is the one that was looked at `then`: one that was closed meanwhile and found again, by a
-/// name that may lead elsewhere by now.
+/// Returns true if an open directory is the one that `then` describes. The directory was closed in
+/// between and reopened by a name that may now refer to another directory.
 ///
 /// # Errors
-/// What statx(2) reports.
+///
+/// Returns the errors of statx(2).
 pub fn is_still(dir: impl AsFd, then: &Stat) -> io::Result<bool> {
     let now = stat_fd(&dir)?;
     Ok(now.is_still(then) || (now.identity() == then.identity() && filesystem::is_overlay(&dir)))

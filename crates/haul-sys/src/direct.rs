@@ -1,8 +1,10 @@
-//! Direct I/O: bytes between device and buffer past the page cache.
+//! Direct I/O: transfers between device and buffer that bypass the page cache.
 //!
-//! Opening with O_DIRECT proves little: some file systems accept the flag and refuse the first transfer.
-//! So a probe makes a transfer. Files whose length is no multiple of the device's block end in a tail that
-//! cannot be written directly; it is written through the cache, and never padded past the end.
+//! A successful open with O_DIRECT proves little, because some file systems accept the flag and
+//! reject the first transfer. Therefore a probe makes a transfer.
+//!
+//! A file whose length is not a multiple of the device's block size ends in a tail that cannot be
+//! written directly. The tail is written through the page cache, and never padded past the end.
 
 use crate::buffer::{AlignedBuffer, BUFFER_ALIGN};
 use crate::{sparse, stat, transfer};
@@ -11,30 +13,33 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 use std::io;
 
-/// What direct transfers on a file must be multiples of, in bytes; both powers of two.
+/// Required alignment of direct transfers on a file, in bytes. Both values are powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
-    /// For addresses in memory.
+    /// Alignment of memory addresses.
     pub memory: u32,
-    /// For offsets in the file and for lengths.
+    /// Alignment of file offsets and lengths.
     pub offset: u32,
 }
 
 impl Alignment {
-    /// What every device in use accepts: pages.
+    /// Alignment that every device in use accepts: pages.
     pub const FALLBACK: Alignment = Alignment { memory: BUFFER_ALIGN as u32, offset: BUFFER_ALIGN as u32 };
 
-    /// The part of `len` bytes that can go directly; the rest is the tail.
+    /// Returns the number of bytes of `len` that can be transferred directly; the rest is the tail.
     pub fn whole_blocks(self, len: u64) -> u64 {
         len - len % u64::from(self.offset)
     }
 }
 
-/// Turns direct I/O on an open file on or off. The flag belongs to the open file: every thread and every
-/// duplicate of the descriptor sees the change.
+/// Turns direct I/O on an open file on or off.
+///
+/// The flag belongs to the open file description: the change affects every thread and every
+/// duplicate of the descriptor.
 ///
 /// # Errors
-/// What fcntl(2) reports; `EINVAL` where the file system knows no direct I/O.
+///
+/// Returns the errors of fcntl(2); `EINVAL` if the file system does not support direct I/O.
 pub fn set_direct(fd: impl AsFd, on: bool) -> io::Result<()> {
     let flags = retry_on_intr(|| rustix::fs::fcntl_getfl(&fd))?;
     let wanted = if on { flags | OFlags::DIRECT } else { flags - OFlags::DIRECT };
@@ -44,19 +49,23 @@ pub fn set_direct(fd: impl AsFd, on: bool) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fcntl_setfl(&fd, wanted))?)
 }
 
-/// Whether direct I/O is on for an open file.
+/// Returns true if direct I/O is on for an open file.
 ///
 /// # Errors
-/// What fcntl(2) reports.
+///
+/// Returns the errors of fcntl(2).
 pub fn is_direct(fd: impl AsFd) -> io::Result<bool> {
     Ok(retry_on_intr(|| rustix::fs::fcntl_getfl(&fd))?.contains(OFlags::DIRECT))
 }
 
-/// What alignment the file asks for (statx(2), STATX_DIOALIGN, Linux 6.1): `None` where the file system
-/// says that the file knows no direct I/O, [`Alignment::FALLBACK`] where it says nothing.
+/// Returns the alignment that the file requires (statx(2), STATX_DIOALIGN, Linux 6.1).
+///
+/// Returns `None` if the file system reports that the file does not support direct I/O, and
+/// [`Alignment::FALLBACK`] if it reports nothing.
 ///
 /// # Errors
-/// What statx(2) reports.
+///
+/// Returns the errors of statx(2).
 pub fn alignment(fd: impl AsFd) -> io::Result<Option<Alignment>> {
     let found = retry_on_intr(|| rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN));
     let statx = match found {
@@ -74,20 +83,26 @@ pub fn alignment(fd: impl AsFd) -> io::Result<Option<Alignment>> {
     Ok(Some(Alignment { memory: memory.max(1), offset }))
 }
 
-/// Turns direct I/O on if a direct read of the file's first block works, and says what alignment it keeps
-/// to. With `None` the file is left as it was, without the flag.
+/// Turns direct I/O on if a direct read of the first block of the file succeeds. Returns the
+/// required alignment.
+///
+/// With `None` the flag of the file is off.
 ///
 /// # Errors
-/// Failures that an ordinary read would meet as well.
+///
+/// Returns errors that an ordinary read would also return.
 pub fn probe_read(fd: impl AsFd) -> io::Result<Option<Alignment>> {
     probe(fd, |fd, block| retry_on_intr(|| rustix::io::pread(fd, &mut *block, 0)).map(drop))
 }
 
-/// Turns direct I/O on if a direct write works, and says what alignment it keeps to. The file must be
-/// empty, and is left empty. With `None` it is left without the flag.
+/// Turns direct I/O on if a direct write succeeds. Returns the required alignment.
+///
+/// The file must be empty and is left empty. With `None` the flag of the file is off.
 ///
 /// # Errors
-/// `InvalidInput` for a file that holds bytes; else failures that an ordinary write would meet as well.
+///
+/// Returns `InvalidInput` if the file is not empty, and errors that an ordinary write would also
+/// return.
 pub fn probe_write(fd: impl AsFd) -> io::Result<Option<Alignment>> {
     if stat::stat_fd(&fd)?.size != 0 {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "only an empty file is probed by a write"));
@@ -97,19 +112,22 @@ pub fn probe_write(fd: impl AsFd) -> io::Result<Option<Alignment>> {
     outcome
 }
 
-/// Reads from `offset`, which is aligned, until `buffer` is full or the file ends; returns the bytes read.
-/// The length of `buffer` is aligned as well, and so is its address. Works without the flag, too.
+/// Reads from the aligned offset `offset` until `buffer` is full or the file ends. Returns the
+/// number of bytes read.
+///
+/// The length and the address of `buffer` must be aligned as well. Also works without the flag.
 ///
 /// # Errors
-/// What pread(2) reports; `EINVAL` where the alignment is not kept.
+///
+/// Returns the errors of pread(2); `EINVAL` if the alignment is violated.
 pub fn read_at(fd: impl AsFd, offset: u64, buffer: &mut [u8], alignment: Alignment) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
         let at = offset + filled as u64;
         let n = retry_on_intr(|| rustix::io::pread(&fd, &mut buffer[filled..], at))?;
         filled += n;
-        // A transfer that stops within a block met the end of the file. Asking on from there would break
-        // the alignment and fail.
+        // A transfer that stops within a block has reached the end of the file. Reading on from
+        // there would violate the alignment and fail.
         if n == 0 || n % alignment.offset as usize != 0 {
             break;
         }
@@ -117,23 +135,27 @@ pub fn read_at(fd: impl AsFd, offset: u64, buffer: &mut [u8], alignment: Alignme
     Ok(filled)
 }
 
-/// Writes all of `bytes` at `offset`, which is aligned: whole blocks directly, and the tail, which only the
-/// end of the file may have, by [`write_tail`].
+/// Writes all of `bytes` at the aligned offset `offset`: full blocks directly, and the tail by
+/// [`write_tail`]. Only the end of the file may have a tail.
 ///
 /// # Errors
-/// What pwrite(2) reports; `EINVAL` where offset or address is not aligned.
+///
+/// Returns the errors of pwrite(2); `EINVAL` if offset or address is not aligned.
 pub fn write_all_at(fd: impl AsFd, offset: u64, bytes: &[u8], alignment: Alignment) -> io::Result<()> {
     let whole = alignment.whole_blocks(bytes.len() as u64) as usize;
     transfer::write_all_at(&fd, offset, &bytes[..whole])?;
     write_tail(fd, offset + whole as u64, &bytes[whole..])
 }
 
-/// Writes bytes that fill no block through the page cache, with direct I/O off meanwhile, and puts the flag
-/// back. Exactly these bytes are written. Other threads may go on writing to the file: in that moment their
-/// blocks pass through the cache as well, and none of them may write a tail at the same time.
+/// Writes bytes that fill no block through the page cache, and turns direct I/O off during the
+/// write.
+///
+/// Writes exactly these bytes. Other threads may write to the file at the same time: their blocks
+/// then also pass through the page cache. No two threads may write a tail at the same time.
 ///
 /// # Errors
-/// What pwrite(2) and fcntl(2) report.
+///
+/// Returns the errors of pwrite(2) and fcntl(2).
 pub fn write_tail(fd: impl AsFd, offset: u64, tail: &[u8]) -> io::Result<()> {
     if tail.is_empty() {
         return Ok(());
@@ -151,7 +173,8 @@ type Transfer = fn(rustix::fd::BorrowedFd<'_>, &mut [u8]) -> rustix::io::Result<
 
 fn probe(fd: impl AsFd, transfer: Transfer) -> io::Result<Option<Alignment>> {
     let Some(alignment) = alignment(&fd)? else { return Ok(None) };
-    // Callers keep to pages; a device of larger blocks is read and written through the cache.
+    // Callers align to pages. A device with larger blocks is read and written through the page
+    // cache.
     if alignment.memory.max(alignment.offset) as usize > BUFFER_ALIGN {
         return Ok(None);
     }

@@ -1,20 +1,23 @@
-//! What kind of file system a file lies on, where that decides how it is best copied.
+//! File-system properties that determine how a file is best copied.
 
 use rustix::fd::AsFd;
 use rustix::fs::StatVfsMountFlags;
 use std::io;
 
-/// `f_type` of file systems whose server can copy a file by itself, from statfs(2): NFS, SMB2/3, CIFS, Ceph.
+/// `f_type` of file systems whose server can copy a file by itself, from statfs(2): NFS, SMB2/3,
+/// CIFS, Ceph.
 const COPY_ON_SERVER: [u32; 4] = [0x6969, 0xfe53_4d42, 0xff53_4d42, 0x00c3_6400];
 
 /// `f_type` of FUSE file systems, from statfs(2).
 const FUSE: u32 = 0x6573_5546;
 
-/// Whether copy_file_range(2) into `sink` may be done by its file system itself, so that the bytes need not travel here and
-/// back. `same_device`: the source lies on the same file system; a FUSE one can't copy from elsewhere. A file system that
-/// can't be asked is taken for a local one.
+/// Returns true if the file system of `sink` may carry out copy_file_range(2) itself, which saves a
+/// round trip of the bytes.
+///
+/// `same_device`: true if the source is on the same file system. A FUSE file system cannot copy
+/// from another one. A file system whose type cannot be queried is treated as local.
 pub fn copies_by_itself(sink: impl AsFd, same_device: bool) -> bool {
-    // The kernel's field is 32 bits wide in meaning; its type differs between architectures.
+    // Only 32 bits of the field are significant; its type differs between architectures.
     rustix::fs::fstatfs(sink).is_ok_and(|found| kind_copies_by_itself(found.f_type as u32, same_device))
 }
 
@@ -25,13 +28,15 @@ fn kind_copies_by_itself(kind: u32, same_device: bool) -> bool {
 /// `f_type` of XFS, from statfs(2).
 const XFS: u32 = 0x5846_5342;
 
-/// Whether a file's file system takes room ahead of a writer that extends it, as XFS does: where the writer then goes on
-/// further on, that room stays in what should be a hole.
+/// Returns true if the file system of a file preallocates space for a writer that extends it, like
+/// XFS. If the writer then skips a range, the preallocated space stays in what should be a hole.
 pub fn takes_room_ahead(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == XFS)
 }
 
-/// Returns true if a verified copy may rely on SEEK_DATA for a file: on file systems of the kernel that never reported data as a hole. Others did
+/// Returns true if a verified copy may rely on SEEK_DATA for a file.
+///
+/// These are file systems of the kernel that never reported data as a hole. Other file systems did
 /// (OpenZFS issue 15526), or depend on a daemon or a server.
 pub fn tells_holes(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| {
@@ -40,23 +45,26 @@ pub fn tells_holes(fd: impl AsFd) -> bool {
     })
 }
 
-/// The room of a file's file system.
+/// Free space of the file system of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes that are free, those that are kept for the superuser among them; `None` where it does not tell.
+    /// Free bytes, including those reserved for the superuser; `None` if the file system does not
+    /// report them.
     pub free: Option<u64>,
-    /// True if fallocate(2) reserves room at the cost of one call, and changes nothing about how the bytes are stored: btrfs does not
-    /// compress what was reserved, and a file system in memory fills the pages.
+    /// True if fallocate(2) reserves space at the cost of one call, and does not change how the
+    /// bytes are stored. Btrfs does not compress reserved space, and an in-memory file system fills
+    /// the pages.
     pub reserves: bool,
 }
 
 /// `f_type` of file systems whose fallocate(2) only marks extents, from statfs(2): ext4, XFS, F2FS.
 const RESERVING: [u32; 3] = [0xef53, XFS, 0xf2f5_2010];
 
-/// Returns the free space for a file.
+/// Returns the free space of the file system of a file.
 ///
 /// # Errors
-/// Errors of fstatfs(2).
+///
+/// Returns the errors of fstatfs(2).
 pub fn space(fd: impl AsFd) -> io::Result<Space> {
     let found = rustix::fs::fstatfs(fd)?;
     let unit = u64::try_from(found.f_bsize).unwrap_or(0);
@@ -64,8 +72,10 @@ pub fn space(fd: impl AsFd) -> io::Result<Space> {
     Ok(Space { free, reserves: RESERVING.contains(&(found.f_type as u32)) })
 }
 
-/// Whether a file lies on a FUSE file system. Those may answer a read with fewer bytes than asked for, and io_uring was
-/// seen (Linux 6.18) to carry such a read on without moving its offset: it reported all bytes and had repeated the first.
+/// Returns true if a file is on a FUSE file system.
+///
+/// Such a file system may return fewer bytes than requested. On Linux 6.18 io_uring continued such
+/// a read without advancing its offset: it reported all bytes, and had repeated the first ones.
 pub fn is_fuse(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == FUSE)
 }
@@ -73,39 +83,46 @@ pub fn is_fuse(fd: impl AsFd) -> bool {
 /// `f_type` of local file systems on block devices, from statfs(2): ext2 to ext4, XFS, btrfs, F2FS.
 const LOCAL: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
-/// Whether a file lies on a block device of this machine, in a file system known to.
+/// Returns true if a file is on a block device of this machine, in one of the known file systems
+/// (`LOCAL`).
 pub fn is_local(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| LOCAL.contains(&(found.f_type as u32)))
 }
 
-/// Whether a file system is known to keep names, owners and permissions as they are given, or to say that it does not. vfat, exFAT
-/// and many FUSE file systems take `a` for `A`, or say that all went well and keep the mode they have; servers may have users of
-/// their own.
+/// Returns true if a file system is known to keep names, owners and permissions as given, or to
+/// report an error.
+///
+/// vfat, exFAT and many FUSE file systems treat `a` and `A` as the same name, or report success and
+/// keep the old mode. Servers may have users of their own.
 pub fn keeps_as_given(fd: impl AsFd) -> bool {
     is_local(&fd) || medium(fd) != Medium::Storage
 }
 
-/// Whether syncfs(2) does for a file what fsync(2) does. Others may only push pages to a server or a daemon, and not ask it
-/// to keep them (plain FUSE file systems never hear of syncfs).
+/// Returns true if syncfs(2) has the same effect for a file as fsync(2).
+///
+/// Other file systems may only push pages to a server or a daemon, without a request to store them.
+/// Plain FUSE file systems never receive syncfs.
 pub fn syncs_as_a_whole(fd: impl AsFd) -> bool {
     is_local(fd)
 }
 
-/// What lies under the page cache of a file.
+/// Backing of the page cache of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
-    /// Nothing: the file system lives in memory, and swap at most.
+    /// None: the file system is in memory, and at most in swap.
     Memory,
-    /// A file of another file system, whose pages are asked about in vain by way of this one.
+    /// A file of another file system. Residency queries through this file system say nothing about
+    /// its pages.
     FileBelow,
-    /// A device, a server, or whatever keeps the bytes elsewhere.
+    /// A device, a server, or anything else that stores the bytes elsewhere.
     Storage,
 }
 
 /// `f_type` of file systems in memory, from statfs(2): tmpfs, ramfs, hugetlbfs.
 const IN_MEMORY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
-/// What lies under the page cache of a file. A file system that can't be asked is taken for one on storage.
+/// Returns the backing of the page cache of a file. A file system whose type cannot be queried is
+/// treated as storage.
 pub fn medium(fd: impl AsFd) -> Medium {
     rustix::fs::fstatfs(fd).map_or(Medium::Storage, |found| medium_of(found.f_type as u32))
 }
@@ -126,7 +143,8 @@ pub fn is_read_only(fd: impl AsFd) -> bool {
     rustix::fs::fstatvfs(fd).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// Whether a file lies on overlayfs, where a directory is born once more when the first name is made in it.
+/// Returns true if a file is on overlayfs. There a directory gets a new birth time when the first
+/// name is created in it.
 pub fn is_overlay(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == OVERLAY)
 }
@@ -159,7 +177,7 @@ mod tests {
 
     #[test]
     fn only_local_file_systems_are_synced_as_a_whole() {
-        // procfs keeps nothing.
+        // procfs stores nothing.
         assert!(!syncs_as_a_whole(std::fs::File::open("/proc/self/stat").unwrap()));
         assert!(!LOCAL.contains(&FUSE) && LOCAL.contains(&0xef53));
     }

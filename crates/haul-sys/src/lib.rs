@@ -1,10 +1,12 @@
-//! Floor 2: the operating system: files, metadata, sparse ranges, direct I/O, io_uring, cache residency.
+//! Layer 2: the operating system: files, metadata, sparse ranges, direct I/O, io_uring, cache
+//! residency.
 //!
-//! Calls that take a name take it beneath an open directory, so that a tree may lie deeper than `PATH_MAX`;
-//! [`dir::CWD`] stands for the working directory. Errors are [`std::io::Error`] with the kernel's number
-//! kept. Calls cut short by a signal are made again, and transfers cut short are carried on.
+//! Calls that take a name resolve it relative to an open directory, so that a tree may be deeper
+//! than `PATH_MAX`. [`dir::CWD`] is the working directory. Errors are [`std::io::Error`] and keep
+//! the error number of the kernel. Calls interrupted by a signal are restarted, and short transfers
+//! are continued.
 //!
-//! This crate speaks to Linux.
+//! This crate supports only Linux.
 
 pub mod beneath;
 pub mod buffer;
@@ -31,6 +33,7 @@ pub mod users;
 pub mod wait;
 
 pub use dir::CWD;
-/// What a name may be given as: `&CStr`, `&OsStr`, `&Path`, `&str`, ... A `&CStr` costs no copy.
+/// Types that can be passed as a name: `&CStr`, `&OsStr`, `&Path`, `&str`, ... A `&CStr` costs no
+/// copy.
 pub use rustix::path::Arg;
 pub use stat::{Contents, FileKind, Follow, Stat, Timespec};

@@ -1,11 +1,16 @@
-//! The five functions of the C library's `libm` that drawing plots needs, taken from a crate instead. As a shared library they
-//! would be found, mapped and relocated at each start of every tool: a twentieth of what a call for a small file takes.
+//! The five functions of the C library's `libm` that plot drawing needs, taken from a crate
+//! instead.
 //!
-//! The linker takes these definitions because they come before any library's; then nothing asks for `libm.so`.
+//! As a shared library they would be located, mapped and relocated at each start of every tool.
+//! This takes a twentieth of the time of a call for a small file.
+//!
+//! The linker uses these definitions because they precede those of any library. No symbol then
+//! requires `libm.so`.
 
 macro_rules! functions {
     ($($name:ident($($x:ident),+);)+) => {$(
-        // SAFETY: the C standard's signature and meaning of this name, to the last digit or the one before.
+        // SAFETY: signature and meaning are those of the C standard for this name; results are
+        // exact to the last digit or the one before.
         #[unsafe(no_mangle)]
         extern "C" fn $name($($x: f64),+) -> f64 {
             libm::$name($($x),+)

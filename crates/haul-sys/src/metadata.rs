@@ -1,7 +1,7 @@
 //! Owner, mode, times, extended attributes and access control lists.
 //!
-//! Calls ending in `_fd` act on an open file, those ending in `_at` on a name; none of them follows a
-//! symbolic link in the last component.
+//! Calls ending in `_fd` act on an open file, and calls ending in `_at` on a name. No call follows
+//! a symbolic link in the last component.
 
 mod acl;
 mod xattr;
@@ -19,7 +19,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::path::Arg;
 use std::io;
 
-/// Times to give a file; `None` leaves the one it has.
+/// Times to set on a file; `None` leaves a time unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// Last access.
@@ -29,7 +29,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Both times of a file that was looked at.
+    /// Returns both times of a stat result.
     pub fn of(stat: &Stat) -> Times {
         Times { atime: Some(stat.atime), mtime: Some(stat.mtime) }
     }
@@ -43,38 +43,45 @@ impl Times {
     }
 }
 
-/// Gives an open file another owner or group; `None` leaves the one it has. The kernel may clear setuid
-/// and setgid on the way: set the mode after the owner.
+/// Sets owner and group of an open file; `None` leaves a value unchanged.
+///
+/// The kernel may clear setuid and setgid during the call, so set the mode after the owner.
 ///
 /// # Errors
-/// What fchown(2) reports; `EPERM` without privilege.
+///
+/// Returns the errors of fchown(2); `EPERM` without privilege.
 pub fn set_owner_fd(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fchown(&fd, user(uid), group(gid)))?)
 }
 
-/// As [`set_owner_fd`], for a name: of a symbolic link, the link's own owner.
+/// Same as [`set_owner_fd`] for a name; for a symbolic link, sets the owner of the link itself.
 ///
 /// # Errors
-/// What fchownat(2) reports.
+///
+/// Returns the errors of fchownat(2).
 pub fn set_owner_at(dir: impl AsFd, name: impl Arg, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
     let name = name.into_c_str()?;
     let nofollow = AtFlags::SYMLINK_NOFOLLOW;
     Ok(retry_on_intr(|| rustix::fs::chownat(&dir, &*name, user(uid), group(gid), nofollow))?)
 }
 
-/// Gives an open file a mode: all of `0o7777`, whatever the umask.
+/// Sets all bits of `0o7777` of the mode of an open file, regardless of the umask.
 ///
 /// # Errors
-/// What fchmod(2) reports.
+///
+/// Returns the errors of fchmod(2).
 pub fn set_mode_fd(fd: impl AsFd, mode: u32) -> io::Result<()> {
     let mode = Mode::from_raw_mode(mode & 0o7777);
     Ok(retry_on_intr(|| rustix::fs::fchmod(&fd, mode))?)
 }
 
-/// As [`set_mode_fd`], for a name. A symbolic link has no mode of its own: `EOPNOTSUPP`.
+/// Same as [`set_mode_fd`] for a name. A symbolic link has no mode of its own and fails with
+/// `EOPNOTSUPP`.
 ///
 /// # Errors
-/// What fchmodat2(2) reports, or the detour by /proc where the kernel (before 6.6) lacks that call.
+///
+/// Returns the errors of fchmodat2(2), or of the fallback through /proc if the kernel (before 6.6)
+/// lacks that call.
 pub fn set_mode_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Result<()> {
     let name = name.into_c_str()?;
     let flags = AtFlags::SYMLINK_NOFOLLOW.bits();
@@ -92,31 +99,36 @@ pub fn set_mode_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Result<()> 
         }
     });
     match done {
-        // Sandboxes answer EPERM for calls they do not know; a real EPERM is found again by the detour.
+        // Sandboxes return EPERM for system calls that they do not know. The fallback returns a
+        // genuine EPERM again.
         Err(Errno::NOSYS | Errno::PERM) => set_mode_by_handle(dir, &name, mode),
         other => Ok(other?),
     }
 }
 
-/// As [`set_owner_fd`], for a file that is only held (`O_PATH`).
+/// Same as [`set_owner_fd`] for a file opened with `O_PATH`.
 ///
 /// # Errors
-/// What fchownat(2) reports.
+///
+/// Returns the errors of fchownat(2).
 pub fn set_owner_held(held: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::chownat(&held, c"", user(uid), group(gid), AtFlags::EMPTY_PATH))?)
 }
 
-/// As [`set_mode_fd`], for a file that is only held (`O_PATH`) and is no symbolic link. Needs /proc.
+/// Same as [`set_mode_fd`] for a file opened with `O_PATH` that is not a symbolic link. Needs
+/// /proc.
 ///
 /// # Errors
-/// What chmod(2) reports; `ENOENT` without /proc.
+///
+/// Returns the errors of chmod(2); `ENOENT` without /proc.
 pub fn set_mode_held(held: impl AsFd, mode: u32) -> io::Result<()> {
     let path = proc_path(held.as_fd());
     let mode = Mode::from_raw_mode(mode & 0o7777);
     Ok(retry_on_intr(|| rustix::fs::chmodat(rustix::fs::CWD, &path, mode, AtFlags::empty()))?)
 }
 
-/// Holds the file without opening it, makes sure that it is no symbolic link, and changes what is held.
+/// Opens the name with `O_PATH`, checks that it is not a symbolic link, and sets the mode through
+/// that descriptor.
 fn set_mode_by_handle(dir: impl AsFd, name: &std::ffi::CStr, mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let held = retry_on_intr(|| rustix::fs::openat(&dir, name, flags, Mode::empty()))?;
@@ -126,26 +138,28 @@ fn set_mode_by_handle(dir: impl AsFd, name: &std::ffi::CStr, mode: u32) -> io::R
     set_mode_held(held, mode)
 }
 
-/// Sets the times of an open file, to the nanosecond where the file system keeps them so.
+/// Sets the times of an open file, in nanoseconds if the file system supports that resolution.
 ///
 /// # Errors
-/// What futimens(3) reports.
+///
+/// Returns the errors of futimens(3).
 pub fn set_times_fd(fd: impl AsFd, times: Times) -> io::Result<()> {
     let times = times.to_rustix();
     Ok(retry_on_intr(|| rustix::fs::futimens(&fd, &times))?)
 }
 
-/// As [`set_times_fd`], for a name: of a symbolic link, the link's own times.
+/// Same as [`set_times_fd`] for a name; for a symbolic link, sets the times of the link itself.
 ///
 /// # Errors
-/// What utimensat(2) reports.
+///
+/// Returns the errors of utimensat(2).
 pub fn set_times_at(dir: impl AsFd, name: impl Arg, times: Times) -> io::Result<()> {
     let name = name.into_c_str()?;
     let times = times.to_rustix();
     Ok(retry_on_intr(|| rustix::fs::utimensat(&dir, &*name, &times, AtFlags::SYMLINK_NOFOLLOW))?)
 }
 
-/// To chown(2), an id of all ones means "leave it".
+/// Excludes the ID of all ones: chown(2) leaves the owner unchanged for it.
 fn user(uid: Option<u32>) -> Option<Uid> {
     uid.filter(|&id| id != u32::MAX).map(Uid::from_raw)
 }
@@ -154,7 +168,7 @@ fn group(gid: Option<u32>) -> Option<Gid> {
     gid.filter(|&id| id != u32::MAX).map(Gid::from_raw)
 }
 
-/// Number of fchmodat2(2), the same on every architecture but alpha.
+/// System call number of fchmodat2(2), the same on every architecture except alpha.
 const SYS_FCHMODAT2: libc::c_long = 452;
 
 #[cfg(test)]

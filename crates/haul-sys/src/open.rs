@@ -1,5 +1,7 @@
-//! Opening, making and removing names. Every name is resolved from an open directory, so a tree may lie
-//! deeper than `PATH_MAX`, and a directory that is swapped meanwhile misleads nobody.
+//! Opening, creating and removing names.
+//!
+//! Every name is resolved from an open directory. A tree may therefore be deeper than `PATH_MAX`,
+//! and a concurrent replacement of a directory does not redirect any call.
 
 use crate::stat::{FileKind, Follow};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -12,26 +14,30 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the standard library's options take, as custom flags, to open no symbolic link.
+/// Custom flag for the options of the standard library (`custom_flags`) that opens no symbolic
+/// link.
 pub const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
 
-/// What a rename does with a name that exists at its destination.
+/// Behavior of a rename if the new name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RenameMode {
-    /// It is replaced, in one step.
+    /// Replaces the existing name atomically.
     Replace,
-    /// The rename fails with `EEXIST`. `EINVAL` where the file system cannot promise that.
+    /// Fails with `EEXIST`, or with `EINVAL` if the file system cannot guarantee that.
     NoReplace,
-    /// The two names change places. `EINVAL` where the file system cannot do it.
+    /// Exchanges the two names. Fails with `EINVAL` if the file system does not support that.
     Exchange,
 }
 
-/// Opens a file to read its bytes. Never waits: a named pipe that took a regular file's place is opened at
-/// once (its reads then wait or end as for any reader), and is seen by a stat of the descriptor.
+/// Opens a file to read its bytes.
+///
+/// Never blocks: if a named pipe has replaced a regular file, it is opened immediately (its reads
+/// then block or end as for any reader). A stat of the descriptor reveals the pipe.
 ///
 /// # Errors
-/// What openat(2) reports; `ELOOP` for a symbolic link that is not to be followed; `EINVAL` where `direct`
-/// is asked of a file system without direct I/O.
+///
+/// Returns the errors of openat(2): `ELOOP` for a symbolic link that is not followed; `EINVAL` if
+/// `direct` is set and the file system does not support direct I/O.
 pub fn open_source_at(dir: impl AsFd, name: impl Arg, follow: Follow, direct: bool) -> io::Result<OwnedFd> {
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | no_follow(follow);
     if direct {
@@ -41,70 +47,82 @@ pub fn open_source_at(dir: impl AsFd, name: impl Arg, follow: Follow, direct: bo
     let open = |flags| retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()));
     let fd = match open(flags | OFlags::NONBLOCK) {
         Ok(fd) => fd,
-        // Another process holds a lease on the file: only an open that may wait makes it give way.
+        // Another process holds a lease on the file. Only a blocking open breaks the lease.
         Err(Errno::AGAIN) => return Ok(open(flags)?),
         Err(errno) => return Err(errno.into()),
     };
-    // The flag served the open alone: a read must wait for its data. Setting it on a file just opened can
-    // drop no other flag, since F_SETFL touches only those given here.
+    // Only the open needs the flag: reads must wait for their data. On a newly opened file this
+    // clears no other flag, because F_SETFL affects only the flags given here.
     let kept = if direct { OFlags::DIRECT } else { OFlags::empty() };
     retry_on_intr(|| rustix::fs::fcntl_setfl(&fd, kept))?;
     Ok(fd)
 }
 
-/// Opens what a directory calls a regular file, in one call; follows no link. `O_NONBLOCK` stays on, so that a named
-/// pipe that took the file's place is not waited for; reads of regular files don't heed it. The caller looks at the
-/// descriptor's kind before it reads.
+/// Opens an entry that its directory reports as a regular file, in one call; follows no link.
+///
+/// `O_NONBLOCK` stays on, so that a named pipe that has replaced the file does not block the call.
+/// Reads of regular files ignore the flag. The caller must check the kind of the descriptor before
+/// it reads.
 ///
 /// # Errors
-/// What openat(2) reports: `ELOOP` for a symbolic link, `EAGAIN` for a file under a lease.
+///
+/// Returns the errors of openat(2): `ELOOP` for a symbolic link, `EAGAIN` for a file under a lease.
 pub fn open_entry_at(dir: impl AsFd, name: impl Arg) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let name = name.into_c_str()?;
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()))?)
 }
 
-/// Opens a file to read it, and waits where the file makes a reader wait: a named pipe until it has a
-/// writer. For what is meant to be a stream.
+/// Opens a file to read it as a stream, and blocks if the file requires it: a named pipe until it
+/// has a writer.
 ///
 /// # Errors
-/// What openat(2) reports.
+///
+/// Returns the errors of openat(2).
 pub fn open_stream_at(dir: impl AsFd, name: impl Arg, follow: Follow) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | no_follow(follow);
     let name = name.into_c_str()?;
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()))?)
 }
 
-/// Makes a new regular file and opens it to write and to read back. Never opens what is there already, nor
-/// what a symbolic link leads to. `mode` is cut by the process's umask.
+/// Creates a new regular file and opens it for writing and reading.
+///
+/// Never opens an existing file or the target of a symbolic link. The umask of the process applies
+/// to `mode`.
 ///
 /// # Errors
-/// `EEXIST` where the name is taken, by a dangling link as well; else what openat(2) reports.
+///
+/// Returns `EEXIST` if the name exists, also as a dangling link, and the other errors of openat(2).
 pub fn create_new_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let name = name.into_c_str()?;
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, permissions(mode)))?)
 }
 
-/// Makes a regular file in `dir` that never has a name, to write and to read back; it goes with its last descriptor.
-/// Where the file system has no such files (NFS, FUSE), its name is taken away at once: a process killed between those
-/// two calls leaves it there, as `.haul-PID-NUMBER`.
+/// Creates a regular file in `dir` that never has a name, for writing and reading. The file is
+/// freed with its last descriptor.
+///
+/// If the file system does not support such files (NFS, FUSE), the name is removed immediately
+/// after the file is created. A process killed between these two calls leaves the file as
+/// `.haul-PID-NUMBER`.
 ///
 /// # Errors
-/// What openat(2) and unlinkat(2) report.
+///
+/// Returns the errors of openat(2) and unlinkat(2).
 pub fn create_nameless(dir: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match retry_on_intr(|| rustix::fs::open(dir, flags, permissions(0o600))) {
-        // EISDIR: so answers a kernel that knows only the part of the flag that means a directory.
+        // EISDIR: the kernel knows only the part of the flag that means a directory.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => create_and_unlink(dir),
         made => Ok(made?),
     }
 }
 
-/// As [`create_nameless`], in an open directory, which nobody needs to be allowed to read.
+/// Same as [`create_nameless`], in an open directory, which need not be readable.
 ///
 /// # Errors
-/// What openat(2) and unlinkat(2) report.
+///
+/// Returns the errors of openat(2) and unlinkat(2).
 pub fn create_nameless_at(dir: impl AsFd) -> io::Result<OwnedFd> {
     create_nameless(Path::new(&proc_path(dir.as_fd())))
 }
@@ -118,22 +136,29 @@ fn create_and_unlink(dir: &Path) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// As [`create_new_at`], but through a symbolic link that leads to nothing yet: the file is made where it leads. For
-/// those who ask for that (POSIX); whoever may write where the link lies says where the file comes to stand.
+/// Same as [`create_new_at`], but follows a dangling symbolic link and creates the file at its
+/// target.
+///
+/// For callers that must do so (POSIX). Any user who may write to the directory of the link
+/// determines where the file is created.
 ///
 /// # Errors
-/// What openat(2) reports.
+///
+/// Returns the errors of openat(2).
 pub fn create_through_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
     let name = name.into_c_str()?;
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, permissions(mode)))?)
 }
 
-/// Opens a file that exists to write it, cut to no bytes first if `truncate`. For writing only: a file
-/// whose mode forbids reading can still be overwritten, and a named pipe waits for its reader.
+/// Opens an existing file for writing, and truncates it first if `truncate` is set.
+///
+/// The file is opened only for writing. Therefore a file whose mode forbids reading can still be
+/// overwritten, and the open of a named pipe blocks until it has a reader.
 ///
 /// # Errors
-/// What openat(2) reports.
+///
+/// Returns the errors of openat(2).
 pub fn open_existing_at(
     dir: impl AsFd,
     name: impl Arg,
@@ -148,29 +173,34 @@ pub fn open_existing_at(
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()))?)
 }
 
-/// Opens the very file that `fd` is open on once more, for reading, whatever its name leads to by now.
-/// Needs /proc.
+/// Opens the file that `fd` refers to again for reading, even if its name refers to another file
+/// now. Needs /proc.
 ///
 /// # Errors
-/// What openat(2) reports: `EACCES` where the file's mode forbids reading, `ENOENT` without /proc.
+///
+/// Returns the errors of openat(2): `EACCES` if the mode of the file forbids reading, `ENOENT`
+/// without /proc.
 pub fn reopen_source(fd: impl AsFd, direct: bool) -> io::Result<OwnedFd> {
     open_source_at(CWD, proc_path(fd.as_fd()), Follow::Yes, direct)
 }
 
-/// As [`reopen_source`], for reading and writing.
+/// Same as [`reopen_source`], for reading and writing.
 ///
 /// # Errors
-/// What openat(2) reports: `EACCES` where the file may not be written, `ETXTBSY` for a program that runs, `EROFS`, ...
+///
+/// Returns the errors of openat(2): `EACCES` if the file may not be written, `ETXTBSY` for a
+/// running program, `EROFS`, ...
 pub fn reopen_for_update(fd: impl AsFd) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
     let path = proc_path(fd.as_fd());
     Ok(retry_on_intr(|| rustix::fs::openat(CWD, &path, flags, Mode::empty()))?)
 }
 
-/// Removes a name that is no directory.
+/// Removes a name that is not a directory.
 ///
 /// # Errors
-/// What unlinkat(2) reports.
+///
+/// Returns the errors of unlinkat(2).
 pub fn unlink_at(dir: impl AsFd, name: impl Arg) -> io::Result<()> {
     let name = name.into_c_str()?;
     Ok(retry_on_intr(|| rustix::fs::unlinkat(&dir, &*name, AtFlags::empty()))?)
@@ -179,35 +209,39 @@ pub fn unlink_at(dir: impl AsFd, name: impl Arg) -> io::Result<()> {
 /// Removes an empty directory.
 ///
 /// # Errors
-/// What unlinkat(2) reports; `ENOTEMPTY` where it holds names.
+///
+/// Returns the errors of unlinkat(2); `ENOTEMPTY` if the directory is not empty.
 pub fn rmdir_at(dir: impl AsFd, name: impl Arg) -> io::Result<()> {
     let name = name.into_c_str()?;
     Ok(retry_on_intr(|| rustix::fs::unlinkat(&dir, &*name, AtFlags::REMOVEDIR))?)
 }
 
-/// Makes a directory; `mode` is cut by the umask.
+/// Creates a directory. The umask applies to `mode`.
 ///
 /// # Errors
-/// What mkdirat(2) reports.
+///
+/// Returns the errors of mkdirat(2).
 pub fn mkdir_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Result<()> {
     let name = name.into_c_str()?;
     Ok(retry_on_intr(|| rustix::fs::mkdirat(&dir, &*name, permissions(mode)))?)
 }
 
-/// Makes `name` a symbolic link to `target`, which is taken as it is and need not exist.
+/// Creates the symbolic link `name` to `target`. The target is stored unchanged and need not exist.
 ///
 /// # Errors
-/// What symlinkat(2) reports.
+///
+/// Returns the errors of symlinkat(2).
 pub fn symlink_at(target: impl Arg, dir: impl AsFd, name: impl Arg) -> io::Result<()> {
     let target = target.into_c_str()?;
     let name = name.into_c_str()?;
     Ok(retry_on_intr(|| rustix::fs::symlinkat(&*target, &dir, &*name))?)
 }
 
-/// Gives the file `old` a second name. With [`Follow::No`] a symbolic link gets the second name itself.
+/// Creates a second name for the file `old`. With [`Follow::No`], a symbolic link is linked itself.
 ///
 /// # Errors
-/// What linkat(2) reports: `EXDEV`, `EMLINK`, `EPERM` for directories, ...
+///
+/// Returns the errors of linkat(2): `EXDEV`, `EMLINK`, `EPERM` for directories, ...
 pub fn link_at(
     old_dir: impl AsFd,
     old: impl Arg,
@@ -221,10 +255,11 @@ pub fn link_at(
     Ok(retry_on_intr(|| rustix::fs::linkat(&old_dir, &*old, &new_dir, &*new, flags))?)
 }
 
-/// Renames within a file system, in one step.
+/// Renames within a file system, atomically.
 ///
 /// # Errors
-/// What renameat2(2) reports; see [`RenameMode`].
+///
+/// Returns the errors of renameat2(2); see [`RenameMode`].
 pub fn rename_at(
     old_dir: impl AsFd,
     old: impl Arg,
@@ -235,7 +270,7 @@ pub fn rename_at(
     let old = old.into_c_str()?;
     let new = new.into_c_str()?;
     let flags = match mode {
-        // The older call: kernels and file systems that lack flags have this one.
+        // Use the older call: kernels and file systems without support for flags have this one.
         RenameMode::Replace => {
             return Ok(retry_on_intr(|| rustix::fs::renameat(&old_dir, &*old, &new_dir, &*new))?);
         }
@@ -245,11 +280,14 @@ pub fn rename_at(
     Ok(retry_on_intr(|| rustix::fs::renameat_with(&old_dir, &*old, &new_dir, &*new, flags))?)
 }
 
-/// Makes a named pipe, a socket's name, a device node or an empty regular file. `rdev` matters for devices
-/// only; `mode` is cut by the umask.
+/// Creates a named pipe, the name of a socket, a device node or an empty regular file.
+///
+/// `rdev` is used only for devices. The umask applies to `mode`.
 ///
 /// # Errors
-/// What mknodat(2) reports: `EPERM` for devices without privilege. `EINVAL` for any other kind.
+///
+/// Returns the errors of mknodat(2): `EPERM` for devices without privilege. Returns `EINVAL` for
+/// any other kind.
 pub fn mknod_at(dir: impl AsFd, name: impl Arg, kind: FileKind, mode: u32, rdev: u64) -> io::Result<()> {
     let (kind, rdev) = match kind {
         FileKind::Fifo => (FileType::Fifo, 0),
@@ -263,18 +301,19 @@ pub fn mknod_at(dir: impl AsFd, name: impl Arg, kind: FileKind, mode: u32, rdev:
     Ok(retry_on_intr(|| rustix::fs::mknodat(&dir, &*name, kind, permissions(mode), rdev))?)
 }
 
-/// What a symbolic link points to, of any length.
+/// Returns the target of a symbolic link, of any length.
 ///
 /// # Errors
-/// What readlinkat(2) reports; `EINVAL` where the name is no symbolic link.
+///
+/// Returns the errors of readlinkat(2); `EINVAL` if the name is not a symbolic link.
 pub fn read_link_at(dir: impl AsFd, name: impl Arg) -> io::Result<OsString> {
     let name = name.into_c_str()?;
     let target = retry_on_intr(|| rustix::fs::readlinkat(&dir, &*name, Vec::new()))?;
     Ok(OsString::from_vec(target.into_bytes()))
 }
 
-/// A path that leads to the open file itself. `thread-self` and not `self`: a thread may have a table of
-/// descriptors of its own.
+/// Returns a path that refers to the open file itself. Uses `thread-self` and not `self`, because a
+/// thread may have its own descriptor table.
 pub(crate) fn proc_path(fd: rustix::fd::BorrowedFd<'_>) -> String {
     format!("/proc/thread-self/fd/{}", fd.as_raw_fd())
 }

@@ -1,4 +1,4 @@
-//! Where on its device a file lies.
+//! Location of a file on its device.
 
 use haul_model::ByteOffset;
 use rustix::fd::AsFd;
@@ -6,18 +6,20 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::ioctl::{Updater, ioctl, opcode};
 use std::io;
 
-/// The place of a file's first data.
+/// Location of the first data of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// At this byte of the device, or of what the file system takes for one (btrfs counts through all its devices).
+    /// Byte offset on the device, or in the address space that the file system uses instead (btrfs
+    /// has one for all its devices).
     At(ByteOffset),
-    /// It has no data that lies in blocks of its own: it is empty, a hole, held within its inode, or not yet given a place.
+    /// The file has no data in blocks of its own: it is empty, a hole, stored in its inode, or not
+    /// allocated yet.
     Nowhere,
-    /// The file system has no map to show.
+    /// The file system provides no extent map.
     Untold,
 }
 
-/// The question of `FS_IOC_FIEMAP` and room for one answer, as `linux/fiemap.h` has them.
+/// Request of `FS_IOC_FIEMAP` with space for one extent, as in `linux/fiemap.h`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct Map {
@@ -49,23 +51,26 @@ struct Extent {
 
 const _: () = assert!(size_of::<Head>() == 32 && size_of::<Extent>() == 56 && size_of::<Map>() == 88);
 
-/// Its number counts the size of the head alone.
+/// The request number encodes only the size of the head.
 const FS_IOC_FIEMAP: u32 = opcode::read_write::<Head>(b'f', 11);
 
-/// The place is not known (`FIEMAP_EXTENT_UNKNOWN`), is not given yet (`_DELALLOC`), or is within the metadata
-/// (`_DATA_INLINE`).
+/// Flags of an extent without a usable location: unknown (`FIEMAP_EXTENT_UNKNOWN`), not allocated
+/// yet (`_DELALLOC`), or in the metadata (`_DATA_INLINE`).
 const NO_PLACE: u32 = 0x2 | 0x4 | 0x200;
 
-/// Where the first data of an open regular file lies. Nothing is written back for the answer.
+/// Returns the location of the first data of an open regular file. Does not start write-back.
 ///
 /// # Errors
-/// What ioctl(2) reports; file systems that know no such question answer [`Place::Untold`].
+///
+/// Returns the errors of ioctl(2). For a file system without this request the result is
+/// [`Place::Untold`].
 pub fn place_of(fd: impl AsFd) -> io::Result<Place> {
     let mut map =
         Map { head: Head { length: u64::MAX, extent_count: 1, ..Head::default() }, ..Map::default() };
     let asked = retry_on_intr(|| {
-        // SAFETY: FS_IOC_FIEMAP reads the head and writes at most `extent_count` extents behind it, which is one, and for
-        // which the struct has room; all of it is plain integers, of which every bit pattern is a value.
+        // SAFETY: FS_IOC_FIEMAP reads the head and writes at most `extent_count` extents behind it.
+        // That is one, for which the struct has space. All fields are plain integers, for which
+        // every bit pattern is valid.
         unsafe { ioctl(&fd, Updater::<{ FS_IOC_FIEMAP }, Map>::new(&mut map)) }
     });
     match asked {

@@ -1,4 +1,4 @@
-//! The process and what the machine grants it.
+//! The process and its limits.
 
 mod memory;
 mod thread;
@@ -12,15 +12,17 @@ use rustix::thread::UnshareFlags;
 use std::io;
 use std::sync::OnceLock;
 
-/// The permission bits that new files are denied: `0` to `0o777`. Asked once, for the umask can only be
-/// read by setting it, and another thread could make a file in that moment; where /proc shows it, it is
-/// read there.
+/// Returns the permission bits that new files do not get: `0` to `0o777`.
+///
+/// The value is read once and cached. The umask can otherwise only be read by setting it, and
+/// another thread could create a file at that moment. If /proc shows the umask, it is read there.
 pub fn umask() -> u32 {
     static UMASK: OnceLock<u32> = OnceLock::new();
     *UMASK.get_or_init(|| {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         umask_in_status(&status).unwrap_or_else(|| {
-            // Deny all while it is read: a file made in that moment is closed rather than open to all.
+            // Deny all bits during the read: a file created at that moment gets no permissions
+            // rather than all.
             let mask = rustix::process::umask(Mode::from_raw_mode(0o777));
             rustix::process::umask(mask);
             mask.as_raw_mode() & 0o777
@@ -28,8 +30,8 @@ pub fn umask() -> u32 {
     })
 }
 
-/// Sets the permission bits that new files of this process are denied from now on. [`umask`] goes on telling those that
-/// the process had before, if it was asked before.
+/// Sets the permission bits that new files of this process do not get. If [`umask`] was called
+/// before, it keeps returning the earlier value.
 pub fn set_umask(mask: u32) {
     rustix::process::umask(Mode::from_raw_mode(mask & 0o777));
 }
@@ -39,18 +41,21 @@ fn umask_in_status(status: &str) -> Option<u32> {
     u32::from_str_radix(line.trim(), 8).ok()
 }
 
-/// How many threads can run at once: processors this process may use, cut by the quota of its control
-/// groups (versions 1 and 2), rounded down; at least 1.
+/// Returns the number of threads that can run at the same time, at least 1.
+///
+/// This is the number of CPUs available to this process, limited by the quota of its control groups
+/// (versions 1 and 2), rounded down.
 pub fn cpu_count() -> usize {
-    // The standard library reads the affinity mask and both kinds of quota on Linux.
+    // On Linux the standard library reads the affinity mask and both kinds of quota.
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Raises the limit on open files to what the process may have; returns the limit now in force
-/// (`u64::MAX`: none).
+/// Raises the limit on open files to the hard limit. Returns the limit now in force (`u64::MAX`:
+/// none).
 ///
 /// # Errors
-/// What setrlimit(2) reports; the old limit then stays.
+///
+/// Returns the errors of setrlimit(2); the old limit then stays.
 pub fn raise_open_file_limit() -> io::Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -59,63 +64,68 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
     Ok(limit.maximum.unwrap_or(u64::MAX))
 }
 
-/// How many files the process may have open now (`u64::MAX`: no limit).
+/// Returns the current limit on open files of the process (`u64::MAX`: no limit).
 pub fn open_file_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many files the process has open now, inherited ones too.
+/// Returns the number of files that the process has open, including inherited ones.
 ///
 /// # Errors
-/// There is no /proc.
+///
+/// Returns an error if /proc cannot be read.
 pub fn open_files() -> io::Result<u64> {
-    // One of them is the listing itself.
+    // One of them is the descriptor of the listing itself.
     Ok(std::fs::read_dir("/proc/thread-self/fd")?.count().saturating_sub(1) as u64)
 }
 
-/// Gives the calling thread a table of descriptors of its own, so that opening and closing takes no lock
-/// that other threads want.
+/// Gives the calling thread its own descriptor table, so that opening and closing takes no lock
+/// that other threads contend for.
 ///
-/// The new table starts as a copy: descriptors opened before remain usable in this thread, and each file
-/// among them stays open until this thread ends, even if all others close it. **From here on no descriptor
-/// may cross the thread's border**: one opened here is a different file, or none, elsewhere, and the other
-/// way round. Only for threads that open, use and close their files themselves.
+/// The new table starts as a copy. Descriptors opened before remain usable in this thread, and
+/// their files stay open until this thread ends, even if all other threads close them.
+///
+/// **From here on no descriptor may be passed between this thread and others.** A descriptor opened
+/// here is a different file, or none, elsewhere, and vice versa. Only for threads that open, use
+/// and close their files themselves.
 ///
 /// # Errors
-/// What unshare(2) reports; the table then stays shared.
+///
+/// Returns the errors of unshare(2); the table then stays shared.
 pub fn unshare_fd_table() -> io::Result<()> {
-    // SAFETY: CLONE_FILES concerns descriptors alone and touches no memory. Every descriptor that exists
-    // now keeps its number and its file in both tables, so all that are held stay right. That later ones
-    // stay within their thread is the contract stated above.
+    // SAFETY: CLONE_FILES affects only descriptors and touches no memory. Every existing descriptor
+    // keeps its number and its file in both tables, so all owned descriptors stay valid. The
+    // contract above requires that later descriptors stay within their thread.
     Ok(unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FILES) }?)
 }
 
-/// What this machine calls itself.
+/// Returns the host name of this machine.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// What this life of the machine, since it was last started, is told apart by; nothing where the kernel does not say.
+/// Returns the ID of the current boot, or an empty string if the kernel does not provide it.
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|text| text.trim().to_owned())
         .unwrap_or_default()
 }
 
-/// The user in whose name files are made and permissions are checked.
+/// Returns the effective user ID, which owns new files and for which permissions are checked.
 pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The group in whose name files are made.
+/// Returns the effective group ID, which new files get.
 pub fn effective_group() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
-/// All groups the process is in: the effective one first, then the supplementary ones.
+/// Returns all groups of the process: the effective group first, then the supplementary groups.
 ///
 /// # Errors
-/// What getgroups(2) reports.
+///
+/// Returns the errors of getgroups(2).
 pub fn groups() -> io::Result<Vec<u32>> {
     let mut groups = vec![effective_group()];
     groups.extend(rustix::process::getgroups()?.into_iter().map(|gid| gid.as_raw()));

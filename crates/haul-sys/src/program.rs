@@ -1,6 +1,8 @@
-//! How a program starts and ends. Rust's own runtime reads a map of the process's memory and sets up a stack for a
-//! handler that would only name an overflow, a twelfth of what a call for a small file takes; [`program!`](crate::program!)
-//! does without it, and keeps the rest of what it does.
+//! Start and end of a program.
+//!
+//! Rust's own runtime reads the memory map of the process and sets up a signal stack for a handler
+//! that only reports a stack overflow. This takes a twelfth of the time of a call for a small file.
+//! [`program!`](crate::program!) avoids that cost and keeps the other parts of the runtime.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, fcntl_getfd};
@@ -9,16 +11,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What Rust's runtime ends a program with that panicked.
+/// Exit status that Rust's runtime uses after a panic.
 const PANICKED: i32 = 101;
 
-/// Makes a `fn() -> ExitCode` the program, in a crate with `#![no_main]`.
+/// Makes a `fn() -> ExitCode` the entry point of the program, in a crate with `#![no_main]`.
 #[macro_export]
 macro_rules! program {
     ($run:path) => {
         const _: () = {
-            // SAFETY: the C library calls one function of this name, with the arguments that C's `main` has; a second
-            // one in the program would not link.
+            // SAFETY: the C library calls one function of this name, with the arguments of C's
+            // `main`. A second definition in the program would fail to link.
             #[unsafe(export_name = "main")]
             extern "C" fn start(_count: i32, _words: *const *const u8) -> i32 {
                 $crate::program::run($run)
@@ -35,7 +37,7 @@ pub fn was_closed(standard: RawFd) -> bool {
     CLOSED.load(Ordering::Relaxed) & (1 << standard) != 0
 }
 
-/// Runs the program, and ends the process by the status that it comes to, all output written.
+/// Runs the program, flushes its output and exits with its status.
 pub fn run(program: fn() -> ExitCode) -> ! {
     open_closed_descriptors();
     ignore_broken_pipes();
@@ -43,18 +45,21 @@ pub fn run(program: fn() -> ExitCode) -> ! {
     std::process::exit(status)
 }
 
-/// The number of a status, which has no call to ask for it.
+/// Returns the number of a status; `ExitCode` has no accessor.
 fn status_of(code: ExitCode) -> i32 {
     (0..=u8::MAX).find(|&number| ExitCode::from(number) == code).map_or(1, i32::from)
 }
 
-/// A file that is opened must not become the standard output of a program that was started without one. What stands in for
-/// a closed descriptor can't be used either way, so that who writes to it hears of that, as GNU's tools do.
+/// Opens a substitute for each closed standard descriptor.
+///
+/// Otherwise a file that is opened later could become the standard output of a program that was
+/// started without one. The substitute cannot be used in the normal direction, so that a write to
+/// it fails, as in GNU's tools.
 fn open_closed_descriptors() {
     for (standard, flags) in [(0, OFlags::WRONLY), (1, OFlags::RDONLY), (2, OFlags::RDONLY)] {
         if is_closed(standard) {
             CLOSED.fetch_or(1 << standard, Ordering::Relaxed);
-            // It takes the lowest number that is free, which is this one.
+            // The open returns the lowest free number, which is this one.
             if let Ok(null) = rustix::fs::open("/dev/null", flags, Mode::empty()) {
                 let _ = null.into_raw_fd();
             }
@@ -63,14 +68,15 @@ fn open_closed_descriptors() {
 }
 
 fn is_closed(number: RawFd) -> bool {
-    // SAFETY: the number is only asked about, by a call that tells of a closed one.
+    // SAFETY: the number is only passed to a call that reports a closed descriptor.
     let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
     fcntl_getfd(descriptor) == Err(Errno::BADF)
 }
 
-/// Who writes to a pipe that nobody reads hears of it by the call, and says what it means.
+/// Ignores SIGPIPE. A write to a pipe without readers then returns an error, which the writer
+/// reports.
 fn ignore_broken_pipes() {
-    // SAFETY: plain numbers; no handler of ours stands for the signal yet.
+    // SAFETY: the call takes plain numbers; no handler of ours is installed for the signal yet.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 

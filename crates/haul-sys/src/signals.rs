@@ -1,16 +1,19 @@
-//! What the process inherited about signals, and when they may come.
+//! Inherited signal settings, and control over the arrival of signals.
 
 use std::io;
 
-/// Whether the process was started with this signal ignored (`nohup`, `trap '' INT`, a background job of a shell
-/// without job control), or ignored it since. Such a signal is not to be taken over: whoever started the process
-/// meant it to live on.
+/// Returns true if this signal is ignored.
+///
+/// The process was started like that (`nohup`, `trap '' INT`, a background job of a shell without
+/// job control), or has ignored the signal since. Do not install a handler for such a signal: the
+/// process is meant to survive it.
 ///
 /// # Errors
-/// `EINVAL` for a number that names no signal.
+///
+/// Returns `EINVAL` if the number is not a signal.
 pub fn is_ignored(signal: i32) -> io::Result<bool> {
-    // SAFETY: `sigaction` is a plain C struct of integers, a set of bits and a handler's address that may be null,
-    // for all of which zeros are a value.
+    // SAFETY: `sigaction` is a plain C struct of integers, a set of bits and a handler address that
+    // may be null. Zeros are valid for all of them.
     let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: a null `act` changes nothing, and `now` is valid for one write of the struct.
     let status = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut now) };
@@ -20,15 +23,19 @@ pub fn is_ignored(signal: i32) -> io::Result<bool> {
     Ok(now.sa_sigaction == libc::SIG_IGN)
 }
 
-/// Does `work` while these signals are blocked in this thread: one that comes meanwhile is met right behind it. A program that has one thread so far
-/// can set up its answers to a signal in several steps, and none comes between them.
+/// Runs `work` while these signals are blocked in this thread. A signal that arrives meanwhile is
+/// delivered right afterwards.
+///
+/// A program that still has one thread can set up its signal handling in several steps, and no
+/// signal arrives between them.
 ///
 /// # Errors
-/// `EINVAL` for a number that names no signal; nothing is done then.
+///
+/// Returns `EINVAL` if a number is not a signal; `work` does not run then.
 pub fn blocking<T>(signals: &[i32], work: impl FnOnce() -> T) -> io::Result<T> {
     let mut set = empty_set();
     for &signal in signals {
-        // SAFETY: `set` is a set of signals, valid for writes.
+        // SAFETY: `set` is a signal set, valid for writes.
         if unsafe { libc::sigaddset(&raw mut set, signal) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -44,25 +51,29 @@ pub fn blocking<T>(signals: &[i32], work: impl FnOnce() -> T) -> io::Result<T> {
 }
 
 fn empty_set() -> libc::sigset_t {
-    // SAFETY: a set of signals is a plain C struct of integers, for which zeros are a value; no signal is in that.
+    // SAFETY: a signal set is a plain C struct of integers, for which zeros are valid: the empty
+    // set.
     unsafe { std::mem::zeroed() }
 }
 
-/// What a thread blocked before; so it is again when this goes.
+/// Previous signal mask of a thread; dropping the value restores it.
 struct Mask(libc::sigset_t);
 
 impl Drop for Mask {
     fn drop(&mut self) {
-        // SAFETY: the set is valid for a read, and a null pointer asks for no answer. With a known first argument the call can't fail.
+        // SAFETY: the set is valid for a read, and the null pointer requests no result. With a
+        // valid first argument the call cannot fail.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
     }
 }
 
-/// Ends the process by SIGPIPE, as a tool ends that never took the signal over, when nobody reads its output any
-/// more: silently, and with a status by which a shell knows why. Returns only where the signal is blocked.
+/// Ends the process by SIGPIPE because its output has no reader any more.
+///
+/// This is how a tool without a handler for the signal ends: silently, and with a status that tells
+/// a shell the reason. Returns only if the signal is blocked.
 pub fn end_by_broken_pipe() {
-    // SAFETY: both calls take plain numbers; the default action is a valid handler for SIGPIPE, and no handler of ours
-    // stands for it that could be running.
+    // SAFETY: both calls take plain numbers. The default action is a valid handler for SIGPIPE, and
+    // no handler of ours for it can be running.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         libc::raise(libc::SIGPIPE);
@@ -87,7 +98,7 @@ mod tests {
             let mut now = empty_set();
             // SAFETY: a null set changes nothing, and `now` is valid for a write.
             unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut now) };
-            // SAFETY: `now` is a set of signals.
+            // SAFETY: `now` is a signal set.
             [libc::SIGUSR1, libc::SIGUSR2]
                 .map(|signal| unsafe { libc::sigismember(&raw const now, signal) == 1 })
         };

@@ -1,11 +1,12 @@
-//! What Linux tells and takes about a socket beyond the portable options: the state of a TCP connection, a pace set
-//! in the kernel, whether a connection really has several paths.
+//! Linux socket information and options beyond the portable ones: state of a TCP connection, pacing
+//! in the kernel, and number of paths of a connection.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Room for the fields of `struct tcp_info` that are read here, and more: a kernel writes at most what is asked for.
+/// Size of the buffer for `struct tcp_info`, in bytes. It exceeds the fields that are read here;
+/// the kernel writes at most the requested length.
 const TCP_INFO_BYTES: usize = 256;
 
 /// `SOL_MPTCP` and `MPTCP_INFO` of `linux/mptcp.h`.
@@ -15,33 +16,35 @@ const MPTCP_INFO: libc::c_int = 1;
 /// `SO_MAX_PACING_RATE` of `asm-generic/socket.h`, which x86, ARM, RISC-V, POWER and s390 use.
 const SO_MAX_PACING_RATE: libc::c_int = 47;
 
-/// Where a TCP connection stands, as `TCP_INFO` tells it. What a kernel does not tell is zero.
+/// State of a TCP connection, from `TCP_INFO`. Fields that the kernel does not report are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpFacts {
-    /// The smoothed time of a round trip.
+    /// Smoothed round-trip time.
     pub round_trip: Duration,
-    /// The shortest round trip seen: the path without its queues.
+    /// Minimum round-trip time observed: the path without its queues.
     pub shortest_round_trip: Duration,
-    /// Segments that may be under way.
+    /// Congestion window: maximum number of segments in flight.
     pub congestion_window: u32,
-    /// Bytes in a segment.
+    /// Size of a segment in bytes.
     pub segment_bytes: u32,
-    /// Segments sent again since the connection began.
+    /// Segments retransmitted since the connection was opened.
     pub retransmitted: u32,
-    /// Bytes a second that lately arrived, as the sender's kernel measured it.
+    /// Recent delivery rate in bytes per second, as measured by the kernel of the sender.
     pub delivery_rate: u64,
-    /// How long there was something to send.
+    /// Time in which there was data to send.
     pub busy: Duration,
-    /// The part of `busy` in which the other end's window was full: it did not read fast enough.
+    /// Part of `busy` in which the peer's receive window was full: the peer did not read fast
+    /// enough.
     pub limited_by_window: Duration,
-    /// The part of `busy` in which this end's send buffer was too small.
+    /// Part of `busy` in which the local send buffer was too small.
     pub limited_by_send_buffer: Duration,
 }
 
-/// The state of the TCP connection `socket`.
+/// Returns the state of the TCP connection `socket`.
 ///
 /// # Errors
-/// What getsockopt(2) reports: `EOPNOTSUPP` or `ENOPROTOOPT` where it is no TCP socket.
+///
+/// Returns the errors of getsockopt(2): `EOPNOTSUPP` or `ENOPROTOOPT` if it is not a TCP socket.
 pub fn tcp_facts(socket: impl AsFd) -> io::Result<TcpFacts> {
     let mut info = [0; TCP_INFO_BYTES];
     get_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
@@ -49,7 +52,8 @@ pub fn tcp_facts(socket: impl AsFd) -> io::Result<TcpFacts> {
 }
 
 impl TcpFacts {
-    /// Reads `struct tcp_info` of `linux/tcp.h`: its fields never move, new ones come at its end.
+    /// Decodes `struct tcp_info` of `linux/tcp.h`. Its fields never move, and new ones are
+    /// appended.
     fn decode(info: &[u8; TCP_INFO_BYTES]) -> Self {
         let word = |at: usize| {
             let mut bytes = [0; 4];
@@ -63,7 +67,7 @@ impl TcpFacts {
         };
         Self {
             round_trip: Duration::from_micros(word(68).into()),
-            // Before the first sample the kernel holds the greatest number here.
+            // Before the first sample the kernel stores the maximum value here.
             shortest_round_trip: match word(148) {
                 u32::MAX => Duration::ZERO,
                 micros => Duration::from_micros(micros.into()),
@@ -79,29 +83,31 @@ impl TcpFacts {
     }
 }
 
-/// Bytes given to `socket` that the other end's kernel has not acknowledged. A peer that is only slow keeps
-/// acknowledging; one that is gone does not.
+/// Returns the number of bytes written to `socket` that the peer's kernel has not acknowledged. A
+/// slow peer keeps acknowledging, and a peer that is gone does not.
 ///
 /// # Errors
-/// What ioctl(2) reports: `EINVAL` on a listening socket, `ENOTTY` where it is no socket.
+///
+/// Returns the errors of ioctl(2): `EINVAL` for a listening socket, `ENOTTY` if it is not a socket.
 pub fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<u32> {
     let mut count: libc::c_int = 0;
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one int to the pointer, which lives in this frame; the
-    // descriptor is borrowed for the call.
+    // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one int through the pointer to a local
+    // variable; the descriptor is borrowed for the call.
     let done = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut count) };
     if done == 0 { Ok(count.unsigned_abs()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Asks the kernel to space this socket's packets so that they never pass `bytes_per_second`.
+/// Requests that the kernel paces the packets of this socket to at most `bytes_per_second`.
 ///
 /// # Errors
-/// What setsockopt(2) reports.
+///
+/// Returns the errors of setsockopt(2).
 pub fn set_max_pacing_rate(socket: impl AsFd, bytes_per_second: u64) -> io::Result<()> {
     let fd = socket.as_fd().as_raw_fd();
     let value = bytes_per_second.to_ne_bytes();
-    // SAFETY: the kernel reads `value.len()` bytes from the pointer, which is to an array of that many in this frame;
-    // the descriptor is borrowed for the call.
+    // SAFETY: the kernel reads `value.len()` bytes from the pointer to a local array of that
+    // length; the descriptor is borrowed for the call.
     let done = unsafe {
         libc::setsockopt(
             fd,
@@ -114,13 +120,17 @@ pub fn set_max_pacing_rate(socket: impl AsFd, bytes_per_second: u64) -> io::Resu
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// How many paths beside the first one a connection over Multipath TCP (RFC 8684) has. `None`: the connection is
-/// ordinary TCP, or fell back to it because the other end does not speak it.
+/// Returns the number of additional paths of a Multipath TCP connection (RFC 8684), besides the
+/// first.
+///
+/// Returns `None` if the connection is ordinary TCP, or fell back to it because the peer does not
+/// support Multipath TCP.
 ///
 /// # Errors
-/// What getsockopt(2) reports, other than that.
+///
+/// Returns the other errors of getsockopt(2).
 pub fn additional_paths(socket: impl AsFd) -> io::Result<Option<u8>> {
-    // The first byte of `struct mptcp_info` counts the subflows beside the first.
+    // The first byte of `struct mptcp_info` is the number of subflows besides the first.
     let mut info = [0; 128];
     match get_option(socket.as_fd(), SOL_MPTCP, MPTCP_INFO, &mut info) {
         Ok(_) => Ok(Some(info[0])),
@@ -131,7 +141,7 @@ pub fn additional_paths(socket: impl AsFd) -> io::Result<Option<u8>> {
     }
 }
 
-/// Reads an option into `bytes`, and gives how many of them the kernel wrote.
+/// Reads an option into `bytes` and returns the number of bytes that the kernel wrote.
 fn get_option(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
@@ -139,8 +149,8 @@ fn get_option(
     bytes: &mut [u8],
 ) -> io::Result<usize> {
     let mut length = bytes.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to the pointer, which is to a slice of that length, and the
-    // number written to `length`, which lives in this frame.
+    // SAFETY: the kernel writes at most `length` bytes through the pointer to a slice of that
+    // length, and the number of bytes written to the local variable `length`.
     let done = unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, name, bytes.as_mut_ptr().cast(), &raw mut length)
     };
@@ -180,7 +190,7 @@ mod tests {
     fn bytes_are_unacknowledged_until_the_far_kernel_has_them() {
         let (mut near, far) = pair();
         near.set_nonblocking(true).expect("sets");
-        // More than both buffers hold: what the far kernel cannot take stays unacknowledged.
+        // Exceeds both buffers: bytes that the peer's kernel cannot accept stay unacknowledged.
         while near.write(&[7; 65536]).is_ok() {}
         assert!(unacknowledged_bytes(&near).expect("a socket") > 0);
         drop(far);

@@ -1,4 +1,4 @@
-//! Holes: finding them, making them, and keeping space from the start.
+//! Holes: finding and punching them, and preallocating space.
 
 use haul_model::{ByteOffset, ByteRange};
 use rustix::fd::AsFd;
@@ -6,28 +6,31 @@ use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 use std::io;
 
-/// Whether the file system did what it was asked, or has no such thing.
+/// Outcome of an operation that some file systems do not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// It was done.
+    /// The operation succeeded.
     Done,
-    /// The file system cannot; the file is unchanged.
+    /// The file system does not support it; the file is unchanged.
     Unsupported,
 }
 
-/// The next range of data within the `len` bytes after `from`, or `None` where only a hole (or the end of
-/// the file) remains. A file system that keeps no map says that all is data. Moves the descriptor's own
-/// position, which positioned reads do not use.
+/// Returns the next range of data within the `len` bytes after `from`, or `None` if only a hole (or
+/// the end of the file) remains.
+///
+/// A file system without an extent map reports everything as data. Moves the file position of the
+/// descriptor, which positioned reads do not use.
 ///
 /// # Errors
-/// What lseek(2) reports.
+///
+/// Returns the errors of lseek(2).
 pub fn next_data(fd: impl AsFd, from: u64, len: u64) -> io::Result<Option<ByteRange>> {
     let end = from.saturating_add(len);
     if from >= end {
         return Ok(None);
     }
     let start = match retry_on_intr(|| rustix::fs::seek(&fd, SeekFrom::Data(from))) {
-        // Some network file systems have answered with a place before the question.
+        // Some network file systems have returned an offset before `from`.
         Ok(start) => start.max(from),
         Err(Errno::NXIO) => return Ok(None),
         Err(errno) if seeking_is_unsupported(errno) => return Ok(Some(ByteRange::between(from, end))),
@@ -38,17 +41,18 @@ pub fn next_data(fd: impl AsFd, from: u64, len: u64) -> io::Result<Option<ByteRa
     }
     let hole = match retry_on_intr(|| rustix::fs::seek(&fd, SeekFrom::Hole(start))) {
         Ok(hole) => hole,
-        // The file shrank between the two questions: the read will find the end.
+        // The file shrank between the two calls; the read will find the end.
         Err(Errno::NXIO) => end,
         Err(errno) if seeking_is_unsupported(errno) => end,
         Err(errno) => return Err(errno.into()),
     };
-    // A map that changes meanwhile may say that the data ends where it begins; then no end is known.
+    // If the map changes meanwhile, the data may seem to end where it starts. Then the end is
+    // unknown.
     let stop = if hole > start { hole.min(end) } else { end };
     Ok(Some(ByteRange::between(start, stop)))
 }
 
-/// The ranges of data within a range of a file, in order.
+/// Iterator over the ranges of data within a range of a file, in order.
 #[derive(Debug)]
 pub struct DataRanges<Fd> {
     fd: Fd,
@@ -56,7 +60,7 @@ pub struct DataRanges<Fd> {
 }
 
 impl<Fd: AsFd> DataRanges<Fd> {
-    /// Walks the data of `range`.
+    /// Returns an iterator over the data of `range`.
     pub fn new(fd: Fd, range: ByteRange) -> DataRanges<Fd> {
         DataRanges { fd, rest: range }
     }
@@ -76,7 +80,7 @@ impl<Fd: AsFd> Iterator for DataRanges<Fd> {
                 None
             }
             Err(error) => {
-                // Asking again would fail again: the walk is over.
+                // Another call would fail again, so the iteration ends.
                 self.rest.start = self.rest.end;
                 Some(Err(error))
             }
@@ -84,35 +88,42 @@ impl<Fd: AsFd> Iterator for DataRanges<Fd> {
     }
 }
 
-/// Gives the space of a range back; it then reads as zeros. The file's length stays.
+/// Frees the space of a range, which then reads as zeros. The length of the file stays.
 ///
 /// # Errors
-/// What fallocate(2) reports, `EOPNOTSUPP` told apart.
+///
+/// Returns the errors of fallocate(2) except `EOPNOTSUPP`, which gives [`Support::Unsupported`].
 pub fn punch_hole(fd: impl AsFd, range: ByteRange) -> io::Result<Support> {
     fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, range)
 }
 
-/// Takes the space of a range now, so that writing it cannot run out. `keep_len` leaves the file's length
-/// as it is, so that a file cut off is not left looking complete.
+/// Allocates the space of a range now, so that a later write to it cannot run out of space.
+///
+/// `keep_len` leaves the length of the file unchanged, so that an interrupted copy does not look
+/// complete.
 ///
 /// # Errors
-/// What fallocate(2) reports (`ENOSPC`, `EFBIG`, ...), `EOPNOTSUPP` told apart.
+///
+/// Returns the errors of fallocate(2) (`ENOSPC`, `EFBIG`, ...) except `EOPNOTSUPP`, which gives
+/// [`Support::Unsupported`].
 pub fn allocate(fd: impl AsFd, range: ByteRange, keep_len: bool) -> io::Result<Support> {
     fallocate(fd, if keep_len { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() }, range)
 }
 
-/// Cuts or extends a file to `len` bytes; new bytes are a hole.
+/// Truncates or extends a file to `len` bytes; new bytes are a hole.
 ///
 /// # Errors
-/// What ftruncate(2) reports.
+///
+/// Returns the errors of ftruncate(2).
 pub fn set_len(fd: impl AsFd, len: u64) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::ftruncate(&fd, len))?)
 }
 
-/// Whether every byte is zero. Looks at the first bytes before the rest: data seldom begins with zeros.
+/// Returns true if every byte is zero. Checks the first bytes before the rest, because data seldom
+/// starts with zeros.
 pub fn is_zero(bytes: &[u8]) -> bool {
-    /// Bytes folded into one word before it is looked at: four 512-bit registers, two pages' worth of
-    /// branches saved.
+    /// Number of bytes that are combined before a check: four 512-bit registers, which saves
+    /// branches.
     const FOLD: usize = 256;
     let mut chunks = bytes.chunks_exact(FOLD);
     let whole = chunks.all(|chunk| {
@@ -129,7 +140,7 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 
 fn fallocate(fd: impl AsFd, flags: FallocateFlags, range: ByteRange) -> io::Result<Support> {
     if range.is_empty() {
-        // The kernel calls a length of 0 a mistake; here it is nothing to do.
+        // The kernel rejects a length of 0; here there is nothing to do.
         return Ok(Support::Done);
     }
     let ByteOffset(start) = range.start;

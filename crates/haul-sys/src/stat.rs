@@ -1,4 +1,4 @@
-//! What the file system says about a file.
+//! File metadata from the file system.
 
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, Statx, StatxAttributes, StatxFlags};
@@ -6,10 +6,10 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::path::Arg;
 use std::io;
 
-/// The facts about one file, as of one moment.
+/// Metadata of a file at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// What sort of file it is.
+    /// Kind of the file.
     pub kind: FileKind,
     /// Permission bits with setuid, setgid and sticky: `0` to `0o7777`.
     pub mode: u32,
@@ -17,19 +17,19 @@ pub struct Stat {
     pub uid: u32,
     /// Owning group.
     pub gid: u32,
-    /// Length in bytes; of a symbolic link, the length of its target.
+    /// Length in bytes; for a symbolic link, the length of its target.
     pub size: u64,
-    /// How many names lead to the inode.
+    /// Number of names of the inode.
     pub nlink: u64,
-    /// The device the inode lives on. An inode number means nothing without it.
+    /// Device of the inode. An inode number is meaningful only together with the device.
     pub dev: u64,
     /// Inode number, unique within `dev`.
     pub ino: u64,
-    /// Which device a character or block node stands for; 0 for all else.
+    /// Device that a character or block node refers to; 0 for all other kinds.
     pub rdev: u64,
-    /// Preferred size of a transfer, in bytes.
+    /// Preferred transfer size in bytes.
     pub blksize: u32,
-    /// Space taken, in units of 512 bytes whatever the block size is.
+    /// Allocated space in units of 512 bytes, regardless of the block size.
     pub blocks: u64,
     /// Last access.
     pub atime: Timespec,
@@ -37,14 +37,14 @@ pub struct Stat {
     pub mtime: Timespec,
     /// Last change of the inode.
     pub ctime: Timespec,
-    /// Birth, where the file system keeps it.
+    /// Birth time, if the file system stores it.
     pub btime: Option<Timespec>,
-    /// Whether something is mounted here, so that the way down may lead back up. True as well where the kernel
-    /// (before 5.8) doesn't tell.
+    /// True if a file system is mounted here, so that a descent may lead back up. Also true if the
+    /// kernel (before 5.8) does not report it.
     pub may_be_mount_root: bool,
 }
 
-/// A moment: seconds since 1970 and nanoseconds within the second (0 to 999,999,999).
+/// Point in time: seconds since 1970 and nanoseconds within the second (0 to 999,999,999).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timespec {
     /// Seconds since the epoch; negative before it.
@@ -56,19 +56,20 @@ pub struct Timespec {
 /// Result of comparing the metadata of a file before and after its bytes were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// Size and times are the same. A write within the granularity of ctime (a tick of the kernel before Linux 6.13, 4 ms) can hide.
+    /// Size and times are equal. A write within the granularity of ctime (a tick of the kernel
+    /// before Linux 6.13, 4 ms) is not detected.
     Unchanged,
-    /// Only the change time moved: the mode, the owner, an attribute or the number of links changed, or a process wrote to the file and set its
-    /// modification time back.
+    /// Only the change time differs. The mode, the owner, an attribute or the number of links
+    /// changed, or a process wrote to the file and restored its modification time.
     Unknown,
-    /// The size or the modification time moved.
+    /// The size or the modification time differs.
     Changed,
 }
 
-/// What sort of file an inode is.
+/// Kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
-    /// Bytes at offsets.
+    /// A regular file.
     Regular,
     /// A directory.
     Directory,
@@ -76,39 +77,39 @@ pub enum FileKind {
     Symlink,
     /// A named pipe.
     Fifo,
-    /// A socket's name.
+    /// The name of a socket.
     Socket,
     /// A character device.
     CharDevice,
     /// A block device.
     BlockDevice,
-    /// Something this program has no word for.
+    /// A kind that this program does not know.
     Unknown,
 }
 
-/// Whether a symbolic link in the last component of a name is followed.
+/// Treatment of a symbolic link in the last component of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Follow {
-    /// The call is about what the link leads to.
+    /// The call acts on the target of the link.
     Yes,
-    /// The call is about the link itself.
+    /// The call acts on the link itself.
     No,
 }
 
 impl Stat {
-    /// Device and inode: two names are the same file exactly where these are equal.
+    /// Returns device and inode. Two names refer to the same file exactly if these are equal.
     pub fn identity(&self) -> (u64, u64) {
         (self.dev, self.ino)
     }
 
-    /// Whether this is the very file that `then` was, of which the number may have been given anew since: device and
-    /// inode agree, and so does the birth where both are known.
+    /// Returns true if this is the same file as `then`: device and inode are equal, and so is the
+    /// birth time if both are known. The birth time detects a reused inode number.
     pub fn is_still(&self, then: &Stat) -> bool {
         let same_birth = self.btime.is_none() || then.btime.is_none() || self.btime == then.btime;
         self.identity() == then.identity() && same_birth
     }
 
-    /// Compares the metadata of an open regular file with those of an earlier time, `then`.
+    /// Compares the metadata of an open regular file with earlier metadata, `then`.
     pub fn contents_since(&self, then: &Stat) -> Contents {
         if self.size != then.size || self.mtime != then.mtime {
             Contents::Changed
@@ -119,17 +120,18 @@ impl Stat {
         }
     }
 
-    /// Whether the file takes less space than its length, so that looking for holes may pay.
-    /// Compressing file systems look sparse as well: this is a hint, not a map.
+    /// Returns true if the file takes less space than its length, so that a search for holes may
+    /// pay off. This is only a hint, because files on compressing file systems look sparse as well.
     pub fn is_sparse(&self) -> bool {
         u128::from(self.blocks) * 512 < u128::from(self.size)
     }
 }
 
-/// The facts about `name`, resolved from the directory `dir`.
+/// Returns the metadata of `name`, resolved from the directory `dir`.
 ///
 /// # Errors
-/// What statx(2) reports: `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`, ...
+///
+/// Returns the errors of statx(2): `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`, ...
 pub fn stat_at(dir: impl AsFd, name: impl Arg, follow: Follow) -> io::Result<Stat> {
     let nofollow = match follow {
         Follow::Yes => AtFlags::empty(),
@@ -139,20 +141,21 @@ pub fn stat_at(dir: impl AsFd, name: impl Arg, follow: Follow) -> io::Result<Sta
     statx_or_stat(dir.as_fd(), &name, nofollow | AtFlags::NO_AUTOMOUNT)
 }
 
-/// The facts about an open file.
+/// Returns the metadata of an open file.
 ///
 /// # Errors
-/// What statx(2) reports on the descriptor.
+///
+/// Returns the errors of statx(2).
 pub fn stat_fd(fd: impl AsFd) -> io::Result<Stat> {
     statx_or_stat(fd.as_fd(), c"", AtFlags::EMPTY_PATH)
 }
 
-/// The major and minor numbers of a device, as people and other systems know it.
+/// Returns the major and minor numbers of a device, the form that users and other systems use.
 pub fn device_numbers(device: u64) -> (u32, u32) {
     (rustix::fs::major(device), rustix::fs::minor(device))
 }
 
-/// The device with these numbers.
+/// Returns the device with these numbers.
 pub fn device_of(major: u32, minor: u32) -> u64 {
     rustix::fs::makedev(major, minor)
 }
@@ -161,7 +164,8 @@ fn statx_or_stat(fd: rustix::fd::BorrowedFd<'_>, name: &std::ffi::CStr, flags: A
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     match retry_on_intr(|| rustix::fs::statx(fd, name, flags, wanted)) {
         Ok(statx) => Ok(from_statx(&statx)),
-        // Sandboxes older than statx(2) refuse it; fstatat(2) knows all but the birth time.
+        // Sandboxes older than statx(2) reject it. fstatat(2) reports everything except the birth
+        // time and the mount flag.
         Err(Errno::NOSYS) => {
             let stat = if flags.contains(AtFlags::EMPTY_PATH) {
                 retry_on_intr(|| rustix::fs::fstat(fd))?
@@ -198,7 +202,7 @@ fn from_statx(x: &Statx) -> Stat {
     }
 }
 
-// The fields' types differ between architectures, so some casts are needless on each.
+// The types of the fields differ between architectures, so on each some casts are unnecessary.
 #[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
 fn from_stat(s: &rustix::fs::Stat) -> Stat {
     let time = |sec, nsec| Timespec { sec, nsec };

@@ -1,35 +1,38 @@
-//! Moving bytes between files and memory, and between files inside the kernel.
+//! Transfers between files and memory, and between files inside the kernel.
 
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::ioctl;
 use std::io;
 
-/// Most bytes one copy_file_range(2) call is asked for: what the kernel caps a transfer at, page-aligned.
+/// Maximum number of bytes per copy_file_range(2) call: the kernel's limit for a transfer,
+/// page-aligned.
 const COPY_CALL_BYTES: u64 = 0x7fff_f000;
 
-/// How a copy inside the kernel ended.
+/// Outcome of a copy inside the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyRange {
-    /// Every byte asked for was copied.
+    /// All requested bytes were copied.
     Whole,
     /// The source ended after `copied` bytes.
     SourceEnded {
         /// Bytes copied before the end.
         copied: u64,
     },
-    /// The kernel cannot copy between these two (or stopped doing so): the bytes after the first `copied`
-    /// are to be read and written instead.
+    /// The kernel cannot copy between these two files (or stopped doing so). The bytes after the
+    /// first `copied` must be read and written instead.
     Unsupported {
-        /// Bytes that were copied before the kernel gave up.
+        /// Bytes copied before the kernel stopped.
         copied: u64,
     },
 }
 
-/// Reads from `offset` until `buffer` is full or the file ends; returns the bytes read.
+/// Reads from `offset` until `buffer` is full or the file ends. Returns the number of bytes read.
 ///
 /// # Errors
-/// What pread(2) reports. Bytes read before a failure are in the buffer, but their number is lost.
+///
+/// Returns the errors of pread(2). Bytes read before the error are in the buffer, but their number
+/// is lost.
 pub fn read_at(fd: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -45,7 +48,8 @@ pub fn read_at(fd: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<usiz
 /// Writes all of `bytes` at `offset`.
 ///
 /// # Errors
-/// What pwrite(2) reports; `WriteZero` where the file takes nothing and says no reason.
+///
+/// Returns the errors of pwrite(2); `WriteZero` if the file accepts no bytes without an error.
 pub fn write_all_at(fd: impl AsFd, offset: u64, bytes: &[u8]) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -58,10 +62,12 @@ pub fn write_all_at(fd: impl AsFd, offset: u64, bytes: &[u8]) -> io::Result<()> 
     Ok(())
 }
 
-/// Reads a stream (a pipe, a terminal) until `buffer` is full or the stream ends; returns the bytes read.
+/// Reads a stream (a pipe, a terminal) until `buffer` is full or the stream ends. Returns the
+/// number of bytes read.
 ///
 /// # Errors
-/// What read(2) reports.
+///
+/// Returns the errors of read(2).
 pub fn read_stream(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -76,7 +82,8 @@ pub fn read_stream(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
 /// Writes all of `bytes` to a stream.
 ///
 /// # Errors
-/// What write(2) reports; `WriteZero` where the stream takes nothing and says no reason.
+///
+/// Returns the errors of write(2); `WriteZero` if the stream accepts no bytes without an error.
 pub fn write_stream(fd: impl AsFd, bytes: &[u8]) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -88,13 +95,17 @@ pub fn write_stream(fd: impl AsFd, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies `len` bytes inside the kernel (copy_file_range(2)), which may share extents or copy on a server
-/// instead. A return of 0 is believed only where a read also finds the end: /proc and some network file
-/// systems return 0 for files that have bytes.
+/// Copies `len` bytes inside the kernel (copy_file_range(2)), which may share extents or copy on a
+/// server.
+///
+/// A result of 0 counts as the end of the file only if a read also finds the end. The reason is
+/// that /proc and some network file systems return 0 for files that have bytes.
 ///
 /// # Errors
-/// Errors that reading and writing would meet as well (`EIO`, `ENOSPC`, `EDQUOT`, ...). The kernel does
-/// not say which side failed; reading and writing the range again tells.
+///
+/// Returns errors that reading and writing would also return (`EIO`, `ENOSPC`, `EDQUOT`, ...). The
+/// kernel does not report which side failed; the caller can read and write the range again to find
+/// out.
 pub fn copy_range(
     src: impl AsFd,
     src_offset: u64,
@@ -127,16 +138,21 @@ pub fn copy_range(
 /// Makes `dst` share all extents of `src` (FICLONE). A clone proves nothing about new media.
 ///
 /// # Errors
-/// What ioctl(2) reports; [`clone_is_unsupported`] tells "cannot be done here" from a failure.
+///
+/// Returns the errors of ioctl(2); [`clone_is_unsupported`] distinguishes missing support from a
+/// failure.
 pub fn clone_file(src: impl AsFd, dst: impl AsFd) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::ioctl_ficlone(&dst, &src))?)
 }
 
-/// Makes a range of `dst` share the extents of a range of `src` (FICLONERANGE). Offsets and length are
-/// multiples of the file system's block, except that a range may end where the source ends.
+/// Makes a range of `dst` share the extents of a range of `src` (FICLONERANGE).
+///
+/// Offsets and length must be multiples of the block size of the file system, except that a range
+/// may end at the end of the source.
 ///
 /// # Errors
-/// As [`clone_file`]; `EINVAL` also for ranges that are not aligned.
+///
+/// Same as [`clone_file`]; also `EINVAL` for ranges that are not aligned.
 pub fn clone_range(
     src: impl AsFd,
     src_offset: u64,
@@ -146,20 +162,20 @@ pub fn clone_range(
 ) -> io::Result<()> {
     let src = src.as_fd();
     if len == 0 {
-        // To the kernel a length of 0 means "to the end".
+        // The kernel interprets a length of 0 as "to the end".
         return Ok(());
     }
     let range = CloneRange { src_fd: i64::from(src.as_raw_fd()), src_offset, src_length: len, dst_offset };
     Ok(retry_on_intr(|| {
-        // SAFETY: FICLONERANGE reads one `struct file_clone_range` and writes nothing. `CloneRange` has
-        // that struct's layout (linux/fs.h: i64, u64, u64, u64), so the size encoded in the opcode is
-        // right, and `src` is borrowed past the call.
+        // SAFETY: FICLONERANGE reads one `struct file_clone_range` and writes nothing. `CloneRange`
+        // has the layout of that struct (linux/fs.h: i64, u64, u64, u64), so the size encoded in
+        // the opcode is correct. `src` is borrowed for longer than the call.
         unsafe { ioctl::ioctl(&dst, ioctl::Setter::<{ FICLONERANGE }, CloneRange>::new(range)) }
     })?)
 }
 
-/// Whether an error of [`clone_file`] or [`clone_range`] says that these two files can share no extents,
-/// so that copying is the way, rather than that something broke.
+/// Returns true if an error of [`clone_file`] or [`clone_range`] means that these two files cannot
+/// share extents. The caller can then copy the bytes. All other errors are failures.
 pub fn clone_is_unsupported(error: &io::Error) -> bool {
     let Some(errno) = Errno::from_io_error(error) else { return false };
     matches!(
@@ -176,16 +192,20 @@ pub fn clone_is_unsupported(error: &io::Error) -> bool {
     )
 }
 
-/// Whether an error of [`clone_file`] or [`clone_range`] lies in the two file systems and not in the two files, so that
-/// trying again with others is no use. `EINVAL`, `EPERM` and `ETXTBSY` lie in the files: one that keeps no checksums on
-/// btrfs, one that may not be changed, one that is swapped to.
+/// Returns true if an error of [`clone_file`] or [`clone_range`] is due to the two file systems and
+/// not to the two files. An attempt with other files is then useless.
+///
+/// `EINVAL`, `EPERM` and `ETXTBSY` are due to the files: a file without checksums on btrfs, an
+/// immutable file, a swap file.
 pub fn clone_never_works_between(error: &io::Error) -> bool {
     let Some(errno) = Errno::from_io_error(error) else { return false };
     matches!(errno, Errno::XDEV | Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS)
 }
 
-/// Errors that mean "not this way" and not "not at all". `EFBIG` and `EPERM` are in the list because some
-/// kernels give them for files that an ordinary write then extends; if the limit is real, it says so again.
+/// Returns true for errors after which another copy method may succeed.
+///
+/// `EFBIG` and `EPERM` are in the list because some kernels return them for files that an ordinary
+/// write can extend. If the limit is real, the write returns the error again.
 fn copying_is_unsupported(errno: Errno) -> bool {
     matches!(
         errno,
@@ -221,8 +241,9 @@ const FICLONERANGE: ioctl::Opcode = ioctl::opcode::write::<CloneRange>(0x94, 13)
 mod tests {
     use super::*;
 
-    /// What the manual pages of copy_file_range(2) and ioctl_ficlone(2) list, and what each is taken for: the kernel
-    /// can't copy between these two, these two can share no extents, no two of their file systems ever can.
+    /// Errors from the manual pages of copy_file_range(2) and ioctl_ficlone(2), each with three
+    /// flags. They state that the kernel cannot copy between the two files, that the two files
+    /// cannot share extents, and that no files of their two file systems can.
     const MEANINGS: [(Errno, bool, bool, bool); 20] = [
         (Errno::XDEV, true, true, true),
         (Errno::OPNOTSUPP, true, true, true),

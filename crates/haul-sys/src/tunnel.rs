@@ -1,4 +1,5 @@
-//! A network interface whose packets this program carries (TUN): what a link between two hosts is emulated with.
+//! A network interface whose packets this program carries (TUN), for the emulation of a link
+//! between two hosts.
 
 use rustix::fs::{Mode, OFlags, open};
 use std::fs::File;
@@ -7,35 +8,43 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::thread;
 
-/// The most bytes of one packet with the header before it: what the kernel leaves to be cut into segments later is at most
-/// 64 KiB.
+/// Maximum size of a packet with its header, in bytes. The kernel passes at most 64 KiB to be
+/// segmented later.
 pub const PACKET_BYTES_MAX: usize = (64 << 10) + 4096;
 
 /// `struct ifreq` of `linux/if.h`: a name of 16 bytes, then a union of 24.
 const REQUEST_BYTES: usize = 40;
 const NAME_BYTES: usize = 16;
 
-/// What this side can take: checksums not computed yet, and TCP not yet cut into segments.
+/// Offloads that this side accepts: checksums not computed yet, and TCP not segmented yet.
 const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
 
-/// One end of a link: what the kernel sends into the interface is read here, and what is written here comes out of it.
-/// Each packet has the kernel's `struct virtio_net_hdr` before it and may be as long as 64 KiB: TCP's segments are cut on the
-/// far side, which makes one of these a hundredth of the work of many. Reads and writes never wait.
+/// One end of a link. Reads return the packets that the kernel sends through the interface, and
+/// writes deliver packets to the kernel.
+///
+/// Each packet follows the kernel's `struct virtio_net_hdr` and may have up to 64 KiB. TCP data is
+/// segmented at the far end, which makes a large packet a hundredth of the work of many small ones.
+/// Reads and writes never block.
 #[derive(Debug)]
 pub struct Tunnel {
     device: File,
 }
 
 impl Tunnel {
-    /// Makes the interface `name` in the network namespace that `namespace` is the file of (as `/run/netns/a`), or in this
-    /// process's own. It ends with the value.
+    /// Creates the interface `name` in the network namespace of the file `namespace` (for example
+    /// `/run/netns/a`), or in the namespace of this process. Dropping the value removes the
+    /// interface.
     ///
     /// # Errors
-    /// What the system says: `EPERM` without CAP_NET_ADMIN, `ENOENT` where there is no such namespace or no TUN device,
-    /// `EBUSY` where the name is taken; `EINVAL` for a name of more than 15 bytes.
+    ///
+    /// Returns the error of the system: `EPERM` without CAP_NET_ADMIN, `ENOENT` if there is no such
+    /// namespace or no TUN device, `EBUSY` if the name exists. Returns
+    /// [`io::ErrorKind::InvalidInput`] if the name is empty, has more than 15 bytes, or contains
+    /// NUL or `/`.
     pub fn open(namespace: Option<&Path>, name: &str) -> io::Result<Tunnel> {
         let inside = namespace.map(File::open).transpose()?;
-        // A namespace belongs to a thread: one that ends afterwards leaves this one where it is.
+        // Each thread has its own namespace: a thread that ends after the call leaves the caller's
+        // unchanged.
         let made = thread::scope(|scope| {
             let maker = scope.spawn(|| {
                 if let Some(inside) = &inside {
@@ -49,10 +58,11 @@ impl Tunnel {
         Ok(Tunnel { device })
     }
 
-    /// Takes the next packet; `None` where none waits.
+    /// Reads the next packet into `packet`. Returns its length, or `None` if no packet is waiting.
     ///
     /// # Errors
-    /// What read(2) reports.
+    ///
+    /// Returns the errors of read(2).
     pub fn read(&self, packet: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.device).read(packet) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -61,10 +71,11 @@ impl Tunnel {
         }
     }
 
-    /// Gives a packet to the kernel.
+    /// Delivers a packet to the kernel.
     ///
     /// # Errors
-    /// What write(2) reports; `EIO` while the interface is down.
+    ///
+    /// Returns the errors of write(2); `EIO` while the interface is down.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         (&self.device).write(packet).map(drop)
     }
@@ -80,13 +91,13 @@ fn attach(name: &str) -> io::Result<File> {
     let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     let mut request = request(name, flags)?;
     let device = open("/dev/net/tun", OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
-    // SAFETY: TUNSETIFF reads and writes one `struct ifreq` at the pointer, which is to an array of that size in this frame;
-    // the descriptor lives through the call.
+    // SAFETY: TUNSETIFF reads and writes one `struct ifreq` through the pointer to a local array of
+    // that size; the descriptor outlives the call.
     let done = unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as _, request.as_mut_ptr()) };
     if done != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: TUNSETOFFLOAD takes its argument by value; the descriptor lives through the call.
+    // SAFETY: TUNSETOFFLOAD takes its argument by value; the descriptor outlives the call.
     let done =
         unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(OFFLOADS)) };
     if done != 0 {
@@ -95,7 +106,7 @@ fn attach(name: &str) -> io::Result<File> {
     Ok(device.into())
 }
 
-/// `struct ifreq`: the name, ended by NUL, then the flags, a short.
+/// Returns a `struct ifreq`: the NUL-terminated name, then the flags, a short.
 fn request(name: &str, flags: libc::c_int) -> io::Result<[u8; REQUEST_BYTES]> {
     let is_fit = (1..NAME_BYTES).contains(&name.len()) && !name.bytes().any(|byte| byte == 0 || byte == b'/');
     if !is_fit {

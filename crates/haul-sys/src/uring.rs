@@ -1,11 +1,12 @@
-//! A copy that keeps several blocks on their way: while one block is written, the next ones are read.
+//! A copy that keeps several blocks in flight: while one block is written, the next ones are read.
 //!
 //! ```text
 //!          slot = block number modulo depth
 //!   idle -> reading -> full -- its turn: on_block sees it --> writing -> idle
 //! ```
-//! Blocks are read in any order and shown in the order of the file, so that a serial digest can follow
-//! along while a block is still in the processor's cache. The kernel writes meanwhile on threads of its own.
+//! Blocks are read in any order and passed to the callback in file order. A serial digest can
+//! therefore process each block while it is still in the CPU cache. Meanwhile the kernel writes on
+//! its own threads.
 
 use crate::buffer::AlignedBuffer;
 use haul_model::limits::BLOCK_BYTES_MAX;
@@ -16,66 +17,71 @@ use std::fmt;
 use std::io;
 use thiserror::Error;
 
-/// Most blocks in flight; beyond a few dozen nothing was ever gained.
+/// Maximum number of blocks in flight; more than a few dozen never improved the speed.
 pub const DEPTH_MAX: usize = 1024;
 
-/// How often the kernel may say "not now" to a submission, with other threads let run in between, before
-/// that counts as a failure.
+/// Maximum number of attempts to submit while the kernel returns `EAGAIN` or `EBUSY`. Between two
+/// attempts the thread yields.
 const SUBMIT_TRIES_MAX: usize = 10_000;
 
 const _: () = assert!(BLOCK_BYTES_MAX <= u32::MAX as usize, "a request's length has 32 bits");
 
-/// An io_uring with its buffers, made once per thread and used for many copies.
+/// An io_uring with its buffers, created once per thread and used for many copies.
 pub struct CopyRing {
     ring: IoUring,
-    /// One per slot. Empty once the ring is lost: then the kernel may still use them, and nobody frees them.
+    /// One buffer per slot. Empty after the ring has failed: the kernel may still use the buffers
+    /// then, so they are leaked.
     buffers: Vec<AlignedBuffer>,
     block: usize,
 }
 
-/// Why a copy ended early, and at which byte of which side.
+/// Error that ended a copy early, with the offset and the side.
 #[derive(Debug, Error)]
 pub enum CopyError {
-    /// The source could not be read. Every byte before `at` was shown and written.
+    /// The source could not be read. Every byte before `at` was passed to the callback and written.
     #[error("reading at byte {at}: {source}")]
     Read {
         /// Offset in the source.
         at: u64,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// The destination could not be written.
     #[error("writing at byte {at}: {source}")]
     Write {
-        /// Offset in the destination of the first byte that was not taken.
+        /// Offset in the destination of the first byte that was not written.
         at: u64,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The ring itself failed; neither file is to blame. A ring that fails so is used no more: make the
-    /// copy by other means.
+    /// The ring itself failed; neither file is the cause. Do not use the ring again; copy by other
+    /// means.
     #[error("io_uring: {source}")]
     Ring {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
 
 impl CopyRing {
-    /// A ring that keeps `depth` blocks of `block` bytes in flight; takes `depth * block` bytes of memory.
+    /// Returns a ring that keeps `depth` blocks of `block` bytes in flight. It allocates `depth *
+    /// block` bytes of memory.
     ///
     /// # Errors
-    /// `ENOSYS` or `EPERM` where there is no io_uring or it is forbidden (see [`is_unavailable`]), `ENOMEM`
-    /// where memory or the allowance for locked memory ends.
+    ///
+    /// Returns `ENOSYS` or `EPERM` if io_uring is missing or forbidden (see [`is_unavailable`]),
+    /// and `ENOMEM` if memory or the limit on locked memory is exhausted.
     ///
     /// # Panics
-    /// If `depth` is not 1 to [`DEPTH_MAX`], or `block` not 1 to `BLOCK_BYTES_MAX`.
+    ///
+    /// Panics if `depth` is not 1 to [`DEPTH_MAX`], or `block` is not 1 to `BLOCK_BYTES_MAX`.
     pub fn new(depth: usize, block: usize) -> io::Result<CopyRing> {
         assert!((1..=DEPTH_MAX).contains(&depth), "depth {depth} is not 1 to {DEPTH_MAX}");
         assert!((1..=BLOCK_BYTES_MAX).contains(&block), "a block of {block} bytes is out of range");
         let ring = make_ring(depth as u32)?;
         let mut probe = Probe::new();
-        // Linux 5.1 to 5.5 have rings without plain reads and writes, and before 5.6 no probe either.
+        // Linux 5.1 to 5.5 have rings without plain reads and writes, and before 5.6 there is no
+        // probe either.
         let probed = ring.submitter().register_probe(&mut probe);
         let able = probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::Write::CODE);
         if probed.is_err() || !able {
@@ -85,16 +91,22 @@ impl CopyRing {
         Ok(CopyRing { ring, buffers, block })
     }
 
-    /// Copies `len` bytes from `src` to `dst`, both of which have offsets (no pipes); returns the bytes
-    /// copied: fewer than `len` only where the source ended. `on_block` sees each block, with its offset in
-    /// the source, once, in order, after it was read and before it is written. Blocks begin at multiples of
-    /// the block size from `src_offset`; only the last may be shorter. A call ends with an empty pipe: many
-    /// objects in one call keep it full, one call an object does not.
+    /// Copies `len` bytes from `src` to `dst`, which must both be seekable (no pipes). Returns the
+    /// number of bytes copied: fewer than `len` only if the source ended.
     ///
-    /// For files with direct I/O off: a transfer cut short is carried on at the byte where it stopped.
+    /// `on_block` receives each block with its offset in the source, once, in order, after the read
+    /// and before the write. Blocks start at multiples of the block size from `src_offset`; only
+    /// the last may be shorter.
+    ///
+    /// At the end of a call no block is in flight. A call for many objects keeps the pipeline full,
+    /// and one call per object does not.
+    ///
+    /// Direct I/O must be off for both files, because a short transfer is continued at the byte
+    /// where it stopped.
     ///
     /// # Errors
-    /// The failure with the lowest offset; everything that was in flight has ended when this returns.
+    ///
+    /// Returns the error with the lowest offset. When this returns, nothing is in flight.
     pub fn copy(
         &mut self,
         src: BorrowedFd<'_>,
@@ -107,7 +119,8 @@ impl CopyRing {
         if self.buffers.is_empty() {
             return Err(CopyError::Ring { source: Errno::BADFD.into() });
         }
-        // The kernel takes an offset of -1 for "where the file stands", and others below 0 for mistakes.
+        // The kernel interprets an offset of -1 as the current position, and rejects other negative
+        // offsets.
         let Some(room) = (i64::MAX as u64).checked_sub(src_offset.max(dst_offset)) else {
             return Err(CopyError::Read { at: src_offset, source: Errno::OVERFLOW.into() });
         };
@@ -129,12 +142,12 @@ impl CopyRing {
         pass.run(on_block)
     }
 
-    /// Bytes in a block.
+    /// Returns the block size in bytes.
     pub fn block_bytes(&self) -> usize {
         self.block
     }
 
-    /// Blocks in flight at most.
+    /// Returns the maximum number of blocks in flight.
     pub fn depth(&self) -> usize {
         self.buffers.len()
     }
@@ -149,8 +162,8 @@ impl fmt::Debug for CopyRing {
     }
 }
 
-/// Whether an error of [`CopyRing::new`] says that this kernel, sandbox or user has no io_uring, so that
-/// asking again is of no use.
+/// Returns true if an error of [`CopyRing::new`] means that this kernel, sandbox or user has no
+/// io_uring, so that another attempt is useless.
 pub fn is_unavailable(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -159,32 +172,33 @@ pub fn is_unavailable(error: &io::Error) -> bool {
 }
 
 fn make_ring(entries: u32) -> io::Result<IoUring> {
-    // Completions are looked at only when this thread asks: no interrupts in between (Linux 5.19).
+    // Completions are processed only when this thread asks for them, without interrupts (Linux
+    // 5.19).
     match IoUring::builder().setup_coop_taskrun().build(entries) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => IoUring::new(entries),
         other => other,
     }
 }
 
-/// One copy through a ring. Its end, by whichever way, waits for all that is in flight.
+/// One copy through a ring. Dropping it waits for everything in flight.
 struct Pass<'a> {
     ring: &'a mut CopyRing,
     slots: Vec<Slot>,
     source: Side<'a>,
     sink: Side<'a>,
     len: u64,
-    /// The block to be read next, and the one to be shown next.
+    /// Next block to read, and next block to pass to the callback.
     next_read: u64,
     turn: u64,
-    /// Requests handed to the queue whose completion has not been seen.
+    /// Submitted requests whose completion has not been processed.
     in_flight: usize,
-    /// The end or a failure was met: reading further is of no use.
+    /// True after the end of the source or an error: no more reads start.
     reads_over: bool,
-    /// No block is shown or written any more.
+    /// True if no more blocks are passed to the callback or written.
     stopped: bool,
-    /// The failure with the lowest offset from the start of the range.
+    /// The error with the lowest offset from the start of the range.
     failure: Option<Failure>,
-    /// Where the source ended, counted from the start of the range.
+    /// End of the source, relative to the start of the range.
     end: Option<u64>,
 }
 
@@ -197,13 +211,13 @@ struct Side<'a> {
 #[derive(Clone, Default)]
 struct Slot {
     state: State,
-    /// The block's place, counted from the start of the range, and how long it should be.
+    /// Offset of the block, relative to the start of the range, and its expected length.
     place: u64,
     want: usize,
-    /// Bytes of the block that lie in the buffer, and of these, bytes that were written.
+    /// Bytes of the block that are in the buffer, and how many of these were written.
     filled: usize,
     written: usize,
-    /// What ended the reading of this block, if not its end.
+    /// Error that ended the read of this block.
     trouble: Option<Errno>,
 }
 
@@ -241,7 +255,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Gives every idle slot whose turn it is the next block to read.
+    /// Starts the read of the next block in every slot that is idle, in order.
     fn start_reads(&mut self) -> Result<(), CopyError> {
         let block = self.ring.block as u64;
         while !self.reads_over && self.next_read < self.len.div_ceil(block) {
@@ -258,10 +272,11 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Takes what the kernel has completed. A transfer that was cut short is carried on.
+    /// Processes completions. A short transfer is continued.
     fn reap(&mut self) -> Result<(), CopyError> {
         loop {
-            // Bound to a name first: the queue must be let go before the slot is carried on.
+            // Bind the completion first: the borrow of the queue must end before the slot is
+            // submitted again.
             let next = self.ring.ring.completion().next();
             let Some(done) = next else { return Ok(()) };
             self.in_flight -= 1;
@@ -271,7 +286,7 @@ impl Pass<'_> {
                 negative => Err(Errno::from_raw_os_error(-negative)),
             };
             let outcome = match outcome {
-                // "Not now" from a file that is never not ready: ask in the plain way, which may wait.
+                // EAGAIN for a file that is always ready: use a plain call, which may block.
                 Err(Errno::AGAIN) => self.transfer_in_place(index),
                 other => other,
             };
@@ -323,8 +338,8 @@ impl Pass<'_> {
         false
     }
 
-    /// Shows the blocks whose turn has come, and hands each to the writer at once: the kernel writes it
-    /// while the next one is looked at.
+    /// Passes the blocks whose turn has come to the callback, and submits each write immediately.
+    /// The kernel writes a block while the callback processes the next one.
     fn pass_on(&mut self, on_block: &mut dyn FnMut(u64, &[u8])) -> Result<(), CopyError> {
         while self.turn < self.next_read {
             let index = self.slot_of(self.turn);
@@ -373,7 +388,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Queues the rest of what a slot is about: reading its block or writing it.
+    /// Submits the rest of the work of a slot: the read or the write of its block.
     fn submit_slot(&mut self, index: usize) -> Result<(), CopyError> {
         let slot = &self.slots[index];
         let start = self.ring.buffers[index].as_raw();
@@ -390,29 +405,32 @@ impl Pass<'_> {
             opcode::Write::new(fd, start.wrapping_add(slot.written), rest).offset(at).build()
         };
         let entry = entry.user_data(index as u64);
-        // SAFETY: what the entry points to stays valid until the kernel is done with it.
-        // - Memory: the entry covers bytes of `buffers[index]` within its length, since filled <= want <=
-        //   block and written <= filled. The buffer is freed or looked at by nobody in between: its slot is
-        //   `Reading` or `Writing` until the completion is reaped, bytes are looked at only while it is
-        //   neither, and `drop` of this pass waits for all completions or, where the ring is lost, leaks
-        //   the buffers.
-        // - Descriptors: both are borrowed for the life of this pass, every entry is submitted within it or
-        //   never (a lost ring submits nothing more), and from then on the kernel holds the files itself.
+        // SAFETY: everything that the entry points to stays valid until the kernel has finished
+        // with it.
+        // - Memory: the entry covers bytes of `buffers[index]` within its length, since filled <=
+        //   want <= block and written <= filled. In between the buffer is neither freed nor
+        //   accessed. Its slot is `Reading` or `Writing` until the completion is reaped, and bytes
+        //   are accessed only in other states. `drop` of this pass waits for all completions or, if
+        //   the ring has failed, leaks the buffers.
+        // - Descriptors: both are borrowed for the lifetime of this pass. Every entry is submitted
+        //   within it or never (a failed ring submits nothing more), and after submission the
+        //   kernel holds the files itself.
         while unsafe { self.ring.ring.submission().push(&entry) }.is_err() {
-            // The queue has room for one entry a slot; were it ever full, submitting empties it.
+            // The queue has space for one entry per slot. If it were ever full, submitting would
+            // empty it.
             self.enter(0)?;
         }
         self.in_flight += 1;
         Ok(())
     }
 
-    /// Hands the queue to the kernel and waits until `want` requests are complete.
+    /// Submits the queue to the kernel and waits until `want` requests are complete.
     fn enter(&mut self, want: usize) -> Result<(), CopyError> {
         for _ in 0..SUBMIT_TRIES_MAX {
             let Err(source) = self.ring.ring.submit_and_wait(want) else { return Ok(()) };
             match Errno::from_io_error(&source) {
                 Some(Errno::INTR) => {}
-                // Short of memory for requests, or completions to be taken first.
+                // The kernel lacks memory for requests, or completions must be processed first.
                 Some(Errno::AGAIN | Errno::BUSY) if want == 0 || self.ring.ring.completion().is_empty() => {
                     std::thread::yield_now();
                 }
@@ -423,7 +441,7 @@ impl Pass<'_> {
         Err(CopyError::Ring { source: Errno::BUSY.into() })
     }
 
-    /// One transfer of a slot by a plain call, for files that refuse it in a ring.
+    /// Performs one transfer of a slot by a plain call, for files that reject it in a ring.
     fn transfer_in_place(&mut self, index: usize) -> rustix::io::Result<usize> {
         let slot = &self.slots[index];
         let buffer = &mut self.ring.buffers[index];
@@ -442,12 +460,12 @@ impl Pass<'_> {
 }
 
 impl Drop for Pass<'_> {
-    /// Waits for what is in flight. That can be something only after a failure of the ring or a panic in
-    /// `on_block`: a pass that ran to its end has nothing left to wait for.
+    /// Waits for everything in flight. Something is in flight only after a failure of the ring or a
+    /// panic in `on_block`: a completed pass has nothing left.
     fn drop(&mut self) {
         while self.in_flight > 0 {
             if self.enter(1).is_err() {
-                // The kernel may write to these buffers at any time from now on.
+                // From now on the kernel may write to these buffers at any time.
                 std::mem::forget(std::mem::take(&mut self.ring.buffers));
                 return;
             }

@@ -1,26 +1,28 @@
-//! Users and groups by name, from wherever the system keeps them.
+//! Lookup of users and groups by name and by ID, in all name services of the system.
 
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Bytes for the strings of one answer at first; a group with many members needs more.
+/// Initial size, in bytes, of the buffer for the strings of one result; a group with many members
+/// needs more.
 const FIRST_BYTES: usize = 4096;
 
-/// Most bytes that are offered for one answer.
+/// Maximum size, in bytes, of the buffer for one result.
 const MOST_BYTES: usize = 16 << 20;
 
-/// The number of the user with this name; `None` where there is none.
+/// Returns the ID of the user with this name, or `None` if there is no such user.
 ///
 /// # Errors
-/// What getpwnam_r(3) reports.
+///
+/// Returns the errors of getpwnam_r(3).
 pub fn user(name: &OsStr) -> io::Result<Option<u32>> {
-    // SAFETY: all fields of `struct passwd` are integers and pointers, for which zeros are values.
+    // SAFETY: all fields of `struct passwd` are integers and pointers, for which zeros are valid.
     let mut found: libc::passwd = unsafe { std::mem::zeroed() };
     let is_found = ask(name, |name, buffer| {
         let mut result = std::ptr::null_mut();
-        // SAFETY: `name` ends in NUL; the call writes one `struct passwd`, one pointer, and no more than the bytes of
-        // `buffer`; all of them outlive the call.
+        // SAFETY: `name` is NUL-terminated. The call writes one `struct passwd`, one pointer, and
+        // no more than the bytes of `buffer`; all of them outlive the call.
         let status = unsafe {
             libc::getpwnam_r(name, &raw mut found, buffer.as_mut_ptr().cast(), buffer.len(), &raw mut result)
         };
@@ -29,12 +31,13 @@ pub fn user(name: &OsStr) -> io::Result<Option<u32>> {
     Ok(is_found.then_some(found.pw_uid))
 }
 
-/// The number of the group with this name; `None` where there is none.
+/// Returns the ID of the group with this name, or `None` if there is no such group.
 ///
 /// # Errors
-/// What getgrnam_r(3) reports.
+///
+/// Returns the errors of getgrnam_r(3).
 pub fn group(name: &OsStr) -> io::Result<Option<u32>> {
-    // SAFETY: all fields of `struct group` are integers and pointers, for which zeros are values.
+    // SAFETY: all fields of `struct group` are integers and pointers, for which zeros are valid.
     let mut found: libc::group = unsafe { std::mem::zeroed() };
     let is_found = ask(name, |name, buffer| {
         let mut result = std::ptr::null_mut();
@@ -47,18 +50,19 @@ pub fn group(name: &OsStr) -> io::Result<Option<u32>> {
     Ok(is_found.then_some(found.gr_gid))
 }
 
-/// The name of the user with this number; `None` where there is none.
+/// Returns the name of the user with this ID, or `None` if there is no such user.
 ///
 /// # Errors
-/// What getpwuid_r(3) reports.
+///
+/// Returns the errors of getpwuid_r(3).
 pub fn user_name(user: u32) -> io::Result<Option<OsString>> {
-    // SAFETY: all fields of `struct passwd` are integers and pointers, for which zeros are values.
+    // SAFETY: all fields of `struct passwd` are integers and pointers, for which zeros are valid.
     let mut found: libc::passwd = unsafe { std::mem::zeroed() };
     let mut name = OsString::new();
     let is_found = grow(|buffer| {
         let mut result = std::ptr::null_mut();
-        // SAFETY: the call writes one `struct passwd`, one pointer, and no more than the bytes of `buffer`; all of them
-        // outlive the call.
+        // SAFETY: the call writes one `struct passwd`, one pointer, and at most the bytes of
+        // `buffer`; all of them outlive the call.
         let status = unsafe {
             libc::getpwuid_r(user, &raw mut found, buffer.as_mut_ptr().cast(), buffer.len(), &raw mut result)
         };
@@ -70,12 +74,13 @@ pub fn user_name(user: u32) -> io::Result<Option<OsString>> {
     Ok(is_found.then_some(name))
 }
 
-/// The name of the group with this number; `None` where there is none.
+/// Returns the name of the group with this ID, or `None` if there is no such group.
 ///
 /// # Errors
-/// What getgrgid_r(3) reports.
+///
+/// Returns the errors of getgrgid_r(3).
 pub fn group_name(group: u32) -> io::Result<Option<OsString>> {
-    // SAFETY: all fields of `struct group` are integers and pointers, for which zeros are values.
+    // SAFETY: all fields of `struct group` are integers and pointers, for which zeros are valid.
     let mut found: libc::group = unsafe { std::mem::zeroed() };
     let mut name = OsString::new();
     let is_found = grow(|buffer| {
@@ -92,25 +97,26 @@ pub fn group_name(group: u32) -> io::Result<Option<OsString>> {
     Ok(is_found.then_some(name))
 }
 
-/// A name out of an answer, while the buffer it lies in is still there.
+/// Copies a name out of a result. The buffer that holds the name must still exist.
 fn text_of(name: *const c_char) -> OsString {
     if name.is_null() {
         return OsString::new();
     }
-    // SAFETY: a successful answer's name is a NUL-terminated string within the buffer that was handed to the call, which
-    // the caller still holds.
+    // SAFETY: the name in a successful result is a NUL-terminated string in the buffer that was
+    // passed to the call, and the caller still holds the buffer.
     let text = unsafe { CStr::from_ptr(name) };
     OsString::from_vec(text.to_bytes().to_vec())
 }
 
-/// As [`grow`], for a question by name.
+/// Same as [`grow`], for a lookup by name.
 fn ask(name: &OsStr, mut call: impl FnMut(*const c_char, &mut [u8]) -> (c_int, bool)) -> io::Result<bool> {
-    // A name with a NUL in it is nobody's.
+    // No user and no group has a name that contains a NUL.
     let Ok(name) = CString::new(name.as_bytes()) else { return Ok(false) };
     grow(|buffer| call(name.as_ptr(), buffer))
 }
 
-/// Calls with more and more room until the answer fits. Returns whether there was one.
+/// Calls `call` with larger and larger buffers until the result fits. Returns true if there is a
+/// result.
 fn grow(mut call: impl FnMut(&mut [u8]) -> (c_int, bool)) -> io::Result<bool> {
     let mut buffer = vec![0_u8; FIRST_BYTES];
     loop {
@@ -118,7 +124,7 @@ fn grow(mut call: impl FnMut(&mut [u8]) -> (c_int, bool)) -> io::Result<bool> {
             (0, is_found) => return Ok(is_found),
             (libc::ERANGE, _) if buffer.len() < MOST_BYTES => buffer.resize(buffer.len() * 4, 0),
             (libc::EINTR, _) => {}
-            // The ways to say that there is no such name differ between the system's sources of names.
+            // Name services differ in how they report that there is no such name.
             (libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM, _) => return Ok(false),
             (status, _) => return Err(io::Error::from_raw_os_error(status)),
         }
@@ -139,7 +145,7 @@ mod tests {
         }
         assert_eq!(user_name(0).unwrap(), Some("root".into()));
         assert_eq!(group_name(0).unwrap(), Some("root".into()));
-        // The last but one: all ones means "nobody at all" to the kernel.
+        // The last ID but one: the kernel reserves all ones for "no ID".
         assert_eq!(user_name(u32::MAX - 1).unwrap(), None);
         assert_eq!(group_name(u32::MAX - 1).unwrap(), None);
     }

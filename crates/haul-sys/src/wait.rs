@@ -1,8 +1,8 @@
-//! Waiting for pipes, terminals and the like without growing deaf to a request to stop.
+//! Waits for pipes, terminals and similar files that end when a stop is requested.
 //!
-//! A read(2) or open(2) that waits in the kernel is not ended by a signal whose handler sets a flag: the kernel or
-//! the library makes the call again. Here no call waits for longer than [`LOOK_EVERY`]; between two calls the
-//! caller's `stopping` is asked, and a `true` from it ends the wait.
+//! A signal whose handler sets a flag does not end a blocking read(2) or open(2): the kernel or the
+//! library restarts the call. Here no call blocks for longer than [`LOOK_EVERY`]. Between two calls
+//! the caller's `stopping` is called, and `true` from it ends the wait.
 
 use crate::open::no_follow;
 use crate::stat::Follow;
@@ -14,26 +14,30 @@ use rustix::path::Arg;
 use std::io;
 use std::time::Duration;
 
-/// Time between two looks at whether to stop: short to a user at a keyboard, long to a processor.
+/// Polling interval for the request to stop: short for a user at a keyboard, long for a CPU.
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How long a writer rests before it looks for a reader of its pipe again: nothing wakes it when one comes.
+/// Polling interval of a writer that waits for a reader of its pipe: no event reports a new reader.
 const READER_RETRY: Duration = Duration::from_millis(10);
 
-/// Waits at most `timeout` until a read of `fd` would not wait: bytes are there, or its end, or a failure. `false`
-/// where none came in time or a signal did. Regular files and directories are always ready.
+/// Waits at most `timeout` until a read of `fd` would not block: bytes, the end or an error are
+/// available.
+///
+/// Returns false after the timeout or a signal. Regular files and directories are always ready.
 ///
 /// # Errors
-/// What poll(2) reports; never `EINTR`.
+///
+/// Returns the errors of poll(2), but never `EINTR`.
 pub fn readable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     ready(fd, PollFlags::IN, timeout)
 }
 
-/// Waits at most `timeout` until a write to `fd` would take something or fail. `false` where that did not come in
-/// time or a signal did.
+/// Waits at most `timeout` until a write to `fd` would accept bytes or fail. Returns false after
+/// the timeout or a signal.
 ///
 /// # Errors
-/// What poll(2) reports; never `EINTR`.
+///
+/// Returns the errors of poll(2), but never `EINTR`.
 pub fn writable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     ready(fd, PollFlags::OUT, timeout)
 }
@@ -41,17 +45,19 @@ pub fn writable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
 fn ready(fd: impl AsFd, what: PollFlags, timeout: Duration) -> io::Result<bool> {
     let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
     match poll(&mut [PollFd::new(&fd, what)], Some(&timeout)) {
-        // Whatever came (POLLHUP and POLLERR come unasked), the call itself now tells without waiting.
+        // After any event (POLLHUP and POLLERR are always reported) the call itself returns the
+        // result without blocking.
         Ok(found) => Ok(found > 0),
         Err(Errno::INTR) => Ok(false),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// Waits until a read of `fd` would not wait. `Ok(false)`: `stopping` ended the wait.
+/// Waits until a read of `fd` would not block. Returns false if `stopping` ended the wait.
 ///
 /// # Errors
-/// What poll(2) reports.
+///
+/// Returns the errors of poll(2).
 pub fn until_readable(fd: impl AsFd, stopping: impl Fn() -> bool) -> io::Result<bool> {
     until(|| readable(&fd, LOOK_EVERY), stopping)
 }
@@ -65,12 +71,15 @@ fn until(ready: impl Fn() -> io::Result<bool>, stopping: impl Fn() -> bool) -> i
     Ok(false)
 }
 
-/// Opens a named pipe to read it, and waits until it has bytes, or had a writer that left without any: until then
-/// nothing need be made of what it will say. The descriptor does not wait itself; [`read_stream`] does. `None`:
-/// `stopping` ended the wait.
+/// Opens a named pipe for reading, and waits until it has bytes, or until a writer has left without
+/// writing any. Before that the caller need not create anything for the data.
+///
+/// The descriptor is non-blocking; [`read_stream`] waits for it. Returns `None` if `stopping` ended
+/// the wait.
 ///
 /// # Errors
-/// What openat(2) and poll(2) report.
+///
+/// Returns the errors of openat(2) and poll(2).
 pub fn open_pipe_source_at(
     dir: impl AsFd,
     name: impl Arg,
@@ -78,15 +87,19 @@ pub fn open_pipe_source_at(
     stopping: impl Fn() -> bool,
 ) -> io::Result<Option<OwnedFd>> {
     let fd = open_pipe(dir, name, OFlags::RDONLY | no_follow(follow))?;
-    // Linux reports the end of a pipe to a reader that came before the first writer only once one has left.
+    // Linux reports the end of a pipe to a reader that came before the first writer only after a
+    // writer has left.
     Ok(until_readable(&fd, stopping)?.then_some(fd))
 }
 
-/// Opens a named pipe to write to it, and waits until it has a reader. The descriptor does not wait itself;
-/// [`write_stream`] does. `None`: `stopping` ended the wait.
+/// Opens a named pipe for writing, and waits until it has a reader.
+///
+/// The descriptor is non-blocking; [`write_stream`] waits for it. Returns `None` if `stopping`
+/// ended the wait.
 ///
 /// # Errors
-/// What openat(2) reports. Only for pipes: others give `ENXIO` where nobody will ever come.
+///
+/// Returns the errors of openat(2). Only for pipes: for other files `ENXIO` never goes away.
 pub fn open_pipe_sink_at(
     dir: impl AsFd,
     name: impl Arg,
@@ -110,11 +123,13 @@ fn open_pipe(dir: impl AsFd, name: impl Arg, flags: OFlags) -> Result<OwnedFd, E
     retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()))
 }
 
-/// Reads a stream until `buffer` is full or the stream ends; returns the bytes read. `None`: `stopping` ended the
-/// wait, and what was read before is lost.
+/// Reads a stream until `buffer` is full or the stream ends. Returns the number of bytes read.
+///
+/// Returns `None` if `stopping` ended the wait; bytes read before are lost.
 ///
 /// # Errors
-/// What read(2) and poll(2) report.
+///
+/// Returns the errors of read(2) and poll(2).
 pub fn read_stream(
     fd: impl AsFd,
     buffer: &mut [u8],
@@ -136,10 +151,13 @@ pub fn read_stream(
     Ok(Some(filled))
 }
 
-/// Writes all of `bytes` to a stream; `false`: `stopping` ended the wait, and only some are written.
+/// Writes all of `bytes` to a stream. Returns false if `stopping` ended the wait; then only a part
+/// is written.
 ///
 /// # Errors
-/// What write(2) and poll(2) report; `WriteZero` where the stream takes nothing and says no reason.
+///
+/// Returns the errors of write(2) and poll(2); `WriteZero` if the stream accepts no bytes without
+/// an error.
 pub fn write_stream(fd: impl AsFd, bytes: &[u8], stopping: impl Fn() -> bool) -> io::Result<bool> {
     let mut done = 0;
     while done < bytes.len() {

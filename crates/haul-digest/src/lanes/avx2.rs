@@ -21,33 +21,33 @@ macro_rules! ymm_register {
             #[inline(always)]
             unsafe fn gather(words: &[$word]) -> Self {
                 let words = &words[..$lanes];
-                // SAFETY: the slice holds 32 bytes, and the caller vouches for AVX2.
+                // SAFETY: the slice holds 32 bytes, and the caller guarantees AVX2.
                 unsafe { $name(_mm256_loadu_si256(words.as_ptr().cast())) }
             }
             #[inline(always)]
             unsafe fn load_block(at: &[*const u8], offset: usize, big_endian: bool) -> [Self; 16] {
-                // SAFETY: the same conditions, vouched for by the caller.
+                // SAFETY: the same conditions, guaranteed by the caller.
                 unsafe { $block(at, offset, big_endian) }
             }
             #[inline(always)]
             fn scatter(self, words: &mut [$word]) {
                 let words = &mut words[..$lanes];
-                // SAFETY: the slice holds 32 bytes, and a register value exists only where the CPU has AVX2.
+                // SAFETY: the slice holds 32 bytes; register values exist only if the CPU has AVX2.
                 unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), self.0) }
             }
             #[inline(always)]
             fn splat(self, word: $word) -> Self {
-                // SAFETY: a register value exists only where the CPU has AVX2.
+                // SAFETY: a register value exists only if the CPU has AVX2.
                 unsafe { $name($splat(word as $lane)) }
             }
             #[inline(always)]
             fn add(self, other: Self) -> Self {
-                // SAFETY: a register value exists only where the CPU has AVX2.
+                // SAFETY: a register value exists only if the CPU has AVX2.
                 unsafe { $name($add(self.0, other.0)) }
             }
             #[inline(always)]
             fn xor(self, other: Self) -> Self {
-                // SAFETY: a register value exists only where the CPU has AVX2.
+                // SAFETY: a register value exists only if the CPU has AVX2.
                 unsafe { $name(_mm256_xor_si256(self.0, other.0)) }
             }
             #[inline(always)]
@@ -56,15 +56,15 @@ macro_rules! ymm_register {
             }
             #[inline(always)]
             fn choose(self, yes: Self, no: Self) -> Self {
-                // SAFETY: a register value exists only where the CPU has AVX2.
+                // SAFETY: a register value exists only if the CPU has AVX2.
                 unsafe {
                     $name(_mm256_or_si256(_mm256_and_si256(self.0, yes.0), _mm256_andnot_si256(self.0, no.0)))
                 }
             }
             #[inline(always)]
             fn majority(self, b: Self, c: Self) -> Self {
-                // Where `self` and `b` agree that is the answer, elsewhere `c` decides.
-                // SAFETY: a register value exists only where the CPU has AVX2.
+                // If `self` and `b` agree, that is the result; otherwise `c` decides.
+                // SAFETY: a register value exists only if the CPU has AVX2.
                 unsafe {
                     let either = _mm256_or_si256(self.0, b.0);
                     let both = _mm256_and_si256(self.0, b.0);
@@ -73,7 +73,7 @@ macro_rules! ymm_register {
             }
             #[inline(always)]
             fn or_not_xor(self, b: Self, c: Self) -> Self {
-                // SAFETY: a register value exists only where the CPU has AVX2.
+                // SAFETY: a register value exists only if the CPU has AVX2.
                 unsafe {
                     let not_c = _mm256_xor_si256(c.0, _mm256_set1_epi32(-1));
                     $name(_mm256_xor_si256(b.0, _mm256_or_si256(self.0, not_c)))
@@ -81,7 +81,7 @@ macro_rules! ymm_register {
             }
             #[inline(always)]
             fn rotl(self, bits: u32) -> Self {
-                // SAFETY: a register value exists only where the CPU has AVX2.
+                // SAFETY: a register value exists only if the CPU has AVX2.
                 unsafe {
                     let up = $shl(self.0, $splat(bits as $lane));
                     let down = $shr(self.0, $splat((<$word>::BITS - bits) as $lane));
@@ -94,7 +94,7 @@ macro_rules! ymm_register {
             }
             #[inline(always)]
             fn shr(self, bits: u32) -> Self {
-                // SAFETY: a register value exists only where the CPU has AVX2.
+                // SAFETY: a register value exists only if the CPU has AVX2.
                 unsafe { $name($shr(self.0, $splat(bits as $lane))) }
             }
         }
@@ -124,14 +124,16 @@ ymm_register!(
     _mm256_srlv_epi64
 );
 
-/// Eight 64-byte blocks, one a lane, turned so that each register holds one word of all of them.
+/// Loads eight 64-byte blocks, one per lane, and transposes them: each register holds one word of
+/// all blocks.
 ///
 /// # Safety
-/// As [`Register::load_block`].
+///
+/// Same as [`Register::load_block`].
 #[inline(always)]
 unsafe fn block_of_8(at: &[*const u8], offset: usize, big_endian: bool) -> [Ymm32; 16] {
     let at = &at[..8];
-    // SAFETY: the caller vouches for AVX2 and for 64 readable bytes at `offset` of each of 8 pointers.
+    // SAFETY: the caller guarantees AVX2 and 64 readable bytes at `offset` of 8 pointers.
     unsafe {
         let mut by_word = [Ymm32(_mm256_setzero_si256()); 16];
         for half in 0..2 {
@@ -161,14 +163,16 @@ unsafe fn block_of_8(at: &[*const u8], offset: usize, big_endian: bool) -> [Ymm3
     }
 }
 
-/// Four 128-byte blocks, one a lane, turned so that each register holds one word of all of them.
+/// Loads four 128-byte blocks, one per lane, and transposes them: each register holds one word of
+/// all blocks.
 ///
 /// # Safety
-/// As [`Register::load_block`].
+///
+/// Same as [`Register::load_block`].
 #[inline(always)]
 unsafe fn block_of_4(at: &[*const u8], offset: usize, big_endian: bool) -> [Ymm64; 16] {
     let at = &at[..4];
-    // SAFETY: the caller vouches for AVX2 and for 128 readable bytes at `offset` of each of 4 pointers.
+    // SAFETY: the caller guarantees AVX2 and 128 readable bytes at `offset` of 4 pointers.
     unsafe {
         let mut by_word = [Ymm64(_mm256_setzero_si256()); 16];
         for quarter in 0..4 {
@@ -191,36 +195,39 @@ unsafe fn block_of_4(at: &[*const u8], offset: usize, big_endian: bool) -> [Ymm6
     }
 }
 
-/// The next 32 bytes of a lane's message.
+/// Loads the next 32 bytes of the message of a lane.
 ///
 /// # Safety
-/// The CPU has AVX2, and 32 bytes may be read `offset` bytes after `at`.
+///
+/// The CPU must have AVX2, and 32 bytes must be readable `offset` bytes after `at`.
 #[inline(always)]
 unsafe fn row(at: *const u8, offset: usize) -> __m256i {
-    // SAFETY: vouched for by the caller; the load asks for no alignment.
+    // SAFETY: guaranteed by the caller; the load requires no alignment.
     unsafe { _mm256_loadu_si256(at.add(offset).cast()) }
 }
 
-/// Each 32-bit word with its bytes turned around.
+/// Reverses the bytes of each 32-bit word.
 ///
 /// # Safety
-/// The CPU has AVX2.
+///
+/// The CPU must have AVX2.
 #[inline(always)]
 unsafe fn swapped_32(words: __m256i) -> __m256i {
-    // SAFETY: the caller vouches for AVX2.
+    // SAFETY: the caller guarantees AVX2.
     unsafe {
         let order = _mm_set_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203);
         _mm256_shuffle_epi8(words, _mm256_broadcastsi128_si256(order))
     }
 }
 
-/// Each 64-bit word with its bytes turned around.
+/// Reverses the bytes of each 64-bit word.
 ///
 /// # Safety
-/// The CPU has AVX2.
+///
+/// The CPU must have AVX2.
 #[inline(always)]
 unsafe fn swapped_64(words: __m256i) -> __m256i {
-    // SAFETY: the caller vouches for AVX2.
+    // SAFETY: the caller guarantees AVX2.
     unsafe {
         let order = _mm_set_epi32(0x0809_0a0b, 0x0c0d_0e0f, 0x0001_0203, 0x0405_0607);
         _mm256_shuffle_epi8(words, _mm256_broadcastsi128_si256(order))

@@ -1,6 +1,6 @@
 //! AVX-512: sixteen 32-bit lanes or eight 64-bit lanes in one register.
 //!
-//! Needs AVX-512F, and AVX-512BW for turning big-endian words around.
+//! Needs AVX-512F, and AVX-512BW to reverse the bytes of big-endian words.
 
 use core::arch::x86_64::*;
 
@@ -14,11 +14,11 @@ pub(super) struct Zmm32(__m512i);
 #[derive(Clone, Copy)]
 pub(super) struct Zmm64(__m512i);
 
-/// One three-operand logic instruction by its truth table (Intel SDM, VPTERNLOG: bit `4a + 2b + c` of the
-/// table).
+/// One three-operand logic instruction by its truth table (Intel SDM, VPTERNLOG: bit `4a + 2b + c`
+/// of the table).
 macro_rules! logic3 {
     ($table:literal, $a:expr, $b:expr, $c:expr) => {
-        // SAFETY: the operands are register values, which exist only where the CPU has AVX-512.
+        // SAFETY: the operands are register values, which exist only if the CPU has AVX-512.
         unsafe { _mm512_ternarylogic_epi32::<$table>($a.0, $b.0, $c.0) }
     };
 }
@@ -32,34 +32,34 @@ macro_rules! zmm_register {
             #[inline(always)]
             unsafe fn gather(words: &[$word]) -> Self {
                 let words = &words[..$lanes];
-                // SAFETY: the slice holds 64 bytes, and the caller vouches for AVX-512.
+                // SAFETY: the slice holds 64 bytes, and the caller guarantees AVX-512.
                 unsafe { $name(_mm512_loadu_si512(words.as_ptr().cast())) }
             }
             #[inline(always)]
             unsafe fn load_block(at: &[*const u8], offset: usize, big_endian: bool) -> [Self; 16] {
-                // SAFETY: the same conditions, vouched for by the caller.
+                // SAFETY: the same conditions, guaranteed by the caller.
                 unsafe { $block(at, offset, big_endian) }
             }
             #[inline(always)]
             fn scatter(self, words: &mut [$word]) {
                 let words = &mut words[..$lanes];
-                // SAFETY: the slice holds 64 bytes, and a register value exists only where the CPU has
+                // SAFETY: the slice holds 64 bytes, and a register value exists only if the CPU has
                 // AVX-512.
                 unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), self.0) }
             }
             #[inline(always)]
             fn splat(self, word: $word) -> Self {
-                // SAFETY: a register value exists only where the CPU has AVX-512.
+                // SAFETY: a register value exists only if the CPU has AVX-512.
                 unsafe { $name($splat(word as $lane)) }
             }
             #[inline(always)]
             fn add(self, other: Self) -> Self {
-                // SAFETY: a register value exists only where the CPU has AVX-512.
+                // SAFETY: a register value exists only if the CPU has AVX-512.
                 unsafe { $name($add(self.0, other.0)) }
             }
             #[inline(always)]
             fn xor(self, other: Self) -> Self {
-                // SAFETY: a register value exists only where the CPU has AVX-512.
+                // SAFETY: a register value exists only if the CPU has AVX-512.
                 unsafe { $name(_mm512_xor_si512(self.0, other.0)) }
             }
             #[inline(always)]
@@ -80,17 +80,17 @@ macro_rules! zmm_register {
             }
             #[inline(always)]
             fn rotl(self, bits: u32) -> Self {
-                // SAFETY: a register value exists only where the CPU has AVX-512.
+                // SAFETY: a register value exists only if the CPU has AVX-512.
                 unsafe { $name($rotl(self.0, $splat(bits as $lane))) }
             }
             #[inline(always)]
             fn rotr(self, bits: u32) -> Self {
-                // SAFETY: a register value exists only where the CPU has AVX-512.
+                // SAFETY: a register value exists only if the CPU has AVX-512.
                 unsafe { $name($rotr(self.0, $splat(bits as $lane))) }
             }
             #[inline(always)]
             fn shr(self, bits: u32) -> Self {
-                // SAFETY: a register value exists only where the CPU has AVX-512.
+                // SAFETY: a register value exists only if the CPU has AVX-512.
                 unsafe { $name($shr(self.0, $splat(bits as $lane))) }
             }
         }
@@ -122,23 +122,25 @@ zmm_register!(
     _mm512_srlv_epi64
 );
 
-/// The next 64 bytes of a lane's message.
+/// Loads the next 64 bytes of the message of a lane.
 ///
 /// # Safety
-/// The CPU has AVX-512F, and 64 bytes may be read `offset` bytes after `at`.
+///
+/// The CPU must have AVX-512F, and 64 bytes must be readable `offset` bytes after `at`.
 #[inline(always)]
 unsafe fn row(at: *const u8, offset: usize) -> __m512i {
-    // SAFETY: vouched for by the caller; the load asks for no alignment.
+    // SAFETY: guaranteed by the caller; the load requires no alignment.
     unsafe { _mm512_loadu_si512(at.add(offset).cast()) }
 }
 
-/// Transposes a 4 x 4 matrix whose elements are 128 bits wide, one row a register.
+/// Transposes a 4 x 4 matrix of 128-bit elements, one row per register.
 ///
 /// # Safety
-/// The CPU has AVX-512F.
+///
+/// The CPU must have AVX-512F.
 #[inline(always)]
 unsafe fn transpose_quarters(rows: [__m512i; 4]) -> [__m512i; 4] {
-    // SAFETY: the caller vouches for AVX-512F.
+    // SAFETY: the caller guarantees AVX-512F.
     unsafe {
         let even_low = _mm512_shuffle_i32x4::<0x88>(rows[0], rows[1]);
         let odd_low = _mm512_shuffle_i32x4::<0xdd>(rows[0], rows[1]);
@@ -153,14 +155,16 @@ unsafe fn transpose_quarters(rows: [__m512i; 4]) -> [__m512i; 4] {
     }
 }
 
-/// Sixteen 64-byte blocks, one a lane, turned so that each register holds one word of all of them.
+/// Loads sixteen 64-byte blocks, one per lane, and transposes them: each register holds one word of
+/// all blocks.
 ///
 /// # Safety
-/// As [`Register::load_block`].
+///
+/// Same as [`Register::load_block`].
 #[inline(always)]
 unsafe fn block_of_16(at: &[*const u8], offset: usize, big_endian: bool) -> [Zmm32; 16] {
     let at = &at[..16];
-    // SAFETY: the caller vouches for AVX-512 and for 64 readable bytes at `offset` of each of 16 pointers.
+    // SAFETY: the caller guarantees AVX-512 and 64 readable bytes at `offset` of 16 pointers.
     unsafe {
         let mut by_word = [Zmm32(_mm512_setzero_si512()); 16];
         let mut turned = [_mm512_setzero_si512(); 16];
@@ -194,14 +198,16 @@ unsafe fn block_of_16(at: &[*const u8], offset: usize, big_endian: bool) -> [Zmm
     }
 }
 
-/// Eight 128-byte blocks, one a lane, turned so that each register holds one word of all of them.
+/// Loads eight 128-byte blocks, one per lane, and transposes them: each register holds one word of
+/// all blocks.
 ///
 /// # Safety
-/// As [`Register::load_block`].
+///
+/// Same as [`Register::load_block`].
 #[inline(always)]
 unsafe fn block_of_8(at: &[*const u8], offset: usize, big_endian: bool) -> [Zmm64; 16] {
     let at = &at[..8];
-    // SAFETY: the caller vouches for AVX-512 and for 128 readable bytes at `offset` of each of 8 pointers.
+    // SAFETY: the caller guarantees AVX-512 and 128 readable bytes at `offset` of 8 pointers.
     unsafe {
         let mut by_word = [Zmm64(_mm512_setzero_si512()); 16];
         for half in 0..2 {
@@ -225,22 +231,24 @@ unsafe fn block_of_8(at: &[*const u8], offset: usize, big_endian: bool) -> [Zmm6
     }
 }
 
-/// Byte positions that turn each 32-bit word around.
+/// Returns the byte positions that reverse each 32-bit word.
 ///
 /// # Safety
-/// The CPU has AVX-512F.
+///
+/// The CPU must have AVX-512F.
 #[inline(always)]
 unsafe fn swap_mask_32() -> __m512i {
-    // SAFETY: the caller vouches for AVX-512F.
+    // SAFETY: the caller guarantees AVX-512F.
     unsafe { _mm512_set4_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203) }
 }
 
-/// Byte positions that turn each 64-bit word around.
+/// Returns the byte positions that reverse each 64-bit word.
 ///
 /// # Safety
-/// The CPU has AVX-512F.
+///
+/// The CPU must have AVX-512F.
 #[inline(always)]
 unsafe fn swap_mask_64() -> __m512i {
-    // SAFETY: the caller vouches for AVX-512F.
+    // SAFETY: the caller guarantees AVX-512F.
     unsafe { _mm512_set4_epi32(0x0809_0a0b, 0x0c0d_0e0f, 0x0001_0203, 0x0405_0607) }
 }

@@ -1,9 +1,11 @@
-//! Which instructions do the work: what this CPU has, and which loop is the fastest for how many streams.
+//! Selection of instructions: the backends that this CPU supports, and the fastest loop for a
+//! number of streams.
 //!
-//! Every loop carries the time one pass takes (a block in each of its lanes), measured on one core of a Zen 4
-//! with the data in its caches. A pass costs the same with one lane in use as with all, so `n` streams cost
-//! the number of passes times that, and the cheapest loop is taken. Other CPUs have other times; only their
-//! ratios count here, and a wrong one costs speed and nothing else.
+//! Every loop has the measured time of one pass: a block in each of its lanes. The times are from
+//! one core of a Zen 4, with the data in its caches. A pass costs the same with one used lane as
+//! with all. The cost of `n` streams is therefore the number of passes times that, and the cheapest
+//! loop is selected. Other CPUs have other times. Only their ratios matter here, and a wrong ratio
+//! only costs speed.
 
 use super::LaneAlgorithm;
 use super::compression::{Compression, Job, run};
@@ -12,7 +14,7 @@ use super::register::{MAX_LANES, Register};
 use super::sha1::Sha1;
 use super::sha2::{Sha256, Sha512};
 
-/// A set of instructions to hash several streams side by side with.
+/// Set of instructions that hashes several streams in parallel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// AVX-512F and BW: 16 lanes of 32 bits (MD5 also 32), 8 of 64 bits.
@@ -28,11 +30,11 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Every backend there is, on any CPU.
+    /// All backends, on any CPU.
     pub const ALL: [Backend; 5] =
         [Backend::Avx512, Backend::Avx2, Backend::ShaNi, Backend::Sse2, Backend::Portable];
 
-    /// Whether this build and this CPU have it.
+    /// Returns true if this build and this CPU support the backend.
     pub fn is_available(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -53,28 +55,29 @@ impl Backend {
     }
 }
 
-/// The backends this CPU has.
+/// Returns the backends that this CPU supports.
 pub fn backends() -> Vec<Backend> {
     Backend::ALL.into_iter().filter(|backend| backend.is_available()).collect()
 }
 
-/// A compression loop over some lanes, made only for a CPU that was asked for its instructions.
+/// A compression loop over a number of lanes, created only if the CPU supports its instructions.
 #[derive(Clone, Copy)]
 struct Kernel {
-    /// Streams it works on side by side.
+    /// Number of streams that it processes in parallel.
     lanes: usize,
-    /// Nanoseconds for a pass: one block in every lane.
+    /// Nanoseconds per pass: one block in every lane.
     pass: usize,
     run: unsafe fn(&mut [Job<'_>], &[usize], usize),
 }
 
 impl Kernel {
-    /// A loop that asks for nothing of the CPU.
+    /// Returns a loop without requirements on the CPU beyond the target's baseline.
     fn plain<C: Compression, R: Register<Word = C::Word>>(pass: usize) -> Kernel {
         Kernel { lanes: R::LANES, pass, run: run::<C, R> }
     }
 
-    /// The loops of one backend for one algorithm, none if this CPU lacks it or it lacks the algorithm.
+    /// Returns the loops of one backend for one algorithm; none if this CPU lacks the backend or
+    /// the backend lacks the algorithm.
     fn of(backend: Backend, algorithm: LaneAlgorithm) -> Vec<Kernel> {
         if !backend.is_available() {
             return Vec::new();
@@ -95,13 +98,13 @@ impl Kernel {
         Vec::new()
     }
 
-    /// Nanoseconds for one block of each of `streams` streams.
+    /// Returns the nanoseconds for one block of each of `streams` streams.
     fn cost(&self, streams: usize) -> usize {
         streams.div_ceil(self.lanes) * self.pass
     }
 }
 
-/// The loops that carry the instructions of one kind of x86 CPU.
+/// Loops with instructions that only some x86 CPUs have.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::avx2::{Ymm32, Ymm64};
@@ -113,7 +116,8 @@ mod x86 {
         Backend, Compression, Job, Kernel, LaneAlgorithm as A, Md5, Register, Sha1, Sha256, Sha512, run,
     };
 
-    /// The loops of one backend of x86 for one algorithm; the caller has asked the CPU for it.
+    /// Returns the loops of one x86 backend for one algorithm. The caller must have checked that
+    /// the CPU supports it.
     pub(super) fn kernels(backend: Backend, algorithm: A) -> Vec<Kernel> {
         match (backend, algorithm) {
             (Backend::Avx512, A::Md5) => vec![avx512::<Md5, Zmm32>(123), avx512::<Md5, Pair<Zmm32>>(170)],
@@ -146,46 +150,48 @@ mod x86 {
         Kernel { lanes: R::LANES, pass, run: run_avx2::<C, R> }
     }
 
-    /// [`run`] compiled for AVX-512.
+    /// [`run`], compiled for AVX-512.
     ///
     /// # Safety
-    /// The CPU has AVX-512F and AVX-512BW, and `R` asks for no more.
+    ///
+    /// The CPU must have AVX-512F and AVX-512BW, and `R` must not require more.
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn run_avx512<C: Compression, R: Register<Word = C::Word>>(
         jobs: &mut [Job<'_>],
         lanes: &[usize],
         blocks: usize,
     ) {
-        // SAFETY: the caller vouches for the instructions of `R`.
+        // SAFETY: the caller guarantees the instructions of `R`.
         unsafe { run::<C, R>(jobs, lanes, blocks) }
     }
 
-    /// [`run`] compiled for AVX2.
+    /// [`run`], compiled for AVX2.
     ///
     /// # Safety
-    /// The CPU has AVX2, and `R` asks for no more.
+    ///
+    /// The CPU must have AVX2, and `R` must not require more.
     #[target_feature(enable = "avx2")]
     unsafe fn run_avx2<C: Compression, R: Register<Word = C::Word>>(
         jobs: &mut [Job<'_>],
         lanes: &[usize],
         blocks: usize,
     ) {
-        // SAFETY: the caller vouches for the instructions of `R`.
+        // SAFETY: the caller guarantees the instructions of `R`.
         unsafe { run::<C, R>(jobs, lanes, blocks) }
     }
 }
 
-/// Which loop takes how many streams.
+/// Assignment of numbers of streams to loops.
 #[derive(Clone)]
 pub(super) struct Plan {
-    /// The cheapest loop for `index + 1` streams; as many as there are slots.
+    /// The cheapest loop for `index + 1` streams; the length is the number of slots.
     by_streams: Vec<Kernel>,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     block: usize,
 }
 
 impl Plan {
-    /// The fastest there is on this CPU for each number of streams.
+    /// Returns the plan with the fastest loop of this CPU for each number of streams.
     pub(super) fn best(algorithm: LaneAlgorithm) -> Plan {
         let kernels: Vec<Kernel> =
             Backend::ALL.into_iter().flat_map(|backend| Kernel::of(backend, algorithm)).collect();
@@ -193,12 +199,13 @@ impl Plan {
             .unwrap_or_else(|| unreachable!("plain words run on every CPU and know every algorithm"))
     }
 
-    /// One backend alone, if this CPU has it and it knows the algorithm.
+    /// Returns a plan with one backend only, if this CPU supports it and it has the algorithm.
     pub(super) fn only(backend: Backend, algorithm: LaneAlgorithm) -> Option<Plan> {
         Plan::among(&Kernel::of(backend, algorithm), algorithm)
     }
 
-    /// The best of some loops: as many slots as the one with the highest rate has lanes.
+    /// Returns the best plan with these loops. It has as many slots as the loop with the highest
+    /// rate has lanes.
     fn among(kernels: &[Kernel], algorithm: LaneAlgorithm) -> Option<Plan> {
         let rate = |kernel: &&Kernel| kernel.lanes * 1_000_000 / kernel.pass;
         let width = kernels.iter().max_by_key(rate)?.lanes.min(MAX_LANES);
@@ -207,13 +214,13 @@ impl Plan {
         Some(Plan { by_streams, block: algorithm.block_len() })
     }
 
-    /// How many streams make the best use of this CPU: `1..=MAX_LANES`.
+    /// Returns the number of streams that this CPU processes best: `1..=MAX_LANES`.
     pub(super) fn width(&self) -> usize {
         self.by_streams.len()
     }
 
-    /// Does all jobs, keeping as many in the lanes as there are; each job's state ends up after its last
-    /// block.
+    /// Completes all jobs, and keeps as many lanes in use as there are jobs. Afterwards the state
+    /// of each job is that after its last block.
     pub(super) fn complete(&self, jobs: &mut [Job<'_>]) {
         let mut lanes = [0; MAX_LANES];
         let mut active = 0;
@@ -232,8 +239,8 @@ impl Plan {
             };
             let kernel = self.by_streams[active - 1];
             for group in lanes[..active].chunks(kernel.lanes) {
-                // SAFETY: a kernel is made by `Kernel::of` only, after the CPU was asked for its
-                // instructions.
+                // SAFETY: only `Kernel::of` creates kernels, after a check that the CPU supports
+                // their instructions.
                 unsafe { (kernel.run)(jobs, group, blocks) }
             }
             let mut left = 0;

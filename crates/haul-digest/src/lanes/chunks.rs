@@ -1,24 +1,26 @@
-//! The chaining values of BLAKE3's chunks, as many side by side as a register has lanes.
+//! Chaining values of BLAKE3 chunks, as many in parallel as a register has lanes.
 //!
-//! A chunk is 1,024 bytes: sixteen blocks, each compressed into the value of the one before, and no chunk waits for
-//! another (O'Connor, Aumasson, Neves, Wilcox-O'Hearn: "BLAKE3: one function, fast everywhere", 2020, sections 2.1, 2.2
-//! and 5.3). The `blake3` crate does the same within, and hands out no values of single chunks.
+//! A chunk is 1,024 bytes: sixteen blocks, each compressed into the value of the previous one.
+//! Chunks are independent of each other (O'Connor, Aumasson, Neves, Wilcox-O'Hearn: "BLAKE3: one
+//! function, fast everywhere", 2020, sections 2.1, 2.2 and 5.3). The `blake3` crate does the same
+//! internally, but does not return the values of single chunks.
 
 use super::backend::Backend;
 use super::register::{MAX_LANES, Register};
 use std::sync::OnceLock;
 
-/// Bytes of a chunk.
+/// Size of a chunk in bytes.
 pub(crate) const CHUNK_BYTES: usize = 1024;
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 const BLOCK_BYTES: usize = 64;
 
-/// The start of every chunk's value, which is SHA-256's (section 2.2, table 1).
+/// Initial value of every chunk, which is that of SHA-256 (section 2.2, table 1).
 const IV: [u32; 8] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
-/// Which message word each round takes at each place: the permutation of table 2, applied once more for every round.
+/// Index of the message word at each position of each round: each round applies the permutation of
+/// table 2 to the order of the previous round.
 const ORDER: [[usize; 16]; 7] = order();
 
 const fn order() -> [[usize; 16]; 7] {
@@ -36,19 +38,22 @@ const fn order() -> [[usize; 16]; 7] {
     order
 }
 
-/// The flags of a chunk's first and last block (section 2.2, table 3).
+/// Flags of the first and the last block of a chunk (section 2.2, table 3).
 const CHUNK_START: u32 = 1;
 const CHUNK_END: u32 = 2;
 
-/// A loop over the chunks of all lanes of a register, made only for a CPU that was asked for its instructions.
+/// A loop over the chunks of all lanes of a register, created only if the CPU supports its
+/// instructions.
 #[derive(Clone, Copy)]
 struct Kernel {
     lanes: usize,
     run: unsafe fn(&[u8], u64, &mut [[u8; 32]; MAX_LANES]),
 }
 
-/// The values of the chunks that `bytes` begin with, as many as fill the lanes of this CPU's registers again and again;
-/// `first` is the first one's number in its file. Returns how many bytes those are: where a CPU has no such registers, none.
+/// Passes the values of the chunks at the start of `bytes` to `found`, in groups that fill the
+/// lanes of this CPU's registers. `first` is the number of the first chunk in its file.
+///
+/// Returns the number of bytes processed: 0 on a CPU without such registers.
 pub(crate) fn chunk_values(bytes: &[u8], first: u64, found: impl FnMut(&[u8; 32])) -> usize {
     static WIDEST: OnceLock<Option<Kernel>> = OnceLock::new();
     let widest = WIDEST.get_or_init(|| Backend::ALL.into_iter().find_map(Kernel::of));
@@ -56,7 +61,8 @@ pub(crate) fn chunk_values(bytes: &[u8], first: u64, found: impl FnMut(&[u8; 32]
 }
 
 impl Kernel {
-    /// The loop of one backend, if this CPU has it. Plain words are none: a single chunk is faster in the `blake3` crate.
+    /// Returns the loop of one backend, if this CPU supports it. Plain words have no loop, because
+    /// the `blake3` crate is faster for a single chunk.
     fn of(backend: Backend) -> Option<Kernel> {
         if !backend.is_available() {
             return None;
@@ -71,7 +77,8 @@ impl Kernel {
         let group = self.lanes * CHUNK_BYTES;
         let mut values = [[0; 32]; MAX_LANES];
         for (number, chunks) in (0..).zip(bytes.chunks_exact(group)) {
-            // SAFETY: a kernel is made by `Kernel::of` only, after the CPU was asked for its instructions.
+            // SAFETY: only `Kernel::of` creates kernels, after a check that the CPU supports their
+            // instructions.
             unsafe { (self.run)(chunks, first + number * self.lanes as u64, &mut values) };
             values[..self.lanes].iter().for_each(&mut found);
         }
@@ -79,13 +86,15 @@ impl Kernel {
     }
 }
 
-/// Takes one chunk a lane.
+/// Processes one chunk per lane.
 ///
 /// # Panics
-/// If `chunks` are not as many chunks as the register has lanes.
+///
+/// Panics if the number of chunks is not the number of lanes of the register.
 ///
 /// # Safety
-/// The CPU has the instructions of `R`.
+///
+/// The CPU must have the instructions of `R`.
 #[inline(always)]
 unsafe fn run<R: Register<Word = u32>>(chunks: &[u8], first: u64, values: &mut [[u8; 32]; MAX_LANES]) {
     assert!(chunks.len() == R::LANES * CHUNK_BYTES, "one chunk a lane");
@@ -96,13 +105,13 @@ unsafe fn run<R: Register<Word = u32>>(chunks: &[u8], first: u64, values: &mut [
         at[lane] = chunks[lane * CHUNK_BYTES..].as_ptr();
         (low[lane], high[lane]) = (number as u32, (number >> 32) as u32);
     }
-    // SAFETY: the caller vouches for the instructions.
+    // SAFETY: the caller guarantees the instructions.
     let counter = unsafe { [R::gather(&low), R::gather(&high)] };
     let start = IV.map(|word| counter[0].splat(word));
     let mut value = start;
     for block in 0..CHUNK_BYTES / BLOCK_BYTES {
-        // SAFETY: each pointer is the start of a chunk, of which there are sixteen blocks (asserted above), and the
-        // caller vouches for the instructions.
+        // SAFETY: each pointer is the start of a chunk, which has sixteen blocks (asserted above),
+        // and the caller guarantees the instructions.
         let message = unsafe { R::load_block(&at, block * BLOCK_BYTES, false) };
         let flags = match block {
             0 => CHUNK_START,
@@ -121,7 +130,7 @@ unsafe fn run<R: Register<Word = u32>>(chunks: &[u8], first: u64, values: &mut [
     }
 }
 
-/// The quarter-round of section 2.2, on the words at four places of the state.
+/// The quarter-round of section 2.2, on the words at four positions of the state.
 macro_rules! mix {
     ($v:ident, $a:literal, $b:literal, $c:literal, $d:literal, $x:expr, $y:expr) => {
         $v[$a] = $v[$a].add($v[$b]).add($x);
@@ -135,7 +144,7 @@ macro_rules! mix {
     };
 }
 
-/// The compression function, cut to the half of its output that is a chaining value.
+/// The compression function, reduced to the half of its output that is a chaining value.
 #[inline(always)]
 fn compress<R: Register<Word = u32>>(
     value: [R; 8],
@@ -174,7 +183,7 @@ mod x86 {
     use super::super::sse2::Xmm32;
     use super::{Backend, Kernel, MAX_LANES, Register, run};
 
-    /// The loop of one backend of x86; the caller has asked the CPU for it.
+    /// Returns the loop of one x86 backend. The caller must have checked that the CPU supports it.
     pub(super) fn kernel(backend: Backend) -> Option<Kernel> {
         Some(match backend {
             Backend::Avx512 => Kernel { lanes: Zmm32::LANES, run: avx512 },
@@ -184,23 +193,25 @@ mod x86 {
         })
     }
 
-    /// [`run`] compiled for AVX-512.
+    /// [`run`], compiled for AVX-512.
     ///
     /// # Safety
-    /// The CPU has AVX-512F and AVX-512BW.
+    ///
+    /// The CPU must have AVX-512F and AVX-512BW.
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn avx512(chunks: &[u8], first: u64, values: &mut [[u8; 32]; MAX_LANES]) {
-        // SAFETY: the caller vouches for the instructions.
+        // SAFETY: the caller guarantees the instructions.
         unsafe { run::<Zmm32>(chunks, first, values) }
     }
 
-    /// [`run`] compiled for AVX2.
+    /// [`run`], compiled for AVX2.
     ///
     /// # Safety
-    /// The CPU has AVX2.
+    ///
+    /// The CPU must have AVX2.
     #[target_feature(enable = "avx2")]
     unsafe fn avx2(chunks: &[u8], first: u64, values: &mut [[u8; 32]; MAX_LANES]) {
-        // SAFETY: the caller vouches for the instructions.
+        // SAFETY: the caller guarantees the instructions.
         unsafe { run::<Ymm32>(chunks, first, values) }
     }
 }
@@ -213,7 +224,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
-        /// Every backend makes the values that the crate makes of one chunk after the other.
+        /// Every backend returns the same values as the crate for single chunks.
         #[test]
         fn chunks_side_by_side_are_those_one_by_one(
             count in 0_usize..70,

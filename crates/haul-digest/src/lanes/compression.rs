@@ -1,33 +1,33 @@
-//! A compression function over the lanes of a register, and the loop that feeds it blocks.
+//! Compression functions over the lanes of a register, and the loop that feeds them with blocks.
 
 use super::register::{MAX_LANES, Register, Word};
 
-/// The chaining state of one stream: up to eight words, 32-bit ones in the low half.
+/// Chaining state of one stream: up to eight words, 32-bit ones in the low half.
 pub(super) type State = [u64; 8];
 
 /// A hash of the Merkle-Damgard family with blocks of 16 words.
 pub(super) trait Compression {
-    /// The word of message and state.
+    /// Word of message and state.
     type Word: Word;
-    /// How the bytes of a message word are ordered.
+    /// True if the bytes of a message word are in big-endian order.
     const BIG_ENDIAN: bool;
-    /// Takes one block of every lane into every lane's state.
+    /// Compresses one block of every lane into the state of that lane.
     fn compress<R: Register<Word = Self::Word>>(state: &mut [R; 8], block: [R; 16]);
 }
 
-/// What one stream still has to take in: whole blocks only, in up to two pieces.
+/// Remaining input of one stream: complete blocks only, in up to two pieces.
 #[derive(Clone, Copy)]
 pub(super) struct Job<'a> {
-    /// Where the stream stands.
+    /// Current state of the stream.
     pub(super) state: State,
-    /// The next bytes; empty when the job is done.
+    /// The next bytes; empty when the job is complete.
     pub(super) now: &'a [u8],
     /// The bytes after those.
     pub(super) then: &'a [u8],
 }
 
 impl<'a> Job<'a> {
-    /// A job over two pieces of whole blocks, either of which may be empty.
+    /// Returns a job over two pieces of complete blocks, either of which may be empty.
     pub(super) fn new(state: State, first: &'a [u8], second: &'a [u8]) -> Job<'a> {
         if first.is_empty() {
             Job { state, now: second, then: &[] }
@@ -36,7 +36,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Steps over bytes that have been taken in.
+    /// Skips bytes that have been processed.
     pub(super) fn advance(&mut self, bytes: usize) {
         self.now = &self.now[bytes..];
         if self.now.is_empty() {
@@ -45,14 +45,17 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Takes the next `blocks` blocks of the jobs that `lanes` names, side by side, one job a lane of the
-/// register. Lanes left over work on the first job's bytes, and their result is dropped.
+/// Processes the next `blocks` blocks of the jobs in `lanes` in parallel, one job per lane of the
+/// register. Unused lanes process the bytes of the first job, and their result is dropped.
 ///
 /// # Panics
-/// If `lanes` is empty or longer than the register has lanes, or if a job has fewer than `blocks` blocks now.
+///
+/// Panics if `lanes` is empty or longer than the number of lanes of the register, or if a job has
+/// fewer than `blocks` blocks in `now`.
 ///
 /// # Safety
-/// The CPU has the instructions of `R`.
+///
+/// The CPU must have the instructions of `R`.
 #[inline(always)]
 pub(super) unsafe fn run<C: Compression, R: Register<Word = C::Word>>(
     jobs: &mut [Job<'_>],
@@ -71,15 +74,16 @@ pub(super) unsafe fn run<C: Compression, R: Register<Word = C::Word>>(
             row[lane] = C::Word::from_state(word);
         }
     }
-    // SAFETY: the caller vouches for the instructions.
+    // SAFETY: the caller guarantees the instructions.
     let mut state = unsafe { [R::gather(&words[0]); 8] };
     for (register, row) in state.iter_mut().zip(&words) {
-        // SAFETY: the caller vouches for the instructions.
+        // SAFETY: the caller guarantees the instructions.
         *register = unsafe { R::gather(row) };
     }
     for block in 0..blocks {
-        // SAFETY: each pointer is the start of a job's bytes, of which there are `blocks` blocks (asserted
-        // above; unused lanes point at the first job's), and the caller vouches for the instructions.
+        // SAFETY: each pointer is the start of the bytes of a job, which has `blocks` blocks
+        // (asserted above). Unused lanes point to the bytes of the first job. The caller guarantees
+        // the instructions.
         let message = unsafe { R::load_block(&at, block * C::Word::BLOCK, C::BIG_ENDIAN) };
         C::compress(&mut state, message);
     }

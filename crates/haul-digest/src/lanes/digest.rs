@@ -1,4 +1,4 @@
-//! The algorithms that have lanes, and the digests they give.
+//! The algorithms that have lanes, and their digests.
 
 use core::fmt;
 use core::ops::Deref;
@@ -7,7 +7,7 @@ use super::compression::State;
 use super::{md5, sha1, sha2};
 use crate::{Algorithm, Digest};
 
-/// A serial digest that can be computed for many streams side by side.
+/// A serial digest that can be computed for many streams in parallel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LaneAlgorithm {
     /// MD5, RFC 1321: 16 bytes.
@@ -25,7 +25,7 @@ pub enum LaneAlgorithm {
 }
 
 impl LaneAlgorithm {
-    /// Every one of them.
+    /// All lane algorithms.
     pub const ALL: [LaneAlgorithm; 6] = [
         LaneAlgorithm::Md5,
         LaneAlgorithm::Sha1,
@@ -35,13 +35,15 @@ impl LaneAlgorithm {
         LaneAlgorithm::Sha512,
     ];
 
-    /// The lanes of an algorithm, if it has any.
+    /// Returns the lane algorithm of an algorithm, if there is one.
     pub fn of(algorithm: Algorithm) -> Option<LaneAlgorithm> {
         LaneAlgorithm::ALL.into_iter().find(|lanes| lanes.algorithm() == algorithm)
     }
 
-    /// From how many equally long streams on they are worth it. The plan takes the cheapest instructions for the number
-    /// of streams; fewer than these leave too little to gain over one stream on the fastest serial code.
+    /// Returns the number of equally long streams from which lanes are worthwhile.
+    ///
+    /// The plan uses the cheapest instructions for the number of streams. Fewer streams gain too
+    /// little over one stream on the fastest serial code.
     pub fn pays_from(self) -> usize {
         if self == LaneAlgorithm::Md5 { 3 } else { 4 }
     }
@@ -57,10 +59,11 @@ impl LaneAlgorithm {
         }
     }
 
-    /// A digest of this algorithm as one among all.
+    /// Converts a digest of this algorithm into a [`Digest`].
     ///
     /// # Panics
-    /// If it is of another length than this algorithm's are.
+    ///
+    /// Panics if it has another length than the digests of this algorithm.
     pub fn digest(self, lane: &LaneDigest) -> Digest {
         match Digest::from_bytes(self.algorithm(), lane) {
             Ok(digest) => digest,
@@ -68,7 +71,7 @@ impl LaneAlgorithm {
         }
     }
 
-    /// Bytes of a digest.
+    /// Returns the size of a digest in bytes.
     pub fn digest_len(self) -> usize {
         match self {
             LaneAlgorithm::Md5 => 16,
@@ -80,7 +83,7 @@ impl LaneAlgorithm {
         }
     }
 
-    /// Bytes of a message block: what is hashed at a time.
+    /// Returns the size of a message block, the unit of hashing, in bytes.
     pub fn block_len(self) -> usize {
         match self {
             LaneAlgorithm::Sha384 | LaneAlgorithm::Sha512 => 128,
@@ -88,7 +91,7 @@ impl LaneAlgorithm {
         }
     }
 
-    /// The state before the first block.
+    /// Returns the state before the first block.
     pub(super) fn start(self) -> State {
         match self {
             LaneAlgorithm::Md5 => md5::START,
@@ -101,7 +104,7 @@ impl LaneAlgorithm {
     }
 }
 
-/// The bytes of a digest, in the order in which tools print them. Prints as lower-case hex.
+/// Bytes of a digest, in print order. Displayed as lower-case hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LaneDigest {
     bytes: [u8; 64],
@@ -109,12 +112,12 @@ pub struct LaneDigest {
 }
 
 impl LaneDigest {
-    /// No bytes, to be replaced.
+    /// Returns an empty digest as a placeholder.
     pub(super) fn empty() -> LaneDigest {
         LaneDigest { bytes: [0; 64], len: 0 }
     }
 
-    /// The digest that a stream's last state spells.
+    /// Returns the digest for the final state of a stream.
     pub(super) fn from_state(algorithm: LaneAlgorithm, state: &State) -> LaneDigest {
         let mut bytes = [0; 64];
         if algorithm.block_len() == 128 {

@@ -1,4 +1,4 @@
-//! MD5's compression function (RFC 1321, section 3.4), over any register.
+//! Compression function of MD5 (RFC 1321, section 3.4), over any register.
 
 use super::compression::Compression;
 use super::register::Register;
@@ -19,10 +19,11 @@ const SINES: [u32; 64] = [
     0x6fa8_7e4f, 0xfe2c_e6e0, 0xa301_4314, 0x4e08_11a1, 0xf753_7e82, 0xbd3a_f235, 0x2ad7_d2bb, 0xeb86_d391,
 ];
 
-/// The state before the first block, RFC 1321 section 3.3.
+/// State before the first block, RFC 1321 section 3.3.
 pub(super) const START: [u64; 8] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0, 0, 0, 0];
 
-/// One step: `a = b + ((a + f + word + sine) <<< turn)`, with the parts that are known early added first.
+/// One step: `a = b + ((a + f + word + sine) <<< turn)`. Terms that are known early are added
+/// first.
 macro_rules! step {
     ($sines:ident, $f:expr, $a:ident, $b:ident, $word:expr, $i:expr, $turn:literal) => {
         let early = $a.add($word.add($a.splat($sines[$i])));
@@ -30,8 +31,8 @@ macro_rules! step {
     };
 }
 
-/// Sixteen steps of one round: the function, where the words begin and how far apart they are, the four
-/// turns.
+/// Sixteen steps of one round: the function, the first word and the distance between words, the
+/// four rotations.
 macro_rules! round {
     ($sines:ident, $f:ident, $first:literal, $start:literal, $stride:literal, $turns:tt, $block:ident, $a:ident, $b:ident, $c:ident, $d:ident) => {
         round!(@four $sines, $f, $first, 0, $start, $stride, $turns, $block, $a, $b, $c, $d);
@@ -73,8 +74,8 @@ impl Compression for Md5 {
 
     #[inline(always)]
     fn compress<R: Register<Word = u32>>(state: &mut [R; 8], block: [R; 16]) {
-        // A compiler that knows the sines adds them last, where the next step waits for the sum, and up to a
-        // sixth of the speed is lost. So they come from where it cannot look.
+        // If the compiler knows the sines, it adds them last, where the next step waits for the
+        // sum. This costs up to a sixth of the speed, so `black_box` hides them.
         let sines = *core::hint::black_box(&SINES);
         let [mut a, mut b, mut c, mut d, ..] = *state;
         round!(sines, f, 0, 0, 1, [7, 12, 17, 22], block, a, b, c, d);

@@ -1,9 +1,11 @@
-//! Many independent streams of MD5, SHA-1 or SHA-2 hashed side by side in the lanes of one register.
+//! Hashing of many independent streams of MD5, SHA-1 or SHA-2 in parallel, in the lanes of one
+//! register.
 //!
-//! These digests are serial: the next block of a stream waits for the one before. One stream cannot be cut,
-//! but sixteen streams share a register as well as one, so files and the leaves of a tree go through together
-//! at many times the rate of one (the multi-buffer idea of Gueron and Krasnov, "Simultaneous Hashing of
-//! Multiple Messages", 2012). The instructions are chosen when the program runs.
+//! These digests are serial: the next block of a stream depends on the previous one. One stream
+//! cannot be divided, but sixteen streams can share a register. Files and the leaves of a tree are
+//! therefore hashed together at many times the rate of one stream. (This is the multi-buffer idea
+//! of Gueron and Krasnov, "Simultaneous Hashing of Multiple Messages", 2012.) The instructions are
+//! selected at run time.
 //!
 //! ```
 //! use haul_digest::lanes::{LaneAlgorithm, Streams};
@@ -47,9 +49,9 @@ use compression::Job;
 use register::MAX_LANES;
 use slot::{Slot, TAIL_MAX, tail};
 
-/// A fixed number of slots, each holding one stream at a time, hashed side by side.
+/// A fixed number of slots that are hashed in parallel. Each slot holds one stream at a time.
 ///
-/// A slot is a fresh stream to begin with and again after it was finished.
+/// A slot starts as an empty stream, and becomes empty again when its stream is finished.
 pub struct Streams {
     algorithm: LaneAlgorithm,
     plan: Plan,
@@ -57,13 +59,13 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Streams on the fastest instructions of this CPU.
+    /// Returns streams that use the fastest instructions of this CPU.
     pub fn new(algorithm: LaneAlgorithm) -> Streams {
         Streams::with_plan(algorithm, Plan::best(algorithm))
     }
 
-    /// Streams on one backend alone, for tests and measurements; `None` if this CPU lacks it or it lacks the
-    /// algorithm.
+    /// Returns streams on one backend only, for tests and measurements. Returns `None` if this CPU
+    /// lacks the backend or the backend lacks the algorithm.
     pub fn with_backend(algorithm: LaneAlgorithm, backend: Backend) -> Option<Streams> {
         Some(Streams::with_plan(algorithm, Plan::only(backend, algorithm)?))
     }
@@ -73,26 +75,28 @@ impl Streams {
         Streams { algorithm, plan, slots }
     }
 
-    /// What the streams are hashed with.
+    /// Returns the algorithm.
     pub fn algorithm(&self) -> LaneAlgorithm {
         self.algorithm
     }
 
-    /// How many slots there are, `1..=32`: as many streams as make the best use of this CPU.
+    /// Returns the number of slots, `1..=32`: the number of streams that this CPU processes best.
     pub fn width(&self) -> usize {
         self.slots.len()
     }
 
-    /// Takes in the next bytes of several slots, of any and different lengths, in one pass for all. Slots
-    /// that are not named stay as they are; of a slot named twice the bytes are taken in the order given.
+    /// Feeds the next bytes of several slots, of any and different lengths, in one pass. Slots that
+    /// are not listed stay unchanged. If a slot is listed twice, its bytes are processed in the
+    /// given order.
     ///
-    /// Fastest are large pieces of equal length whose addresses are multiples of 64 and differ modulo 4096,
-    /// such as buffers laid out 64 bytes further apart than a power of two. Pieces that start alike modulo
-    /// 4096 fall into the same few sets of the first-level cache: with 32 lanes of MD5 that was seen to cost
-    /// 10 % at aligned addresses and 40 % at others.
+    /// Large pieces of equal length are fastest if their addresses are multiples of 64 and differ
+    /// modulo 4096. An example are buffers at distances of 64 bytes more than a power of two.
+    /// Pieces with equal addresses modulo 4096 share the same few sets of the first-level cache.
+    /// With 32 lanes of MD5 this cost 10 % at aligned addresses and 40 % at others.
     ///
     /// # Panics
-    /// If a slot is not below [`Streams::width`].
+    ///
+    /// Panics if a slot is not below [`Streams::width`].
     pub fn update(&mut self, inputs: &[(usize, &[u8])]) {
         let mut rest = inputs;
         while !rest.is_empty() {
@@ -102,7 +106,7 @@ impl Streams {
         }
     }
 
-    /// [`Streams::update`] with each slot at most once.
+    /// Same as [`Streams::update`], with each slot at most once.
     fn update_distinct(&mut self, inputs: &[(usize, &[u8])]) {
         let block = self.algorithm.block_len();
         let mut bodies: [&[u8]; MAX_LANES] = [&[]; MAX_LANES];
@@ -112,7 +116,7 @@ impl Streams {
             work |= self.slots[slot].is_full(block) || body.len() >= block;
         }
         if !work {
-            // Nothing came to a whole block: what there is now lies in the buffers.
+            // No block is complete: all bytes are in the buffers.
             return;
         }
         let mut jobs = [Job::new([0; 8], &[], &[]); MAX_LANES];
@@ -130,21 +134,24 @@ impl Streams {
         }
     }
 
-    /// The digest of one slot, which is a fresh stream afterwards.
+    /// Returns the digest of one slot, which is an empty stream afterwards.
     ///
     /// # Panics
-    /// If the slot is not below [`Streams::width`].
+    ///
+    /// Panics if the slot is not below [`Streams::width`].
     pub fn finish(&mut self, slot: usize) -> LaneDigest {
         let mut digest = LaneDigest::empty();
         self.finish_distinct(&[slot], |finished| digest = finished);
         digest
     }
 
-    /// The digests of several slots, padded and finished side by side; each is a fresh stream afterwards, so
-    /// a slot named twice gives the digest of nothing the second time.
+    /// Returns the digests of several slots, padded and finished in parallel. Each slot is an empty
+    /// stream afterwards, so a slot that is listed twice returns the digest of zero bytes the
+    /// second time.
     ///
     /// # Panics
-    /// If a slot is not below [`Streams::width`].
+    ///
+    /// Panics if a slot is not below [`Streams::width`].
     pub fn finish_many(&mut self, slots: &[usize]) -> Vec<LaneDigest> {
         let mut digests = Vec::with_capacity(slots.len());
         let mut rest = slots;
@@ -156,7 +163,8 @@ impl Streams {
         digests
     }
 
-    /// Finishes slots that are each named once, and hands every digest over in that order.
+    /// Finishes slots that are each listed once, and passes the digests to `hand_over` in that
+    /// order.
     fn finish_distinct(&mut self, slots: &[usize], mut hand_over: impl FnMut(LaneDigest)) {
         let mut tails = [[0; TAIL_MAX]; MAX_LANES];
         let mut jobs = [Job::new([0; 8], &[], &[]); MAX_LANES];
@@ -172,24 +180,27 @@ impl Streams {
         }
     }
 
-    /// Drops what a slot has taken in: it is a fresh stream afterwards.
+    /// Discards the input of a slot, which is an empty stream afterwards.
     ///
     /// # Panics
-    /// If the slot is not below [`Streams::width`].
+    ///
+    /// Panics if the slot is not below [`Streams::width`].
     pub fn reset(&mut self, slot: usize) {
         self.slots[slot] = Slot::fresh(self.algorithm);
     }
 }
 
-/// The digests of any number of messages of any lengths, as many side by side as this CPU does best. A lane
-/// whose message ends takes the next one, so equal lengths are fastest but different ones lose little.
-/// Besides the digests this holds some 350 bytes a message while it works.
+/// Returns the digests of any number of messages of any lengths, with the parallelism that suits
+/// this CPU best.
+///
+/// A lane whose message ends takes the next one. Equal lengths are fastest, but different lengths
+/// lose little. In addition to the digests this uses about 350 bytes per message.
 pub fn hash_many(algorithm: LaneAlgorithm, messages: &[&[u8]]) -> Vec<LaneDigest> {
     hash_many_by(algorithm, &Plan::best(algorithm), messages)
 }
 
-/// [`hash_many`] on one backend alone, for tests and measurements; `None` if this CPU lacks it or it lacks
-/// the algorithm.
+/// Same as [`hash_many`] on one backend only, for tests and measurements. Returns `None` if this
+/// CPU lacks the backend or the backend lacks the algorithm.
 pub fn hash_many_with(
     algorithm: LaneAlgorithm,
     backend: Backend,
@@ -211,12 +222,12 @@ fn hash_many_by(algorithm: LaneAlgorithm, plan: &Plan, messages: &[&[u8]]) -> Ve
     jobs.iter().map(|job| LaneDigest::from_state(algorithm, &job.state)).collect()
 }
 
-/// As much of `bytes` as makes whole blocks.
+/// Returns the part of `bytes` that consists of complete blocks.
 fn whole(bytes: &[u8], block: usize) -> &[u8] {
     &bytes[..bytes.len() - bytes.len() % block]
 }
 
-/// How many of the first slots are all different; at least one if there is any.
+/// Returns the number of leading slots that are all different; at least one if there is any.
 fn distinct(slots: impl Iterator<Item = usize>) -> usize {
     let mut seen = 0u64;
     let fresh = |slot: &usize| {

@@ -1,22 +1,22 @@
-//! What a compression function asks of a register: one word of each of several streams, worked on side by
-//! side.
+//! Register operations for compression functions: one word of each of several streams, processed in
+//! parallel.
 //!
-//! Each algorithm is written once over [`Register`]; a plain word is the register of one lane, an array of
-//! words is the portable form, [`Pair`] runs two registers interleaved to fill the waiting time of long
-//! chains.
+//! Each algorithm is written once over [`Register`]. A plain word is a register of one lane, and an
+//! array of words is the portable form. [`Pair`] runs two registers interleaved to hide the latency
+//! of long dependency chains.
 
-/// The most lanes any register here has.
+/// Maximum number of lanes of all registers.
 pub(super) const MAX_LANES: usize = 32;
 
-/// A word of the algorithm: 32 bits for MD5, SHA-1 and SHA-256, 64 bits for SHA-512.
+/// Word of the algorithm: 32 bits for MD5, SHA-1 and SHA-256, 64 bits for SHA-512.
 pub(super) trait Word: Copy {
-    /// All bits clear.
+    /// Zero.
     const ZERO: Self;
-    /// Bytes of a message block, which is always 16 words.
+    /// Size of a message block in bytes; a block is always 16 words.
     const BLOCK: usize;
-    /// Takes the low bits of a stored state word.
+    /// Returns the low bits of a stored state word.
     fn from_state(word: u64) -> Self;
-    /// Widens to a stored state word.
+    /// Returns the stored form of a state word.
     fn to_state(self) -> u64;
 }
 
@@ -48,53 +48,57 @@ impl Word for u64 {
 
 /// One word of each of [`Register::LANES`] streams.
 ///
-/// A value of a register type exists only on a CPU that has its instructions: the two functions that make
-/// one out of nothing ([`Register::gather`] and [`Register::load_block`]) are `unsafe` for that reason, and
-/// every other operation starts from a value and is safe.
+/// A value of a register type exists only on a CPU that has its instructions. The two functions
+/// that create one without another value ([`Register::gather`] and [`Register::load_block`]) are
+/// therefore `unsafe`. Every other operation starts from a value and is safe.
 ///
-/// Every method is `#[inline(always)]`, so that all of it lands in the one function that carries the
-/// `target_feature` attribute.
+/// Every method is `#[inline(always)]`, so that all code is compiled into the one function that has
+/// the `target_feature` attribute.
 pub(super) trait Register: Copy {
-    /// The word each lane holds.
+    /// Word in each lane.
     type Word: Word;
-    /// How many streams run side by side; at most [`MAX_LANES`].
+    /// Number of streams that run in parallel; at most [`MAX_LANES`].
     const LANES: usize;
 
-    /// Lane `i` takes `words[i]`.
+    /// Loads `words[i]` into lane `i`.
     ///
     /// # Safety
-    /// The CPU has the instructions of this register.
+    ///
+    /// The CPU must have the instructions of this register.
     unsafe fn gather(words: &[Self::Word]) -> Self;
 
-    /// The 16 words of one block of every lane: word `w` of the result holds word `w` of each lane's block,
-    /// which starts `offset` bytes after that lane's pointer, at any alignment.
+    /// Loads the 16 words of one block of every lane: word `w` of the result holds word `w` of the
+    /// block of each lane. That block starts `offset` bytes after the pointer of the lane, at any
+    /// alignment.
     ///
     /// # Safety
-    /// The CPU has the instructions of this register, `at` has [`Register::LANES`] pointers or more, and each
-    /// of the first [`Register::LANES`] may be read from `offset` to `offset` plus one block.
+    ///
+    /// The CPU must have the instructions of this register. `at` must have at least
+    /// [`Register::LANES`] pointers, and each of the first [`Register::LANES`] must be readable
+    /// from `offset` to `offset` plus one block.
     unsafe fn load_block(at: &[*const u8], offset: usize, big_endian: bool) -> [Self; 16];
 
-    /// Lane `i` goes to `words[i]`.
+    /// Stores lane `i` in `words[i]`.
     fn scatter(self, words: &mut [Self::Word]);
-    /// The same word in every lane.
+    /// Returns a register with the same word in every lane.
     fn splat(self, word: Self::Word) -> Self;
-    /// Sum modulo the word.
+    /// Adds with wrap-around.
     fn add(self, other: Self) -> Self;
-    /// `a ^ b`.
+    /// Returns `a ^ b`.
     fn xor(self, other: Self) -> Self;
-    /// `a ^ b ^ c`.
+    /// Returns `a ^ b ^ c`.
     fn xor3(self, b: Self, c: Self) -> Self;
-    /// Bit by bit `yes` where `self` is set, `no` elsewhere.
+    /// Selects bits: `yes` where `self` is set, `no` elsewhere.
     fn choose(self, yes: Self, no: Self) -> Self;
-    /// Bit by bit what at least two of the three say.
+    /// Returns for each bit the value of at least two of the three operands.
     fn majority(self, b: Self, c: Self) -> Self;
-    /// `b ^ (self | !c)`, the fourth function of MD5.
+    /// Returns `b ^ (self | !c)`, the fourth function of MD5.
     fn or_not_xor(self, b: Self, c: Self) -> Self;
-    /// Rotation to the left by `1..=bits - 1`.
+    /// Rotates to the left by `1..=bits - 1`.
     fn rotl(self, bits: u32) -> Self;
-    /// Rotation to the right by `1..=bits - 1`.
+    /// Rotates to the right by `1..=bits - 1`.
     fn rotr(self, bits: u32) -> Self;
-    /// Shift to the right, zeros come in.
+    /// Shifts to the right; zeros are shifted in.
     fn shr(self, bits: u32) -> Self;
 }
 
@@ -110,8 +114,8 @@ macro_rules! word_register {
             }
             #[inline(always)]
             unsafe fn load_block(at: &[*const u8], offset: usize, big_endian: bool) -> [Self; 16] {
-                // SAFETY: the caller vouches for one block from `offset`, which is 16 words; a byte array has
-                // no alignment.
+                // SAFETY: the caller guarantees one block from `offset`, which is 16 words; a byte
+                // array has no alignment.
                 let bytes = unsafe { &*at[0].add(offset).cast::<[[u8; size_of::<$word>()]; 16]>() };
                 let mut block = [0; 16];
                 for (word, bytes) in block.iter_mut().zip(bytes) {
@@ -174,7 +178,8 @@ macro_rules! word_register {
 word_register!(u32);
 word_register!(u64);
 
-/// Lane by lane in plain words; the compiler turns it into whatever vectors the target always has.
+/// Applies an operation to each lane in plain words. The compiler uses the baseline vectors of the
+/// target.
 macro_rules! lane_by_lane {
     (|$($name:ident),+| $body:expr) => {{
         let mut out = [Default::default(); N];
@@ -203,7 +208,8 @@ where
     unsafe fn load_block(at: &[*const u8], offset: usize, big_endian: bool) -> [Self; 16] {
         let mut block = [[W::ZERO; N]; 16];
         for lane in 0..N {
-            // SAFETY: the caller vouches for lane `lane`'s pointer exactly as the one-lane load asks.
+            // SAFETY: the caller guarantees for the pointer of lane `lane` the same as the one-lane
+            // load requires.
             let words = unsafe { W::load_block(&at[lane..], offset, big_endian) };
             for (row, word) in block.iter_mut().zip(words) {
                 row[lane] = word;
@@ -278,12 +284,13 @@ impl<R: Register> Register for Pair<R> {
 
     #[inline(always)]
     unsafe fn gather(words: &[R::Word]) -> Self {
-        // SAFETY: the CPU's instructions are vouched for by the caller.
+        // SAFETY: the caller guarantees the instructions.
         unsafe { Pair(R::gather(words), R::gather(&words[R::LANES..])) }
     }
     #[inline(always)]
     unsafe fn load_block(at: &[*const u8], offset: usize, big_endian: bool) -> [Self; 16] {
-        // SAFETY: the caller vouches for twice the lanes of `R`; each half of the pointers serves one `R`.
+        // SAFETY: the caller guarantees the conditions for twice the lanes of `R`; each half of the
+        // pointers belongs to one `R`.
         let (low, high) = unsafe {
             (R::load_block(at, offset, big_endian), R::load_block(&at[R::LANES..], offset, big_endian))
         };

@@ -1,4 +1,4 @@
-//! SHA-1's compression function (FIPS 180-4, section 6.1.2), over any register.
+//! Compression function of SHA-1 (FIPS 180-4, section 6.1.2), over any register.
 
 use super::compression::Compression;
 use super::register::Register;
@@ -6,13 +6,13 @@ use super::register::Register;
 /// SHA-1: five state words, big-endian.
 pub(super) struct Sha1;
 
-/// The state before the first block, FIPS 180-4 section 5.3.1.
+/// State before the first block, FIPS 180-4 section 5.3.1.
 pub(super) const START: [u64; 8] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0, 0, 0, 0];
 
-/// The constant of each 20 steps, FIPS 180-4 section 4.2.1.
+/// Constant of each 20 steps, FIPS 180-4 section 4.2.1.
 const CONSTANTS: [u32; 4] = [0x5a82_7999, 0x6ed9_eba1, 0x8f1b_bcdc, 0xca62_c1d6];
 
-/// One step; `$f` is the function of b, c and d for this fifth of the work.
+/// One step; `$f` is the function of b, c and d for the 20 steps that contain it.
 macro_rules! step {
     ($f:ident, $k:ident, $w:ident, $t:expr, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident) => {
         if $t >= 16 {
@@ -24,7 +24,7 @@ macro_rules! step {
     };
 }
 
-/// Five steps, after which the five names stand where they began.
+/// Five steps, after which the five names have their original roles again.
 macro_rules! five {
     ($f:ident, $k:ident, $w:ident, $t:expr, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident) => {
         step!($f, $k, $w, $t, $a, $b, $c, $d, $e);
@@ -35,7 +35,7 @@ macro_rules! five {
     };
 }
 
-/// Twenty steps under one function and one constant.
+/// Twenty steps with one function and one constant.
 macro_rules! twenty {
     ($constants:ident, $f:ident, $k:literal, $w:ident, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident) => {
         let k = $a.splat($constants[$k]);
@@ -46,7 +46,7 @@ macro_rules! twenty {
     };
 }
 
-/// Word `t` of the message schedule, from the 16 before it.
+/// Returns word `t` of the message schedule, computed from the previous 16.
 #[inline(always)]
 fn next_word<R: Register>(w: &[R; 16], t: usize) -> R {
     w[(t + 13) % 16].xor3(w[(t + 8) % 16], w[(t + 2) % 16]).xor(w[t % 16]).rotl(1)
@@ -73,7 +73,7 @@ impl Compression for Sha1 {
 
     #[inline(always)]
     fn compress<R: Register<Word = u32>>(state: &mut [R; 8], block: [R; 16]) {
-        // From where the compiler cannot look, for the reason given at MD5's sines.
+        // Hidden from the compiler for the same reason as the sines of MD5.
         let constants = *core::hint::black_box(&CONSTANTS);
         let [mut a, mut b, mut c, mut d, mut e, ..] = *state;
         let mut w = block;

@@ -1,6 +1,7 @@
-//! The compression functions of SHA-2 (FIPS 180-4, sections 6.2.2 and 6.4.2), over any register.
+//! Compression functions of SHA-2 (FIPS 180-4, sections 6.2.2 and 6.4.2), over any register.
 //!
-//! SHA-256 and SHA-512 are one shape with other words, rotations and numbers of rounds.
+//! SHA-256 and SHA-512 have the same structure with different words, rotations and numbers of
+//! rounds.
 
 use super::compression::Compression;
 use super::register::Register;
@@ -11,26 +12,26 @@ pub(super) struct Sha256;
 /// SHA-512 and SHA-384: eight state words of 64 bits, big-endian.
 pub(super) struct Sha512;
 
-/// SHA-224 before the first block, FIPS 180-4 section 5.3.2.
+/// State of SHA-224 before the first block, FIPS 180-4 section 5.3.2.
 #[rustfmt::skip]
 pub(super) const START_224: [u64; 8] = [
     0xc105_9ed8, 0x367c_d507, 0x3070_dd17, 0xf70e_5939, 0xffc0_0b31, 0x6858_1511, 0x64f9_8fa7, 0xbefa_4fa4,
 ];
 
-/// SHA-256 before the first block, FIPS 180-4 section 5.3.3.
+/// State of SHA-256 before the first block, FIPS 180-4 section 5.3.3.
 #[rustfmt::skip]
 pub(super) const START_256: [u64; 8] = [
     0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19,
 ];
 
-/// SHA-384 before the first block, FIPS 180-4 section 5.3.4.
+/// State of SHA-384 before the first block, FIPS 180-4 section 5.3.4.
 #[rustfmt::skip]
 pub(super) const START_384: [u64; 8] = [
     0xcbbb_9d5d_c105_9ed8, 0x629a_292a_367c_d507, 0x9159_015a_3070_dd17, 0x152f_ecd8_f70e_5939,
     0x6733_2667_ffc0_0b31, 0x8eb4_4a87_6858_1511, 0xdb0c_2e0d_64f9_8fa7, 0x47b5_481d_befa_4fa4,
 ];
 
-/// SHA-512 before the first block, FIPS 180-4 section 5.3.5.
+/// State of SHA-512 before the first block, FIPS 180-4 section 5.3.5.
 #[rustfmt::skip]
 pub(super) const START_512: [u64; 8] = [
     0x6a09_e667_f3bc_c908, 0xbb67_ae85_84ca_a73b, 0x3c6e_f372_fe94_f82b, 0xa54f_f53a_5f1d_36f1,
@@ -75,7 +76,7 @@ pub(super) const ROOTS_512: [u64; 80] = [
     0x4cc5_d4be_cb3e_42b6, 0x597f_299c_fc65_7e2a, 0x5fcb_6fab_3ad6_faec, 0x6c44_198c_4a47_5817,
 ];
 
-/// One round; the capital sigmas rotate by the three numbers each.
+/// One round; each of the capital sigmas rotates by three numbers.
 macro_rules! round {
     ($sums:tt, $k:expr, $word:expr, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident, $f:ident, $g:ident, $h:ident) => {
         let early = $h.add($word.add($a.splat($k))).add($e.choose($f, $g));
@@ -94,7 +95,7 @@ macro_rules! big_sigma {
     };
 }
 
-/// Eight rounds, after which the eight names stand where they began.
+/// Eight rounds, after which the eight names have their original roles again.
 macro_rules! eight {
     ($sums:tt, $k:ident, $w:ident, $t:literal, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident, $f:ident, $g:ident, $h:ident) => {
         round!($sums, $k[$t], $w[$t], $a, $b, $c, $d, $e, $f, $g, $h);
@@ -108,7 +109,8 @@ macro_rules! eight {
     };
 }
 
-/// Replaces schedule word `t - 16` by word `t`; the small sigmas rotate and shift by the three numbers each.
+/// Replaces schedule word `t - 16` by word `t`; each of the small sigmas rotates and shifts by
+/// three numbers.
 macro_rules! next {
     ([[$z0:literal, $z1:literal, $z2:literal], [$o0:literal, $o1:literal, $o2:literal]], $w:ident, $t:expr) => {
         let (old, new) = ($w[($t + 1) % 16], $w[($t + 14) % 16]);
@@ -118,7 +120,7 @@ macro_rules! next {
     };
 }
 
-/// Replaces eight schedule words from `$t` on.
+/// Replaces eight schedule words, starting at `$t`.
 macro_rules! next_eight {
     ($sigmas:tt, $w:ident, $t:literal) => {
         next!($sigmas, $w, $t);
@@ -132,8 +134,8 @@ macro_rules! next_eight {
     };
 }
 
-/// The whole function for one word size: constants, rotations of the capital sigmas, rotations and shift of
-/// the small ones.
+/// The complete function for one word size: constants, rotations of the capital sigmas, rotations
+/// and shift of the small ones.
 macro_rules! compression {
     ($name:ident, $word:ty, $roots:ident, $sums:tt, $sigmas:tt) => {
         impl Compression for $name {

@@ -1,25 +1,28 @@
-//! The SHA instructions of x86 (Intel SDM: SHA1RNDS4, SHA256RNDS2 and their message helpers), with several
-//! streams interleaved: one stream waits four to six cycles for each result, two keep the unit busy.
+//! The SHA instructions of x86 (Intel SDM: SHA1RNDS4, SHA256RNDS2 and their message helpers), with
+//! several streams interleaved. One stream waits four to six cycles for each result; two keep the
+//! unit busy.
 
 use core::arch::x86_64::*;
 
 use super::compression::Job;
 use super::sha2::ROOTS_256;
 
-/// Streams of SHA-1 worked on side by side, from measurement: 1.9, 3.5, 4.0 and 4.5 GB/s for one to four.
+/// Number of parallel SHA-1 streams, from measurement: 1.9, 3.5, 4.0 and 4.5 GB/s for one to four.
 pub(super) const SHA1_STREAMS: usize = 4;
 
-/// Streams of SHA-256 worked on side by side, from measurement: 1.8, 3.3, 3.3 and, out of registers, 2.3 GB/s
-/// for one to four.
+/// Number of parallel SHA-256 streams, from measurement: 1.8, 3.3, 3.3 and, out of registers, 2.3
+/// GB/s for one to four.
 pub(super) const SHA256_STREAMS: usize = 2;
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 const BLOCK: usize = 64;
 
-/// SHA-1 over the next `blocks` blocks of one to [`SHA1_STREAMS`] jobs.
+/// Computes SHA-1 over the next `blocks` blocks of one to [`SHA1_STREAMS`] jobs.
 ///
 /// # Panics
-/// If `lanes` names none or more jobs, or one has fewer than `blocks` blocks now.
+///
+/// Panics if `lanes` lists no job or more jobs, or if a job has fewer than `blocks` blocks in
+/// `now`.
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 pub(super) fn sha1(jobs: &mut [Job<'_>], lanes: &[usize], blocks: usize) {
     match lanes.len() {
@@ -30,10 +33,12 @@ pub(super) fn sha1(jobs: &mut [Job<'_>], lanes: &[usize], blocks: usize) {
     }
 }
 
-/// SHA-256 over the next `blocks` blocks of one to [`SHA256_STREAMS`] jobs.
+/// Computes SHA-256 over the next `blocks` blocks of one to [`SHA256_STREAMS`] jobs.
 ///
 /// # Panics
-/// If `lanes` names none or more jobs, or one has fewer than `blocks` blocks now.
+///
+/// Panics if `lanes` lists no job or more jobs, or if a job has fewer than `blocks` blocks in
+/// `now`.
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 pub(super) fn sha256(jobs: &mut [Job<'_>], lanes: &[usize], blocks: usize) {
     match lanes.len() {
@@ -42,10 +47,12 @@ pub(super) fn sha256(jobs: &mut [Job<'_>], lanes: &[usize], blocks: usize) {
     }
 }
 
-/// What the jobs of a call have in common: where their bytes start, asserted to be long enough.
+/// Returns the start of the bytes of each job, after asserting that they are long enough.
 ///
 /// # Panics
-/// If `lanes` does not name exactly `N` jobs, or one has fewer than `blocks` blocks now.
+///
+/// Panics if `lanes` does not list exactly `N` jobs, or if a job has fewer than `blocks` blocks in
+/// `now`.
 fn starts<const N: usize>(jobs: &[Job<'_>], lanes: &[usize], blocks: usize) -> [*const u8; N] {
     assert!(lanes.len() == N, "one job a stream");
     let mut at = [core::ptr::null(); N];
@@ -56,8 +63,8 @@ fn starts<const N: usize>(jobs: &[Job<'_>], lanes: &[usize], blocks: usize) -> [
     at
 }
 
-/// Four steps of every stream under one function, and the four schedule words that will be needed 12 steps
-/// later.
+/// Four steps of every stream with one function, and the four schedule words that are needed 12
+/// steps later.
 macro_rules! sha1_four {
     ($group:literal, $n:ident, $abcd:ident, $before:ident, $e:ident, $w:ident) => {
         for s in 0..$n {
@@ -78,10 +85,12 @@ macro_rules! sha1_four {
     };
 }
 
-/// SHA-1 over the next `blocks` blocks of the `N` jobs that `lanes` names.
+/// Computes SHA-1 over the next `blocks` blocks of the `N` jobs in `lanes`.
 ///
 /// # Panics
-/// If `lanes` does not name exactly `N` jobs, or one has fewer than `blocks` blocks now.
+///
+/// Panics if `lanes` does not list exactly `N` jobs, or if a job has fewer than `blocks` blocks in
+/// `now`.
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 fn sha1_streams<const N: usize>(jobs: &mut [Job<'_>], lanes: &[usize], blocks: usize) {
     let at = starts::<N>(jobs, lanes, blocks);
@@ -99,8 +108,8 @@ fn sha1_streams<const N: usize>(jobs: &mut [Job<'_>], lanes: &[usize], blocks: u
         let mut w = [[_mm_setzero_si128(); 4]; N];
         for s in 0..N {
             for (quarter, words) in w[s].iter_mut().enumerate() {
-                // SAFETY: `starts` asserted `blocks` blocks behind each pointer; the load asks for no
-                // alignment.
+                // SAFETY: `starts` asserted `blocks` blocks after each pointer; the load requires
+                // no alignment.
                 let bytes = unsafe { _mm_loadu_si128(at[s].add(block * BLOCK + 16 * quarter).cast()) };
                 *words = _mm_shuffle_epi8(bytes, order);
             }
@@ -144,7 +153,7 @@ fn sha1_streams<const N: usize>(jobs: &mut [Job<'_>], lanes: &[usize], blocks: u
     }
 }
 
-/// Four rounds of every stream, and the four schedule words that will be needed 12 rounds later.
+/// Four rounds of every stream, and the four schedule words that are needed 12 rounds later.
 macro_rules! sha256_four {
     ($group:literal, $n:ident, $abef:ident, $cdgh:ident, $w:ident) => {
         let roots = _mm_set_epi32(
@@ -166,10 +175,12 @@ macro_rules! sha256_four {
     };
 }
 
-/// SHA-256 over the next `blocks` blocks of the `N` jobs that `lanes` names.
+/// Computes SHA-256 over the next `blocks` blocks of the `N` jobs in `lanes`.
 ///
 /// # Panics
-/// If `lanes` does not name exactly `N` jobs, or one has fewer than `blocks` blocks now.
+///
+/// Panics if `lanes` does not list exactly `N` jobs, or if a job has fewer than `blocks` blocks in
+/// `now`.
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 fn sha256_streams<const N: usize>(jobs: &mut [Job<'_>], lanes: &[usize], blocks: usize) {
     let at = starts::<N>(jobs, lanes, blocks);
@@ -186,8 +197,8 @@ fn sha256_streams<const N: usize>(jobs: &mut [Job<'_>], lanes: &[usize], blocks:
         let mut w = [[_mm_setzero_si128(); 4]; N];
         for s in 0..N {
             for (quarter, words) in w[s].iter_mut().enumerate() {
-                // SAFETY: `starts` asserted `blocks` blocks behind each pointer; the load asks for no
-                // alignment.
+                // SAFETY: `starts` asserted `blocks` blocks after each pointer; the load requires
+                // no alignment.
                 let bytes = unsafe { _mm_loadu_si128(at[s].add(block * BLOCK + 16 * quarter).cast()) };
                 *words = _mm_shuffle_epi8(bytes, order);
             }

@@ -1,18 +1,18 @@
-//! One stream between two updates: its state, and the bytes that do not make a whole block yet.
+//! State of one stream between two updates, and the bytes that do not fill a block yet.
 
 use super::LaneAlgorithm;
 use super::compression::State;
 
-/// The longest block, that of SHA-512, in bytes.
+/// Size of the longest block, that of SHA-512, in bytes.
 const BLOCK_MAX: usize = 128;
 
-/// The most bytes padding can come to: two blocks.
+/// Maximum size of the padded end of a message in bytes: two blocks.
 pub(super) const TAIL_MAX: usize = 2 * BLOCK_MAX;
 
-/// A stream that is being taken in.
+/// State of a running stream.
 #[derive(Clone)]
 pub(super) struct Slot {
-    /// After the last whole block.
+    /// State after the last complete block.
     pub(super) state: State,
     buffer: [u8; BLOCK_MAX],
     buffered: usize,
@@ -20,14 +20,15 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// A stream that has seen nothing.
+    /// Returns a stream without input.
     pub(super) fn fresh(algorithm: LaneAlgorithm) -> Slot {
         Slot { state: algorithm.start(), buffer: [0; BLOCK_MAX], buffered: 0, bytes: 0 }
     }
 
-    /// Completes a block that was begun, as far as the bytes reach, and gives back the bytes behind it. A
-    /// stream that holds nothing takes only bytes that fall short of a block: whole ones are hashed where
-    /// they lie.
+    /// Adds bytes to a partial block, and returns the bytes after it.
+    ///
+    /// An empty buffer takes only bytes that do not fill a block: complete blocks are hashed in
+    /// place.
     pub(super) fn fill<'a>(&mut self, bytes: &'a [u8], block: usize) -> &'a [u8] {
         self.bytes += bytes.len() as u64;
         if self.buffered == 0 && bytes.len() >= block {
@@ -39,17 +40,17 @@ impl Slot {
         later
     }
 
-    /// Whether the buffer holds a whole block, to be hashed before anything else.
+    /// Returns true if the buffer holds a complete block, which must be hashed first.
     pub(super) fn is_full(&self, block: usize) -> bool {
         self.buffered == block
     }
 
-    /// That block, or nothing.
+    /// Returns the complete block in the buffer, or an empty slice.
     pub(super) fn full_block(&self, block: usize) -> &[u8] {
         if self.is_full(block) { &self.buffer[..block] } else { &[] }
     }
 
-    /// Takes the state after all whole blocks, and the bytes behind them, fewer than a block.
+    /// Stores the state after all complete blocks, and the bytes after them, fewer than a block.
     pub(super) fn settle(&mut self, state: State, rest: &[u8], block: usize) {
         self.state = state;
         if self.is_full(block) {
@@ -59,19 +60,20 @@ impl Slot {
         self.buffered += rest.len();
     }
 
-    /// The bytes that make no whole block.
+    /// Returns the bytes of the incomplete block.
     pub(super) fn rest(&self) -> &[u8] {
         &self.buffer[..self.buffered]
     }
 
-    /// Bytes taken in since the stream began.
+    /// Returns the number of bytes fed since the start of the stream.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// The end of a message with its padding: the bytes behind the last whole block, a one bit, zeros, and the
-/// length in bits in the last eighth of a block (RFC 1321 sections 3.1 and 3.2; FIPS 180-4 section 5.1).
+/// Returns the padded end of a message. It consists of the bytes after the last complete block, a
+/// one bit, zeros, and the length in bits in the last eighth of a block (RFC 1321 sections 3.1 and
+/// 3.2; FIPS 180-4 section 5.1).
 ///
 /// ```text
 /// | rest, less than a block | 80 | 00 ... 00 | length in bits, 8 or 16 bytes |    one block, or two if it does not fit
@@ -90,7 +92,7 @@ pub(super) fn tail<'a>(
     out[rest.len()] = 0x80;
     let bits = u128::from(message_bytes) * 8;
     if algorithm == LaneAlgorithm::Md5 {
-        // MD5 counts modulo 2^64, the low bytes first.
+        // MD5 stores the length modulo 2^64, little-endian.
         out[end - 8..end].copy_from_slice(&(bits as u64).to_le_bytes());
     } else {
         out[end - length_field..end].copy_from_slice(&bits.to_be_bytes()[16 - length_field..]);

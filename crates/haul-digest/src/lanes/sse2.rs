@@ -1,4 +1,5 @@
-//! SSE2: four 32-bit lanes or two 64-bit lanes in one register. Every x86-64 has it, so no CPU need be asked.
+//! SSE2: four 32-bit lanes or two 64-bit lanes in one register. Every x86-64 CPU has it, so no
+//! check is needed.
 
 use core::arch::x86_64::*;
 
@@ -21,33 +22,33 @@ macro_rules! xmm_register {
             #[inline(always)]
             unsafe fn gather(words: &[$word]) -> Self {
                 let words = &words[..$lanes];
-                // SAFETY: the slice holds 16 bytes, and the caller vouches for SSE2.
+                // SAFETY: the slice holds 16 bytes, and the caller guarantees SSE2.
                 unsafe { $name(_mm_loadu_si128(words.as_ptr().cast())) }
             }
             #[inline(always)]
             unsafe fn load_block(at: &[*const u8], offset: usize, big_endian: bool) -> [Self; 16] {
-                // SAFETY: the same conditions, vouched for by the caller.
+                // SAFETY: the same conditions, guaranteed by the caller.
                 unsafe { $block(at, offset, big_endian) }
             }
             #[inline(always)]
             fn scatter(self, words: &mut [$word]) {
                 let words = &mut words[..$lanes];
-                // SAFETY: the slice holds 16 bytes, and a register value exists only where the CPU has SSE2.
+                // SAFETY: the slice holds 16 bytes; register values exist only if the CPU has SSE2.
                 unsafe { _mm_storeu_si128(words.as_mut_ptr().cast(), self.0) }
             }
             #[inline(always)]
             fn splat(self, word: $word) -> Self {
-                // SAFETY: a register value exists only where the CPU has SSE2.
+                // SAFETY: a register value exists only if the CPU has SSE2.
                 unsafe { $name($splat(word as $lane)) }
             }
             #[inline(always)]
             fn add(self, other: Self) -> Self {
-                // SAFETY: a register value exists only where the CPU has SSE2.
+                // SAFETY: a register value exists only if the CPU has SSE2.
                 unsafe { $name($add(self.0, other.0)) }
             }
             #[inline(always)]
             fn xor(self, other: Self) -> Self {
-                // SAFETY: a register value exists only where the CPU has SSE2.
+                // SAFETY: a register value exists only if the CPU has SSE2.
                 unsafe { $name(_mm_xor_si128(self.0, other.0)) }
             }
             #[inline(always)]
@@ -56,13 +57,13 @@ macro_rules! xmm_register {
             }
             #[inline(always)]
             fn choose(self, yes: Self, no: Self) -> Self {
-                // SAFETY: a register value exists only where the CPU has SSE2.
+                // SAFETY: a register value exists only if the CPU has SSE2.
                 unsafe { $name(_mm_or_si128(_mm_and_si128(self.0, yes.0), _mm_andnot_si128(self.0, no.0))) }
             }
             #[inline(always)]
             fn majority(self, b: Self, c: Self) -> Self {
-                // Where `self` and `b` agree that is the answer, elsewhere `c` decides.
-                // SAFETY: a register value exists only where the CPU has SSE2.
+                // If `self` and `b` agree, that is the result; otherwise `c` decides.
+                // SAFETY: a register value exists only if the CPU has SSE2.
                 unsafe {
                     let either = _mm_or_si128(self.0, b.0);
                     let both = _mm_and_si128(self.0, b.0);
@@ -71,7 +72,7 @@ macro_rules! xmm_register {
             }
             #[inline(always)]
             fn or_not_xor(self, b: Self, c: Self) -> Self {
-                // SAFETY: a register value exists only where the CPU has SSE2.
+                // SAFETY: a register value exists only if the CPU has SSE2.
                 unsafe {
                     let not_c = _mm_xor_si128(c.0, _mm_set1_epi32(-1));
                     $name(_mm_xor_si128(b.0, _mm_or_si128(self.0, not_c)))
@@ -79,7 +80,7 @@ macro_rules! xmm_register {
             }
             #[inline(always)]
             fn rotl(self, bits: u32) -> Self {
-                // SAFETY: a register value exists only where the CPU has SSE2.
+                // SAFETY: a register value exists only if the CPU has SSE2.
                 unsafe {
                     let up = $shl(self.0, _mm_cvtsi32_si128(bits as i32));
                     let down = $shr(self.0, _mm_cvtsi32_si128((<$word>::BITS - bits) as i32));
@@ -92,7 +93,7 @@ macro_rules! xmm_register {
             }
             #[inline(always)]
             fn shr(self, bits: u32) -> Self {
-                // SAFETY: a register value exists only where the CPU has SSE2.
+                // SAFETY: a register value exists only if the CPU has SSE2.
                 unsafe { $name($shr(self.0, _mm_cvtsi32_si128(bits as i32))) }
             }
         }
@@ -102,14 +103,16 @@ macro_rules! xmm_register {
 xmm_register!(Xmm32, u32, 4, block_of_4, _mm_set1_epi32, i32, _mm_add_epi32, _mm_sll_epi32, _mm_srl_epi32);
 xmm_register!(Xmm64, u64, 2, block_of_2, _mm_set1_epi64x, i64, _mm_add_epi64, _mm_sll_epi64, _mm_srl_epi64);
 
-/// Four 64-byte blocks, one a lane, turned so that each register holds one word of all of them.
+/// Loads four 64-byte blocks, one per lane, and transposes them: each register holds one word of
+/// all blocks.
 ///
 /// # Safety
-/// As [`Register::load_block`].
+///
+/// Same as [`Register::load_block`].
 #[inline(always)]
 unsafe fn block_of_4(at: &[*const u8], offset: usize, big_endian: bool) -> [Xmm32; 16] {
     let at = &at[..4];
-    // SAFETY: the caller vouches for 64 readable bytes at `offset` of each of 4 pointers.
+    // SAFETY: the caller guarantees 64 readable bytes at `offset` of 4 pointers.
     unsafe {
         let mut by_word = [Xmm32(_mm_setzero_si128()); 16];
         for quarter in 0..4 {
@@ -132,14 +135,16 @@ unsafe fn block_of_4(at: &[*const u8], offset: usize, big_endian: bool) -> [Xmm3
     }
 }
 
-/// Two 128-byte blocks, one a lane, turned so that each register holds one word of both.
+/// Loads two 128-byte blocks, one per lane, and transposes them: each register holds one word of
+/// both blocks.
 ///
 /// # Safety
-/// As [`Register::load_block`].
+///
+/// Same as [`Register::load_block`].
 #[inline(always)]
 unsafe fn block_of_2(at: &[*const u8], offset: usize, big_endian: bool) -> [Xmm64; 16] {
     let at = &at[..2];
-    // SAFETY: the caller vouches for 128 readable bytes at `offset` of each of 2 pointers.
+    // SAFETY: the caller guarantees 128 readable bytes at `offset` of 2 pointers.
     unsafe {
         let mut by_word = [Xmm64(_mm_setzero_si128()); 16];
         for eighth in 0..8 {
@@ -154,17 +159,18 @@ unsafe fn block_of_2(at: &[*const u8], offset: usize, big_endian: bool) -> [Xmm6
     }
 }
 
-/// The next 16 bytes of a lane's message.
+/// Loads the next 16 bytes of the message of a lane.
 ///
 /// # Safety
-/// 16 bytes may be read `offset` bytes after `at`.
+///
+/// 16 bytes must be readable `offset` bytes after `at`.
 #[inline(always)]
 unsafe fn row(at: *const u8, offset: usize) -> __m128i {
-    // SAFETY: vouched for by the caller; the load asks for no alignment.
+    // SAFETY: guaranteed by the caller; the load requires no alignment.
     unsafe { _mm_loadu_si128(at.add(offset).cast()) }
 }
 
-/// Each 32-bit word with its bytes turned around: halves swapped, then bytes within halves.
+/// Reverses the bytes of each 32-bit word: swaps the halves, then the bytes within the halves.
 #[inline(always)]
 fn swapped_32(words: __m128i) -> __m128i {
     // SAFETY: every x86-64 has SSE2.
@@ -174,7 +180,8 @@ fn swapped_32(words: __m128i) -> __m128i {
     }
 }
 
-/// Each 64-bit word with its bytes turned around: quarters reversed, then bytes within quarters.
+/// Reverses the bytes of each 64-bit word: reverses the quarters, then the bytes within the
+/// quarters.
 #[inline(always)]
 fn swapped_64(words: __m128i) -> __m128i {
     // SAFETY: every x86-64 has SSE2.

@@ -1,4 +1,5 @@
-//! Every backend of this CPU against the published vectors and against the slow twin.
+//! Tests of every backend of this CPU against published vectors and against the reference
+//! implementation.
 
 use proptest::prelude::*;
 
@@ -31,7 +32,7 @@ const PUBLISHED: &[(LaneAlgorithm, &str, &str)] = &[
     (LaneAlgorithm::Sha512, "abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu", "8e959b75dae313da8cf4f72814fc143f8f7779c6eb9f7fa17299aeadb6889018501d289e4900f7e4331b99dec4b5433ac7d329eeb6dd26545e96e55b874be909"),
 ];
 
-/// FIPS 180-4's long example: a million times the letter a.
+/// The long example of FIPS 180-4: a million times the letter a.
 #[rustfmt::skip]
 const MILLION: &[(LaneAlgorithm, &str)] = &[
     (LaneAlgorithm::Md5, "7707d6ae4e027c70eea2a935c2296f21"),
@@ -42,13 +43,14 @@ const MILLION: &[(LaneAlgorithm, &str)] = &[
     (LaneAlgorithm::Sha512, "e718483d0ce769644e2e42c7bc15b4638e1f98b13b2044285632a803afa973ebde0ff244877ea60a4cb0432ce577c31beb009c5c2c49aa2e4eadb217ad8cc09b"),
 ];
 
-/// Where padding turns from one block to two, and where blocks end, for both block lengths.
+/// Lengths at which the padding grows from one block to two, and lengths around the ends of blocks,
+/// for both block sizes.
 const EDGES: [usize; 26] = [
     0, 1, 3, 55, 56, 57, 63, 64, 65, 111, 112, 113, 119, 120, 121, 127, 128, 129, 183, 191, 192, 193, 239,
     240, 256, 1000,
 ];
 
-/// Bytes without a pattern that lanes could hide behind.
+/// Returns pseudo-random bytes, because a pattern could hide mixed-up lanes.
 fn noise(seed: usize, len: usize) -> Vec<u8> {
     let mut state = seed as u64 ^ 0x9e37_79b9_7f4a_7c15;
     let mut next = || {
@@ -58,7 +60,8 @@ fn noise(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// The streams of every backend that has the algorithm, and those that switch between them.
+/// Returns streams of every backend that has the algorithm, and those of the plan, which mixes
+/// backends.
 fn every(algorithm: LaneAlgorithm) -> Vec<(String, Streams)> {
     let mut all = vec![("chosen".to_string(), Streams::new(algorithm))];
     for backend in backends() {
@@ -201,7 +204,7 @@ fn plain_words_are_always_there_and_sha_instructions_know_no_md5() {
     }
 }
 
-/// What happens to the slots, as a whole history.
+/// An operation on the slots; a list of them is a history.
 #[derive(Clone, Debug)]
 enum Step {
     Update(Vec<(usize, usize)>),
@@ -218,7 +221,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Plays a history on streams and on the twin, and finishes what is left in the end.
+/// Applies a history to streams and to the reference implementation, and finishes all slots at the
+/// end.
 fn play(algorithm: LaneAlgorithm, name: &str, mut streams: Streams, steps: &[Step], bytes: &[u8]) {
     let width = streams.width();
     let mut model = vec![Vec::new(); width];

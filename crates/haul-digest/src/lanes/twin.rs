@@ -1,9 +1,10 @@
-//! The slow twin: MD5 and SHA as their standards tell them, a whole padded message at a time.
+//! Slow reference implementation: MD5 and SHA as in their standards, one complete padded message at
+//! a time.
 
 use super::LaneAlgorithm;
 use super::sha2::ROOTS_512;
 
-/// The digest of a message, to the letter of RFC 1321 and FIPS 180-4.
+/// Returns the digest of a message, exactly as in RFC 1321 and FIPS 180-4.
 pub(super) fn digest(algorithm: LaneAlgorithm, message: &[u8]) -> Vec<u8> {
     match algorithm {
         LaneAlgorithm::Md5 => md5(message),
@@ -13,7 +14,8 @@ pub(super) fn digest(algorithm: LaneAlgorithm, message: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Appends a one bit and zeros until `block` minus `length` bytes are in the last block, then the length.
+/// Appends a one bit and zeros until `block` minus `length` bytes are in the last block, then the
+/// length.
 fn padded(message: &[u8], block: usize, length: &[u8]) -> Vec<u8> {
     let mut out = message.to_vec();
     out.push(0x80);
@@ -77,12 +79,12 @@ fn sha1(message: &[u8]) -> Vec<u8> {
     state.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// The first `count` primes.
+/// Returns the first `count` primes.
 fn primes(count: usize) -> Vec<u128> {
     (2..).filter(|n| (2..*n).all(|d| n % d != 0)).take(count).collect()
 }
 
-/// The largest number whose `power` is at most `of`, by bisection.
+/// Returns the largest number whose `power` is at most `of`, by bisection.
 fn root(of: u128, power: u32) -> u128 {
     let (mut low, mut high) = (0u128, 1 << 40);
     while low + 1 < high {
@@ -93,8 +95,8 @@ fn root(of: u128, power: u32) -> u128 {
 }
 
 fn sha256(algorithm: LaneAlgorithm, message: &[u8]) -> Vec<u8> {
-    // Fractional bits of roots of primes: 32 of the cube roots, 32 of the square roots; SHA-224 starts
-    // elsewhere.
+    // Fractional bits of roots of primes: 32 of the cube roots, 32 of the square roots. SHA-224 has
+    // another initial state.
     let k: Vec<u32> = primes(64).into_iter().map(|p| root(p << 96, 3) as u32).collect();
     let mut state: Vec<u32> = if algorithm == LaneAlgorithm::Sha256 {
         primes(8).into_iter().map(|p| root(p << 64, 2) as u32).collect()

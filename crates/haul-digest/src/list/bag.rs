@@ -1,4 +1,4 @@
-//! The manifests of a bag, RFC 8493.
+//! Manifests of a bag, RFC 8493.
 
 use super::claim::{Dialect, Flaw, Foreign, Line};
 use super::digits::{Bare, Select};
@@ -7,17 +7,19 @@ use super::hint::Hints;
 use super::plain::{claim, split_blank, trim_start};
 use super::{Kind, forced};
 
-/// How the manifests of a bag are to be read.
+/// Rules for reading the manifests of a bag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BagRules {
-    /// Whether a percent sign in a name is written as `%25`: since version 1.0. Before it only line ends were encoded.
+    /// True if a percent sign in a name is encoded as `%25`, as since version 1.0. Earlier versions
+    /// encode only line ends.
     pub encodes_percent: bool,
-    /// The algorithm of the manifest where it is none that is computed here.
+    /// Algorithm of the manifest, if this crate does not compute it.
     pub foreign: Option<String>,
 }
 
 impl Hints {
-    /// What the name of a manifest tells (`manifest-sha512.txt`, `tagmanifest-md5.txt`); `None` for any other name.
+    /// Returns the hints in the name of a manifest (`manifest-sha512.txt`, `tagmanifest-md5.txt`),
+    /// or `None` for any other name.
     pub fn of_manifest(name: &str, encodes_percent: bool) -> Option<Hints> {
         let stem = name.strip_suffix(".txt")?;
         let word = stem.strip_prefix("tagmanifest-").or_else(|| stem.strip_prefix("manifest-"))?;
@@ -33,7 +35,7 @@ impl Hints {
     }
 }
 
-/// `HEX PATH` with any blanks between them; old tools put a `*` before the path.
+/// Reads `HEX PATH` with any blanks between them. Old tools write a `*` before the path.
 pub(super) fn read(rules: &BagRules, select: &Select, line: &[u8]) -> Line {
     let Some((text, rest)) = split_blank(line) else { return Line::Malformed(Flaw::NoChecksum) };
     let rest = trim_start(rest);

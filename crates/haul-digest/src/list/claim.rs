@@ -1,142 +1,143 @@
-//! What a line says, whoever wrote it.
+//! Contents of a line in any format.
 
 use crate::{Algorithm, Digest, DigestError};
 use haul_model::ByteRange;
 use std::fmt;
 use thiserror::Error;
 
-/// What a line turned out to be.
+/// Result of reading a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
     /// Checksums of a file.
     Claim(Claim),
-    /// Nothing to check: empty, a remark, a header.
+    /// Nothing to check: an empty line, a comment, a header.
     Remark,
-    /// A checksum that is not computed here.
+    /// A checksum that this crate does not compute.
     Foreign(Foreign),
-    /// A checksum of another kind than the ones asked for.
+    /// A checksum of an algorithm that was not requested.
     Excluded,
     /// None of these.
     Malformed(Flaw),
 }
 
-/// What one line claims of one file.
+/// Checksums that one line states for one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The file's name: any bytes but NUL, never empty.
+    /// Name of the file: any bytes except NUL, never empty.
     pub name: Vec<u8>,
-    /// The form of the line.
+    /// Format of the line.
     pub dialect: Dialect,
-    /// The checksums, all of which must hold. Never empty.
+    /// The checksums, all of which must match. Never empty.
     pub stated: Vec<Stated>,
-    /// How many bytes were hashed, where the line tells it.
+    /// Number of hashed bytes, if the line contains it.
     pub size: Option<u64>,
-    /// What of the file the checksums are about.
+    /// Range of the file that the checksums cover.
     pub span: Span,
 }
 
 /// One checksum of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stated {
-    /// What it may mean, the likeliest first; one that holds is enough. Never empty.
+    /// Possible meanings, the likeliest first; one of them must match. Never empty.
     pub meanings: Vec<Meaning>,
 }
 
-/// One way to understand a checksum.
+/// One interpretation of a checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meaning {
-    /// The digest; of a tree's parts one each. Never empty, and all of one algorithm.
+    /// The digest, or one digest for each part of a tree. Never empty, and all of one algorithm.
     pub digests: Vec<Digest>,
-    /// The file's size as `sum` and `cksum` tell it beside the value.
+    /// Size of the file as `sum` and `cksum` print it next to the value.
     pub blocks: Option<Blocks>,
 }
 
 impl Meaning {
-    /// A digest and nothing else.
+    /// Returns a meaning with only a digest.
     pub fn of(digest: Digest) -> Meaning {
         Meaning { digests: vec![digest], blocks: None }
     }
 
-    /// The algorithm it is about.
+    /// Returns the algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.digests[0].algorithm()
     }
 }
 
-/// A size counted in blocks, the last of which may be cut short.
+/// A size in blocks; the last block may be short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
-    /// How many there are.
+    /// Number of blocks.
     pub count: u64,
-    /// Bytes in each: 1, 512 or 1024.
+    /// Size of a block in bytes: 1, 512 or 1024.
     pub unit: u64,
 }
 
 impl Blocks {
-    /// Whether a file of so many bytes has that many blocks.
+    /// Returns true if a file of `bytes` bytes has this number of blocks.
     pub fn fit(self, bytes: u64) -> bool {
         bytes.div_ceil(self.unit) == self.count
     }
 }
 
-/// What of a file a checksum is about.
+/// Range of a file that a checksum covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
-    /// The plain digest of all of it.
+    /// The plain digest of the complete file.
     File,
-    /// The root of a hash tree, or of each part of it, over this range (over all where there is none); or, for a
-    /// range, its plain digest.
+    /// The root of a hash tree, or of each part of it, over this range (over the complete file if
+    /// there is none). For a range it can also be the plain digest of the range.
     Tree(Option<ByteRange>),
 }
 
-/// A line whose checksum is not computed here.
+/// A line whose checksum this crate does not compute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Foreign {
-    /// What the list calls it.
+    /// Name of the algorithm in the list.
     pub algorithm: String,
-    /// The file.
+    /// Name of the file.
     pub name: Vec<u8>,
 }
 
-/// Why a line is no checksum.
+/// Reason why a line is not a checksum.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Flaw {
-    /// Nothing in it reads as one.
+    /// The line contains no checksum.
     #[error("no checksum in it")]
     NoChecksum,
-    /// There is one, and no file's name.
+    /// The line contains a checksum, but no file name.
     #[error("no file name in it")]
     NoName,
-    /// The tag or the column says what it is, and it is not of that kind.
+    /// The checksum does not match the algorithm in the tag or the column.
     #[error("{0}")]
     Digest(#[from] DigestError),
-    /// A backslash with something else than a backslash, `n` or `r` behind it.
+    /// A backslash is not followed by a backslash, `n` or `r`.
     #[error("a backslash in the name escapes nothing known")]
     Escape,
-    /// No file's name holds this byte.
+    /// The line contains a NUL byte, which no file name does.
     #[error("a NUL byte in it")]
     Nul,
-    /// Not of the form `START-END`.
+    /// The range does not have the form `START-END`.
     #[error("the range is not of the form START-END")]
     Range,
-    /// A bag's manifest speaks of files in the bag only (RFC 8493, section 5.3).
+    /// The path leads out of the bag; a manifest lists only files in the bag (RFC 8493, section
+    /// 5.3).
     #[error("the path leads out of the bag")]
     OutsideBag,
-    /// A list on the standard input speaks of the standard input.
+    /// A list on standard input contains standard input itself.
     #[error("a list that is read from the standard input can't be about it")]
     OwnSource,
-    /// Longer than any name and digest can be.
+    /// The line is longer than any name and digest.
     #[error("the line is too long")]
     TooLong,
-    /// A JSON object without what `haul sum --json` writes.
+    /// A JSON object is not a record of `haul sum --json`.
     #[error("no record of a checksum: {0}")]
     Record(String),
 }
 
-/// The form of a line, which tells whose it is.
+/// Format of a line, which indicates the tool that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dialect {
-    /// `HEX  NAME` and `HEX *NAME`: md5sum and its relatives, b3sum, xxhsum, rclone, md5deep.
+    /// `HEX  NAME` and `HEX *NAME`: md5sum and similar tools, b3sum, xxhsum, rclone, md5deep.
     Plain,
     /// The same in base64: `rclone hashsum --base64`, `cksum --base64 --untagged`.
     Base64,
@@ -169,7 +170,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// A word for it, for programs.
+    /// Returns the name of the format, for programs.
     pub const fn name(self) -> &'static str {
         match self {
             Dialect::Plain => "plain",
@@ -192,7 +193,7 @@ impl Dialect {
 }
 
 impl fmt::Display for Dialect {
-    /// What a reader of messages knows it by.
+    /// Writes the name of the format, for human readers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Dialect::Plain => "plain lines as md5sum, b3sum and rclone write them",

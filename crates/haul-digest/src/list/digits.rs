@@ -1,4 +1,4 @@
-//! From the text of a digest to what it may mean.
+//! Interpretation of the text of a digest.
 
 use super::claim::{Flaw, Meaning};
 use super::hint::Hints;
@@ -7,8 +7,11 @@ use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// What a digest of so many hexadecimal digits is where nothing says it: the likeliest first. Names that the registry
-/// does not know are passed over. Four digits are no checksum unless something says so: they may be a word.
+/// Algorithms by the number of hexadecimal digits of a digest without further information, the
+/// likeliest first.
+///
+/// Names that the registry does not know are skipped. Four digits count as a checksum only if the
+/// list says so, because they may be a word.
 const LIKELY: [(usize, &[&str]); 8] = [
     (8, &["adler32", "crc32", "crc32c", "cksum", "xxh32"]),
     (16, &["xxh64", "crc64nvme", "crc64xz", "crc64eos", "xxh3-64"]),
@@ -20,10 +23,10 @@ const LIKELY: [(usize, &[&str]); 8] = [
     (128, &["sha512", "blake2b", "sha3-512"]),
 ];
 
-/// Digits of the shortest number that stands for more: adler32 and CRCs with their leading zeros dropped.
+/// Number of digits of the shortest number that may lack leading zeros: adler32 and CRCs.
 const NUMBER_DIGITS: usize = 8;
 
-/// Which algorithms count, and which are likely.
+/// Accepted and likely algorithms.
 #[derive(Clone, Debug)]
 pub(super) struct Select {
     forced: Option<Vec<Algorithm>>,
@@ -31,18 +34,18 @@ pub(super) struct Select {
     likely: Vec<(usize, Vec<Algorithm>)>,
 }
 
-/// What came of a text without a tag.
+/// Result of interpreting a text without a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Bare {
-    /// It is no digest.
+    /// Not a digest.
     No,
-    /// It is one, and of none of the algorithms that count.
+    /// A digest, but of none of the accepted algorithms.
     Excluded,
-    /// What it may mean.
+    /// The possible meanings.
     Means(Vec<Meaning>, Script),
 }
 
-/// How a digest is written.
+/// Notation of a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Script {
     Hex,
@@ -58,18 +61,18 @@ impl Select {
         Select { forced: hints.forced.clone(), named: hints.named.clone(), likely }
     }
 
-    /// Whether an algorithm counts.
+    /// Returns true if the algorithm is accepted.
     pub(super) fn permits(&self, algorithm: Algorithm) -> bool {
         self.forced.as_ref().is_none_or(|forced| forced.contains(&algorithm))
     }
 
-    /// The meanings that count, of those an algorithm's name gave; `None` if none does.
+    /// Returns the accepted meanings, or `None` if there are none.
     pub(super) fn permitted(&self, mut meanings: Vec<Meaning>) -> Option<Vec<Meaning>> {
         meanings.retain(|meaning| self.permits(meaning.algorithm()));
         (!meanings.is_empty()).then_some(meanings)
     }
 
-    /// Reads a text that stands without a tag.
+    /// Interprets a text without a tag.
     pub(super) fn bare(&self, text: &[u8]) -> Bare {
         let (text, script) = match text.strip_prefix(b"XXH3_") {
             Some(rest) if rest.len() == 16 => (rest, Script::Xxh3),
@@ -103,7 +106,7 @@ impl Select {
         }
     }
 
-    /// Reads a text that may be one digest, or several in hexadecimal without a gap.
+    /// Interprets a text that may be one digest, or several in hexadecimal without separators.
     pub(super) fn row(&self, text: &[u8]) -> Bare {
         let whole = self.bare(text);
         let all = self.likely.iter().filter(|(digits, _)| *digits >= 32).map(|(_, likely)| likely[0]);
@@ -137,7 +140,8 @@ impl Select {
         }
     }
 
-    /// A number whose leading zeros were dropped, as `xrdcrc32c -x` does; only where such a number is expected.
+    /// Interprets a number without leading zeros, as `xrdcrc32c -x` prints it, but only if such a
+    /// number is expected.
     fn short_number(&self, text: &[u8]) -> Bare {
         let expected = self.forced.as_ref().unwrap_or(&self.named).iter().copied();
         let meanings: Vec<Meaning> =
@@ -149,7 +153,7 @@ impl Select {
     }
 }
 
-/// A digest of a known algorithm, in hexadecimal or base64.
+/// Parses a digest of a known algorithm, in hexadecimal or base64.
 pub(super) fn exact(algorithm: Algorithm, text: &[u8]) -> Result<Digest, Flaw> {
     let shown = String::from_utf8_lossy(text);
     Digest::from_hex(algorithm, &shown).or_else(|error| {
@@ -158,14 +162,14 @@ pub(super) fn exact(algorithm: Algorithm, text: &[u8]) -> Result<Digest, Flaw> {
     })
 }
 
-/// The same with the low byte first, as xxhsum's `--little-endian` writes numbers.
+/// Parses a digest in little-endian order, as `xxhsum --little-endian` writes numbers.
 pub(super) fn reversed(algorithm: Algorithm, text: &[u8]) -> Result<Digest, Flaw> {
     let mut bytes = exact(algorithm, text)?.as_bytes().to_vec();
     bytes.reverse();
     Ok(Digest::from_bytes(algorithm, &bytes)?)
 }
 
-/// A number in hexadecimal whose leading zeros may have been dropped.
+/// Parses a number in hexadecimal that may lack leading zeros.
 pub(super) fn padded(algorithm: Algorithm, text: &[u8]) -> Option<Digest> {
     let digits = algorithm.digest_len() * 2;
     let is_number = algorithm.is_numeric() && digits >= NUMBER_DIGITS;
@@ -176,7 +180,7 @@ pub(super) fn padded(algorithm: Algorithm, text: &[u8]) -> Option<Digest> {
     Digest::from_hex(algorithm, &format!("{text:0>digits$}")).ok()
 }
 
-/// Digests of one algorithm without a gap between them.
+/// Parses digests of one algorithm without separators.
 pub(super) fn row_of(algorithm: Algorithm, text: &[u8]) -> Option<Vec<Digest>> {
     let digits = algorithm.digest_len() * 2;
     if text.is_empty() || !text.len().is_multiple_of(digits) {
@@ -198,8 +202,9 @@ fn decode_hex(text: &[u8]) -> Option<Vec<u8>> {
     text.chunks_exact(2).map(|pair| Some(value(pair[0])? << 4 | value(pair[1])?)).collect()
 }
 
-/// Bytes of a text in base64, of the common alphabet or the one for addresses (which rclone uses), with the padding
-/// or without. A text that needs none must be a whole SHA-384: anything shorter may be a word.
+/// Decodes base64 in the standard alphabet or the URL-safe one (which rclone uses), with or without
+/// padding. A text without padding must have the length of a SHA-384, because anything shorter may
+/// be a word.
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
     if text.last() != Some(&b'=') && text.len() != 64 {
         return None;
@@ -209,7 +214,7 @@ fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
     common.or_else(|_| GeneralPurpose::new(&alphabet::URL_SAFE, config).decode(text)).ok()
 }
 
-/// Whether a text may be the value of some checksum that is not known here.
+/// Returns true if a text may be the value of an unknown checksum.
 pub(super) fn may_be_a_digest(text: &[u8]) -> bool {
     (text.len() >= 8 && decode_hex(text).is_some())
         || decode_base64(text).is_some_and(|bytes| bytes.len() >= 4)

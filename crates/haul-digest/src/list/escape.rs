@@ -1,7 +1,7 @@
 //! Names with bytes that would break a line.
 
-/// The name with `\`, LF and CR written as `\\`, `\n` and `\r`, if it holds any of them: the way of the GNU tools, who
-/// mark such a line by a backslash before it.
+/// Returns the name with `\`, LF and CR written as `\\`, `\n` and `\r`, or `None` if it contains
+/// none of them. The GNU tools do the same, and mark such a line by a backslash before it.
 pub fn escape(name: &[u8]) -> Option<Vec<u8>> {
     if !name.iter().any(|byte| matches!(byte, b'\\' | b'\n' | b'\r')) {
         return None;
@@ -18,7 +18,7 @@ pub fn escape(name: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Undoes [`escape`]; `None` where a backslash escapes anything else.
+/// Reverses [`escape`]. Returns `None` if a backslash escapes anything else.
 pub fn unescape(name: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(name.len());
     let mut bytes = name.iter();
@@ -36,7 +36,7 @@ pub fn unescape(name: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Undoes `%41` for those bytes that `escaped` names; everything else stays as it is.
+/// Decodes `%41` for the bytes in `escaped`; everything else stays unchanged.
 pub(super) fn unescape_percent(name: &[u8], escaped: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     let mut rest = name;

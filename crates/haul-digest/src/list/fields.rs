@@ -1,4 +1,4 @@
-//! Lines of several fields: cksum and sum, eos-checksum, xrdcp, hashdeep, md5deep.
+//! Lines with several fields: cksum and sum, eos-checksum, xrdcp, hashdeep, md5deep.
 
 use super::claim::{Blocks, Claim, Dialect, Flaw, Foreign, Line, Meaning, Span, Stated};
 use super::digits::{Bare, Select, exact, may_be_a_digest, padded};
@@ -6,7 +6,7 @@ use super::hint::forced;
 use super::plain::{claim, is_blank, trim_start};
 use crate::{Algorithm, Digest};
 
-/// A decimal number at the start, and what follows it.
+/// Parses a decimal number at the start. Returns it with the text after it.
 fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let number = std::str::from_utf8(&text[..digits]).ok()?.parse().ok()?;
@@ -17,8 +17,11 @@ fn blanks(text: &[u8]) -> usize {
     text.iter().take_while(|byte| is_blank(**byte)).count()
 }
 
-/// `VALUE SIZE NAME`: cksum prints its CRC (and GNU's crc32b zlib's) with the size in bytes, `sum -s` a 16-bit value
-/// with blocks of 512 bytes, `sum` one of five digits with blocks of 1024, padded to five characters.
+/// Reads `VALUE SIZE NAME`.
+///
+/// cksum prints its CRC with the size in bytes; with crc32b, GNU's cksum prints the CRC of zlib.
+/// `sum -s` prints a 16-bit value with blocks of 512 bytes. `sum` prints a value of five digits
+/// with blocks of 1024, padded to five characters.
 pub(super) fn read_cksum(select: &Select, line: &[u8]) -> Option<Line> {
     let (value, rest) = number(line)?;
     let digits = line.len() - rest.len();
@@ -41,7 +44,7 @@ pub(super) fn read_cksum(select: &Select, line: &[u8]) -> Option<Line> {
         names.extend(unpadded.then_some(("sysv", 512)));
         names.extend((digits == 5).then_some(("bsd", 1024)));
     }
-    // `12345678 7` is an XRootD value and a file called 7.
+    // `12345678 7` is an XRootD value and a file with the name 7.
     if names.is_empty() || (name.is_empty() && digits == 8) {
         return None;
     }
@@ -60,7 +63,7 @@ pub(super) fn read_cksum(select: &Select, line: &[u8]) -> Option<Line> {
     Some(claim(name, dialect, select.permitted(known)?))
 }
 
-/// `SIZE  DIGEST  NAME`, the size padded with blanks: md5deep -z.
+/// Reads `SIZE  DIGEST  NAME`, with the size padded with blanks: md5deep -z.
 pub(super) fn read_md5deep(select: &Select, line: &[u8]) -> Option<Line> {
     let (size, rest) = number(trim_start(line))?;
     let rest = rest.strip_prefix(b"  ")?;
@@ -80,7 +83,8 @@ fn sized(line: Line, size: u64) -> Line {
     }
 }
 
-/// `path=NAME size=N time=SECONDS TYPE=HEX`. A name may hold anything, so the fields are looked for from the end.
+/// Reads `path=NAME size=N time=SECONDS TYPE=HEX`. A name may contain anything, so the fields are
+/// searched from the end.
 pub(super) fn read_eos(select: &Select, line: &[u8]) -> Option<Line> {
     let rest = line.strip_prefix(b"path=")?;
     let at = rest.windows(6).rposition(|window| window == b" size=")?;
@@ -102,7 +106,7 @@ pub(super) fn read_eos(select: &Select, line: &[u8]) -> Option<Line> {
     })
 }
 
-/// EOS's own names: its `crc32` is zlib's, its `crc64` that of ECMA-182.
+/// Returns the algorithm for EOS's name: its `crc32` is that of zlib, its `crc64` that of ECMA-182.
 fn eos_algorithm(kind: &str) -> Option<Algorithm> {
     match kind {
         "adler" => Some(Algorithm::Adler32),
@@ -114,7 +118,7 @@ fn eos_algorithm(kind: &str) -> Option<Algorithm> {
     }
 }
 
-/// `TYPE: HEX NAME SIZE`, the number without leading zeros: xrdcp --cksum TYPE:print.
+/// Reads `TYPE: HEX NAME SIZE`, the number without leading zeros: xrdcp --cksum TYPE:print.
 pub(super) fn read_xrdcp(select: &Select, line: &[u8]) -> Option<Line> {
     let colon = line.iter().position(|&byte| byte == b':')?;
     let kind = std::str::from_utf8(&line[..colon]).ok()?;
@@ -124,7 +128,7 @@ pub(super) fn read_xrdcp(select: &Select, line: &[u8]) -> Option<Line> {
     let (text, rest) = (&rest[..gap], &rest[gap + 1..]);
     let last = rest.iter().rposition(|&byte| byte == b' ')?;
     let (name, size) = (&rest[..last], number(&rest[last + 1..]).filter(|(_, tail)| tail.is_empty())?.0);
-    // XRootD's crc32 is POSIX's, its zcrc32 zlib's.
+    // XRootD's crc32 is that of POSIX, its zcrc32 that of zlib.
     let algorithm = if kind == "crc32" { Some(Algorithm::Cksum) } else { Algorithm::parse(kind).ok() };
     let Some(algorithm) = algorithm else {
         let foreign = || Line::Foreign(Foreign { algorithm: kind.to_owned(), name: name.to_vec() });
@@ -136,7 +140,7 @@ pub(super) fn read_xrdcp(select: &Select, line: &[u8]) -> Option<Line> {
         Err(flaw) => return Some(Line::Malformed(flaw)),
     };
     if kind == "zcrc32" {
-        // xrdcp (seen in 5.5) prints its bytes from the low one to the high one.
+        // xrdcp (seen in 5.5) prints its bytes in little-endian order.
         let backward = meanings[0].digests[0].as_bytes().iter().rev().copied().collect::<Vec<u8>>();
         meanings.extend(Digest::from_bytes(algorithm, &backward).ok().map(Meaning::of));
     }
@@ -146,7 +150,7 @@ pub(super) fn read_xrdcp(select: &Select, line: &[u8]) -> Option<Line> {
     })
 }
 
-/// The columns that a hashdeep header names; the name of the file always comes last.
+/// Columns of a hashdeep header; the name of the file is always the last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Columns(Vec<Column>);
 
@@ -170,7 +174,7 @@ impl Columns {
         (*last == "filename" && !names.is_empty()).then(|| Columns(names.iter().map(column).collect()))
     }
 
-    /// Reads a row; `None` where its fields don't fit the columns at all.
+    /// Reads a row. Returns `None` if its fields do not match the columns.
     pub(super) fn row(&self, select: &Select, line: &[u8]) -> Option<Line> {
         let mut fields = line.splitn(self.0.len() + 1, |&byte| byte == b',');
         let (mut size, mut stated) = (None, Vec::new());

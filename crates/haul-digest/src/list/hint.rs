@@ -1,35 +1,37 @@
-//! What is known of a list before its first line: what was asked for, and what its name tells.
+//! Information about a list that is available before its first line: the requested algorithms and
+//! the name of the list.
 
 use super::bag::BagRules;
 use crate::Algorithm;
 
-/// What a reader is told beforehand.
+/// Input of a reader before the first line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// Only these count; `None` for all there are.
+    /// Accepted algorithms; `None` for all.
     pub forced: Option<Vec<Algorithm>>,
-    /// What the list's name calls its digests; believed for those of fitting length.
+    /// Algorithms in the name of the list; used for digests of matching length.
     pub named: Vec<Algorithm>,
-    /// What kind of list it is.
+    /// Kind of the list.
     pub kind: Kind,
-    /// Lines end with NUL: nothing in names is escaped, and a carriage return belongs to the name.
+    /// True if lines end with NUL: names contain no escapes, and a carriage return belongs to the
+    /// name.
     pub zero: bool,
 }
 
-/// Kinds of lists whose lines can't be told by themselves.
+/// Kinds of lists; some kinds cannot be recognized by a single line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// Each line tells.
+    /// Each line is recognized by itself.
     #[default]
     Any,
-    /// Simple file verification: the name comes first, and the checksum is zlib's CRC.
+    /// Simple file verification: the name comes first, and the checksum is the CRC of zlib.
     Sfv,
     /// A manifest of a bag.
     Bag(BagRules),
 }
 
 impl Hints {
-    /// What the name of a list tells; without folders.
+    /// Returns the hints in the name of a list, which must not contain directories.
     pub fn of_name(name: &str) -> Hints {
         let lower = name.to_ascii_lowercase();
         let kind = if lower.ends_with(".sfv") { Kind::Sfv } else { Kind::Any };
@@ -37,8 +39,8 @@ impl Hints {
     }
 }
 
-/// The algorithms behind a name: one, but for `crc32`, by which XRootD means POSIX's and everyone else zlib's.
-/// `None` for no known name.
+/// Returns the algorithms that a name means, or `None` for an unknown name. There is only one,
+/// except for `crc32`: that of POSIX for XRootD, and that of zlib for all other tools.
 pub fn forced(name: &str) -> Option<Vec<Algorithm>> {
     if name.eq_ignore_ascii_case("crc32") || name.eq_ignore_ascii_case("crc-32") {
         return Some(vec![Algorithm::Crc32, Algorithm::Cksum]);
@@ -46,11 +48,11 @@ pub fn forced(name: &str) -> Option<Vec<Algorithm>> {
     Algorithm::parse(name).ok().map(|algorithm| vec![algorithm])
 }
 
-/// Words that name an algorithm when it is asked for, and in the name of a list may mean anything.
+/// Words that name an algorithm on request, but may have any meaning in the name of a list.
 const VAGUE: [&str; 4] = ["", "crc", "posix", "zlib"];
 
-/// The algorithms that a word of the name means, looked for from its end: `iso.sha256`, `MD5SUMS`, `b3sum.txt`,
-/// `manifest-sha3-256.txt`.
+/// Returns the algorithms that a word of the name means, searched from its end: `iso.sha256`,
+/// `MD5SUMS`, `b3sum.txt`, `manifest-sha3-256.txt`.
 fn named(lower: &str) -> Vec<Algorithm> {
     let words: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphanumeric()).collect();
     for end in (1..=words.len()).rev() {

@@ -1,9 +1,9 @@
-//! Lists of checksums, as the tools of the field write them: what each line claims.
+//! Lists of checksums in the formats of common tools, and the checksums that each line states.
 //!
-//! A [`Reader`] takes the lines of one list, one after the other, and knows what the list said before (a header with
-//! columns, remarks of a certain kind). Each line is judged for itself, so that a list may mix forms. A digest that
-//! does not tell what it is comes back with every [`Meaning`] that fits; which of them holds is known once the file is
-//! hashed.
+//! A [`Reader`] takes the lines of one list in order, and remembers earlier information (a header
+//! with columns, comments of a certain kind). Each line is recognized by itself, so a list may mix
+//! formats. A digest without a stated algorithm yields every [`Meaning`] that fits; only the hash
+//! of the file determines which one matches.
 //!
 //! ```text
 //! bytes of a list -> lines -> Reader -> Claim { name, dialect, stated: [ Stated { meanings: [ Meaning ] } ] }

@@ -1,4 +1,4 @@
-//! Lines whose digest stands without a tag: `DIGEST  NAME`, `NAME CRC`, `#mutil#RANGE#DIGEST  NAME`.
+//! Lines with a digest without a tag: `DIGEST  NAME`, `NAME CRC`, `#mutil#RANGE#DIGEST  NAME`.
 
 use super::claim::{Claim, Dialect, Flaw, Line, Meaning, Span, Stated};
 use super::digits::{Bare, Script, Select};
@@ -6,7 +6,7 @@ use super::tagged;
 use crate::Algorithm;
 use haul_model::ByteRange;
 
-/// A line that claims one checksum of a whole file.
+/// Returns a claim of one checksum of a complete file.
 pub(super) fn claim(name: &[u8], dialect: Dialect, meanings: Vec<Meaning>) -> Line {
     if name.is_empty() {
         return Line::Malformed(Flaw::NoName);
@@ -29,13 +29,14 @@ pub(super) fn trim_end(text: &[u8]) -> &[u8] {
     &text[..text.len() - blanks]
 }
 
-/// The text up to the first blank, and what stands behind that blank.
+/// Returns the text up to the first blank, and the text after that blank.
 pub(super) fn split_blank(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = text.iter().position(|&byte| is_blank(byte))?;
     Some((&text[..at], &text[at + 1..]))
 }
 
-/// `DIGEST  NAME`, `DIGEST *NAME`, `DIGEST NAME`; `None` for a line that begins with no digest.
+/// Reads `DIGEST  NAME`, `DIGEST *NAME`, `DIGEST NAME`. Returns `None` if the line does not start
+/// with a digest.
 pub(super) fn read(select: &Select, line: &[u8]) -> Option<Line> {
     let (text, rest) = split_blank(line).unwrap_or((line, b""));
     let (meanings, script) = match select.bare(text) {
@@ -53,7 +54,8 @@ pub(super) fn read(select: &Select, line: &[u8]) -> Option<Line> {
     Some(claim(name, dialect, meanings))
 }
 
-/// The name behind a digest and its first blank, and whether that blank is the only one between them.
+/// Returns the name after a digest and its first blank. Returns true if that blank is the only one
+/// between them.
 fn after_digest(rest: &[u8]) -> (&[u8], bool) {
     match rest {
         [b' ', name @ ..] => (name, false),
@@ -62,7 +64,8 @@ fn after_digest(rest: &[u8]) -> (&[u8], bool) {
     }
 }
 
-/// `NAME CRC`, the blanks before the CRC being no part of the name; `None` where no CRC ends the line.
+/// Reads `NAME CRC`; the blanks before the CRC do not belong to the name. Returns `None` if the
+/// line does not end with a CRC.
 pub(super) fn read_sfv(select: &Select, line: &[u8], is_sfv: bool) -> Option<Line> {
     let line = trim_end(line);
     let at = line.iter().rposition(|&byte| is_blank(byte))?;
@@ -83,7 +86,8 @@ pub(super) fn read_sfv(select: &Select, line: &[u8], is_sfv: bool) -> Option<Lin
     Some(claim(name, Dialect::Sfv, meanings))
 }
 
-/// What stands behind `#mutil#`: a range or nothing, `#`, and a line that may hold several digests without a gap.
+/// Reads the text after `#mutil#`: a range or nothing, `#`, and a line with possibly several
+/// digests without separators.
 pub(super) fn read_mutil(select: &Select, rest: &[u8]) -> (Line, bool) {
     let Some(hash) = rest.iter().position(|&byte| byte == b'#') else {
         return (Line::Malformed(Flaw::NoChecksum), false);
@@ -114,7 +118,7 @@ fn read_row(select: &Select, body: &[u8]) -> Line {
     }
 }
 
-/// `START-END` in decimal, the end exclusive.
+/// Parses `START-END` in decimal, with an exclusive end.
 fn read_range(text: &[u8]) -> Option<ByteRange> {
     let text = std::str::from_utf8(text).ok()?;
     let (start, end) = text.split_once('-')?;

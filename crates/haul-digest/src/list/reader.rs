@@ -1,4 +1,4 @@
-//! The reader of one list.
+//! Reader of one list.
 
 use super::bag;
 use super::claim::{Claim, Flaw, Foreign, Line};
@@ -9,28 +9,28 @@ use super::hint::{Hints, Kind};
 use super::plain::{self, is_blank, trim_start};
 use super::tagged;
 
-/// Reads the lines of one list in their order.
+/// Reads the lines of one list in order.
 #[derive(Clone, Debug)]
 pub struct Reader {
     select: Select,
     kind: Kind,
     zero: bool,
-    /// What a hashdeep header said.
+    /// Columns of a hashdeep header.
     columns: Option<Columns>,
     begun: bool,
 }
 
-/// What some Windows editors put before the first line.
+/// Bytes that some Windows editors write before the first line.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl Reader {
-    /// A reader that knows this much before the first line.
+    /// Returns a reader with these hints.
     pub fn new(hints: &Hints) -> Reader {
         let select = Select::new(hints);
         Reader { select, kind: hints.kind.clone(), zero: hints.zero, columns: None, begun: false }
     }
 
-    /// Reads the next line, given without the byte that ends it.
+    /// Reads the next line, given without its line end.
     pub fn read(&mut self, line: &[u8]) -> Line {
         let line = match line.strip_prefix(BYTE_ORDER_MARK) {
             Some(rest) if !self.begun => rest,
@@ -50,14 +50,14 @@ impl Reader {
         self.remark(line).unwrap_or_else(|| self.claim(line))
     }
 
-    /// Returns true if the list is SFV, by its name or by a remark.
+    /// Returns true if the list is SFV, by its name or by a comment.
     pub fn is_sfv(&self) -> bool {
         self.kind == Kind::Sfv
     }
 
-    /// Lines that tell of themselves by their first character.
+    /// Reads lines that their first character identifies.
     fn remark(&mut self, line: &[u8]) -> Option<Line> {
-        // Names in SFV begin with anything but its mark of remarks.
+        // Names in SFV may start with anything except its comment character.
         if self.is_sfv()
             && line[0] != b';'
             && let Some(claim) = plain::read_sfv(&self.select, line, true)
@@ -100,7 +100,7 @@ impl Reader {
         self.named(read.unwrap_or(Line::Malformed(Flaw::NoChecksum)), marked.is_some())
     }
 
-    /// The line with its name as it is on the disk.
+    /// Returns the line with its name unescaped.
     fn named(&self, line: Line, escaped: bool) -> Line {
         if !escaped || self.zero {
             return line;
@@ -130,7 +130,7 @@ mod tests {
         text.lines().map(|line| reader.read(line.as_bytes())).collect()
     }
 
-    /// Dialect, first algorithm and name of a claim.
+    /// Returns dialect, first algorithm and name of a claim.
     fn told(line: &Line) -> (Dialect, Algorithm, String) {
         let Line::Claim(claim) = line else { panic!("no claim: {line:?}") };
         let name = String::from_utf8(claim.name.clone()).unwrap();
@@ -189,7 +189,7 @@ mod tests {
         ] {
             assert_eq!(one(&line), (dialect, algorithm, name.to_owned()), "{line}");
         }
-        // What the little-endian tag says is the same number.
+        // The little-endian tag states the same number.
         let Line::Claim(claim) = &read_all(&Hints::default(), &format!("XXH64_LE (x) = {little}"))[0] else {
             panic!("a claim")
         };
@@ -233,7 +233,7 @@ mod tests {
         assert!(matches!(lines[6], Line::Malformed(_)), "{:?}", lines[6]);
     }
 
-    /// The bug: `haul check` took such lines for remarks or headers and gave no verdict.
+    /// Regression test: `haul check` treated such lines as comments or headers and gave no verdict.
     #[test]
     fn names_in_sfv_begin_with_marks_of_other_lists() {
         for name in ["# a", "#mutil#b", "%%%% size,md5,filename", "{c", "MD5 (d) = "] {

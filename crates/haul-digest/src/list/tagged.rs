@@ -6,10 +6,11 @@ use super::hint::forced;
 use super::plain::{claim, trim_end, trim_start};
 use crate::Algorithm;
 
-/// Most characters of a tag: longer than any checksum's name.
+/// Maximum number of characters of a tag: more than the name of any checksum has.
 const TAG_MAX: usize = 24;
 
-/// Reads a line with a tag; `None` for what has none. With `parts`, several digests may stand without a gap.
+/// Reads a line with a tag, or returns `None` if there is none. With `parts`, the line may contain
+/// several digests without separators.
 pub(super) fn read(select: &Select, line: &[u8], parts: bool) -> Option<Line> {
     let open = line.iter().position(|&byte| byte == b'(')?;
     let tag = tag_of(&line[..open])?;
@@ -21,7 +22,7 @@ pub(super) fn read(select: &Select, line: &[u8], parts: bool) -> Option<Line> {
         _ => (tag, false),
     };
     let Some(algorithms) = forced(plain_tag) else {
-        // A digest without a tag may stand before a name with parentheses.
+        // The line may be a digest without a tag before a name with parentheses.
         let is_foreign = !name.is_empty() && may_be_a_digest(text) && select.bare(tag.as_bytes()) == Bare::No;
         return is_foreign.then(|| Line::Foreign(Foreign { algorithm: tag.to_owned(), name: name.to_vec() }));
     };
@@ -35,7 +36,7 @@ pub(super) fn read(select: &Select, line: &[u8], parts: bool) -> Option<Line> {
     })
 }
 
-/// The word before the parenthesis, which rhash pads with blanks.
+/// Returns the word before the parenthesis, which rhash pads with blanks.
 fn tag_of(text: &[u8]) -> Option<&str> {
     let tag = std::str::from_utf8(trim_end(text)).ok()?;
     let is_tag = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/');

@@ -1,7 +1,9 @@
-//! What a repair writes down before it writes over a file: the bytes that stand there, so that they can be put back.
+//! Undo journal of an in-place repair: the old bytes of a file, logged before the repair overwrites
+//! them, so that they can be restored.
 //!
-//! A [`Head`] says which file it is for and what belongs to it; a [`Chunk`] has bytes as they were and sums of those that
-//! come into their place; the closing record binds all of it. `docs/formats/journal.md` draws the bytes.
+//! A [`Head`] identifies the file and holds its metadata. A [`Chunk`] holds old bytes and the
+//! checksums of the bytes that replace them. The closing record covers the complete journal.
+//! `docs/formats/journal.md` specifies the bytes.
 
 mod read;
 mod write;
@@ -13,118 +15,122 @@ use crate::waybill::Moment;
 use haul_digest::{Algorithm, digest};
 use haul_model::ByteRange;
 
-/// The version that is written, and the highest that is read.
+/// Version that is written, and the highest version that is read.
 pub const VERSION: u16 = 1;
 
-/// The longest span of a chunk, in bytes.
+/// Maximum length of the range of a chunk, in bytes.
 pub const CHUNK_BYTES_MAX: usize = 64 << 10;
 
-/// The unit, in bytes, that a device writes whole or not at all, and that bytes are told apart by.
+/// Unit, in bytes, that a device writes atomically. Old and new bytes are distinguished per sector.
 pub const SECTOR_BYTES: usize = 512;
 
-/// The longest name or attribute that a head holds, in bytes.
+/// Maximum length of a name or attribute in a head, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
-/// What every journal begins with.
+/// First bytes of every journal.
 const MAGIC: [u8; 8] = *b"haulmend";
 
-/// Bytes of a head before its texts.
+/// Size of a head before its texts, in bytes.
 const HEAD_BYTES: usize = 96;
 
-/// Bytes of a CRC.
+/// Size of a CRC in bytes.
 const CRC_BYTES: usize = 4;
 
-/// Bytes of the record that closes a journal.
+/// Size of the record that closes a journal, in bytes.
 const CLOSING_BYTES: usize = 48;
 
-/// Where a birth time is unknown, this stands for its nanoseconds.
+/// Nanoseconds value that represents an unknown birth time.
 const NO_BIRTH: u32 = u32::MAX;
 
-/// The first number of a chunk.
+/// First number of a chunk.
 const CHUNK: u32 = 1;
 
-/// The first number of the closing record.
+/// First number of the closing record.
 const CLOSING: u32 = 2;
 
 const _: () = assert!(CHUNK_BYTES_MAX.is_multiple_of(SECTOR_BYTES));
 
-/// The file that is repaired, as it was before and as it is to be.
+/// The file to repair, with its state before and after the repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Its inode's number.
+    /// Inode number of the file.
     pub inode: u64,
-    /// When the inode was made, where the file system knows.
+    /// Birth time of the inode, if the file system stores it.
     pub birth: Option<Moment>,
-    /// The name it was repaired by, in the directory of the journal.
+    /// Name under which the file is repaired, in the directory of the journal.
     pub name: Vec<u8>,
-    /// Permission bits, which writing may take setuid and setgid from.
+    /// Permission bits. A write may clear setuid and setgid.
     pub mode: u32,
-    /// The value of `security.capability`, which writing removes; empty for none.
+    /// Value of `security.capability`, which a write removes; empty if there is none.
     pub capability: Vec<u8>,
-    /// What it is before.
+    /// State before the repair.
     pub before: Shape,
-    /// What it is to be.
+    /// State after the repair.
     pub after: Shape,
 }
 
-/// What of a file changes by a repair, beside bytes.
+/// Metadata of a file that a repair changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Its length in bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// Its modification time.
+    /// Modification time.
     pub mtime: Moment,
-    /// Its access time.
+    /// Access time.
     pub atime: Moment,
 }
 
-/// Some bytes that are replaced.
+/// A replaced range of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Offset of the first.
+    /// Offset of the first byte.
     pub at: u64,
-    /// What stood there; shorter than the new bytes where the file grows.
+    /// Old bytes; shorter than the new bytes if the file grows.
     pub old: Vec<u8>,
-    /// How many bytes come there; fewer than stood there where the file shrinks.
+    /// Number of new bytes; lower than the number of old bytes if the file shrinks.
     pub new_len: u32,
     /// CRC-32C of each [`SECTOR_BYTES`] of the new bytes.
     pub sums: Vec<u32>,
 }
 
-/// What stands in a file where a chunk is about.
+/// Current contents of the range of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The bytes from before.
+    /// The old bytes.
     Old,
     /// The new bytes.
     New,
-    /// Some sectors have the old bytes and some the new ones.
+    /// Some sectors hold the old bytes and some the new ones.
     Mixed,
-    /// Some sector has neither: somebody else wrote there.
+    /// At least one sector holds neither: another process wrote to it.
     Foreign,
 }
 
 impl Chunk {
-    /// A chunk of bytes that differ; at least one of both is there, and at most [`CHUNK_BYTES_MAX`].
+    /// Returns a chunk for bytes that differ. At least one of `old` and `new` must not be empty,
+    /// and both have at most [`CHUNK_BYTES_MAX`] bytes.
     pub fn new(at: u64, old: Vec<u8>, new: &[u8]) -> Chunk {
         assert!(old.len().max(new.len()) <= CHUNK_BYTES_MAX, "the caller cuts what is longer");
         Chunk { at, old, new_len: new.len() as u32, sums: new.chunks(SECTOR_BYTES).map(sum).collect() }
     }
 
-    /// All that it is about: what stood there and what comes there.
+    /// Returns the range that the old and the new bytes cover together.
     pub fn range(&self) -> ByteRange {
         let len = self.old.len().max(self.new_len as usize);
         ByteRange::between(self.at, self.at.saturating_add(len as u64))
     }
 
-    /// Whether these are the new bytes.
+    /// Returns true if `bytes` are the new bytes.
     pub fn is_new(&self, bytes: &[u8]) -> bool {
         let sums = bytes.chunks(SECTOR_BYTES).map(sum);
         bytes.len() == self.new_len as usize && sums.eq(self.sums.iter().copied())
     }
 
-    /// What `now` is: the bytes of [`Chunk::range`], fewer where the file ends before. Behind a file's end stand zeros to
-    /// this, because those are what a file is filled up with that grows.
+    /// Classifies `now`, the current bytes of [`Chunk::range`], which are fewer if the file ends
+    /// earlier.
+    ///
+    /// Bytes past the end of the file count as zeros, because a file that grows is filled with
+    /// zeros.
     pub fn standing(&self, now: &[u8]) -> Standing {
         let len = self.range().len() as usize;
         let padded = |bytes: &[u8]| {
@@ -155,7 +161,7 @@ impl Chunk {
     }
 }
 
-/// CRC-32C.
+/// Returns the CRC-32C.
 fn sum(bytes: &[u8]) -> u32 {
     digest(Algorithm::Crc32c, bytes).value().unwrap_or(0) as u32
 }

@@ -1,4 +1,4 @@
-//! Bytes to facts.
+//! Decoder of the journal.
 
 use super::{
     CHUNK, CHUNK_BYTES_MAX, CLOSING, CLOSING_BYTES, CRC_BYTES, Chunk, HEAD_BYTES, Head, MAGIC, NO_BIRTH,
@@ -9,37 +9,37 @@ use haul_digest::{Algorithm, Hasher};
 use std::io::{self, Read};
 use thiserror::Error;
 
-/// Why bytes are no journal, or not a whole one.
+/// Reason why bytes are not a complete journal.
 #[derive(Debug, Error)]
 pub enum JournalFlaw {
-    /// They can't be read.
+    /// The bytes cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// They begin with something else.
+    /// The bytes start with something else.
     #[error("it is something else")]
     NotOurs,
-    /// A later version wrote them.
+    /// A newer version of the format.
     #[error("it is of version {0}, this program knows {VERSION}; use a newer one")]
     Newer(u16),
     /// A checksum differs, or the end is missing.
     #[error("it is damaged from byte {0} on")]
     Damaged(u64),
-    /// The checksums are right, but the fields contradict each other.
+    /// The checksums are correct, but the fields are inconsistent.
     #[error("it contradicts itself: {0}")]
     Contradictory(&'static str),
 }
 
-/// Reads a journal: the head at once, then chunk by chunk. Only when the last call gave `None` and none an error is all of
-/// it as it was written.
+/// Reads a journal: first the head, then chunk by chunk. The journal is complete and intact only if
+/// the iterator reaches `None` without an error.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
     hasher: Hasher,
     head: Head,
-    /// Bytes read.
+    /// Number of bytes read.
     at: u64,
     chunks: u64,
-    /// One past the last byte that a chunk was about.
+    /// Exclusive end of the last chunk in the file.
     end: u64,
     closed: bool,
 }
@@ -48,7 +48,9 @@ impl<R: Read> Reader<R> {
     /// Reads the head.
     ///
     /// # Errors
-    /// [`JournalFlaw`].
+    ///
+    /// Returns a [`JournalFlaw`] if the input cannot be read, is not a journal, has a newer
+    /// version, or has a damaged or inconsistent head.
     pub fn new(mut input: R) -> Result<Reader<R>, JournalFlaw> {
         let mut bytes = vec![0; HEAD_BYTES];
         let got = fill(&mut input, &mut bytes)?;
@@ -78,14 +80,14 @@ impl<R: Read> Reader<R> {
         Ok(Reader { input, hasher, head, at: len as u64, chunks: 0, end: 0, closed: false })
     }
 
-    /// The head.
+    /// Returns the head.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
     fn record(&mut self) -> Result<Option<Chunk>, JournalFlaw> {
         let damaged = JournalFlaw::Damaged(self.at);
-        // The shorter of the two kinds of records gives way to both.
+        // Length that both kinds of records exceed.
         let mut bytes = vec![0; 16];
         if fill(&mut self.input, &mut bytes)? < bytes.len() {
             return Err(damaged);
@@ -115,7 +117,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(chunk))
     }
 
-    /// Whether a chunk lies behind those before it and within what the head says.
+    /// Checks that a chunk follows the previous chunks and has the lengths that the head implies.
     fn check(&mut self, chunk: &Chunk) -> Result<(), JournalFlaw> {
         let range = chunk.range();
         if range.is_empty() || range.start.0 < self.end || range.len() > CHUNK_BYTES_MAX as u64 {
@@ -136,7 +138,7 @@ impl<R: Read> Reader<R> {
         self.hasher.update(begun);
         let ours = std::mem::replace(&mut self.hasher, Hasher::new(Algorithm::Blake3)).finish();
         let mut rest = [0; CLOSING_BYTES - 16 + 1];
-        // One byte more than there may be.
+        // One byte more than the record may have.
         let got = fill(&mut self.input, &mut rest)?;
         let is_whole = got == rest.len() - 1 && ours.as_bytes() == &rest[..got];
         let is_counted = number(&begun[8..16]) == self.chunks && number(&begun[4..8]) == 0;
@@ -178,7 +180,7 @@ fn decode(bytes: &[u8], caps: usize, name: usize) -> Result<Head, JournalFlaw> {
     })
 }
 
-/// Whether the CRC at the end is that of the bytes before it.
+/// Returns true if the CRC at the end matches the bytes before it.
 fn is_sound(bytes: &[u8]) -> bool {
     let (covered, stated) = bytes.split_at(bytes.len() - CRC_BYTES);
     number(stated) == u64::from(sum(covered))
@@ -188,12 +190,12 @@ fn moment(bytes: &[u8]) -> Moment {
     Moment { sec: number(&bytes[..8]) as i64, nsec: number(&bytes[8..]) as u32 }
 }
 
-/// A number of up to 8 bytes, the low one first.
+/// Decodes a little-endian number of up to 8 bytes.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// Reads until the buffer is full or the input ends.
+/// Reads until the buffer is full or the input ends. Returns the number of bytes read.
 fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

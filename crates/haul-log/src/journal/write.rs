@@ -1,4 +1,4 @@
-//! Facts to bytes.
+//! Encoder of the journal.
 
 use super::{
     CHUNK, CHUNK_BYTES_MAX, CLOSING, CRC_BYTES, Chunk, HEAD_BYTES, Head, MAGIC, NO_BIRTH, TEXT_BYTES_MAX,
@@ -8,7 +8,7 @@ use crate::waybill::Moment;
 use haul_digest::{Algorithm, Hasher};
 use std::io::{self, Write};
 
-/// Writes a journal: the head at once, then chunks in the order of their bytes, and a closing record.
+/// Writes a journal: first the head, then chunks in file order, and a closing record.
 ///
 /// ```text
 ///   0        8     10  12     16      24      36     44         52      64      76          88     92     94     96
@@ -22,22 +22,25 @@ use std::io::{self, Write};
 ///   +---+-----+-----+----+-----------+------------------+-----+    +---+---+--------+--------+
 ///     4    4     4     8      old       4 x new / 512      4         4   4     8        32
 /// ```
-/// Numbers have their low byte first; a time is seconds (8) and nanoseconds (4). `len` is that of the head, its CRC
-/// included. Every CRC is CRC-32C of the record before it. BLAKE3 covers all bytes before it, its own record's too.
+/// Numbers are little-endian. A time is seconds (8 bytes) and nanoseconds (4 bytes). `len` is the
+/// length of the head, including its CRC. Every CRC is the CRC-32C of the preceding bytes of its
+/// record. BLAKE3 covers all bytes before it, including those of its own record.
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
     hasher: Hasher,
     chunks: u64,
-    /// One past the last byte that a chunk was about.
+    /// Exclusive end of the last chunk in the file.
     end: u64,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a journal.
+    /// Starts a journal.
     ///
     /// # Errors
-    /// What the writer reports; `InvalidInput` for texts longer than [`TEXT_BYTES_MAX`].
+    ///
+    /// Returns the errors of the output; `InvalidInput` if a text is longer than
+    /// [`TEXT_BYTES_MAX`].
     pub fn new(out: W, head: &Head) -> io::Result<Writer<W>> {
         if head.name.len().max(head.capability.len()) > TEXT_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "File name too long"));
@@ -47,13 +50,15 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Writes one chunk.
+    /// Writes a chunk.
     ///
     /// # Errors
-    /// What the writer reports.
+    ///
+    /// Returns the errors of the output.
     ///
     /// # Panics
-    /// If it is empty, too long, or lies before one that was written: mistakes of the caller.
+    ///
+    /// Panics if the chunk is empty, too long, or starts before the end of the previous one.
     pub fn chunk(&mut self, chunk: &Chunk) -> io::Result<()> {
         let range = chunk.range();
         assert!(!range.is_empty() && range.len() <= CHUNK_BYTES_MAX as u64, "a chunk has a bounded length");
@@ -71,15 +76,16 @@ impl<W: Write> Writer<W> {
         self.put(&bytes)
     }
 
-    /// How many chunks were written.
+    /// Returns the number of chunks written.
     pub fn chunks(&self) -> u64 {
         self.chunks
     }
 
-    /// Writes the closing record, and gives the writer back.
+    /// Writes the closing record and returns the output.
     ///
     /// # Errors
-    /// What the writer reports.
+    ///
+    /// Returns the errors of the output.
     pub fn close(mut self) -> io::Result<W> {
         let mut bytes = Vec::with_capacity(48);
         bytes.extend(CLOSING.to_le_bytes());

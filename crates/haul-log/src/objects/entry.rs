@@ -1,4 +1,4 @@
-//! The records of an index. The log of one file has a single one, [`Record::Begin`], behind its head.
+//! Records of an index. The log of one file has only one record, [`Record::Begin`], after its head.
 //!
 //! ```text
 //!  0   1   2     4        8        16       24       32     40      52       68     84       84+p  88+p
@@ -21,19 +21,19 @@ use super::seal::{Seal, number};
 use super::{Identity, SourceVersion, Subject};
 use haul_model::{Moment, RelPath};
 
-/// Bytes of the record that begins a file, without its path.
+/// Size of a `Begin` record without its path, in bytes.
 pub(super) const BEGIN_BYTES: usize = 88;
 
-/// Bytes of the record of one more region.
+/// Size of a `More` record in bytes.
 const MORE_BYTES: usize = 28;
 
-/// Bytes of the record that ends a file.
+/// Size of an `End` record in bytes.
 const END_BYTES: usize = 12;
 
-/// What stands before the path.
+/// Offset of the path in a `Begin` record.
 const BEFORE_PATH: usize = 84;
 
-/// Some bytes of a log that belong to one file.
+/// Range of a log that belongs to one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) offset: u64,
@@ -46,28 +46,30 @@ impl Extent {
     }
 }
 
-/// A record of an index. The paper's line of an index is the name of the log (which the index's own name gives here),
-/// the name of the file, its blocks, offset and length.
+/// Record of an index.
+///
+/// A line of an index in the paper holds the name of the log, the name of the file, its blocks,
+/// offset and length. Here the name of the index gives the name of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// A file's first object is durable.
+    /// The first object of a file is durable.
     Begin { serial: u32, blocks: u64, extent: Extent, subject: Box<Subject> },
-    /// Its objects go on in one more region.
+    /// The objects of the file continue in one more region.
     More { serial: u32, extent: Extent },
-    /// It is complete.
+    /// The file is complete.
     End { serial: u32 },
 }
 
-/// What stands at a place of an index.
+/// Result of decoding at one position of an index.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A record of so many bytes.
+    /// A record and its length in bytes.
     Record(Record, usize),
     /// Nothing was written here.
     End,
-    /// No record, or one that is not whole.
+    /// Not a record, or an incomplete one.
     Broken,
-    /// A record that a writer never makes.
+    /// A record that no writer creates.
     Absurd(&'static str),
 }
 
@@ -77,7 +79,7 @@ impl Record {
         *serial
     }
 
-    /// Appends the record to bytes of which the first stands at `at`.
+    /// Appends the record to `out`, whose first byte is at offset `at` of the file.
     pub(super) fn encode(&self, seal: Seal, at: u64, out: &mut Vec<u8>) {
         let mut bytes = Vec::with_capacity(self.len());
         let tag = match self {
@@ -109,7 +111,7 @@ impl Record {
         out.extend(bytes);
     }
 
-    /// Its bytes.
+    /// Returns the length of the record in bytes.
     pub(super) fn len(&self) -> usize {
         match self {
             Record::Begin { subject, .. } => BEGIN_BYTES + subject.path.as_bytes().len(),
@@ -118,7 +120,7 @@ impl Record {
         }
     }
 
-    /// What begins at `at` of a file's bytes.
+    /// Decodes the record at offset `at` of the bytes of a file.
     pub(super) fn decode(seal: Seal, at: u64, bytes: &[u8]) -> Step {
         let Some(rest) = usize::try_from(at).ok().and_then(|at| bytes.get(at..)) else { return Step::End };
         if rest.iter().all(|&byte| byte == 0) {
@@ -134,7 +136,7 @@ impl Record {
         }
     }
 
-    /// The record of these bytes, the checksum left off.
+    /// Decodes a record without its checksum.
     fn of(body: &[u8], len: usize) -> Result<Record, &'static str> {
         const UNKNOWN: &str = "there is no such record";
         let long = |at: usize| number(&body[at..at + 8]);

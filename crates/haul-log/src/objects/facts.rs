@@ -1,43 +1,45 @@
-//! What a log says, and what it is bound to.
+//! Contents of a log, and the identifiers that it is bound to.
 
 use super::ObjectSet;
 use haul_digest::{Algorithm, digest};
 use haul_model::{ByteLen, Geometry, Moment, ObjectSize, RelPath};
 use std::collections::BTreeMap;
 
-/// Which objects are durable, of which version of which file. A file that is complete is not in it.
+/// Durable objects per version of a file. Complete files are not included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     files: BTreeMap<Subject, ObjectSet>,
 }
 
 impl Facts {
-    /// The objects that are durable of exactly this version of a file, in exactly this sink file.
+    /// Returns the durable objects of exactly this version of a source file in exactly this sink
+    /// file.
     pub fn of(&self, subject: &Subject) -> Option<&ObjectSet> {
         self.files.get(subject)
     }
 
-    /// What is said about any version of the file at a path: for telling why nothing of it counts.
+    /// Returns the logged versions of the file at `path`, for messages about why none of them
+    /// applies.
     pub fn versions(&self, path: &RelPath) -> impl Iterator<Item = &Subject> {
         self.files.keys().filter(move |subject| subject.path == *path)
     }
 
-    /// All of them, by path.
+    /// Returns all files with their objects, ordered by path.
     pub fn iter(&self) -> impl Iterator<Item = (&Subject, &ObjectSet)> {
         self.files.iter()
     }
 
-    /// How many files there are.
+    /// Returns the number of files.
     pub fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether there is no file.
+    /// Returns true if there are no files.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Takes in objects of a file.
+    /// Adds objects of a file.
     pub(super) fn add(&mut self, subject: Subject, objects: &ObjectSet) {
         if !objects.is_empty() {
             self.files.entry(subject).or_default().extend(objects);
@@ -45,50 +47,51 @@ impl Facts {
     }
 }
 
-/// A job as its log knows it.
+/// Identification of a job in its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// What it is told apart from other jobs by.
+    /// Identifier of the job.
     pub id: Identity,
-    /// The size of its objects.
+    /// Object size of the job.
     pub object: ObjectSize,
 }
 
-/// A file under way: objects count for this version of it, in this sink file, and for no other.
+/// A file in progress. Its objects count only for this version of the source and this sink file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject {
-    /// Where it goes, beneath the job's destination.
+    /// Path beneath the destination of the job.
     pub path: RelPath,
-    /// What is copied.
+    /// Version of the source file.
     pub source: SourceVersion,
-    /// The file that is written into: on a Linux file system made of device, inode and birth.
+    /// Identity of the sink file: on a Linux file system, derived from device, inode and birth
+    /// time.
     pub sink: Identity,
 }
 
 impl Subject {
-    /// How it is cut into objects.
+    /// Returns the division of the file into objects.
     pub fn geometry(&self, job: &Job) -> Geometry {
         Geometry::new(ByteLen(self.source.size), job.object)
     }
 }
 
-/// A version of a source file.
+/// Version of a source file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceVersion {
-    /// Its length in bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// Its modification time.
+    /// Modification time.
     pub mtime: Moment,
-    /// What else it is told apart by: device, inode and ctime, or what a peer says in their place.
+    /// Further identification: device, inode and ctime, or the equivalent that a peer reports.
     pub identity: Identity,
 }
 
-/// 128 bits that stand for what something is told apart by.
+/// A 128-bit identifier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity(pub [u8; 16]);
 
 impl Identity {
-    /// The first 16 bytes of the BLAKE3 of some bytes.
+    /// Returns the first 16 bytes of the BLAKE3 digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Identity {
         let mut identity = [0; 16];
         let digest = digest(Algorithm::Blake3, bytes);
@@ -96,12 +99,12 @@ impl Identity {
         Identity(identity)
     }
 
-    /// In 32 hexadecimal digits.
+    /// Returns the identifier as 32 hexadecimal digits.
     pub fn to_hex(self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// What [`to_hex`](Identity::to_hex) wrote.
+    /// Parses the output of [`to_hex`](Identity::to_hex).
     pub fn from_hex(text: &str) -> Option<Identity> {
         let mut identity = [0; 16];
         let is_written_so = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);

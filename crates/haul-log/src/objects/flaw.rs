@@ -1,79 +1,79 @@
-//! What can be wrong with a log.
+//! Flaws of a log.
 
 use super::{Encoding, VERSION};
 use haul_model::RelPath;
 use thiserror::Error;
 
-/// Something in the files of a log that was not taken. What a flaw takes away is sent again; no flaw makes an object
+/// A part of a log that was rejected. The affected objects are sent again. No flaw makes an object
 /// count that was not logged.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Flaw {
-    /// A name that no log has.
+    /// A name that no log file has.
     #[error("{name}: this is no file of an object log and is left alone; move it elsewhere")]
     Stranger {
-        /// The file.
+        /// Name of the file.
         name: String,
     },
-    /// A later version wrote it.
+    /// A newer version of the format.
     #[error(
         "{name}: byte 8: this log has version {version}, and this program reads up to version {VERSION}; \
          use a newer haul, or forget the job"
     )]
     Newer {
-        /// The file.
+        /// Name of the file.
         name: String,
-        /// Its version.
+        /// Version of the file.
         version: u16,
     },
-    /// It belongs to another job.
+    /// The file belongs to another job.
     #[error(
         "{name}: byte 24: this log belongs to another job and is not trusted; the job's files are sent again"
     )]
     OtherJob {
-        /// The file.
+        /// Name of the file.
         name: String,
     },
-    /// Its objects have another size.
+    /// The objects of the log have another size.
     #[error(
         "{name}: byte 12: this log counts objects of 2^{found} bytes, the job has objects of 2^{asked}; \
          they are sent again, or run it with the object size from before"
     )]
     OtherObjectSize {
-        /// The file.
+        /// Name of the file.
         name: String,
-        /// The exponent of its objects' size.
+        /// Exponent of the object size in the log.
         found: u8,
-        /// The exponent of the job's objects' size.
+        /// Exponent of the object size of the job.
         asked: u8,
     },
-    /// Some bytes are not as they were to be: what a crash leaves behind. Damage to a log of numbers looks the same.
+    /// Incomplete or damaged bytes, as after a crash. Damage to a log of numbers looks the same.
     #[error(
         "{name}: it is not whole from byte {at} on, where the job was cut off or the log was damaged; what it no longer tells of is compared or sent again"
     )]
     Torn {
-        /// The file.
+        /// Name of the file.
         name: String,
-        /// Where.
+        /// Offset of the first invalid byte.
         at: u64,
     },
-    /// A checksum differs where a crash leaves none that does.
+    /// A checksum mismatch that a crash cannot cause.
     #[error(
         "{name}: the log is damaged at byte {at}; objects that it no longer tells of are compared or sent again. Check the device it is kept on"
     )]
     Damaged {
-        /// The file.
+        /// Name of the file.
         name: String,
-        /// Where.
+        /// Offset of the damaged part.
         at: u64,
     },
-    /// Checksums are right, and what is said can't be.
+    /// The checksums are correct, but the contents are inconsistent.
     #[error("{name}: byte {at}: the log contradicts itself: {what}; what follows is sent again")]
     Contradictory {
-        /// The file.
+        /// Name of the file.
         name: String,
-        /// Where.
+        /// Offset of the inconsistent part.
         at: u64,
-        /// What can't be.
+        /// Description of the inconsistency.
         what: &'static str,
     },
     /// An index without its log.
@@ -81,24 +81,24 @@ pub enum Flaw {
         "{name}: byte 16: the log {log} that this index is about is not there; its objects are sent again"
     )]
     LogMissing {
-        /// The index.
+        /// Name of the index.
         name: String,
-        /// The log.
+        /// Name of the log.
         log: String,
     },
 }
 
-/// A file that the encoding can't hold.
+/// A file with more objects than the encoding supports.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
     "{path}: has {objects} objects, and the encoding {encoding} holds {max} of a file; take larger objects, or the encoding int",
     max = encoding.objects_max()
 )]
 pub struct TooManyObjects {
-    /// Which file.
+    /// Path of the file.
     pub path: RelPath,
-    /// How many objects it has.
+    /// Number of objects of the file.
     pub objects: u64,
-    /// The encoding.
+    /// Encoding of the log.
     pub encoding: Encoding,
 }

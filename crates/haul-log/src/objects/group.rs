@@ -1,4 +1,5 @@
-//! Groups of appended object numbers: what one group commit adds to the log of a file, under one checksum.
+//! Groups of appended object numbers. A group is the addition of one group commit to the log of a
+//! file, with one checksum.
 //!
 //! ```text
 //!  char     3 17 255 #89abcdef\n                     digits and blanks; the checksum in hexadecimal digits
@@ -16,24 +17,24 @@ use super::{Encoding, GROUP_OBJECTS_MAX};
 use haul_model::ObjectIndex;
 use std::iter::Peekable;
 
-/// Bytes of a length before numbers.
+/// Size of the length field before the numbers, in bytes.
 const COUNT_BYTES: usize = 2;
 
-/// Bytes of `#89abcdef\n`.
+/// Size of `#89abcdef\n` in bytes.
 const CHAR_SUM_BYTES: usize = 10;
 
-/// What stands at a place of a region.
+/// Result of decoding at one position of a region.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A group of so many bytes.
+    /// A group and its length in bytes.
     Group(Vec<ObjectIndex>, usize),
     /// Nothing was written here.
     End,
-    /// No group, or one that is not whole.
+    /// Not a group, or an incomplete one.
     Broken,
 }
 
-/// Bytes of a group beside its numbers.
+/// Returns the size of a group without its numbers, in bytes.
 pub(super) const fn frame_bytes(encoding: Encoding) -> u64 {
     match encoding {
         Encoding::Char => CHAR_SUM_BYTES as u64,
@@ -41,7 +42,7 @@ pub(super) const fn frame_bytes(encoding: Encoding) -> u64 {
     }
 }
 
-/// Most bytes of one number below `blocks`.
+/// Returns the maximum size, in bytes, of a number below `blocks`.
 pub(super) fn number_bytes_max(encoding: Encoding, blocks: u64) -> u64 {
     number_bytes(encoding, blocks.saturating_sub(1)) as u64
 }
@@ -55,7 +56,8 @@ fn number_bytes(encoding: Encoding, number: u64) -> usize {
     }
 }
 
-/// A group of the next of `objects`, as many as `room` bytes hold; `None` where they hold none, or none are left.
+/// Encodes a group of as many of the next `objects` as fit into `room` bytes. Returns `None` if
+/// none fits or none is left.
 pub(super) fn encode(
     encoding: Encoding,
     seal: Seal,
@@ -91,7 +93,7 @@ pub(super) fn encode(
     Some(bytes)
 }
 
-/// What begins with these bytes of a region, which stand at `at` of their file.
+/// Decodes the group at the start of `bytes`, which are at offset `at` of their file.
 pub(super) fn decode(encoding: Encoding, seal: Seal, at: u64, bytes: &[u8]) -> Step {
     if bytes.first().is_none_or(|&byte| byte == 0) && bytes.iter().all(|&byte| byte == 0) {
         return Step::End;
@@ -126,7 +128,7 @@ fn decode_numbers(
 }
 
 fn decode_char(seal: Seal, at: u64, bytes: &[u8]) -> Option<(Vec<ObjectIndex>, usize)> {
-    // No group is longer than its most numbers, of 15 digits.
+    // Maximum length of a group: the maximum count of numbers, of 15 digits each.
     let most = 16 * GROUP_OBJECTS_MAX + CHAR_SUM_BYTES;
     let len = 1 + bytes.iter().take(most).position(|&byte| byte == b'\n')?;
     let numbers = &bytes[..len.checked_sub(CHAR_SUM_BYTES)?];
@@ -148,7 +150,8 @@ fn put_variable(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// Numbers of variable length; `None` if the last one is not whole, or one has more than 63 bits.
+/// Decodes numbers of variable length. Returns `None` if the last one is incomplete or one has more
+/// than 63 bits.
 fn variables(bytes: &[u8]) -> Option<Vec<ObjectIndex>> {
     let (mut objects, mut number, mut bits) = (Vec::new(), 0_u64, 0);
     for &byte in bytes {

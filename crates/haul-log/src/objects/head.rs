@@ -1,4 +1,4 @@
-//! The first bytes of every file of a log.
+//! Header of every log file.
 //!
 //! ```text
 //!  0        8     10     11       12      13  16     24    40    44
@@ -12,24 +12,24 @@ use super::seal::{Seal, number};
 use super::{Encoding, Flaw, Job, VERSION};
 use haul_model::ObjectSize;
 
-/// What every file of a log begins with.
+/// First bytes of every log file.
 const MAGIC: [u8; 8] = *b"hauldone";
 
-/// Bytes of a head: of the beginning of each file of a log.
+/// Size of the header of a log file, in bytes.
 pub const HEAD_BYTES: usize = 44;
 
-/// What a file of a log is.
+/// Kind of a log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The log of one file.
+    /// Log of one file.
     File,
-    /// The index of a log of several files.
+    /// Index of a log of several files.
     Index,
-    /// The log of several files.
+    /// Log of several files.
     Shared,
 }
 
-/// The first bytes of a file of a log. Every later version keeps magic, version and checksum where they are.
+/// Header of a log file. Magic, version and checksum keep their positions in every later version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) kind: Kind,
@@ -49,7 +49,7 @@ impl Head {
         bytes
     }
 
-    /// The head at the beginning of a file, if it is one of this job.
+    /// Decodes the header of a file and checks that it belongs to this job.
     pub(super) fn decode(name: &str, bytes: &[u8], job: &Job) -> Result<Head, Flaw> {
         let (bytes, life) = Head::sound(name, bytes)?;
         let name = || name.to_owned();
@@ -67,7 +67,8 @@ impl Head {
         }
     }
 
-    /// The bytes of the head at the beginning of a file, of whatever job, and its life; if its version is one that is read.
+    /// Returns the bytes of the header, of any job, and its log ID. Checks the checksum and that
+    /// the version is supported.
     pub(super) fn sound<'b>(name: &str, bytes: &'b [u8]) -> Result<(&'b [u8], u64), Flaw> {
         let name = || name.to_owned();
         let Some(bytes) = bytes.get(..HEAD_BYTES) else {
@@ -88,13 +89,13 @@ impl Head {
         Ok((bytes, life))
     }
 
-    /// What binds checksums that belong to no file.
+    /// Returns the seal of checksums that belong to no file.
     pub(super) fn seal(self) -> Seal {
         Seal { life: self.life, serial: 0 }
     }
 }
 
-/// The exponent of a size of objects.
+/// Returns the exponent of an object size.
 fn shift(size: ObjectSize) -> u8 {
     size.bytes().trailing_zeros() as u8
 }

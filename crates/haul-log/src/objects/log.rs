@@ -1,4 +1,4 @@
-//! Facts to bytes.
+//! Encoder of the object log.
 
 use super::region::{Form, Region};
 use super::volume::{self, Volume};
@@ -9,23 +9,25 @@ use super::{
 use haul_model::{Moment, ObjectIndex, RelPath};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A file of a [`Log`], from [`Log::open`] on.
+/// Handle of a file in a [`Log`], returned by [`Log::open`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileKey(u64);
 
-/// The object log of a running job.
+/// Object log of a running job.
 ///
-/// Facts are staged by [`done`](Log::done), [`complete`](Log::complete) and [`revoke`](Log::revoke); [`commit`](Log::commit)
-/// turns all that was staged into orders, which are one group commit. Orders of one commit are carried out before the next
-/// commit is asked for; facts may be staged meanwhile. If an order fails, [`start_over`](Log::start_over) is called and the
-/// next commit writes everything anew, beside what stands there.
+/// [`done`](Log::done), [`complete`](Log::complete) and [`revoke`](Log::revoke) stage changes.
+/// [`commit`](Log::commit) turns all staged changes into orders, which form one group commit. The
+/// caller must carry out the orders of one commit before it requests the next one; it may stage
+/// changes meanwhile. If an order fails, the caller calls [`start_over`](Log::start_over). The next
+/// commit then rewrites everything next to the existing files.
 ///
-/// Nothing is written for a file before its first object is done, and nothing for one that is complete by the next commit.
+/// Nothing is written for a file before its first object is done, or if the file is complete by the
+/// next commit.
 #[derive(Debug)]
 pub struct Log {
     job: Job,
     style: Style,
-    /// The last life that was given to a log.
+    /// Last log ID that was assigned.
     life: u64,
     files: BTreeMap<FileKey, Live>,
     keys: BTreeMap<Subject, FileKey>,
@@ -33,39 +35,40 @@ pub struct Log {
     /// Files with staged objects.
     touched: BTreeSet<FileKey>,
     volumes: BTreeMap<u64, Volume>,
-    /// The number of the transaction that files come into.
+    /// Number of the transaction to which new files are added.
     transaction: u64,
-    /// Names that may be there.
+    /// Names of files that may exist.
     names: BTreeSet<String>,
-    /// Those of them that hold nothing any more.
+    /// Names in `names` whose files hold nothing valid any more.
     stale: BTreeSet<String>,
-    /// What the last commit removed, in case that failed.
+    /// Names that the last commit removed, in case that failed.
     removed: BTreeSet<String>,
-    /// The removal of what is stale must last.
+    /// True if the removal of the stale files must be durable.
     forgets: bool,
 }
 
-/// A file under way.
+/// A file in progress.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) subject: Subject,
     blocks: u64,
-    /// All its objects that are durable.
+    /// All durable objects of the file.
     pub(super) done: ObjectSet,
-    /// Those of them that no commit has written.
+    /// Durable objects that no commit has written yet.
     pub(super) staged: ObjectSet,
-    /// The log it shares.
+    /// Number of the shared log.
     volume: Option<u64>,
-    /// Where its next objects go, once something is written.
+    /// Region for the next objects; `None` before the first write.
     pub(super) region: Option<Region>,
     pub(super) serial: u32,
     pub(super) regions: u32,
-    /// Bytes it takes in a log that it shares.
+    /// Size of its part of a shared log, in bytes.
     pub(super) weight: u64,
 }
 
 impl Log {
-    /// An empty log. `life` is a number that no log of this job had before: a random one will do.
+    /// Returns an empty log. `life` is a log ID that no earlier log of this job had, for example a
+    /// random number.
     pub fn new(job: Job, style: Style, life: u64) -> Log {
         Log {
             job,
@@ -84,9 +87,11 @@ impl Log {
         }
     }
 
-    /// A log that goes on from what [`replay`](super::replay) found. Its first commit writes all of that anew, in this style whatever
-    /// the old one was, and removes the old files when the new ones are durable. Files that the style's encoding can't hold
-    /// are left out.
+    /// Returns a log that continues from the result of [`replay`](super::replay).
+    ///
+    /// Its first commit rewrites all of that in `style`, whatever the previous style, and removes
+    /// the old files after the new ones are durable. Files with more objects than the encoding
+    /// supports are left out.
     pub fn resume(job: Job, style: Style, life: u64, found: &Replay) -> Log {
         let mut log = Log::new(job, style, life);
         let numbers = found.names.iter().filter_map(|name| {
@@ -106,11 +111,13 @@ impl Log {
         log
     }
 
-    /// A file is under way. If the log knows this version of it, [`known`](Log::known) tells what is durable; what it says about other versions
-    /// under the same path is revoked.
+    /// Opens a file. If the log knows this version of the file, [`known`](Log::known) returns its
+    /// durable objects. Entries of other versions under the same path are revoked.
     ///
     /// # Errors
-    /// [`TooManyObjects`]: this file can't be logged.
+    ///
+    /// Returns [`TooManyObjects`] if the encoding does not support the number of objects; the file
+    /// is not logged then.
     pub fn open(&mut self, subject: &Subject) -> Result<FileKey, TooManyObjects> {
         let others: Vec<FileKey> =
             self.versions(&subject.path).filter(|(other, _)| *other != subject).map(|(_, key)| key).collect();
@@ -121,15 +128,16 @@ impl Log {
         self.keys.get(subject).copied().map_or_else(|| self.insert(subject), Ok)
     }
 
-    /// The objects of a file that are durable.
+    /// Returns the durable objects of a file.
     pub fn known(&self, key: FileKey) -> Option<&ObjectSet> {
         self.files.get(&key).map(|file| &file.done)
     }
 
-    /// An object is durable at the sink. Of a file that is complete nothing is noted.
+    /// Stages an object that is durable at the sink. Has no effect for a file that is complete.
     ///
     /// # Panics
-    /// If the file has no such object: that is a mistake of the caller.
+    ///
+    /// Panics if the file has no such object.
     pub fn done(&mut self, key: FileKey, object: ObjectIndex) {
         let Some(file) = self.files.get_mut(&key) else { return };
         assert!(object.0 < file.blocks, "a file has no object past its end");
@@ -139,7 +147,8 @@ impl Log {
         }
     }
 
-    /// A file is complete: its records go. That they go need not be durable, for what they say stays true.
+    /// Stages the removal of the records of a complete file. The removal need not be durable,
+    /// because the records stay true.
     pub fn complete(&mut self, key: FileKey) {
         let Some(file) = self.files.remove(&key) else { return };
         self.keys.remove(&file.subject);
@@ -153,13 +162,16 @@ impl Log {
         }
     }
 
-    /// What was said about a file does not hold: after the next commit no replay says it, whatever happens to the medium.
-    /// No byte of the sink file may be written over before that. The file stays open, without an object.
+    /// Revokes the entries of a file: after the next commit no replay returns them, even after a
+    /// crash.
+    ///
+    /// Until that commit is carried out, the caller must not overwrite any byte of the sink file.
+    /// The file stays open, without objects.
     pub fn revoke(&mut self, key: FileKey) {
         let Some(file) = self.files.get_mut(&key) else { return };
         self.touched.remove(&key);
         (file.done, file.staged) = Default::default();
-        // What an earlier opening of the same file left may not have gone for good either.
+        // The removal of entries from an earlier open of the same file may not be durable either.
         self.forgets = true;
         let Some(_) = file.region.take() else { return };
         match file.volume {
@@ -170,12 +182,14 @@ impl Log {
         }
     }
 
-    /// Whether something is logged of another version of a file, which [`open`](Log::open) revokes.
+    /// Returns true if the log has objects of another version of the file, which
+    /// [`open`](Log::open) revokes.
     pub fn knows_another(&self, subject: &Subject) -> bool {
         self.versions(&subject.path).any(|(other, _)| other != subject)
     }
 
-    /// An order failed: nothing is known about what stands in the files. The next commit writes all anew.
+    /// Discards the known state of the log files after a failed order. The next commit rewrites
+    /// everything.
     pub fn start_over(&mut self) {
         self.names.append(&mut self.removed);
         self.stale.extend(self.names.iter().cloned());
@@ -189,15 +203,18 @@ impl Log {
         }
     }
 
-    /// After an order failed: files of which `may_be_there` says no are there no more, so that nothing is ordered of them. The names of all that
-    /// commits began in vain would be remembered else.
+    /// Removes the names of files for which `may_be_there` returns false, after a failed order. No
+    /// orders are created for them.
+    ///
+    /// Otherwise the log would remember the names of all files of failed commits.
     pub fn keep_names(&mut self, may_be_there: impl Fn(&str) -> bool) {
         for names in [&mut self.names, &mut self.stale, &mut self.removed] {
             names.retain(|name| may_be_there(name));
         }
     }
 
-    /// The orders that make all that was staged durable; empty if nothing was.
+    /// Returns the orders that make all staged changes durable, or an empty list if nothing is
+    /// staged.
     pub fn commit(&mut self) -> Vec<Order> {
         let mut steps = Steps::default();
         self.removed.clear();
@@ -214,14 +231,14 @@ impl Log {
         steps.in_order(std::mem::take(&mut self.forgets))
     }
 
-    /// The job is done: the orders that remove the log.
+    /// Returns the orders that remove the log of a finished job.
     pub fn finish(mut self) -> Vec<Order> {
         self.names.append(&mut self.stale);
         self.names.append(&mut self.removed);
         self.names.into_iter().map(|name| Order::Remove { name }).collect()
     }
 
-    /// All that the log says, as a replay after the next commit will.
+    /// Returns the contents of the log, as a replay after the next commit returns them.
     pub fn facts(&self) -> Facts {
         let mut facts = Facts::default();
         self.files.values().for_each(|file| facts.add(file.subject.clone(), &file.done));
@@ -293,7 +310,7 @@ impl Log {
         }
     }
 
-    /// Finds a file the log it shares.
+    /// Assigns a file to a shared log.
     fn join(&mut self, key: FileKey) {
         let Some(file) = self.files.get_mut(&key).filter(|file| file.volume.is_none()) else { return };
         let number = match self.style.mechanism {
@@ -318,7 +335,7 @@ impl Log {
         }
     }
 
-    /// A life whose log is not there yet.
+    /// Returns a log ID for which no log file exists yet.
     fn free_life(&mut self, stem: &str) -> u64 {
         loop {
             self.life = self.life.wrapping_add(1);
@@ -329,7 +346,7 @@ impl Log {
         }
     }
 
-    /// Nothing is under way in a log and nothing will be.
+    /// Removes a shared log that has no files in progress and will get no more.
     fn retire(&mut self, number: u64) {
         let Some(volume) = self.volumes.remove(&number) else { return };
         if !volume.is_new() || self.names.contains(&volume.index_name()) {
@@ -340,7 +357,7 @@ impl Log {
         }
     }
 
-    /// A log is written anew by the next commit.
+    /// Schedules a rewrite of a shared log by the next commit.
     fn renew(&mut self, number: u64) {
         let Some(mut volume) = self.volumes.remove(&number) else { return };
         if !volume.is_new() {
@@ -393,7 +410,7 @@ impl Live {
         Live { subject, blocks, done, staged, volume: None, region: None, serial: 0, regions: 0, weight: 0 }
     }
 
-    /// Forgets where it was written; whether there is something to write.
+    /// Discards the position of the file in the log. Returns true if objects must be written.
     fn restage(&mut self) -> bool {
         (self.region, self.regions, self.weight) = (None, 0, 0);
         self.staged = self.done.clone();
@@ -401,18 +418,18 @@ impl Live {
     }
 }
 
-/// The orders of one commit, by what must come before what.
+/// Orders of one commit, grouped by the order in which they must be carried out.
 #[derive(Debug, Default)]
 struct Steps {
     writes: Vec<Order>,
     replacements: Vec<Order>,
     removals: Vec<Order>,
-    /// The writes say more than that files ended.
+    /// True if the writes contain more than the ends of files.
     durable: bool,
 }
 
 impl Steps {
-    /// Writes into one file; those that touch become one.
+    /// Adds writes into one file; adjacent ones are merged.
     fn write(&mut self, name: &str, mut parts: Vec<(u64, Vec<u8>)>) {
         parts.sort_by_key(|(at, _)| *at);
         let mut joined: Vec<(u64, Vec<u8>)> = Vec::new();
@@ -429,7 +446,8 @@ impl Steps {
         }));
     }
 
-    /// New logs before the indexes that name them, all that is new before the removal of what is old.
+    /// Returns the orders: new logs before the indexes that name them, and everything new before
+    /// the removal of old files.
     fn in_order(self, forgets: bool) -> Vec<Order> {
         let Steps { mut writes, mut replacements, mut removals, durable } = self;
         if !writes.is_empty() && (durable || !replacements.is_empty()) {

@@ -1,10 +1,14 @@
-//! The object log: which objects of which files are durable at the sink, so that a job that was cut off goes on.
+//! The object log records which objects of which files are durable at the sink, so that an
+//! interrupted job can resume.
 //!
-//! [`Log`] takes facts ("object 3 of this file is durable") and gives [`Order`]s: bytes to be written into files of one
-//! folder, with marks where all that came before must be durable. [`replay`] takes the bytes of those files and gives
-//! [`Facts`]: never an object that was not logged, and all that was synced. FT-LADS's three mechanisms and six encodings
-//! (Kasu et al., "FT-LADS: Fault-Tolerant Object-Logging based Big Data Transfer System using Layout-Aware Data
-//! Scheduling", sections 4.1 and 4.2) are one design here; `docs/formats/log.md` draws every byte of them.
+//! [`Log`] takes changes ("object 3 of this file is durable") and returns [`Order`]s: bytes to
+//! write into the files of one directory. Markers state where all earlier orders must be durable.
+//! [`replay`] takes the bytes of those files and returns [`Facts`]: never an object that was not
+//! logged, and everything that was synced.
+//!
+//! The three mechanisms and six encodings of FT-LADS (Kasu et al., "FT-LADS: Fault-Tolerant
+//! Object-Logging based Big Data Transfer System using Layout-Aware Data Scheduling", sections 4.1
+//! and 4.2) share one design here. `docs/formats/log.md` specifies every byte of them.
 
 mod entry;
 mod facts;
@@ -31,17 +35,18 @@ pub use replay::{Replay, newer, replay};
 pub use set::ObjectSet;
 pub use style::{Encoding, Mechanism, Style, UnknownStyle};
 
-/// The version that is written, and the highest that is read.
+/// Version that is written, and the highest version that is read.
 pub const VERSION: u16 = 1;
 
-/// Most objects of one file: what 2^64 bytes make in the smallest objects, of 64 KiB.
+/// Maximum number of objects of a file: 2^64 bytes in the smallest objects, of 64 KiB.
 pub const OBJECTS_MAX: u64 = 1 << 48;
 
 const _: () = assert!(OBJECTS_MAX - 1 == u64::MAX / haul_model::limits::OBJECT_BYTES_MIN);
 
-/// Objects of one page of a bit vector: its 512 bytes are what a group commit writes for a file at least, so that a
-/// file of millions of objects is not written anew each time.
+/// Objects per page of a bit vector. A group commit writes at least one page, which has 512 bytes,
+/// for a file. Therefore it does not rewrite the complete bit vector of a file of millions of
+/// objects each time.
 pub const PAGE_OBJECTS: u64 = 4096;
 
-/// Most objects of one appended group.
+/// Maximum number of objects in one appended group.
 pub const GROUP_OBJECTS_MAX: usize = 1024;

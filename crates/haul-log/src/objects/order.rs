@@ -1,42 +1,44 @@
-//! What is to be done to the files of a log.
+//! Operations on the files of a log.
 
 use super::volume;
 
-/// One step, to be done in the order given. Names are plain file names within the folder of the log.
+/// One step, to be carried out in the given order. Names are plain file names in the directory of
+/// the log.
 ///
-/// Between two [`Order::Sync`] the medium may keep any of the steps, each write up to any byte, in any order; the log
-/// counts on no more than that.
+/// Between two [`Order::Sync`] the medium may apply any subset of the steps, each write up to any
+/// byte, in any order. The log makes no stronger assumption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Write bytes at an offset of a file, which is made if it is not there; what lies between its end and the offset
-    /// reads as zeros.
+    /// Write bytes at an offset of a file. Create the file if it does not exist; a gap between its
+    /// end and the offset reads as zeros.
     Write {
-        /// Which file.
+        /// Name of the file.
         name: String,
-        /// Where in it.
+        /// Offset in the file.
         at: u64,
-        /// What.
+        /// Bytes to write.
         bytes: Vec<u8>,
     },
-    /// Put a file of exactly these bytes under the name, whole or not at all: a draft beside it is written, made durable
-    /// and renamed.
+    /// Replace a file atomically with exactly these bytes: write a temporary file, sync it and
+    /// rename it.
     Replace {
-        /// Which file.
+        /// Name of the file.
         name: String,
-        /// All of it.
+        /// Complete contents of the file.
         bytes: Vec<u8>,
     },
-    /// Remove a file; it need not be there.
+    /// Remove a file, if it exists.
     Remove {
-        /// Which file.
+        /// Name of the file.
         name: String,
     },
-    /// All that was ordered before is made durable, names too, before anything that follows begins.
+    /// Make all earlier orders durable, including names, before the next one starts.
     Sync,
 }
 
 impl Order {
-    /// Whether this puts an index in place that is to tell of a log of this name: nobody reads that log before.
+    /// Returns true if this order installs an index that can refer to the log of this name. Before
+    /// that, no reader reads the log.
     pub fn names(&self, log: &str) -> bool {
         matches!(self, Order::Replace { name, .. } if volume::is_log_of(log, name))
     }

@@ -1,7 +1,8 @@
-//! Pages of a bit vector, each kept twice.
+//! Pages of a bit vector, each stored twice.
 //!
-//! Object K is bit K mod N of word K / N (the paper's algorithm 1, N = 8 or 64, words little-endian). Up to 4,096 objects
-//! form a page; a region is the pages in order, each as two places side by side:
+//! Object K is bit K mod N of word K / N (the paper's algorithm 1, N = 8 or 64, little-endian
+//! words). Up to 4,096 objects form a page. A region is the sequence of the pages, each as two
+//! adjacent slots:
 //!
 //! ```text
 //!  +------+-------+-----+------+-------+-----+
@@ -10,51 +11,52 @@
 //!   place of even turns  place of odd turns
 //! ```
 //!
-//! Each commit writes the page with the next turn, so never over what the commit before made durable: whatever becomes
-//! of a write, the other place holds all that was synced.
+//! Each commit writes the page with the next turn number, so it never overwrites what the previous
+//! commit made durable. Whatever happens to a write, the other slot holds everything that was
+//! synced.
 
 use super::seal::{SUM_BYTES, Seal, number};
 use super::{ObjectSet, PAGE_OBJECTS};
 use haul_model::ObjectIndex;
 
-/// Bytes of a turn.
+/// Size of a turn number in bytes.
 const TURN_BYTES: usize = 4;
 
-/// The form of a file's bit vector.
+/// Format of the bit vector of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vector {
-    /// Objects of the file.
+    /// Number of objects of the file.
     pub(super) blocks: u64,
-    /// Bytes of a word: 1 or 8.
+    /// Size of a word in bytes: 1 or 8.
     pub(super) word: u64,
 }
 
-/// One page of it.
+/// One page of a bit vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Page {
-    /// The first of its objects.
+    /// First object of the page.
     pub(super) first: u64,
-    /// One past its last object.
+    /// Exclusive end of its objects.
     pub(super) end: u64,
-    /// Where its two places begin, from the start of the region.
+    /// Offset of its two slots, from the start of the region.
     offset: u64,
-    /// Bytes of a place.
+    /// Size of a slot in bytes.
     len: usize,
 }
 
-/// What stands in the two places of a page.
+/// Contents of the two slots of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Nothing was written.
     Blank,
-    /// The objects of the latest turn; whether the other place is as it was written.
+    /// The objects of the latest turn; true if the other slot is intact as well.
     Sound(Vec<ObjectIndex>, bool),
-    /// Something was written, and neither place is sound.
+    /// Data was written, and neither slot is intact.
     Broken,
 }
 
 impl Vector {
-    /// The page with this number, from 0.
+    /// Returns the page with this number, counted from 0.
     pub(super) fn page(self, page: u64) -> Page {
         let first = (page * PAGE_OBJECTS).min(self.blocks);
         let end = (first + PAGE_OBJECTS).min(self.blocks);
@@ -63,12 +65,12 @@ impl Vector {
         Page { first, end, offset: page * 2 * place(PAGE_OBJECTS), len: place(end - first) as usize }
     }
 
-    /// How many pages there are.
+    /// Returns the number of pages.
     pub(super) fn pages(self) -> u64 {
         self.blocks.div_ceil(PAGE_OBJECTS)
     }
 
-    /// Bytes of the region.
+    /// Returns the size of the region in bytes.
     pub(super) fn bytes(self) -> u64 {
         let last = self.page(self.pages().saturating_sub(1));
         last.offset + 2 * last.len as u64
@@ -76,17 +78,17 @@ impl Vector {
 }
 
 impl Page {
-    /// Where the place of a turn begins, from the start of the region.
+    /// Returns the offset of the slot of a turn, from the start of the region.
     pub(super) fn place(self, turn: u32) -> u64 {
         self.offset + u64::from(turn & 1) * self.len as u64
     }
 
-    /// Where both places begin and end, from the start of the region.
+    /// Returns the start and the end of both slots, from the start of the region.
     pub(super) fn range(self) -> (u64, u64) {
         (self.offset, self.offset + 2 * self.len as u64)
     }
 
-    /// The bytes of a place that begins at `at` of its file.
+    /// Encodes the slot at offset `at` of its file.
     pub(super) fn encode(self, seal: Seal, at: u64, turn: u32, done: &ObjectSet) -> Vec<u8> {
         let mut bytes = Vec::from(turn.to_le_bytes());
         bytes.resize(self.len - SUM_BYTES, 0);
@@ -98,8 +100,8 @@ impl Page {
         bytes
     }
 
-    /// What stands in the two places: `bytes` are those of both, fewer where the file ends before, and begin at `at` of
-    /// their file.
+    /// Decodes the two slots of the page. `bytes` are those of both slots, fewer if the file ends
+    /// earlier, and start at offset `at` of their file.
     pub(super) fn decode(self, seal: Seal, at: u64, bytes: &[u8]) -> Standing {
         let (even, odd) = bytes.split_at(self.len.min(bytes.len()));
         let is_blank = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
@@ -118,7 +120,7 @@ impl Page {
         }
     }
 
-    /// The objects whose bits are set; `None` if one is set that stands for none.
+    /// Returns the objects whose bits are set, or `None` if a bit is set that belongs to no object.
     fn objects(self, words: &[u8]) -> Option<Vec<ObjectIndex>> {
         let bits = words.iter().zip((self.first..).step_by(8));
         let set = bits.flat_map(|(&byte, first)| {

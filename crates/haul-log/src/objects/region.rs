@@ -1,4 +1,5 @@
-//! The part of a log that belongs to one file: groups of numbers one behind the other, or the pages of a bit vector.
+//! Region: the part of a log that belongs to one file. It holds consecutive groups of numbers or
+//! the pages of a bit vector.
 
 use super::entry::Extent;
 use super::group;
@@ -9,51 +10,52 @@ use haul_model::ObjectIndex;
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 
-/// Bytes of the first region for appended numbers, at most; each further one has twice as many.
+/// Maximum size, in bytes, of the first region for appended numbers. Each additional region has
+/// twice the size.
 const FIRST_BYTES_MAX: u64 = 512;
 
-/// How often the size of a file's regions doubles, at most.
+/// Maximum number of times that the region size of a file doubles.
 const DOUBLINGS_MAX: u32 = 7;
 
-/// Groups that a region has room for beside the numbers of all objects.
+/// Number of groups for which a region has space, in addition to the numbers of all objects.
 const SPARE_GROUPS: u64 = 4;
 
-/// How the objects of a file are written.
+/// Format of the objects of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     pub(super) encoding: Encoding,
-    /// Objects of the file.
+    /// Number of objects of the file.
     pub(super) blocks: u64,
 }
 
-/// A region that is written.
+/// A region that is being written.
 #[derive(Clone, Debug)]
 pub(super) struct Region {
     form: Form,
     seal: Seal,
     extent: Extent,
-    /// Where the next group goes.
+    /// Offset of the next group.
     at: u64,
-    /// The last turn of each page that was written.
+    /// Last written turn of each page.
     turns: BTreeMap<u64, u32>,
 }
 
-/// What a region tells.
+/// Decoded contents of a region.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) objects: ObjectSet,
-    /// Where and why it tells no more, or less.
+    /// Offset and kind of the fault that limits the result.
     pub(super) fault: Option<(u64, Fault)>,
 }
 
-/// What is wrong with a region.
+/// Kind of a fault in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Something is not whole.
+    /// Incomplete data.
     Torn,
-    /// Both places of a page are damaged.
+    /// Both slots of a page are damaged.
     Damaged,
-    /// An object that the file does not have.
+    /// An object number beyond the objects of the file.
     Beyond,
 }
 
@@ -63,7 +65,7 @@ impl Form {
         encoding.word_bytes().map(|word| Vector { blocks, word })
     }
 
-    /// Bytes of the next region of a file, after so many others.
+    /// Returns the size, in bytes, of the next region of a file that already has `others` regions.
     pub(super) fn region_bytes(self, others: u32) -> u64 {
         self.vector().map_or_else(
             || {
@@ -76,17 +78,17 @@ impl Form {
         )
     }
 
-    /// Where the region of a log with nothing behind it ends.
+    /// Returns the extent of a region with nothing after it.
     pub(super) fn open_extent(self, offset: u64) -> Extent {
         Extent { offset, length: self.vector().map_or(u64::MAX - offset, Vector::bytes) }
     }
 
-    /// Whether a region may be there, after so many others.
+    /// Returns true if a file that already has `others` regions may have a region with this extent.
     pub(super) fn allows(self, extent: Extent, others: usize) -> bool {
         self.vector().is_none_or(|vector| others == 0 && extent.length == vector.bytes())
     }
 
-    /// What stands in a region: `bytes` are those of its whole file.
+    /// Decodes a region; `bytes` are those of its complete file.
     pub(super) fn read(self, seal: Seal, extent: Extent, bytes: &[u8]) -> Told {
         let clip = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
         let region = &bytes[..clip(extent.end())];
@@ -149,12 +151,13 @@ fn read_pages(vector: Vector, seal: Seal, offset: u64, bytes: &[u8]) -> Told {
 }
 
 impl Region {
-    /// A region in which nothing is written yet.
+    /// Returns a region in which nothing is written yet.
     pub(super) fn new(form: Form, seal: Seal, extent: Extent) -> Region {
         Region { form, seal, extent, at: extent.offset, turns: BTreeMap::new() }
     }
 
-    /// The writes that add `new` objects, all of which are in `done`. What is left in `new` found no room.
+    /// Returns the writes that add the `new` objects, all of which are in `done`. Objects that do
+    /// not fit stay in `new`.
     pub(super) fn put(
         &mut self,
         done: &ObjectSet,
@@ -167,7 +170,7 @@ impl Region {
                 let page = vector.page(number);
                 while new.next_if(|object| object.0 < page.end).is_some() {}
                 let turn = self.turns.entry(number).or_default();
-                // Each turn adds at least one object to at most 4,096.
+                // No overflow: each turn adds at least one object, and a page has at most 4,096.
                 *turn += 1;
                 let at = self.extent.offset + page.place(*turn);
                 writes.push((at, page.encode(self.seal, at, *turn, done)));

@@ -1,4 +1,4 @@
-//! Bytes to facts.
+//! Decoder of the object log.
 
 use super::entry::{Extent, Record, Step};
 use super::head::{HEAD_BYTES, Head, Kind};
@@ -7,19 +7,21 @@ use super::seal::Seal;
 use super::{Facts, Flaw, Job, Subject, sheet, volume};
 use std::collections::BTreeMap;
 
-/// What the files of a log say.
+/// Result of decoding the files of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
-    /// What is durable.
+    /// Objects that the log records as durable.
     pub facts: Facts,
-    /// What was not taken, and why.
+    /// Parts of the log that were rejected, each with the reason.
     pub flaws: Vec<Flaw>,
-    /// Names that belong to the log: [`Log::resume`](super::Log::resume) writes what they say anew and removes them.
+    /// Log files that [`Log::resume`](super::Log::resume) rewrites and then removes.
     pub names: Vec<String>,
 }
 
-/// Reads the files of a log, by name. Any bytes give facts and flaws; an object is never in the facts that was not logged,
-/// as far as a CRC-32C tells.
+/// Decodes the files of a log, given by name.
+///
+/// Never fails: invalid input adds flaws. An object is returned only if it was logged, as far as a
+/// CRC-32C proves that.
 pub fn replay(job: &Job, files: &BTreeMap<String, Vec<u8>>) -> Replay {
     let mut reading = Reading { job, files, found: Replay::default() };
     for (name, bytes) in files {
@@ -37,17 +39,19 @@ pub fn replay(job: &Job, files: &BTreeMap<String, Vec<u8>>) -> Replay {
     reading.found
 }
 
-/// What a newer program wrote: the flaw of a file of a log of this name that begins so, with [`HEAD_BYTES`] bytes or more. `None` for all others, sound or not.
+/// Returns [`Flaw::Newer`] if a newer version wrote the log file of this name. `beginning` holds at
+/// least the first [`HEAD_BYTES`] bytes of the file. Returns `None` for all other files, valid or
+/// not.
 pub fn newer(name: &str, beginning: &[u8]) -> Option<Flaw> {
     sort(name)?;
     Head::sound(name, beginning).err().filter(|flaw| matches!(flaw, Flaw::Newer { .. }))
 }
 
-/// What a name says of a file.
+/// Kind of a log file, derived from its name.
 enum Sort {
     Sheet,
     Index,
-    /// The log that an index is about, which is read with it, or the draft of a replacement.
+    /// The log of an index, which is read with the index, or the temporary file of a replacement.
     Beside,
 }
 
@@ -69,7 +73,7 @@ struct Reading<'a> {
     found: Replay,
 }
 
-/// A file that an index tells of.
+/// A file that an index lists.
 struct Member {
     subject: Subject,
     form: Form,
@@ -114,7 +118,7 @@ impl Reading<'_> {
         ended
     }
 
-    /// The files that an index tells of and that have not ended, and why there are no more.
+    /// Returns the incomplete files that an index lists, and the flaw at which decoding stopped.
     fn members(&self, name: &str, bytes: &[u8], head: Head) -> (BTreeMap<u32, Member>, Result<(), Flaw>) {
         let mut members = BTreeMap::new();
         let (mut at, mut past) = (HEAD_BYTES as u64, HEAD_BYTES as u64);
@@ -133,7 +137,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Does what a record says; `past` is where the regions that were given away end.
+    /// Applies a record; `past` is the end of the last allocated region.
     fn follow(
         &self,
         head: Head,
@@ -196,7 +200,7 @@ impl Reading<'_> {
         Err(Flaw::Contradictory { name: name.to_owned(), at: 10, what })
     }
 
-    /// Takes the objects of a file into the facts.
+    /// Adds the objects of a file to the result.
     fn objects(&mut self, name: &str, bytes: &[u8], seal: Seal, member: &Member) {
         for &extent in &member.extents {
             let Told { objects, fault } = member.form.read(seal, extent, bytes);

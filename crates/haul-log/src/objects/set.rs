@@ -3,17 +3,18 @@
 use haul_model::ObjectIndex;
 use std::collections::BTreeMap;
 
-/// Which objects of a file: runs of numbers that follow each other, so that a file that is nearly done takes little
-/// memory however many objects it has.
+/// Set of objects of a file, stored as runs of consecutive numbers. A file that is nearly complete
+/// takes little memory, regardless of the number of its objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectSet {
-    /// First number of a run, and one past its last. Runs neither touch nor overlap.
+    /// First number of a run, and its exclusive end. Runs neither touch nor overlap.
     runs: BTreeMap<u64, u64>,
     count: u64,
 }
 
 impl ObjectSet {
-    /// Takes an object in; whether it was not there before. Numbers end below `u64::MAX`.
+    /// Adds an object. Returns true if the set did not contain it. Numbers must be below
+    /// `u64::MAX`.
     pub fn insert(&mut self, object: ObjectIndex) -> bool {
         let ObjectIndex(number) = object;
         if self.contains(object) {
@@ -33,34 +34,34 @@ impl ObjectSet {
         true
     }
 
-    /// Whether an object is in it.
+    /// Returns true if the set contains the object.
     pub fn contains(&self, object: ObjectIndex) -> bool {
         self.runs.range(..=object.0).next_back().is_some_and(|(_, &end)| object.0 < end)
     }
 
-    /// How many there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> u64 {
         self.count
     }
 
-    /// Whether there is none.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// All of them, rising.
+    /// Returns all objects in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = ObjectIndex> {
         self.runs.iter().flat_map(|(&start, &end)| (start..end).map(ObjectIndex))
     }
 
-    /// Those from one number to before another, rising.
+    /// Returns the objects with numbers from `from` to before `to`, in ascending order.
     pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = ObjectIndex> {
         let first = self.runs.range(..=from).next_back().map_or(from, |(&start, _)| start);
         let runs = self.runs.range(first..to.max(first));
         runs.flat_map(move |(&start, &end)| (start.max(from)..end.min(to)).map(ObjectIndex))
     }
 
-    /// Takes in all of another set.
+    /// Adds all objects of another set.
     pub fn extend(&mut self, other: &ObjectSet) {
         other.iter().for_each(|object| {
             self.insert(object);

@@ -1,4 +1,4 @@
-//! The log of one file: a head, one record that says which file, and its objects.
+//! Log of one file: a header, one record that identifies the file, and its objects.
 
 use super::entry::{BEGIN_BYTES, Record};
 use super::head::{HEAD_BYTES, Head, Kind};
@@ -6,13 +6,13 @@ use super::region::{Form, Region};
 use super::seal::Seal;
 use super::{Identity, Job, ObjectSet, Subject};
 
-/// The number of the only file of a log.
+/// Number of the only file of the log.
 pub(super) const SERIAL: u32 = 1;
 
-/// What the names of such logs begin with.
+/// Prefix of the names of these logs.
 pub(super) const PREFIX: &str = "file-";
 
-/// Where the log of a file stands.
+/// Returns the name of the log of a file.
 pub(super) fn name(subject: &Subject) -> String {
     let Subject { path, source, sink } = subject;
     let mut bytes = Vec::from(path.as_bytes());
@@ -25,12 +25,12 @@ pub(super) fn name(subject: &Subject) -> String {
     format!("{PREFIX}{}.log", Identity::of(&bytes).to_hex())
 }
 
-/// Where the objects begin in the log of a file.
+/// Returns the offset of the objects in the log of a file.
 pub(super) fn region_at(subject: &Subject) -> u64 {
     (HEAD_BYTES + BEGIN_BYTES + subject.path.as_bytes().len()) as u64
 }
 
-/// All bytes of a new log, and the region that further objects go into.
+/// Returns all bytes of a new log, and the region for additional objects.
 pub(super) fn begin(
     job: &Job,
     form: Form,

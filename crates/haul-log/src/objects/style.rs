@@ -1,4 +1,4 @@
-//! How a log is laid out: mechanisms and encodings by name.
+//! Layout of a log: mechanisms and encodings by name.
 
 use super::OBJECTS_MAX;
 use std::fmt;
@@ -6,64 +6,65 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// How a job's log is laid out.
+/// Layout of the log of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// How many files share a log.
+    /// Number of files per log.
     pub mechanism: Mechanism,
-    /// How an object's number is written.
+    /// Format of an object number.
     pub encoding: Encoding,
 }
 
 impl Style {
-    /// What is taken unless another is asked for: the least space of all, and one file to sync a group instead of one
-    /// for each file under way.
+    /// Default style: it takes the least space, and syncs one file per group instead of one for
+    /// each file in progress.
     pub const DEFAULT: Style = Style { mechanism: Mechanism::Universal, encoding: Encoding::Bit8 };
 }
 
-/// How many files share a log (section 4.1 of the paper).
+/// Number of files per log (section 4.1 of the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
     /// One log for each file; no index.
     File,
-    /// One log and one index for so many files, in the order in which their first objects became durable.
+    /// One log and one index for the given number of files, in the order in which their first
+    /// objects became durable.
     Transaction(NonZeroU32),
     /// One log and one index for all files of the job.
     Universal,
 }
 
 impl Mechanism {
-    /// Files of a transaction in the paper's experiments (section 6.1), and unless another number is asked for.
+    /// Default number of files of a transaction, as in the paper's experiments (section 6.1).
     pub const TRANSACTION_FILES: NonZeroU32 = NonZeroU32::new(4).expect("4 is not 0");
 
-    /// One of each, transactions of the paper's size.
+    /// All mechanisms; the transaction has the paper's size.
     pub const ALL: [Mechanism; 3] =
         [Mechanism::File, Mechanism::Transaction(Mechanism::TRANSACTION_FILES), Mechanism::Universal];
 }
 
-/// How an object's number is written (section 4.2 of the paper).
+/// Format of an object number (section 4.2 of the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Encoding {
-    /// Decimal digits, readable by people.
+    /// Human-readable decimal digits.
     Char,
     /// An integer of 64 bits.
     Int,
-    /// A number of variable length, 7 bits a byte.
+    /// A number of variable length, 7 bits per byte.
     Enc,
-    /// 32 bits: at most 2^32 objects a file, as in the paper.
+    /// 32 bits: at most 2^32 objects per file, as in the paper.
     Binary,
-    /// One bit an object, in words of 8 bits.
+    /// One bit per object, in words of 8 bits.
     Bit8,
-    /// One bit an object, in words of 64 bits.
+    /// One bit per object, in words of 64 bits.
     Bit64,
 }
 
 impl Encoding {
-    /// All of them, in the order of the paper.
+    /// All encodings, in the order of the paper.
     pub const ALL: [Encoding; 6] =
         [Encoding::Char, Encoding::Int, Encoding::Enc, Encoding::Binary, Encoding::Bit8, Encoding::Bit64];
 
-    /// Most objects that a file may have.
+    /// Returns the maximum number of objects of a file.
     pub const fn objects_max(self) -> u64 {
         match self {
             Encoding::Char | Encoding::Int | Encoding::Enc => OBJECTS_MAX,
@@ -71,7 +72,8 @@ impl Encoding {
         }
     }
 
-    /// Bytes of a word of the bit vector; `None` where numbers are appended instead.
+    /// Returns the size of a word of the bit vector in bytes, or `None` for encodings that append
+    /// numbers.
     pub(super) const fn word_bytes(self) -> Option<u64> {
         match self {
             Encoding::Bit8 => Some(1),
@@ -80,7 +82,7 @@ impl Encoding {
         }
     }
 
-    /// The number that stands for it in a head: 1 to 6.
+    /// Returns the code of the encoding in a header: 1 to 6.
     pub(super) fn code(self) -> u8 {
         1 + Encoding::ALL.iter().position(|&known| known == self).unwrap_or_default() as u8
     }
@@ -101,7 +103,7 @@ impl Encoding {
     }
 }
 
-/// A word that names no mechanism or encoding.
+/// A string that is not the name of a mechanism or encoding.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum UnknownStyle {
     /// Not a mechanism.

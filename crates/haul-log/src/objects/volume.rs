@@ -8,10 +8,11 @@ use super::seal::Seal;
 use super::{Encoding, Job};
 use std::collections::BTreeSet;
 
-/// Dead bytes below which a log is not made anew: what the default is to stay under, 16 KiB, holds four times as many.
+/// Minimum number of dead bytes for a rewrite of a log. The size limit of the default style, 16
+/// KiB, is four times as large.
 const DEAD_BYTES: u64 = 4096;
 
-/// What the names of an index end with.
+/// Suffix of the name of an index.
 const INDEX: &str = ".index";
 
 /// A log that several files share.
@@ -19,42 +20,42 @@ const INDEX: &str = ".index";
 pub(super) struct Volume {
     pub(super) stem: String,
     life: u64,
-    /// Files under way in it.
+    /// Files in progress in the log.
     pub(super) live: BTreeSet<FileKey>,
-    /// Files that ever came into it.
+    /// Number of files ever added to the log.
     pub(super) joined: u32,
-    /// Numbers of files that ended since the last commit.
+    /// Numbers of the files that ended since the last commit.
     ended: Vec<u32>,
     serials: u32,
-    /// Bytes of the index; 0 before it is first written.
+    /// Size of the index in bytes; 0 before it is first written.
     index_at: u64,
-    /// Bytes of the log that are given away.
+    /// Number of bytes of the log that are allocated.
     data_at: u64,
-    /// Bytes of both that belong to files that ended.
+    /// Number of bytes of log and index that belong to files that have ended.
     dead: u64,
 }
 
-/// What a commit adds to a volume.
+/// Additions of a commit to a shared log.
 #[derive(Debug)]
 pub(super) struct Added {
-    /// Where the index goes on.
+    /// Offset at which the index is extended.
     pub(super) index_at: u64,
     pub(super) index: Vec<u8>,
     /// Writes into the log.
     pub(super) data: Vec<(u64, Vec<u8>)>,
 }
 
-/// The name of a shared log.
+/// Returns the name of a shared log.
 pub(super) fn data_name(stem: &str, life: u64) -> String {
     format!("{stem}-{life:016x}.log")
 }
 
-/// The name of the log that an index is about.
+/// Returns the name of the log that belongs to an index.
 pub(super) fn log_of_index(index: &str, life: u64) -> Option<String> {
     index.strip_suffix(INDEX).map(|stem| data_name(stem, life))
 }
 
-/// Whether a log's name is one of those that an index may be about.
+/// Returns true if the index can refer to a log of this name.
 pub(super) fn is_log_of(log: &str, index: &str) -> bool {
     let rest = index.strip_suffix(INDEX).and_then(|stem| log.strip_prefix(stem));
     rest.is_some_and(|life| life.starts_with('-') && life.ends_with(".log"))
@@ -83,22 +84,23 @@ impl Volume {
         data_name(&self.stem, self.life)
     }
 
-    /// Whether nothing of it was written yet.
+    /// Returns true if nothing has been written yet.
     pub(super) fn is_new(&self) -> bool {
         self.index_at == 0
     }
 
-    /// Whether a commit has something to say of it beside new objects.
+    /// Returns true if a commit must write more than new objects: the ends of files.
     pub(super) fn has_ended(&self) -> bool {
         !self.ended.is_empty()
     }
 
-    /// Whether files that ended take more room than those under way, and enough to be worth two syncs.
+    /// Returns true if files that have ended take at least as much space as the rest, and enough to
+    /// justify two syncs.
     pub(super) fn is_wasteful(&self) -> bool {
         self.dead >= DEAD_BYTES.max((self.index_at + self.data_at).saturating_sub(self.dead))
     }
 
-    /// A file of it is complete.
+    /// Stages the end of a complete file.
     pub(super) fn end(&mut self, key: FileKey, file: &Live) {
         self.live.remove(&key);
         if file.region.is_some() {
@@ -107,13 +109,13 @@ impl Volume {
         }
     }
 
-    /// Begins again under another life: all that is in it is written anew.
+    /// Restarts the log under another ID: all of its contents are rewritten.
     pub(super) fn renew(&mut self, life: u64) {
         let (live, joined) = (std::mem::take(&mut self.live), self.joined);
         *self = Volume { live, joined, ..Volume::new(std::mem::take(&mut self.stem), life) };
     }
 
-    /// What is written before the objects of files: heads, and which files ended.
+    /// Returns the bytes before the objects of files: headers, and the records of files that ended.
     pub(super) fn begin(&mut self, job: &Job, encoding: Encoding) -> Added {
         let mut added = Added { index_at: self.index_at, index: Vec::new(), data: Vec::new() };
         if self.is_new() {
@@ -127,7 +129,7 @@ impl Volume {
         added
     }
 
-    /// Adds the new objects of one of its files.
+    /// Adds the new objects of a file.
     pub(super) fn add(&mut self, form: Form, file: &mut Live, added: &mut Added) {
         let staged = std::mem::take(&mut file.staged);
         let mut new = staged.iter().peekable();
@@ -154,7 +156,7 @@ impl Volume {
         }
     }
 
-    /// All is in the commit.
+    /// Completes the commit.
     pub(super) fn close(&mut self, added: &Added) {
         self.index_at = added.index_at + added.index.len() as u64;
     }

@@ -1,4 +1,4 @@
-//! The record of a job: what it is, how far it came, and how it ended. A text that is replaced as a whole.
+//! Record of a job: description, progress and result. The text is always replaced completely.
 //!
 //! ```text
 //!  haul-job version=1
@@ -14,8 +14,9 @@
 //!  blake3=HEX                                  of the lines above
 //! ```
 //!
-//! A line `kept` says: files that this job finished on the device and that have a change time (ctime) from FROM to before UNTIL, in
-//! nanoseconds since 1970, are durable with all their metadata. One line stands for any number of files.
+//! A `kept` line covers the files that this job finished on the device and whose change time
+//! (ctime) is from FROM to before UNTIL. These files are durable with all their metadata. The times
+//! are in nanoseconds since 1970. One line covers any number of files.
 
 mod text;
 
@@ -24,53 +25,55 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// The version that is written, and the highest that is read.
+/// Version that is written, and the highest version that is read.
 pub const VERSION: u16 = 1;
 
-/// Most bytes of a record: what the words of a command may take, each byte percent-encoded.
+/// Maximum size of a record in bytes: that of the words of a command, each byte percent-encoded.
 pub const RECORD_BYTES_MAX: u64 = 8 << 20;
 
-/// Most file systems whose finished files a record can tell apart; files on others are looked at byte by byte on resume.
+/// Maximum number of file systems whose finished files a record covers. Files on other file systems
+/// are compared byte by byte on resume.
 pub const KEPT_MAX: usize = 64;
 
-/// A job as its record tells of it.
+/// Contents of a job record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobRecord {
-    /// The command: `cp`, `send`, `fetch`, `verify`, `repair`, `sum`.
+    /// Command: `cp`, `send`, `fetch`, `verify`, `repair`, `sum`.
     pub kind: String,
-    /// All words of the command line, behind the program's name.
+    /// All words of the command line after the program name.
     pub words: Vec<Vec<u8>>,
-    /// The directory it was begun in.
+    /// Directory in which the job was started.
     pub cwd: Vec<u8>,
-    /// When it first began.
+    /// Start time of the first run.
     pub begun: Moment,
-    /// How often it was begun: more than once where it went on.
+    /// Number of runs; more than one if the job was resumed.
     pub runs: u32,
-    /// How it stands.
+    /// Status of the job.
     pub status: Status,
-    /// How far it came.
+    /// Progress of the job.
     pub progress: Progress,
-    /// When it ended.
+    /// End time of the job.
     pub ended: Option<Moment>,
-    /// The exit status it ended with.
+    /// Exit status of the job.
     pub exit: Option<u8>,
-    /// What the machine's life since it was started is told apart by.
+    /// ID of the boot in which the job last ran.
     pub boot: String,
-    /// What is whole and durable at the sink.
+    /// Files that are complete and durable at the sink.
     pub kept: Vec<Kept>,
 }
 
-/// How a job stands. One that says it is running while nobody holds its lock was cut off.
+/// Status of a job. A job that is recorded as running, but whose lock no process holds, was
+/// interrupted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Status {
-    /// A process is at it, or was when it was cut off.
+    /// A process runs the job, or ran it until it was interrupted.
     #[default]
     Running,
-    /// It was told to stop, or was cut off; it can be gone on with.
+    /// The job was stopped or interrupted; it is resumable.
     Stopped,
-    /// All is done.
+    /// The job succeeded.
     Finished,
-    /// It came to its end, and not all went well.
+    /// The job ran to its end with failures.
     Failed,
 }
 
@@ -82,7 +85,7 @@ impl Status {
         ("failed", Status::Failed),
     ];
 
-    /// Its name.
+    /// Returns the name of the status.
     pub fn name(self) -> &'static str {
         Status::NAMES.into_iter().find(|(_, status)| *status == self).map_or("", |(name, _)| name)
     }
@@ -103,63 +106,64 @@ impl FromStr for Status {
     }
 }
 
-/// How far a job came. What is found grows until all of the source was met.
+/// Progress of a job. The `found` counts grow until the complete source has been walked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Files that are through.
+    /// Files that are finished.
     pub files_done: u64,
-    /// Files met so far.
+    /// Files found so far.
     pub files_found: u64,
-    /// Bytes that are through.
+    /// Bytes that are finished.
     pub bytes_done: u64,
-    /// Bytes of the files met so far.
+    /// Bytes of the files found so far.
     pub bytes_found: u64,
 }
 
-/// Finished files of one file system that are known to be durable, by the change times they have.
+/// Change times for which the finished files of one file system are known to be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// The device number of the file system.
+    /// Device number of the file system.
     pub dev: u64,
-    /// The first change time that counts.
+    /// First change time of the range.
     pub from: i128,
-    /// The first that counts no more.
+    /// Exclusive end of the range.
     pub until: i128,
 }
 
-/// A moment in nanoseconds since 1970.
+/// Returns a moment in nanoseconds since 1970.
 pub fn nanoseconds(moment: Moment) -> i128 {
     i128::from(moment.sec) * 1_000_000_000 + i128::from(moment.nsec)
 }
 
 impl JobRecord {
-    /// Whether a finished file with this change time is known to be durable.
+    /// Returns true if a finished file with this change time is known to be durable.
     pub fn keeps(&self, dev: u64, changed: Moment) -> bool {
         let changed = nanoseconds(changed);
         self.kept.iter().any(|kept| kept.dev == dev && (kept.from..kept.until).contains(&changed))
     }
 
-    /// The bytes of the record.
+    /// Returns the bytes of the record.
     pub fn encode(&self) -> Vec<u8> {
         text::encode(self)
     }
 
-    /// What [`encode`](JobRecord::encode) wrote.
+    /// Decodes the output of [`encode`](JobRecord::encode).
     ///
     /// # Errors
-    /// [`RecordFlaw`]: these are other bytes.
+    ///
+    /// Returns a [`RecordFlaw`] if the bytes are damaged or have a newer version.
     pub fn decode(bytes: &[u8]) -> Result<JobRecord, RecordFlaw> {
         text::decode(bytes)
     }
 }
 
-/// Why a record is not taken.
+/// Reason why a record is rejected.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum RecordFlaw {
-    /// Some byte is not as it was written, or the end is missing.
+    /// A byte was changed, or the end is missing.
     #[error("it is damaged or cut off")]
     Damaged,
-    /// A newer program wrote it.
+    /// A newer version of the format.
     #[error("it has version {0}, and this program reads up to version {VERSION}; use a newer haul")]
     Newer(u16),
 }

@@ -1,4 +1,4 @@
-//! The lines of a record.
+//! Text form of a record.
 
 use super::{JobRecord, KEPT_MAX, Kept, Progress, RecordFlaw, VERSION};
 use haul_digest::{Algorithm, digest};
@@ -6,7 +6,7 @@ use haul_model::{Moment, Percent};
 use std::fmt::Write;
 use std::str::FromStr;
 
-/// What a record begins with, in any version.
+/// Prefix of a record in every version.
 const MAGIC: &str = "haul-job version=";
 
 const SUM: &str = "blake3=";
@@ -60,7 +60,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<JobRecord, RecordFlaw> {
     fields(&mut lines).ok_or(RecordFlaw::Damaged)
 }
 
-/// All lines between the first and the last; `None` where one is not as it is written.
+/// Decodes all lines between the first and the last. Returns `None` if a line has an invalid form.
 fn fields<'a>(lines: &mut std::iter::Peekable<impl Iterator<Item = &'a str>>) -> Option<JobRecord> {
     let mut record = JobRecord {
         kind: String::from_utf8(Percent::decode(value(lines.next()?, "kind")?)?).ok()?,
@@ -98,7 +98,7 @@ fn pair<N: FromStr>(text: &str) -> Option<(N, N)> {
     Some((a.parse().ok()?, b.parse().ok()?))
 }
 
-/// Nothing, or what `read` makes of it; `None` where that is nothing.
+/// Returns `Some(None)` for an empty text, otherwise the result of `read`; `None` if `read` fails.
 fn optional<T>(text: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<Option<T>> {
     if text.is_empty() { Some(None) } else { read(text).map(Some) }
 }

@@ -1,16 +1,16 @@
-//! The form of CERN's EOS: the bare value in one attribute, its algorithm in another.
+//! Checksums in the form of CERN's EOS: the raw value in one attribute, its algorithm in another.
 
 use haul_digest::{Algorithm, Digest};
 use thiserror::Error;
 
-/// The attribute with the value.
+/// Attribute that holds the value.
 pub const VALUE_ATTRIBUTE: &str = "user.eos.checksum";
 
-/// The attribute with the algorithm's name.
+/// Attribute that holds the name of the algorithm.
 pub const TYPE_ATTRIBUTE: &str = "user.eos.checksumtype";
 
-/// The algorithms of which EOS keeps the whole value, by its names. Of `crc64` and `xxhash64` it keeps four bytes of
-/// eight, which are not taken for a checksum here.
+/// Algorithms of which EOS stores the complete value, with EOS's names. Of `crc64` and `xxhash64`
+/// EOS stores four of eight bytes, which this module does not accept as a checksum.
 const NAMES: [(Algorithm, &str); 7] = [
     (Algorithm::Adler32, "adler"),
     (Algorithm::Crc32, "crc32"),
@@ -21,24 +21,24 @@ const NAMES: [(Algorithm, &str); 7] = [
     (Algorithm::Blake3, "blake3"),
 ];
 
-/// Why a pair of attributes is no checksum of EOS.
+/// Reason why a pair of attributes is not a checksum of EOS.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum EosFlaw {
-    /// A type that is not known here, or whose value EOS does not keep whole.
+    /// An unknown type, or one whose value EOS does not store completely.
     #[error("a checksum of type '{0}', which can't be checked here")]
     Type(String),
-    /// The value is not as long as its type makes it.
+    /// The length of the value does not match its type.
     #[error("a checksum of {0} bytes")]
     Value(usize),
 }
 
-/// What EOS calls an algorithm; `None` for those of which it keeps no whole value.
+/// Returns EOS's name of an algorithm, or `None` if EOS does not store its complete value.
 pub fn name_of(algorithm: Algorithm) -> Option<&'static str> {
     NAMES.iter().find(|(known, _)| *known == algorithm).map(|&(_, name)| name)
 }
 
-/// The bytes of the value's attribute. EOS writes a number as it lies in memory, that is with the low byte first on the
-/// machines it runs on, and a hash as it is printed.
+/// Returns the bytes of the value attribute. EOS writes a number in memory order, which is
+/// little-endian on the machines that it runs on, and a hash in print order.
 pub fn encode(digest: Digest) -> Vec<u8> {
     let mut bytes = digest.as_bytes().to_vec();
     if digest.value().is_some() {
@@ -47,10 +47,11 @@ pub fn encode(digest: Digest) -> Vec<u8> {
     bytes
 }
 
-/// The checksum from the two attributes.
+/// Decodes the checksum from the two attributes.
 ///
 /// # Errors
-/// [`EosFlaw`].
+///
+/// Returns an [`EosFlaw`] if the type is not supported or the value has the wrong length.
 pub fn decode(kind: &[u8], value: &[u8]) -> Result<Digest, EosFlaw> {
     // Some writers end the name with a NUL.
     let kind = kind.strip_suffix(b"\0").unwrap_or(kind);

@@ -1,7 +1,9 @@
-//! Digests that are kept with a file: in its extended attributes, or in a file of their own beside it.
+//! Digests that are stored with a file: in its extended attributes, or in a separate file next to
+//! it.
 //!
-//! [`Stored`] is this project's form, with digests of objects; [`xrootd`] and [`eos`] are those of two storage systems,
-//! which keep one value for a whole file. `docs/formats/stored.md` draws all of them.
+//! [`Stored`] is haul's own form, with digests of objects. [`xrootd`] and [`eos`] are the forms of
+//! two storage systems, which store one value for a complete file. `docs/formats/stored.md`
+//! specifies all of them.
 
 pub mod eos;
 mod value;

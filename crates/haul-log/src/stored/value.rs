@@ -1,29 +1,29 @@
-//! This project's form.
+//! Haul's own form of stored digests.
 
 use crate::waybill::Moment;
 use haul_digest::{Algorithm, Digest, digest};
 use haul_model::{ByteLen, Geometry, ObjectSize};
 use thiserror::Error;
 
-/// The version that is written, and the highest that is read.
+/// Version that is written, and the highest version that is read.
 pub const VERSION: u8 = 1;
 
-/// The longest value that is read: the objects of 8 TiB in pieces of 4 MiB.
+/// Maximum size of a value that is read, in bytes: the objects of 8 TiB in pieces of 4 MiB.
 pub const STORED_BYTES_MAX: usize = 64 << 20;
 
-/// What every value begins with.
+/// First bytes of every value.
 const MAGIC: [u8; 8] = *b"haulsums";
 
-/// Bytes before the digests.
+/// Number of bytes before the digests.
 const HEAD_BYTES: usize = 32;
 
-/// Bytes of the CRC at the end.
+/// Size of the CRC at the end, in bytes.
 const CRC_BYTES: usize = 4;
 
-/// Bytes of an object's digest, which is BLAKE3's.
+/// Size of the digest of an object in bytes: a BLAKE3 digest.
 const OBJECT_BYTES: usize = 32;
 
-/// What was known of a file's bytes when the digests were stored.
+/// Metadata and digests of a file at the time when the digests were stored.
 ///
 /// ```text
 ///   0        8   9      10      11     12      16     24     32
@@ -32,52 +32,55 @@ const OBJECT_BYTES: usize = 32;
 ///   +--------+---+------+-------+------+-------+------+------+-----------------+------------------+-------+
 ///       8      1    1       1      1       4       8      8    (1 + n + 1 + d)    32 bytes each       4
 /// ```
-/// Numbers have their low byte first. `object` is the binary logarithm of the object size, or 0 where no objects are kept.
-/// A digest is the length of its algorithm's name, the name, the length of the digest, the digest. The CRC-32C covers all
-/// before it. What a reader must know first stands first; what grows stands last.
+/// Numbers are little-endian. `object` is the binary logarithm of the object size, or 0 if there
+/// are no object digests. A digest consists of the length of its algorithm's name, the name, the
+/// length of the digest and the digest. The CRC-32C covers everything before it. Fields that a
+/// reader needs first come first, and fields of variable length come last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// How many bytes the file had.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// Its modification time.
+    /// Modification time of the file.
     pub mtime: Moment,
-    /// Digests of all of its bytes, at most one of each algorithm and 255 in all.
+    /// Digests of the complete file: at most one per algorithm, and at most 255.
     pub digests: Vec<Digest>,
-    /// Digests of its objects, where it has more than one.
+    /// Digests of the objects, if the file has more than one.
     pub objects: Option<StoredObjects>,
 }
 
-/// The digests of a file's objects.
+/// Digests of the objects of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredObjects {
-    /// The size of all but the last.
+    /// Size of every object except the last.
     pub size: ObjectSize,
-    /// BLAKE3 of each, in order: the chaining value of its subtree (see [`haul_digest::Part::digest`]).
+    /// BLAKE3 digests of the objects, in order: the chaining values of their subtrees (see
+    /// [`haul_digest::Part::digest`]).
     pub digests: Vec<Digest>,
 }
 
-/// Why bytes are no stored value.
+/// Reason why bytes are not a stored value.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum StoredFlaw {
-    /// They begin with something else.
+    /// The bytes start with something else.
     #[error("they are of another kind")]
     NotOurs,
-    /// A later version wrote them.
+    /// A newer version of the format.
     #[error("they are of version {0}, this program knows {VERSION}; use a newer one")]
     Newer(u8),
-    /// Their CRC says that bytes were changed, or some are missing.
+    /// The CRC shows that bytes are changed or missing.
     #[error("they are damaged themselves: their own CRC differs; store them anew")]
     Damaged,
-    /// The CRC is right, but the fields contradict each other.
+    /// The CRC is correct, but the fields are inconsistent.
     #[error("they contradict themselves: {0}; store them anew")]
     Contradictory(&'static str),
 }
 
 impl Stored {
-    /// The bytes of this value.
+    /// Returns the encoded value.
     ///
     /// # Panics
-    /// If there are more than 255 digests, or the objects are not those of the size: mistakes of the caller.
+    ///
+    /// Panics if there are more than 255 digests, or if the objects do not match the size.
     pub fn encode(&self) -> Vec<u8> {
         assert!(self.digests.len() <= 255, "an algorithm has one digest");
         assert!(
@@ -102,10 +105,12 @@ impl Stored {
         bytes
     }
 
-    /// The value that these bytes are.
+    /// Decodes a value. Digests of algorithms that this program does not know are skipped.
     ///
     /// # Errors
-    /// [`StoredFlaw`]. Digests of algorithms that this program does not know are passed over.
+    ///
+    /// Returns a [`StoredFlaw`] if the bytes are not a stored value, are damaged or inconsistent,
+    /// or have a newer version.
     pub fn decode(bytes: &[u8]) -> Result<Stored, StoredFlaw> {
         let known = bytes.len().min(MAGIC.len());
         if bytes[..known] != MAGIC[..known] || bytes.is_empty() {
@@ -125,7 +130,7 @@ impl Stored {
     }
 }
 
-/// Reads what the CRC vouches for: at least a head.
+/// Decodes the bytes that the CRC covers: at least a header.
 fn decode_covered(bytes: &[u8]) -> Result<Stored, StoredFlaw> {
     let (head, mut rest) = bytes.split_at(HEAD_BYTES);
     let (log, count) = (head[9], head[10]);
@@ -169,14 +174,14 @@ fn decode_covered(bytes: &[u8]) -> Result<Stored, StoredFlaw> {
 }
 
 impl StoredObjects {
-    /// Whether there are as many as a file of `size` bytes has, and more than one.
+    /// Returns true if the number of objects matches a file of `size` bytes and is more than one.
     fn fits(&self, size: u64) -> bool {
         let count = Geometry::new(ByteLen(size), self.size).count();
         count > 1 && count == self.digests.len() as u64
     }
 }
 
-/// The bytes behind their own number, taken off `rest`.
+/// Removes a length-prefixed field from the front of `rest` and returns its bytes.
 fn counted<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], StoredFlaw> {
     let cut_off = StoredFlaw::Contradictory("a digest is cut off");
     let (&len, behind) = rest.split_first().ok_or(cut_off.clone())?;
@@ -185,7 +190,7 @@ fn counted<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], StoredFlaw> {
     Ok(part)
 }
 
-/// A number of up to 8 bytes, the low one first.
+/// Decodes a little-endian number of up to 8 bytes.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }

@@ -1,22 +1,23 @@
-//! XRootD's form: one attribute of 96 bytes for each algorithm.
+//! Checksums in the form of XRootD: one attribute of 96 bytes for each algorithm.
 
 use haul_digest::{Algorithm, Digest};
 use thiserror::Error;
 
-/// Bytes of a value, always.
+/// Size of every value in bytes.
 pub const VALUE_BYTES: usize = 96;
 
-/// What the names of the attributes begin with; the algorithm's name follows.
+/// Prefix of the attribute names; the name of the algorithm follows.
 pub const ATTRIBUTE_PREFIX: &str = "user.XrdCks.";
 
-/// Bytes of the name, the NUL at its end included.
+/// Size of the name in bytes, including the NUL at its end.
 const NAME_BYTES: usize = 16;
 
-/// Bytes of the longest checksum.
+/// Size of the longest checksum in bytes.
 const CHECKSUM_BYTES_MAX: usize = 64;
 
-/// The algorithms that XRootD computes itself, by its names: its `crc32` is POSIX's. Its `zcrc32`, zlib's, is left out:
-/// releases of XRootD put it into the attribute as it lies in memory, so that its bytes depend on the machine.
+/// Algorithms that XRootD computes itself, with XRootD's names. Its `crc32` is that of POSIX. Its
+/// `zcrc32`, that of zlib, is excluded: releases of XRootD store it in memory order, so its bytes
+/// depend on the machine.
 const NAMES: [(Algorithm, &str); 4] = [
     (Algorithm::Adler32, "adler32"),
     (Algorithm::Cksum, "crc32"),
@@ -24,7 +25,7 @@ const NAMES: [(Algorithm, &str); 4] = [
     (Algorithm::Md5, "md5"),
 ];
 
-/// A checksum and the version of the file that it is for.
+/// A checksum, and the version of the file that it belongs to.
 ///
 /// ```text
 ///   0                16        24      28    30    31    32                                96
@@ -32,44 +33,45 @@ const NAMES: [(Algorithm, &str); 4] = [
 ///   | name, NUL      | fmTime  | csTime|  0  |  0  | len | value, then zeros               |
 ///   +----------------+---------+-------+-----+-----+-----+---------------------------------+
 /// ```
-/// The two times have their high byte first, whatever the machine (XRootD puts them into network order); the value
-/// stands as it is printed, so a number has its high byte first, too.
+/// The two times are big-endian on every machine (XRootD converts them to network order). The value
+/// is stored in print order, so a number is big-endian, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrootdValue {
     /// The checksum.
     pub digest: Digest,
-    /// The file's modification time when it was computed, in seconds since 1970.
+    /// Modification time of the file when the checksum was computed, in seconds since 1970.
     pub mtime: i64,
-    /// How many seconds after that it was computed.
+    /// Seconds between that time and the computation of the checksum.
     pub delay: i32,
 }
 
-/// Why bytes are no checksum of XRootD's.
+/// Reason why bytes are not a checksum of XRootD.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum XrootdFlaw {
-    /// Too many or too few bytes.
+    /// The number of bytes is wrong.
     #[error("{0} bytes where XRootD writes {VALUE_BYTES}")]
     Length(usize),
-    /// The name is not that of the attribute, or not known here.
+    /// The name does not match the attribute, or is unknown.
     #[error("the name of its algorithm is not the attribute's")]
     Name,
-    /// The checksum is not as long as its algorithm makes it.
+    /// The length of the checksum does not match its algorithm.
     #[error("a checksum of {0} bytes")]
     Value(u8),
 }
 
-/// What XRootD calls an algorithm; `None` for those it does not compute itself.
+/// Returns XRootD's name of an algorithm, or `None` if XRootD does not compute the algorithm
+/// itself.
 pub fn name_of(algorithm: Algorithm) -> Option<&'static str> {
     NAMES.iter().find(|(known, _)| *known == algorithm).map(|&(_, name)| name)
 }
 
-/// All algorithms that XRootD computes itself.
+/// Returns all algorithms that XRootD computes itself.
 pub fn algorithms() -> impl Iterator<Item = Algorithm> {
     NAMES.iter().map(|&(algorithm, _)| algorithm)
 }
 
 impl XrootdValue {
-    /// The bytes of the attribute; `None` if XRootD does not compute such a checksum.
+    /// Returns the bytes of the attribute, or `None` if XRootD does not compute such a checksum.
     pub fn encode(&self) -> Option<[u8; VALUE_BYTES]> {
         let name = name_of(self.digest.algorithm())?.as_bytes();
         let value = self.digest.as_bytes();
@@ -82,10 +84,11 @@ impl XrootdValue {
         Some(bytes)
     }
 
-    /// The value of the attribute for this algorithm.
+    /// Decodes the attribute of this algorithm.
     ///
     /// # Errors
-    /// [`XrootdFlaw`].
+    ///
+    /// Returns an [`XrootdFlaw`] if the length, the name or the checksum is invalid.
     pub fn decode(algorithm: Algorithm, bytes: &[u8]) -> Result<XrootdValue, XrootdFlaw> {
         let bytes: &[u8; VALUE_BYTES] = bytes.try_into().map_err(|_| XrootdFlaw::Length(bytes.len()))?;
         let end = bytes[..NAME_BYTES].iter().position(|&byte| byte == 0).unwrap_or(NAME_BYTES);

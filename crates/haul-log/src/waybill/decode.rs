@@ -1,4 +1,4 @@
-//! From the words of a line to facts.
+//! Decoder of the lines of a waybill.
 
 use super::facts::{
     Content, End, Entry, Job, Kind, LeafRun, ObjectDigests, Objects, Proven, Section, Special, Way,
@@ -12,16 +12,16 @@ use haul_digest::{Algorithm, Digest};
 use haul_model::{ByteRange, LeafSize, Level, ObjectIndex, ObjectSize};
 use haul_model::{PATH_BYTES_MAX, PathFault, RelPath};
 
-/// Files are smaller than this everywhere.
+/// Exclusive upper bound of file sizes on every file system.
 const SIZE_END: u64 = 1 << 63;
 
-/// The words that begin the line of an entry.
+/// Tags of the lines of entries.
 pub(super) const ENTRY_TAGS: [&str; 8] = ["file", "same", "dir", "link", "fifo", "socket", "char", "block"];
 
-/// Every level, lowest first.
+/// All levels, lowest first.
 const LEVELS: [Level; 4] = [Level::Received, Level::Verified, Level::Durable, Level::Reread];
 
-/// The head of a section, but for its version, which was looked at.
+/// Decodes the head of a section, except for its version, which is already checked.
 pub(super) fn section(fields: &Fields<'_>) -> Result<Section, FlawKind> {
     let job = Job {
         run: fields.must("run", |text| bytes(text).filter(|run| run.len() <= RUN_BYTES_MAX))?,
@@ -33,7 +33,7 @@ pub(super) fn section(fields: &Fields<'_>) -> Result<Section, FlawKind> {
     Ok(Section { number: fields.must("section", number)?, after, job })
 }
 
-/// An entry, by its tag.
+/// Decodes an entry with the given tag.
 pub(super) fn entry(tag: &str, fields: &Fields<'_>) -> Result<Entry, FlawKind> {
     let device = || fields.must("device", number);
     let kind = match tag {
@@ -83,7 +83,8 @@ fn content(fields: &Fields<'_>) -> Result<Content, FlawKind> {
     })
 }
 
-/// An algorithm by its own name only: to other readers its further names mean other algorithms.
+/// Parses an algorithm by its canonical name only: for other programs its aliases can mean other
+/// algorithms.
 fn named(name: &str) -> Option<Algorithm> {
     Algorithm::parse(name).ok().filter(|algorithm| algorithm.name() == name)
 }
@@ -113,7 +114,7 @@ fn level(text: &str) -> Option<Level> {
     LEVELS.into_iter().find(|level| level.to_string() == text)
 }
 
-/// `INDEX BASE64 ...`.
+/// Decodes `INDEX BASE64 ...`.
 pub(super) fn object(text: &str, objects: &Objects) -> Result<ObjectDigests, FlawKind> {
     let mut words = text.split(' ');
     let index = words.next().and_then(number).ok_or(FlawKind::BadField("object"))?;
@@ -131,7 +132,7 @@ pub(super) fn object(text: &str, objects: &Objects) -> Result<ObjectDigests, Fla
     }
 }
 
-/// `INDEX.FIRST BASE64`.
+/// Decodes `INDEX.FIRST BASE64`.
 pub(super) fn leaves(text: &str, objects: &Objects) -> Result<LeafRun, FlawKind> {
     let bad = FlawKind::BadField("leaf");
     let (place, digests) = text.split_once(' ').ok_or(bad.clone())?;
@@ -148,7 +149,7 @@ pub(super) fn leaves(text: &str, objects: &Objects) -> Result<LeafRun, FlawKind>
     Ok(LeafRun { object: ObjectIndex(object), first, digests })
 }
 
-/// `START-END LEVEL`, what follows the word `range`.
+/// Decodes `START-END LEVEL`, the text after the word `range`.
 pub(super) fn proven(text: &str) -> Result<Proven, FlawKind> {
     let bad = || FlawKind::BadField("range");
     let (range, word) = text.split_once(' ').ok_or_else(bad)?;
@@ -161,7 +162,7 @@ pub(super) fn proven(text: &str) -> Result<Proven, FlawKind> {
     Ok(Proven { range: ByteRange::between(start, end), level })
 }
 
-/// The closing line.
+/// Decodes the closing line.
 pub(super) fn end(fields: &Fields<'_>) -> Result<End, FlawKind> {
     Ok(End {
         section: fields.must("section", number)?,

@@ -1,177 +1,181 @@
-//! The facts a waybill holds.
+//! Contents of a waybill.
 
 use haul_digest::{Algorithm, Digest};
 use haul_model::{ByteLen, ByteRange, Geometry, LeafSize, Level, Moment, ObjectIndex, ObjectSize, RelPath};
 
-/// What was run, when, and by which version.
+/// Command, time and program version of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
-    /// The command line, for people; at most [`super::RUN_BYTES_MAX`] bytes.
+    /// Command line, for human readers; at most [`super::RUN_BYTES_MAX`] bytes.
     pub run: Vec<u8>,
     /// Program and version, such as `haul 0.1.0`.
     pub program: String,
-    /// When it began, in seconds since 1970, UTC; written as a date of the years 0000 to 9999.
+    /// Start time in seconds since 1970, UTC; written as a date of the years 0000 to 9999.
     pub at: i64,
-    /// The directory that paths are relative to, as it was typed. For people: nothing is opened by it.
+    /// Directory that paths are relative to, as the user typed it. For human readers: no file is
+    /// opened by it.
     pub root: Vec<u8>,
 }
 
-/// The head of a section: one job's part of a waybill.
+/// Head of a section: the part of a waybill that one job writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Counted from 1.
+    /// Number of the section, counted from 1.
     pub number: u64,
-    /// The digest of the section before, as its closing line states it.
+    /// Digest of the previous section, as in its closing line.
     pub after: Option<Digest>,
-    /// The job.
+    /// Job of the section.
     pub job: Job,
 }
 
 /// One name in the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it stands beneath the root.
+    /// Path beneath the root.
     pub path: RelPath,
-    /// What it is.
+    /// Kind of the entry.
     pub kind: Kind,
     /// Permission bits with setuid, setgid and sticky: 0 to 0o7777.
     pub mode: u32,
-    /// When its bytes were last changed, as the sink keeps it.
+    /// Modification time, as stored at the sink.
     pub mtime: Moment,
 }
 
-/// What sort of thing a name leads to.
+/// Kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
     File(Content),
-    /// A further name of a file that stands in the same section under `first`.
+    /// Another name of a file that the same section lists under `first`.
     Same {
-        /// The name that holds the facts.
+        /// Name that has the metadata of the file.
         first: RelPath,
     },
     /// A directory.
     Directory,
     /// A symbolic link.
     Link {
-        /// What it holds: any bytes but NUL, not empty. It may lead anywhere; nothing follows it.
+        /// Target: any bytes except NUL, not empty. It may lead anywhere; haul does not follow it.
         target: Vec<u8>,
     },
     /// A named pipe, a socket or a device.
     Special(Special),
 }
 
-/// What has a name and no bytes of its own.
+/// An entry without contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
     /// A named pipe.
     Fifo,
-    /// A socket's name.
+    /// The name of a socket.
     Socket,
-    /// A character device, with its number as the system counts it.
+    /// A character device with its device number.
     CharDevice(u64),
-    /// A block device.
+    /// A block device with its device number.
     BlockDevice(u64),
 }
 
-/// The bytes of a regular file.
+/// Contents of a regular file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// How many, below 2^63.
+    /// Size in bytes, below 2^63.
     pub size: u64,
-    /// The digests of all of them, at most one of each algorithm.
+    /// Digests of the complete contents, at most one per algorithm.
     pub digests: Vec<Digest>,
-    /// How the bytes came here; `None` where they were hashed in place.
+    /// Copy method; `None` if the file was hashed in place.
     pub way: Option<Way>,
-    /// The level of proof that all of the bytes reached; `None` where nothing was moved. Ranges that reached more
-    /// follow as [`Proven`].
+    /// Verification level that all bytes reached; `None` if nothing was copied. Ranges with a
+    /// higher level follow as [`Proven`].
     pub level: Option<Level>,
-    /// How the file is cut, where objects have digests of their own.
+    /// Division of the file, if its objects have digests of their own.
     pub objects: Option<Objects>,
 }
 
-/// How the bytes of a copy reached its sink.
+/// Method by which the bytes of a copy reached its sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// They were read and written.
+    /// Read and written by haul.
     ReadWrite,
-    /// The file system shares the source's blocks: nothing new lies on any medium.
+    /// The file system shares the blocks of the source: no medium holds new data.
     Reflink,
-    /// The server, or the kernel, was asked to copy; they never passed this program.
+    /// Copied by the server or the kernel on request; the bytes did not pass through haul.
     ServerCopy,
 }
 
-/// The cut of a file, and what is kept of each object.
+/// Division of a file, and the data stored for each object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objects {
-    /// The size of all objects but the last.
+    /// Size of every object except the last.
     pub size: ObjectSize,
-    /// Which digests each object has; at least one.
+    /// Algorithms of the digests of each object; at least one.
     pub algorithms: Vec<Algorithm>,
-    /// The size of an object's leaves, of which digests by the first of the algorithms are kept.
+    /// Size of the leaves of an object. The waybill stores their digests by the first algorithm.
     pub leaf: Option<LeafSize>,
 }
 
-/// The digests of one object, in the order of [`Objects::algorithms`]: of a BLAKE3 object the chaining value of its
-/// subtree, of any other the digest of its bytes alone (see [`haul_digest::Part::digest`]). A file of one object has
-/// none of these: the file's digests are the object's.
+/// Digests of one object, in the order of [`Objects::algorithms`].
+///
+/// For BLAKE3 this is the chaining value of the object's subtree, for any other algorithm the
+/// digest of its bytes alone (see [`haul_digest::Part::digest`]). A file with only one object has
+/// no object digests: the digests of the file are those of the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectDigests {
-    /// Which object.
+    /// Number of the object.
     pub index: ObjectIndex,
     /// One digest for each algorithm.
     pub digests: Vec<Digest>,
 }
 
-/// Digests of some leaves of one object, one after the other.
+/// Digests of consecutive leaves of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafRun {
-    /// Which object.
+    /// Number of the object.
     pub object: ObjectIndex,
-    /// The first leaf, counted from 0 within the object.
+    /// First leaf, counted from 0 within the object.
     pub first: u64,
-    /// At most [`super::LEAVES_PER_LINE`].
+    /// Digests, at most [`super::LEAVES_PER_LINE`].
     pub digests: Vec<Digest>,
 }
 
-/// A range of a file that reached a higher level than the whole.
+/// A range of a file that reached a higher level than the complete file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proven {
-    /// The bytes.
+    /// Range of bytes.
     pub range: ByteRange,
-    /// Their level.
+    /// Verification level of the range.
     pub level: Level,
 }
 
-/// The closing line of a section.
+/// Closing line of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// The section's number.
+    /// Number of the section.
     pub section: u64,
-    /// How many entries it has.
+    /// Number of entries of the section.
     pub entries: u64,
-    /// How many of them are regular files.
+    /// Number of regular files of the section.
     pub files: u64,
-    /// The sizes of those, added up; at most 2^64 - 1.
+    /// Total size of the regular files; at most 2^64 - 1.
     pub bytes: u64,
-    /// How many lines stand before this one in the section.
+    /// Number of lines of the section before the closing line.
     pub lines: u64,
-    /// BLAKE3 of those lines, line ends and all.
+    /// BLAKE3 of those lines, including line ends.
     pub digest: Digest,
 }
 
 impl Content {
-    /// The cut of the file, where it has one.
+    /// Returns the division of the file into objects, if it has one.
     pub fn geometry(&self) -> Option<Geometry> {
         self.objects.as_ref().map(|objects| Geometry::new(ByteLen(self.size), objects.size))
     }
 
-    /// How many lines of object digests follow the file's: none where the file is one object.
+    /// Returns the number of object digest lines after the file's line: 0 if the file is a single
+    /// object.
     pub fn object_lines(&self) -> u64 {
         self.geometry().map_or(0, |geometry| if geometry.count() > 1 { geometry.count() } else { 0 })
     }
 
-    /// The file's digest by this algorithm.
+    /// Returns the digest of the file by this algorithm.
     pub fn digest(&self, algorithm: Algorithm) -> Option<Digest> {
         self.digests.iter().copied().find(|digest| digest.algorithm() == algorithm)
     }
@@ -180,7 +184,7 @@ impl Content {
 impl Way {
     pub(super) const ALL: [Way; 3] = [Way::ReadWrite, Way::Reflink, Way::ServerCopy];
 
-    /// Its word in a waybill.
+    /// Returns the name of the method in a waybill.
     pub const fn name(self) -> &'static str {
         match self {
             Way::ReadWrite => "read-write",
@@ -191,12 +195,13 @@ impl Way {
 }
 
 impl Objects {
-    /// How many leaves an object of `len` bytes has; 0 where none are kept.
+    /// Returns the number of leaves of an object of `len` bytes; 0 if no leaves are stored.
     pub fn leaves_of(&self, len: u64) -> u64 {
         self.leaf.map_or(0, |leaf| len.div_ceil(leaf.bytes()))
     }
 
-    /// The bytes of leaf `number` of the object that lies at `object`; `None` past its last, or without leaves.
+    /// Returns the range of leaf `number` of the object with the range `object`. Returns `None`
+    /// after the last leaf, or if no leaves are stored.
     pub fn leaf_range(&self, object: ByteRange, number: u64) -> Option<ByteRange> {
         let leaf = self.leaf?.bytes();
         let start = number.checked_mul(leaf).and_then(|before| object.start.0.checked_add(before))?;

@@ -1,20 +1,21 @@
-//! The words of a line: `tag key=value key=value ...`.
+//! Fields of a line: `tag key=value key=value ...`.
 
 use super::flaw::FlawKind;
 use haul_model::Percent;
 use std::fmt::{Display, Write};
 
-/// Most fields in a line: every digest, and four times what else there is. Bounds what a hostile line costs.
+/// Maximum number of fields in a line: every digest, and four times the other fields. Limits the
+/// cost of a hostile line.
 const FIELDS_MAX: usize = 96;
 
-/// The fields of a line, in its order; each key once.
+/// Fields of a line, in order; each key occurs once.
 #[derive(Debug)]
 pub(super) struct Fields<'l> {
     pairs: Vec<(&'l str, &'l str)>,
 }
 
 impl<'l> Fields<'l> {
-    /// Reads what follows a line's tag.
+    /// Parses the text after the tag of a line.
     pub(super) fn parse(text: &'l str) -> Result<Fields<'l>, FlawKind> {
         let mut pairs: Vec<(&str, &str)> = Vec::new();
         for word in text.split(' ').filter(|word| !word.is_empty()) {
@@ -27,12 +28,12 @@ impl<'l> Fields<'l> {
         Ok(Fields { pairs })
     }
 
-    /// The value of a field that may be missing.
+    /// Returns the value of an optional field.
     pub(super) fn get(&self, key: &str) -> Option<&'l str> {
         self.pairs.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
     }
 
-    /// A field's value, by `parse`; `None` where the field is missing.
+    /// Returns the parsed value of an optional field, or `None` if the field is missing.
     pub(super) fn maybe<T>(
         &self,
         key: &'static str,
@@ -41,7 +42,7 @@ impl<'l> Fields<'l> {
         self.get(key).map(|value| parse(value).ok_or(FlawKind::BadField(key))).transpose()
     }
 
-    /// A field's value that must be there.
+    /// Returns the parsed value of a required field.
     pub(super) fn must<T>(
         &self,
         key: &'static str,
@@ -50,7 +51,7 @@ impl<'l> Fields<'l> {
         self.maybe(key, parse)?.ok_or(FlawKind::MissingField(key))
     }
 
-    /// Keys and values, in the line's order.
+    /// Returns keys and values in the order of the line.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&'l str, &'l str)> {
         self.pairs.iter().copied()
     }
@@ -62,19 +63,19 @@ pub(super) fn put(line: &mut String, key: &str, value: impl Display) {
     let _ = write!(line, " {key}={value}");
 }
 
-/// A whole number without sign or leading zeros.
+/// Parses an integer without sign or leading zeros.
 pub(super) fn number(text: &str) -> Option<u64> {
     let canonical = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     canonical.then(|| text.parse().ok()).flatten()
 }
 
-/// Permission bits: four octal digits.
+/// Parses permission bits: four octal digits.
 pub(super) fn octal(text: &str) -> Option<u32> {
     let is_octal = text.len() == 4 && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
     is_octal.then(|| u32::from_str_radix(text, 8).ok()).flatten()
 }
 
-/// Percent-encoded bytes.
+/// Parses percent-encoded bytes.
 pub(super) fn bytes(text: &str) -> Option<Vec<u8>> {
     Percent::decode(text)
 }

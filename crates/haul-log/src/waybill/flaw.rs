@@ -1,4 +1,4 @@
-//! What can be wrong with a waybill.
+//! Flaws of a waybill.
 
 use super::{LINE_BYTES_MAX, VERSION};
 use haul_digest::Algorithm;
@@ -7,53 +7,53 @@ use haul_model::{PathFault, RelPath};
 use std::io;
 use thiserror::Error;
 
-/// Why the next record can't be had.
+/// Error that a reader returns instead of the next record.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The bytes can't be read; there is no going on.
+    /// The bytes cannot be read; reading ends.
     #[error("the waybill can't be read: {0}")]
     Io(#[from] io::Error),
-    /// It is none that this program reads; there is no going on.
+    /// The file is not a waybill that this program can read; reading ends.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// Something is wrong at one place. Reading goes on with the next line.
+    /// A flaw at one position. Reading continues with the next line.
     #[error(transparent)]
     Flaw(#[from] Flaw),
 }
 
-/// Why a whole waybill is not read.
+/// Reason why a complete waybill is rejected.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
-    /// The first line is no waybill's.
+    /// The first line is not that of a waybill.
     #[error("line 1: this is not a waybill, or its first line is damaged")]
     NotAWaybill,
-    /// Written by a later version of the format.
+    /// A newer version of the format.
     #[error(
         "line {line}: this waybill has version {version}, and this program reads up to version {VERSION}: \
          a newer haul is needed"
     )]
     Newer {
-        /// Where it says so.
+        /// Line that contains the version.
         line: u64,
-        /// The version it has.
+        /// Version of the waybill.
         version: u64,
     },
 }
 
-/// One thing that is wrong.
+/// A flaw with its position.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("line {line}: {kind}")]
 pub struct Flaw {
-    /// The line it was found at, counted from 1.
+    /// Line of the flaw, counted from 1.
     pub line: u64,
-    /// What it is.
+    /// Kind of the flaw.
     pub kind: FlawKind,
 }
 
-/// What is wrong at a line.
+/// Kind of a flaw at a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum FlawKind {
-    /// The checksum differs: the line was damaged, or lines were moved, lost or added before it.
+    /// The checksum differs: the line was damaged, or earlier lines were moved, lost or added.
     #[error("the line is damaged, or lines before it are missing or moved: its checksum does not match")]
     Damaged,
     /// The file ends within a line.
@@ -62,87 +62,87 @@ pub enum FlawKind {
     /// The file ends before the section does.
     #[error("the waybill ends here without its closing line: it was cut off")]
     NoEnd,
-    /// Longer than [`LINE_BYTES_MAX`].
+    /// The line is longer than [`LINE_BYTES_MAX`].
     #[error("the line is longer than {LINE_BYTES_MAX} bytes")]
     TooLong,
-    /// A word that is no `key=value`.
+    /// A word is not of the form `key=value`.
     #[error("the line holds a word that is no field")]
     NotAField,
-    /// A field stands there twice, or there are more than any line has.
+    /// A field occurs twice, or there are more fields than any line has.
     #[error("a field stands there twice, or the line has too many")]
     TwiceOrTooMany,
-    /// A field that must be there is not.
+    /// A required field is missing.
     #[error("the field '{0}' is missing")]
     MissingField(&'static str),
-    /// A field's value is none that it can have.
+    /// The value of a field is invalid.
     #[error("the field '{0}' has no valid value")]
     BadField(&'static str),
-    /// A path that may not be one.
+    /// A path is invalid.
     #[error("the {field} is refused: {fault}")]
     Path {
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
-        /// Why.
+        /// Fault of the path.
         fault: PathFault,
     },
-    /// The line begins with no word that a waybill has.
+    /// The tag of the line is unknown.
     #[error("the line is of no kind that is known")]
     UnknownRecord,
-    /// The line is one that belongs elsewhere.
+    /// The line is not allowed at this position.
     #[error("the line does not belong here: {0}")]
     Misplaced(&'static str),
     /// Objects of a file are missing.
     #[error("{path} has {found} of its {expected} object lines before this one")]
     MissingObjects {
-        /// The file.
+        /// Path of the file.
         path: RelPath,
-        /// How many there are.
+        /// Number of objects found.
         found: u64,
-        /// How many there must be.
+        /// Number of objects expected.
         expected: u64,
     },
     /// Leaves of an object are missing.
     #[error("{path} has {found} of the {expected} leaves of its object {object} before this line", object = object.0)]
     MissingLeaves {
-        /// The file.
+        /// Path of the file.
         path: RelPath,
-        /// Which object.
+        /// Number of the object.
         object: ObjectIndex,
-        /// How many there are.
+        /// Number of leaves found.
         found: u64,
-        /// How many there must be.
+        /// Number of leaves expected.
         expected: u64,
     },
-    /// A file's digest does not follow from those of its objects.
+    /// The digest of a file does not match the digests of its objects.
     #[error("the {algorithm} digest of {path} does not follow from the digests of its objects")]
     RootDiffers {
-        /// The file.
+        /// Path of the file.
         path: RelPath,
-        /// The algorithm whose digests contradict each other.
+        /// Algorithm of the inconsistent digests.
         algorithm: Algorithm,
     },
-    /// An object's digest does not follow from those of its leaves.
+    /// The digest of an object does not match the digests of its leaves.
     #[error("the digest of bytes {range} of {path} does not follow from the digests of its leaves")]
     ObjectDiffers {
-        /// The file.
+        /// Path of the file.
         path: RelPath,
-        /// The object's bytes.
+        /// Range of the object.
         range: ByteRange,
     },
-    /// A total of the closing line is not what was counted.
+    /// A total of the closing line differs from the count of the reader.
     #[error("the closing line counts {stated} {what}, and there are {found}")]
     Totals {
-        /// What is counted.
+        /// Name of the total.
         what: &'static str,
-        /// By the closing line.
+        /// Total in the closing line.
         stated: u64,
-        /// By the reader.
+        /// Total that the reader counted.
         found: u64,
     },
-    /// The digest of the closing line differs, though each line's checksum matches.
+    /// The digest of the closing line differs, although the checksum of each line matches.
     #[error("the section is not the one that was closed: its digest differs")]
     SectionDiffers,
-    /// A section does not continue the one before it.
+    /// A section does not continue the previous one.
     #[error("the section does not continue the one before it: sections are missing, moved or exchanged")]
     NotContinued,
 }

@@ -1,5 +1,5 @@
-//! Whether the lines below a file's are all there, and whether the digests follow from each other: an object's from its
-//! leaves', the file's from its objects'.
+//! Checks that the lines below the line of a file are complete. Also checks that the digest of an
+//! object matches those of its leaves, and the digest of a file those of its objects.
 
 use super::LEAVES_PER_LINE;
 use super::facts::{Content, Entry, Kind, LeafRun, ObjectDigests, Objects, Proven};
@@ -8,35 +8,36 @@ use haul_digest::{Algorithm, Assembly, Digest, Joint, Part, PartPlace};
 use haul_model::RelPath;
 use haul_model::{ByteLen, Geometry, Object, ObjectIndex};
 
-/// What is expected below one file's line. Memory grows with the logarithm of the file's size.
+/// Expected lines below the line of one file. Memory use is logarithmic in the size of the file.
 #[derive(Debug)]
 pub(super) struct Following {
     path: RelPath,
     size: u64,
     objects: Option<Objects>,
     geometry: Option<Geometry>,
-    /// Object lines to come in all, and the next one.
+    /// Total number of object lines, and the number of the next one.
     lines: u64,
     next: u64,
     roots: Vec<(Digest, Assembly)>,
     leaves: Option<Leaves>,
-    /// A line was damaged: nothing is concluded any more from what is missing.
+    /// True after a damaged line: missing lines then prove nothing.
     pub(super) is_damaged: bool,
 }
 
-/// The leaves of one object.
+/// Leaves of one object.
 #[derive(Debug)]
 struct Leaves {
     object: Object,
     count: u64,
     next: u64,
     leaf: u64,
-    /// What they must come to, where the algorithm's algebra tells.
+    /// Expected digest of the object and the combination of its leaves so far, if the algorithm can
+    /// combine digests.
     value: Option<(Digest, Joint)>,
 }
 
 impl Following {
-    /// What follows an entry; only files have something.
+    /// Returns the lines to expect after an entry; `None` for an entry that is not a file.
     pub(super) fn new(entry: &Entry) -> Option<Following> {
         let Kind::File(content) = &entry.kind else { return None };
         let mut following = Following {
@@ -52,7 +53,7 @@ impl Following {
         };
         if let (0, Some(geometry), Some(objects)) = (following.lines, following.geometry, &following.objects)
         {
-            // The only object's digest is the file's.
+            // The digest of the only object is that of the file.
             let value = objects.algorithms.first().and_then(|algorithm| content.digest(*algorithm));
             following.leaves =
                 geometry.object(ObjectIndex(0)).and_then(|only| Leaves::of(only, objects, true, value));
@@ -60,20 +61,22 @@ impl Following {
         Some(following)
     }
 
-    /// The cut of the file below which lines stand; `None` where it has none.
+    /// Returns the division of the file, or `None` if it has none.
     pub(super) fn objects(&self) -> Option<&Objects> {
         self.objects.as_ref()
     }
 
-    /// Whether no line of objects or leaves is missing any more.
+    /// Returns true if all lines of objects and leaves have been read.
     pub(super) fn is_complete(&self) -> bool {
         self.next == self.lines && self.leaves.is_none()
     }
 
-    /// Takes the next object's line. Inside is whether the file's digests follow, once the last one is there.
+    /// Adds the next object line. After the last one, the inner result reports if the digests of
+    /// the file match.
     ///
     /// # Errors
-    /// The line does not belong here.
+    ///
+    /// Returns [`FlawKind`] if the line is not allowed here.
     pub(super) fn object(&mut self, found: &ObjectDigests) -> Result<Result<(), FlawKind>, FlawKind> {
         self.end_of_leaves()?;
         let object = self.geometry.and_then(|geometry| geometry.object(found.index));
@@ -99,10 +102,12 @@ impl Following {
         Ok(if self.next == self.lines { self.check_roots() } else { Ok(()) })
     }
 
-    /// Takes some leaves of the object before. Inside is whether its digest follows, once the last one is there.
+    /// Adds leaves of the current object. After the last one, the inner result reports if the
+    /// digest of the object matches.
     ///
     /// # Errors
-    /// The line does not belong here.
+    ///
+    /// Returns [`FlawKind`] if the line is not allowed here.
     pub(super) fn leaves(&mut self, found: &LeafRun) -> Result<Result<(), FlawKind>, FlawKind> {
         let misplaced = FlawKind::Misplaced("leaves come in order below their object");
         if self.is_damaged {
@@ -136,8 +141,10 @@ impl Following {
         Ok(if differs { Err(FlawKind::ObjectDiffers { path: self.path.clone(), range }) } else { Ok(()) })
     }
 
-    /// Takes leaves behind a damaged line, which may have held those before them, or their object's own digest. Nothing is
-    /// concluded from them. Whether they can belong here at all.
+    /// Adds leaves after a damaged line, which may have held the leaves before them or the digest
+    /// of their object. Nothing is verified with them.
+    ///
+    /// Returns true if the leaves are possible at this position.
     fn follow_past_damage(&mut self, found: &LeafRun) -> bool {
         let object = self.geometry.and_then(|geometry| geometry.object(found.object));
         let (Some(object), Some(objects)) = (object, &self.objects) else { return false };
@@ -150,7 +157,8 @@ impl Following {
             Some(leaves) if leaves.object.index == found.object => leaves.next,
             _ => 0,
         };
-        // Of the object before the next line at least: those of others were all there already.
+        // They must belong to the object before the next object line or to a later one: the leaves
+        // of earlier objects are complete.
         if next > count || found.first < before || found.object.0 + 1 < self.next {
             return false;
         }
@@ -162,13 +170,13 @@ impl Following {
         true
     }
 
-    /// Looks at a range's line.
+    /// Checks the line of a range.
     pub(super) fn proven(&self, found: &Proven) -> Result<(), FlawKind> {
         let inside = found.range.end.0 <= self.size;
         if inside { Ok(()) } else { Err(FlawKind::Misplaced("the range lies past the end of the file")) }
     }
 
-    /// The next entry has come: is anything missing?
+    /// Checks at the next entry that no lines are missing.
     pub(super) fn end(mut self) -> Result<(), FlawKind> {
         self.end_of_leaves()?;
         if self.next < self.lines && !self.is_damaged {
@@ -201,7 +209,7 @@ impl Following {
     }
 }
 
-/// The digests of a file that must follow from its objects'.
+/// Returns the digests of a file that must match those of its objects.
 fn roots(content: &Content) -> Vec<(Digest, Assembly)> {
     let Some(objects) = content.objects.as_ref().filter(|_| content.object_lines() > 0) else {
         return Vec::new();

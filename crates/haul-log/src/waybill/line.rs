@@ -1,33 +1,34 @@
-//! One line: its checksum, which goes on from the line before, and its limits.
+//! Format of one line: its limits, and its checksum, which continues that of the previous line.
 
 use std::fmt::Write;
 
-/// The version of the format that is written, and the newest that is read.
+/// Version of the format that is written, and the highest version that is read.
 pub const VERSION: u64 = 1;
 
-/// Most bytes in a line, its end included: two paths, each byte percent-encoded, and room to spare.
+/// Maximum size of a line in bytes, including its end: two percent-encoded paths and a reserve.
 pub const LINE_BYTES_MAX: usize = 256 << 10;
 
-/// Most bytes of a command line that are kept.
+/// Maximum size, in bytes, of a command line that is stored.
 pub const RUN_BYTES_MAX: usize = 16 << 10;
 
-/// Digests of leaves in one line.
+/// Maximum number of leaf digests in one line.
 pub const LEAVES_PER_LINE: u64 = 64;
 
-/// The word that begins a section.
+/// Tag of the first line of a section.
 pub(super) const MAGIC: &str = "surehaul-waybill";
 
 const _: () = assert!(6 * super::PATH_BYTES_MAX + 3 * RUN_BYTES_MAX < LINE_BYTES_MAX);
 
-/// Hexadecimal digits of the checksum.
+/// Number of hexadecimal digits of the checksum.
 const CHECK_DIGITS: usize = 8;
 
-/// The running CRC-32 of a section: that of all its lines so far, each without the digits of its own checksum.
+/// Running CRC-32 of a section: of all its lines so far, each without the digits of its own
+/// checksum.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Chain(u32);
 
 impl Chain {
-    /// Takes a line's text, which goes without checksum and end, and puts both behind it.
+    /// Appends checksum and line end to the text of a line.
     pub(super) fn seal(&mut self, line: &mut String) {
         line.push(' ');
         self.0 = continued(self.0, line.as_bytes());
@@ -36,15 +37,16 @@ impl Chain {
     }
 }
 
-/// The same for a reader, which goes on after damage: a damaged line's sum may have been the right one, or the one
-/// that its text makes.
+/// The running checksum of a reader, which continues after damage. The checksum in a damaged line
+/// may have been the correct one, or the correct one may be that of its text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Links {
     candidates: [u32; 2],
 }
 
 impl Links {
-    /// Takes a whole line without its end. The text before the checksum, or `None` if the line is damaged.
+    /// Checks a complete line without its end. Returns the text before the checksum, or `None` if
+    /// the line is damaged.
     pub(super) fn take<'l>(&mut self, line: &'l [u8]) -> Option<&'l str> {
         let (body, digits) = line.split_at(line.len().saturating_sub(CHECK_DIGITS));
         let computed = self.candidates.map(|before| continued(before, body));
@@ -61,13 +63,13 @@ impl Links {
     }
 }
 
-/// The checksum that a sealed line states, and its text; neither compared with anything.
+/// Returns the checksum in a sealed line, and its text, without checking either.
 pub(super) fn stated(line: &[u8]) -> Option<(u32, &str)> {
     let at = line.len().checked_sub(CHECK_DIGITS).filter(|at| *at > 0 && line[at - 1] == b' ')?;
     Some((parse_sum(&line[at..])?, std::str::from_utf8(&line[..at - 1]).ok()?))
 }
 
-/// The CRC-32 (ISO-HDLC, zlib's) that goes on from `before` over `bytes`.
+/// Returns the CRC-32 (ISO-HDLC, as in zlib) that continues from `before` over `bytes`.
 pub(super) fn continued(before: u32, bytes: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new_with_initial(before);
     crc.update(bytes);

@@ -1,6 +1,7 @@
-//! The waybill: the receipt of a job, and what its data is verified against years later.
+//! The waybill: the receipt of a job, against which its data can be verified years later.
 //!
-//! A text of one record a line. `docs/formats/waybill.md` draws it for who reads one without this program.
+//! A waybill is a text with one record per line. `docs/formats/waybill.md` specifies it for readers
+//! without this program.
 //!
 //! ```text
 //!  surehaul-waybill version=1 section=1 at=... program=... run=... root=...  CRC   a section: one job
@@ -12,12 +13,14 @@
 //!  end section=1 entries=... files=... bytes=... lines=... blake3=...        CRC   all of it once more
 //! ```
 //!
-//! (The indents are the drawing's.) The CRC of a line goes on from the line before, so that a damaged, lost, added or
-//! moved line is found and named; the closing line holds totals and a digest of all that stands before it; and where
-//! the algebra of a digest allows, a file's digest must follow from its objects'. A further job appends a section,
-//! bound to the one before by that one's digest.
+//! (The waybill itself has no indentation.) The CRC of a line continues that of the previous line.
+//! A reader therefore detects and reports a damaged, lost, added or moved line. The closing line
+//! holds totals and a digest of everything before it. If digests of the algorithm can be combined,
+//! the digest of a file must match those of its objects. Each additional job appends a section,
+//! which contains the digest of the previous one.
 //!
-//! [`Writer`] and [`Reader`] keep one line and a few sums in memory, whatever the number of files and objects.
+//! [`Writer`] and [`Reader`] keep one line and a few checksums in memory, regardless of the number
+//! of files and objects.
 
 mod decode;
 mod facts;

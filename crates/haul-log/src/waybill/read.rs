@@ -1,4 +1,4 @@
-//! Reading: line by line, and on past damage.
+//! Reader: decodes a waybill line by line and continues after damage.
 
 use super::decode;
 use super::facts::{End, Entry, Kind, LeafRun, ObjectDigests, Proven, Section};
@@ -10,40 +10,41 @@ use haul_digest::{Algorithm, Digest, Hasher};
 use std::collections::VecDeque;
 use std::io::{self, BufRead};
 
-/// One line's facts. Objects, leaves and ranges belong to the entry before them.
+/// Contents of one line. Objects, leaves and ranges belong to the entry before them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A section begins.
+    /// Start of a section.
     Section(Section),
     /// A name.
     Entry(Entry),
-    /// The digests of one object.
+    /// Digests of one object.
     Object(ObjectDigests),
-    /// Digests of leaves of the object before.
+    /// Digests of leaves of the previous object.
     Leaves(LeafRun),
     /// A range that reached a higher level.
     Proven(Proven),
-    /// The section ends, and its totals and digest are those of its lines.
+    /// End of a section whose totals and digest match its lines.
     End(End),
 }
 
-/// Reads a waybill: an iterator over its records and its flaws, in the order of its lines.
+/// Reader of a waybill: an iterator over its records and flaws, in the order of the lines.
 ///
-/// One line and some sums are in memory at a time, whatever the input holds. After [`ReadError::Io`] and
-/// [`ReadError::Refused`] it ends; after a [`Flaw`] it goes on, and what the damaged line held is missing.
+/// One line and a few checksums are in memory at a time, for any input. The iterator ends after
+/// [`ReadError::Io`] and [`ReadError::Refused`]. It continues after a [`Flaw`], without the
+/// contents of the damaged line.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
-    /// The current line without its end.
+    /// Current line without its end.
     line: Vec<u8>,
     number: u64,
-    /// Bytes taken from the input, counted from the waybill's first.
+    /// Number of bytes read, counted from the first byte of the waybill.
     offset: u64,
     links: Links,
-    /// Where the current line begins.
+    /// Start of the current line.
     mark: Mark,
     section: Option<Open>,
-    /// The sections closed so far, and the digest that the last one closed with.
+    /// Number of sections closed so far, and the digest of the last one.
     closed: u64,
     before: Option<Digest>,
     following: Option<Following>,
@@ -51,7 +52,7 @@ pub struct Reader<R> {
     ended: bool,
 }
 
-/// Where an entry's line begins, so that it and what belongs to it can be read once more by [`Reader::resume`].
+/// Start of the line of an entry, from which [`Reader::resume`] can read the entry again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mark {
     offset: u64,
@@ -60,13 +61,13 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// The byte of the waybill that the line begins with.
+    /// Returns the offset of the line in the waybill.
     pub fn offset(self) -> u64 {
         self.offset
     }
 }
 
-/// A section that was begun.
+/// A section that has started.
 #[derive(Debug)]
 struct Open {
     number: u64,
@@ -75,22 +76,22 @@ struct Open {
     entries: u64,
     files: u64,
     bytes: u64,
-    /// Something was damaged: totals and digest will differ, and nothing new is learnt from that.
+    /// True after damage: totals and digest will differ, which is not reported again.
     flawed: bool,
 }
 
-/// How a line ended.
+/// Result of reading a line.
 enum Taken {
     Whole,
-    /// Longer than any line is; what is too much was passed over.
+    /// Longer than the maximum; the excess was skipped.
     TooLong,
-    /// By the end of the input.
+    /// Ended by the end of the input.
     CutOff,
     Nothing,
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads from the first byte of a waybill.
+    /// Returns a reader that starts at the first byte of a waybill.
     pub fn new(input: R) -> Reader<R> {
         Reader {
             input,
@@ -108,18 +109,22 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// The number of the line that was read last, counted from 1.
+    /// Returns the number of the last line read, counted from 1.
     pub fn line(&self) -> u64 {
         self.number
     }
 
-    /// Where the line begins that was read last: asked right after an entry came, that of the entry.
+    /// Returns the start of the last line read. Called directly after an entry, it is the start of
+    /// the entry.
     pub fn mark(&self) -> Mark {
         self.mark
     }
 
-    /// Reads on from an entry's mark in the same waybill, from its line on and as far as it is wanted: `input` stands at
-    /// [`Mark::offset`]. Lines and digests are checked as ever, totals of the section are not.
+    /// Returns a reader that continues from the mark of an entry in the same waybill; `input` must
+    /// be positioned at [`Mark::offset`].
+    ///
+    /// The caller can stop at any record. Lines and digests are checked as usual, but the totals of
+    /// the section are not.
     pub fn resume(input: R, mark: Mark) -> Reader<R> {
         let mut reader = Reader::new(input);
         (reader.number, reader.offset, reader.links) = (mark.line - 1, mark.offset, mark.links);
@@ -127,7 +132,7 @@ impl<R: BufRead> Reader<R> {
         reader
     }
 
-    /// Reads one line and puts what it brings into `ready`.
+    /// Reads one line and appends the resulting records to `ready`.
     fn step(&mut self) -> io::Result<()> {
         self.number += 1;
         self.mark = Mark { offset: self.offset, line: self.number, links: self.links };
@@ -165,7 +170,7 @@ impl<R: BufRead> Reader<R> {
                 self.count(&line);
                 self.damaged(FlawKind::Damaged);
                 if self.section.is_none() {
-                    // It was a section's head, or stood where one belongs.
+                    // The line was the head of a section, or replaced it.
                     self.open(self.closed + 1, true);
                 }
             }
@@ -203,7 +208,7 @@ impl<R: BufRead> Reader<R> {
             return Ok(());
         }
         if !decode::ENTRY_TAGS.contains(&tag) {
-            // Later versions may add lines that this one needs not understand.
+            // Later versions may add lines that this version can ignore.
             return if tag.starts_with("x-") { Ok(()) } else { Err(FlawKind::UnknownRecord) };
         }
         self.close_entry();
@@ -220,10 +225,10 @@ impl<R: BufRead> Reader<R> {
         Ok(())
     }
 
-    /// A line of objects or leaves.
+    /// Reads a line of objects or leaves.
     fn below(&mut self, text: &str, leaves: bool) -> Result<(), FlawKind> {
         let Some(following) = &mut self.following else {
-            // The line of the file they belong to was damaged, and said so.
+            // The line of their file was damaged and has been reported.
             let orphaned = self.section.as_ref().is_some_and(|open| open.flawed);
             return if orphaned {
                 Ok(())
@@ -236,7 +241,8 @@ impl<R: BufRead> Reader<R> {
                 self.give(record);
                 followed
             }
-            // Behind a damaged line it may be another file's, whose own line is the damaged one.
+            // After a damaged line it may belong to another file, whose own line is the damaged
+            // one.
             Err(_) if following.is_damaged => {
                 self.following = None;
                 Ok(())
@@ -245,7 +251,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// The record of a line that belongs to a file, and whether the digests there follow from each other.
+    /// Decodes a line that belongs to a file, and checks that the digests match.
     fn below_file(
         following: &mut Following,
         text: &str,
@@ -270,7 +276,7 @@ impl<R: BufRead> Reader<R> {
             return Ok(());
         }
         self.close_entry();
-        // Where the end of the section before was damaged, that was said.
+        // If the end of the previous section was damaged, that has been reported.
         let unclosed = self.section.take().map(|open| open.flawed);
         if unclosed == Some(false) {
             self.flaw(FlawKind::NoEnd);
@@ -293,7 +299,7 @@ impl<R: BufRead> Reader<R> {
         let Some(open) = self.section.take() else { return Ok(()) };
         (self.closed, self.before) = (end.section, Some(end.digest));
         if open.flawed {
-            // What is wrong was said where it is.
+            // The flaws have been reported where they are.
             return Ok(());
         }
         if end.section != open.number {
@@ -325,7 +331,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// Another entry begins: is something of the one before missing?
+    /// Checks at the start of the next entry that the previous one is complete.
     fn close_entry(&mut self) {
         if let Some(following) = self.following.take()
             && let Err(kind) = following.end()
@@ -337,7 +343,7 @@ impl<R: BufRead> Reader<R> {
     fn damaged(&mut self, kind: FlawKind) {
         self.flaw(kind);
         match &mut self.following {
-            // Nothing was to come below that file any more: the line was another's.
+            // The file was already complete, so the line belonged to another entry.
             Some(following) if following.is_complete() => self.following = None,
             Some(following) => following.is_damaged = true,
             None => {}

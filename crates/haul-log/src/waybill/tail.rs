@@ -1,4 +1,4 @@
-//! The end of a waybill, for who appends to it.
+//! End of a waybill, for a writer that appends to it.
 
 use super::decode;
 use super::facts::End;
@@ -8,41 +8,45 @@ use super::line::{LINE_BYTES_MAX, MAGIC, VERSION, continued, stated};
 use haul_digest::Digest;
 use thiserror::Error;
 
-/// How many of a waybill's last bytes hold its last two lines.
+/// Number of bytes at the end of a waybill that always contain its last two lines.
 pub const TAIL_BYTES: usize = 2 * LINE_BYTES_MAX;
 
-/// Where a waybill that was closed ends: what the next section goes on from.
+/// End of a closed waybill, from which the next section continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// The last section's number.
+    /// Number of the last section.
     pub section: u64,
-    /// Its digest.
+    /// Digest of the last section.
     pub digest: Digest,
 }
 
-/// Why a file is no waybill that can be appended to.
+/// Reason why a section cannot be appended to a file.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum TailError {
-    /// It does not end with a line that closes a section.
+    /// The file does not end with the closing line of a section.
     #[error("it does not end with the closing line of a waybill: it is no waybill, or was cut off")]
     NotClosed,
-    /// It does, and the line is damaged.
+    /// The closing line is damaged.
     #[error("its closing line is damaged")]
     Damaged,
-    /// It is one of a later version.
+    /// A newer version of the format.
     #[error(transparent)]
     Newer(#[from] Refusal),
 }
 
-/// Looks at the first bytes of a waybill, [`LINE_BYTES_MAX`] of them or all it has, before a section of this version is appended: who wrote a later
-/// version may mean other things by the lines that this one knows.
+/// Checks the version of a waybill before a section of this version is appended. In a later
+/// version, lines that this version knows may have other meanings.
+///
+/// `first` holds the first [`LINE_BYTES_MAX`] bytes of the waybill, or all of it.
 ///
 /// # Errors
-/// [`TailError::Newer`].
+///
+/// Returns [`TailError::Newer`] if the waybill has a newer version.
 pub fn may_append(first: &[u8]) -> Result<(), TailError> {
     let line = first.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let text = std::str::from_utf8(line).ok().and_then(|text| text.strip_prefix(MAGIC));
-    // All versions have the form of the first line. What is no waybill is told by its end.
+    // The first line has the same form in all versions. A file that is not a waybill is detected by
+    // its end.
     let words = text.into_iter().flat_map(|text| text.split(' '));
     let version = words.filter_map(|word| word.strip_prefix("version=")).find_map(number);
     match version.filter(|version| *version > VERSION) {
@@ -52,10 +56,11 @@ pub fn may_append(first: &[u8]) -> Result<(), TailError> {
 }
 
 impl Tail {
-    /// Reads the last bytes of a waybill, [`TAIL_BYTES`] of them or all it has.
+    /// Decodes the last [`TAIL_BYTES`] bytes of a waybill, or all of it.
     ///
     /// # Errors
-    /// [`TailError`].
+    ///
+    /// Returns a [`TailError`] if the bytes do not end with an intact closing line.
     pub fn of(bytes: &[u8]) -> Result<Tail, TailError> {
         let text = bytes.strip_suffix(b"\n").ok_or(TailError::NotClosed)?;
         let mut lines = text.rsplit(|&byte| byte == b'\n');

@@ -1,13 +1,14 @@
-//! Moments as text: decimal seconds for files, as `touch -d @SECONDS` takes them; a date for the job, for people.
+//! Times as text: decimal seconds for files, as `touch -d @SECONDS` accepts them, and a date for
+//! the job, for human readers.
 
 use haul_model::Moment;
 
 const DAY: i64 = 86_400;
 
-/// The first and the last second that have a date of four digits: 0000-01-01 to 9999-12-31.
+/// First and last second with a four-digit year: 0000-01-01 to 9999-12-31.
 pub(super) const DATED: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
 
-/// What [`Moment::to_decimal`] wrote.
+/// Parses the output of [`Moment::to_decimal`].
 pub(super) fn parse_decimal(text: &str) -> Option<Moment> {
     let (whole, fraction) = text.split_once('.')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -23,8 +24,8 @@ pub(super) fn parse_decimal(text: &str) -> Option<Moment> {
     }
 }
 
-/// `2026-11-21T10:43:25Z` for seconds since 1970 (RFC 3339, UTC). Moments without a date of four digits become the
-/// nearest that has one.
+/// Returns seconds since 1970 in the form `2026-11-21T10:43:25Z` (RFC 3339, UTC). Times without a
+/// four-digit year become the nearest one that has it.
 pub fn date(seconds: i64) -> String {
     let seconds = seconds.clamp(*DATED.start(), *DATED.end());
     let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
@@ -33,7 +34,8 @@ pub fn date(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The seconds since 1970 of a date of the form `2026-11-21T10:43:25Z`; `None` for what is no such date.
+/// Parses a date of the form `2026-11-21T10:43:25Z` into seconds since 1970. Returns `None` if the
+/// text is not such a date.
 pub fn parse_date(text: &str) -> Option<i64> {
     let bytes = text.as_bytes();
     let shape = b"dddd-dd-ddTdd:dd:ddZ";
@@ -55,7 +57,8 @@ fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
-/// Days from 1970-01-01 to the first of a year from 0 to 10000, in the Gregorian calendar carried back.
+/// Returns the days from 1970-01-01 to the first day of a year from 0 to 10000, in the proleptic
+/// Gregorian calendar.
 fn days_before_year(year: i64) -> i64 {
     let before = year - 1;
     year * 365 + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400) + 1 - 719_528
@@ -65,7 +68,7 @@ fn month_lengths(year: i64) -> [i64; 12] {
     [31, if is_leap(year) { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
 }
 
-/// Counted from 0; `None` for a day the calendar lacks.
+/// Returns the day of the year, counted from 0, or `None` if the day does not exist.
 fn day_of_year(year: i64, month: i64, day: i64) -> Option<i64> {
     let lengths = month_lengths(year);
     let index = usize::try_from(month - 1).ok()?;
@@ -73,9 +76,9 @@ fn day_of_year(year: i64, month: i64, day: i64) -> Option<i64> {
     is_there.then(|| lengths[..index].iter().sum::<i64>() + day - 1)
 }
 
-/// Year, month and day of a day counted from 1970-01-01, within [`DATED`].
+/// Returns year, month and day of a day counted from 1970-01-01, within [`DATED`].
 fn civil(days: i64) -> (i64, i64, i64) {
-    // A guess by the mean year is off by one year at most.
+    // An estimate from the mean length of a year is off by at most one year.
     let guess = (days + 719_528) * 400 / 146_097;
     let year = if days_before_year(guess) > days {
         guess - 1

@@ -1,4 +1,4 @@
-//! Writing: one section, line by line.
+//! Writer: encodes one section line by line.
 
 use super::facts::{
     Content, End, Entry, Job, Kind, LeafRun, ObjectDigests, Objects, Proven, Section, Special,
@@ -15,22 +15,22 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use thiserror::Error;
 
-/// Why a record can't be written.
+/// Error of a writer.
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// The output failed.
     #[error("the waybill can't be written: {0}")]
     Io(#[from] io::Error),
-    /// A line would be longer than [`LINE_BYTES_MAX`], which no reader takes.
+    /// A line would be longer than [`LINE_BYTES_MAX`], which readers reject.
     #[error("a line of the waybill would be longer than {LINE_BYTES_MAX} bytes")]
     TooLong,
 }
 
-/// Writes one section of a waybill. Whoever drops it without [`Writer::close`] leaves a waybill that its readers know
-/// for cut off.
+/// Writer of one section of a waybill. Without a call of [`Writer::close`] the waybill stays
+/// truncated, and readers detect that.
 ///
-/// The order of calls is that of the lines: an entry, its objects in order each with its leaves, its ranges. What does
-/// not belong together is a mistake of the caller, and the reader says so.
+/// The calls must have the order of the lines: an entry, its objects in order, each followed by its
+/// leaves, its ranges. The writer does not check the order; the reader reports violations.
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
@@ -41,18 +41,21 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a waybill.
+    /// Starts a waybill.
     ///
     /// # Errors
-    /// [`WriteError`].
+    ///
+    /// Returns a [`WriteError`] if the output fails or the line is too long.
     pub fn new(out: W, job: &Job) -> Result<Writer<W>, WriteError> {
         Writer::begin(out, &Section { number: 1, after: None, job: job.clone() })
     }
 
-    /// Begins a further section behind one that was closed, as its [`Tail`] says; `out` writes behind that.
+    /// Starts another section after a closed one, which the [`Tail`] describes. `out` must append
+    /// to the waybill.
     ///
     /// # Errors
-    /// [`WriteError`].
+    ///
+    /// Returns a [`WriteError`] if the output fails or the line is too long.
     pub fn append(out: W, job: &Job, tail: &Tail) -> Result<Writer<W>, WriteError> {
         Writer::begin(out, &Section { number: tail.section + 1, after: Some(tail.digest), job: job.clone() })
     }
@@ -70,7 +73,8 @@ impl<W: Write> Writer<W> {
     /// Writes an entry.
     ///
     /// # Errors
-    /// [`WriteError`].
+    ///
+    /// Returns a [`WriteError`] if the output fails or the line is too long.
     pub fn entry(&mut self, entry: &Entry) -> Result<(), WriteError> {
         self.line.push_str(tag(&entry.kind));
         put(&mut self.line, "path", &entry.path);
@@ -94,10 +98,11 @@ impl<W: Write> Writer<W> {
         self.send()
     }
 
-    /// Writes the digests of the next object of the file before.
+    /// Writes the digests of the next object of the current file.
     ///
     /// # Errors
-    /// [`WriteError`].
+    ///
+    /// Returns a [`WriteError`] if the output fails or the line is too long.
     pub fn object(&mut self, object: &ObjectDigests) -> Result<(), WriteError> {
         let _ = write!(self.line, "{}", object.index.0);
         for digest in &object.digests {
@@ -107,10 +112,11 @@ impl<W: Write> Writer<W> {
         self.send()
     }
 
-    /// Writes the next leaves of the object before; see [`LeafRun`] for how many.
+    /// Writes the next leaves of the current object; for their number see [`LeafRun`].
     ///
     /// # Errors
-    /// [`WriteError`].
+    ///
+    /// Returns a [`WriteError`] if the output fails or the line is too long.
     pub fn leaves(&mut self, run: &LeafRun) -> Result<(), WriteError> {
         let _ = write!(self.line, "{}.{} ", run.object.0, run.first);
         let bytes: Vec<u8> = run.digests.iter().flat_map(Digest::as_bytes).copied().collect();
@@ -118,27 +124,31 @@ impl<W: Write> Writer<W> {
         self.send()
     }
 
-    /// Writes that a range of the file before reached a higher level than the file as a whole.
+    /// Writes a range of the current file that reached a higher level than the complete file.
     ///
     /// # Errors
-    /// [`WriteError`].
+    ///
+    /// Returns a [`WriteError`] if the output fails or the line is too long.
     pub fn proven(&mut self, proven: &Proven) -> Result<(), WriteError> {
         let _ = write!(self.line, "range {} {}", proven.range, proven.level);
         self.send()
     }
 
-    /// Sends on what the output holds back.
+    /// Flushes the output.
     ///
     /// # Errors
-    /// [`WriteError::Io`].
+    ///
+    /// Returns [`WriteError::Io`] if the output fails.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         Ok(self.out.flush()?)
     }
 
-    /// Writes the closing line, and gives the output back.
+    /// Writes the closing line and returns the output.
     ///
     /// # Errors
-    /// [`WriteError`]; the output is then without it.
+    ///
+    /// Returns a [`WriteError`] if the output fails; the waybill then stays without an intact
+    /// closing line.
     pub fn close(mut self) -> Result<(W, End), WriteError> {
         let mut end = self.end;
         end.digest = self.hasher.clone().finish();
@@ -201,7 +211,7 @@ fn put_content(line: &mut String, content: &Content) {
     }
 }
 
-/// The word that begins an entry's line.
+/// Returns the tag of an entry's line.
 pub(super) fn tag(kind: &Kind) -> &'static str {
     match kind {
         Kind::File(_) => "file",
@@ -216,19 +226,20 @@ pub(super) fn tag(kind: &Kind) -> &'static str {
 }
 
 impl Kind {
-    /// The word for it in a waybill: `file`, `dir`, `link`, ...
+    /// Returns the name of the kind in a waybill: `file`, `dir`, `link`, ...
     pub fn name(&self) -> &'static str {
         tag(self)
     }
 }
 
 impl Job {
-    /// When it began, as a date: `2026-11-21T10:43:25Z`.
+    /// Returns the start time as a date: `2026-11-21T10:43:25Z`.
     pub fn date(&self) -> String {
         time::date(self.at)
     }
 
-    /// The words of a command line as one text, cut where it would be longer than [`super::RUN_BYTES_MAX`].
+    /// Joins the words of a command line into one text, truncated to [`super::RUN_BYTES_MAX`]
+    /// bytes.
     pub fn run_of<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
         let mut run = Vec::new();
         for word in words {

@@ -1,4 +1,5 @@
-//! POSIX access control lists, kept as the extended attributes that the kernel shows them as.
+//! POSIX access control lists, in the form of the extended attributes by which the kernel exposes
+//! them.
 
 use super::xattr::{Place, get_xattr, remove_xattr, set_xattr};
 use crate::stat::FileKind;
@@ -7,28 +8,29 @@ use std::ffi::CStr;
 use std::io;
 use thiserror::Error;
 
-/// The attribute that holds who may do what with a file, beyond its mode.
+/// Attribute that holds the access permissions of a file beyond its mode.
 pub const ACL_ACCESS: &CStr = c"system.posix_acl_access";
 
-/// The attribute that holds what new files in a directory start with.
+/// Attribute that holds the initial access control list of new files in a directory.
 pub const ACL_DEFAULT: &CStr = c"system.posix_acl_default";
 
-/// Why permissions could not be copied in full.
+/// Error of an incomplete copy of permissions.
 #[derive(Debug, Error)]
 pub enum AclError {
-    /// The source's list could not be read.
+    /// The list of the source could not be read.
     #[error("reading the access control list: {0}")]
     Read(#[source] io::Error),
-    /// The destination refused the list, or to part with its own. `EOPNOTSUPP`: it keeps no lists.
+    /// The destination rejected the list, or the removal of its own list. `EOPNOTSUPP`: it does not
+    /// support lists.
     #[error("setting the access control list: {0}")]
     Write(#[source] io::Error),
-    /// The destination refused the mode.
+    /// The destination rejected the mode.
     #[error("setting the mode: {0}")]
     Mode(#[source] io::Error),
 }
 
 impl AclError {
-    /// What the kernel said.
+    /// Returns the error of the kernel.
     pub fn io(&self) -> &io::Error {
         match self {
             AclError::Read(error) | AclError::Write(error) | AclError::Mode(error) => error,
@@ -36,21 +38,29 @@ impl AclError {
     }
 }
 
-/// Gives `dst` the permissions of `src`: its access control list where it has one, the mode bits `mode`
-/// (with setuid, setgid and sticky) in any case; for directories the default list, too. Lists that `dst`
-/// has (inherited, perhaps) and `src` lacks are removed. File systems without lists count as files without
-/// one; only where the source has a list that the destination cannot hold is that an error, and the mode
-/// is set even then. Where the source's list can't be read, nothing is set.
+/// Gives `dst` the permissions of `src`: its access control list if it has one, and always the mode
+/// bits `mode` (with setuid, setgid and sticky).
+///
+/// For a directory the default list is copied too. Lists that `dst` has (for example inherited
+/// ones) and `src` lacks are removed.
+///
+/// A file system without lists is treated like a file without a list. It is an error only if the
+/// source has a list that the destination cannot hold; the mode is set even then. If the access
+/// list of the source cannot be read, nothing is set.
 ///
 /// # Errors
-/// The first failure; what could still be done was done.
+///
+/// Returns the first error; the remaining steps are still carried out, except after a failed read
+/// of the access list.
 pub fn copy_acl(src: Place<'_>, dst: Place<'_>, kind: FileKind, mode: u32) -> Result<(), AclError> {
     let access = match copy_list(src, dst, ACL_ACCESS) {
-        // The mode of a file with a list grants its group more than the list may: without the list it says nothing.
+        // The group bits of a file with a list are the mask, which may exceed what the list grants
+        // to the group. Without the list the mode is meaningless.
         Err(AclError::Read(error)) => return Err(AclError::Read(error)),
         other => other,
     };
-    // After the list: chmod on a file with a list sets the list's mask, which the mode's group bits are.
+    // Set the mode after the list. On a file with a list the group bits of the mode are the mask of
+    // the list, and chmod sets that mask.
     let chmod = match dst {
         Place::File(fd) => super::set_mode_fd(fd, mode),
         Place::Name(dir, name) => super::set_mode_at(dir, name, mode),
@@ -59,11 +69,12 @@ pub fn copy_acl(src: Place<'_>, dst: Place<'_>, kind: FileKind, mode: u32) -> Re
     access.and(chmod.map_err(AclError::Mode)).and(default)
 }
 
-/// Leaves `place` with its mode alone: an access control list that it has (inherited, perhaps) is removed. What new
-/// files in a directory start with stays.
+/// Reduces the permissions of `place` to its mode: removes its access control list (for example an
+/// inherited one). The default list of a directory stays.
 ///
 /// # Errors
-/// What reading or removing a list reports; file systems without lists have none to remove.
+///
+/// Returns the errors of reading or removing a list. A file system without lists is not an error.
 pub fn drop_acl(place: Place<'_>) -> io::Result<()> {
     if get_list(place, ACL_ACCESS)?.is_some() {
         remove_xattr(place, ACL_ACCESS)?;
@@ -74,7 +85,9 @@ pub fn drop_acl(place: Place<'_>) -> io::Result<()> {
 /// Removes the default access control list of the directory `place`.
 ///
 /// # Errors
-/// Errors of getxattr(2) and removexattr(2). A file system without lists is no error.
+///
+/// Returns the errors of getxattr(2) and removexattr(2). A file system without lists is not an
+/// error.
 pub fn drop_default_acl(place: Place<'_>) -> io::Result<()> {
     if get_list(place, ACL_DEFAULT)?.is_some() {
         remove_xattr(place, ACL_DEFAULT)?;
@@ -85,8 +98,8 @@ pub fn drop_default_acl(place: Place<'_>) -> io::Result<()> {
 fn copy_list(src: Place<'_>, dst: Place<'_>, name: &CStr) -> Result<(), AclError> {
     match get_list(src, name).map_err(AclError::Read)? {
         Some(list) => set_xattr(dst, name, &list).map_err(AclError::Write),
-        // Looking is much cheaper than removing: on a journaled file system even a removal of nothing
-        // opens a transaction.
+        // A lookup is much cheaper than a removal: on a journaled file system even the removal of a
+        // missing attribute opens a transaction.
         None => match get_list(dst, name) {
             Ok(Some(_)) => remove_xattr(dst, name).map(drop).map_err(AclError::Write),
             Ok(None) => Ok(()),
@@ -95,7 +108,7 @@ fn copy_list(src: Place<'_>, dst: Place<'_>, name: &CStr) -> Result<(), AclError
     }
 }
 
-/// The list, where there is one; a file system without lists has none.
+/// Returns the list if there is one. A file system without lists has none.
 fn get_list(place: Place<'_>, name: &CStr) -> io::Result<Option<Vec<u8>>> {
     match get_xattr(place, name) {
         Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::NOSYS)) => {

@@ -9,35 +9,37 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Bytes tried first for a list or a value: nearly all fit, and then one call does.
+/// Size, in bytes, of the first buffer for a list or a value. Nearly all fit, and then one call is
+/// enough.
 const FIRST_BYTES: usize = 1024;
 
-/// Whose attributes are meant.
+/// Owner of the attributes.
 ///
-/// Descriptors opened with O_PATH carry no attributes; symbolic links and special files are reached by
-/// name. But for lists, a name is looked up by way of /proc, since the kernel (before 6.13) has no call for a
-/// name beneath a directory, and a link in its last component is not followed.
+/// Descriptors opened with O_PATH give no access to attributes; symbolic links and special files
+/// are reached by name. Except for lists, a name is looked up through /proc, because the kernel
+/// (before 6.13) has no call for a name in a directory. A link in the last component is not
+/// followed.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
     /// An open file.
     File(BorrowedFd<'a>),
-    /// A name in an open directory; in [`CWD`], a path.
+    /// A name in an open directory; with [`CWD`], a path.
     Name(BorrowedFd<'a>, &'a CStr),
 }
 
-/// One attribute that could not be copied.
+/// An attribute that could not be copied.
 #[derive(Debug, Error)]
 #[error("attribute {name:?}: {source}")]
 pub struct XattrFailure {
-    /// The attribute, with its namespace: `user.comment`.
+    /// Name of the attribute with its namespace, for example `user.comment`.
     pub name: CString,
-    /// Which side failed.
+    /// Side that failed.
     pub side: XattrSide,
-    /// What the kernel said.
+    /// Error of the kernel.
     pub source: io::Error,
 }
 
-/// The side of a copy.
+/// Side of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrSide {
     /// The attribute could not be read.
@@ -46,16 +48,18 @@ pub enum XattrSide {
     Destination,
 }
 
-/// The names of all attributes that this user may see, with their namespaces. Empty where the file system
-/// keeps none.
+/// Returns the names of all attributes visible to this user, with their namespaces. Returns an
+/// empty list if the file system has none.
 ///
 /// # Errors
-/// What listxattr(2) reports, except `EOPNOTSUPP`.
+///
+/// Returns the errors of listxattr(2) except `EOPNOTSUPP`.
 pub fn list_xattrs(place: Place<'_>) -> io::Result<Vec<CString>> {
     let found = match place {
         Place::File(fd) => grow(|buffer| rustix::fs::flistxattr(fd, buffer)),
         Place::Name(dir, name) => match grow(|buffer| list_at(dir, name, buffer)) {
-            // Sandboxes answer EPERM for calls they do not know; a real EPERM is found again by the detour.
+            // Sandboxes return EPERM for system calls that they do not know. The fallback returns a
+            // genuine EPERM again.
             Err(Errno::NOSYS | Errno::PERM) => {
                 let path = place.path().unwrap_or_default();
                 grow(|buffer| rustix::fs::llistxattr(path.as_path(), buffer))
@@ -72,11 +76,12 @@ pub fn list_xattrs(place: Place<'_>) -> io::Result<Vec<CString>> {
     Ok(names.filter_map(|name| CString::new(name).ok()).collect())
 }
 
-/// The value of one attribute; `None` where the file has no such attribute.
+/// Returns the value of an attribute, or `None` if the file has no such attribute.
 ///
 /// # Errors
-/// What getxattr(2) reports, except `ENODATA`; `EOPNOTSUPP` where the file system keeps none of that
-/// namespace.
+///
+/// Returns the errors of getxattr(2) except `ENODATA`; `EOPNOTSUPP` if the file system does not
+/// support the namespace.
 pub fn get_xattr(place: Place<'_>, name: &CStr) -> io::Result<Option<Vec<u8>>> {
     let path = place.path();
     let found = grow(|buffer| match (&place, &path) {
@@ -90,10 +95,11 @@ pub fn get_xattr(place: Place<'_>, name: &CStr) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Sets one attribute, new or replaced.
+/// Sets an attribute; replaces an existing value.
 ///
 /// # Errors
-/// What setxattr(2) reports: `EOPNOTSUPP`, `EPERM`, `ENOSPC`, `E2BIG`, ...
+///
+/// Returns the errors of setxattr(2): `EOPNOTSUPP`, `EPERM`, `ENOSPC`, `E2BIG`, ...
 pub fn set_xattr(place: Place<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
     let path = place.path();
     let flags = XattrFlags::empty();
@@ -103,10 +109,11 @@ pub fn set_xattr(place: Place<'_>, name: &CStr, value: &[u8]) -> io::Result<()> 
     })?)
 }
 
-/// Removes one attribute; false where there was none.
+/// Removes an attribute. Returns false if the file has no such attribute.
 ///
 /// # Errors
-/// What removexattr(2) reports, except `ENODATA`.
+///
+/// Returns the errors of removexattr(2) except `ENODATA`.
 pub fn remove_xattr(place: Place<'_>, name: &CStr) -> io::Result<bool> {
     let path = place.path();
     let removed = retry_on_intr(|| match (&place, &path) {
@@ -120,11 +127,15 @@ pub fn remove_xattr(place: Place<'_>, name: &CStr) -> io::Result<bool> {
     }
 }
 
-/// Copies every attribute of `src` that `filter` wants, and goes on past those that fail. An attribute that
-/// vanishes meanwhile is not a failure. Attributes that only `dst` has stay.
+/// Copies every attribute of `src` that `filter` accepts, and continues after failures. Returns the
+/// failures.
+///
+/// An attribute that vanishes during the copy is not a failure. Attributes that only `dst` has
+/// stay.
 ///
 /// # Errors
-/// Where the source's attributes could not be listed.
+///
+/// Returns an error if the attributes of the source cannot be listed.
 pub fn copy_xattrs(
     src: Place<'_>,
     dst: Place<'_>,
@@ -149,33 +160,34 @@ pub fn copy_xattrs(
 }
 
 impl<'a> Place<'a> {
-    /// An open file's attributes.
+    /// Refers to the attributes of an open file.
     pub fn file(fd: &'a impl AsFd) -> Place<'a> {
         Place::File(fd.as_fd())
     }
 
-    /// The attributes of what a name stands for, a symbolic link's own.
+    /// Refers to the attributes of a name; for a symbolic link, those of the link itself.
     pub fn name(dir: &'a impl AsFd, name: &'a CStr) -> Place<'a> {
         Place::Name(dir.as_fd(), name)
     }
 
-    /// The path by which a name is reached; `None` for an open file.
+    /// Returns the path through which a name is reached, or `None` for an open file.
     fn path(&self) -> Option<PathBuf> {
         let Place::Name(dir, name) = self else { return None };
         let name = Path::new(OsStr::from_bytes(name.to_bytes()));
         if dir.as_raw_fd() == CWD.as_raw_fd() {
             return Some(name.to_owned());
         }
-        // An absolute name replaces what stands before it, as in openat(2).
+        // An absolute name replaces the path before it, as in openat(2).
         Some(Path::new(&crate::open::proc_path(*dir)).join(name))
     }
 }
 
-/// listxattrat(2), since Linux 6.13: the same for a name without the way by /proc, which is four look-ups longer.
+/// Calls listxattrat(2) (since Linux 6.13), which lists the attributes of a name without the detour
+/// through /proc and saves four lookups.
 fn list_at(dir: BorrowedFd<'_>, name: &CStr, buffer: &mut [u8]) -> rustix::io::Result<usize> {
     let flags = AtFlags::SYMLINK_NOFOLLOW.bits();
-    // SAFETY: listxattrat(dirfd, path, flags, list, size) reads the NUL-terminated `name` and writes at most `size` bytes to
-    // `list`: both are borrowed for longer than the call.
+    // SAFETY: listxattrat(dirfd, path, flags, list, size) reads the NUL-terminated `name` and
+    // writes at most `size` bytes to `list`. Both are borrowed for longer than the call.
     let result = unsafe {
         libc::syscall(
             SYS_LISTXATTRAT,
@@ -190,11 +202,11 @@ fn list_at(dir: BorrowedFd<'_>, name: &CStr, buffer: &mut [u8]) -> rustix::io::R
         .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
-/// Number of listxattrat(2), the same on every architecture but alpha.
+/// System call number of listxattrat(2), the same on every architecture except alpha.
 const SYS_LISTXATTRAT: libc::c_long = 465;
 
-/// Calls with a larger and larger buffer until the answer fits. The kernel's own limit for a value and for
-/// a list is 64 KiB, so this ends.
+/// Calls `call` with larger and larger buffers until the result fits. The kernel limits a value and
+/// a list to 64 KiB, so this terminates.
 fn grow(mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
     let mut first = [0_u8; FIRST_BYTES];
     match retry_on_intr(|| call(&mut first)) {
@@ -209,7 +221,7 @@ fn grow(mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> rustix:
                 buffer.truncate(len);
                 return Ok(buffer);
             }
-            // Some file systems go beyond the kernel's limit for lists; a mebibyte is none's.
+            // Some file systems exceed the kernel's limit for lists, but none exceeds a mebibyte.
             Err(Errno::RANGE) if buffer.len() < 1 << 20 => buffer.resize(buffer.len() * 4, 0),
             Err(errno) => return Err(errno),
         }

@@ -1,34 +1,36 @@
-//! How much memory there is to use: the machine's, cut by the limits of the process's control groups.
+//! Available memory: that of the machine, limited by the control groups of the process.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Memory in bytes, as of one moment.
+/// Snapshot of the memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// What the machine has.
+    /// Total memory of the machine.
     pub total: u64,
-    /// What could be taken now without swapping: the kernel's own estimate, cut by what each limit leaves.
+    /// Memory that can be allocated now without swapping: the kernel's own estimate, reduced to
+    /// what each limit leaves.
     pub available: u64,
-    /// The tightest limit of a control group, if there is one.
+    /// Lowest limit of a control group, if there is one.
     pub limit: Option<u64>,
 }
 
-/// Asks the kernel.
+/// Reads the memory figures from the kernel.
 ///
 /// # Errors
-/// Where /proc/meminfo cannot be read or says nothing of use. Control groups that cannot be read count as
-/// no limit.
+///
+/// Returns an error if /proc/meminfo cannot be read or lacks the figures. A control group that
+/// cannot be read counts as no limit.
 pub fn memory() -> io::Result<Memory> {
     memory_beneath(Path::new("/"))
 }
 
-/// As [`memory`], with every path taken beneath `root`.
+/// Same as [`memory`], with every path relative to `root`.
 fn memory_beneath(root: &Path) -> io::Result<Memory> {
     let meminfo = fs::read_to_string(root.join("proc/meminfo"))?;
     let total = meminfo_bytes(&meminfo, "MemTotal:");
-    // Kernels before 3.14 give no estimate; what is free is then the cautious one.
+    // Kernels before 3.14 provide no estimate; the free memory is a conservative substitute.
     let available = meminfo_bytes(&meminfo, "MemAvailable:").or_else(|| meminfo_bytes(&meminfo, "MemFree:"));
     let (Some(total), Some(mut available)) = (total, available) else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "/proc/meminfo names no memory"));
@@ -36,7 +38,8 @@ fn memory_beneath(root: &Path) -> io::Result<Memory> {
     let mut limit = None;
     for group in group_folders(root) {
         let Some((max, used)) = group.limit_and_use() else { continue };
-        // Version 1 writes "no limit" as a number near 2^63: anything the machine lacks limits nothing.
+        // Version 1 writes "no limit" as a number near 2^63. Ignore every limit of at least the
+        // total memory.
         if max >= total {
             continue;
         }
@@ -46,7 +49,7 @@ fn memory_beneath(root: &Path) -> io::Result<Memory> {
     Ok(Memory { total, available, limit })
 }
 
-/// One folder that sets a limit.
+/// Directory of a control group that may set a limit.
 struct Group {
     folder: PathBuf,
     version: Version,
@@ -59,22 +62,23 @@ enum Version {
 }
 
 impl Group {
-    /// The limit, and what counts against it and cannot be dropped.
+    /// Returns the limit, and the usage that counts against it and cannot be reclaimed.
     fn limit_and_use(&self) -> Option<(u64, u64)> {
         let (max, current) = match self.version {
             Version::One => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
             Version::Two => ("memory.max", "memory.current"),
         };
         let number = |name: &str| fs::read_to_string(self.folder.join(name)).ok()?.trim().parse::<u64>().ok();
-        // "max" is no number: no limit.
+        // "max" is not a number: no limit.
         let max = number(max)?;
         let used = number(current).unwrap_or(0);
-        // File pages nobody used twice make room without a loss.
+        // Inactive file pages can be reclaimed without loss.
         let droppable = fs::read_to_string(self.folder.join("memory.stat"))
             .ok()
             .and_then(|stat| {
                 let lines = stat.lines();
-                // In version 1 the plain counter leaves out the groups below; the total does not.
+                // In version 1 the plain counter excludes the groups below; the total includes
+                // them.
                 let key =
                     if self.version == Version::One { "total_inactive_file " } else { "inactive_file " };
                 lines.filter_map(|line| line.strip_prefix(key)).find_map(|n| n.trim().parse::<u64>().ok())
@@ -84,7 +88,8 @@ impl Group {
     }
 }
 
-/// The folders of this process's memory groups and of all groups above them: each one's limit holds.
+/// Returns the directories of the memory groups of this process and of all groups above them,
+/// because every limit applies.
 fn group_folders(root: &Path) -> Vec<Group> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
@@ -104,7 +109,7 @@ fn group_folders(root: &Path) -> Vec<Group> {
             continue;
         };
         for mount in mounts.lines().filter_map(Mount::parse).filter(|mount| mount.carries(version)) {
-            // A container may see its own group as the root of the mount.
+            // In a container the process's own group may be the root of the mount.
             let below = path.strip_prefix(mount.root.trim_end_matches('/')).unwrap_or(path);
             let top = root.join(mount.point.trim_start_matches('/'));
             let mut folder = top.join(below.trim_start_matches('/'));
@@ -119,7 +124,7 @@ fn group_folders(root: &Path) -> Vec<Group> {
     folders
 }
 
-/// One line of /proc/self/mountinfo, as far as it matters here (proc_pid_mountinfo(5)).
+/// Line of /proc/self/mountinfo, reduced to the fields used here (proc_pid_mountinfo(5)).
 struct Mount<'a> {
     root: &'a str,
     point: &'a str,
@@ -158,7 +163,7 @@ mod tests {
     const MEMINFO: &str =
         "MemTotal:       1000000 kB\nMemFree:         100000 kB\nMemAvailable:    800000 kB\n";
 
-    /// A machine made of files.
+    /// Creates a directory with the given files, which simulates the root of a machine.
     fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a temporary folder");
         for (path, text) in files {

@@ -1,30 +1,33 @@
-//! What the kernel counts of each thread.
+//! Scheduler statistics of a thread.
 
 use rustix::process::Pid;
 use rustix::thread::gettid;
 use std::fs;
 use std::time::Duration;
 
-/// A thread of this process. Its number may be another's once it has ended.
+/// A thread of this process. After the thread has ended, another thread may get its ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thread(Pid);
 
 impl Thread {
-    /// The calling one.
+    /// Returns the calling thread.
     pub fn current() -> Self {
         Self(gettid())
     }
 
-    /// Its run delay: how long it was ready to run and waited for a processor, since it began. `None` where the kernel
-    /// does not count that, and of a thread that has ended.
+    /// Returns the run delay: the time since the start of the thread in which it was runnable and
+    /// waited for a CPU.
+    ///
+    /// Returns `None` if the kernel does not count it, or if the thread has ended.
     pub fn run_delay(self) -> Option<Duration> {
         let path = format!("/proc/self/task/{}/schedstat", self.0.as_raw_nonzero());
         run_delay_in(&fs::read_to_string(path).ok()?)
     }
 }
 
-/// Three numbers: nanoseconds on a processor, nanoseconds of waiting for one, turns. Without a turn nobody counted: a kernel
-/// that could and does not says `0 0 0`.
+/// Parses three numbers: nanoseconds on a CPU, nanoseconds of waiting for one, and time slices.
+/// Zero time slices mean that the kernel does not count: with the statistics disabled it reports `0
+/// 0 0`.
 fn run_delay_in(schedstat: &str) -> Option<Duration> {
     let numbers: Option<Vec<u64>> = schedstat.split_whitespace().map(|number| number.parse().ok()).collect();
     match numbers?[..] {

@@ -1,4 +1,4 @@
-//! A security context: what SELinux knows a file by.
+//! Security context: the label that SELinux gives a file.
 
 use super::CONTEXT;
 use crate::metadata::{Place, get_xattr, set_xattr};
@@ -6,21 +6,23 @@ use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-/// `user:role:type`, and on most systems `:range` behind it, in which more colons may stand.
+/// `user:role:type`, on most systems followed by `:range`, which may contain more colons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context(CString);
 
 impl Context {
-    /// The context that is written so, which nobody has looked at. What stands behind a NUL does not count, as everywhere.
+    /// Returns the context with this text, unchecked. As usual, a NUL ends the text.
     pub fn written(text: &[u8]) -> Context {
         let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
         Context(CString::new(&text[..end]).unwrap_or_default())
     }
 
-    /// What a file is labelled with; of a symbolic link, the link itself.
+    /// Returns the label of a file; for a symbolic link, that of the link itself.
     ///
     /// # Errors
-    /// `ENODATA` where it has none, `EOPNOTSUPP` where its file system keeps none; what getxattr(2) reports.
+    ///
+    /// Returns `ENODATA` if the file has no label, `EOPNOTSUPP` if its file system does not support
+    /// labels, and the other errors of getxattr(2).
     pub fn of(place: Place<'_>) -> io::Result<Context> {
         let none = || io::Error::from_raw_os_error(libc::ENODATA);
         get_xattr(place, CONTEXT)?.map(|text| Context::written(&text)).ok_or_else(none)
@@ -29,15 +31,17 @@ impl Context {
     /// Labels a file.
     ///
     /// # Errors
-    /// What setxattr(2) reports.
+    ///
+    /// Returns the errors of setxattr(2).
     pub fn set(&self, place: Place<'_>) -> io::Result<()> {
         set_xattr(place, CONTEXT, self.0.as_bytes_with_nul())
     }
 
-    /// This one with the type of `other`.
+    /// Returns this context with the type of `other`.
     ///
     /// # Errors
-    /// `EINVAL` where one of them has no type.
+    ///
+    /// Returns `EINVAL` if one of the two contexts has no type.
     pub fn with_type_of(&self, other: &Context) -> io::Result<Context> {
         let parts = |context: &Context| -> Option<Vec<Vec<u8>>> {
             let parts: Vec<Vec<u8>> =
@@ -51,12 +55,12 @@ impl Context {
         Ok(Context::written(&own.join(&b':')))
     }
 
-    /// For a library in C.
+    /// Returns the text for a C library.
     pub fn as_c_str(&self) -> &CStr {
         &self.0
     }
 
-    /// For messages.
+    /// Returns the text for messages.
     pub fn as_os_str(&self) -> &OsStr {
         OsStr::from_bytes(self.0.as_bytes())
     }

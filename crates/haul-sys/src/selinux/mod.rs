@@ -1,9 +1,10 @@
-//! SELinux as far as a copying program meets it: whether the kernel labels files by it, what its [`Policy`] has for a
-//! file, and the label itself, a [`Context`].
+//! SELinux support for copying: detection of SELinux, the contexts that its [`Policy`] assigns to
+//! files, and the label itself, a [`Context`].
 //!
-//! What a policy says is libselinux's to find out: its list of paths is a format of that library, with expressions of a
-//! library of its own. It is loaded when it is first needed ([`Library`]), so that nothing of it is needed to build this, nor to
-//! start where the kernel has no SELinux.
+//! Only libselinux can evaluate a policy: its list of paths has a format of that library, with
+//! regular expressions of yet another library. The library is loaded when it is first needed
+//! ([`Library`]). Therefore it is needed neither to build this crate nor to start on a kernel
+//! without SELinux.
 
 mod context;
 mod library;
@@ -24,51 +25,61 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The attribute that holds a file's security context.
+/// Attribute that holds the security context of a file.
 pub const CONTEXT: &CStr = c"security.selinux";
 
-/// What only a kernel that enforces or permits by SELinux shows, once its file system is mounted where all
-/// distributions mount it.
+/// File that exists only if the kernel runs SELinux, enforcing or permissive. Its file system must
+/// be mounted at the place that all distributions use.
 const MARK: &str = "/sys/fs/selinux/enforce";
 
-/// Whom to ask about contexts, and whom to tell which new files get. The system's own is the [`Library`].
+/// Source of contexts, and setter of the context of new files. The policy of the system is the
+/// [`Library`].
 pub trait Policy: fmt::Debug + Send + Sync {
-    /// Makes the policy's list of paths ready, which [`Policy::of_path`] looks into.
+    /// Reads the policy's list of paths, which [`Policy::of_path`] uses.
     ///
     /// # Errors
-    /// It can't be read.
+    ///
+    /// Returns an error if the list cannot be read.
     fn read_paths(&self) -> io::Result<()>;
 
-    /// What the list of paths has for an absolute path.
+    /// Returns the context that the list of paths assigns to an absolute path.
     ///
     /// # Errors
-    /// `ENOENT` where it has nothing for it, or what stands in the way of looking.
+    ///
+    /// Returns `ENOENT` if the list has no context for the path, and any error that prevents the
+    /// lookup.
     fn of_path(&self, path: &Path, kind: FileKind) -> io::Result<Context>;
 
-    /// What this process's new files of this kind get by themselves in a directory that has the context `directory`.
+    /// Returns the default context of new files of this kind that this process creates in a
+    /// directory with the context `directory`.
     ///
     /// # Errors
-    /// What the kernel says: `EINVAL` for a context that its policy does not know, ...
+    ///
+    /// Returns the error of the kernel: `EINVAL` for a context that its policy does not know, ...
     fn of_new(&self, directory: &Context, kind: FileKind) -> io::Result<Context>;
 
-    /// The context that a user means by `typed`, who may write ranges by the names that this system gives them.
+    /// Returns the context that a user specifies as `typed`. The text may contain ranges by the
+    /// names that this system gives them.
     ///
     /// # Errors
-    /// It can't be told.
+    ///
+    /// Returns an error if the text cannot be translated.
     fn meant_by(&self, typed: &OsStr) -> io::Result<Context>;
 
-    /// Gives all files that this thread makes from now on, and the threads it starts, this context; `None` for those that
-    /// they get by themselves.
+    /// Sets the context of all files that this thread, and threads started by it, create from now
+    /// on. `None` restores the default.
     ///
     /// # Errors
-    /// What the kernel says of the context: `EINVAL` where its policy knows no such one, `EACCES` where it forbids it.
+    ///
+    /// Returns the error of the kernel: `EINVAL` if its policy does not know the context, `EACCES`
+    /// if its policy forbids the context.
     fn label_new_files(&self, context: Option<&Context>) -> io::Result<()>;
 }
 
-/// The policy of the running kernel; `None` where that does not label files by SELinux, or not for this process: in a
-/// container libselinux says so.
+/// Returns the policy of the running kernel. Returns `None` if the kernel does not label files by
+/// SELinux, or not for this process; in a container libselinux reports that.
 pub fn policy() -> Option<Arc<dyn Policy>> {
-    // One look at a path is all that a start pays where there is no SELinux.
+    // Without SELinux, a start costs only this lookup of one path.
     if !Path::new(MARK).exists() {
         return None;
     }
@@ -76,10 +87,13 @@ pub fn policy() -> Option<Arc<dyn Policy>> {
     library.is_enabled().then(|| Arc::new(library) as Arc<dyn Policy>)
 }
 
-/// What a new file gets by the list of paths: all that the kernel would give it there, but the type that the list has.
+/// Returns the context of a new file according to the list of paths: the default context of the
+/// kernel with the type from the list.
 ///
 /// # Errors
-/// `ENODATA` where the list has nothing for it, or the directory no context; what the policy says.
+///
+/// Returns `ENODATA` if the list has no context for the name or the directory has none, and the
+/// errors of the policy.
 pub fn of_new_at(
     policy: &dyn Policy,
     dir: BorrowedFd<'_>,
@@ -92,10 +106,12 @@ pub fn of_new_at(
     by_itself.with_type_of(&listed)
 }
 
-/// What a standing file gets by the list of paths: the context `standing`, which it has, with the type that the list has.
+/// Returns the context of an existing file according to the list of paths: its current context
+/// `standing` with the type from the list.
 ///
 /// # Errors
-/// As [`of_new_at`].
+///
+/// Same as [`of_new_at`].
 pub fn of_standing_at(
     policy: &dyn Policy,
     dir: BorrowedFd<'_>,
@@ -105,10 +121,11 @@ pub fn of_standing_at(
     standing.with_type_of(&of_path_at(policy, dir, name, kind)?)
 }
 
-/// What the list of paths has for a name in an open directory.
+/// Returns the context that the list of paths assigns to a name in an open directory.
 ///
 /// # Errors
-/// `ENODATA` where it has nothing for it; what the policy says.
+///
+/// Returns `ENODATA` if the list has no context for the name, and the errors of the policy.
 pub fn of_path_at(
     policy: &dyn Policy,
     dir: BorrowedFd<'_>,
@@ -116,18 +133,20 @@ pub fn of_path_at(
     kind: FileKind,
 ) -> io::Result<Context> {
     policy.of_path(&path_of(dir, name)?, kind).map_err(|error| match error.kind() {
-        // The file is there: it is its context that is not.
+        // The file exists; only its context does not.
         io::ErrorKind::NotFound => io::Error::from_raw_os_error(libc::ENODATA),
         _ => error,
     })
 }
 
-/// Whether an error only says that there are no contexts here: the file system keeps none, or the policy has none for this.
+/// Returns true if an error only means that there are no contexts. Then the file system does not
+/// support them, or the policy has none for this file.
 pub fn is_absence(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODATA | libc::EOPNOTSUPP))
 }
 
-/// The absolute path of a name in an open directory, free of links down to the last component.
+/// Returns the absolute path of a name in an open directory, without symbolic links except in the
+/// last component.
 fn path_of(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<PathBuf> {
     let place =
         if dir.as_raw_fd() == CWD.as_raw_fd() { PathBuf::from(".") } else { PathBuf::from(proc_path(dir)) };
@@ -137,7 +156,8 @@ fn path_of(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<PathBuf> {
     }
 }
 
-/// The directory that a name lies in, relative to where the name is, and its last component without the slashes behind it.
+/// Returns the parent directory of a name, relative to the same directory, and its last component
+/// without trailing slashes.
 fn split(name: &OsStr) -> (&OsStr, &OsStr) {
     let bytes = name.as_bytes();
     let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
