@@ -8,23 +8,23 @@ pub(crate) mod cover;
 pub(crate) mod plant;
 mod receipts;
 
+use crate::differential::Wanted;
 use haul_lab::random::{Random, soak_seed};
+use std::sync::OnceLock;
 
 const SEED: u64 = 20_261_125;
 
 /// The rows of a run: a slice of them, and in a soak run all. `take` is the length of the slice.
 pub(crate) fn slice<T>(rows: Vec<T>, take: usize) -> Vec<T> {
-    let take = match std::env::var("HAUL_DIFFERENTIAL_CASES") {
-        Ok(number) => number.parse().expect("a number of rows"),
-        Err(_) if soak_seed().is_some() => rows.len(),
-        Err(_) => take,
-    };
-    rows.into_iter().take(take).collect()
+    let cases = if soak_seed().is_some() { rows.len() } else { take } as u64;
+    let Wanted { cases, .. } = Wanted { seed: SEED, cases }.or_as_the_environment_says();
+    rows.into_iter().take(cases as usize).collect()
 }
 
-/// The seed of the rows.
+/// The seed of the rows, the same for all tests of a run.
 pub(crate) fn seed() -> u64 {
-    crate::differential::Wanted { seed: SEED, cases: 0 }.or_as_the_environment_says().seed
+    static OF_RUN: OnceLock<u64> = OnceLock::new();
+    *OF_RUN.get_or_init(|| Wanted { seed: SEED, cases: 0 }.or_as_the_environment_says().seed)
 }
 
 /// The generator of a test's rows.

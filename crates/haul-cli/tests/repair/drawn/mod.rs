@@ -374,7 +374,9 @@ impl<'a> Case<'a> {
             let entries = events(out).filter(|event| event["event"] == "entry");
             // An earlier repair can give a name a file of its own, which is then written in place.
             let told = entries.map(|mut event| {
-                event.as_object_mut().unwrap().remove("in_place");
+                let fields = event.as_object_mut().unwrap();
+                // And a reason names the first obstacle, which may be a directory that the repair makes.
+                fields.retain(|field, _| field != "in_place" && field != "reason");
                 (path_of(&event), event)
             });
             told.collect()
