@@ -81,7 +81,8 @@ impl Recipe {
         }
     }
 
-    /// Returns true if both ends read their files again after the bytes were sent, and compare the digests.
+    /// Returns true if both sides read their files again after the transfer and compare the
+    /// digests.
     pub(super) fn reads_twice(&self) -> bool {
         self.reads_twice
     }

@@ -46,8 +46,8 @@ pub const LANES_UNASKED_MIN: u32 = 4;
 /// Maximum number of lanes of a job that does not set a number.
 pub const LANES_UNASKED_MAX: u32 = 16;
 
-/// Round-trip time per lane. On most systems one connection has at most 4 MiB in flight, so one
-/// lane carries about 300 MB/s over 10 ms, and a tenth of that over 100 ms.
+/// Round-trip time per lane. On most systems one connection has at most 4 MiB in flight. One lane
+/// thus carries about 300 MB/s over 10 ms, and a tenth of that over 100 ms.
 const ROUND_TRIP_OF_A_LANE: Duration = Duration::from_millis(10);
 
 /// A job that sends files.

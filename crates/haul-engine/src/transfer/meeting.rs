@@ -195,7 +195,8 @@ impl<M: Machine> Meeting<M> {
         }
     }
 
-    /// Locks the machine. If a call of the machine panicked before, the calling thread unwinds as well, without a message.
+    /// Locks the machine. If a call of the machine panicked before, the calling thread unwinds too,
+    /// without a message.
     fn enter(&self) -> MutexGuard<'_, Room<M>> {
         self.room.lock().unwrap_or_else(|_| panic::resume_unwind(Box::new("the state machine panicked")))
     }
@@ -228,8 +229,8 @@ impl<M: Machine> Room<M> {
         woken
     }
 
-    /// Returns true if a woken worker of a lane has not asked yet. It takes some of the shared work, and wakes the next worker
-    /// if work is left.
+    /// Returns true if a woken worker of a lane has not asked yet. It takes some of the shared
+    /// work, and wakes the next worker if work is left.
     fn is_one_coming(&self) -> bool {
         self.seated.iter().any(|other| other.is_coming && matches!(other.seat, Seat::Lane(_)))
     }

@@ -169,7 +169,8 @@ impl<'a, M: Machine> Session<'a, M> {
         }
     }
 
-    /// Fails the session: aborts all lanes, so that no thread waits for them, and wakes all threads that wait for the machine.
+    /// Fails the session: aborts all lanes and wakes all threads that wait for the machine, so that
+    /// no thread keeps waiting.
     fn fail(&self, reason: Reason) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
         self.over.store(true, Ordering::Relaxed);

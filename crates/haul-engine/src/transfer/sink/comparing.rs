@@ -1,4 +1,5 @@
-//! Comparison tasks: hash an existing file of the sink, so that the source sends only the difference.
+//! Comparison tasks: hash an existing file of the sink, so that the source sends only the
+//! differences.
 //!
 //! The worker waits for the source, which limits the number of digests in flight. No other task
 //! runs on its thread.

@@ -41,7 +41,7 @@ struct Level {
 }
 
 impl Side<'_> {
-    /// Lists the sink when the state machine asks for it, until the session ends.
+    /// Lists the sink when the state machine requests it, until the session ends.
     pub(super) fn run_sweeping(&self) {
         while self.tasks.sweeping.next().is_some() {
             self.sweep();
@@ -177,7 +177,7 @@ fn remove_one(place: &OwnedFd, name: &CString) -> io::Result<bool> {
     }
     match rmdir_at(place, name.as_c_str()) {
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
-            // An unreadable directory was not listed, and that is an error.
+            // An unreadable directory was not listed. Report that as an error.
             open_dir_at(place, name.as_c_str(), Follow::No).map(|_| false)
         }
         other => other.map(|()| true),

@@ -129,7 +129,7 @@ pub(in crate::transfer) struct Opening<'a> {
     pub(in crate::transfer) options: &'a JobOptions,
     /// Log settings.
     pub(in crate::transfer) settings: Settings,
-    /// How many logged objects are compared again.
+    /// Share of the logged objects to compare again.
     pub(in crate::transfer) recheck: Option<Recheck>,
     /// Destination, recorded next to the log.
     pub(in crate::transfer) target: Option<Target>,
@@ -248,8 +248,8 @@ impl Keeping {
     }
 
     /// Checks if an earlier run of the job received the existing file `found`. Returns `None` if
-    /// its times rule that out, `Some(true)` if its bytes are known to be present, and
-    /// `Some(false)` if the caller must compare the bytes.
+    /// its times rule that out. `Some(true)` means that its bytes are present, and `Some(false)`
+    /// that the caller must compare them.
     pub(super) fn is_of_job(&self, found: &Stat, in_place: bool, is_durable: bool) -> Option<bool> {
         // A new file is created under its temporary name, so its birth time counts. A file written
         // in place changes, so its change time counts.
@@ -453,7 +453,7 @@ impl Keeping {
     /// has something to resume. Otherwise deletes the log.
     pub(in crate::transfer) fn end(self, store: &Store, is_finished: bool) -> Result<(), LogError> {
         let kept = self.kept.load(Ordering::Relaxed);
-        // A job that does not resume within files keeps its log only for the leftovers of an earlier run.
+        // A job that does not resume within files keeps its log only for leftovers.
         let has_arrived = self.arrived.load(Ordering::Relaxed) > 0 && self.goes_on_within_files;
         let has_done = has_arrived || self.was_begun;
         if is_finished {

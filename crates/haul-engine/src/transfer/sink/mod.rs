@@ -421,7 +421,7 @@ impl Side<'_> {
     }
 
     /// Returns true if the update rule keeps the existing entry with the name of an entry without
-    /// bytes.
+    /// data.
     fn stays(&self, facts: &NewFile, path: &RelPath) -> bool {
         let standing = self.look(path);
         standing.is_some_and(|standing| decide(self.options.update, facts, &standing) == Decision::Keep)

@@ -21,7 +21,8 @@ pub(in crate::transfer) struct Store {
     pub(super) expected: Expected,
     /// Accepted parts of the accepted files; `None` to accept everything.
     pub(super) parts: Option<Arc<Parts>>,
-    /// Existing files with several names that an incoming file was compared with, by device and inode.
+    /// Existing files with several names that an incoming file was compared with, by device and
+    /// inode.
     compared: Mutex<HashSet<(u64, u64)>>,
 }
 
@@ -98,7 +99,8 @@ impl Store {
         })
     }
 
-    /// Returns the free space, or what the quota leaves of it, in bytes; `None` if neither is known.
+    /// Returns the free space, or what the quota leaves of it, in bytes. Returns `None` if neither
+    /// is known.
     pub(in crate::transfer) fn space(&self) -> Option<u64> {
         let free = self.places.root().ok().and_then(|root| filesystem::space(root).ok()?.free);
         [free, self.quota].into_iter().flatten().min()

@@ -32,7 +32,7 @@ use std::time::Duration;
 /// each), or the same number of small files.
 const SETTLE_MOST: usize = 4096;
 
-/// A task that waits for storage only.
+/// A task that waits only for storage.
 #[derive(Debug)]
 pub(super) enum Settle {
     /// Bring an object to a level.

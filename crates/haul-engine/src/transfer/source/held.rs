@@ -60,9 +60,9 @@ impl Held {
         }
     }
 
-    /// Sets how the file is sent. A file that was announced as an additional hard link is sent as a
-    /// file if the first name failed or the update rule left it. `root` creates the digests for a
-    /// whole file of the new size. Returns the number of bytes not yet in the progress total.
+    /// Sets how the file is sent. An additional hard link is sent as a file if the first name
+    /// failed or the update rule left it. `root` creates the digests for a whole file of the new
+    /// size. Returns the number of bytes not yet in the progress total.
     pub(super) fn goes_as(&self, facts: &NewFile, root: impl FnOnce(u64) -> RootHash) -> u64 {
         let mut own = self.root.lock().unwrap_or_else(PoisonError::into_inner);
         if own.geometry().len() != facts.size() {

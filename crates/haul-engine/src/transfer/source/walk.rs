@@ -99,7 +99,8 @@ struct Waiting {
     held: Held,
     /// File of which the entry is an additional name.
     first: Option<FileNumber>,
-    /// The [left](haul_proto::source::Source::is_left) file of which it is a further name, if it goes as a file instead.
+    /// The [left](haul_proto::source::Source::is_left) file of which the entry is an additional
+    /// name, if the entry is sent as a file instead.
     replaces: Option<FileNumber>,
 }
 
