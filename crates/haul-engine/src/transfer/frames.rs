@@ -9,8 +9,7 @@ use thiserror::Error;
 /// encrypts in one step.
 const GATHERED_MAX: usize = 64 << 10;
 
-/// Minimum number of bytes to request from a lane in one read, so that one call returns many small
-/// frames.
+/// Minimum size of the read buffer, in bytes, so that one call returns many small frames.
 const AHEAD_BYTES: usize = 64 << 10;
 
 /// Error that ends the reading of a lane.

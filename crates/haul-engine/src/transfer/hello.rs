@@ -111,7 +111,7 @@ pub struct Offer {
     pub buffers: u64,
     /// Maximum number of bytes that the peer may send; `None` for no limit.
     pub quota: Option<u64>,
-    /// Metadata that a sender may preserve. Without [`Keep::SETUID`] no program gains rights by it.
+    /// Metadata that a job may preserve. Without [`Keep::SETUID`] no program gains rights by it.
     pub keep: Keep,
     /// Location of the logs from which interrupted uploads resume.
     pub logs: Logs,

@@ -94,9 +94,9 @@ impl Arriving {
         Arriving { file, place, name, temporary, is_new: false, is_named, logged, spelling }
     }
 
-    /// Opens the file that an earlier run left under the temporary name `tag`, and truncates it to
-    /// `len` bytes, the final length. Returns it with its metadata as found, or `None` if there is
-    /// no usable file.
+    /// Opens the file that an earlier run left under the temporary name `tag`. Truncates it if it is
+    /// longer than `len` bytes, the final length. Returns it with its metadata as found, or `None`
+    /// if there is no usable file. An unusable one is removed.
     ///
     /// # Errors
     /// Returns the error of the failed system call.
@@ -182,9 +182,8 @@ impl Arriving {
         Ok(Some(arriving))
     }
 
-    /// Detects a full disk before the data is transferred. Reserves space if the file system
-    /// supports that, and otherwise compares `room` with the free space. Does not change the
-    /// length.
+    /// Detects a full disk before the data is transferred. Compares `room` with the free space, and
+    /// reserves the space if the file system supports that. Does not change the length.
     ///
     /// # Errors
     /// Returns `ENOSPC` or the errors of fallocate(2). The file is then unchanged.
@@ -244,7 +243,7 @@ impl Arriving {
     }
 
     /// Extends the file to at least `len` bytes. `len` must not exceed the final length, because
-    /// nothing truncates it afterwards.
+    /// nothing is written beyond that.
     ///
     /// # Errors
     /// Returns the errors of ftruncate(2).

@@ -257,7 +257,8 @@ impl Incoming {
         lock(&self.arriving).made.last().map(|(_, arriving)| Arc::clone(arriving))
     }
 
-    /// Returns the file that receives the bytes of the current attempt `attempt`, if it is open.
+    /// Returns the file that receives the bytes of `attempt`, if that is the current attempt and the
+    /// file is open.
     pub(super) fn open_for(&self, attempt: u16) -> Option<Arc<Arriving>> {
         let tries = lock(&self.arriving);
         let made = tries.made.iter().rev().find(|(of, _)| *of <= attempt);
