@@ -94,9 +94,9 @@ impl Arriving {
         Arriving { file, place, name, temporary, is_new: false, is_named, logged, spelling }
     }
 
-    /// Opens the file that an earlier run left under the temporary name `tag`. Truncates it if it is
-    /// longer than `len` bytes, the final length. Returns it with its metadata as found, or `None`
-    /// if there is no usable file. An unusable one is removed.
+    /// Opens the file that an earlier run left under the temporary name `tag`. Truncates it if it
+    /// is longer than `len` bytes, the final length. Returns it with its metadata as found, or
+    /// `None` if there is no usable file. An unusable one is removed.
     ///
     /// # Errors
     /// Returns the error of the failed system call.

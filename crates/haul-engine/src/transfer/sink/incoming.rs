@@ -105,8 +105,8 @@ impl Incoming {
         self.part.unwrap_or_else(|| self.facts.size())
     }
 
-    /// Counts further bytes of the file. Returns how many of them to add to the total: bytes that
-    /// arrive again were counted before.
+    /// Counts additional bytes of the file. Returns how many of them to add to the total: bytes
+    /// that arrive again were counted before.
     pub(super) fn count(&self, bytes: u64) -> u64 {
         let most = self.asked_bytes();
         let then = |before: u64| Some(before.saturating_add(bytes).min(most));
@@ -257,8 +257,8 @@ impl Incoming {
         lock(&self.arriving).made.last().map(|(_, arriving)| Arc::clone(arriving))
     }
 
-    /// Returns the file that receives the bytes of `attempt`, if that is the current attempt and the
-    /// file is open.
+    /// Returns the file that receives the bytes of `attempt`, if that is the current attempt and
+    /// the file is open.
     pub(super) fn open_for(&self, attempt: u16) -> Option<Arc<Arriving>> {
         let tries = lock(&self.arriving);
         let made = tries.made.iter().rev().find(|(of, _)| *of <= attempt);

@@ -216,7 +216,7 @@ impl Side<'_> {
         self.session.tally.settled(incoming.count(bytes));
     }
 
-    /// Returns the log, if the file has entries in it.
+    /// Returns the log, if the file has claimed its path there.
     fn log_of(&self, incoming: &Incoming) -> Option<&Keeping> {
         self.log.as_ref().filter(|_| incoming.is_claimed)
     }
