@@ -1,24 +1,24 @@
-//! How long the workers of a side waited for a processor.
+//! Time that the workers of a side waited for a CPU.
 
 use haul_sys::process::Thread;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The run delays of the workers through whose hands the bytes go. The kernel counts them all the time, so that only the
-/// begin and the end of each worker cost anything.
+/// Run delays of the workers that move data. The kernel counts them all the time, so only the start
+/// and the end of each worker have a cost.
 #[derive(Debug, Default)]
 pub(super) struct RunDelays(Mutex<Counted>);
 
 #[derive(Debug, Default)]
 struct Counted {
-    /// Who has not ended, and what each had waited before it began.
+    /// Running workers, each with its run delay from before it started.
     at_work: Vec<(Thread, Duration)>,
-    /// Of those that have.
+    /// Total of the workers that have ended.
     ended: Duration,
 }
 
 impl RunDelays {
-    /// Counts the calling thread while it does `work`.
+    /// Counts the run delay of the calling thread while it runs `work`.
     pub(super) fn count<T>(&self, work: impl FnOnce() -> T) -> T {
         let thread = Thread::current();
         let Some(before) = thread.run_delay() else { return work() };
@@ -30,7 +30,7 @@ impl RunDelays {
         done
     }
 
-    /// Of all workers together, so far.
+    /// Returns the total of all workers so far.
     pub(super) fn total(&self) -> Duration {
         let counted = self.counted();
         counted.ended
@@ -53,7 +53,7 @@ mod tests {
     use std::hint::spin_loop;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Threads that want more processors than there are: some of them wait at every moment.
+    /// With more busy threads than CPUs, some of them wait at any time.
     #[test]
     fn waiting_workers_are_counted_while_they_work_and_afterwards() {
         if !shown_or_skip(Thread::current().run_delay().is_some(), "run delays") {
@@ -79,7 +79,7 @@ mod tests {
         let total = delays.total();
         assert!(!total.is_zero());
         assert!(delays.counted().at_work.is_empty());
-        // Who is not counted adds nothing.
+        // A thread that is not counted adds nothing.
         std::thread::yield_now();
         assert_eq!(delays.total(), total);
     }

@@ -1,31 +1,35 @@
-//! How the side that starts a job gets its lanes.
+//! Lanes of the side that starts a job.
 
 use haul_net::{Dialer, Lane};
 
-/// Something that the caller can't do.
+/// Error of a lane that the caller cannot open.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Opens the lanes of one session.
 pub trait Dial: Sync {
-    /// Opens lane `number`: 0 first, the further ones when the other side has accepted, each from a thread of its own.
+    /// Opens lane `number`: 0 first, and the others after the peer has accepted, each from its own
+    /// thread.
     ///
     /// # Errors
-    /// Why it can't be had. Without the first there is no session, without others it goes on.
+    /// Returns the reason why the lane cannot be opened. Without the first lane there is no
+    /// session. Without others the session continues.
     fn lane(&self, number: u32) -> Result<Lane, BoxError>;
 
-    /// The session is over: lanes that are being opened are not wanted any more. A session ends when all of them have come or failed,
-    /// so that whoever can't end a wait makes the job wait for it.
+    /// Cancels lanes that are being opened, because the session is over. A session ends only when
+    /// all of them have opened or failed. A dialer that cannot cancel a wait therefore delays the
+    /// end of the job.
     fn give_up(&self) {}
 }
 
-/// Whoever opens a lane at once, or within a time that a job may wait at its end.
+/// A function that opens a lane immediately, or so soon that it delays the end of the job only
+/// slightly.
 impl<F: Fn(u32) -> Result<Lane, BoxError> + Sync> Dial for F {
     fn lane(&self, number: u32) -> Result<Lane, BoxError> {
         self(number)
     }
 }
 
-/// To the server of a ticket.
+/// Dials the server of a ticket.
 impl Dial for Dialer {
     fn lane(&self, number: u32) -> Result<Lane, BoxError> {
         Ok(Dialer::lane(self, u16::try_from(number)?)?)

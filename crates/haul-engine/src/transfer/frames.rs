@@ -1,56 +1,58 @@
-//! Frames on a lane: messages, and payload that goes past them.
+//! Frames on a lane: messages, and payload that follows them.
 
 use haul_net::{LaneError, LaneReader, LaneWriter};
 use haul_proto::{Flaw, HEADER_LEN, Header, Message};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// Bytes of small frames that wait for company at most: what a lane encrypts at once.
+/// Maximum number of bytes of small frames that are gathered before a write: the amount that a lane
+/// encrypts in one step.
 const GATHERED_MAX: usize = 64 << 10;
 
-/// Bytes that are taken from a lane at once where less is asked for: many small frames in one call.
+/// Minimum size of the read buffer, in bytes, so that one call returns many small frames.
 const AHEAD_BYTES: usize = 64 << 10;
 
-/// Why nothing more comes by a lane.
+/// Error that ends the reading of a lane.
 #[derive(Debug, Error)]
 pub(super) enum FrameError {
     /// The lane failed.
     #[error(transparent)]
     Lane(#[from] LaneError),
-    /// What came is no frame.
+    /// The received data is not a valid frame.
     #[error("what came is not understood: {0}")]
     Flaw(#[from] Flaw),
 }
 
-/// The frames that come by a lane.
+/// Reader of the frames of a lane.
 pub(super) struct Frames {
     lane: LaneReader,
-    /// What came and was not taken yet is `ahead[start..end]`.
+    /// Received bytes; `ahead[start..end]` is not consumed yet.
     ahead: Vec<u8>,
     start: usize,
     end: usize,
 }
 
 impl Frames {
-    /// The frames of a lane.
+    /// Creates the reader of a lane.
     pub(super) fn new(lane: LaneReader) -> Frames {
         Frames { lane, ahead: Vec::new(), start: 0, end: 0 }
     }
 
-    /// Lets the lane be silent for so long at most; `None` for any time.
+    /// Sets the maximum time without received data; `None` for no limit.
     pub(super) fn within(&mut self, time: Option<Duration>) {
         self.lane.set_stall(time);
     }
 
-    /// Gives the lane until then in all, however much comes of it.
+    /// Sets the deadline for all reads, regardless of received data.
     pub(super) fn until(&mut self, deadline: Instant) {
         self.lane.set_deadline(deadline);
     }
 
-    /// The next message; `None` where the other side finished the lane. The payload of a NEW_BLOCK is to be taken next.
+    /// Returns the next message, or `None` if the peer finished the lane. The payload of a
+    /// NEW_BLOCK must be taken next.
     ///
     /// # Errors
-    /// [`FrameError`]; the lane is of no more use then.
+    /// Returns a [`FrameError`]. The lane is then unusable.
     pub(super) fn next(&mut self) -> Result<Option<Message>, FrameError> {
         loop {
             if !self.gather(HEADER_LEN)? {
@@ -69,13 +71,14 @@ impl Frames {
         }
     }
 
-    /// Whether [`Frames::next`] would not wait for the other side. The payload of what comes next is not looked at.
+    /// Returns true if [`Frames::next`] would not wait for the peer. Ignores the payload of the
+    /// next message.
     pub(super) fn has_next(&self) -> bool {
         let here = self.end - self.start;
         here >= HEADER_LEN && self.header().map_or(true, |header| here >= HEADER_LEN + header.body_len())
     }
 
-    /// Whether so much payload can be taken without waiting for the other side.
+    /// Returns true if `len` bytes of payload can be taken without waiting for the peer.
     pub(super) fn has_payload(&self, len: usize) -> bool {
         self.end - self.start >= len
     }
@@ -83,7 +86,7 @@ impl Frames {
     /// Takes payload.
     ///
     /// # Errors
-    /// As [`Frames::next`].
+    /// Same as [`Frames::next`].
     pub(super) fn payload(&mut self, into: &mut [u8]) -> Result<(), FrameError> {
         let here = into.len().min(self.end - self.start);
         let (first, rest) = into.split_at_mut(here);
@@ -92,10 +95,10 @@ impl Frames {
         if rest.is_empty() { Ok(()) } else { Ok(self.lane.read_exact(rest)?) }
     }
 
-    /// Takes payload that nobody wants.
+    /// Discards payload.
     ///
     /// # Errors
-    /// As [`Frames::next`].
+    /// Same as [`Frames::next`].
     pub(super) fn skip(&mut self, mut len: u64) -> Result<(), FrameError> {
         let mut block = [0; 16 << 10];
         while len > 0 {
@@ -106,21 +109,22 @@ impl Frames {
         Ok(())
     }
 
-    /// The header of the next frame, all of which is here.
+    /// Decodes the header of the next frame, which must be completely received.
     fn header(&self) -> Result<Header, Flaw> {
         let mut header = [0; HEADER_LEN];
         header.copy_from_slice(&self.ahead[self.start..self.start + HEADER_LEN]);
         Header::decode(&header)
     }
 
-    /// Takes from the lane until so many bytes are here; false where it ended, well, before the first of them.
+    /// Reads from the lane until `len` bytes are available. Returns false if the lane ended
+    /// properly before the first of them.
     fn gather(&mut self, len: usize) -> Result<bool, FrameError> {
         while self.end - self.start < len {
             if self.start > 0 {
                 self.ahead.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, self.end - self.start);
             }
-            // Made at the first use, which lanes that only send hardly come to.
+            // Allocated at the first use, because lanes that only send hardly ever need it.
             let room = self.ahead.len().max(AHEAD_BYTES).max(len);
             self.ahead.resize(room, 0);
             match self.lane.read_some(&mut self.ahead[self.end..])? {
@@ -136,7 +140,8 @@ impl Frames {
     }
 }
 
-/// The frames that go by a lane. Small ones wait until [`Outbox::flush`], or until something larger goes.
+/// Writer of the frames of a lane. Small frames are gathered until [`Outbox::flush`] or until a
+/// larger one is sent.
 pub(super) struct Outbox {
     lane: LaneWriter,
     gathered: Vec<u8>,
@@ -144,12 +149,12 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// The frames of a lane.
+    /// Creates the writer of a lane.
     pub(super) fn new(lane: LaneWriter) -> Outbox {
         Outbox { lane, gathered: Vec::new(), waited: Duration::ZERO }
     }
 
-    /// Whether nothing waits.
+    /// Returns true if no frame is waiting.
     pub(super) fn is_empty(&self) -> bool {
         self.gathered.is_empty()
     }
@@ -157,7 +162,7 @@ impl Outbox {
     /// Adds a message.
     ///
     /// # Errors
-    /// The lane's.
+    /// Returns the error of the lane.
     pub(super) fn push(&mut self, message: &Message) -> Result<(), LaneError> {
         let before = self.gathered.len();
         message.encode(&mut self.gathered);
@@ -170,10 +175,10 @@ impl Outbox {
         if self.gathered.len() <= GATHERED_MAX { Ok(()) } else { self.flush() }
     }
 
-    /// Adds bytes of payload, which go at once where they are many.
+    /// Adds payload. Large payload is sent immediately.
     ///
     /// # Errors
-    /// The lane's.
+    /// Returns the error of the lane.
     pub(super) fn payload(&mut self, bytes: &[u8]) -> Result<(), LaneError> {
         if bytes.len() >= GATHERED_MAX / 2 {
             return self.write(bytes);
@@ -185,15 +190,15 @@ impl Outbox {
         Ok(())
     }
 
-    /// Sends what waits.
+    /// Sends the gathered frames.
     ///
     /// # Errors
-    /// The lane's.
+    /// Returns the error of the lane.
     pub(super) fn flush(&mut self) -> Result<(), LaneError> {
         if self.gathered.is_empty() { Ok(()) } else { self.write(&[]) }
     }
 
-    /// How long the lane has held up who writes: until it had taken the bytes, encryption and rate included.
+    /// Returns the total time that writes to the lane took, including encryption and rate limit.
     pub(super) fn waited(&self) -> Duration {
         self.waited
     }
@@ -206,10 +211,10 @@ impl Outbox {
         Ok(())
     }
 
-    /// Sends what waits and finishes this direction of the lane.
+    /// Sends the gathered frames and finishes this direction of the lane.
     ///
     /// # Errors
-    /// The lane's.
+    /// Returns the error of the lane.
     pub(super) fn finish(mut self) -> Result<(), LaneError> {
         self.flush()?;
         self.lane.finish()

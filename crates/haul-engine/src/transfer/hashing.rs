@@ -1,11 +1,11 @@
-//! Digests of what passes: of each object, of the file as a whole, and for a waybill.
+//! Digests of transferred data: of each object, of the whole file, and for a waybill.
 
 use crate::waybill::ObjectSums;
 use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, Part, PartHasher, PartPlace};
 use haul_model::{ByteLen, Geometry, Object, ObjectIndex, ObjectSize};
 use haul_proto::{JobOptions, Runs, Unit, Verify};
 
-/// What of a job's bytes is hashed while they pass.
+/// Selection of the digests that are computed while data is transferred.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recipe {
     algorithm: Algorithm,
@@ -13,12 +13,13 @@ pub(super) struct Recipe {
     objects: bool,
     root: bool,
     reads_twice: bool,
-    /// Whether this side writes a waybill: it keeps BLAKE3 of every object, whatever else is hashed.
+    /// True if this side writes a waybill. It then keeps the BLAKE3 of every object in addition.
     waybill: bool,
 }
 
 impl Recipe {
-    /// What a job asks for; `waybill`: whether this side writes one.
+    /// Derives the recipe from the options of a job. `waybill` is true if this side writes a
+    /// waybill.
     pub(super) fn of(options: &JobOptions, waybill: bool) -> Recipe {
         let passing = options.verify != Verify::None && !options.verify.reads_twice();
         Recipe {
@@ -31,7 +32,7 @@ impl Recipe {
         }
     }
 
-    /// A hash of one object of a file of `size` bytes, as it is wanted while the bytes pass.
+    /// Returns the hasher for one object of a file of `size` bytes, for use during the transfer.
     pub(super) fn object(&self, object: Object, size: u64) -> ObjectHash {
         let is_part_of_root = self.root && self.algorithm.algebra() == Algebra::Combines;
         if self.objects || is_part_of_root {
@@ -40,20 +41,20 @@ impl Recipe {
         ObjectHash { own: Own::Nothing, waybill: self.for_waybill(object, size) }
     }
 
-    /// A hash of one object for a second look, whatever is hashed while bytes pass.
+    /// Returns the hasher for reading an object again, which always computes the job's digest.
     pub(super) fn object_again(&self, object: Object, size: u64) -> ObjectHash {
         let own = if self.algorithm.algebra() == Algebra::Combines {
             Own::Part(PartHasher::new(self.algorithm, place(object, size)))
         } else {
             Own::Serial(Hasher::new(self.algorithm))
         };
-        // One BLAKE3 does for both.
+        // One BLAKE3 serves both purposes.
         let is_same = self.algorithm == Algorithm::Blake3;
         let waybill = if is_same { None } else { self.for_waybill(object, size) };
         ObjectHash { own, waybill }
     }
 
-    /// The same of an object whose digest is known.
+    /// Returns the hasher for an object whose digest is already known.
     pub(super) fn object_known(&self, object: Object, size: u64, digest: Digest) -> ObjectHash {
         ObjectHash { own: Own::Known(digest), waybill: self.for_waybill(object, size) }
     }
@@ -62,7 +63,7 @@ impl Recipe {
         self.waybill.then(|| PartHasher::new(Algorithm::Blake3, place(object, size)))
     }
 
-    /// A hash of a whole file of `size` bytes.
+    /// Returns the hasher for a whole file of `size` bytes.
     pub(super) fn root(&self, size: u64) -> RootHash {
         let (serial, parts) = match (self.root, self.algorithm.algebra()) {
             (false, _) => (None, None),
@@ -80,17 +81,18 @@ impl Recipe {
         }
     }
 
-    /// Returns true if both ends read their files again after the bytes were sent, and compare the digests.
+    /// Returns true if both sides read their files again after the transfer and compare the
+    /// digests.
     pub(super) fn reads_twice(&self) -> bool {
         self.reads_twice
     }
 
-    /// Whether digests of objects travel behind them.
+    /// Returns true if each object is followed by its digest.
     pub(super) fn states_objects(&self) -> bool {
         self.objects
     }
 
-    /// The algorithm.
+    /// Returns the algorithm of the job.
     pub(super) fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
@@ -100,28 +102,28 @@ fn place(object: Object, size: u64) -> PartPlace {
     PartPlace { offset: object.range.start, whole: object.range.len() == size }
 }
 
-/// One object's hash in the making.
+/// Hasher of one object.
 #[derive(Clone, Debug)]
 pub(super) struct ObjectHash {
     own: Own,
-    /// BLAKE3 for the waybill, where the job's own is another.
+    /// BLAKE3 for the waybill, if the job uses another algorithm.
     waybill: Option<PartHasher>,
 }
 
-/// What the job compares by.
+/// Hasher for the digest that the job compares.
 #[derive(Clone, Debug)]
 enum Own {
-    /// Not asked for.
+    /// Not requested.
     Nothing,
-    /// Of an algorithm whose parts combine.
+    /// Algorithm whose parts combine.
     Part(PartHasher),
-    /// Of any other: the object's bytes alone.
+    /// Any other algorithm: over the object's bytes alone.
     Serial(Hasher),
-    /// The same, taken before.
+    /// Digest computed earlier.
     Known(Digest),
 }
 
-/// An object that has passed, for the digests of its file.
+/// Digests of a transferred object, as input to the digests of its file.
 #[derive(Clone, Debug)]
 pub(super) struct Passed {
     digest: Option<Digest>,
@@ -130,7 +132,7 @@ pub(super) struct Passed {
 }
 
 impl ObjectHash {
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         match &mut self.own {
             Own::Nothing | Own::Known(_) => {}
@@ -142,7 +144,7 @@ impl ObjectHash {
         }
     }
 
-    /// Takes zeros.
+    /// Adds `len` zeros.
     pub(super) fn update_zeros(&mut self, len: u64) {
         match &mut self.own {
             Own::Nothing | Own::Known(_) => {}
@@ -154,7 +156,7 @@ impl ObjectHash {
         }
     }
 
-    /// The digest to compare by, and what the file's digests are made of.
+    /// Returns the digest to compare, and the input to the digests of the file.
     pub(super) fn finish(self) -> (Option<Digest>, Passed) {
         let (digest, own) = match self.own {
             Own::Nothing => (None, None),
@@ -171,34 +173,35 @@ impl ObjectHash {
     }
 }
 
-/// The digests of a whole file in the making.
+/// Hasher of a whole file.
 #[derive(Clone, Debug)]
 pub(super) struct RootHash {
-    /// The try of the file that they are of.
+    /// Transfer attempt that the digests belong to.
     attempt: u16,
     geometry: Geometry,
-    /// From the first byte to the last.
+    /// Serial hasher, from the first byte to the last.
     serial: Option<Hasher>,
-    /// From parts, in any order.
+    /// Combining hasher, from parts in any order.
     parts: Option<Parts>,
     /// BLAKE3 of the objects, for the waybill.
     objects: Option<ObjectSums>,
-    /// Whether there were objects that did not pass.
+    /// True if some objects were not transferred but hashed locally.
     has_late: bool,
     sent: Sent,
 }
 
-/// Digests of the objects that passed, folded into a number that does not grow with the file and goes by no order.
+/// Digests of the transferred objects, combined into a number of constant size that does not depend
+/// on their order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sent {
     seen: Runs,
     sum: u128,
-    /// An object passed twice, or without a digest.
+    /// True if an object was transferred twice, or without a digest.
     is_unclear: bool,
 }
 
 impl Sent {
-    /// Takes an object; `None`: it was not hashed.
+    /// Adds an object. `None` means that the object was not hashed.
     pub(super) fn add(&mut self, index: ObjectIndex, digest: Option<Digest>) {
         let Some(digest) = digest.filter(|_| self.seen.insert(index.0)) else {
             self.is_unclear = true;
@@ -219,7 +222,7 @@ impl Sent {
     }
 }
 
-/// Parts of which each counts once, however often its object passed.
+/// Parts of which each counts once, even if its object is transferred several times.
 #[derive(Clone, Debug)]
 struct Parts {
     assembly: Assembly,
@@ -233,43 +236,44 @@ impl Parts {
 }
 
 impl RootHash {
-    /// How the file is cut.
+    /// Returns the division of the file into objects.
     pub(super) fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// Takes bytes where they come in order.
+    /// Adds bytes, for a digest that needs them in order.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         if let Some(hasher) = &mut self.serial {
             hasher.update(bytes);
         }
     }
 
-    /// Takes zeros where they come in order.
+    /// Adds zeros, for a digest that needs its input in order.
     pub(super) fn update_zeros(&mut self, len: u64) {
         if let Some(hasher) = &mut self.serial {
             hasher.update_zeros(len);
         }
     }
 
-    /// Whether the digest of the whole file is compared.
+    /// Returns true if the digest of the whole file is compared.
     pub(super) fn is_compared(&self) -> bool {
         self.serial.is_some() || self.parts.is_some()
     }
 
-    /// Whether it must see every byte in order.
+    /// Returns true if the digest needs every byte in order.
     pub(super) fn is_serial(&self) -> bool {
         self.serial.is_some()
     }
 
-    /// Forgets the bytes that were seen in order.
+    /// Discards the bytes that were added in order.
     pub(super) fn begin_again(&mut self) {
         if let Some(hasher) = &mut self.serial {
             *hasher = Hasher::new(hasher.algorithm());
         }
     }
 
-    /// Turns to a later try of the file: nothing of those before counts. An earlier one changes nothing.
+    /// Switches to a later attempt and discards the earlier ones. An earlier attempt changes
+    /// nothing.
     pub(super) fn turn_to(&mut self, attempt: u16) {
         if attempt <= self.attempt {
             return;
@@ -284,8 +288,9 @@ impl RootHash {
         }
     }
 
-    /// Takes an object of this try. Where it passed before, the waybill's digest is that of what came last; for the file's
-    /// own digest all that passed is the same, or the comparison finds it.
+    /// Adds an object of the current attempt. If it was transferred before, the waybill gets its
+    /// latest digest. The digest of the file counts it once: a difference is found by the
+    /// comparison.
     pub(super) fn add(&mut self, attempt: u16, object: Object, passed: Passed) {
         if attempt != self.attempt {
             return;
@@ -301,19 +306,19 @@ impl RootHash {
         }
     }
 
-    /// Digests of the objects that were sent in this try.
+    /// Returns the digests of the objects that were sent in this attempt.
     pub(super) fn sent(&self) -> &Sent {
         &self.sent
     }
 
-    /// Takes an object that was [`RootHash::missing`].
+    /// Adds an object that [`RootHash::missing`] returned.
     pub(super) fn add_late(&mut self, object: Object, passed: Passed) {
         self.has_late = true;
         self.add(self.attempt, object, passed);
     }
 
-    /// The next object from `from` on that did not pass and must be hashed for a digest: one that is nothing but a hole, or was
-    /// there already.
+    /// Returns the next object, from index `from` on, that was not transferred and must be hashed
+    /// for a digest: a hole, or an object that was already present.
     pub(super) fn missing(&self, from: u64) -> Option<Object> {
         let of_parts = self.parts.as_ref().map(|parts| parts.seen.first_gap(from));
         let of_objects = self.objects.as_ref().and_then(|objects| {
@@ -324,7 +329,8 @@ impl RootHash {
         self.geometry.object(ObjectIndex(index))
     }
 
-    /// The digest of `len` bytes by the job's algorithm; `None` where it is not asked for or bytes are missing.
+    /// Returns the digest of `len` bytes by the job's algorithm. Returns `None` if it is not
+    /// requested or if bytes are missing.
     pub(super) fn finish(&self, len: u64) -> Option<Digest> {
         match (&self.serial, &self.parts) {
             (Some(hasher), _) => Some(hasher.clone().finish()),
@@ -333,8 +339,8 @@ impl RootHash {
         }
     }
 
-    /// The digests of the whole for the waybill, BLAKE3 first, and those of its objects; `None` where it keeps none, or not
-    /// everything passed.
+    /// Returns the digests of the whole file for the waybill, BLAKE3 first, and those of its
+    /// objects. Returns `None` if no waybill is written or if objects are missing.
     pub(super) fn for_waybill(&self) -> Option<(Vec<Digest>, &ObjectSums)> {
         let objects = self.objects.as_ref()?;
         let len = ByteLen(self.geometry.len());
@@ -344,7 +350,8 @@ impl RootHash {
             let part = Part::from_digest(digest, place(object, len.0), ByteLen(object.range.len()));
             assembly.add(object.index, part);
         }
-        // In order nothing but what came was hashed: without the holes it is not the file's digest.
+        // The serial hasher has seen only the transferred bytes: without the holes its digest is
+        // not that of the file.
         let own = if self.serial.is_some() && self.has_late { None } else { self.finish(len.0) };
         let own = own.filter(|digest| digest.algorithm() != Algorithm::Blake3);
         Some((assembly.finish(len).ok().into_iter().chain(own).collect(), objects))
@@ -376,7 +383,8 @@ mod tests {
         (0..OBJECT * 3 + 17).map(|at| (at * 31 % 251) as u8).collect()
     }
 
-    /// Sent again after a lane was lost: it counts once, so that there is a digest to compare.
+    /// An object that is sent again after a lane was lost counts once, so that the file still has a
+    /// digest.
     #[test]
     fn an_object_that_passes_twice_leaves_the_files_digest_whole() {
         for algorithm in [Algorithm::Blake3, Algorithm::Crc32c] {

@@ -1,4 +1,4 @@
-//! The beginning of a session: CONNECT, its answer, and the lanes that join.
+//! Start of a session: CONNECT, its answer, and the lanes that join.
 
 use super::frames::{FrameError, Frames};
 use super::logged::{self, Logs, Shelf, keeping};
@@ -34,88 +34,90 @@ use std::thread;
 use std::time::Duration;
 use thiserror::Error;
 
-/// How long the other side may be silent before CONNECT, or its answer, is there.
+/// Maximum time that the peer may be silent before CONNECT, or its answer, has arrived.
 const HELLO_WITHIN: Duration = Duration::from_secs(30);
 
-/// What this program calls itself on the wire.
+/// Name of this program on the wire.
 pub(super) const AGENT: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
 
-/// Lanes of a job that names no number, at least.
+/// Minimum number of lanes of a job that does not set a number.
 pub const LANES_UNASKED_MIN: u32 = 4;
 
-/// Lanes of a job that names no number, at most.
+/// Maximum number of lanes of a job that does not set a number.
 pub const LANES_UNASKED_MAX: u32 = 16;
 
-/// Round trip for which a lane is opened: what a kernel lets one connection have under way by itself is 4 MiB on most systems, so
-/// that one lane carries some 300 MB a second over 10 ms, and a tenth of that over 100.
+/// Round-trip time per lane. On most systems one connection has at most 4 MiB in flight. One lane
+/// thus carries about 300 MB/s over 10 ms, and a tenth of that over 100 ms.
 const ROUND_TRIP_OF_A_LANE: Duration = Duration::from_millis(10);
 
-/// Files to send.
+/// A job that sends files.
 #[derive(Clone, Debug)]
 pub struct SendJob {
-    /// What is sent. A directory goes by its last component; with a slash at its end, what lies in it goes without it.
+    /// Paths to send. A directory keeps its last component. A trailing slash sends only its
+    /// contents.
     pub sources: Vec<OsString>,
-    /// Which names beneath them are left out.
+    /// Filter of names beneath the sources.
     pub filter: Filter,
-    /// Whether directories on other file systems stay empty.
+    /// True if directories on other file systems stay empty.
     pub one_file_system: bool,
-    /// The job's options.
+    /// Options of the job.
     pub options: JobOptions,
-    /// The directory beneath the other side's root that it all goes to; empty for the root itself.
+    /// Destination directory beneath the peer's root; empty for the root itself.
     pub to: Vec<u8>,
-    /// Lanes at most; `None` for as many as the path wants.
+    /// Maximum number of lanes; `None` to choose by the round-trip time.
     pub lanes: Option<u32>,
-    /// Bytes of objects under way at most.
+    /// Maximum number of bytes of objects in flight.
     pub buffers: u64,
-    /// How it goes on when it was cut off; `None` where it then begins anew.
+    /// Resume settings; `None` if an interrupted job starts from the beginning.
     pub resume: Option<Resume>,
-    /// What happens if the sink has less room than the job needs.
+    /// Action if the sink has less space than the job needs.
     pub check_space: CheckSpace,
 }
 
-/// Files to fetch.
+/// A job that fetches files.
 #[derive(Clone, Debug)]
 pub struct FetchJob {
-    /// What is wanted, beneath the other side's root. As with [`SendJob::sources`], a slash at the end means the contents.
+    /// Paths beneath the peer's root. A trailing slash means the contents, as in
+    /// [`SendJob::sources`].
     pub paths: Vec<Vec<u8>>,
-    /// The directory that it all goes to. It is made if only its last component is missing.
+    /// Destination directory. It is created if only its last component is missing.
     pub into: OsString,
-    /// Which names beneath `paths` are taken, in their order; the other side judges by them.
+    /// Rules for names beneath `paths`, in order. The peer applies them.
     pub rules: Vec<Rule>,
-    /// What is taken of which files, and of no others; `None` for all that comes.
+    /// Accepted parts of the accepted files; `None` to accept everything.
     pub parts: Option<Arc<Parts>>,
-    /// The job's options.
+    /// Options of the job.
     pub options: JobOptions,
-    /// Lanes at most; `None` for as many as the path wants.
+    /// Maximum number of lanes; `None` to choose by the round-trip time.
     pub lanes: Option<u32>,
-    /// Bytes of objects under way at most.
+    /// Maximum number of bytes of objects in flight.
     pub buffers: u64,
-    /// How it goes on when it was cut off; `None` where it then begins anew.
+    /// Resume settings; `None` if an interrupted job starts from the beginning.
     pub resume: Option<Resume>,
 }
 
-/// What a side that answers allows.
+/// Limits that an answering side sets.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// The directory that nothing leads out of.
+    /// Root directory. No path leads out of it.
     pub root: OsString,
-    /// Whether files may be fetched.
+    /// True if the peer may fetch files.
     pub may_read: bool,
-    /// Whether files may be sent here.
+    /// True if the peer may send files.
     pub may_write: bool,
-    /// Lanes at most.
+    /// Maximum number of lanes.
     pub lanes: u32,
-    /// Bytes of objects under way at most.
+    /// Maximum number of bytes of objects in flight.
     pub buffers: u64,
-    /// Bytes that may be sent here; `None` for any number.
+    /// Maximum number of bytes that the peer may send; `None` for no limit.
     pub quota: Option<u64>,
-    /// What a sender may ask to be kept. Without [`Keep::SETUID`] no program gets rights by it.
+    /// Metadata that a job may preserve. Without [`Keep::SETUID`] no program gains rights by it.
     pub keep: Keep,
-    /// Where it is kept what of files that are sent here can be gone on with after a session that was cut off.
+    /// Location of the logs from which interrupted uploads resume.
     pub logs: Logs,
 }
 
-/// Why there was no session.
+/// Error that prevented a session.
 #[derive(Debug, Error)]
 pub enum TransferError {
     /// A lane could not be opened.
@@ -124,65 +126,66 @@ pub enum TransferError {
     /// The first lane failed.
     #[error("the connection failed before the job began: {0}")]
     Lane(#[from] LaneError),
-    /// What came was no answer.
+    /// The received message is not an answer.
     #[error("the other side does not speak haul's protocol: {0}")]
     NotUnderstood(String),
-    /// The other side said no.
+    /// The peer refused the job.
     #[error("the other side refuses: {0}")]
     Refused(Reason),
-    /// The other side is of an age that takes no long lists.
+    /// The peer runs a version that does not accept long lists.
     #[error(
         "the haul of the other side takes {most} paths at once at most, and {asked} are asked for; bring it to this version, or \
          ask in several jobs",
         most = limits::OPERANDS_MAX
     )]
     TooMany {
-        /// How many paths this job names.
+        /// Number of paths that this job names.
         asked: usize,
     },
-    /// This side said no.
+    /// This side refused the job.
     #[error("refused: {0}")]
     Denied(Reason),
-    /// The other side answered with terms of its own.
+    /// The peer's answer changes the job.
     #[error("the other side wants to change {0}, which it may not; nothing was begun")]
     Changed(&'static str),
-    /// Something of this side can't be had.
+    /// A local file or directory cannot be opened or created.
     #[error("cannot {doing} '{}': {}", haul_model::Percent(path), crate::sum::reason(source))]
     Here {
-        /// What was tried.
+        /// Attempted action.
         doing: &'static str,
-        /// With what.
+        /// Path of the file or directory.
         path: Vec<u8>,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// This side's waybill can't be begun.
+    /// The waybill of this side cannot be started.
     #[error(transparent)]
     Receipt(#[from] ReceiptError),
-    /// Another process is at the job.
+    /// Another process or session runs the job.
     #[error(transparent)]
     Held(LogError),
-    /// The sink has less room than the job needs.
+    /// The sink has less space than the job needs.
     #[error(
         "the job has {}, and the sink has room for {}; nothing is sent: free space there, or send without --check-space=refuse",
         format_size(*announced),
         format_size(*room)
     )]
     NoRoom {
-        /// Bytes of the job.
+        /// Size of the job in bytes.
         announced: u64,
-        /// Free space of the sink, or what is left of the quota, in bytes.
+        /// Free space of the sink, or what the quota leaves, in bytes.
         room: u64,
     },
-    /// No randomness for the session's secret.
+    /// No random bytes for the session token are available.
     #[error("the system gives no random bytes")]
     NoRandomness,
 }
 
-/// Sends files to the other side.
+/// Sends files to the peer.
 ///
 /// # Errors
-/// [`TransferError`] where there was no session. Failures of files, and a session that broke, are in the [`Outcome`].
+/// Returns a [`TransferError`] if no session starts. The [`Outcome`] holds failures of files and of
+/// the session.
 pub fn send(dial: &dyn Dial, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome, TransferError> {
     let operand = |source: &OsString| {
         let operand = Operand::local(source);
@@ -210,10 +213,10 @@ pub fn send(dial: &dyn Dial, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome
     Ok(beside(dial, &accept, lanes, |more| source::run(settings, vec![first], Some(more), tree, watch)))
 }
 
-/// Fetches files from the other side.
+/// Fetches files from the peer.
 ///
 /// # Errors
-/// As [`send`].
+/// Same as [`send`].
 pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcome, TransferError> {
     if !job.options.dry_run {
         make_if_missing(&job.into).map_err(|error| here("make", job.into.as_bytes(), error))?;
@@ -223,7 +226,7 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
     let number = session_number(&random_token()?);
     let opened = || {
         let store = match Store::open(&job.into, b"", Missing::Fails, number, None) {
-            // A dry run makes nothing, not even the directory that all would go to.
+            // A dry run creates nothing, not even the destination directory.
             Err(error) if job.options.dry_run && error.kind() == io::ErrorKind::NotFound => {
                 is_makeable(&job.into).then(|| Store::absent(number, None)).ok_or(error)
             }
@@ -249,7 +252,7 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
         };
         log = keeping(opening, store, watch)?;
     }
-    // Who has some of a file already is asked before any of it comes.
+    // If this side has parts of files already, the source must ask before it sends.
     let resumes = job.parts.is_some() || log.as_ref().is_some_and(Keeping::resumes);
     let asked = Asked {
         role: Role::Sink,
@@ -266,7 +269,7 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
         Ok(connected) => connected,
         Err(error) => {
             if let (Some(log), Some(store)) = (log, &store) {
-                // Why there is no session is what is told.
+                // Ignore an error: the caller reports why there is no session.
                 let _ = log.end(store, false);
             }
             return Err(error);
@@ -286,11 +289,11 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
     Ok(beside(dial, &accept, lanes, |more| sink::run(settings, vec![first], Some(more), store, watch)))
 }
 
-/// Answers one session: reads what it asks on `first`, and does its part as far as `offer` allows. `more` gives further lanes
-/// as they come, and does not wait for them.
+/// Answers one session: reads its request from `first`, and does its part within the limits of
+/// `offer`. `more` returns additional lanes that have arrived, and does not wait for them.
 ///
 /// # Errors
-/// As [`send`]; a refusal was told to the other side as well.
+/// Same as [`send`]. A refusal was also sent to the peer.
 pub fn answer(
     first: Lane,
     more: &mut dyn FnMut() -> Option<Lane>,
@@ -333,7 +336,7 @@ pub fn answer(
         let is_sink = asked.role == Role::Source;
         let into = asked.operands.first().filter(|_| is_sink);
         let root = || beneath(&offer.root, into.map_or(&b""[..], |into| into));
-        // What is wrong with a file of this host is not for the other side to know.
+        // The peer must not learn details of a failure with a local file.
         let told = Reason::new(Why::Io, "no waybill can be written there");
         let watch = begin_receipt(watch, &accept.options, root, is_sink).map_err(|error| (told, error))?;
         let log = match &part {
@@ -349,7 +352,7 @@ pub fn answer(
     let (mut accept, part, (watch, log)) = match begun {
         Ok(begun) => begun,
         Err((reason, error)) => {
-            // Whether it hears that or not, it is refused.
+            // Ignore an error: the job is refused in any case.
             let _ = first.outbox.push(&Message::Refuse(reason)).and_then(|()| first.outbox.finish());
             return Err(error);
         }
@@ -364,7 +367,7 @@ pub fn answer(
     let accepted = first.outbox.push(&Message::Accept(Box::new(accept.clone())));
     if let Err(error) = accepted.and_then(|()| first.outbox.flush()) {
         if let (Some(log), Part::Sink(store, _)) = (log, &part) {
-            // That the other side is gone is what is told.
+            // Ignore an error: the caller reports that the peer is gone.
             let _ = log.end(store, false);
         }
         return Err(error.into());
@@ -395,7 +398,7 @@ pub fn answer(
     }
 }
 
-/// Begins the waybill, if this side writes one of the job; paths in it are relative to `root`.
+/// Starts the waybill, if this side writes one of the job. Paths in it are relative to `root`.
 fn begin_receipt<'a>(
     watch: &Watch<'a>,
     options: &JobOptions,
@@ -409,22 +412,22 @@ fn begin_receipt<'a>(
     Ok(Watch { receipt, ..*watch })
 }
 
-/// A directory beneath the root that is opened, for people to read.
+/// Returns the path of a directory beneath the root, for messages.
 fn beneath(root: &OsStr, path: &[u8]) -> OsString {
     let root = root.as_bytes();
     let slash: &[u8] = if path.is_empty() || root.ends_with(b"/") { b"" } else { b"/" };
     OsString::from_vec([root, slash, path].concat())
 }
 
-/// What the answering side will be.
+/// Role of the answering side.
 enum Part {
-    /// Where it goes to, and the directory beneath the root that was asked for.
+    /// Destination, and the requested directory beneath the root.
     Sink(Box<Store>, Vec<u8>),
-    /// What is wanted of it, or the root that it lies beneath where it is told later.
+    /// Requested operands and filter, or the root for operands that arrive after ACCEPT.
     Source(Vec<Operand>, Filter, Option<Arc<OwnedFd>>),
 }
 
-/// What CONNECT asks for.
+/// Request for CONNECT.
 struct Asked<'a> {
     role: Role,
     options: &'a JobOptions,
@@ -435,10 +438,10 @@ struct Asked<'a> {
     resumes: bool,
 }
 
-/// Connects by the first lane.
+/// Connects over the first lane.
 fn connect(dial: &dyn Dial, asked: &Asked<'_>, window: Window) -> Result<(Accept, Joined), TransferError> {
     let mut first = Joined::new(CONTROL, dial.lane(0).map_err(TransferError::Dial)?);
-    // Asked for only where it is needed: who does not know it says so, and all else goes on.
+    // Request the feature only if the job needs it, because an old peer refuses unknown features.
     let needs = if asked.wanted.is_long() { Features::OPERANDS } else { Features::default() };
     let connect = Message::Connect(Box::new(Connect {
         versions: (VERSION, VERSION),
@@ -475,7 +478,7 @@ fn connect(dial: &dyn Dial, asked: &Asked<'_>, window: Window) -> Result<(Accept
     Ok((accept, first))
 }
 
-/// How many lanes the path of the first one wants.
+/// Returns the number of lanes for the round-trip time of the first lane.
 fn lanes_for(first: &LaneControl) -> u32 {
     lanes_of_round_trip(first.tcp().map_or(Duration::ZERO, |tcp| tcp.shortest_round_trip))
 }
@@ -485,9 +488,9 @@ fn lanes_of_round_trip(round_trip: Duration) -> u32 {
     u32::try_from(wanted).unwrap_or(u32::MAX).clamp(LANES_UNASKED_MIN, LANES_UNASKED_MAX)
 }
 
-/// Does the work of a session while as many further lanes are opened as both sides want, all at once: each takes three round
-/// trips, and nothing waits for them. The first lane does the job as well, only slower, so that what can't be opened is left,
-/// and what is not open when the work is done is given up.
+/// Runs `work` and meanwhile opens as many lanes as both sides want, all concurrently. Each takes
+/// three round trips, and nothing waits for them. The first lane can do the job alone, only more
+/// slowly. A lane that cannot be opened is ignored, and opening stops when the work is done.
 fn beside<T>(
     dial: &dyn Dial,
     accept: &Accept,
@@ -506,7 +509,7 @@ fn beside<T>(
                     Ok(lane)
                 });
                 if let Ok(lane) = joined {
-                    // Where the work is over by now, the lane ends here.
+                    // Ignore an error: if the work is done, the lane ends here.
                     let _ = give.send(lane);
                 }
             };
@@ -521,7 +524,7 @@ fn beside<T>(
     })
 }
 
-/// The next message of a lane on which nothing but the hello was said.
+/// Returns the next message of a lane during the handshake.
 pub(super) fn read(frames: &mut Frames) -> Result<Message, TransferError> {
     match frames.next() {
         Ok(Some(message)) => Ok(message),
@@ -540,9 +543,9 @@ fn sink_settings(options: JobOptions, window: Window) -> haul_proto::sink::Setti
     haul_proto::sink::Settings { options, window, timing: Timing::default(), tries: limits::TRIES_MAX }
 }
 
-/// As many files under way as descriptors allow, and as many bytes as are asked for.
+/// Returns the window: as many files as the descriptor limit allows, and `buffers` bytes.
 fn window(buffers: u64) -> Window {
-    // Best effort: what can't be raised is kept to.
+    // If the limit cannot be raised, use the current one.
     let limit = process::raise_open_file_limit().unwrap_or_else(|_| process::open_file_limit());
     let most = u32::try_from(limit / 3).unwrap_or(u32::MAX);
     let usual = Window::default();
@@ -555,7 +558,7 @@ fn random_token() -> Result<[u8; SESSION_TOKEN_BYTES], TransferError> {
     Ok(token)
 }
 
-/// What tells a session's temporary names from others'. Nobody learns the token from it who may not see the directory.
+/// Returns the number in a session's temporary names. It does not reveal the token.
 fn session_number(token: &[u8; SESSION_TOKEN_BYTES]) -> u64 {
     let hash = haul_digest::digest(haul_digest::Algorithm::Blake3, token);
     let mut number = [0; 8];

@@ -1,5 +1,5 @@
-//! Further lanes on the side that answers. Each says its JOIN to a thread of its own: who is slow to say it, or never does, holds up
-//! neither the session nor the lanes that come after.
+//! Additional lanes on the side that answers. A separate thread receives the JOIN of each lane, so
+//! a slow or silent peer delays neither the session nor later lanes.
 
 use super::Joined;
 use haul_net::{Lane, LaneControl};
@@ -10,26 +10,27 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a lane has for its JOIN in all, whatever comes of it meanwhile.
+/// Maximum time for a lane to send its JOIN, regardless of received data.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
 
-/// What the lanes of a session show.
+/// Conditions for a lane to join the session.
 #[derive(Clone, Copy)]
 pub(super) struct Terms {
     pub(super) token: [u8; SESSION_TOKEN_BYTES],
-    /// Lanes at most, the first one counted. No more than that are listened to at once, either.
+    /// Maximum number of lanes, including the first. Also the maximum number of lanes that may wait
+    /// for their JOIN.
     pub(super) lanes: u32,
 }
 
-/// Does the work of a session, which asks for further lanes and gets those of `more` that have joined. Those that have not
-/// when the work is done are given up.
+/// Runs the work of a session, which requests additional lanes and gets those of `more` that have
+/// joined. Lanes that have not joined when the work is done are aborted.
 pub(super) fn beside<T>(
     more: &mut dyn FnMut() -> Option<Lane>,
     terms: Terms,
     work: impl FnOnce(&mut dyn FnMut() -> Option<Joined>) -> T,
 ) -> T {
     let (give, take) = channel();
-    // Lanes that have not said it yet, by their turn.
+    // Lanes that have not sent their JOIN, by a running number.
     let silent: Mutex<HashMap<u64, LaneControl>> = Mutex::default();
     let silent = &silent;
     let mut turn = 0_u64;
@@ -41,7 +42,7 @@ pub(super) fn beside<T>(
                 {
                     let mut silent = silent.lock().unwrap_or_else(PoisonError::into_inner);
                     if silent.len() >= terms.lanes as usize {
-                        // It is dropped: so many lanes the session can't have.
+                        // Drop the lane: the session cannot use any more.
                         continue;
                     }
                     silent.insert(number, lane.control());
@@ -51,12 +52,12 @@ pub(super) fn beside<T>(
                     let joined = join(lane, &terms);
                     silent.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
                     if let Some(joined) = joined {
-                        // Where the work is over by now, the lane ends here.
+                        // Ignore an error: if the work is done, the lane ends here.
                         let _ = give.send(joined);
                     }
                 };
                 if thread::Builder::new().spawn_scoped(scope, hear).is_err() {
-                    // The lane went with its thread; the session does with those that it has.
+                    // The lane was dropped with its thread. The session uses the lanes that it has.
                     silent.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
                 }
             }
@@ -67,7 +68,7 @@ pub(super) fn beside<T>(
     })
 }
 
-/// A further lane, if its first message is a JOIN of this session; another one is dropped.
+/// Returns the lane if its first message is a JOIN of this session. Otherwise drops it.
 fn join(lane: Lane, terms: &Terms) -> Option<Joined> {
     let mut joined = Joined::new(CONTROL, lane);
     joined.frames.until(Instant::now() + JOIN_WITHIN);

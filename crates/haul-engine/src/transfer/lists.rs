@@ -1,35 +1,37 @@
-//! Access control lists as Linux keeps them among the attributes of a file: whom they name by number. (linux/posix_acl_xattr.h)
+//! Access control lists as Linux stores them in extended attributes: users and groups that they
+//! contain by number (linux/posix_acl_xattr.h).
 //!
 //! ```text
 //!  u32 2 | of each entry: u16 tag | u16 permissions | u32 number of a user or a group, where the tag says that there is one
 //! ```
 
-/// What the names of the attributes begin with.
+/// Prefix of the attribute names.
 const PREFIX: &[u8] = b"system.posix_acl_";
 
-/// The version, before the entries.
+/// Version number before the entries.
 const VERSION: [u8; 4] = [2, 0, 0, 0];
 
-/// Bytes of an entry, and where its number stands.
+/// Size of an entry, and offset of the number in it, in bytes.
 const ENTRY: usize = 8;
 const NUMBER: usize = 4;
 
-/// Tags of entries that name somebody.
+/// Tags of entries for a named user or group.
 const USER: [u8; 2] = [2, 0];
 const GROUP: [u8; 2] = [8, 0];
 
-/// Whether an attribute of this name is a list.
+/// Returns true if an attribute with this name is an access control list.
 pub(super) fn is_list(name: &[u8]) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Whom a list names: whether it is a group, and the number. Of what is no list, nobody.
+/// Returns the users and groups in a list: true for a group, and the number. Returns none if the
+/// value is not a valid list.
 pub(super) fn named(list: &[u8]) -> impl Iterator<Item = (bool, u32)> {
     let entries = list.strip_prefix(&VERSION).unwrap_or_default();
     entries.chunks_exact(ENTRY).filter_map(principal)
 }
 
-/// The same list with other numbers: those that `renumber` gives whom it names.
+/// Returns the same list with the numbers that `renumber` returns for each user and group in it.
 pub(super) fn renumbered(list: &[u8], mut renumber: impl FnMut(bool, u32) -> u32) -> Vec<u8> {
     let mut list = list.to_vec();
     let entries = if list.starts_with(&VERSION) { &mut list[VERSION.len()..] } else { &mut [] };
@@ -50,7 +52,7 @@ fn principal(entry: &[u8]) -> Option<(bool, u32)> {
 mod tests {
     use super::*;
 
-    /// A list of these entries.
+    /// Returns a list of these entries.
     fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
         let bytes = |&(tag, permissions, number): &(u16, u16, u32)| {
             [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &number.to_le_bytes()].concat()

@@ -1,4 +1,4 @@
-//! Where the side that answers keeps its logs, and how a job's is opened.
+//! Location of the logs of the side that answers, and opening of a job's log.
 
 use super::hello::{Offer, TransferError};
 use super::report::Watch;
@@ -11,29 +11,30 @@ use haul_proto::{Connect, Reason, Why};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where a side that answers keeps the logs of what is sent to it.
+/// Location of the logs of jobs that are sent to the answering side.
 #[derive(Clone, Debug, Default)]
 pub enum Logs {
-    /// Nowhere: what is cut off begins anew.
+    /// No logs: interrupted jobs start from the beginning.
     #[default]
     None,
-    /// In this state directory, of the user whom the other side is, too.
+    /// In this state directory, which belongs to the same user as the peer.
     Own(PathBuf),
-    /// Among those of others, who know nothing of each other's jobs.
+    /// In a shared store, whose clients know nothing of each other's jobs.
     Guest {
-        /// The room that they have together.
+        /// The shared store.
         room: Arc<Room>,
-        /// Whom the jobs are of: what proved that it is the same one again, a ticket for example.
+        /// Identity of the client that owns the jobs: verified data that stays the same, for
+        /// example a ticket.
         guest: Vec<u8>,
     },
 }
 
-/// Where the log of a job is.
+/// Location of the object log of a job.
 #[derive(Clone, Copy)]
 pub(super) enum Shelf<'a> {
     /// In a state directory.
     Own(&'a Path),
-    /// Among those of others.
+    /// In a shared store, with the identity of the client.
     Guest(&'a Arc<Room>, &'a [u8]),
 }
 
@@ -46,7 +47,8 @@ impl Logs {
         }
     }
 
-    /// What the other side hears of a job that somebody is at. A guest hears nothing of this host.
+    /// Returns the reason that is sent to the peer if another session runs the job. A client of a
+    /// shared store learns nothing about this host.
     pub(super) fn busy(&self, error: &TransferError) -> Reason {
         let who = match (self, error) {
             (Logs::Own(_), TransferError::Held(LogError::Held { holder, .. })) => holder.to_string(),
@@ -56,7 +58,8 @@ impl Logs {
     }
 }
 
-/// Opens the log of a job that is sent here into `root`, if this side keeps logs and the job has a name.
+/// Opens the log of a job that is sent into `root`, if this side keeps logs and the job has an
+/// identifier.
 pub(super) fn answered(
     asked: &Connect,
     offer: &Offer,
@@ -83,20 +86,22 @@ pub(super) fn answered(
     keeping(opening, store, watch)
 }
 
-/// Where a guest's job goes; one who does not come again leaves what has to be found.
+/// Returns the destination of a client's job. With it, the temporary files of a client that does
+/// not return can be found.
 fn target(shelf: Shelf<'_>, offer: &Offer, into: &[u8], object: ObjectSize) -> Option<Target> {
     let Shelf::Guest(_, guest) = shelf else { return None };
     let root = Path::new(&offer.root).canonicalize().ok()?;
     Some(Target { root, into: into.to_vec(), object, guest: Identity::of(guest) })
 }
 
-/// Opens the log of a job. Without one it is done all the same, and that is told; only while another process is at the job it is not.
+/// Opens the log of a job. If that fails, reports it and lets the job run without a log, unless
+/// another process runs the job.
 pub(super) fn keeping(
     mut opening: Opening<'_>,
     store: &Store,
     watch: &Watch<'_>,
 ) -> Result<Option<Keeping>, TransferError> {
-    // A receipt tells digests of all that arrived: what stands there is read again for them.
+    // A waybill needs the digests of everything that arrived, so existing files are read again.
     if watch.receipt.is_some() {
         opening.recheck = Some(Recheck::All);
     }

@@ -1,11 +1,12 @@
-//! Where the threads of one side of a session meet: its state machine behind one lock, and a seat for each who waits.
+//! Session monitor: the state machine of one side behind one mutex, with targeted wake-ups.
 //!
-//! To wake a thread costs two system calls and a change of threads, more than all else that a small file takes. So who waits
-//! says what for, and
-//! - whoever changes the machine wakes those whom that concerns, and who really wait ([`Meeting::with`]);
-//! - of those who wait for what any of them may take, one is woken; when it has taken its share, it wakes the next;
-//! - a worker that has more at hand goes on without waking anyone ([`Meeting::quietly`]), and wakes whom all of it concerns
-//!   before it waits itself ([`Meeting::wake`]).
+//! Waking a thread costs two system calls and a context switch, which is more than the rest of the
+//! work for a small file. Each waiting thread therefore registers its condition ([`Seat`]), and:
+//! - [`Meeting::with`] changes the machine and wakes only threads whose condition now holds;
+//! - for work that any lane can take, one thread is woken; after taking its share, it wakes the
+//!   next one if work is left;
+//! - [`Meeting::quietly`] changes the machine and wakes no thread. Its caller must call
+//!   [`Meeting::wake`] before it blocks.
 
 use haul_proto::source::Next;
 use haul_proto::{FileNumber, LaneId, Sink, Source};
@@ -14,34 +15,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// A moment that has passed already is not asked for in a busy loop.
+/// Minimum time to park. Prevents a busy loop when the deadline has already passed.
 const WAIT_LEAST: Duration = Duration::from_millis(1);
 
-/// What a thread waits for.
+/// Condition that a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seat {
     /// Something to write on a lane.
     Lane(LaneId),
-    /// The source's walk: room for so many files.
+    /// The source's walk: capacity for this number of files.
     Room(usize),
-    /// The source's walk: that files which were found come to their end.
+    /// The source's walk: the end of files that were offered.
     Ends,
-    /// Something to be read again.
+    /// Data to be read again.
     Checks,
-    /// The sink's comparisons: that digests of the file are wanted.
+    /// The sink's comparisons: a request for digests of the file.
     Digests(FileNumber),
-    /// The sink's list of its directories: that names may be listed.
+    /// The sink's listing of directories: permission to send another list.
     Lists,
-    /// The session's end, and that of its workers.
+    /// The end of the session and of its workers.
     Close,
 }
 
-/// A state machine that knows whom it concerns.
+/// A state machine that reports which conditions hold.
 pub(super) trait Machine {
-    /// Whether the session is over.
+    /// Returns true if the session is over.
     fn is_over(&self) -> bool;
 
-    /// Whether who waits there would find what it waits for. Of those with [`Next::Shared`] one is enough.
+    /// Reports if the condition `seat` holds. With [`Next::Shared`] one of its threads is enough.
     fn concerns(&mut self, seat: Seat) -> Next;
 }
 
@@ -82,7 +83,7 @@ impl Machine for Sink {
     }
 }
 
-/// A machine, its clock, and who waits for it.
+/// A machine, its clock, and the threads that wait for it.
 #[derive(Debug)]
 pub(super) struct Meeting<M> {
     room: Mutex<Room<M>>,
@@ -97,26 +98,26 @@ struct Room<M> {
     is_quiet: bool,
 }
 
-/// A thread that waits.
+/// A waiting thread.
 #[derive(Debug)]
 struct Seated {
     seat: Seat,
     thread: Thread,
-    /// Whether it was woken and did not come yet.
+    /// True if the thread was woken and has not run yet.
     is_coming: bool,
 }
 
-/// What a question came to.
+/// Result of a question to the machine.
 #[derive(Debug)]
 pub(super) enum Asked<T> {
-    /// This.
+    /// The answer.
     Answer(T),
-    /// Nothing before what the seat stands for, or this moment.
+    /// No answer yet: wait for this condition, or until this time.
     Wait(Seat, Duration),
 }
 
 impl<M: Machine> Meeting<M> {
-    /// A machine whose time begins now.
+    /// Creates the monitor of a machine whose time starts now.
     pub(super) fn new(machine: M) -> Meeting<M> {
         Meeting {
             room: Mutex::new(Room { machine, seated: Vec::new(), is_quiet: false }),
@@ -124,7 +125,7 @@ impl<M: Machine> Meeting<M> {
         }
     }
 
-    /// Does something with the machine, and wakes those whom it concerns.
+    /// Changes the machine and wakes the threads whose conditions hold.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut M, Duration) -> T) -> T {
         let mut room = self.enter();
         let done = act(&mut room.machine, self.begin.elapsed());
@@ -132,20 +133,21 @@ impl<M: Machine> Meeting<M> {
         done
     }
 
-    /// Does something with the machine and wakes nobody yet: the caller does by [`Meeting::wake`] before it waits for anything.
+    /// Changes the machine and wakes no thread. The caller must call [`Meeting::wake`] before it
+    /// waits for anything.
     pub(super) fn quietly<T>(&self, act: impl FnOnce(&mut M, Duration) -> T) -> T {
         let mut room = self.enter();
         room.is_quiet = true;
         act(&mut room.machine, self.begin.elapsed())
     }
 
-    /// Wakes those whom the machine's state concerns.
+    /// Wakes the threads whose conditions hold.
     pub(super) fn wake(&self) {
         leave(self.enter(), Room::all_concerned);
     }
 
-    /// Wakes who waits there: something beside the machine changed. Whoever asked before has sat down by now, and whoever
-    /// asks later sees it.
+    /// Wakes the threads that wait for `seat`, after a change outside the machine. A thread that
+    /// asked before the change is registered by now, and one that asks later sees the change.
     pub(super) fn remind(&self, seat: Seat) {
         self.call(|other| other == seat);
     }
@@ -155,7 +157,7 @@ impl<M: Machine> Meeting<M> {
         self.call(|_| true);
     }
 
-    /// Wakes the threads that wait for one of these seats. Does not use the machine.
+    /// Wakes the threads whose condition satisfies `is_meant`. Does not use the machine.
     fn call(&self, is_meant: impl Fn(Seat) -> bool) {
         let room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         leave(room, |room| {
@@ -164,9 +166,10 @@ impl<M: Machine> Meeting<M> {
         });
     }
 
-    /// Asks the machine until there is an answer. In between waits for what the question names: the thread that asks is woken
-    /// when the machine says that it concerns the seat. To ask changes nothing that concerns anybody else, but to take what
-    /// others may take as well; if there is more of that, the next one is woken.
+    /// Asks the machine until there is an answer. Meanwhile waits for the condition that the
+    /// question names, and is woken when the machine reports that it holds. A question may take
+    /// work that other threads can take too, but must not change anything else that affects them.
+    /// If such work is left, the next thread is woken.
     pub(super) fn ask<T>(&self, mut question: impl FnMut(&mut M, Duration) -> Asked<T>) -> T {
         loop {
             let mut room = self.enter();
@@ -192,13 +195,14 @@ impl<M: Machine> Meeting<M> {
         }
     }
 
-    /// Locks the machine. If a call of the machine panicked before, the calling thread unwinds as well, without a message.
+    /// Locks the machine. If a call of the machine panicked before, the calling thread unwinds too,
+    /// without a message.
     fn enter(&self) -> MutexGuard<'_, Room<M>> {
         self.room.lock().unwrap_or_else(|_| panic::resume_unwind(Box::new("the state machine panicked")))
     }
 }
 
-/// Wakes, without the lock: who is woken would only wait for it.
+/// Wakes threads after releasing the lock, because they would only wait for it.
 fn leave<M>(mut room: MutexGuard<'_, Room<M>>, whom: impl FnOnce(&mut Room<M>) -> Vec<Thread>) {
     let woken = whom(&mut room);
     drop(room);
@@ -206,12 +210,13 @@ fn leave<M>(mut room: MutexGuard<'_, Room<M>>, whom: impl FnOnce(&mut Room<M>) -
 }
 
 impl<M: Machine> Room<M> {
-    /// The threads to wake: those that `is_meant` means, by what their seats stand for and what the machine says of those.
+    /// Returns the threads to wake: those for whose condition and machine report `is_meant` returns
+    /// true.
     fn concerned(&mut self, is_meant: impl Fn(Seat, Next) -> bool) -> Vec<Thread> {
         let mut is_one_coming = self.is_one_coming();
         let Room { machine, seated, .. } = self;
         let mut woken = Vec::new();
-        // Who sat down last has most of what it needs in the caches.
+        // Wake the most recently parked thread first: its caches are warmest.
         for one in seated.iter_mut().rev().filter(|one| !one.is_coming) {
             let concern = machine.concerns(one.seat);
             if !is_meant(one.seat, concern) || (concern == Next::Shared && is_one_coming) {
@@ -224,22 +229,23 @@ impl<M: Machine> Room<M> {
         woken
     }
 
-    /// Returns true if a woken worker of a lane has not asked yet. It takes some of the shared work, and wakes the next worker
-    /// if work is left.
+    /// Returns true if a woken worker of a lane has not asked yet. It takes some of the shared
+    /// work, and wakes the next worker if work is left.
     fn is_one_coming(&self) -> bool {
         self.seated.iter().any(|other| other.is_coming && matches!(other.seat, Seat::Lane(_)))
     }
 
-    /// The threads to wake after the machine changed.
+    /// Returns the threads to wake after the machine changed.
     fn all_concerned(&mut self) -> Vec<Thread> {
         self.is_quiet = false;
         self.concerned(|_, concern| concern != Next::Nothing)
     }
 
-    /// The thread that asks waits no more.
+    /// Removes the calling thread from the waiting threads.
     ///
     /// # Panics
-    /// In a debug build, if the condition of the thread held, no thread woke it, and only its timeout did.
+    /// Panics in a debug build if the condition of the thread held, no thread woke it, and only its
+    /// timeout did.
     fn stand_up(&mut self) {
         if self.seated.is_empty() {
             return;
@@ -269,10 +275,10 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Longer than any test takes: who waits so long was forgotten.
+    /// Longer than any test takes: a thread that waits this long was not woken.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Goods that any lane may take, and some for one alone.
+    /// Goods that any lane can take, and goods for one lane only.
     #[derive(Debug, Default)]
     struct Shop {
         shared: u32,
@@ -284,7 +290,7 @@ mod tests {
         fn take(&mut self, lane: u32) -> Option<u32> {
             let shelf =
                 if self.own[lane as usize] > 0 { &mut self.own[lane as usize] } else { &mut self.shared };
-            // Some at once, and not all.
+            // Take some of the goods, but not all.
             let taken = (*shelf).min(3);
             *shelf -= taken;
             (taken > 0).then_some(taken)
@@ -305,7 +311,7 @@ mod tests {
         }
     }
 
-    /// Takes until the shop closes; counts what it got and how often it asked.
+    /// Takes goods until the shop closes. Counts them and the number of questions.
     fn buy(meeting: &Meeting<Shop>, lane: u32, got: &AtomicU32, asked: &AtomicU32) {
         loop {
             let mut until = None;
@@ -332,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Threads that wait and that no other thread has woken.
+    /// Returns the number of waiting threads that no other thread has woken.
     fn seated(meeting: &Meeting<Shop>) -> usize {
         meeting.enter().seated.iter().filter(|one| !one.is_coming).count()
     }
@@ -378,7 +384,7 @@ mod tests {
         assert_eq!(seated(&meeting), 0);
     }
 
-    /// Timeouts hid lost wake-ups as slowness.
+    /// Timeouts once hid lost wake-ups, which only made transfers slow.
     #[cfg(debug_assertions)]
     #[test]
     fn a_wake_up_that_is_lost_is_a_panic() {
@@ -391,7 +397,8 @@ mod tests {
                 })
             });
             until(|| seated(&meeting) == 1);
-            // Neither by `with`, which wakes, nor by `quietly`, after which its caller does.
+            // Change the machine without `with`, which wakes threads, and without `quietly`, whose
+            // caller does.
             meeting.enter().machine.own[0] = 1;
             assert!(waiting.join().is_err());
         });
@@ -433,9 +440,10 @@ mod tests {
             assert!(meeting.enter().seated.iter().all(|one| !one.is_coming));
             meeting.wake();
             until(|| is_idle(2));
-            // It came, took, and asked again.
+            // The thread woke up, took goods, and asked again.
             assert_eq!(asked.load(Ordering::SeqCst) - before, 2);
-            // Two shares: the one that takes the first wakes another, or comes again itself.
+            // Two shares: the thread that takes the first wakes another thread, or asks again
+            // itself.
             meeting.with(|shop, _| shop.shared = 6);
             until(|| is_idle(8));
             assert!(asked.load(Ordering::SeqCst) - before <= 6);

@@ -1,8 +1,9 @@
-//! Files from one host to another: sent, fetched, or served.
+//! Transfers of files between two hosts: send, fetch and serve.
 //!
-//! One side starts the job ([`send`], [`fetch`]), the other answers ([`answer`]); either may be the source of the files or their
-//! sink. [`hello`] agrees on the terms, then the source walks and sends ([`source`]), the sink writes, compares and names
-//! ([`sink`]), each driven by its state machine of `haul-proto`: the machine decides, the threads here only read, write and hash.
+//! One side starts the job ([`send`], [`fetch`]), and its peer answers ([`answer`]). Either can be
+//! the source or the sink. [`hello`] agrees on the terms. Then the source walks and sends
+//! ([`source`]), and the sink writes, compares and renames ([`sink`]). A state machine of
+//! `haul-proto` drives each side: it decides, and the threads here only read, write and hash.
 
 mod delays;
 mod dialing;
@@ -50,34 +51,36 @@ use haul_net::{Lane, LaneControl};
 use haul_proto::{End, LaneId, Reason, Role, Summary, Why};
 use std::sync::atomic::Ordering;
 
-/// How a session ended.
+/// Result of a session.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was done.
+    /// Counts of the entries that were handled.
     pub summary: Summary,
-    /// Why it ended before its work was done; `None` where every file was answered for.
+    /// Reason why the session ended before its work was done; `None` if every file has an outcome.
     pub broken: Option<Reason>,
-    /// Nothing was deleted though the job asked for it, because something at the source could not be read.
+    /// True if the job requested deletions and none was made, because part of the source could not
+    /// be read.
     pub delete_withheld: bool,
-    /// Where the time of this side's workers went.
+    /// Time of the workers of this side.
     pub spent: Spent,
-    /// Where that of both sides' did; `None` where the other side did not say.
+    /// Time of both sides; `None` if the peer did not send its statistics.
     pub split: Option<Split>,
-    /// What went over this side's lanes.
+    /// Traffic of this side's lanes.
     pub traffic: Traffic,
-    /// Bytes that an earlier run of the job had brought, and that were not sent again.
+    /// Number of bytes that an earlier run of the job transferred and that were not sent again.
     pub spared: u64,
 }
 
 impl Outcome {
-    /// Whether everything that was asked for is done.
+    /// Returns true if the job is completely done.
     pub fn is_whole(&self) -> bool {
         let Summary { failed, unread, undeleted, .. } = self.summary;
-        // Some of them are the other side's word: added up, they might come to nothing.
+        // Some counts come from the peer, and a sum with them could overflow to 0. Compare each
+        // count.
         self.broken.is_none() && !self.delete_withheld && [failed, unread, undeleted] == [0; 3]
     }
 
-    /// Of a session that is over; `role` is this side's.
+    /// Returns the outcome of a session that is over; `role` is the role of this side.
     fn of<M: meeting::Machine>(role: Role, session: &session::Session<'_, M>) -> Outcome {
         let (spent, split) = session.spent(role);
         let (traffic, spared) = (session.traffic(), session.spared.load(Ordering::Relaxed));
@@ -87,7 +90,7 @@ impl Outcome {
             Some(End::Broken { reason, summary }) => (summary, Some(reason), false),
             None => (Summary::default(), Some(Why::Internal.into()), false),
         };
-        // A side that failed gives its lanes up: that they are lost is no reason.
+        // A side that failed aborts its lanes, so their loss is not the reason.
         let broken = session.failure().or(broken);
         Outcome { summary, broken, delete_withheld, spent, split, traffic, spared }
     }
@@ -109,14 +112,15 @@ impl Joined {
     }
 }
 
-/// Gives the next further lane, if one has come.
+/// Returns the next additional lane, if one has arrived.
 type More<'a> = Option<&'a mut dyn FnMut() -> Option<Joined>>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The other side's count of what it could not read, added to this side's failures, came to nothing: the job was called whole.
+    /// A false count from the peer once overflowed the sum of failures to 0, so that the job
+    /// counted as complete.
     #[test]
     fn no_count_of_the_other_side_makes_a_job_with_failures_whole() {
         let outcome = |summary| Outcome {

@@ -1,4 +1,4 @@
-//! Parts of files: what a fetch takes that has most of their bytes already.
+//! Parts of files, for a fetch that already has most of their bytes.
 
 use super::source::Rule;
 use haul_model::{ByteRange, Geometry, RelPath};
@@ -6,34 +6,35 @@ use haul_proto::Runs;
 use haul_proto::limits::{RULES_BYTES_MAX, RULES_MAX, RUNS_MAX};
 use std::collections::{BTreeSet, HashMap};
 
-/// Ranges of files. A fetch of them takes the objects that they meet, and nothing of other files.
+/// Ranges of files. A fetch of them receives the objects that overlap these ranges, and nothing of
+/// other files.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
     files: HashMap<Box<[u8]>, Vec<ByteRange>>,
 }
 
 impl Parts {
-    /// Adds ranges of a file, by its path beneath the directory that is fetched from.
+    /// Adds ranges of a file, by its path beneath the fetched directory.
     pub fn add(&mut self, path: &RelPath, ranges: &[ByteRange]) {
         self.files.entry(path.as_bytes().into()).or_default().extend_from_slice(ranges);
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no ranges.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Of how many files there are some.
+    /// Returns the number of files with ranges.
     pub fn files(&self) -> usize {
         self.files.len()
     }
 
-    /// Bytes of all of them.
+    /// Returns the total size of all ranges in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.values().flatten().map(|range| range.len()).sum()
     }
 
-    /// The objects of a file that need not come; `None` where none is to come.
+    /// Returns the objects of a file that are not requested; `None` if no object is requested.
     pub(super) fn unwanted(&self, path: &[u8], geometry: Geometry) -> Option<Runs> {
         let object = geometry.object_size().bytes();
         let end_of = |range: &ByteRange| range.end.0.min(geometry.len());
@@ -45,20 +46,22 @@ impl Parts {
         }
         let mut unwanted = Runs::of(0, geometry.count());
         unwanted.subtract(&wanted);
-        // More the source can't be told of: what lies behind comes whole.
+        // The source accepts no longer list. All objects after its end are sent.
         unwanted.truncate(RUNS_MAX);
         Some(unwanted)
     }
 
-    /// Rules by which the source reads few directories beside those of the files. They may let more pass, down to all of it where
-    /// there are too many files to be named: what comes of that is the sink's to say.
+    /// Returns filter rules with which the source reads few directories besides those of the files.
+    /// The rules may match more files, or all files if there are too many to name. The sink rejects
+    /// the surplus.
     pub(super) fn rules(&self) -> Vec<Rule> {
         let depth = |path: &[u8]| path.split(|&byte| byte == b'/').count();
         let deepest = self.files.keys().map(|path| depth(path)).max().unwrap_or(0);
         (1..=deepest).rev().find_map(|depth| self.rules_to(depth)).unwrap_or_default()
     }
 
-    /// The same by so many of the first parts of each path; `None` if they are too many for a job.
+    /// Returns the rules for the first `depth` components of each path; `None` if they are too many
+    /// for a job.
     fn rules_to(&self, depth: usize) -> Option<Vec<Rule>> {
         let everything = "*".to_owned();
         let (mut taken, mut bytes) = (BTreeSet::new(), everything.len());
@@ -87,7 +90,8 @@ impl Parts {
     }
 }
 
-/// A pattern that fits the name, and few others: what means something in patterns is any one character.
+/// Returns a pattern that matches the name and few others. A character with a meaning in patterns
+/// becomes `?`.
 fn as_pattern(name: &[u8]) -> String {
     let Ok(name) = std::str::from_utf8(name) else { return "*".to_owned() };
     let is_plain =

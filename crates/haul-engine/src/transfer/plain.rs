@@ -1,4 +1,4 @@
-//! Jobs as a program wants them that has nothing special in mind.
+//! Jobs with default settings, for programs without special requirements.
 
 use super::parts::Parts;
 use super::report::{Failure, Report, Tally, Watch};
@@ -10,16 +10,16 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Lanes that a side that answers takes.
+/// Maximum number of lanes of an answering side.
 const LANES: u32 = super::LANES_UNASKED_MAX;
 
-/// Bytes under way at most.
+/// Maximum number of bytes in flight.
 const BUFFERS: u64 = 256 << 20;
 
-/// Failures that are kept.
+/// Maximum number of failures that are stored.
 const FAILURES_KEPT: usize = 1000;
 
-/// What is kept of each file: all that its owner may give away.
+/// Preserved metadata: everything that the owner of a file may set.
 const KEPT: Keep = Keep::MODE
     .with(Keep::TIMES)
     .with(Keep::XATTRS)
@@ -29,8 +29,8 @@ const KEPT: Keep = Keep::MODE
     .with(Keep::HOLES);
 
 impl SendJob {
-    /// These sources, into the other side's root; every object is compared by BLAKE3. Modes, times, attributes and links are
-    /// kept, owners are the receiver's.
+    /// Creates a job that sends these sources into the peer's root. BLAKE3 verifies every object.
+    /// Modes, times, attributes and links are preserved; files belong to the receiving user.
     pub fn new(sources: Vec<OsString>) -> SendJob {
         SendJob {
             sources,
@@ -47,7 +47,8 @@ impl SendJob {
 }
 
 impl FetchJob {
-    /// These paths beneath the other side's root, into this directory, as [`SendJob::new`].
+    /// Creates a job that fetches these paths beneath the peer's root into this directory, with the
+    /// same settings as [`SendJob::new`].
     pub fn new(paths: Vec<Vec<u8>>, into: OsString) -> FetchJob {
         let options = JobOptions { keep: KEPT, ..JobOptions::default() };
         FetchJob {
@@ -62,15 +63,16 @@ impl FetchJob {
         }
     }
 
-    /// Parts of files beneath a directory of the other side, into this directory, which is this user's alone: each file is written
-    /// under its own name and has holes where nothing came. Owners are kept where that may be, and nothing else.
+    /// Creates a job that fetches parts of files beneath a directory of the peer. The destination
+    /// directory must be private to this user. Each file is written under its own name and has
+    /// holes where no part was fetched. Only owners are preserved, if possible.
     pub fn of_parts(
         mut directory: Vec<u8>,
         into: OsString,
         object: ObjectSize,
         parts: Arc<Parts>,
     ) -> FetchJob {
-        // What lies in it goes without its name.
+        // Fetch the contents of the directory without its name.
         if !directory.is_empty() && !directory.ends_with(b"/") {
             directory.push(b'/');
         }
@@ -82,12 +84,12 @@ impl FetchJob {
 }
 
 impl Offer {
-    /// This directory to be written to, and not read; nobody gets owners or setuid bits by it.
+    /// Offers this directory for writing only. Nothing sent to it gets owners or set-user-ID bits.
     pub fn to_take(root: OsString) -> Offer {
         Offer { may_write: true, ..Offer::to_nobody(root) }
     }
 
-    /// This directory to be read, and not written to.
+    /// Offers this directory for reading only.
     pub fn to_give(root: OsString) -> Offer {
         Offer { may_read: true, ..Offer::to_nobody(root) }
     }
@@ -106,7 +108,7 @@ impl Offer {
     }
 }
 
-/// A watch for who only wants to know how it ended, and to be able to stop it.
+/// An observer for callers that only need the outcome and a way to stop the transfer.
 #[derive(Debug, Default)]
 pub struct Onlooker {
     stop: AtomicBool,
@@ -115,22 +117,22 @@ pub struct Onlooker {
 }
 
 impl Onlooker {
-    /// What a transfer takes.
+    /// Returns the context to pass to a transfer.
     pub fn watch(&self) -> Watch<'_> {
         Watch { stop: &self.stop, tally: &self.tally, report: self, receipt: None }
     }
 
-    /// Ends the transfer, from any thread.
+    /// Stops the transfer, from any thread.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// How far it is.
+    /// Returns the progress counters.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// The first thousand things that failed so far.
+    /// Returns the first 1,000 failures so far.
     pub fn failures(&self) -> Vec<Failure> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

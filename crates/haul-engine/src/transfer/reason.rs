@@ -1,14 +1,14 @@
-//! What the system says, in the words of the wire.
+//! Conversion of I/O errors to the reasons of the wire.
 
 use haul_proto::{Reason, Why};
 use std::io;
 
-/// Why `doing` failed.
+/// Returns the reason why `doing` failed.
 pub(super) fn reason(doing: &str, error: &io::Error) -> Reason {
     Reason::new(why(error), &format!("{doing}: {}", crate::sum::reason(error)))
 }
 
-/// The kind of a failure.
+/// Returns the kind of a failure.
 fn why(error: &io::Error) -> Why {
     match error.kind() {
         io::ErrorKind::StorageFull => Why::NoSpace,

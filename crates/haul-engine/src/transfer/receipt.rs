@@ -1,5 +1,5 @@
-//! The waybill that one side of a transfer writes: an entry for each name as its end becomes known, with the levels that the
-//! sink told of.
+//! Waybill that one side of a transfer writes: one entry per name when its outcome is known, with
+//! the levels that the sink reported.
 
 use super::hashing::RootHash;
 use crate::waybill::{Bill, BillError, FileFacts, file_entry, moment, name_entry};
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use thiserror::Error;
 
-/// A waybill that is begun when its session is, so that who is refused leaves none.
+/// A waybill that is started together with its session, so that a refused job leaves none.
 #[derive(Debug)]
 pub struct Receipt {
     path: OsString,
@@ -22,56 +22,59 @@ pub struct Receipt {
     bill: OnceLock<Bill>,
 }
 
-/// Why a side can't write its waybill.
+/// Error that prevents a side from writing its waybill.
 #[derive(Debug, Error)]
 pub enum ReceiptError {
-    /// The file.
+    /// The waybill file cannot be written.
     #[error(transparent)]
     Bill(#[from] BillError),
-    /// It would be deleted by its own job.
+    /// The job would delete its own waybill.
     #[error(
         "the waybill {} lies in the directory where the job deletes what the source does not have; name a file outside it",
         crate::copy::quote(path)
     )]
     WouldBeDeleted {
-        /// The waybill.
+        /// Path of the waybill.
         path: OsString,
     },
 }
 
 impl Receipt {
-    /// A waybill at `path` of the job `job`, whose root is set when the session begins.
+    /// Creates a waybill at `path` for the job `job`. Its root is set when the session starts.
     pub fn new(path: OsString, job: Job) -> Receipt {
         Receipt { path, job, bill: OnceLock::new() }
     }
 
-    /// Begins it, with paths relative to `root`; `deletes`: whether the job deletes in that directory.
+    /// Starts the waybill with paths relative to `root`. `deletes` is true if the job deletes in
+    /// that directory.
     pub(super) fn begin(&self, root: &OsStr, deletes: bool) -> Result<(), ReceiptError> {
         if deletes && lies_in(Path::new(&self.path), Path::new(root)) {
             return Err(ReceiptError::WouldBeDeleted { path: self.path.clone() });
         }
         let job = Job { root: root.as_bytes().to_vec(), ..self.job.clone() };
-        // What a run that was ended had noted is noted again: its files are sent again, or compared.
+        // Replace the section of an interrupted run: its files are sent or compared again.
         let bill = Bill::begin_again(&self.path, &job)?;
-        // A second session by the same waybill is a mistake of the caller; the lock on the file has told it already.
+        // Ignore a second session with the same waybill: the lock on the file has already reported
+        // this error of the caller.
         let _ = self.bill.set(bill);
         Ok(())
     }
 
-    /// Closes its section, and makes it durable. `None` where no session began.
+    /// Closes the section and makes it durable. Returns `None` if no session started.
     ///
     /// # Errors
-    /// [`BillError`]: then the section is not complete, and its readers will say so.
+    /// Returns a [`BillError`] if the section cannot be completed. Readers of the waybill then
+    /// report that it is incomplete.
     pub fn close(&self) -> Result<Option<End>, BillError> {
         self.bill.get().map(Bill::close).transpose()
     }
 
-    /// Whether this is the waybill itself, which is neither sent nor written over.
+    /// Returns true if `identity` is the waybill itself, which is neither sent nor overwritten.
     pub(super) fn is(&self, identity: (u64, u64)) -> bool {
         self.bill.get().is_some_and(|bill| bill.identity() == identity)
     }
 
-    /// Writes the entry of a file that was sent, all of which reached `level`.
+    /// Writes the entry of a transferred file, all of which reached `level`.
     pub(super) fn file(&self, path: &[u8], stat: &Stat, holes: &Runs, level: Level, hash: &RootHash) {
         let (Some(bill), Ok(path)) = (self.bill.get(), RelPath::new(path)) else { return };
         let Some((digests, objects)) = hash.for_waybill() else { return };
@@ -89,7 +92,7 @@ impl Receipt {
         bill.add_proven(&file_entry(path, stat, &facts), objects, None, &proven);
     }
 
-    /// Writes the entry of a file that was left because both sides found the same digest.
+    /// Writes the entry of a file that was not sent because both sides computed the same digest.
     pub(super) fn same_digest(&self, path: &[u8], stat: &Stat, digest: Digest) {
         let (Some(bill), Ok(path)) = (self.bill.get(), RelPath::new(path)) else { return };
         let digests = &[digest];
@@ -98,7 +101,7 @@ impl Receipt {
         bill.add(&file_entry(path, stat, &facts), None, None);
     }
 
-    /// Writes the entry of a further name of the file `first`.
+    /// Writes the entry of an additional name of the file `first`.
     pub(super) fn further_name(&self, path: &[u8], stat: &Stat, first: &[u8]) {
         let (Some(bill), Ok(path), Ok(first)) = (self.bill.get(), RelPath::new(path), RelPath::new(first))
         else {
@@ -108,7 +111,7 @@ impl Receipt {
         bill.add(&Entry { path, kind, mode: stat.mode & 0o7777, mtime: moment(stat) }, None, None);
     }
 
-    /// Writes the entry of what has no bytes; `target` is what a symbolic link holds.
+    /// Writes the entry of a name without data. `target` is the target of a symbolic link.
     pub(super) fn name(&self, path: &[u8], stat: &Stat, target: Option<OsString>) {
         let (Some(bill), Ok(path)) = (self.bill.get(), RelPath::new(path)) else { return };
         if let Some(entry) = name_entry(path, stat, target) {
@@ -117,8 +120,9 @@ impl Receipt {
     }
 }
 
-/// The level that all of a file reached, and the ranges that reached more. Objects that are nothing but holes never
-/// travelled: of them it was only taken over that they are holes.
+/// Returns the level that the whole file reached, and the ranges that reached a higher one. Objects
+/// that consist of a hole were not transferred. For them the sink only recorded that they are
+/// holes.
 fn levels(geometry: Geometry, holes: &Runs, level: Level) -> (Level, Vec<Proven>) {
     if holes.is_empty() || level == Level::Received {
         return (level, Vec::new());
@@ -130,7 +134,8 @@ fn levels(geometry: Geometry, holes: &Runs, level: Level) -> (Level, Vec<Proven>
     (Level::Received, ranges.map(|range| Proven { range, level }).collect())
 }
 
-/// Whether a file, which need not be there yet, lies somewhere beneath a directory. What can't be looked at does not.
+/// Returns true if a file, which may not exist yet, is located beneath a directory. Returns false
+/// if either path cannot be resolved.
 fn lies_in(file: &Path, dir: &Path) -> bool {
     let above = file.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match (above.canonicalize(), dir.canonicalize()) {
@@ -157,7 +162,8 @@ mod tests {
         assert_eq!(receipt.close().unwrap().map(|end| end.entries), Some(0));
     }
 
-    /// Once the section of a run that was killed had reached the file, the same command could not append to it any more.
+    /// The section of a killed run that had reached the file once prevented the same command from
+    /// appending to the waybill.
     #[test]
     fn the_same_command_writes_the_section_of_a_killed_run_anew() {
         let dir = tempfile::tempdir().unwrap();
@@ -173,7 +179,7 @@ mod tests {
         entries(2, &first);
         first.close().unwrap();
         let killed = receipt("same");
-        // Far more than is kept in memory.
+        // Far more entries than are kept in memory.
         entries(5000, &killed);
         drop(killed);
         assert!(std::fs::metadata(&path).unwrap().len() > 100_000, "entries reached the file");
@@ -183,7 +189,7 @@ mod tests {
         assert_eq!(again.close().unwrap().map(|end| end.entries), Some(3));
         let reader =
             haul_log::waybill::Reader::new(std::io::BufReader::new(std::fs::File::open(&path).unwrap()));
-        // Two sections, each with its head and its end.
+        // Two sections, each with its header and its end record.
         assert_eq!(reader.collect::<Result<Vec<_>, _>>().unwrap().len(), 2 + 3 + 2 * 2);
     }
 

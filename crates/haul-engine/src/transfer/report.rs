@@ -1,4 +1,4 @@
-//! What a transfer tells while it runs.
+//! Events of a running transfer.
 
 use super::receipt::Receipt;
 use haul_model::Percent;
@@ -6,55 +6,56 @@ use haul_proto::{Outcome, Reason};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Who hears what happens to files. Workers call it at the same time.
+/// Receiver of the events of a transfer. Workers call it concurrently.
 pub trait Report: Sync {
-    /// A file failed, or something could not be read. The rest goes on.
+    /// A file failed, or an entry could not be read. The transfer continues.
     fn failed(&self, failure: &Failure);
 
-    /// A file is at its end and did not fail.
+    /// A file has finished without a failure.
     fn ended(&self, _path: &[u8], _outcome: &Outcome) {}
 
-    /// A name was deleted at the sink, or would be.
+    /// A name was deleted at the sink, or would be in a dry run.
     fn deleted(&self, _path: &[u8]) {}
 
-    /// Something worth a line that is no failure: what of an earlier run is not trusted, or can't be written down.
+    /// A message that is not a failure, for example about a log that is rejected or cannot be
+    /// written.
     fn note(&self, _text: &str) {}
 
-    /// A lane was lost; the others go on with what it had, if there are any.
+    /// A lane was lost. The other lanes, if any, take over its work.
     fn lane_lost(&self, _lane: u32, _why: &str) {}
 }
 
 /// A file that did not arrive.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Which: as it was named here, or beneath the root of the other side.
+    /// Path as given here, or beneath the root of the peer.
     pub path: Vec<u8>,
-    /// Whether it failed on this side.
+    /// True if it failed on this side.
     pub here: bool,
-    /// Why.
+    /// Cause.
     pub reason: Reason,
 }
 
 impl fmt::Display for Failure {
-    /// Without anything that steers a terminal.
+    /// Formats the failure without terminal control characters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let side = if self.here { "" } else { " (at the other side)" };
         write!(f, "{}: {}{side}", Percent(&self.path), self.reason)
     }
 }
 
-/// Counters of a transfer. They only grow.
+/// Counters of a transfer. They never decrease.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Names met by the walk.
+    /// Number of names that the walk found.
     pub files_found: AtomicU64,
-    /// Names at their end, failed ones too.
+    /// Number of finished names, including failed ones.
     pub files_done: AtomicU64,
-    /// Bytes of the files met.
+    /// Total size of the files found, in bytes.
     pub bytes_found: AtomicU64,
-    /// Bytes that the sink has settled, by its word.
+    /// Number of bytes that the sink reports as settled.
     pub bytes_done: AtomicU64,
-    /// Whether all is found.
+    /// True if the walk is complete.
     pub walked: AtomicBool,
 }
 
@@ -80,15 +81,15 @@ impl Tally {
     }
 }
 
-/// Who watches a transfer.
+/// Stop flag, counters and event receiver that the caller passes to a transfer.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
-    /// Turns true when the transfer is to stop.
+    /// Set to `true` to stop the transfer.
     pub stop: &'a AtomicBool,
-    /// What is counted.
+    /// Progress counters.
     pub tally: &'a Tally,
-    /// What is told.
+    /// Receiver of events.
     pub report: &'a dyn Report,
-    /// The waybill that this side writes, begun with the session; a dry run writes none.
+    /// Waybill that this side writes, started with the session; a dry run writes none.
     pub receipt: Option<&'a Receipt>,
 }

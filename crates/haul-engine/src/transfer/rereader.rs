@@ -1,4 +1,5 @@
-//! The second look at a file: what it holds now, whatever was hashed while its bytes passed.
+//! Second read of a file: hashes its current contents, independent of the digests computed during
+//! the transfer.
 
 use super::hashing::{Passed, Recipe};
 use super::reason::reason;
@@ -11,29 +12,32 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Bytes read at a time.
+/// Read size in bytes.
 const BLOCK_BYTES: usize = 256 << 10;
 
 /// Reads files again and hashes them, for one worker.
 pub(super) struct Rereader<'a> {
     recipe: Recipe,
     spent: &'a Clocks,
-    /// Turns true when nobody wants to know any more: a file may have no end that anybody lives to see.
+    /// Set to `true` when the session ends; cancels the read. A file can be too long to read to its
+    /// end.
     over: &'a AtomicBool,
-    /// Made when it is needed first: most lanes never are.
+    /// Allocated at the first use, because most lanes never need it.
     block: Vec<u8>,
 }
 
 impl<'a> Rereader<'a> {
-    /// Of a worker whose time is counted there, until all is `over`.
+    /// Creates the rereader of a worker. Its time is added to `spent`, and `over` cancels it.
     pub(super) fn new(recipe: Recipe, spent: &'a Clocks, over: &'a AtomicBool) -> Rereader<'a> {
         Rereader { recipe, spent, over, block: Vec::new() }
     }
 
-    /// The digest of an object of a file of `size` bytes as it is now, and what the file's own are made of.
+    /// Reads an object of a file of `size` bytes. Returns its digest, and the input to the digests
+    /// of the file.
     ///
     /// # Errors
-    /// It can't be read, the file is shorter, or all is over.
+    /// Returns an error if the file cannot be read or is shorter, and [`Why::Stopped`] if the
+    /// session is over.
     pub(super) fn object(
         &mut self,
         file: &OwnedFd,
@@ -46,20 +50,20 @@ impl<'a> Rereader<'a> {
         digest.map(|digest| (digest, passed)).ok_or_else(|| Why::Internal.into())
     }
 
-    /// What the file's digests are made of, of an object that did not pass.
+    /// Reads an object that was not transferred. Returns the input to the digests of the file.
     ///
     /// # Errors
-    /// As [`Rereader::object`].
+    /// Same as [`Rereader::object`].
     pub(super) fn late(&mut self, file: &OwnedFd, object: Object, size: u64) -> Result<Passed, Reason> {
         let mut hash = self.recipe.object(object, size);
         self.each_block(file, object.range, |bytes| hash.update(bytes))?;
         Ok(hash.finish().1)
     }
 
-    /// The digest of the first `size` bytes of a file as they are now.
+    /// Returns the digest of the first `size` bytes of a file.
     ///
     /// # Errors
-    /// As [`Rereader::object`].
+    /// Same as [`Rereader::object`].
     pub(super) fn whole(&mut self, file: &OwnedFd, size: u64) -> Result<Digest, Reason> {
         let mut hasher = Hasher::new(self.recipe.algorithm());
         self.each_block(file, ByteRange::between(0, size), |bytes| hasher.update(bytes))?;

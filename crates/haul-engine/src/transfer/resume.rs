@@ -1,4 +1,5 @@
-//! How a transfer that was cut off goes on: what a job is told apart by, and what each side wishes of the log that the sink keeps.
+//! Resuming an interrupted transfer: the identity of a job, and the log settings that each side
+//! requests from the sink.
 
 use crate::log::{Recheck, Settings, SyncPolicy};
 use haul_log::objects::{Encoding, Identity, Mechanism, Style};
@@ -11,24 +12,25 @@ use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// What a job needs to be gone on with when it is begun again after an end before its time.
+/// Data with which an interrupted job can resume when the same command runs again.
 #[derive(Clone, Debug)]
 pub struct Resume {
-    /// What the other side, and what is asked of it, is told apart by: host and paths as they were typed.
+    /// Identity of the peer and of the request to it: host and paths as typed.
     pub peer: Vec<u8>,
-    /// The state directory of this side: the log stands there where this side is the sink.
+    /// State directory of this side. Holds the log if this side is the sink.
     pub state: PathBuf,
-    /// The job that this command's record is kept under in `state`, if it has one.
+    /// Job of this command's record in `state`, if it has one.
     pub command: Option<Identity>,
-    /// How the sink is to keep its log.
+    /// Log settings for the sink.
     pub settings: Settings,
-    /// How much of what an earlier run left is compared again; `None` for none after a clean end, and a sample after another.
+    /// Amount of data of an earlier run to compare again. `None` means none after a clean exit, and
+    /// a sample otherwise.
     pub recheck: Option<Recheck>,
 }
 
 impl Resume {
-    /// What tells the job from others: the same command, in the same directory of the same host, has the same. Options that change no byte at the
-    /// sink make no other job.
+    /// Returns the job identifier. The same command in the same directory of the same host has the
+    /// same identifier. Options that change no byte at the sink do not count.
     pub(super) fn job(&self, role: Role, options: &JobOptions, here: &[OsString]) -> [u8; 16] {
         let options = JobOptions {
             compression: Compression::Off,
@@ -60,7 +62,7 @@ impl Resume {
         put(process::host_name().as_bytes());
         put(&self.peer);
         for path in here {
-            // A slash at the end says what a directory goes by.
+            // A trailing slash changes which names a directory gets at the sink.
             let absolute = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
             put(absolute.as_os_str().as_bytes());
             put(path.as_bytes());
@@ -68,7 +70,8 @@ impl Resume {
         Identity::of(&bytes).0
     }
 
-    /// What the sink is told of it. Whoever writes a waybill needs digests of everything.
+    /// Returns the log settings to request from the sink. A side that writes a waybill needs the
+    /// digests of everything.
     pub(super) fn wish(&self, has_receipt: bool) -> LogWish {
         let Style { mechanism, encoding } = self.settings.style;
         let (mechanism, files) = match mechanism {
@@ -93,7 +96,7 @@ impl Resume {
     }
 }
 
-/// What a wish means here; what is not known counts for nothing.
+/// Interprets the requested log settings. Unknown values select the default.
 pub(super) fn wished(wish: &LogWish) -> (Settings, Option<Recheck>) {
     let mechanism = match wish.mechanism {
         1 => Mechanism::File,
@@ -117,15 +120,16 @@ pub(super) fn wished(wish: &LogWish) -> (Settings, Option<Recheck>) {
     (Settings { style, sync, wait: false }, recheck)
 }
 
-/// Returns true if a job with these options resumes within files. A job that hashes bytes in order as they pass, or that reads
-/// everything twice, starts an interrupted file from the beginning.
+/// Returns true if a job with these options resumes within files. If a job hashes bytes in order
+/// during the transfer, or reads everything twice, an interrupted file starts from the beginning.
 pub(super) fn goes_on_within_files(options: &JobOptions) -> bool {
     let is_hashed_in_order =
         options.in_order && options.unit == Unit::File && options.verify == Verify::Stream;
     !options.verify.reads_twice() && !is_hashed_in_order
 }
 
-/// Returns true if the sink keeps a log of a job with these options. By the log a later run finds at least the leftovers.
+/// Returns true if the sink keeps a log of a job with these options. With the log a later run finds
+/// at least the leftovers.
 pub(super) fn is_logged(options: &JobOptions) -> bool {
     !options.dry_run
 }

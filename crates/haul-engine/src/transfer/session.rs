@@ -1,4 +1,4 @@
-//! What both sides of a session do alike: they hold its lanes, let time pass, and part.
+//! Parts of a session that both sides share: lanes, clock and shutdown.
 
 use super::frames::{FrameError, Frames, Outbox};
 use super::meeting::{Asked, Machine, Meeting, Seat};
@@ -15,44 +15,45 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the clock.
+/// Interval of ticks of the machine.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Time between two looks for further lanes, and for how long they are looked for so often: they come soon or hardly ever.
+/// Polling interval for additional lanes, and the time during which it applies. Such lanes arrive
+/// early or hardly ever.
 const LOOK: Duration = Duration::from_millis(5);
 const LANES_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long the other side has to close its ends when the session is over.
+/// Maximum time for the peer to close its ends after the session is over.
 const PARTING: Duration = Duration::from_secs(5);
 
-/// What a side does with a lane.
+/// Work of a side on its lanes.
 pub(super) trait Serve: Sync {
-    /// Its machine.
+    /// State machine of the side.
     type Machine: Machine + Send;
 
-    /// What it has in common with the other side.
+    /// Returns the state that does not depend on the side.
     fn session(&self) -> &Session<'_, Self::Machine>;
 
-    /// A lane stands.
+    /// Handles a new lane.
     fn lane_begins(&self, lane: LaneId);
 
-    /// Nothing more comes by a lane, or nothing more goes.
+    /// Handles a lane whose reading or writing has ended.
     fn lane_ended(&self, lane: LaneId);
 
     /// Writes on a lane until the machine has nothing more for it.
     ///
     /// # Errors
-    /// The lane's.
+    /// Returns the error of the lane.
     fn write(&self, lane: LaneId, outbox: Outbox) -> Result<(), LaneError>;
 
-    /// Takes what comes by a lane until its end.
+    /// Processes received messages until the end of the lane.
     ///
     /// # Errors
-    /// The lane's, or what came is not understood.
+    /// Returns the error of the lane, or an error if received data is invalid.
     fn read(&self, lane: LaneId, frames: Frames) -> Result<(), FrameError>;
 }
 
-/// Gives a lane its two workers: one writes, one reads.
+/// Starts the two workers of a lane: one writes, one reads.
 pub(super) fn begin<'scope, S: Serve>(side: &'scope S, scope: &'scope Scope<'scope, '_>, lane: Joined) {
     let session = side.session();
     session.lanes().insert(lane.id, lane.control.clone());
@@ -76,7 +77,7 @@ pub(super) fn begin<'scope, S: Serve>(side: &'scope S, scope: &'scope Scope<'sco
     });
 }
 
-/// Counts a worker of a lane until it ends, however it does.
+/// Counts a worker of a lane until it ends, also on panic.
 struct LaneWorker<'s, 'a, M: Machine>(&'s Session<'a, M>);
 
 impl<'s, 'a, M: Machine> LaneWorker<'s, 'a, M> {
@@ -97,28 +98,28 @@ impl<M: Machine> Drop for LaneWorker<'_, '_, M> {
 struct Lost {
     lane: LaneId,
     why: String,
-    /// Whether the clock has been looked at since.
+    /// True if a tick has passed since.
     was_seen: bool,
 }
 
-/// One side of a session, as far as it is the same for both.
+/// State of one side of a session, in so far as it is the same for both sides.
 pub(super) struct Session<'a, M> {
     pub(super) meeting: Meeting<M>,
-    /// How to give each lane up.
+    /// Controls for aborting the lanes.
     lanes: Mutex<HashMap<LaneId, LaneControl>>,
     end: Mutex<Option<End>>,
-    /// Whether that was said: who reads or hashes for long looks at it.
+    /// True once the session is over. Threads that read or hash for long check it.
     pub(super) over: AtomicBool,
-    /// Lanes that were lost and are not told of yet.
+    /// Lost lanes that are not reported yet.
     lost: Mutex<Vec<Lost>>,
-    /// Workers of lanes that have not ended.
+    /// Number of workers of lanes that have not ended.
     workers: AtomicU64,
     /// Reason of a failure of this side: one of its threads panicked, or could not be started.
     failure: Mutex<Option<Reason>>,
     pub(super) spent: Clocks,
-    /// What the other side said of its own time.
+    /// Time statistics of the peer, from its BYE.
     theirs: Mutex<Option<Times>>,
-    /// Bytes that an earlier run of the job had brought, and that were not sent again.
+    /// Number of bytes that an earlier run of the job transferred and that were not sent again.
     pub(super) spared: AtomicU64,
     stop: &'a AtomicBool,
     pub(super) tally: &'a Tally,
@@ -127,7 +128,7 @@ pub(super) struct Session<'a, M> {
 }
 
 impl<'a, M: Machine> Session<'a, M> {
-    /// A session without lanes.
+    /// Creates a session without lanes.
     pub(super) fn new(machine: M, watch: &Watch<'a>) -> Session<'a, M> {
         Session {
             meeting: Meeting::new(machine),
@@ -161,14 +162,15 @@ impl<'a, M: Machine> Session<'a, M> {
         }
     }
 
-    /// Works on this thread. If that panics, the session fails.
+    /// Runs `work` on this thread. If it panics, the session fails.
     pub(super) fn guard(&self, work: impl FnOnce()) {
         if panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
             self.fail(Reason::new(Why::Internal, "a thread of this side panicked"));
         }
     }
 
-    /// Fails the session: aborts all lanes, so that no thread waits for them, and wakes all threads that wait for the machine.
+    /// Fails the session: aborts all lanes and wakes all threads that wait for the machine, so that
+    /// no thread keeps waiting.
     fn fail(&self, reason: Reason) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
         self.over.store(true, Ordering::Relaxed);
@@ -181,28 +183,30 @@ impl<'a, M: Machine> Session<'a, M> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Gives a lane up.
+    /// Aborts a lane.
     pub(super) fn abort(&self, lane: LaneId) {
         if let Some(control) = self.lanes().get(&lane) {
             control.abort();
         }
     }
 
-    /// A lane failed. It is told of a little later: the other side, which knew first that all is over, may just have left.
+    /// Records a lost lane. It is reported a little later: the peer may just have left because it
+    /// learned first that the session is over.
     fn lost(&self, lane: LaneId, error: &FrameError) {
         if !self.is_ended() {
             self.lost_lanes().push(Lost { lane, why: error.to_string(), was_seen: false });
         }
     }
 
-    /// Tells of the lanes that had been lost when this was asked before.
+    /// Reports the lanes that were lost before the previous call.
     fn tell_lost(&self) {
         let told: Vec<Lost> =
             self.lost_lanes().extract_if(.., |lost| std::mem::replace(&mut lost.was_seen, true)).collect();
         told.iter().for_each(|lost| self.report.lane_lost(lost.lane.0, &lost.why));
     }
 
-    /// Tells of all lanes that were lost, unless the session ended with its work done: then they are no news.
+    /// Reports all lost lanes, unless the session finished its work. In that case their loss is
+    /// irrelevant.
     fn tell_lost_at_end(&self) {
         let rest = std::mem::take(&mut *self.lost_lanes());
         if !self.is_finished() {
@@ -210,30 +214,31 @@ impl<'a, M: Machine> Session<'a, M> {
         }
     }
 
-    /// The machine has said how it ended.
+    /// Records the end that the machine reported.
     pub(super) fn ended(&self, end: End) {
         *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
         self.over.store(true, Ordering::Relaxed);
         self.meeting.remind(Seat::Close);
     }
 
-    /// Whether the machine has said how it ended.
+    /// Returns true if the machine has reported its end.
     pub(super) fn is_ended(&self) -> bool {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Whether it ended with its work done.
+    /// Returns true if the session finished its work.
     fn is_finished(&self) -> bool {
         let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
         matches!(*end, Some(End::Finished { .. }))
     }
 
-    /// Whether the job is to stop.
+    /// Returns true if the job is to stop.
     pub(super) fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Lets time pass, and takes further lanes, until the session is over. `tick` gets a reason once if the job is to stop.
+    /// Passes ticks to the machine and accepts additional lanes until the session is over. `tick`
+    /// receives a reason once if the job is to stop.
     pub(super) fn keep_time(
         &self,
         mut more: More<'_>,
@@ -264,13 +269,14 @@ impl<'a, M: Machine> Session<'a, M> {
             tick(stops.then(|| Reason::new(Why::Stopped, "the job was stopped")));
         }
         self.tell_lost_at_end();
-        // The other side closes its ends as well; who does not is not waited for.
+        // The peer closes its ends as well. If it does not, abort the lanes.
         if !self.wait(PARTING, &|| self.workers.load(Ordering::Relaxed) == 0) {
             self.lanes().values().for_each(LaneControl::abort);
         }
     }
 
-    /// Waits until the machine is over and something holds, or for so long; says whether it holds.
+    /// Waits at most `time` until the machine is over and `holds` returns true. Returns true if
+    /// that is the case.
     fn wait(&self, time: Duration, holds: &dyn Fn() -> bool) -> bool {
         let mut until = None;
         self.meeting.ask(move |machine, now| {
@@ -285,26 +291,27 @@ impl<'a, M: Machine> Session<'a, M> {
         })
     }
 
-    /// A message that is about to go: a BYE says where this side's time went so far.
+    /// Handles a message to be sent: adds the time statistics of this side to a BYE.
     pub(super) fn goes(&self, message: &mut Message) {
         if let Message::Bye(bye) = message {
             bye.times = Some(self.times());
         }
     }
 
-    /// A message that came: a BYE says where the other side's time went.
+    /// Handles a received message: takes the time statistics of the peer from a BYE.
     pub(super) fn came(&self, message: &Message) {
         if let Message::Bye(bye) = message {
             (*self.theirs.lock().unwrap_or_else(PoisonError::into_inner)).clone_from(&bye.times);
         }
     }
 
-    /// How it ended.
+    /// Takes the end of the session.
     pub(super) fn end(&self) -> Option<End> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Where this side's time went, and where that of both did, as far as the other side has said. `role` is this side's.
+    /// Returns the time statistics of this side, and those of both sides if the peer has sent its
+    /// own. `role` is the role of this side.
     pub(super) fn spent(&self, role: Role) -> (Spent, Option<Split>) {
         let ours = self.times();
         let theirs = self.theirs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -315,7 +322,7 @@ impl<'a, M: Machine> Session<'a, M> {
         (Spent::of(&ours, role), split)
     }
 
-    /// What went over the lanes so far.
+    /// Returns the traffic of the lanes so far.
     pub(super) fn traffic(&self) -> Traffic {
         self.spent.traffic(&self.stats())
     }

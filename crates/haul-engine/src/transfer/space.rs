@@ -1,6 +1,7 @@
-//! The size of a job against the free space of the sink, before the first byte.
+//! Comparison of the size of a job with the free space of the sink, before the transfer starts.
 //!
-//! The source announces the size in the `budget` of CONNECT, and the sink lowers it to its room in ACCEPT.
+//! The source announces the size in the `budget` of CONNECT. The sink lowers it to its available
+//! space in ACCEPT.
 
 use super::hello::{SendJob, TransferError};
 use super::report::Watch;
@@ -11,18 +12,18 @@ use haul_proto::{JobOptions, Keep, Update};
 use haul_sys::FileKind;
 use std::collections::HashSet;
 
-/// Maximum number of operands whose sizes are added up without a request for it.
+/// Maximum number of operands whose sizes are added up by default.
 const OPERANDS_MAX: usize = 64;
 
-/// What happens if the sink has less room than the job needs.
+/// Action if the sink has less space than the job needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CheckSpace {
-    /// A note, where the size of the job costs no walk: no operand is a directory.
+    /// Print a note if the size of the job is known without a walk: no operand is a directory.
     #[default]
     Files,
-    /// A note. The source is walked before the job begins.
+    /// Print a note. The source is walked before the job starts.
     Warn,
-    /// Nothing is sent. The source is walked before the job begins.
+    /// Send nothing. The source is walked before the job starts.
     Refuse,
 }
 
@@ -58,15 +59,17 @@ pub(super) fn announced(job: &SendJob) -> u64 {
     total
 }
 
-/// Lowers the announced size in `options` to the room of the sink: its free space, and the quota of the peer.
+/// Lowers the announced size in `options` to the available space of the sink: its free space, and
+/// the quota of the peer.
 pub(super) fn lower(options: &mut JobOptions, store: &Store) {
     options.budget = options.budget.min(store.space().unwrap_or(u64::MAX));
 }
 
-/// Compares the announced size of a job with the room that the sink answered.
+/// Compares the announced size of a job with the available space that the sink reported.
 ///
 /// # Errors
-/// [`TransferError::NoRoom`] if the job asks for that.
+/// Returns [`TransferError::NoRoom`] if the space is too small and the job uses
+/// [`CheckSpace::Refuse`].
 pub(super) fn check(
     job: &SendJob,
     announced: u64,

@@ -1,4 +1,5 @@
-//! Where the time of one side went, and of both sides together, and what went over its lanes.
+//! Time and traffic statistics of a transfer: worker time per side, the split across both sides,
+//! and bytes.
 
 use super::delays::RunDelays;
 use haul_net::LaneStats;
@@ -7,58 +8,61 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time of all workers of one side together. What they waited for a processor was measured as part of whatever they did; it
-/// is taken from all of that in proportion, and so changes nothing of the order of the parts.
+/// Time of all workers of one side together. Time that they waited for a CPU was measured as part
+/// of their activities. It is subtracted from these in proportion, which does not change their
+/// order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Reading or writing files, their names and facts, and making them durable.
+    /// Reading, writing and syncing files, including names and metadata.
     pub storage: Duration,
     /// Computing digests.
     pub hashing: Duration,
-    /// Packing and unpacking.
+    /// Compressing and decompressing.
     pub packing: Duration,
     /// Encrypting and decrypting.
     pub crypto: Duration,
-    /// Ready to go on and waiting for a processor; zero where the kernel does not say.
+    /// Waiting for a CPU while ready to run; zero if the kernel does not report it.
     pub processor: Duration,
-    /// Giving bytes to the network, and waiting until it takes them.
+    /// Passing bytes to the network, and waiting until it accepts them.
     pub sending: Duration,
-    /// Taking bytes from the network, and waiting for them.
+    /// Receiving bytes from the network, and waiting for them.
     pub receiving: Duration,
 }
 
-/// Where the time of a job went, of both sides together.
+/// Time of a job on both sides together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Split {
-    /// The workers of the side that sent.
+    /// Workers of the side that sent.
     pub source: Spent,
-    /// The workers of the side that received.
+    /// Workers of the side that received.
     pub sink: Spent,
-    /// The network alone: the source waited until it took bytes while the sink waited until it brought some. Where only one of
-    /// them waited, the other side was what it waited for; where that waited for a processor meanwhile, so did both.
+    /// Time of the network alone: the source waited to send while the sink waited to receive on the
+    /// same lane. If only one side waited, it waited for its peer. Time that either side
+    /// waited for a CPU does not count.
     pub network: Duration,
 }
 
-/// Bytes that went over all lanes of one side, before encryption: messages, file data, everything.
+/// Bytes that all lanes of one side carried, before encryption: messages, file data, everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// To the other side.
+    /// Bytes sent to the peer.
     pub sent: u64,
-    /// From the other side.
+    /// Bytes received from the peer.
     pub received: u64,
-    /// File bytes that travelled packed, in either direction.
+    /// File bytes that were sent compressed, in either direction.
     pub plain: u64,
-    /// What they came to on the way.
+    /// Compressed size of these bytes.
     pub packed: u64,
 }
 
 impl Spent {
-    /// All lanes together, of a side of this role.
+    /// Sums up the lanes of a side with this role.
     pub(super) fn of(times: &Times, role: Role) -> Spent {
         let Times { storage, hashing, packing, crypto, run_delay, ref lanes } = *times;
         let sending: Duration = lanes.iter().map(|lane| lane.sending).sum();
         let receiving: Duration = lanes.iter().map(|lane| lane.receiving).sum();
-        // Run delays are counted of those who bring the bytes on; the other direction, that of answers, is not their time.
+        // CPU waits are counted only for workers that move data. The opposite direction, which
+        // carries answers, is not their time.
         let waits = match role {
             Role::Source => sending,
             Role::Sink => receiving,
@@ -77,41 +81,42 @@ impl Spent {
 }
 
 impl Split {
-    /// What both sides have told.
+    /// Computes the split from the statistics of both sides.
     pub(super) fn of(source: &Times, sink: &Times) -> Split {
         let received: HashMap<LaneId, Duration> =
             sink.lanes.iter().map(|lane| (lane.lane, lane.receiving)).collect();
         let waited =
             |lane: &LaneTimes| received.get(&lane.lane).map_or(Duration::ZERO, |r| lane.sending.min(*r));
         let both: Duration = source.lanes.iter().map(waited).sum();
-        // Where both share few processors, each waits for the other much, and the other for its turn.
+        // If both sides share few CPUs, each waits long for the peer while the peer waits for a
+        // CPU.
         let network = both.saturating_sub(source.run_delay.saturating_add(sink.run_delay));
         Split { source: Spent::of(source, Role::Source), sink: Spent::of(sink, Role::Sink), network }
     }
 }
 
-/// [`Spent`] and [`Traffic`] while they grow.
+/// Running totals for [`Spent`] and [`Traffic`].
 #[derive(Debug, Default)]
 pub(super) struct Clocks {
     pub(super) storage: Clock,
     pub(super) hashing: Clock,
     pub(super) packing: Clock,
     pub(super) delays: RunDelays,
-    /// Before and after packing.
+    /// Bytes before and after compression.
     packed: [AtomicU64; 2],
 }
 
-/// One kind of time.
+/// Total time of one activity.
 #[derive(Debug, Default)]
 pub(super) struct Clock(AtomicU64);
 
 impl Clock {
-    /// Adds time of one worker.
+    /// Adds the time of one worker.
     pub(super) fn add(&self, time: Duration) {
         self.0.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Does `work` and adds its time.
+    /// Runs `work` and adds its time.
     pub(super) fn time<T>(&self, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let done = work();
@@ -125,21 +130,21 @@ impl Clock {
 }
 
 impl Clocks {
-    /// A block travelled as fewer bytes than it has.
+    /// Counts a block that was sent compressed.
     pub(super) fn packed(&self, plain: usize, packed: usize) {
         for (total, bytes) in self.packed.iter().zip([plain, packed]) {
             total.fetch_add(bytes as u64, Ordering::Relaxed);
         }
     }
 
-    /// What went over the lanes, which counted this.
+    /// Returns the traffic; `lanes` are the counters of the lanes.
     pub(super) fn traffic(&self, lanes: &[(LaneId, LaneStats)]) -> Traffic {
         let [plain, packed] = self.packed.each_ref().map(|bytes| bytes.load(Ordering::Relaxed));
         let sum = |bytes: fn(&LaneStats) -> u64| lanes.iter().map(|(_, stats)| bytes(stats)).sum::<u64>();
         Traffic { sent: sum(|stats| stats.bytes_out), received: sum(|stats| stats.bytes_in), plain, packed }
     }
 
-    /// Where the time went so far, that of the lanes, which counted this, with it.
+    /// Returns the time statistics so far; `lanes` are the counters of the lanes.
     pub(super) fn times(&self, lanes: &[(LaneId, LaneStats)]) -> Times {
         Times {
             storage: self.storage.total(),
@@ -151,7 +156,7 @@ impl Clocks {
                 .iter()
                 .map(|(lane, stats)| LaneTimes {
                     lane: *lane,
-                    // A rate that is held is a slow network.
+                    // Time spent on the rate limit counts as a slow network.
                     sending: stats.waiting_out + stats.paced,
                     receiving: stats.waiting_in,
                 })
@@ -177,7 +182,7 @@ mod tests {
         Times { lanes: lanes.iter().map(lane).collect(), ..Times::default() }
     }
 
-    /// A lane that nothing went by waits all the time at the sink, and one that was lost is known to one side alone.
+    /// An idle lane waits all the time at the sink, and a lost lane is known to one side only.
     #[test]
     fn the_network_is_what_both_ends_of_a_lane_waited_for() {
         let slow_network = Split::of(&times(&[(0, 9, 1), (1, 8, 1)]), &times(&[(0, 0, 8), (1, 0, 9)]));
@@ -190,7 +195,7 @@ mod tests {
         assert_eq!(slow_source.network, seconds(1));
     }
 
-    /// Two lanes whose ends share two processors: whoever waited for the other side waited for its turn on a processor.
+    /// Two lanes whose ends share two CPUs: a side that waited for the peer waited for a CPU.
     #[test]
     fn waiting_for_processors_is_no_network() {
         let hashing = seconds(2);
@@ -206,7 +211,7 @@ mod tests {
         assert_eq!((split.network, split.source.hashing), (seconds(8), hashing));
     }
 
-    /// What a liar tells of itself is no more than what it is taken from.
+    /// False statistics of a peer cannot exceed the total that they are part of.
     #[test]
     fn any_times_of_the_other_side_make_a_split() {
         let longest = Duration::from_micros(u64::MAX);

@@ -1,4 +1,4 @@
-//! What both sides agree on, and what neither takes from the other.
+//! Terms that both sides agree on, and checks of the peer's terms.
 
 use super::hello::{AGENT, Offer};
 use super::packing;
@@ -7,10 +7,10 @@ use haul_proto::{
     Why, Window,
 };
 
-/// The terms on which a session goes on.
+/// Returns the terms of the session.
 ///
 /// # Errors
-/// Why it doesn't.
+/// Returns the reason for the peer if the session is refused.
 pub(super) fn agree(
     asked: &Connect,
     offer: &Offer,
@@ -30,11 +30,12 @@ pub(super) fn agree(
     Ok(accept)
 }
 
-/// Holds an answer against what was asked: the other side may keep less and pack otherwise, and nothing else. It may not have
-/// us delete, write in place, or compare in another way than was meant.
+/// Checks an answer against the request. The peer may preserve less metadata and compress
+/// differently. It must not make this side delete, write in place, or compare in another way than
+/// requested.
 ///
 /// # Errors
-/// What it changed.
+/// Returns the name of the changed option.
 pub(super) fn hold(asked: &JobOptions, accepted: &JobOptions) -> Result<(), &'static str> {
     let packs_unasked = asked.compression == Compression::Off && accepted.compression != Compression::Off;
     if packs_unasked || packing::possible(accepted.compression) != accepted.compression {

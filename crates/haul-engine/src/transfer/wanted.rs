@@ -1,4 +1,5 @@
-//! What a sink wants of the other side: told in CONNECT, or in OPERANDS behind ACCEPT where that has no room for it.
+//! Paths that a sink requests from the source: in CONNECT, or in OPERANDS after ACCEPT if CONNECT
+//! has no space for them.
 
 use super::frames::{Frames, Outbox};
 use super::hello::{Offer, TransferError, read};
@@ -12,49 +13,51 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// What a job names at the other side.
+/// Paths of a job at the peer.
 pub(super) struct Wanted {
     paths: Vec<Box<[u8]>>,
-    /// Whether they come behind ACCEPT.
+    /// True if they are sent after ACCEPT.
     is_long: bool,
 }
 
 impl Wanted {
-    /// These paths.
+    /// Creates the list of these paths.
     ///
     /// # Errors
-    /// [`TransferError::Denied`]: more than a job may name, or one among many that no other side would take.
+    /// Returns [`TransferError::Denied`] if there are more paths than a job may name, or if a path
+    /// in a long list is invalid for any peer.
     pub(super) fn new(paths: &[Vec<u8>]) -> Result<Wanted, TransferError> {
         let paths: Vec<Box<[u8]>> = paths.iter().map(|path| path.as_slice().into()).collect();
         let is_long = !Operands::fit_connect(&paths);
         if is_long {
             let bytes = paths.iter().map(|path| path.len()).sum();
             check_list(paths.len(), bytes).map_err(TransferError::Denied)?;
-            // What can't be refused any more when it is heard.
+            // Check the paths now: the peer receives a long list only after it has accepted the
+            // job.
             paths.iter().try_for_each(|path| relative(path).map(drop)).map_err(TransferError::Denied)?;
         }
         Ok(Wanted { paths, is_long })
     }
 
-    /// What a CONNECT names of it.
+    /// Returns the paths for CONNECT.
     pub(super) fn in_connect(&self) -> Vec<Box<[u8]>> {
         if self.is_long { Vec::new() } else { self.paths.clone() }
     }
 
-    /// Whether the rest is told behind ACCEPT.
+    /// Returns true if the paths are sent after ACCEPT.
     pub(super) fn is_long(&self) -> bool {
         self.is_long
     }
 
-    /// How many paths there are.
+    /// Returns the number of paths.
     pub(super) fn count(&self) -> usize {
         self.paths.len()
     }
 
-    /// Tells what CONNECT had no room for.
+    /// Sends the paths for which CONNECT has no space.
     ///
     /// # Errors
-    /// The lane's.
+    /// Returns the error of the lane.
     pub(super) fn tell(&self, outbox: &mut Outbox) -> Result<(), LaneError> {
         if !self.is_long {
             return Ok(());
@@ -66,18 +69,19 @@ impl Wanted {
     }
 }
 
-/// The root that the paths of a peer lie beneath.
+/// Opens the root for the paths of a peer.
 ///
 /// # Errors
-/// A reason for the peer.
+/// Returns a reason for the peer.
 pub(super) fn root(offer: &Offer) -> Result<Arc<OwnedFd>, Reason> {
     open_place_at(CWD, offer.root.as_os_str(), Follow::Yes).map(Arc::new).map_err(cannot_open)
 }
 
-/// What a CONNECT names. A path that leads to no directory ends the session before it begins.
+/// Returns the operands that a CONNECT names. A path whose directory does not exist ends the
+/// session before it starts.
 ///
 /// # Errors
-/// A reason for the peer.
+/// Returns a reason for the peer.
 pub(super) fn named(root: &Arc<OwnedFd>, paths: &[Box<[u8]>]) -> Result<Vec<Operand>, Reason> {
     if paths.is_empty() {
         return Err(Reason::new(Why::Name, "no path was asked for"));
@@ -87,10 +91,11 @@ pub(super) fn named(root: &Arc<OwnedFd>, paths: &[Box<[u8]>]) -> Result<Vec<Oper
     Ok(operands)
 }
 
-/// Hears what CONNECT had no room for. What is not there fails by its name, and the others come.
+/// Receives the paths for which CONNECT has no space. A path that does not exist fails separately,
+/// and the others are sent.
 ///
 /// # Errors
-/// What came is no such list: the peer was told why.
+/// Returns an error if the received list is invalid. The reason was sent to the peer.
 pub(super) fn heard(
     root: &Arc<OwnedFd>,
     frames: &mut Frames,
@@ -112,7 +117,7 @@ pub(super) fn heard(
         }
     };
     let bye = Bye { reason: Some(refused.clone()), summary: Summary::default(), times: None };
-    // Whether it hears that or not, it is refused.
+    // Ignore an error: the job is refused in any case.
     let _ = outbox.push(&Message::Bye(Box::new(bye))).and_then(|()| outbox.flush());
     Err(TransferError::Denied(refused))
 }
@@ -122,7 +127,7 @@ fn named_or_not(root: &Arc<OwnedFd>, list: OperandList) -> Result<Vec<Operand>, 
     if paths.is_empty() {
         return Err(Reason::new(Why::Name, "no path was asked for"));
     }
-    // Each makes room for the next: a list may be long.
+    // Free each path before the next one is converted, because a list may be long.
     paths.into_iter().map(|path| operand(root, &path)).collect()
 }
 
@@ -130,10 +135,10 @@ fn operand(root: &Arc<OwnedFd>, path: &[u8]) -> Result<Operand, Reason> {
     relative(path).map(|clean| Operand::beneath(root, &clean, path.ends_with(b"/")))
 }
 
-/// A peer's path without what means nothing in it; empty for the root.
+/// Normalizes a path of a peer; empty for the root.
 ///
 /// # Errors
-/// A reason for the peer.
+/// Returns a reason for the peer.
 pub(super) fn relative(path: &[u8]) -> Result<Vec<u8>, Reason> {
     match RelPath::clean(path) {
         Ok(path) => Ok(path.as_bytes().to_vec()),

@@ -1,4 +1,5 @@
-//! Whether packing helps: a link that is slower than the processor makes the worker of a lane wait, and packed bytes wait less.
+//! Decision whether compression helps: a link that is slower than the CPU makes the worker of a
+//! lane wait, and compressed bytes wait less.
 //!
 //! ```text
 //!            a plain byte waits longer than packing one takes, twice in a row
@@ -9,62 +10,68 @@
 //!     +------- from time to time, to look at the link as it is now --------- Packed
 //! ```
 //!
-//! Waiting alone does not tell a slow link from a sink that is slow itself, and that one is not helped by having to unpack. So what
-//! packing came to is compared with what was before, and each decision that has to be taken back puts off the next one.
+//! Waiting alone does not distinguish a slow link from a slow sink, and decompression would only
+//! burden a slow sink. The result of compression is therefore compared with the state before, and
+//! each decision that is revoked delays the next one.
 
 use std::time::Duration;
 
-/// Plain bytes that are looked at together.
+/// Number of plain bytes in a span, which is evaluated as a unit.
 const SPAN_BYTES: u64 = 1 << 20;
 
-/// A lane that held its worker up for so long is looked at before that.
+/// A span ends earlier if the lane has blocked its worker for this time.
 const SPAN_TIME: Duration = Duration::from_millis(100);
 
-/// A plain byte must have waited so much longer than packing takes, that packing is tried.
+/// Compression is tried if a plain byte waits longer than its compression takes, by at least this
+/// factor.
 const MARGIN: f64 = 1.1;
 
-/// Spans in a row that say the same before packing is tried: one is a hiccup.
+/// Number of consecutive spans that must agree before compression is tried. A single span can be an
+/// outlier.
 const SPANS_ALIKE: u32 = 2;
 
-/// What packing leaves of a byte at most, where it is worth it.
+/// Maximum compressed fraction of a byte for which compression is worthwhile.
 const LEFT_MOST: f64 = 0.9;
 
-/// The part of a plain byte's time that a packed one takes at most, where packing is kept.
+/// Compression is kept if a byte takes at most this fraction of a plain byte's time.
 const KEPT_BELOW: f64 = 0.95;
 
-/// Bytes on the wire after which the buffers between the two sides hold nothing from before: those of TCP are a few MiB.
+/// Number of bytes on the wire after which the buffers between the two sides hold no earlier data.
+/// TCP buffers hold a few MiB.
 const TURNED_OVER_BYTES: u64 = 8 << 20;
 
-/// Spans that are judged behind them.
+/// Number of spans that are evaluated after that.
 const JUDGED_SPANS: u32 = 8;
 
-/// Plain spans between two samples of what packing would take and leave.
+/// Number of plain spans between two samples of compression time and ratio.
 const SAMPLE_EVERY: u32 = 8;
 
-/// The lane must have held its worker up so many times longer since the last sample than that one took: where nobody
-/// waits, nobody wants to know.
+/// A sample is due only if the lane has blocked its worker for this multiple of the last sample's
+/// time. If no worker waits, samples are useless.
 const SAMPLE_WORTH: u32 = 20;
 
-/// Plain spans after a trial that came to nothing, the first time and at most; it doubles in between.
+/// Number of plain spans after a trial without gain: the initial and the maximum value. It doubles
+/// each time.
 const REST: (u32, u32) = (64, 4096);
 
-/// Packed spans until the link is looked at again, the first time and at most, and how much more a span counts where
-/// the lane took everything at once, which says nothing about how fast it is.
+/// Number of compressed spans until the link is measured again: the initial and the maximum value.
+/// A span counts more, by the factor below, if the lane accepted everything immediately, because it
+/// then says nothing about the speed of the link.
 const LOOK_AGAIN: (u32, u32) = (256, 2048);
 const UNHINDERED_COUNTS: u32 = 16;
 
-/// What became of one block.
+/// Measurements of one block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Took {
-    /// Its bytes.
+    /// Size of the block in bytes.
     pub(super) plain: u64,
-    /// Bytes that went for it.
+    /// Number of bytes sent for it.
     pub(super) went: u64,
-    /// Time for packing it; zero where that was not tried.
+    /// Time for compressing it; zero if that was not tried.
     pub(super) packing: Duration,
     /// Time for reading and hashing it.
     pub(super) own: Duration,
-    /// Time that the lane held the worker up.
+    /// Time that the lane blocked the worker.
     pub(super) lane: Duration,
 }
 
@@ -77,7 +84,7 @@ impl Took {
         self.lane += other.lane;
     }
 
-    /// Seconds for each plain byte of the time.
+    /// Returns `time` in seconds per plain byte.
     fn each(&self, time: Duration) -> f64 {
         time.as_secs_f64() / self.plain.max(1) as f64
     }
@@ -91,28 +98,28 @@ impl Took {
     }
 }
 
-/// The decision for one lane.
+/// State of the decision for one lane.
 #[derive(Debug)]
 pub(super) struct Auto {
     mode: Mode,
     span: Took,
-    /// The last block that was packed, or tried to be.
+    /// The last block that was compressed, even without gain.
     sample: Took,
-    /// Plain spans since then, and how long the lane held the worker up in them.
+    /// Number of plain spans since then, and the time that the lane blocked the worker in them.
     sampled: u32,
     waited: Duration,
-    /// How long the next rest, and the time until the next look, will be.
+    /// Length of the next rest, and number of spans until the next measurement of the link.
     rest: u32,
     look_again: u32,
 }
 
 #[derive(Debug)]
 enum Mode {
-    /// Nothing is packed but samples; after `rest` spans packing may be tried.
+    /// Only samples are compressed. After `rest` spans compression may be tried.
     Plain { rest: u32, alike: u32 },
-    /// Everything is packed; it must beat `plain`, seconds for each byte.
+    /// Everything is compressed. The time must be below `plain`, in seconds per byte.
     Tried { plain: f64, turned_over: u64, judged: Took, spans: u32 },
-    /// Everything is packed; when this many spans have counted the link is looked at again.
+    /// Everything is compressed. After `left` spans the link is measured again.
     Packed { left: u32 },
 }
 
@@ -131,13 +138,13 @@ impl Default for Auto {
 }
 
 impl Auto {
-    /// Whether the next block is to be packed.
+    /// Returns true if the next block is to be compressed.
     pub(super) fn packs_next(&self) -> bool {
         let is_worth_it = self.waited >= self.sample.packing * SAMPLE_WORTH;
         !matches!(self.mode, Mode::Plain { .. }) || (self.sampled >= SAMPLE_EVERY && is_worth_it)
     }
 
-    /// Takes what became of a block.
+    /// Records the measurements of a block.
     pub(super) fn sent(&mut self, took: &Took) {
         let is_tried = !took.packing.is_zero();
         if is_tried {
@@ -145,12 +152,14 @@ impl Auto {
             self.sampled = 0;
             self.waited = Duration::ZERO;
             if let Mode::Plain { alike, .. } = &mut self.mode {
-                // The lane got on while it was packed: the next span waits less than it would, and is not to be beaten.
+                // The lane made progress during the compression. The next span therefore waits less
+                // than usual and must not be the reference.
                 *alike = 0;
             }
         }
         if is_tried == matches!(self.mode, Mode::Plain { .. }) {
-            // A plain span is measured without samples, a packed one without blocks that are too short to be packed.
+            // Samples do not count in a plain span, and blocks too short for compression do not
+            // count in a compressed one.
             return;
         }
         self.span.add(took);
@@ -174,7 +183,7 @@ impl Auto {
                     let plain = span.each(span.all());
                     self.mode = Mode::Tried { plain, turned_over: 0, judged: Took::default(), spans: 0 };
                 } else if *alike == 0 && *rest == 0 && !waits {
-                    // It has been seen that the link is faster now.
+                    // The link is known to be faster now.
                     self.look_again = LOOK_AGAIN.0;
                 }
             }
@@ -212,21 +221,22 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     const BLOCK: u64 = 256 << 10;
 
-    /// A lane and its two ends; times in seconds for each MiB.
+    /// A lane and its two ends. Times are in seconds per MiB.
     #[derive(Clone, Copy, Debug)]
     struct World {
-        /// Of a byte on the wire.
+        /// Time of a byte on the wire.
         link: f64,
-        /// Of a byte of the file: reading and hashing at the source, packing there, everything at the sink.
+        /// Times of a byte of the file: reading and hashing at the source, compression there,
+        /// everything at the sink.
         own: f64,
         packing: f64,
         sink: f64,
-        /// What packing leaves.
+        /// Compressed fraction.
         left: f64,
-        /// Bytes that wait on the way.
+        /// Number of bytes that fit into the buffers of the link.
         buffer: u64,
     }
 
@@ -234,7 +244,8 @@ mod tests {
     #[derive(Default)]
     struct Lane {
         now: f64,
-        /// When each block on its way has been taken by the sink, and its bytes on the wire.
+        /// For each block in flight, the time at which the sink has taken it, and its bytes on the
+        /// wire.
         queue: VecDeque<(f64, u64)>,
         last: f64,
         packed: u64,
@@ -242,7 +253,7 @@ mod tests {
     }
 
     impl Lane {
-        /// Sends a block and says what that took.
+        /// Sends a block. Returns its measurements.
         fn send(&mut self, world: &World, packs: bool) -> Took {
             let mib = BLOCK as f64 / f64::from(1 << 20);
             let packed = (BLOCK as f64 * world.left) as u64;
@@ -273,7 +284,7 @@ mod tests {
             }
         }
 
-        /// Sends `mib` MiB as `auto` says, and gives the part that was packed.
+        /// Sends `mib` MiB as `auto` decides. Returns the fraction of blocks that were compressed.
         fn run(&mut self, auto: &mut Auto, world: &World, mib: u64) -> f64 {
             let (packed, all) = (self.packed, self.all);
             for _ in 0..mib * 4 {
@@ -284,7 +295,7 @@ mod tests {
         }
     }
 
-    /// How long `mib` MiB take if all of it is packed, or nothing.
+    /// Returns the time for `mib` MiB if everything is compressed, or nothing.
     fn fixed(world: &World, packs: bool, mib: u64) -> f64 {
         let mut lane = Lane::default();
         for _ in 0..mib * 4 {
@@ -293,7 +304,7 @@ mod tests {
         lane.last
     }
 
-    /// A text on a host that packs 200 MiB a second, and a link of `link` seconds for each MiB.
+    /// A text on a host that compresses 200 MiB/s, and a link of `link` seconds per MiB.
     fn text(link: f64) -> World {
         World { link, own: 0.001, packing: 0.005, sink: 0.001, left: 0.3, buffer: 4 << 20 }
     }
@@ -313,7 +324,8 @@ mod tests {
         assert!(packed < 0.04, "only samples, not {packed}");
     }
 
-    /// Packing that takes two hundred times as long as sending, tried once in 32 blocks, made it six times as slow.
+    /// Compression that takes 200 times as long as sending, tried once in 32 blocks, once made the
+    /// transfer six times slower.
     #[test]
     fn where_nobody_waits_nothing_is_sampled() {
         let world = World { link: 0.000_1, own: 0.000_2, packing: 0.035, sink: 0.000_2, ..text(0.0) };
@@ -322,7 +334,8 @@ mod tests {
         assert_eq!(lane.packed, 1);
     }
 
-    /// The time that a sample took seemed to be saved by the plain blocks behind it, and packing was given up.
+    /// The plain blocks after a sample once seemed to save the time of the sample, and compression
+    /// was abandoned.
     #[test]
     fn what_a_sample_takes_is_not_counted_for_plain_blocks() {
         let buffer = 3_372_974;
@@ -385,7 +398,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever the world is like, choosing costs little beside having known.
+        /// For any parameters, the automatic choice takes less than 1.2 times as long as the better
+        /// fixed one.
         #[test]
         fn in_any_world_it_is_hardly_slower_than_the_better_choice(
             link in 0.000_1f64..0.2,

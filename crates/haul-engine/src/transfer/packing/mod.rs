@@ -1,6 +1,6 @@
-//! Blocks that travel packed: zstd frames of their own, one a block, so that any lane carries any of them.
+//! Compressed blocks. Each block is a separate zstd frame, so any lane can carry it.
 //!
-//! Digests are over the bytes as they are in the file; packing is the wire's business alone.
+//! Digests cover the bytes of the file. Compression affects only the wire.
 
 mod auto;
 
@@ -11,26 +11,29 @@ use std::time::{Duration, Instant};
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::find_frame_compressed_size;
 
-/// The level where the job leaves the choice to this side. Above it a processor's core packs less than a gigabit a second.
+/// Level if the job leaves the choice to this side. At higher levels one CPU core compresses less
+/// than 1 Gbit/s.
 const LEVEL: i8 = 3;
 
-/// The levels there are: below the first it only gets a little faster, above the last it takes memory for nothing, since a block
-/// is far smaller than what those levels look back on.
+/// Valid levels. Lower levels are hardly faster. Higher levels use memory without effect, because a
+/// block is much smaller than their window.
 pub const LEVELS: std::ops::RangeInclusive<i8> = -7..=19;
 
-/// Blocks shorter than this go as they are, in bytes: a frame's header and the other side's work are not worth it.
+/// Minimum block size for compression, in bytes. For smaller blocks the frame header and the work
+/// of the peer outweigh the gain.
 const PACK_FROM: usize = 512;
 
-/// A packed block saves at least this part of its bytes, or it goes as it is.
+/// A compressed block must save at least this fraction (1/32) of its bytes. Otherwise it is sent as
+/// is.
 const SAVED_LEAST: usize = 32;
 
-/// Bytes that one NEW_BLOCK announces at most, where they go as they are; what was announced must be sent, so not more than
-/// is soon through.
+/// Maximum number of uncompressed bytes that one NEW_BLOCK announces. Announced bytes must be sent,
+/// so the limit is an amount that is soon sent.
 const STRETCH_BYTES: u64 = 8 << 20;
 
 const _: () = assert!(STRETCH_BYTES <= limits::PAYLOAD_BYTES_MAX as u64);
 
-/// The nearest level that there is.
+/// Limits a level to the valid levels.
 pub(super) fn possible(compression: Compression) -> Compression {
     match compression {
         Compression::Zstd(level) => Compression::Zstd(level.clamp(*LEVELS.start(), *LEVELS.end())),
@@ -38,16 +41,16 @@ pub(super) fn possible(compression: Compression) -> Compression {
     }
 }
 
-/// Packs the blocks of one lane.
+/// Compressor for the blocks of one lane.
 pub(super) struct Packer {
     when: When,
     zstd: Option<Compressor<'static>>,
     packed: Vec<u8>,
-    /// Of the block in hand.
+    /// Time spent on the current block.
     packing: Duration,
 }
 
-/// When blocks are packed.
+/// Selection of the blocks to compress.
 enum When {
     Never,
     Always,
@@ -55,19 +58,20 @@ enum When {
 }
 
 impl Packer {
-    /// For a lane of a job with this option.
+    /// Creates the packer for a lane of a job with this option.
     pub(super) fn new(compression: Compression) -> Packer {
         let (when, level) = match possible(compression) {
             Compression::Off => (When::Never, None),
             Compression::Auto => (When::IfItHelps(Box::default()), Some(LEVEL)),
             Compression::Zstd(level) => (When::Always, Some(level)),
         };
-        // Without memory for it, blocks go as they are.
+        // If there is no memory for the compressor, blocks are sent as is.
         let zstd = level.and_then(|level| Compressor::new(level.into()).ok());
         Packer { when, zstd, packed: Vec::new(), packing: Duration::ZERO }
     }
 
-    /// Packs a block, where that is to be done and saves enough; the frame is there until the next call.
+    /// Compresses a block, if it is selected and saves enough. The returned frame is valid until
+    /// the next call.
     pub(super) fn pack(&mut self, block: &[u8]) -> Option<&[u8]> {
         self.packing = Duration::ZERO;
         let wanted = match &self.when {
@@ -77,24 +81,26 @@ impl Packer {
         };
         let zstd = self.zstd.as_mut().filter(|_| wanted && block.len() >= PACK_FROM)?;
         let begin = Instant::now();
-        // One that does not fit saves too little.
+        // A block that does not fit saves too little.
         self.packed.resize(block.len() - block.len() / SAVED_LEAST, 0);
         let len = zstd.compress_to_buffer(block, &mut self.packed[..]);
         self.packing = begin.elapsed();
         Some(&self.packed[..len.ok()?])
     }
 
-    /// How many bytes one NEW_BLOCK may announce that go as they are: the next block is packed, if at all, behind them.
+    /// Returns the number of uncompressed bytes that one NEW_BLOCK may announce. The next block can
+    /// be compressed only after them.
     pub(super) fn stretch(&self) -> u64 {
         match &self.when {
             When::Never => STRETCH_BYTES,
-            // Each block is looked at: its own header is a five-thousandth of it.
+            // Each block is decided separately. Its header adds 1/5,000 to it.
             When::Always | When::IfItHelps(_) => 1,
         }
     }
 
-    /// What became of a block of `plain` bytes: how many went, how long it took to read and hash it, and how long the lane
-    /// held the worker up. Gives how long it took to pack.
+    /// Records that a block of `plain` bytes was sent as `went` bytes. `own` is the time to read
+    /// and hash it, and `lane` the time that the lane blocked the worker. Returns the time spent on
+    /// compression.
     pub(super) fn sent(&mut self, plain: usize, went: usize, own: Duration, lane: Duration) -> Duration {
         let packing = std::mem::take(&mut self.packing);
         if let When::IfItHelps(auto) = &mut self.when {
@@ -104,7 +110,7 @@ impl Packer {
     }
 }
 
-/// Unpacks the blocks of one lane, as their source packed them or as a hostile one did.
+/// Decompressor for the blocks of one lane. The frames may come from a hostile peer.
 #[derive(Default)]
 pub struct Unpacker {
     zstd: Decompressor<'static>,
@@ -112,16 +118,18 @@ pub struct Unpacker {
 }
 
 impl Unpacker {
-    /// Room for a frame of `len` bytes, to be filled before [`Unpacker::unpack`].
+    /// Returns a buffer for a frame of `len` bytes, to be filled before [`Unpacker::unpack`].
     pub fn room(&mut self, len: usize) -> &mut [u8] {
         self.packed.resize(len, 0);
         &mut self.packed
     }
 
-    /// Unpacks the frame into `block`, which it must fill: nothing is written, and no memory taken, beyond that.
+    /// Decompresses the frame into `block`, which it must fill exactly. Writes nothing and
+    /// allocates nothing beyond that.
     ///
     /// # Errors
-    /// What is there is no frame, more than one, or one of another length. What `block` holds then is anything.
+    /// Returns an error if the buffer does not hold exactly one frame of this length. The contents
+    /// of `block` are then undefined.
     pub fn unpack(&mut self, block: &mut [u8]) -> io::Result<()> {
         let refused = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
         match find_frame_compressed_size(&self.packed) {

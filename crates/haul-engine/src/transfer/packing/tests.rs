@@ -1,4 +1,4 @@
-//! Packing and unpacking by themselves.
+//! Tests of compression and decompression alone.
 
 use super::*;
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ fn any_level() -> impl Strategy<Value = Compression> {
         .prop_map(|level| Compression::Zstd(level.min(9)))
 }
 
-/// Unpacks `frame`, which is to be `len` bytes.
+/// Decompresses `frame`, which must contain `len` bytes.
 fn unpack(frame: &[u8], len: usize) -> io::Result<Vec<u8>> {
     let mut unpacker = Unpacker::default();
     unpacker.room(frame.len()).copy_from_slice(frame);
@@ -43,7 +43,7 @@ proptest! {
         }
     }
 
-    /// The system's tool is a second opinion on what a frame is: here its library, by another of its ways in.
+    /// Compares with a second implementation of frames: the library's streaming interface.
     #[test]
     fn a_frame_is_what_others_take_for_one(block in block()) {
         let mut packer = Packer::new(Compression::Zstd(3));
@@ -91,8 +91,8 @@ fn bytes_without_a_pattern_go_as_they_are() {
     assert!(Packer::new(Compression::Zstd(3)).pack(&[0; 100]).is_none(), "too short to be worth it");
 }
 
-/// A frame of 9 bytes and a few that stands for 128 MiB, and one whose header claims 2^62: neither is unpacked further than the
-/// block that was announced.
+/// A frame below 16 KiB that expands to 128 MiB, and one whose header claims 2^62 bytes. Neither is
+/// decompressed beyond the announced block.
 #[test]
 fn a_bomb_is_refused() {
     let bomb = zstd::stream::encode_all(std::io::repeat(0).take(128 << 20), 19).unwrap();

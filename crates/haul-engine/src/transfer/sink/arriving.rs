@@ -1,4 +1,5 @@
-//! A regular file on its way in: under a temporary name beside its target until every byte is there and right.
+//! A regular file being received: it has a temporary name next to its target until every byte is
+//! present and verified.
 
 use super::places::Places;
 use super::spelling::{Spelling, has_its_dots};
@@ -15,38 +16,41 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Mode of a file before it is whole: nobody else may read half of it.
+/// Mode of an incomplete file: no other user may read it.
 const MODE_UNTIL_SETTLED: u32 = 0o600;
 
-/// Files of at least this length get their room before they are written, in bytes. Below, the calls cost more than they save.
+/// Minimum size, in bytes, of a file whose space is reserved before it is written. For a smaller
+/// file the calls cost more than they save.
 const RESERVE_FROM: u64 = 1 << 20;
 
 /// `errno` of a full file system, the same on every architecture of Linux.
 const ENOSPC: i32 = 28;
 
-/// An open file that is being filled, by any number of workers.
+/// An open file that any number of workers fill.
 #[derive(Debug)]
 pub(super) struct Arriving {
     file: OwnedFd,
     place: Arc<OwnedFd>,
     name: CString,
-    /// `None`: it is written in place.
+    /// Temporary name; `None` if the file is written in place.
     temporary: Option<CString>,
-    /// Whether this run made it, so that it has nothing but what a new file gets.
+    /// True if this run created the file, so that it has only the metadata of a new file.
     pub(super) is_new: bool,
-    /// Whether it stands under its own name by now.
+    /// True once the file has its final name.
     is_named: AtomicBool,
-    /// What the object log knows it by, once it does.
+    /// Key of the file in the object log, once it is logged.
     pub(super) logged: OnceLock<FileKey>,
     spelling: Arc<Spelling>,
 }
 
 impl Arriving {
-    /// Makes a file under the temporary name `tag`, to become `name` in `place`, with `room` bytes kept for it.
+    /// Creates a file under the temporary name `tag`, which will become `name` in `place`. Reserves
+    /// `room` bytes for it.
     ///
     /// # Errors
-    /// What the kernel says; for a larger file, a name that is a directory is refused before its bytes travel. Smaller ones
-    /// hear of it when they take the name.
+    /// Returns the error of the failed system call. For a larger file, returns `IsADirectory`
+    /// before any data is transferred if `name` is a directory. For a smaller one, the rename fails
+    /// instead.
     pub(super) fn beside(
         (place, name): Spot,
         tag: &Tag,
@@ -61,7 +65,7 @@ impl Arriving {
         }
         let temporary = tag.name();
         let file = match create_new_at(&place, temporary.as_c_str(), MODE_UNTIL_SETTLED) {
-            // Left by a session of the same name that was killed.
+            // A killed session with the same tag left this name.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 unlink_at(&place, temporary.as_c_str())?;
                 create_new_at(&place, temporary.as_c_str(), MODE_UNTIL_SETTLED)?
@@ -90,11 +94,12 @@ impl Arriving {
         Arriving { file, place, name, temporary, is_new: false, is_named, logged, spelling }
     }
 
-    /// Opens what an earlier run left under the temporary name `tag`, of a file that will be `len` bytes long, with its facts as they were found;
-    /// `None` where there is nothing.
+    /// Opens the file that an earlier run left under the temporary name `tag`. Truncates it if it
+    /// is longer than `len` bytes, the final length. Returns it with its metadata as found, or
+    /// `None` if there is no usable file. An unusable one is removed.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Returns the error of the failed system call.
     pub(super) fn again(
         (place, name): Spot,
         tag: &Tag,
@@ -119,37 +124,41 @@ impl Arriving {
         Ok(Some((arriving, found)))
     }
 
-    /// Whether a file with these facts could be written by its owner alone, who is this user: nobody else can have put bytes there.
+    /// Returns true if only this user can have written to a file with this metadata: this user owns
+    /// it, and its mode admits no other user.
     pub(super) fn is_ours_alone(found: &Stat) -> bool {
         Arriving::is_ours(found) && found.mode & 0o777 == MODE_UNTIL_SETTLED
     }
 
-    /// Whether a file with these facts is this user's: nobody else can have made it.
+    /// Returns true if this user owns a file with this metadata: no other user can have created it.
     pub(super) fn is_ours(found: &Stat) -> bool {
         found.uid == process::effective_user()
     }
 
-    /// Takes a file back that had got its owner and its permissions already when the run that made it was killed, or power was lost over its name.
+    /// Takes back a file that had its owner and permissions already when its run was killed, or
+    /// when a power failure lost its rename.
     ///
     /// # Errors
-    /// What fchown(2) or fchmod(2) reports.
+    /// Returns the errors of fchown(2) and fchmod(2).
     pub(super) fn take_back(&self) -> io::Result<()> {
         set_owner_fd(self.fd(), Some(process::effective_user()), Some(process::effective_group()))?;
         set_mode_fd(self.fd(), MODE_UNTIL_SETTLED)
     }
 
-    /// Whether it stands under its own name.
+    /// Returns true if the file has its final name.
     pub(super) fn has_name(&self) -> bool {
         self.is_named.load(Ordering::Relaxed)
     }
 
-    /// Opens `name` in `place`, which will be `len` bytes long, to be written over, or makes it, with `room` bytes kept for it.
+    /// Opens `name` in `place` for overwriting, or creates it, with `room` bytes reserved. The file
+    /// will be `len` bytes long.
     ///
-    /// Returns `None` if the existing entry must not be written into: a file with several names, because each name may be
-    /// another file at the source; or no regular file. The new file then replaces the name as without `--inplace`.
+    /// Returns `None` if the existing entry must not be overwritten: it is not a regular file, or
+    /// it has several names, each of which can be another file at the source. The new file then
+    /// replaces the name, as without `--inplace`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Returns the error of the failed system call.
     pub(super) fn in_place(
         (place, name): Spot,
         len: u64,
@@ -173,11 +182,11 @@ impl Arriving {
         Ok(Some(arriving))
     }
 
-    /// Finds a full disk before the bytes travel: room is kept where the file system can, and compared with what is free
-    /// elsewhere. The length stays what was written.
+    /// Detects a full disk before the data is transferred. Compares `room` with the free space, and
+    /// reserves the space if the file system supports that. Does not change the length.
     ///
     /// # Errors
-    /// `ENOSPC` and what fallocate(2) reports: the file is as it was.
+    /// Returns `ENOSPC` or the errors of fallocate(2). The file is then unchanged.
     fn reserve(&self, room: u64) -> io::Result<()> {
         if room < RESERVE_FROM {
             return Ok(());
@@ -195,7 +204,7 @@ impl Arriving {
         match sparse::allocate(&self.file, ByteRange::between(0, room), true) {
             Ok(Support::Done | Support::Unsupported) => Ok(()),
             Err(error) => {
-                // A part may have been kept behind the end.
+                // A part may have been reserved beyond the end of the file.
                 let _ = stat::stat_fd(&self.file).and_then(|now| sparse::set_len(&self.file, now.size));
                 Err(error)
             }
@@ -205,7 +214,7 @@ impl Arriving {
     /// Writes one block.
     ///
     /// # Errors
-    /// What pwrite(2) reports.
+    /// Returns the errors of pwrite(2).
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         transfer::write_all_at(&self.file, offset, bytes)
     }
@@ -213,7 +222,7 @@ impl Arriving {
     /// Makes a range read as zeros.
     ///
     /// # Errors
-    /// What fallocate(2) or pwrite(2) reports.
+    /// Returns the errors of fallocate(2) and pwrite(2).
     pub(super) fn clear(&self, range: ByteRange) -> io::Result<()> {
         if sparse::punch_hole(&self.file, range)? == Support::Done {
             return Ok(());
@@ -228,23 +237,25 @@ impl Arriving {
         Ok(())
     }
 
-    /// The open file, to set its metadata and to sync it.
+    /// Returns the open file, to set its metadata and to sync it.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Makes the file at least so long, which must not be more than it will have: nobody writes behind that.
+    /// Extends the file to at least `len` bytes. `len` must not exceed the final length, because
+    /// nothing is written beyond that.
     ///
     /// # Errors
-    /// What ftruncate(2) reports.
+    /// Returns the errors of ftruncate(2).
     pub(super) fn grow_to(&self, len: u64) -> io::Result<()> {
         if stat::stat_fd(&self.file)?.size < len { sparse::set_len(&self.file, len) } else { Ok(()) }
     }
 
-    /// Gives the file exactly its length: holes at its end have none of their own. Gives its facts but for that.
+    /// Sets the final length of the file: a hole at its end does not extend it. Returns the
+    /// metadata from before.
     ///
     /// # Errors
-    /// What ftruncate(2) reports.
+    /// Returns the errors of ftruncate(2).
     pub(super) fn set_len(&self, len: u64) -> io::Result<Stat> {
         let now = stat::stat_fd(&self.file)?;
         if now.size != len {
@@ -253,10 +264,10 @@ impl Arriving {
         Ok(now)
     }
 
-    /// Gives the file its name, in place of whatever file has it.
+    /// Renames the file to its final name. Replaces an existing file with that name.
     ///
     /// # Errors
-    /// As [`Spelling::rename`]; the temporary name is removed then.
+    /// Same as [`Spelling::rename`]. The temporary name is then removed.
     pub(super) fn take_name(&self) -> io::Result<()> {
         self.is_named.store(true, Ordering::Relaxed);
         let Some(temporary) = &self.temporary else { return Ok(()) };
@@ -268,24 +279,26 @@ impl Arriving {
         renamed
     }
 
-    /// The name of the file until it is complete; `None` if it is written in place.
+    /// Returns the name of the file until it is complete; `None` if it is written in place.
     pub(super) fn temporary_name(&self) -> Option<&CStr> {
         self.temporary.as_deref()
     }
 
-    /// The directory that it stands in.
+    /// Returns the directory that contains the file.
     pub(super) fn place(&self) -> &Arc<OwnedFd> {
         &self.place
     }
 
-    /// Makes its name durable, and those of all that stands beside it.
+    /// Syncs the directory of the file, which makes all names in it durable.
     ///
     /// # Errors
-    /// What fsync(2) reports. Some file systems on networks know no such thing for directories: their servers have names when they say so.
+    /// Returns the errors of fsync(2). `EINVAL` and unsupported operations are no error: on some
+    /// network file systems directories cannot be synced, and the server makes names durable before
+    /// it replies.
     pub(super) fn sync_name(&self) -> io::Result<()> {
         let synced = match open_dir_at(&self.place, c".", Follow::No) {
             Ok(place) => cache::sync_all(place),
-            // A directory that may be written and not read.
+            // The directory can be written but not read.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 cache::sync_filesystem(&self.file)
             }
@@ -297,16 +310,16 @@ impl Arriving {
         })
     }
 
-    /// Removes what arrived so far. In place, what is there stays.
+    /// Removes the received data. A file that is written in place stays.
     pub(super) fn abandon(&self) {
         if let Some(temporary) = &self.temporary {
-            // Best effort: the failure that led here is the one that is told.
+            // Ignore an error: the caller reports the failure that led here.
             let _ = unlink_at(&self.place, temporary.as_c_str());
         }
     }
 }
 
-/// Opens `name` in `place` to be written over, or makes it.
+/// Opens `name` in `place` for overwriting, or creates it.
 fn made_in_place(place: &OwnedFd, name: &CStr, spelling: &Spelling) -> io::Result<OwnedFd> {
     match create_new_at(place, name, MODE_UNTIL_SETTLED) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -315,7 +328,7 @@ fn made_in_place(place: &OwnedFd, name: &CStr, spelling: &Spelling) -> io::Resul
         }
         Ok(made) => {
             has_its_dots(place, name).inspect_err(|_| {
-                // Best effort: that the name is not kept is what is told.
+                // Ignore an error: the caller reports that the name is not kept.
                 let _ = unlink_at(place, name);
             })?;
             Ok(made)
@@ -324,29 +337,30 @@ fn made_in_place(place: &OwnedFd, name: &CStr, spelling: &Spelling) -> io::Resul
     }
 }
 
-/// A directory, and a name in it.
+/// A directory and a name in it.
 pub(super) type Spot = (Arc<OwnedFd>, CString);
 
-/// What tells the temporary names of one session from all others.
+/// Unique part of a temporary name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tag {
-    /// Of the job, where it can be gone on with; else of the session, at random.
+    /// Number of the job if it is resumable; otherwise a random number of the session.
     pub(super) session: u64,
-    /// Of the file, within it.
+    /// Number of the file within the job or session.
     pub(super) number: u64,
 }
 
 impl Tag {
-    /// Short whatever the file's own name is: those may already be as long as names can be.
+    /// Returns the temporary name. It is short, because the file's own name can already have the
+    /// maximum length.
     pub(super) fn name(&self) -> CString {
         CString::new(format!(".haul-{:016x}-{:x}", self.session, self.number)).unwrap_or_default()
     }
 }
 
-/// Opens the directory of `path` and splits off its last part.
+/// Opens the parent directory of `path` and returns it with the last component.
 ///
 /// # Errors
-/// As [`Places::open`].
+/// Same as [`Places::open`].
 pub(super) fn spot(places: &Places, path: &[u8], missing: super::places::Missing) -> io::Result<Spot> {
     let (dir, name) = match path.iter().rposition(|&byte| byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -355,10 +369,10 @@ pub(super) fn spot(places: &Places, path: &[u8], missing: super::places::Missing
     Ok((places.open(dir, missing)?, CString::new(name)?))
 }
 
-/// Returns the facts of the entry at a path, or `None` if there is none.
+/// Returns the metadata of the entry at a path, or `None` if there is none.
 ///
 /// # Errors
-/// Errors of fstatat(2) and of [`Places::open`], but for `NotFound`.
+/// Returns the errors of fstatat(2) and of [`Places::open`], except `NotFound`.
 pub(super) fn stands(places: &Places, path: &haul_model::RelPath) -> io::Result<Option<Stat>> {
     let found = spot(places, path.as_bytes(), super::places::Missing::Fails)
         .and_then(|(place, name)| stat::stat_at(&place, name.as_c_str(), Follow::No));
@@ -377,7 +391,8 @@ mod tests {
     use haul_sys::CWD;
     use std::sync::Barrier;
 
-    /// A file whose dots were left out was taken away again, and with it went the one of that name, into which another worker was writing.
+    /// Removing a file whose dots were left out once also removed the file of that shorter name,
+    /// into which another worker was writing.
     #[test]
     fn a_file_whose_name_is_not_kept_takes_no_other_with_it() {
         if !met_or_skip(&[Need::Fuse]) {

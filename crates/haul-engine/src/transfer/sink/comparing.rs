@@ -1,6 +1,8 @@
-//! Comparison tasks: hash an existing file of the sink, so that the source sends only the difference.
+//! Comparison tasks: hash an existing file of the sink, so that the source sends only the
+//! differences.
 //!
-//! The worker waits for the source, which says how many digests it can take. No other task runs on its thread.
+//! The worker waits for the source, which limits the number of digests in flight. No other task
+//! runs on its thread.
 
 use super::Side;
 use super::incoming::Incoming;
@@ -76,7 +78,7 @@ impl Side<'_> {
     }
 }
 
-/// Opens the existing file with the name of an incoming one; with its length.
+/// Opens the existing file with the name of an incoming file. Returns it with its size.
 fn standing(side: &Side<'_>, incoming: &Incoming) -> Option<(Arc<OwnedFd>, u64)> {
     incoming.standing(&side.store.places).ok().flatten().map(|(file, facts)| (file, facts.size))
 }

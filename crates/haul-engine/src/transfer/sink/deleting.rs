@@ -1,9 +1,11 @@
 //! Deletion tasks: list the names of the sink, and remove those that the source does not have.
 //!
-//! Listing waits until the state machine accepts another list, and that waits for removals. So each has its own worker.
+//! Listing waits until the state machine accepts another list, and that waits for removals. Each
+//! therefore has its own worker.
 //!
-//! The source judges every name by itself, for it knows what is left out of the job: nothing is removed together with
-//! what lies beneath it. So a directory is listed after all that lies in it, and removed only where it is empty then.
+//! The source judges every name separately, because it knows the filters of the job. A directory is
+//! never removed together with its contents. It is listed after all entries in it, and removed only
+//! if it is empty then.
 
 use super::Side;
 use super::places::Missing;
@@ -32,14 +34,14 @@ const _: () = assert!(NAMES_AT_ONCE <= limits::NAMES_PER_LIST);
 /// A directory whose subdirectories are being listed.
 struct Level {
     path: Vec<u8>,
-    /// Its subdirectories.
+    /// Names of the subdirectories.
     directories: Vec<Box<[u8]>>,
     /// Number of subdirectories that were entered.
     entered: usize,
 }
 
 impl Side<'_> {
-    /// Lists the sink when the state machine asks for it, until the session ends.
+    /// Lists the sink when the state machine requests it, until the session ends.
     pub(super) fn run_sweeping(&self) {
         while self.tasks.sweeping.next().is_some() {
             self.sweep();
@@ -53,8 +55,8 @@ impl Side<'_> {
         }
     }
 
-    /// Lists every directory, each after its subdirectories. Of the root, lists only the requested names: the source must not
-    /// learn or judge any other.
+    /// Lists every directory, each after its subdirectories. Of the root, lists only the requested
+    /// names: the source must not learn or judge any other.
     fn sweep(&self) {
         let Some(root) = self.enter(Vec::new()) else { return };
         let mut levels = vec![root];
@@ -76,12 +78,12 @@ impl Side<'_> {
         self.handle(Event::Swept);
     }
 
-    /// Lists the entries of a directory that are no directories. Returns `None` if the session is over. A directory that cannot
-    /// be read lists nothing.
+    /// Lists the entries of a directory that are not directories. Returns `None` if the session is
+    /// over. Lists nothing if the directory cannot be read.
     fn enter(&self, path: Vec<u8>) -> Option<Level> {
         let mut level = Level { path, directories: Vec::new(), entered: 0 };
         let Ok(place) = self.store.places.open(&level.path, Missing::Fails) else { return Some(level) };
-        // A descriptor of its own: reading moves it.
+        // Open a separate descriptor, because reading moves its offset.
         let Ok(own) = open_dir_at(&place, c".", Follow::No) else { return Some(level) };
         let mut reader = DirReader::new(own);
         let is_mark = |name: &CStr| self.log.as_ref().is_some_and(|log| log.is_mark(name));
@@ -108,7 +110,8 @@ impl Side<'_> {
         Some(level)
     }
 
-    /// Tells of names when the machine takes them; false where the session is over.
+    /// Sends a list of names when the state machine accepts it. Returns false if the session is
+    /// over.
     fn list(&self, directory: &[u8], names: Vec<Box<[u8]>>) -> bool {
         let may = self.session.meeting.ask(|machine, now| match machine.may_list() {
             _ if machine.is_over() => Asked::Answer(false),
@@ -123,7 +126,8 @@ impl Side<'_> {
 
     fn remove(&self, batch: u32, directory: &[u8], names: &[Box<[u8]>]) {
         let place = self.store.places.open(directory, Missing::Fails);
-        // Its times came with it, and are not those of a deletion.
+        // The times of the directory came from the source and must not become those of the
+        // deletion.
         let keeps_times =
             self.options.keep.has(Keep::TIMES) && !self.options.dry_run && !directory.is_empty();
         let before = place.as_ref().ok().filter(|_| keeps_times).and_then(|place| stat::stat_fd(place).ok());
@@ -153,7 +157,7 @@ impl Side<'_> {
             }
         }
         if let (Ok(place), Some(before)) = (&place, before) {
-            // Best effort: it is one that may be written.
+            // Ignore an error: this user can write to the directory, so the call rarely fails.
             let _ =
                 set_times_fd(place.as_fd(), Times { atime: Some(before.atime), mtime: Some(before.mtime) });
         }
@@ -165,7 +169,7 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
-/// Removes a name, a directory only if it is empty; whether it did.
+/// Removes a name, but a directory only if it is empty. Returns true if it removed the name.
 fn remove_one(place: &OwnedFd, name: &CString) -> io::Result<bool> {
     match unlink_at(place, name.as_c_str()) {
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => {}
@@ -173,7 +177,7 @@ fn remove_one(place: &OwnedFd, name: &CString) -> io::Result<bool> {
     }
     match rmdir_at(place, name.as_c_str()) {
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
-            // An unreadable directory was not listed, and that is an error.
+            // An unreadable directory was not listed. Report that as an error.
             open_dir_at(place, name.as_c_str(), Follow::No).map(|_| false)
         }
         other => other.map(|()| true),

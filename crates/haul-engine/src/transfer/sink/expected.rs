@@ -1,25 +1,25 @@
-//! What a fetch asked for. A source that names anything else is not believed: whoever is fetched from could put files, or have names
-//! deleted, anywhere beneath the directory that they go to.
+//! Names that a fetch requested. A sink rejects all other names. Otherwise a source could create
+//! files, or have names deleted, anywhere beneath the destination directory.
 
 use crate::transfer::wanted::relative;
 use std::collections::HashSet;
 
-/// What the paths begin with that a sink takes.
+/// Set of first path components that a sink accepts.
 #[derive(Debug, Default)]
 pub(super) enum Expected {
-    /// Whatever the source has: it is the one who started the job, or was asked for the contents of a directory.
+    /// Any name: the source started the job, or the fetch requested the contents of a directory.
     #[default]
     Anything,
-    /// One of these names.
+    /// Only these names.
     Names(HashSet<Box<[u8]>>),
 }
 
 impl Expected {
-    /// What comes of these paths, as a fetch names them.
+    /// Returns the names that these requested paths create at the sink.
     pub(super) fn of(paths: &[Vec<u8>]) -> Expected {
         let mut names = HashSet::new();
         for path in paths {
-            // What is no path is refused where it is looked up.
+            // Invalid paths are refused when the source looks them up.
             let Ok(clean) = relative(path) else { continue };
             let name = clean.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
             if name.is_empty() || path.ends_with(b"/") {
@@ -30,7 +30,7 @@ impl Expected {
         Expected::Names(names)
     }
 
-    /// Whether a path beneath the sink's root was asked for.
+    /// Returns true if a path beneath the sink's root was requested.
     pub(super) fn has(&self, path: &[u8]) -> bool {
         match self {
             Expected::Anything => true,

@@ -1,4 +1,4 @@
-//! A file between its announcement and its end, at the sink.
+//! State of a regular file at the sink, from its announcement to its end.
 
 use super::arriving::{Arriving, Tag, spot, stands};
 use super::metadata::Keeper;
@@ -16,52 +16,55 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A regular file that is taken.
+/// A regular file that the sink receives.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) facts: Arc<NewFile>,
     pub(super) path: RelPath,
     tag: Tag,
     in_place: bool,
-    /// Bytes of it that are to come, where it is not all of them.
+    /// Number of bytes to receive, if only a part of the file was requested.
     part: Option<u64>,
-    /// Made when the first bytes come, or at the end.
+    /// Open file of each attempt. The first is created when the first bytes arrive, or at the end.
     arriving: Mutex<Tries>,
-    /// What holds bytes that are the same.
+    /// Local file that holds equal bytes.
     base: Mutex<Option<Base>>,
-    /// What an earlier run left, where samples of it are compared, and all else with what stands under the name.
+    /// Temporary file of an earlier run, if samples are compared with it. All other objects are
+    /// then compared with the existing file.
     left: Mutex<Option<Arc<OwnedFd>>>,
-    /// Of a comparison by objects: those that are there and are not looked at, and those that must agree.
+    /// Objects of a comparison: those that are present and not compared, and the samples that must
+    /// match.
     compared: Mutex<(Runs, Runs)>,
-    /// Whether there are objects that a later run of the job can go on with.
+    /// True if the file has objects from which a later run of the job can resume.
     is_kept: AtomicBool,
-    /// Bytes of it that were counted as done.
+    /// Number of bytes of the file counted as done.
     counted: AtomicU64,
-    /// Whether this side lacks what it takes, so that a later run may bring the file to its end.
+    /// True if this side lacks a resource, so that a later run may complete the file.
     lacks: AtomicBool,
-    /// Whether its temporary name is the job's and its own, to be found by it.
+    /// True if its temporary name is derived from the job and the path, so that a later run finds
+    /// it.
     pub(super) is_claimed: bool,
-    /// The digests of the whole, as far as the bytes came.
+    /// Digests of the whole file, over the bytes received so far.
     pub(super) root: Mutex<RootHash>,
-    /// The digest of what stood under the name, where the source was asked for that.
+    /// Digest of the existing file, if the source was asked to compare it.
     pub(super) standing_digest: Mutex<Option<Digest>>,
 }
 
-/// What the bytes of each try of a file go to, the last one behind.
+/// Open files of all attempts to transfer a file, the latest last.
 #[derive(Debug, Default)]
 struct Tries {
     made: Vec<(u16, Arc<Arriving>)>,
-    /// The try that the file is at.
+    /// Current attempt.
     attempt: u16,
-    /// Whether the file has ended: nothing is made for it any more.
+    /// True if the file has ended. No further file is created for it.
     has_ended: bool,
 }
 
-/// A file of this side that has bytes of the source.
+/// A local file that holds bytes of the source.
 #[derive(Clone, Debug)]
 struct Base {
     file: Arc<OwnedFd>,
-    /// Whether it is the one that is written: what is the same stays.
+    /// True if the base is the file that is written: equal bytes stay in place.
     is_arriving: bool,
 }
 
@@ -92,17 +95,18 @@ impl Incoming {
         }
     }
 
-    /// So many bytes of it are to come, where it is not all of them.
+    /// Sets the number of bytes to receive, if only a part of the file was requested.
     pub(super) fn taken_in_part(self, part: Option<u64>) -> Incoming {
         Incoming { part, ..self }
     }
 
-    /// Bytes of it that are to come.
+    /// Returns the number of bytes to receive.
     pub(super) fn asked_bytes(&self) -> u64 {
         self.part.unwrap_or_else(|| self.facts.size())
     }
 
-    /// Further bytes of it are there: how many of them are to be counted, for what came again was counted before.
+    /// Counts additional bytes of the file. Returns how many of them to add to the total: bytes
+    /// that arrive again were counted before.
     pub(super) fn count(&self, bytes: u64) -> u64 {
         let most = self.asked_bytes();
         let then = |before: u64| Some(before.saturating_add(bytes).min(most));
@@ -110,11 +114,11 @@ impl Incoming {
         bytes.min(most.saturating_sub(before.unwrap_or_else(|same| same)))
     }
 
-    /// Opens the existing regular file with the name, with its facts. Returns `None` if there is none, or an entry of another
-    /// kind.
+    /// Opens the existing regular file with the name. Returns it with its metadata, or `None` if
+    /// the name does not exist or belongs to an entry of another kind.
     ///
     /// # Errors
-    /// Errors of openat(2) for a regular file.
+    /// Returns the errors of openat(2) for a regular file.
     pub(super) fn standing(&self, places: &Places) -> io::Result<Option<(Arc<OwnedFd>, Stat)>> {
         let found = spot(places, self.path.as_bytes(), Missing::Fails)
             .and_then(|(place, name)| open::open_entry_at(&place, name.as_c_str()));
@@ -133,21 +137,23 @@ impl Incoming {
         if facts.kind != haul_sys::FileKind::Regular {
             return Ok(None);
         }
-        // As for [`Arriving::in_place`].
+        // Same condition as in [`Arriving::in_place`].
         let is_arriving = self.in_place && facts.nlink == 1;
         *lock(&self.base) = Some(Base { file: Arc::clone(&file), is_arriving });
         Ok(Some((file, facts)))
     }
 
-    /// Returns the facts of the existing entry with the name, of any kind, or `None` if there is none.
+    /// Returns the metadata of the existing entry with the name, of any kind, or `None` if there is
+    /// none.
     ///
     /// # Errors
-    /// As [`stands`].
+    /// Same as [`stands`].
     pub(super) fn stands(&self, places: &Places) -> io::Result<Option<Stat>> {
         stands(places, &self.path)
     }
 
-    /// What objects are compared with: what an earlier run left, or what stands under the name; open, and its length.
+    /// Opens the file that objects are compared with: the temporary file of an earlier run, or the
+    /// existing file. Returns it with its length.
     pub(super) fn compared(&self, places: &Places) -> Option<(Arc<OwnedFd>, u64)> {
         let base = lock(&self.base).clone();
         if let Some(base) = base.filter(|base| base.is_arriving) {
@@ -157,33 +163,36 @@ impl Incoming {
         self.standing(places).ok().flatten().map(|(file, facts)| (file, facts.size))
     }
 
-    /// What was opened to be gone on with is not what objects are compared with, but for samples of it.
+    /// Compares objects with the existing file instead of the file that [`Incoming::reopen`]
+    /// opened. Only samples are still compared with the latter.
     pub(super) fn compare_with_standing(&self) {
         let left = lock(&self.base).take_if(|base| base.is_arriving);
         *lock(&self.left) = left.map(|left| left.file);
     }
 
-    /// What samples are compared with where that is another file than objects are; open, and its length.
+    /// Returns the file that samples are compared with, and its length, if samples have a file of
+    /// their own.
     pub(super) fn sampled(&self) -> Option<(Arc<OwnedFd>, u64)> {
         let left = lock(&self.left).clone().filter(|_| !lock(&self.compared).1.is_empty())?;
         let size = stat::stat_fd(&left).ok()?.size;
         Some((left, size))
     }
 
-    /// Objects that are not looked at in a comparison, and those that must agree.
+    /// Returns the objects that a comparison skips, and the samples that must match.
     pub(super) fn compared_by(&self) -> (Runs, Runs) {
         lock(&self.compared).clone()
     }
 
-    /// A comparison is to leave out `have`, and `samples` must agree.
+    /// Lets a comparison skip the objects `have`, and requires that `samples` match.
     pub(super) fn compare_by(&self, have: Runs, samples: Runs) {
         *lock(&self.compared) = (have, samples);
     }
 
-    /// Opens what an earlier run left of the file, to go on with it; its facts as they were found, or `None` where nothing is.
+    /// Opens the temporary file that an earlier run left, to resume from it. Returns its metadata
+    /// as found, or `None` if there is no such file.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns the error of the failed system call.
     pub(super) fn reopen(&self, places: &Places) -> io::Result<Option<Stat>> {
         let spot = match spot(places, self.path.as_bytes(), Missing::Fails) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -199,7 +208,7 @@ impl Incoming {
         Ok(Some(found))
     }
 
-    /// Removes what [`Incoming::reopen`] opened: it is of no use.
+    /// Removes the file that [`Incoming::reopen`] opened, because it is of no use.
     pub(super) fn forget(&self) {
         *lock(&self.base) = None;
         if let Some((_, arriving)) = lock(&self.arriving).made.pop() {
@@ -207,68 +216,71 @@ impl Incoming {
         }
     }
 
-    /// What [`Incoming::reopen`] opened is this user's alone again.
+    /// Makes the file that [`Incoming::reopen`] opened accessible only to this user again.
     ///
     /// # Errors
-    /// What the system says.
+    /// Same as [`Arriving::take_back`].
     pub(super) fn take_back(&self) -> io::Result<()> {
         self.last().map_or(Ok(()), |arriving| arriving.take_back())
     }
 
-    /// What [`Incoming::reopen`] opened is in the log.
+    /// Sets the log key of the file that [`Incoming::reopen`] opened.
     pub(super) fn is_logged_as(&self, key: FileKey) {
         if let Some((_, arriving)) = lock(&self.arriving).made.last() {
             arriving.logged.get_or_init(|| key);
         }
     }
 
-    /// There are objects that a later run can go on with.
+    /// Records that the file has objects from which a later run can resume.
     pub(super) fn keep_for_later(&self) {
         self.is_kept.store(true, Ordering::Relaxed);
     }
 
-    /// The file fails for this reason, of this side.
+    /// Records that the file failed at this side for this reason.
     pub(super) fn fails_for(&self, reason: &Reason) {
         let lacks = matches!(reason.why, Why::NoSpace | Why::Quota | Why::Io | Why::ReadOnly);
         self.lacks.fetch_or(lacks, Ordering::Relaxed);
     }
 
-    /// Whether a later run may bring it to its end, though this one goes on without it.
+    /// Returns true if a later run may complete the file, although this run continues without it.
     pub(super) fn may_come_later(&self) -> bool {
         self.lacks.load(Ordering::Relaxed)
     }
 
-    /// Whether there are.
+    /// Returns true after [`Incoming::keep_for_later`].
     pub(super) fn is_kept_for_later(&self) -> bool {
         self.is_kept.load(Ordering::Relaxed)
     }
 
-    /// The file that bytes went to last.
+    /// Returns the file of the latest attempt that has one.
     pub(super) fn last(&self) -> Option<Arc<Arriving>> {
         lock(&self.arriving).made.last().map(|(_, arriving)| Arc::clone(arriving))
     }
 
-    /// The file that the bytes of a try go to, if it is open.
+    /// Returns the file that receives the bytes of `attempt`, if that is the current attempt and
+    /// the file is open.
     pub(super) fn open_for(&self, attempt: u16) -> Option<Arc<Arriving>> {
         let tries = lock(&self.arriving);
         let made = tries.made.iter().rev().find(|(of, _)| *of <= attempt);
         made.filter(|_| attempt == tries.attempt).map(|(_, arriving)| Arc::clone(arriving))
     }
 
-    /// The file that the bytes of this try go to.
+    /// Returns the file that receives the bytes of an attempt. Creates it if necessary.
     ///
     /// # Errors
-    /// It can't be made; [`Why::Stopped`] where the file has ended.
+    /// Returns [`Why::Stopped`] if the file has ended, and the error of the system call if the file
+    /// cannot be created.
     pub(super) fn arriving_of(&self, places: &Places, attempt: u16) -> Result<Arc<Arriving>, Reason> {
         let mut tries = lock(&self.arriving);
         tries.attempt = tries.attempt.max(attempt);
-        // A late writer of an earlier try keeps to what it had, and is not heard.
+        // A late writer of an earlier attempt keeps its file, and its result is ignored.
         if let Some((of, arriving)) = tries.made.iter().rev().find(|(of, _)| *of <= attempt) {
             let (of, arriving) = (*of, Arc::clone(arriving));
             if of == attempt || attempt < tries.attempt {
                 return Ok(arriving);
             }
-            // What is logged, or about to be, is never written over: its log might outlive it.
+            // Never overwrite objects that are logged or are about to be, because their log entries
+            // could outlive them.
             if !self.is_kept_for_later() || self.in_place {
                 tries.made.push((attempt, Arc::clone(&arriving)));
                 return Ok(arriving);
@@ -294,24 +306,25 @@ impl Incoming {
         Ok(made)
     }
 
-    /// As [`Incoming::arriving_of`], of the try that the file is at.
+    /// Same as [`Incoming::arriving_of`], for the current attempt.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Incoming::arriving_of`].
     pub(super) fn arriving(&self, places: &Places) -> Result<Arc<Arriving>, Reason> {
         let attempt = lock(&self.arriving).attempt;
         self.arriving_of(places, attempt)
     }
 
-    /// Bytes that are kept free for it.
+    /// Returns the number of bytes to reserve for the file.
     fn room(&self) -> u64 {
-        // A file with holes may be far longer than the disk, and so may one of which only a part comes.
+        // A file with holes can be far longer than the disk, and so can a file of which only a part
+        // is requested.
         let has_holes =
             matches!(&self.facts.kind, haul_proto::FileKind::File { holes, .. } if !holes.is_empty());
         if has_holes || self.part.is_some() { 0 } else { self.facts.size() }
     }
 
-    /// In a file that was there, what the source has as holes is no hole yet, and nothing comes for it.
+    /// Clears the source's holes in an existing file, because no data arrives for holes.
     fn clear_holes(&self, arriving: &Arriving) -> io::Result<()> {
         let FileKind::File { holes, .. } = &self.facts.kind else { return Ok(()) };
         let geometry = lock(&self.root).geometry();
@@ -326,10 +339,12 @@ impl Incoming {
         Ok(())
     }
 
-    /// Takes over a range that is the same in what this side has; whether it stays where it is.
+    /// Takes over a range whose bytes a local file holds already. Returns true if they stay where
+    /// they are.
     ///
     /// # Errors
-    /// What the system says; [`Why::Changed`] where it is no longer there.
+    /// Returns [`Why::Changed`] if the local file ends too soon, [`Why::Protocol`] if there is no
+    /// such file, and otherwise the error of the system call.
     pub(super) fn keep_same(
         &self,
         arriving: &Arriving,
@@ -358,7 +373,7 @@ impl Incoming {
         Ok(is_arriving)
     }
 
-    /// What has the object that begins here.
+    /// Returns the local file that holds the object at this offset.
     fn base_at(&self, at: ByteOffset) -> Option<Base> {
         let index = at.0 / lock(&self.root).geometry().object_size().bytes();
         let left = lock(&self.left).clone().filter(|_| lock(&self.compared).1.contains(index));
@@ -368,7 +383,7 @@ impl Incoming {
         }
     }
 
-    /// Forgets the bytes that came before this try of the file.
+    /// Discards the bytes received before this attempt.
     pub(super) fn restart(&self, attempt: u16) {
         let mut tries = lock(&self.arriving);
         tries.attempt = tries.attempt.max(attempt);
@@ -378,27 +393,28 @@ impl Incoming {
         lock(&self.root).turn_to(attempt);
     }
 
-    /// Whether it has no second object.
+    /// Returns true if the file has at most one object.
     pub(super) fn is_one_object(&self) -> bool {
         lock(&self.root).geometry().count() <= 1
     }
 
-    /// Whether objects did not come that its digests are made of.
+    /// Returns true if objects that count for the digests were not transferred.
     pub(super) fn is_incomplete(&self, close: &Close) -> bool {
         matches!(close, Close::Read { .. }) && self.missing(0).is_some()
     }
 
-    /// The next object that did not come.
+    /// Returns the next object, from index `from` on, that was not transferred.
     pub(super) fn missing(&self, from: u64) -> Option<Object> {
         lock(&self.root).missing(from)
     }
 
-    /// Takes one of them, hashed as it stands here.
+    /// Adds the digest of such an object, hashed from the local file.
     pub(super) fn add_late(&self, object: Object, passed: Passed) {
         lock(&self.root).add_late(object, passed);
     }
 
-    /// What the file is now: the one that arrived, or the one that was left.
+    /// Returns the current metadata of the file: the received file, or otherwise the local file
+    /// with equal bytes.
     pub(super) fn stat(&self) -> Option<Stat> {
         if let Some((_, arriving)) = lock(&self.arriving).made.last() {
             return stat::stat_fd(arriving.fd()).ok();
@@ -406,10 +422,11 @@ impl Incoming {
         lock(&self.base).as_ref().and_then(|base| stat::stat_fd(&base.file).ok())
     }
 
-    /// Gives the file all it is to have, and its name. What is durable then is not asked.
+    /// Sets the metadata of the file and renames it to its final name. Does not sync.
     ///
     /// # Errors
-    /// [`Unfinished`]: the digest differs, or the system refuses something.
+    /// Returns [`Unfinished::Differs`] if the digest differs, and [`Unfinished::Failed`] if a
+    /// system call fails.
     pub(super) fn finish(
         &self,
         places: &Places,
@@ -422,10 +439,11 @@ impl Incoming {
         Ok(Outcome::Done(settle))
     }
 
-    /// Gives the file all it is to have but its name; `None` where it stood there already and has it.
+    /// Sets the metadata of the file but does not rename it. Returns `None` if the existing file is
+    /// the same and keeps its name.
     ///
     /// # Errors
-    /// As [`Incoming::finish`]; what came of it is let go of with the file.
+    /// Same as [`Incoming::finish`]. The received data is then removed with the file.
     pub(super) fn prepare(
         &self,
         places: &Places,
@@ -449,7 +467,7 @@ impl Incoming {
         let arriving = self.arriving(places).map_err(Unfinished::Failed)?;
         let done = arriving.set_len(size).map_err(failed("cannot set the length")).and_then(|now| {
             if self.part.is_some() {
-                // It is only looked into, by this user.
+                // Only this user reads the file.
                 keeper.give_owner(Place::File(arriving.fd()), &self.facts);
                 return Ok(());
             }
@@ -459,8 +477,8 @@ impl Incoming {
         done.map(|()| Some(arriving))
     }
 
-    /// Holds the digest of what came against the source's, where whole files are compared as they pass. Without both nothing
-    /// was compared, and the file is not taken for right.
+    /// Compares the digest of the received bytes with the source's, if the job compares whole
+    /// files. The file fails if either digest is missing.
     fn compare(&self, stated: Option<Digest>, size: u64) -> Result<(), Unfinished> {
         let root = lock(&self.root);
         if !root.is_compared() {
@@ -472,13 +490,14 @@ impl Incoming {
         if found == stated { Ok(()) } else { Err(Unfinished::Differs) }
     }
 
-    /// The end of the file: what came of it goes, unless a later run can go on with it.
+    /// Ends the file. Removes the received data unless `keeps` is true, so that a later run can
+    /// resume.
     pub(super) fn let_go(&self, keeps: bool) {
         let mut tries = lock(&self.arriving);
         tries.has_ended = true;
         let last = tries.made.pop();
         let Some((attempt, arriving)) = last else { return };
-        // Another try than the last was never logged, or its file is gone.
+        // The file of an earlier attempt was never logged, or is gone.
         if !keeps || attempt < tries.attempt {
             arriving.abandon();
         }

@@ -1,5 +1,4 @@
-//! The object log of a sink: what has arrived is made durable in groups and written down, so that the job goes on with it
-//! when it is begun again.
+//! Object log of a sink: syncs received objects in groups and logs them, so that a rerun resumes.
 
 use super::arriving::{Arriving, Tag, spot};
 use super::incoming::Incoming;
@@ -27,56 +26,56 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a job that another process has is waited for: one that was cut off may need a moment to see it.
+/// Maximum time to wait for a lock: a disconnected session needs some seconds to release it.
 const HELD_WITHIN: Duration = Duration::from_secs(10);
 
-/// Time between two looks.
+/// Polling interval for locks and for the age of a group.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Files that stay under their temporary names at most: four times as many as are under way at once. Each one's path is remembered meanwhile.
+/// Maximum number of incomplete files kept: four times those in progress. Bounds memory for paths.
 const FILES_KEPT_MAX: u64 = 16_384;
 
-/// The log of a job at its sink.
+/// Object log of one running job, shared by all threads of the sink.
 pub(in crate::transfer) struct Keeping {
     keeper: Keeper,
-    /// That this session is at the job, until its work is done; and what it is called.
+    /// Lock file of the session, present until its work is done. `mark_name` is its name.
     mark: Mutex<Option<Mark>>,
     mark_name: CString,
     job: Job,
     begun: Mutex<Begun>,
-    /// The time that the sink's file system had when this run began, and this machine's moment.
+    /// Start of this run: time of the sink's file system, and the local instant.
     since: (Moment, Instant),
-    /// The second of the run in which `begun` was last told that it goes on.
+    /// Seconds since the start of the run at the last extension of `begun`.
     heard: AtomicI64,
-    /// Whether there was a run of the job before this one.
+    /// True if a run of the job preceded this one.
     was_begun: bool,
-    /// Set if the job resumes within files.
+    /// True if the job resumes within files.
     goes_on_within_files: bool,
     pub(super) recheck: Recheck,
-    /// Whether what the log says nothing of may be compared with the source.
+    /// True if files without a log entry may be compared with the source.
     pub(super) compares: bool,
     sync: SyncPolicy,
     group: Mutex<Group>,
     due: Condvar,
-    /// A group was written down.
+    /// Notified when a group was committed.
     written: Condvar,
     is_over: AtomicBool,
-    /// Files of which objects are logged, and that the job has not met.
+    /// Paths in the log of an earlier run that the source has not offered yet.
     unmet: Mutex<BTreeSet<RelPath>>,
-    /// Paths of files under way that are called by the job and their path: a second file of the same path is not.
+    /// Paths in progress whose temporary file is named after the job and the path.
     claimed: Mutex<HashSet<RelPath>>,
-    /// Files that ended before their time and stay under their temporary names.
+    /// Number of incomplete files kept under their temporary names.
     kept: AtomicU64,
-    /// Files that arrived.
+    /// Number of files that arrived.
     arrived: AtomicU64,
     troubles: Mutex<BTreeSet<String>>,
 }
 
-/// Objects that arrived and are not logged.
+/// Verified objects that are not logged yet: the open group.
 struct Group {
     pace: Pace,
     is_due: bool,
-    /// The group before it is being written down.
+    /// True while the previous group is being committed.
     is_second: bool,
     since: Option<Instant>,
     files: HashMap<(FileNumber, u16), Waiting>,
@@ -87,13 +86,14 @@ impl Group {
         Group { pace: Pace::new(sync), is_due: false, is_second: false, since: None, files: HashMap::new() }
     }
 
-    /// Whether it has all that it should have while the one before it is not written down: more would make what a cut costs grow with the memory
-    /// that a slow device leaves full.
+    /// Returns true if the group has reached its limits while the previous group is being
+    /// committed. More would let the cost of an interruption grow with the memory that a slow
+    /// device leaves dirty.
     fn is_full(&self) -> bool {
         self.is_second && self.pace.is_full()
     }
 
-    /// All of it; a new group begins.
+    /// Takes all files of the group and starts a new group.
     fn take(&mut self) -> Vec<Waiting> {
         self.pace.begin();
         (self.is_due, self.since, self.is_second) = (false, None, !self.files.is_empty());
@@ -101,7 +101,7 @@ impl Group {
     }
 }
 
-/// Lets those go on who wait for a group to be written down, even where that panics.
+/// Wakes threads that wait for a group commit, also on panic.
 struct Written<'a>(&'a Keeping);
 
 impl Drop for Written<'_> {
@@ -117,33 +117,34 @@ struct Waiting {
     objects: Vec<(ObjectIndex, u64)>,
 }
 
-/// What a log is opened with.
+/// Parameters for opening a log.
 pub(in crate::transfer) struct Opening<'a> {
-    /// Where the log is.
+    /// Location of the log.
     pub(in crate::transfer) shelf: Shelf<'a>,
-    /// What the side that began it calls the job.
+    /// Job identifier from the side that started the job.
     pub(in crate::transfer) job: [u8; 16],
-    /// The directory that all goes to.
+    /// Destination directory of the job.
     pub(in crate::transfer) root: &'a Path,
-    /// Its options.
+    /// Options of the job.
     pub(in crate::transfer) options: &'a JobOptions,
-    /// How the log is kept.
+    /// Log settings.
     pub(in crate::transfer) settings: Settings,
-    /// What is compared again.
+    /// Share of the logged objects to compare again.
     pub(in crate::transfer) recheck: Option<Recheck>,
-    /// Where it goes, to be written down beside the log.
+    /// Destination, recorded next to the log.
     pub(in crate::transfer) target: Option<Target>,
-    /// The job that the command's record is kept under, if that is in the same state directory.
+    /// Job of the command's record, if that record is in the same state directory.
     pub(in crate::transfer) command: Option<Identity>,
-    /// Turns true when nothing is waited for any more.
+    /// Set to `true` to cancel the wait for a lock.
     pub(in crate::transfer) stop: &'a AtomicBool,
 }
 
 impl Keeping {
-    /// Takes hold of the job's log, and says what of it is not trusted.
+    /// Locks and opens the object log of the job. Reports every part of the log that it rejects.
     ///
     /// # Errors
-    /// [`LogError::Held`]: another process is at the job. Any other: there can be no log.
+    /// Returns [`LogError::Held`] if another process or session runs the job. Any other error means
+    /// that the log cannot be used.
     pub(in crate::transfer) fn open(
         opening: &Opening<'_>,
         store: &Store,
@@ -153,7 +154,7 @@ impl Keeping {
         let name = [&opening.job[..], root.as_os_str().as_encoded_bytes()].concat();
         let id = match opening.shelf {
             Shelf::Own(_) => Identity::of(&name),
-            // Whatever a guest calls its job, it is another than all that are not its own.
+            // Mix in the client identity, so that clients cannot reach each other's jobs.
             Shelf::Guest(_, guest) => Identity::of(&[&Identity::of(guest).0[..], &name].concat()),
         };
         let job = Job { id, object: opening.options.object };
@@ -185,7 +186,7 @@ impl Keeping {
             mark.remove();
             return Err(error);
         }
-        // Best effort: without it the log is listed as a job of its own.
+        // Ignore an error: `haul jobs` then lists the log as a separate job.
         opening.command.iter().for_each(|&job| _ = command::write(keeper.home(), job));
         let unmet = keeper.before().iter().map(|(subject, _)| subject.path.clone()).collect();
         let sync = opening.settings.sync;
@@ -230,25 +231,28 @@ impl Keeping {
         self.was_begun && self.goes_on_within_files
     }
 
-    /// Takes a path for a file that is under way; false where another file has it, which a source may send to the same place.
+    /// Claims the path of a file in progress. Returns false if another file has claimed it: a
+    /// source may send two files to one path.
     pub(super) fn claim(&self, path: &RelPath) -> bool {
         lock(&self.claimed).insert(path.clone())
     }
 
-    /// The file of a path is under way no more, and nothing is left of it under its temporary name that is not to stay.
+    /// Releases a claimed path. No temporary file of the path is left, except one that is kept.
     pub(super) fn release(&self, path: &RelPath) {
         lock(&self.claimed).remove(path);
     }
 
-    /// What a file of this job is called until it is whole.
+    /// Returns the tag of the temporary name of a file of this job.
     pub(super) fn tag(&self, path: &RelPath) -> Tag {
         leftovers::tag(self.job.id, path.as_bytes())
     }
 
-    /// Whether a file with these facts, which stands under its name, came by an earlier run of the job and is there whatever happened since;
-    /// `None` if it did not come by it as far as its times tell, `Some(false)` if its bytes must be looked at.
+    /// Checks if an earlier run of the job received the existing file `found`. Returns `None` if
+    /// its times rule that out. `Some(true)` means that its bytes are present, and `Some(false)`
+    /// that the caller must compare them.
     pub(super) fn is_of_job(&self, found: &Stat, in_place: bool, is_durable: bool) -> Option<bool> {
-        // A new file is born under its temporary name; one that is written in place changes.
+        // A new file is created under its temporary name, so its birth time counts. A file written
+        // in place changes, so its change time counts.
         let at = moment(found.btime.filter(|_| !in_place).unwrap_or(found.ctime));
         let begun = lock(&self.begun);
         if !self.resumes() || !begun.covers(at) {
@@ -258,7 +262,7 @@ impl Keeping {
         Some(is_there && self.recheck != Recheck::All)
     }
 
-    /// What the log says of a file whose bytes are in a temporary file with these facts.
+    /// Returns the log entry of a file whose temporary file has the metadata `sink`.
     pub(super) fn said_of(&self, incoming: &Incoming, sink: &Stat) -> Said {
         let subject = subject(incoming, sink);
         let before = self.keeper.before();
@@ -273,12 +277,12 @@ impl Keeping {
         }
     }
 
-    /// What is logged of a file no longer counts; gone for good when this returns.
+    /// Revokes the log entries of a file. They are durably revoked on return.
     pub(super) fn revoke(&self, key: FileKey) -> Result<(), LogError> {
         self.keeper.revoke(key)
     }
 
-    /// What an earlier run left of a file is gone: nothing that the log says of it may count for what comes in its place.
+    /// Revokes all log entries of a path whose file is gone: none may count for a new file.
     pub(super) fn begin_anew(&self, path: &RelPath) -> Result<(), LogError> {
         for subject in self.keeper.before().versions(path) {
             let (key, _) = self.keeper.file(subject)?;
@@ -288,12 +292,12 @@ impl Keeping {
         Ok(())
     }
 
-    /// The job has met a file.
+    /// Records that the source has offered the path.
     pub(super) fn meet(&self, path: &RelPath) {
         lock(&self.unmet).remove(path);
     }
 
-    /// An object arrived and is right: it joins the group.
+    /// Adds a received and verified object to the group.
     pub(super) fn proved(
         &self,
         number: FileNumber,
@@ -316,26 +320,26 @@ impl Keeping {
         }
     }
 
-    /// Whether whoever brings more has to wait.
+    /// Returns true if a thread that adds objects has to wait.
     pub(super) fn is_full(&self) -> bool {
         lock(&self.group).is_full()
     }
 
-    /// Waits until more may be brought, for so long at most; whether it may.
+    /// Waits at most `within` until the group accepts more objects. Returns true if it does.
     pub(super) fn makes_room(&self, within: Duration) -> bool {
         let waited = self.written.wait_timeout_while(lock(&self.group), within, |group| group.is_full());
         !waited.unwrap_or_else(PoisonError::into_inner).0.is_full()
     }
 
-    /// A file stands whole under its name.
+    /// Records that a file is complete under its final name.
     pub(super) fn complete(&self, arriving: Option<&Arriving>) {
         self.arrived.fetch_add(1, Ordering::Relaxed);
         self.goes_on();
         self.forget(arriving);
     }
 
-    /// The run goes on: how far the times of what it brings may come is written down before they do. Looked at once a second, and not in a
-    /// run of less than one, which would wait for the sync.
+    /// Extends the recorded time bound of the run before files with later times exist. Does so once
+    /// a second at most. Skips the first second, because a short run would wait for the sync.
     fn goes_on(&self) {
         let (at, since) = self.since;
         let passed = i64::try_from(since.elapsed().as_secs()).unwrap_or(i64::MAX);
@@ -344,24 +348,24 @@ impl Keeping {
         }
         self.heard.store(passed, Ordering::Relaxed);
         let there = Moment { sec: at.sec.saturating_add(passed), ..at };
-        // Best effort: it is tried again in a second.
+        // Ignore an error: the next call, a second later, tries again.
         let _ = lock(&self.begun).goes_on(self.keeper.home(), there.max(log::now()));
     }
 
-    /// A file that did not arrive, and of which nothing stays.
+    /// Deletes the log entries of a file that did not arrive and of which nothing is kept.
     pub(super) fn forget(&self, arriving: Option<&Arriving>) {
         if let Some(key) = arriving.and_then(|arriving| arriving.logged.get()) {
             self.keeper.complete(*key);
         }
     }
 
-    /// A file that ended before its time is to stay for the next run; whether it may.
+    /// Reserves a slot for an incomplete file; false if [`FILES_KEPT_MAX`] are kept already.
     pub(super) fn keeps_one(&self) -> bool {
         let one_more = |kept: u64| (kept < FILES_KEPT_MAX).then(|| kept + 1);
         self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// Writes groups down as they come due, until the session is over.
+    /// Commits groups as they become due, until the session is over.
     pub(super) fn run(&self, report: &dyn Report) {
         loop {
             let (group, is_over) = self.next_group();
@@ -378,14 +382,14 @@ impl Keeping {
         }
     }
 
-    /// The session is over: what is left is written down.
+    /// Ends [`Keeping::run`], which first commits the remaining objects.
     pub(super) fn over(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         drop(lock(&self.group));
         self.due.notify_all();
     }
 
-    /// The next group that is due, perhaps none yet; and whether the session is over, so that it is the last.
+    /// Returns the next due group, which can be empty, and true if no group follows.
     fn next_group(&self) -> (Vec<Waiting>, bool) {
         let mut group = lock(&self.group);
         // Read under the lock: `over` takes the lock before it wakes this thread.
@@ -403,7 +407,7 @@ impl Keeping {
         (group.take(), is_over())
     }
 
-    /// Makes the objects of a group durable, and then writes them down.
+    /// Syncs the objects of a group, and then logs them.
     fn write(&self, group: Vec<Waiting>) -> Result<(), LogError> {
         let mut failed = Ok(());
         for Waiting { incoming, arriving, objects } in group {
@@ -419,7 +423,7 @@ impl Keeping {
                     each.try_for_each(|(object, len)| self.keeper.durable(key, *object, *len)).map(|()| key)
                 });
             match logged {
-                // It got its name meanwhile.
+                // The file was renamed to its final name meanwhile.
                 Ok(key) if arriving.has_name() => self.keeper.complete(key),
                 Ok(_) => {}
                 Err(error) => failed = Err(error),
@@ -437,7 +441,7 @@ impl Keeping {
         Ok(*arriving.logged.get_or_init(|| key))
     }
 
-    /// Tells of a trouble once.
+    /// Reports each error once.
     pub(super) fn trouble(&self, report: &dyn Report, error: &LogError) {
         let text = error.to_string();
         if lock(&self.troubles).insert(text.clone()) {
@@ -445,17 +449,18 @@ impl Keeping {
         }
     }
 
-    /// The end of the session. Where its work is done, nothing of the log stays, but what files need that can be gone on with.
+    /// Ends the session. Keeps the log if incomplete files are kept, or if an unfinished session
+    /// has something to resume. Otherwise deletes the log.
     pub(in crate::transfer) fn end(self, store: &Store, is_finished: bool) -> Result<(), LogError> {
         let kept = self.kept.load(Ordering::Relaxed);
-        // A job that does not resume within files keeps its log only for the leftovers of an earlier run.
+        // A job that does not resume within files keeps its log only for leftovers.
         let has_arrived = self.arrived.load(Ordering::Relaxed) > 0 && self.goes_on_within_files;
         let has_done = has_arrived || self.was_begun;
         if is_finished {
             let unmet = std::mem::take(&mut *lock(&self.unmet));
             unmet.iter().for_each(|path| self.remove(&store.places, path));
             if self.was_begun {
-                // Best effort, as above.
+                // Ignore an error, as in `remove`.
                 let _ = store.places.open(b"", Missing::Fails).and_then(|root| self.sweep(&root, b""));
             }
         }
@@ -470,20 +475,22 @@ impl Keeping {
         keeper.finish()
     }
 
-    /// Nothing is under way any more: what told others so goes before anybody hears of the end.
+    /// Removes the session's lock file. Call this when no file is in progress, before the end is
+    /// reported.
     pub(super) fn leave(&self) {
         if let Some(mark) = lock(&self.mark).take() {
             mark.remove();
         }
     }
 
-    /// Whether this name, in the directory that all goes to, is that of the job's mark.
+    /// Returns true if `name`, in the destination directory, is the job's lock file.
     pub(super) fn is_mark(&self, name: &CStr) -> bool {
         *self.mark_name == *name
     }
 
-    /// Removes what earlier runs left in a directory of files that the source has no more, and that were cut off before an object was logged. All
-    /// that the source has in it has been met.
+    /// Removes what earlier runs left in a directory of files that the source no longer has and of
+    /// which no object is logged. Requires that the source has offered all entries of the
+    /// directory.
     pub(super) fn sweep(&self, place: &OwnedFd, directory: &[u8]) -> io::Result<()> {
         let is_in = |path: &RelPath| {
             let path = path.as_bytes();
@@ -496,25 +503,25 @@ impl Keeping {
         leftovers::sweep(place, self.job.id, &stay)
     }
 
-    /// Removes what an earlier run left of a file that the source has no more.
+    /// Removes the temporary file of a file that the source no longer has.
     fn remove(&self, places: &Places, path: &RelPath) {
-        // Best effort: it has a name of its own, and is in nobody's way.
+        // Ignore an error: the temporary name is unique, so it conflicts with no other file.
         let _ = spot(places, path.as_bytes(), Missing::Fails)
             .and_then(|(place, _)| unlink_at(&place, self.tag(path).name().as_c_str()));
     }
 }
 
-/// What a log says of a file.
+/// Log entry of a file.
 pub(super) enum Said {
-    /// These objects are durable, of this version in this file.
+    /// These objects of this version are durable in this file.
     Logged(FileKey, ObjectSet),
-    /// What is there is of another version.
+    /// The log has entries of another version of the file only.
     OtherVersion,
-    /// Nothing that could be held against it.
+    /// The log has no usable entry.
     Nothing,
 }
 
-/// Takes the job's log; whoever has it is given some time.
+/// Locks the job and opens its log. Waits up to [`HELD_WITHIN`] for another holder.
 fn take(opening: &Opening<'_>, job: Job) -> Result<(Keeper, crate::log::Found), LogError> {
     let begun = Instant::now();
     loop {
@@ -533,7 +540,7 @@ fn take(opening: &Opening<'_>, job: Job) -> Result<(Keeper, crate::log::Found), 
     }
 }
 
-/// Sets the job's mark; a session that has it is given some time.
+/// Creates the job's lock file at the sink. Waits up to [`HELD_WITHIN`] for another session.
 fn mark(opening: &Opening<'_>, places: &Places, job: Identity) -> Result<(Mark, Moment), LogError> {
     let begun = Instant::now();
     loop {
@@ -550,7 +557,7 @@ fn mark(opening: &Opening<'_>, places: &Places, job: Identity) -> Result<(Mark, 
     }
 }
 
-/// A file under way, as the log knows it.
+/// Returns the log's subject for a file in progress.
 fn subject(incoming: &Incoming, sink: &Stat) -> Subject {
     let facts = &incoming.facts;
     let identity = facts.version.map(Identity).unwrap_or_default();
@@ -572,7 +579,8 @@ mod tests {
     use super::*;
     use crate::log::GROUP_BYTES;
 
-    /// On a slow device a group was all that had come while the one before it was synced, and all of that was sent again after a kill.
+    /// A group once held all objects received during a slow sync, and a kill sent all of them
+    /// again.
     #[test]
     fn a_full_group_takes_no_more_while_another_is_written_down() {
         let mut group = Group::new(SyncPolicy::Group);

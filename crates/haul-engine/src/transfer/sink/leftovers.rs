@@ -1,4 +1,5 @@
-//! What a job leaves at its sink that nobody goes on with: files that are not whole, under names of the job's own.
+//! Temporary files that an abandoned job left at its sink: incomplete files, under names of the
+//! job's own.
 
 use super::Store;
 use super::arriving::{Tag, spot};
@@ -14,23 +15,23 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Bytes of a temporary name that are the same for all files of a job.
+/// Length of the prefix that all temporary names of a job share, in bytes.
 const TAG_OF_JOB: usize = ".haul-0123456789abcdef-".len();
 
-/// Names that are looked at together.
+/// Number of names read in one batch.
 const NAMES_AT_ONCE: usize = 256;
 
-/// What a file of a job is called until it is whole.
+/// Returns the tag of the temporary name of a job's file.
 pub(super) fn tag(job: Identity, path: &[u8]) -> Tag {
     let number =
         |identity: Identity| identity.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
     Tag { session: number(job), number: number(Identity::of(path)) }
 }
 
-/// Removes what a job left in one directory, but the names that `stay`.
+/// Removes the temporary files of a job in one directory, except the names in `stay`.
 ///
 /// # Errors
-/// What the system says.
+/// Returns the error if the directory cannot be read or a name cannot be removed.
 pub(super) fn sweep(place: &OwnedFd, job: Identity, stay: &HashSet<CString>) -> io::Result<()> {
     let own = tag(job, b"").name();
     let ours = &own.as_bytes()[..TAG_OF_JOB];
@@ -43,11 +44,11 @@ pub(super) fn sweep(place: &OwnedFd, job: Identity, stay: &HashSet<CString>) -> 
     found.iter().try_for_each(|entry| unlink_at(place, entry.name.as_c_str()))
 }
 
-/// Forgets a guest's job: what it left in directories that its log knows goes, and then the log. Says whether it did; not while somebody is at
-/// the job.
+/// Deletes a client's job: first its temporary files in directories that its log lists, and then
+/// the log. Returns false, without a change, if a process holds the job.
 ///
 /// # Errors
-/// [`LogError`]: something of the log is left.
+/// Returns a [`LogError`] if part of the log is left.
 pub fn forget(room: &Room, job: Identity) -> Result<bool, LogError> {
     let hold = match Hold::take(room.state(), job, false) {
         Err(LogError::Held { .. }) => return Ok(false),
@@ -55,14 +56,15 @@ pub fn forget(room: &Room, job: Identity) -> Result<bool, LogError> {
     };
     if let Some(target) = Target::read(hold.folder())? {
         let paths = logged_paths(&hold, job, target.object).unwrap_or_default();
-        // Best effort: it has names of its own, and is in nobody's way.
+        // Ignore an error: the temporary names are unique, so they conflict with no other file.
         let _ = sweep_all(&target, job, &paths);
     }
     hold.forget()?;
     Ok(true)
 }
 
-/// Removes what a job left in its own directory and beside these files.
+/// Removes the temporary files of a job in its destination directory and in the directories of
+/// these files.
 fn sweep_all(target: &Target, job: Identity, paths: &BTreeSet<RelPath>) -> io::Result<()> {
     let store = Store::open(target.root.as_os_str(), &target.into, Missing::Fails, 0, None)?;
     let none = HashSet::new();
@@ -70,7 +72,7 @@ fn sweep_all(target: &Target, job: Identity, paths: &BTreeSet<RelPath>) -> io::R
     for path in paths.iter().map(RelPath::as_bytes).chain([&b"-"[..]]) {
         let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
         if swept.insert(&path[..end]) {
-            // One directory that is gone, or closed, keeps none of the others.
+            // Ignore an error: a directory that is gone or inaccessible does not affect the others.
             let _ =
                 spot(&store.places, path, Missing::Fails).and_then(|(place, _)| sweep(&place, job, &none));
         }

@@ -1,5 +1,9 @@
-//! The mark of a job in the directory that all of it goes to, there while a session is at the job. Temporary names are the job's, so two sessions at
-//! once would write into each other's files and name them; and whoever keeps the job's log elsewhere has no other lock in common with the rest.
+//! Session lock of a job: a locked file in the destination directory, present while a session runs
+//! the job.
+//!
+//! Temporary names depend only on the job. Two concurrent sessions would therefore write to and
+//! rename each other's temporary files. If two runs keep the job's log in different places, this
+//! file is the only lock that they share.
 
 use super::leftovers;
 use super::places::{Missing, Places};
@@ -14,23 +18,26 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// How often others may come and go while the mark is set.
+/// Maximum number of attempts to create the lock file while other sessions create and remove it.
 const TRIES: u32 = 100;
 
-/// A file of no bytes that is locked, where its file system has locks.
+/// An empty, locked file. On a file system without locks the file provides no exclusion.
 #[derive(Debug)]
 pub(super) struct Mark {
     root: Arc<OwnedFd>,
     name: CString,
-    /// The lock goes with it.
+    /// Open lock file; closing it releases the lock.
     _file: File,
 }
 
 impl Mark {
-    /// Sets the mark of a job, and gives the time that the sink's file system has: a server's clock may be another.
+    /// Creates and locks the session lock of a job. Returns the lock and the current time of the
+    /// sink's file system, because the clock of a file server can differ.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`]: another session is at the job. Any other: there can be no mark.
+    /// Returns [`io::ErrorKind::ResourceBusy`] if another session holds the lock, and
+    /// [`io::ErrorKind::AlreadyExists`] if the name belongs to something that is not a regular
+    /// file. Any other error means that the lock file cannot be created.
     pub(super) fn set(places: &Places, job: Identity) -> io::Result<(Mark, Moment)> {
         let root = places.open(b"", Missing::Fails)?;
         let name = CString::new(format!(".haul-{:016x}-begun", leftovers::tag(job, b"").session))?;
@@ -43,7 +50,7 @@ impl Mark {
                 made => File::from(made?),
             };
             let found = stat::stat_fd(&made)?;
-            // Whoever looked at it before it was locked takes it for one that was left, and removes it.
+            // Before the file is locked, another session can treat it as stale and remove it.
             if is_locked(&made) && stat::stat_fd(&made)?.nlink > 0 {
                 let time = moment(found.btime.unwrap_or(found.ctime));
                 return Ok((Mark { root, name, _file: made }, time));
@@ -52,19 +59,19 @@ impl Mark {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    /// Its name, in the directory that all goes to.
+    /// Returns the name of the lock file in the destination directory.
     pub(super) fn name(&self) -> &CStr {
         &self.name
     }
 
-    /// The session is over.
+    /// Removes the lock file at the end of the session.
     pub(super) fn remove(self) {
-        // Best effort: the next session at the job takes what is left.
+        // Ignore an error: the next session of the job removes a stale lock file.
         let _ = unlink_at(&self.root, self.name.as_c_str());
     }
 }
 
-/// Removes a mark that a run left which was killed.
+/// Removes the lock file of a killed run.
 fn remove_left(root: &OwnedFd, name: &CString) -> io::Result<()> {
     let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let found = match stat::stat_at(root, name.as_c_str(), Follow::No) {
@@ -81,11 +88,12 @@ fn remove_left(root: &OwnedFd, name: &CString) -> io::Result<()> {
     if !is_locked(&left) {
         return Err(io::ErrorKind::ResourceBusy.into());
     }
-    // Only who has the lock removes it; it may be gone by now, and another one there.
+    // Only the lock holder removes the file. The name may be gone by now, or belong to a new file.
     if is_named(root, name, &left)? { unlink_at(root, name.as_c_str()) } else { Ok(()) }
 }
 
-/// Takes the lock of a mark. Where there are no locks nobody has it.
+/// Tries to lock the file. Returns false if another process holds the lock, and true on a file
+/// system without locks.
 fn is_locked(mark: &File) -> bool {
     !matches!(mark.try_lock(), Err(TryLockError::WouldBlock))
 }
@@ -107,7 +115,7 @@ mod tests {
         Places::new(open_dir_at(CWD, dir.path(), Follow::Yes).unwrap())
     }
 
-    /// Sets a mark as soon as no other thread holds it.
+    /// Creates a lock as soon as no other thread holds it.
     fn set_in_turn(places: &Places, job: &[u8]) -> Mark {
         loop {
             match Mark::set(places, Identity::of(job)) {
@@ -117,7 +125,8 @@ mod tests {
         }
     }
 
-    /// Sets a mark that no session holds. These tests run in a process each: a child that another test forks would have its locks open until exec.
+    /// Creates a lock that no session holds. Each of these tests runs in its own process: a child
+    /// that another test forks would keep the locks open until exec.
     fn set(places: &Places, job: &[u8]) -> Mark {
         Mark::set(places, Identity::of(job)).unwrap().0
     }
@@ -131,7 +140,7 @@ mod tests {
         assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
         let other = set(&places, b"b");
         assert_ne!(first.name(), other.name());
-        // As a run that is killed: the lock goes, and the name stays.
+        // Like a killed run: the lock is released, and the file stays.
         drop(first);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
         set(&places, b"a").remove();

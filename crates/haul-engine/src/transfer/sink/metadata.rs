@@ -1,4 +1,4 @@
-//! What of its source a file gets beside its bytes: owner, attributes, permissions, and times last of all.
+//! Metadata that a file gets from its source: owner, attributes, permissions, and finally times.
 
 use crate::transfer::lists;
 use crate::transfer::reason::reason;
@@ -15,16 +15,16 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 
-/// Set-user-id and set-group-id: given only where both sides ask for it.
+/// Set-user-ID and set-group-ID bits, set only if both sides ask for them.
 const SET_ID_BITS: u32 = 0o6000;
 
-/// What grants rights to whoever runs the file, as set-user-id does.
+/// Attribute that grants rights to every user who runs the file, as set-user-ID does.
 const CAPABILITIES: &[u8] = b"security.capability";
 
-/// Names of users, and of groups, that are remembered at most.
+/// Maximum number of cached user names, and of cached group names.
 const NAMES_MAX: usize = 4096;
 
-/// Keeps what a job asks for.
+/// Sets the metadata that a job preserves.
 #[derive(Debug)]
 pub(super) struct Keeper {
     keep: Keep,
@@ -35,7 +35,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// A keeper of these things.
+    /// Creates a keeper for the metadata in `keep`.
     pub(super) fn new(keep: Keep) -> Keeper {
         Keeper {
             keep,
@@ -46,12 +46,13 @@ impl Keeper {
         }
     }
 
-    /// Gives what stands at `place` all that is to be kept of `facts`. `new`: what it is, where it was made for this and nobody
-    /// has changed it; what it has already is not set again then.
+    /// Sets the metadata of `facts` that the job preserves on the entry at `place`. `new` is the
+    /// current metadata of an entry that this job created and no other process changed; an owner
+    /// that is already right is not set again.
     ///
     /// # Errors
-    /// The first thing that can't be kept and that this user could expect to be: file systems without attributes, and users
-    /// who may not give files away, are no failures.
+    /// Returns the first failure to set something that this user could expect to be preserved. A
+    /// file system without attributes, and a user who may not change owners, cause no error.
     pub(super) fn apply(&self, place: Place<'_>, facts: &NewFile, new: Option<&Stat>) -> Result<(), Reason> {
         let is_link = matches!(facts.kind, FileKind::Symlink { .. });
         let has_owner = self.owner(place, facts, new)?;
@@ -71,13 +72,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// Gives what stands at `place` its source's owner alone, if that is to be kept and can be.
+    /// Sets only the owner of the source on the entry at `place`, if the job preserves owners and
+    /// the user may set it.
     pub(super) fn give_owner(&self, place: Place<'_>, facts: &NewFile) {
-        // Whether it has it is seen by whoever asks for it.
+        // Ignore an error: the code that needs the owner checks it.
         let _ = self.owner(place, facts, None);
     }
 
-    /// Returns whether it has its source's owner now.
+    /// Returns true if the entry has the owner of its source now.
     fn owner(&self, place: Place<'_>, facts: &NewFile, new: Option<&Stat>) -> Result<bool, Reason> {
         if !self.keep.has(Keep::OWNER) {
             return Ok(false);
@@ -95,7 +97,7 @@ impl Keeper {
             Ok(()) => Ok(true),
             Err(error) if self.is_root => Err(reason("cannot set the owner", &error)),
             Err(_) => {
-                // The group alone may be this user's to give.
+                // This user may be allowed to set the group alone.
                 let _ = set(None, Some(gid));
                 Ok(false)
             }
@@ -130,7 +132,8 @@ impl Keeper {
         }
         let failed = |error: io::Error| reason("cannot remove an inherited access control list", &error);
         if self.keep.has(Keep::ACLS) && !matches!(facts.kind, FileKind::Symlink { .. }) {
-            // What is new may have got lists from its directory, and what was there has its own.
+            // A new entry may have inherited lists from its directory, and an existing entry can
+            // have its own.
             if !has_acl {
                 drop_acl(place).map_err(failed)?;
             }
@@ -141,7 +144,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// An access control list with the numbers that those whom it names have here.
+    /// Returns an access control list with the local user and group numbers of its named users and
+    /// groups.
     fn known_here<'a>(&self, list: &'a [u8], facts: &NewFile) -> Cow<'a, [u8]> {
         if facts.principals.is_empty() {
             return Cow::Borrowed(list);
@@ -173,7 +177,8 @@ impl Keeper {
     }
 }
 
-/// The number that an owner has here: by name where that is known, else the number that came.
+/// Returns the local number of a user or group: by name if the name is known here, otherwise
+/// `number`.
 fn id_of(
     known: &Mutex<HashMap<Box<[u8]>, Option<u32>>>,
     name: &[u8],
@@ -185,7 +190,8 @@ fn id_of(
     }
     let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
     if known.len() >= NAMES_MAX {
-        // Nobody has so many; whoever makes names up fills no memory.
+        // No real job has this many names. The limit keeps a peer that makes up names from filling
+        // the memory.
         known.clear();
     }
     let asked = || ask(OsStr::from_bytes(name)).ok().flatten();

@@ -1,4 +1,5 @@
-//! The side that wants the files: the worker of each lane writes what comes, and the machine says what becomes of it.
+//! The sink of a transfer: the worker of each lane writes the received data, and the state machine
+//! decides about it.
 
 mod arriving;
 mod comparing;
@@ -52,10 +53,10 @@ use taking::Taker;
 use tasks::{Compare, Remove, Settle, Tasks};
 use update::{Decision, decide};
 
-/// Messages that are taken at once to be sent.
+/// Maximum number of messages that are taken together to be sent.
 const SAID_AT_ONCE: usize = 128;
 
-/// What all threads of the sink share.
+/// State that all threads of the sink share.
 pub(super) struct Side<'a> {
     session: Session<'a, Sink>,
     store: Store,
@@ -65,13 +66,13 @@ pub(super) struct Side<'a> {
     options: JobOptions,
     recipe: Recipe,
     border: Border,
-    /// That something was read back from memory has been told.
+    /// True once the warning about read-back from the page cache was reported.
     told_cached: AtomicBool,
-    /// The object log, where the job can be gone on with.
+    /// Object log, if the job is resumable.
     log: Option<Keeping>,
 }
 
-/// Takes all that comes by these lanes into `store`, and tells how it ended.
+/// Receives all data of these lanes into `store`. Returns the outcome.
 pub(super) fn run(
     settings: Settings,
     joined: Vec<Joined>,
@@ -103,7 +104,7 @@ pub(super) fn run(
     outcome
 }
 
-/// Does the sink's part of a session.
+/// Runs the sink's part of a session.
 fn serve(side: &Side<'_>, joined: Vec<Joined>, more: More<'_>) {
     std::thread::scope(|scope| {
         let begin = |lane: Joined| session::begin(side, scope, lane);
@@ -130,7 +131,7 @@ fn serve(side: &Side<'_>, joined: Vec<Joined>, more: More<'_>) {
     let left: Vec<Arc<Incoming>> = side.files().drain().map(|(_, file)| file).collect();
     match side.session.failure() {
         None => left.iter().for_each(|file| side.let_go(file, true)),
-        // The log may have panicked: its files stay, as after a kill.
+        // The log may have panicked. Keep its files, as after a kill.
         Some(_) => left.iter().for_each(|file| file.let_go(side.log.is_some() && file.is_kept_for_later())),
     }
 }
@@ -153,7 +154,7 @@ impl Serve for Side<'_> {
     fn write(&self, lane: LaneId, mut outbox: Outbox) -> Result<(), LaneError> {
         loop {
             let is_idle = outbox.is_empty();
-            // What there is to say is taken together.
+            // Take all pending messages together, so that they share a write.
             let mut said = Vec::new();
             let rest = self.session.meeting.ask(|machine, now| {
                 while said.len() < SAID_AT_ONCE {
@@ -188,14 +189,14 @@ impl Serve for Side<'_> {
 }
 
 impl Side<'_> {
-    /// Tells the machine what happened; returns what it says.
+    /// Passes an event to the machine. Returns its commands.
     fn tell(&self, event: Event) -> Vec<Command> {
         let mut commands = Vec::new();
         self.session.meeting.with(|machine, now| machine.handle(event, now, &mut commands));
         commands
     }
 
-    /// Tells the machine what happened, and does what it says.
+    /// Passes an event to the machine and executes its commands.
     fn handle(&self, event: Event) {
         for command in self.tell(event) {
             if let Some(event) = self.obey(command) {
@@ -204,13 +205,14 @@ impl Side<'_> {
         }
     }
 
-    /// What any thread may do; gives what the machine is to be told of it. What concerns the bytes on a lane, its own worker does.
+    /// Executes a command that any thread may execute. Returns the event to pass to the machine, if
+    /// any. Commands about the data of a lane are executed by its worker.
     fn obey(&self, command: Command) -> Option<Event> {
         match command {
             Command::Unread(unread) => self.failed(&unread.path, false, &unread.reason),
             Command::Refused { path, reason } => self.failed(&path, true, &reason),
             Command::Failed { file, reason, by_source } => {
-                // What this side itself found to fail it has told of, and has no longer.
+                // A failure that this side found was reported already, and the file was removed.
                 if let Some(incoming) = self.incoming(file) {
                     self.session.tally.ended();
                     self.failed(&incoming.facts.path, !by_source, &reason);
@@ -240,7 +242,7 @@ impl Side<'_> {
                 }
             }
             Command::Finish { file, close, settle } => {
-                // Where something is to be read or synced, the lane is not kept waiting.
+                // If data must be read or synced, do not block the lane.
                 let takes_long = settle >= Level::Durable
                     || self.incoming(file).is_some_and(|incoming| incoming.is_incomplete(&close));
                 if !takes_long {
@@ -265,7 +267,7 @@ impl Side<'_> {
         None
     }
 
-    /// Brings a file to its end.
+    /// Finishes a file.
     fn finish(&self, file: FileNumber, close: &Close, settle: Level) -> Event {
         let storage = &self.session.spent.storage;
         let result = match self.incoming(file) {
@@ -278,7 +280,7 @@ impl Side<'_> {
         Event::Finished { file, result }
     }
 
-    /// Decides about a file that was announced; `None` where someone else will.
+    /// Decides about an announced file. Returns `None` if a background task decides.
     fn open(&self, facts: Arc<NewFile>, path: RelPath) -> Option<Event> {
         let number = facts.number;
         let size = facts.size();
@@ -287,7 +289,8 @@ impl Side<'_> {
         if let Some(parts) = &self.store.parts {
             part = parts.unwanted(path.as_bytes(), geometry);
             if part.is_none() {
-                // Nothing of it was asked for: it is called the same, so that nothing of it comes.
+                // No object of the file was requested. The verdict `Same` prevents that any is
+                // sent.
                 return Some(Event::Opened { file: number, verdict: Verdict::Same, rereads: false });
             }
         }
@@ -349,18 +352,19 @@ impl Side<'_> {
         verdict.map(|verdict| self.opened(number, verdict, size))
     }
 
-    /// A file that is not taken, and of which nothing was noted yet.
+    /// Refuses a file of which nothing was recorded yet.
     fn refused(&self, facts: &NewFile, reason: Reason) -> Event {
         self.failed(&facts.path, true, &reason);
         Event::Opened { file: facts.number, verdict: Verdict::Refused(reason), rereads: false }
     }
 
-    /// Tells people of this side what failed.
+    /// Reports a failure to the user of this side.
     fn failed(&self, path: &[u8], here: bool, reason: &Reason) {
         self.session.report.failed(&Failure { path: path.to_vec(), here, reason: reason.clone() });
     }
 
-    /// What was decided about a file of `size` bytes, and whether it is read back where the job leaves that to this side.
+    /// Returns the event with the decision about a file of `size` bytes. `rereads` is set if the
+    /// job leaves the read-back to this side and the file is to be read back.
     fn opened(&self, file: FileNumber, verdict: Verdict, size: u64) -> Event {
         let rereads = self.options.verify == Verify::Hybrid && !self.border.holds(size);
         Event::Opened { file, verdict, rereads }
@@ -378,14 +382,16 @@ impl Side<'_> {
             return Ok(Ended::Would);
         }
         if self.store.parts.is_some() {
-            // Directories are made where a part needs them, and nothing else without bytes was asked for.
+            // Directories are created when a part needs them. No other entry without data was
+            // requested.
             return Ok(Ended::Same);
         }
         if is_directory {
-            // Before it gets its times.
+            // Remove leftovers before the directory gets its times.
             self.sweep_left(path);
         }
-        // Under a name of the job's own, so that a later run finds what is left of it.
+        // Use a temporary name that is derived from the job, so that a later run finds the
+        // leftovers.
         let log = self.log.as_ref().filter(|log| !is_directory && log.claim(path));
         let tag = Tag { session: self.store.session, number: facts.number.0 };
         let tag = log.map_or(tag, |log| log.tag(path));
@@ -402,7 +408,7 @@ impl Side<'_> {
         match made {
             Ok(()) => {
                 self.write_down_name(facts, path, first);
-                // Nobody syncs what has no bytes.
+                // Entries without data are not synced.
                 let done = Ended::Done(self.options.settle.min(Level::Verified));
                 self.session.report.ended(path.as_bytes(), &done);
                 Ok(done)
@@ -414,7 +420,8 @@ impl Side<'_> {
         }
     }
 
-    /// Returns true if the update rule keeps the existing entry with the name of an entry without bytes.
+    /// Returns true if the update rule keeps the existing entry with the name of an entry without
+    /// data.
     fn stays(&self, facts: &NewFile, path: &RelPath) -> bool {
         let standing = self.look(path);
         standing.is_some_and(|standing| decide(self.options.update, facts, &standing) == Decision::Keep)
@@ -443,7 +450,7 @@ impl Side<'_> {
         }
     }
 
-    /// The waybill's entry of a file that arrived, or was found the same by its digest.
+    /// Writes the waybill entry of a file that arrived or whose digest was found to be the same.
     fn write_down(&self, incoming: &Incoming, outcome: &Ended) {
         let Some(receipt) = self.session.receipt else { return };
         let Some(stat) = incoming.stat() else { return };
@@ -468,7 +475,7 @@ impl Side<'_> {
         }
     }
 
-    /// The waybill's entry of what was made.
+    /// Writes the waybill entry of an entry without data.
     fn write_down_name(&self, facts: &NewFile, path: &RelPath, first: Option<&RelPath>) {
         let Some(receipt) = self.session.receipt else { return };
         let Some(stat) = self.look(path) else { return };
@@ -481,13 +488,13 @@ impl Side<'_> {
         }
     }
 
-    /// Whether the waybill of this job has the name.
+    /// Returns true if the path is the waybill of this job.
     fn is_receipt(&self, path: &RelPath) -> bool {
         let Some(receipt) = self.session.receipt else { return false };
         self.look(path).is_some_and(|stat| receipt.is(stat.identity()))
     }
 
-    /// What stands under a name.
+    /// Returns the metadata of the entry at a path.
     fn look(&self, path: &RelPath) -> Option<Stat> {
         stands(&self.store.places, path).ok().flatten()
     }
@@ -501,18 +508,18 @@ impl Side<'_> {
     }
 }
 
-/// Bytes of these objects of a file.
+/// Returns the number of bytes in these objects of a file.
 fn bytes_of(objects: &Runs, geometry: Geometry) -> u64 {
     let at = |index: u64| index.saturating_mul(geometry.object_size().bytes()).min(geometry.len());
     objects.iter().map(|(first, past)| at(past) - at(first)).sum()
 }
 
-/// Why a fetch does not take what it has not named.
+/// Reason for rejecting a name that the fetch did not request.
 fn not_asked_for() -> Reason {
     Reason::new(Why::Denied, "it was not asked for")
 }
 
-/// Why nothing takes the waybill's own place.
+/// Reason for refusing to replace the waybill.
 fn waybill_in_the_way() -> Reason {
     Reason::new(Why::InTheWay, "the waybill of this job has its name")
 }

@@ -1,5 +1,6 @@
-//! Names without bytes of their own: directories, links, further names, devices. Each stands under a temporary name until it
-//! is complete, but for directories, which were made when the first thing in them came.
+//! Entries without data: directories, links, additional names, devices. Each has a temporary name
+//! until it is complete. Directories are an exception: they are created when the first entry in
+//! them arrives.
 
 use super::arriving::{Tag, spot};
 use super::metadata::Keeper;
@@ -14,10 +15,11 @@ use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// Makes what `facts` tells of, at `path`.
+/// Creates the entry that `facts` describes, at `path`.
 ///
 /// # Errors
-/// What stands in the way, or what the system refuses.
+/// Returns [`Why::InTheWay`] if a directory has its name, and otherwise the reason of the failed
+/// system call.
 pub(super) fn make(
     places: &Places,
     keeper: &Keeper,
@@ -38,7 +40,7 @@ pub(super) fn make(
         return Err(Reason::new(Why::InTheWay, "a directory has its name"));
     }
     let temporary = tag.name();
-    // Left by a session of the same name that was killed.
+    // A killed session with the same tag may have left this name.
     let _ = unlink_at(&place, temporary.as_c_str());
     let made = make_under(places, &place, &temporary, facts, first).and_then(|()| {
         if first.is_none() {
@@ -48,7 +50,8 @@ pub(super) fn make(
         places.spelling().rename(&place, from, to).map_err(|error| reason("cannot name", &error))
     });
     if made.is_err() || first.is_some() {
-        // Two names of one file are not renamed onto each other: the temporary one may still be there.
+        // `rename` does nothing if both names belong to one file, so the temporary name may still
+        // exist.
         let _ = unlink_at(&place, temporary.as_c_str());
     }
     made

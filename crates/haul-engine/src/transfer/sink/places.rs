@@ -1,5 +1,5 @@
-//! The sink's directories: each path that arrives is walked from the root, name by name and through no link, and the last
-//! directories used stay open.
+//! Directories of the sink. Each received path is resolved from the root, name by name, and no link
+//! is followed. The most recently used directories stay open.
 
 use super::spelling::{Spelling, has_its_dots};
 use haul_sys::Follow;
@@ -11,16 +11,18 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Directories that stay open at most. What is sent depth first needs as many as lanes and levels under way.
+/// Maximum number of directories that stay open. A depth-first transfer needs one for each lane and
+/// level in progress.
 const OPEN_MOST: usize = 128;
 
-/// A directory that is made because a file beneath it came first; its own facts are set when they come.
+/// Mode of a directory that is created because an entry beneath it came first. Its own metadata is
+/// set when it arrives.
 const MODE_UNTIL_SETTLED: u32 = 0o700;
 
-/// The directories of a sink, by their paths beneath its root.
+/// Directories of a sink, by their paths beneath its root.
 #[derive(Debug)]
 pub(super) struct Places {
-    /// `None` in a dry run into a directory that would be made.
+    /// `None` in a dry run if the directory does not exist.
     root: Option<Arc<OwnedFd>>,
     open: Mutex<Open>,
     spelling: Arc<Spelling>,
@@ -29,7 +31,7 @@ pub(super) struct Places {
 #[derive(Debug, Default)]
 struct Open {
     by_path: HashMap<Box<[u8]>, Place>,
-    /// Counts look-ups: the place whose last is oldest is closed first.
+    /// Number of look-ups. The least recently used directories are closed first.
     clock: u64,
 }
 
@@ -39,44 +41,47 @@ struct Place {
     used: u64,
 }
 
-/// What is done about a directory that is not there.
+/// Action for a directory that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::transfer) enum Missing {
-    /// It is an error.
+    /// Return an error.
     Fails,
-    /// It is made.
+    /// Create the directory.
     IsMade,
 }
 
 impl Places {
-    /// Places beneath `root`.
+    /// Returns the directories beneath `root`.
     pub(super) fn new(root: OwnedFd) -> Places {
         Places { root: Some(Arc::new(root)), open: Mutex::default(), spelling: Arc::default() }
     }
 
-    /// Places beneath a directory that is not there and is not made: each is `NotFound`.
+    /// Returns the directories beneath a root that does not exist and is not created: each is
+    /// `NotFound`.
     pub(super) fn absent() -> Places {
         Places { root: None, open: Mutex::default(), spelling: Arc::default() }
     }
 
-    /// How names are compared here.
+    /// Returns the rules for comparing names at this sink.
     pub(super) fn spelling(&self) -> &Arc<Spelling> {
         &self.spelling
     }
 
-    /// The root.
+    /// Returns the root directory.
     ///
     /// # Errors
-    /// `NotFound` where there is none.
+    /// Returns `NotFound` if the root does not exist.
     pub(super) fn root(&self) -> io::Result<&Arc<OwnedFd>> {
         self.root.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// The directory under `path` (empty: the root), open to resolve names in it and to read it.
+    /// Opens the directory at `path` (empty: the root), to resolve names in it and to read it.
     ///
     /// # Errors
-    /// What openat(2) and mkdirat(2) report; `ENOTDIR` or `ELOOP` where a link or a file stands in the way, `AlreadyExists` for a
-    /// directory that is to be made and stands there in another spelling, `InvalidFilename` for one whose name would not be kept.
+    /// Returns the errors of openat(2) and mkdirat(2), and:
+    /// - `ENOTDIR` or `ELOOP` if a component of the path is a file or a link;
+    /// - `AlreadyExists` if the directory is to be created and exists in another spelling;
+    /// - `InvalidFilename` if the file system would not keep the name.
     pub(super) fn open(&self, path: &[u8], missing: Missing) -> io::Result<Arc<OwnedFd>> {
         let root = self.root()?;
         if path.is_empty() {
@@ -85,7 +90,7 @@ impl Places {
         if let Some(known) = self.known(path) {
             return Ok(known);
         }
-        // From the nearest directory above that is open. Paths are deep at times: no recursion.
+        // Start from the nearest open directory above. Use no recursion, because paths can be deep.
         let mut from = path.len();
         let mut dir = loop {
             match path[..from].iter().rposition(|&byte| byte == b'/') {
@@ -110,7 +115,7 @@ impl Places {
         Ok(dir)
     }
 
-    /// Forgets what stood under a path, which is about to be removed or replaced.
+    /// Closes the directories at a path and beneath it, before the path is removed or replaced.
     pub(super) fn forget(&self, path: &[u8]) {
         let beneath =
             |known: &[u8]| known.starts_with(path) && matches!(known.get(path.len()), None | Some(b'/'));
@@ -129,7 +134,7 @@ impl Places {
     fn keep(&self, path: &[u8], dir: &Arc<OwnedFd>) {
         let mut open = self.state();
         if open.by_path.len() >= OPEN_MOST {
-            // Half at a time, so that each look at all of them serves many.
+            // Close half of them, so that one scan serves many calls.
             let mut ages: Vec<u64> = open.by_path.values().map(|place| place.used).collect();
             let (_, &mut middle, _) = ages.select_nth_unstable(OPEN_MOST / 2);
             open.by_path.retain(|_, place| place.used > middle);
@@ -152,13 +157,13 @@ fn step(dir: &OwnedFd, name: &CString, missing: Missing, spelling: &Spelling) ->
                     return match has_its_dots(dir, name) {
                         Ok(()) => open_one(dir, name),
                         Err(error) => {
-                            // Best effort: that the name is not kept is what is told.
+                            // Ignore an error: the caller reports that the name is not kept.
                             let _ = rmdir_at(dir, name.as_c_str());
                             Err(error)
                         }
                     };
                 }
-                // Another worker may have made it meanwhile.
+                // Another worker may have created it meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open_one(dir, name)?,
                 Err(error) => return Err(error),
             }
@@ -166,13 +171,13 @@ fn step(dir: &OwnedFd, name: &CString, missing: Missing, spelling: &Spelling) ->
         other => other?,
     };
     if missing == Missing::IsMade {
-        // Or two directories of the source would become one here.
+        // Otherwise two directories of the source could become one here.
         spelling.may_use(dir, name)?;
     }
     Ok(found)
 }
 
-/// A directory that may be entered and not read serves to resolve names.
+/// Opens a directory. One without read permission is opened with `O_PATH`: it can resolve names.
 fn open_one(dir: &OwnedFd, name: &CString) -> io::Result<OwnedFd> {
     match open_dir_at(dir, name.as_c_str(), Follow::No) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -226,7 +231,8 @@ mod tests {
         assert!(!dir.path().join("real/x").exists());
     }
 
-    /// A directory whose dots were left out was taken away again, and with it went the one of that name, which another worker had just found there.
+    /// Removing a directory whose dots were left out once also removed the directory of that
+    /// shorter name, which another worker had just found.
     #[test]
     fn a_directory_whose_name_is_not_kept_takes_no_other_with_it() {
         if !met_or_skip(&[Need::Fuse]) {

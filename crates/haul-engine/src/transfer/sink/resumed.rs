@@ -1,4 +1,4 @@
-//! What an earlier run of the job left of a file, and what is done with it.
+//! Decides how the files that an earlier run of the job left are resumed.
 
 use super::Side;
 use super::arriving::Arriving;
@@ -20,16 +20,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes of a digest that bytes are taken for the same by, whatever they are: in a shorter one unwritten bytes would match by chance now
-/// and then.
+/// Minimum digest length, in bytes, for comparing arbitrary bytes. With a shorter digest, unwritten
+/// bytes would occasionally match by chance.
 const DIGEST_BYTES_MIN: usize = 8;
 
 impl Side<'_> {
-    /// Decides about a file that replaces any existing file but one of this job. Returns `None` if a background task will decide.
+    /// Decides about a file that replaces any existing file, except a file that this job received.
+    /// Returns `None` if a background task decides.
     pub(super) fn always(&self, incoming: &Arc<Incoming>) -> Option<Verdict> {
         let log = self.log_of(incoming).filter(|log| log.resumes());
         let Some(log) = log else { return self.take(incoming) };
-        // What can't be looked at is sent anew, and that says what is wrong.
+        // A file that cannot be examined is sent again. That attempt then reports the error.
         let standing = incoming.standing(&self.store.places).ok().flatten();
         let Some((file, stat)) = standing else { return self.take(incoming) };
         let facts = &incoming.facts;
@@ -37,7 +38,7 @@ impl Side<'_> {
         if stat.size != facts.size() || mtime(stat.mtime) != (facts.mtime.sec, facts.mtime.nsec) {
             return self.take(incoming);
         }
-        // One that is written in place has its times before its last bytes are durable.
+        // A file that is written in place gets its times before its last bytes are durable.
         let is_durable = self.options.settle >= Level::Durable && !self.options.in_place;
         match log.is_of_job(&stat, self.options.in_place, is_durable) {
             Some(true) => self.finished_before(incoming, &file, log),
@@ -49,7 +50,7 @@ impl Side<'_> {
         }
     }
 
-    /// A file that an earlier run brought to its end: it gets what its source has beside its bytes by now.
+    /// Handles a file that an earlier run completed: sets the current metadata of its source.
     fn finished_before(&self, incoming: &Incoming, file: &OwnedFd, log: &Keeping) -> Option<Verdict> {
         log.meet(&incoming.path);
         Some(match self.keeper.apply(Place::file(file), &incoming.facts, None) {
@@ -61,7 +62,7 @@ impl Side<'_> {
         })
     }
 
-    /// A file that is to be sent, but for what is there of it.
+    /// Requests a file, except objects of it that are already present.
     pub(super) fn take(&self, incoming: &Arc<Incoming>) -> Option<Verdict> {
         let all = || Some(Verdict::Take { have: Runs::default() });
         let Some(log) = self.log_of(incoming) else { return all() };
@@ -73,7 +74,8 @@ impl Side<'_> {
             let is_there = incoming.standing(&self.store.places).is_ok_and(|found| found.is_some());
             return if log.resumes() && is_there { self.compare(incoming) } else { all() };
         }
-        // Where it can't be opened again, it can't be made either, and that says why.
+        // If the file cannot be opened, it cannot be created either. That attempt then reports the
+        // error.
         let left = incoming.reopen(&self.store.places).ok().flatten();
         let gone_on_with = left.and_then(|stat| self.go_on(incoming, log, &stat));
         gone_on_with.unwrap_or_else(|| {
@@ -84,7 +86,7 @@ impl Side<'_> {
         })
     }
 
-    /// What becomes of a file that was opened again; `None` where it is of no use.
+    /// Decides how to resume a reopened file. Returns `None` if the file is of no use.
     fn go_on(&self, incoming: &Arc<Incoming>, log: &Keeping, stat: &Stat) -> Option<Option<Verdict>> {
         let (key, objects) = match log.said_of(incoming, stat) {
             Said::Logged(key, objects) => (key, objects),
@@ -113,8 +115,9 @@ impl Side<'_> {
         })
     }
 
-    /// Whether a file that was opened again can be the one that was logged. It can't where others may have written into it, nor where it ends too
-    /// soon; and where its file system tells no birth, another file may have got its number since.
+    /// Returns true if a reopened file can be the logged file. It cannot be if other users may have
+    /// written to it, or if it ends too soon. If the file system has no birth times, another file
+    /// may have got the same inode number since.
     fn is_as_logged(&self, incoming: &Incoming, stat: &Stat, objects: &ObjectSet) -> bool {
         let geometry = Geometry::new(ByteLen(incoming.facts.size()), self.options.object);
         let last = objects.iter().last().and_then(|last| geometry.object(last));
@@ -122,23 +125,24 @@ impl Side<'_> {
         Arriving::is_ours_alone(stat) && stat.btime.is_some() && holds_last
     }
 
-    /// What stands in a file whose log is lost may be held against the source, if it was this user who made it.
+    /// Returns true if a file without a log entry may be compared with the source: this user
+    /// created it, and the digest is long enough.
     fn may_compare(&self, log: &Keeping, stat: &Stat) -> bool {
         let is_ours = Arriving::is_ours(stat) && stat.size > 0;
         is_ours && log.compares && self.options.algorithm.digest_len() >= DIGEST_BYTES_MIN
     }
 
-    /// All that is there is compared with the source, object by object, and only what differs is sent.
+    /// Compares all objects of the file with the source. The source sends only those that differ.
     fn compare(&self, incoming: &Arc<Incoming>) -> Option<Verdict> {
         incoming.compare_by(Runs::default(), Runs::default());
         self.tasks.comparing.push(Compare::Objects { file: incoming.facts.number });
         None
     }
 
-    /// Some of what is logged is compared, the rest counts if they agree.
+    /// Compares a sample of the logged objects. The other objects count if the sample matches.
     fn sample(&self, incoming: &Arc<Incoming>, objects: &ObjectSet) -> Option<Verdict> {
         let (have, samples) = sampled(objects);
-        // Where a sample differs, what is logged is not written over.
+        // If a sample differs, the logged objects are not overwritten.
         incoming.keep_for_later();
         self.spare(incoming, &have);
         incoming.compare_by(have, samples);
@@ -146,8 +150,8 @@ impl Side<'_> {
         None
     }
 
-    /// A file whose objects are compared with what stands under its name: objects that an earlier run took need not be, but for a sample, which is
-    /// compared where it lies.
+    /// Prepares the comparison of objects with the existing file. Objects that an earlier run
+    /// received are skipped, except for a sample, which is compared with the temporary file.
     pub(super) fn go_on_beside(&self, incoming: &Arc<Incoming>) {
         let is_small = incoming.facts.size() <= self.options.object.bytes();
         let goes_on = |log: &&Keeping| !is_small && !self.options.in_place && log.goes_on_within_files();
@@ -159,7 +163,7 @@ impl Side<'_> {
                 if log.recheck != Recheck::All && self.is_as_logged(incoming, &stat, &objects) =>
             {
                 incoming.is_logged_as(key);
-                // Where a sample differs, what is logged is not written over.
+                // If a sample differs, the logged objects are not overwritten.
                 incoming.keep_for_later();
                 let (have, samples) = match log.recheck {
                     Recheck::Sample => sampled(&objects),
@@ -174,19 +178,19 @@ impl Side<'_> {
                 forgotten.unwrap_or_else(|error| log.trouble(self.session.report, &error));
             }
         }
-        // What stands under the name is looked at, and not what came beside it.
+        // Compare with the existing file instead of the temporary file.
         incoming.compare_with_standing();
     }
 
-    /// Whether what is the same is so because an earlier run of the job brought it.
+    /// Returns true if equal content counts as received by an earlier run of the job.
     pub(super) fn goes_on(&self) -> bool {
         self.options.update == Update::Always && self.log.as_ref().is_some_and(Keeping::resumes)
     }
 
-    /// A file is at its end and did not fail.
+    /// Records that a file has finished without a failure.
     pub(super) fn arrived(&self, incoming: &Incoming, outcome: &Outcome) {
         if *outcome == Outcome::Same {
-            // A temporary file may have been made for its bytes.
+            // A temporary file may have been created for its bytes.
             incoming.let_go(false);
         }
         let Some(log) = self.log_of(incoming) else { return };
@@ -200,7 +204,7 @@ impl Side<'_> {
         }
     }
 
-    /// These objects need not be sent.
+    /// Counts objects that need not be sent.
     pub(super) fn spare(&self, incoming: &Incoming, have: &Runs) {
         if !have.is_empty() {
             incoming.keep_for_later();
@@ -212,19 +216,20 @@ impl Side<'_> {
         self.session.tally.settled(incoming.count(bytes));
     }
 
-    /// The log, where a file has its place in it.
+    /// Returns the log, if the file has claimed its path there.
     fn log_of(&self, incoming: &Incoming) -> Option<&Keeping> {
         self.log.as_ref().filter(|_| incoming.is_claimed)
     }
 
-    /// A file is under way no more.
+    /// Releases the path of a file that is no longer in progress.
     pub(super) fn release(&self, incoming: &Incoming) {
         if let Some(log) = self.log_of(incoming) {
             log.release(&incoming.path);
         }
     }
 
-    /// The end of a file that did not arrive: what there is of it stays if the next run can go on with it, and `may_come_later`.
+    /// Ends a file that did not arrive. Keeps its data if the next run can resume from it and
+    /// `may_come_later` is true.
     pub(super) fn let_go(&self, incoming: &Incoming, may_come_later: bool) {
         let Some(log) = self.log_of(incoming) else { return incoming.let_go(false) };
         let keeps = may_come_later && incoming.is_kept_for_later() && log.keeps_one();
@@ -248,10 +253,11 @@ impl Side<'_> {
         }
     }
 
-    /// All files of a directory have been met: what earlier runs left of others goes.
+    /// Removes the temporary files that earlier runs left in a directory, after the source has
+    /// offered all files in it.
     pub(super) fn sweep_left(&self, path: &RelPath) {
         let Some(log) = self.log.as_ref().filter(|log| log.was_begun()) else { return };
-        // Best effort: it has names of its own, and is in nobody's way.
+        // Ignore an error: the temporary names are unique, so they conflict with no other file.
         let _ = self
             .store
             .places
@@ -259,7 +265,7 @@ impl Side<'_> {
             .and_then(|place| log.sweep(&place, path.as_bytes()));
     }
 
-    /// An object arrived and is right.
+    /// Handles an object that was received and verified.
     pub(super) fn proved(&self, file: FileNumber, attempt: u16, object: Object) {
         let Some(incoming) = self.incoming(file) else { return };
         self.session.tally.settled(incoming.count(object.range.len()));
@@ -271,7 +277,8 @@ impl Side<'_> {
     }
 }
 
-/// What is logged of a file, without a sample of it and that sample: its first object is always in it.
+/// Splits the logged objects of a file into those that count without a comparison and a sample. The
+/// first object is always in the sample.
 fn sampled(objects: &ObjectSet) -> (Runs, Runs) {
     let (mut have, mut samples) = (Runs::default(), Runs::default());
     let one_in = objects.len().div_ceil(SAMPLE_OBJECTS_MAX).max(SAMPLE_ONE_IN);

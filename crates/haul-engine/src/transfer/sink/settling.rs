@@ -1,4 +1,5 @@
-//! Bringing what arrived to the level that the job asks for: syncs, and reading back. Many small files share one sync.
+//! Brings received data to the level that the job requests: syncs and reads back. Many small files
+//! share one sync.
 
 use super::Side;
 use super::arriving::Arriving;
@@ -22,28 +23,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// From so many small files on, one sync of the whole file system costs less than one of each file; as for copies.
+/// Number of small files from which one sync of the whole file system costs less than one of each
+/// file. Local copies use the same number.
 const FILES_FOR_ONE_SYNC: usize = 8;
 
-/// What waits for the next syncs.
+/// Work that shares the next syncs.
 #[derive(Debug, Default)]
 pub(super) struct Unsettled {
-    /// By file and its try.
+    /// Objects by file and attempt.
     objects: BTreeMap<(FileNumber, u16), Vec<Settling>>,
     ends: Vec<Ending>,
 }
 
-/// An object, the level that it is to reach, and the digest that its bytes must have.
+/// An object, the level to reach, and the expected digest of its bytes.
 #[derive(Debug)]
 pub(super) struct Settling {
     pub(super) object: Object,
     pub(super) to: Level,
     pub(super) digest: Option<Digest>,
-    /// Why its bytes may come back from memory, where they may.
+    /// Reason why a read may return its bytes from the page cache, if it may.
     pub(super) from_cache: Option<&'static str>,
 }
 
-/// A file that is to get its name, at a level.
+/// A file that waits for its rename, with its level.
 #[derive(Debug)]
 pub(super) struct Ending {
     pub(super) file: FileNumber,
@@ -51,14 +53,14 @@ pub(super) struct Ending {
     pub(super) settle: Level,
 }
 
-/// A file whose objects are settled.
+/// A file whose objects are being settled.
 struct Synced {
     file: FileNumber,
     attempt: u16,
     incoming: Arc<Incoming>,
     objects: Vec<Settling>,
     arriving: Arc<Arriving>,
-    /// Open to be read back.
+    /// Descriptor for reading back.
     source: Option<OwnedFd>,
 }
 
@@ -73,7 +75,7 @@ impl Unsettled {
 }
 
 impl Side<'_> {
-    /// Settles all of it.
+    /// Settles all objects and files of the batch.
     pub(super) fn settle(&self, unsettled: Unsettled, rereader: &mut Rereader<'_>) {
         let Unsettled { objects, ends } = unsettled;
         if !objects.is_empty() {
@@ -103,7 +105,7 @@ impl Side<'_> {
             waiting.iter().map(|one| (&*one.incoming, &*one.arriving)).collect();
         let synced = self.sync(&files, |file| cache::sync_data(file));
         let mut begun = Vec::new();
-        // All are asked of the device before the first is waited for.
+        // Start the reads of all files before waiting for the first.
         for (mut one, synced) in waiting.into_iter().zip(synced) {
             let storage = &self.session.spent.storage;
             match synced.and_then(|()| storage.time(|| one.begin_reading())) {
@@ -124,7 +126,8 @@ impl Side<'_> {
         }
     }
 
-    /// Tells, once a session, that something was read back and proves nothing of the device.
+    /// Reports once a session that a read-back may come from the page cache and proves nothing
+    /// about the device.
     fn tell_cached(&self, synced: &Synced) {
         let Some(why) = synced.objects.iter().find_map(|one| one.from_cache) else { return };
         if !self.told_cached.swap(true, Ordering::Relaxed) {
@@ -135,7 +138,7 @@ impl Side<'_> {
         }
     }
 
-    /// Tells the machine what the objects of a synced file have reached.
+    /// Reports to the machine the level that each object of a synced file has reached.
     fn prove(&self, synced: Synced, rereader: &mut Rereader<'_>) {
         let Synced { file, attempt, incoming, objects, source, .. } = synced;
         let size = incoming.facts.size();
@@ -168,7 +171,7 @@ impl Side<'_> {
         }
     }
 
-    /// Brings files to their ends.
+    /// Finishes files: sets their metadata, syncs them and renames them.
     fn end_files(&self, ends: Vec<Ending>, rereader: &mut Rereader<'_>) {
         let storage = &self.session.spent.storage;
         let mut ready = Vec::new();
@@ -213,8 +216,8 @@ impl Side<'_> {
         }
     }
 
-    /// Makes the names that files got durable and gives what became of each: by their directories, or where those are many by one sync of their
-    /// file system.
+    /// Makes the new names of files durable. Returns one result per file. Syncs their directories,
+    /// or the whole file system if there are many.
     fn sync_names<'f>(&self, files: impl Iterator<Item = &'f Arriving>) -> Vec<Result<(), Reason>> {
         let files: Vec<&Arriving> = files.collect();
         let mut places: BTreeMap<*const OwnedFd, (&Arriving, Option<Reason>)> =
@@ -232,12 +235,13 @@ impl Side<'_> {
         files.iter().map(|file| failed(file).map_or(Ok(()), Err)).collect()
     }
 
-    /// The device of the directory that all goes to.
+    /// Returns the device number of the destination directory.
     fn device(&self) -> Option<u64> {
         stat::stat_fd(self.store.places.root().ok()?).ok().map(|root| root.dev)
     }
 
-    /// Syncs the file system of the directory that all goes to; whether that made all files on it durable.
+    /// Syncs the file system of the destination directory. Returns true if that made all files on
+    /// it durable.
     fn syncs_as_a_whole(&self) -> bool {
         let root = self.store.places.root();
         root.is_ok_and(|root| filesystem::syncs_as_a_whole(root) && cache::sync_filesystem(root).is_ok())
@@ -248,8 +252,9 @@ impl Side<'_> {
         self.handle(Event::Finished { file, result });
     }
 
-    /// Makes files durable and gives what became of each: those of one object by one sync of their file system where they are
-    /// many and it is of a kind whose sync means its files', all others by `one`.
+    /// Makes files durable. Returns one result per file. Many files of one object share one sync of
+    /// their file system, if its kind guarantees that this syncs their data. All other files are
+    /// synced by `one`.
     fn sync(
         &self,
         files: &[(&Incoming, &Arriving)],
@@ -264,8 +269,8 @@ impl Side<'_> {
                 incoming.is_one_object() && device.is_some() && lies_there()
             })
             .collect();
-        // The root was open before anything was written: what was lost since is told by its descriptor. It is some file's,
-        // and each is asked then.
+        // The root was opened before the first write, so its descriptor reports every write-back
+        // error since. After an error each file is synced separately, to find the one that failed.
         let is_synced =
             shares.iter().filter(|shares| **shares).count() >= FILES_FOR_ONE_SYNC && self.syncs_as_a_whole();
         let synced = files.iter().zip(shares).map(|((_, arriving), shares)| {
@@ -279,7 +284,8 @@ impl Side<'_> {
 }
 
 impl Synced {
-    /// Lets the page cache go of what is to be read back, or says of what it does not, and asks the device for it.
+    /// Evicts the ranges to be read back from the page cache, records which ones stay cached, and
+    /// starts reading them from the device.
     fn begin_reading(&mut self) -> Result<(), Reason> {
         let failed = |error: io::Error| reason("cannot read back", &error);
         if self.objects.iter().all(|one| one.to != Level::Reread) {
@@ -294,7 +300,8 @@ impl Synced {
                 (*from_cache, patience) = (Some(why), Patience::None);
             }
         }
-        // Only makes the reads begin sooner; behind all of the above, for what is on its way into memory does not leave it.
+        // Ignore an error: this call only starts the reads sooner. It follows the loop above,
+        // because pages that are being read cannot be evicted.
         for Settling { object, .. } in self.objects.iter().filter(|one| one.to == Level::Reread) {
             let _ = cache::advise(&source, object.range, Advice::WillNeed);
         }

@@ -1,5 +1,6 @@
-//! Names on file systems that keep them otherwise than Linux does: where upper and lower case are the same, or the dots at a name's end are left
-//! out (vfat, exFAT), two names of a source must not become one file, of which the second would replace the first in silence.
+//! Names on file systems that do not keep every name as is. On some, upper and lower case are
+//! equal, or dots at the end of a name are dropped (vfat, exFAT). Two names of a source must not
+//! become one file there, because the second would silently replace the first.
 
 use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::open::{RenameMode, rename_at};
@@ -9,21 +10,23 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{OnceLock, PoisonError, RwLock};
 
-/// Names of a directory that are looked at together.
+/// Number of names read in one batch.
 const NAMES_AT_ONCE: usize = 256;
 
-/// What is known of how a sink's file system compares names. Learned once, from the first name that stands in it: where case counts, which is
-/// nearly everywhere, that is all it costs.
+/// Rules by which a sink's file system compares names. They are determined once, from the first
+/// existing name with a letter. On a case-sensitive file system, which is the usual case, this is
+/// the only cost.
 #[derive(Debug, Default)]
 pub(super) struct Spelling {
     folds: OnceLock<bool>,
-    /// Held by whoever makes a name.
+    /// Held by threads that create a name: shared, or exclusively for a name that ends in a dot.
     making: RwLock<()>,
 }
 
 impl Spelling {
-    /// Makes a name. One that ends in a dot is made while no other is: where its dots are left out it stands under another's name until it is taken
-    /// away again, and with it would go what that other's worker has put there.
+    /// Creates a name. A name that ends in a dot is created exclusively. If its dots are dropped,
+    /// it exists under another name until it is removed, and the removal would delete what another
+    /// worker has put there.
     pub(super) fn made<T>(&self, name: &CStr, make: impl FnOnce() -> T) -> T {
         if ends_in_dot(name) {
             let _alone = self.making.write().unwrap_or_else(PoisonError::into_inner);
@@ -34,11 +37,12 @@ impl Spelling {
         }
     }
 
-    /// Gives what stands in `place` under a temporary name its own, in place of whatever is spelled the same.
+    /// Renames the entry `temporary` in `place` to `name`. Replaces an existing entry only if its
+    /// name is spelled the same.
     ///
     /// # Errors
-    /// What renameat(2) reports; `AlreadyExists` for a name that is spelled otherwise, and would be replaced; `InvalidFilename` for one that
-    /// would not be kept as it is.
+    /// Returns the errors of renameat(2), `AlreadyExists` if an entry with another spelling would
+    /// be replaced, and `InvalidFilename` if the file system would not keep the name.
     pub(super) fn rename(&self, place: &OwnedFd, temporary: &CStr, name: &CStr) -> io::Result<()> {
         self.made(name, || self.renamed(place, temporary, name))
     }
@@ -51,7 +55,7 @@ impl Spelling {
         if !self.folds(place, temporary) {
             return replace();
         }
-        // In one step: two workers may come with two spellings at once.
+        // Rename in one step: two workers may rename to two spellings concurrently.
         match rename_at(place, temporary, place, name, RenameMode::NoReplace) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 if is_spelled(place, name)? {
@@ -60,7 +64,7 @@ impl Spelling {
                     Err(clash())
                 }
             }
-            // This one can't promise that.
+            // This file system does not support `RENAME_NOREPLACE`.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 self.may_use(place, name)?;
                 replace()
@@ -69,10 +73,11 @@ impl Spelling {
         }
     }
 
-    /// That nothing stands in `place` under another spelling of `name`.
+    /// Checks that no entry exists in `place` under another spelling of `name`.
     ///
     /// # Errors
-    /// `AlreadyExists` if something does, `InvalidFilename` if that is the name without its dots; what reading the directory reports.
+    /// Returns `AlreadyExists` if one exists, `InvalidFilename` if it is the name without its dots,
+    /// and the errors of reading the directory.
     pub(super) fn may_use(&self, place: &OwnedFd, name: &CStr) -> io::Result<()> {
         has_its_dots(place, name)?;
         let is_free = !self.folds(place, name)
@@ -81,7 +86,8 @@ impl Spelling {
         if is_free { Ok(()) } else { Err(clash()) }
     }
 
-    /// Whether cases are one here, as far as is known; `name`, which may stand in `place`, tells.
+    /// Returns true if the file system is known to ignore case. `name`, if it exists in `place`, is
+    /// used to find out.
     fn folds(&self, place: &OwnedFd, name: &CStr) -> bool {
         if let Some(&folds) = self.folds.get() {
             return folds;
@@ -91,16 +97,18 @@ impl Spelling {
     }
 }
 
-/// That what stands in `place` under `name` has the dots at the name's end, if there are any.
+/// Checks that the entry found in `place` as `name` has the dots at the end of `name`, if there are
+/// any.
 ///
 /// # Errors
-/// `InvalidFilename` if it stands there without them; what reading the directory reports.
+/// Returns `InvalidFilename` if the entry exists without them, and the errors of reading the
+/// directory.
 pub(super) fn has_its_dots(place: &OwnedFd, name: &CStr) -> io::Result<()> {
     let has_them = !ends_in_dot(name) || !is_trimmed(place, name) || is_spelled(place, name)?;
     if has_them { Ok(()) } else { Err(trimmed()) }
 }
 
-/// What stands in `place` under `name`: its device and inode.
+/// Returns the device and inode of the entry `name` in `place`.
 fn identity(place: &OwnedFd, name: &CStr) -> Option<(u64, u64)> {
     stat::stat_at(place, name, Follow::No).ok().map(|facts| facts.identity())
 }
@@ -109,13 +117,13 @@ fn ends_in_dot(name: &CStr) -> bool {
     name.to_bytes().ends_with(b".")
 }
 
-/// Whether `name`, which stands in `place`, is found by one more dot at its end as well.
+/// Returns true if the existing entry `name` is also found with an additional dot at its end.
 fn is_trimmed(place: &OwnedFd, name: &CStr) -> bool {
     let Ok(dotted) = CString::new([name.to_bytes(), b"."].concat()) else { return false };
     identity(place, name).is_some_and(|own| identity(place, &dotted) == Some(own))
 }
 
-/// The name with the cases of its ASCII letters turned round; `None` for one without any.
+/// Swaps upper and lower case of the ASCII letters. Returns `None` for a name without any.
 fn other_case(name: &CStr) -> Option<CString> {
     let turned = |&byte: &u8| match byte {
         b'a'..=b'z' => byte.to_ascii_uppercase(),
@@ -125,9 +133,9 @@ fn other_case(name: &CStr) -> Option<CString> {
     (other != name.to_bytes()).then(|| CString::new(other).ok()).flatten()
 }
 
-/// Whether a directory has exactly this name.
+/// Returns true if a directory has exactly this name.
 fn is_spelled(place: &OwnedFd, name: &CStr) -> io::Result<bool> {
-    // A descriptor of its own: reading moves it.
+    // Open a separate descriptor, because reading moves its offset.
     let mut reader = DirReader::new(open_dir_at(place, c".", Follow::No)?);
     loop {
         let mut entries = Vec::new();
@@ -174,7 +182,8 @@ mod tests {
         assert_eq!(fs::read_dir(home.path()).expect("lists").count(), 2);
     }
 
-    /// Two names of one file look as if cases were one: what is there decides then.
+    /// Two hard links whose names differ only in case look like a case-insensitive file system. The
+    /// exact spelling decides then.
     #[test]
     fn where_cases_seem_one_the_exact_spelling_decides() {
         let home = tempfile::tempdir().expect("a folder");

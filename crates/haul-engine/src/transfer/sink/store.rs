@@ -1,4 +1,4 @@
-//! The root directory of a sink, with the limits of what may be written beneath it.
+//! Root directory of a sink, with the limits of what may be written beneath it.
 
 use super::expected::Expected;
 use super::places::{Missing, Places};
@@ -16,20 +16,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(in crate::transfer) struct Store {
     pub(super) places: Places,
     pub(super) session: u64,
-    /// Bytes that may be taken; `None` for any number.
+    /// Maximum number of bytes that may be written; `None` for no limit.
     pub(super) quota: Option<u64>,
     pub(super) expected: Expected,
-    /// What is taken of which files, and of no others; `None` for all that comes.
+    /// Accepted parts of the accepted files; `None` to accept everything.
     pub(super) parts: Option<Arc<Parts>>,
-    /// Existing files with several names that an incoming file was compared with, by device and inode.
+    /// Existing files with several names that an incoming file was compared with, by device and
+    /// inode.
     compared: Mutex<HashSet<(u64, u64)>>,
 }
 
 impl Store {
-    /// The directory `into` beneath the root `root`, which is made if it is not there, but for a `dry_run`.
+    /// Opens the directory `into` beneath the root `root`. Creates it if it is missing, except in a
+    /// `dry_run`.
     ///
     /// # Errors
-    /// The root cannot be opened, or the directory neither opened nor made.
+    /// Returns an error if the root cannot be opened, or the directory can be neither opened nor
+    /// created.
     pub(in crate::transfer) fn to_fill(
         root: &OsStr,
         into: &[u8],
@@ -40,21 +43,22 @@ impl Store {
         let missing = if dry_run { Missing::Fails } else { Missing::IsMade };
         match Store::open(root, into, missing, session, quota) {
             Err(error) if dry_run && error.kind() == io::ErrorKind::NotFound => {
-                // The root itself must be there.
+                // The root itself must exist.
                 Store::open(root, b"", missing, session, quota).map(|_| Store::absent(session, quota))
             }
             opened => opened,
         }
     }
 
-    /// Returns true if no other incoming file was compared with the existing file `standing`. A file with several names can be the
-    /// same as one file of the source only: found the same as two, it would get the metadata of the last one.
+    /// Returns true if no other incoming file was compared with the existing file `standing`. A
+    /// file with several names can equal only one file of the source. If it matched two, it would
+    /// get the metadata of the last one.
     pub(super) fn may_compare(&self, standing: &Stat) -> bool {
         let mut compared = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
         standing.nlink < 2 || compared.insert(standing.identity())
     }
 
-    /// A directory that does not exist and is not made: it is empty.
+    /// Returns the store of a directory that does not exist and is not created: it is empty.
     pub(in crate::transfer) fn absent(session: u64, quota: Option<u64>) -> Store {
         Store {
             places: Places::absent(),
@@ -66,10 +70,12 @@ impl Store {
         }
     }
 
-    /// The directory `into` beneath the root `root`; where it is not there, `missing` says what then.
+    /// Opens the directory `into` beneath the root `root`; `missing` selects the action for a
+    /// directory that does not exist.
     ///
     /// # Errors
-    /// The root can't be opened, or the directory neither opened nor made.
+    /// Returns an error if the root cannot be opened, or the directory can be neither opened nor
+    /// created.
     pub(in crate::transfer) fn open(
         root: &OsStr,
         into: &[u8],
@@ -93,18 +99,19 @@ impl Store {
         })
     }
 
-    /// Returns the free space, or what the quota leaves of it, in bytes; `None` if neither is known.
+    /// Returns the free space, or what the quota leaves of it, in bytes. Returns `None` if neither
+    /// is known.
     pub(in crate::transfer) fn space(&self) -> Option<u64> {
         let free = self.places.root().ok().and_then(|root| filesystem::space(root).ok()?.free);
         [free, self.quota].into_iter().flatten().min()
     }
 
-    /// Takes nothing but what comes of these paths, which are asked for.
+    /// Restricts the store to the names that these requested paths create.
     pub(in crate::transfer) fn expecting(self, paths: &[Vec<u8>]) -> Store {
         Store { expected: Expected::of(paths), ..self }
     }
 
-    /// Takes these parts alone.
+    /// Restricts the store to these parts.
     pub(in crate::transfer) fn taking(self, parts: Option<Arc<Parts>>) -> Store {
         Store { parts, ..self }
     }

@@ -1,4 +1,5 @@
-//! The worker of a lane at the sink: it reads what comes, writes and hashes it, and does what the machine says of it.
+//! Worker of a lane at the sink: reads messages, writes and hashes the data, and executes the
+//! commands of the machine.
 
 use super::Side;
 use super::incoming::Incoming;
@@ -14,7 +15,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes that are taken from the lane, hashed and written at a time: they stay in the second-level cache meanwhile.
+/// Number of bytes that are read from the lane, hashed and written at a time. They stay in the
+/// second-level cache meanwhile.
 const BLOCK_BYTES: usize = 256 << 10;
 
 /// The worker of one lane.
@@ -25,11 +27,11 @@ pub(super) struct Taker<'a> {
     unpacker: Unpacker,
     block: Vec<u8>,
     under_way: Option<UnderWay>,
-    /// Since when the machine knows of things that nobody was woken for.
+    /// Time of the first change of the machine for which no thread was woken yet.
     untold: Option<Instant>,
 }
 
-/// The object that is arriving.
+/// The object being received.
 struct UnderWay {
     number: FileNumber,
     attempt: u16,
@@ -44,10 +46,10 @@ impl<'a> Taker<'a> {
         Taker { side, lane, frames, unpacker, block, under_way: None, untold: None }
     }
 
-    /// Takes what comes until the lane's end.
+    /// Processes messages until the end of the lane.
     ///
     /// # Errors
-    /// The lane's.
+    /// Returns the error of the lane.
     pub(super) fn run(&mut self) -> Result<(), FrameError> {
         loop {
             if self.is_time_to_wake() || !self.frames.has_next() {
@@ -69,7 +71,7 @@ impl<'a> Taker<'a> {
         }
     }
 
-    /// Tells the machine what happened, and does what it says.
+    /// Passes an event to the machine and executes its commands.
     fn handle(&mut self, event: Event) -> Result<(), FrameError> {
         for command in self.tell(event) {
             let event = match command {
@@ -91,7 +93,8 @@ impl<'a> Taker<'a> {
         Ok(())
     }
 
-    /// Tells the machine what happened. Others hear of it by [`Taker::wake`]: at the latest when this worker waits for the lane.
+    /// Passes an event to the machine. Other threads are woken by [`Taker::wake`], at the latest
+    /// when this worker waits for the lane.
     fn tell(&mut self, event: Event) -> Vec<Command> {
         self.untold.get_or_insert_with(Instant::now);
         let mut commands = Vec::new();
@@ -99,7 +102,8 @@ impl<'a> Taker<'a> {
         commands
     }
 
-    /// Waits while two groups wait for the log, or too many objects wait to be settled. Reports progress of the lane meanwhile.
+    /// Waits while two groups wait for the log, or while too many objects wait to be settled.
+    /// Reports progress of the lane meanwhile.
     fn wait_for_storage(&mut self) {
         let side = self.side;
         let log = side.log.as_ref().filter(|log| log.is_full());
@@ -109,7 +113,7 @@ impl<'a> Taker<'a> {
         }
         self.wake();
         let begin = Instant::now();
-        // The threads that make room end with the session.
+        // The threads that make space end with the session.
         let is_over = || side.session.over.load(Ordering::Relaxed);
         let has_room = || {
             log.is_none_or(|log| log.makes_room(REPORT_EVERY))
@@ -121,7 +125,7 @@ impl<'a> Taker<'a> {
         side.session.spent.storage.add(begin.elapsed());
     }
 
-    /// Wakes those whom it concerns what was told.
+    /// Wakes the threads that wait for the changes of the machine.
     fn wake(&mut self) {
         if self.untold.take().is_some() {
             self.side.session.meeting.wake();
@@ -170,7 +174,7 @@ impl<'a> Taker<'a> {
         }))
     }
 
-    /// Payload as it is. What can't be written is taken all the same.
+    /// Receives payload that is not packed. Reads it from the lane even if it cannot be written.
     fn raw(&mut self, range: ByteRange) -> Result<Result<(), Reason>, FrameError> {
         let side = self.side;
         if usize::try_from(range.len()).map_or(true, |len| !self.frames.has_payload(len)) {
@@ -214,8 +218,9 @@ impl<'a> Taker<'a> {
         Ok(arriving.map(drop))
     }
 
-    /// Payload that is packed. A frame that can't be unpacked to exactly these bytes was damaged, or lies: zeros stand for it, so
-    /// that the digest shows it and the object is asked for again. Where nothing is compared the file fails.
+    /// Receives packed payload. A frame that cannot be unpacked to exactly this range was damaged
+    /// or forged. Zeros replace it, so that the digest differs and the object is requested again.
+    /// If the job compares nothing, the file fails.
     fn packed(&mut self, range: ByteRange, payload: usize) -> Result<Result<(), Reason>, FrameError> {
         let side = self.side;
         if !self.frames.has_payload(payload) {
@@ -254,7 +259,7 @@ impl<'a> Taker<'a> {
         Ok(written)
     }
 
-    /// Bytes that are zeros: they need no writing in a new file.
+    /// Receives a range of zeros, which need not be written in a new file.
     fn zeros(&mut self, range: ByteRange) -> Result<(), Reason> {
         let side = self.side;
         let Some(UnderWay { hash, file: Some(file), attempt, .. }) = &mut self.under_way else {
@@ -266,7 +271,8 @@ impl<'a> Taker<'a> {
         });
         side.session.spent.storage.time(|| {
             let arriving = file.arriving_of(&side.store.places, *attempt)?;
-            // A hole at the end has no byte that would make the file long enough to be read back.
+            // A hole at the end does not extend the file, which must be long enough to be read
+            // back.
             let made = arriving.clear(range).and_then(|()| arriving.grow_to(file.facts.size()));
             made.map_err(|error| reason("cannot make a hole", &error))
         })
@@ -295,7 +301,7 @@ impl<'a> Taker<'a> {
         Ok(())
     }
 
-    /// The digest of what arrived, if it is this object that ends.
+    /// Returns the digest of the received object, if it is the object that ends.
     fn object_ended(&mut self, end: &BlockDigest) -> Option<Digest> {
         let is_it = |known: &UnderWay| {
             known.number == end.number && known.attempt == end.attempt && known.object.index == end.object
@@ -312,8 +318,8 @@ impl<'a> Taker<'a> {
     }
 }
 
-/// How often a lane that brings a long object is told to be alive.
+/// Interval at which a lane that receives a long object reports progress.
 const REPORT_EVERY: Duration = Duration::from_secs(2);
 
-/// How long others wait at most for what a worker did while it has more at hand.
+/// Maximum delay before other threads are woken while a worker has more messages to process.
 const WAKE_WITHIN: Duration = Duration::from_millis(5);

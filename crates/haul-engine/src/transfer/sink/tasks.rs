@@ -1,6 +1,7 @@
 //! Background tasks of the sink: work that would stall a lane.
 //!
-//! Invariant: a task never waits for another task. Each class of task that can wait has its own queue and worker:
+//! Invariant: a task never waits for another task. Each class of task that can wait has its own
+//! queue and worker:
 //!
 //! | class | does | waits for |
 //! |---|---|---|
@@ -9,8 +10,9 @@
 //! | sweeping | lists the directories of the sink | removals, and the source, which judges names |
 //! | [`Remove`] | deletes names | storage |
 //!
-//! The queues are bounded: [`SETTLE_MOST`] makes lanes wait before they bring more, the window of the session bounds
-//! comparisons, and [`LISTS_AHEAD`](haul_proto::limits::LISTS_AHEAD) bounds removals. A worker never waits for room in a queue.
+//! The queues are bounded: [`SETTLE_MOST`] makes lanes wait before they bring more, the window of
+//! the session bounds comparisons, and [`LISTS_AHEAD`](haul_proto::limits::LISTS_AHEAD) bounds
+//! removals. A worker never waits for space in a queue.
 
 use super::Side;
 use super::incoming::Incoming;
@@ -26,26 +28,27 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Tasks of the class [`Settle`] that wait at most when a lane brings more: objects of 16 GiB, or that many small files.
+/// Maximum number of waiting [`Settle`] tasks before lanes must wait: objects of 16 GiB (at 4 MiB
+/// each), or the same number of small files.
 const SETTLE_MOST: usize = 4096;
 
-/// A task that waits for storage only.
+/// A task that waits only for storage.
 #[derive(Debug)]
 pub(super) enum Settle {
     /// Bring an object to a level.
     Object { file: FileNumber, attempt: u16, object: Object, to: Level, digest: Option<Digest> },
-    /// Read an object, or all of a file, and hash it.
+    /// Read an object, or the whole file, and hash it.
     Rehash { file: FileNumber, attempt: u16, object: Option<Object> },
-    /// Finish a file, and hash the objects that did not travel.
+    /// Finish a file, and hash the objects that were not transferred.
     Finish { file: FileNumber, close: Close, settle: Level },
 }
 
 /// A task that hashes the existing file with the name of an incoming one.
 #[derive(Debug)]
 pub(super) enum Compare {
-    /// As a whole.
+    /// Hash the whole file.
     Whole { file: FileNumber },
-    /// By objects.
+    /// Hash each object.
     Objects { file: FileNumber },
 }
 
@@ -67,7 +70,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// Lets the workers end when they have done what waits.
+    /// Lets each worker end after it has run the tasks in its queue.
     pub(super) fn end(&self) {
         self.settling.end();
         self.comparing.end();
@@ -76,13 +79,13 @@ impl Tasks {
     }
 }
 
-/// Tasks of one class, in their order. One worker takes them.
+/// Tasks of one class in FIFO order. One worker takes them.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     state: Mutex<Waiting<T>>,
-    /// A task came, or none will come any more.
+    /// Notified when a task was added, or when the queue ends.
     came: Condvar,
-    /// Tasks were taken.
+    /// Notified when tasks were taken.
     taken: Condvar,
 }
 
@@ -106,12 +109,12 @@ impl<T> Queue<T> {
         self.came.notify_one();
     }
 
-    /// Waits for the next task; `None` after [`Queue::end`] when all were taken.
+    /// Waits for the next task. Returns `None` after [`Queue::end`] if no task is left.
     pub(super) fn next(&self) -> Option<T> {
         self.take(|tasks| tasks.pop_front())
     }
 
-    /// Waits for tasks and takes all of them; `None` as in [`Queue::next`].
+    /// Waits for tasks and takes all of them. Returns `None` as [`Queue::next`] does.
     fn all(&self) -> Option<VecDeque<T>> {
         self.take(|tasks| Some(std::mem::take(tasks)))
     }
@@ -128,18 +131,19 @@ impl<T> Queue<T> {
         taken
     }
 
-    /// No task comes any more.
+    /// Ends the queue: no further task is added.
     fn end(&self) {
         self.state().is_over = true;
         self.came.notify_all();
     }
 
-    /// Returns true if at least `tasks` tasks wait.
+    /// Returns true if at least `tasks` tasks are waiting.
     fn has(&self, tasks: usize) -> bool {
         self.state().tasks.len() >= tasks
     }
 
-    /// Waits until fewer tasks wait than `tasks`, for at most `within`; whether they do.
+    /// Waits at most `within` until fewer than `tasks` tasks are waiting. Returns true if that is
+    /// the case.
     fn falls_below(&self, tasks: usize, within: Duration) -> bool {
         let is_above = |waiting: &mut Waiting<T>| waiting.tasks.len() >= tasks;
         let waited = self.taken.wait_timeout_while(self.state(), within, is_above);
@@ -157,7 +161,7 @@ impl Queue<Settle> {
         self.has(SETTLE_MOST)
     }
 
-    /// Waits until a lane may bring more, for at most `within`; whether it may.
+    /// Waits at most `within` until a lane may add more. Returns true if it may.
     pub(super) fn makes_room(&self, within: Duration) -> bool {
         self.falls_below(SETTLE_MOST, within)
     }
@@ -188,7 +192,7 @@ impl Side<'_> {
     fn rehash(&self, file: FileNumber, attempt: u16, object: Option<Object>, rereader: &mut Rereader<'_>) {
         let Some(incoming) = self.incoming(file) else { return };
         let digest = incoming.arriving_of(&self.store.places, attempt).and_then(|arriving| {
-            // Objects that are holes never come.
+            // Nothing is received for a hole, so the file can be too short.
             arriving
                 .grow_to(incoming.facts.size())
                 .map_err(|error| reason("cannot set the length", &error))?;
@@ -204,7 +208,8 @@ impl Side<'_> {
         self.handle(Event::Rehashed { file, attempt, object: object.map(|object| object.index), digest });
     }
 
-    /// Hashes what did not come of a file, and its digests are made of all the same: objects that are holes, or were there.
+    /// Hashes the objects of a file that were not transferred but count for its digests: holes, and
+    /// objects that already existed here.
     pub(super) fn complete(
         &self,
         incoming: &Incoming,

@@ -6,19 +6,21 @@ use haul_sys::{FileKind, Stat};
 /// The decision about an incoming entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It replaces the existing entry.
+    /// The incoming entry replaces the existing entry.
     Replace,
     /// The existing entry stays.
     Keep,
-    /// The digest of the whole file decides.
+    /// Compare the digests of the whole files.
     CompareWhole,
-    /// The digests of its objects decide, each for itself.
+    /// Compare the digests of each object, and transfer only objects that differ.
     CompareObjects,
 }
 
-/// Decides by `rule` about the entry `facts`, which is no directory, where `standing` has its name.
+/// Decides by `rule` about the entry `facts`, which is not a directory, if the entry `standing`
+/// exists under its name.
 ///
-/// Times and names mean the same for all kinds; sizes and digests are compared between regular files only.
+/// Times and names mean the same for all kinds. Sizes and digests are compared between regular
+/// files only.
 pub(super) fn decide(rule: Update, facts: &NewFile, standing: &Stat) -> Decision {
     let ours = (standing.mtime.sec, standing.mtime.nsec);
     let theirs = (facts.mtime.sec, facts.mtime.nsec);

@@ -1,5 +1,6 @@
-//! Objects that a lane's worker reads and hashes before it sends them, several at once: of a serial digest the bytes of one object wait
-//! for each other, and those of several share a register.
+//! Objects that a lane's worker reads and hashes before it sends them, several in parallel. A
+//! serial digest processes the bytes of one object in order, but several objects share a SIMD
+//! register.
 
 use super::Side;
 use haul_digest::Digest;
@@ -10,21 +11,22 @@ use haul_proto::{FileNumber, NewFile, Source};
 use haul_sys::transfer;
 use std::time::Instant;
 
-/// Objects at once at most: more gain little, and wait in memory.
+/// Maximum number of objects in parallel. More gain little and use memory.
 const WIDTH_MAX: usize = 4;
 
-/// The part of the job's buffers that objects which wait so may take in all lanes together.
+/// Divisor of the job's buffers: all lanes together may use this fraction for objects that wait.
 const SHARE_OF_BUFFERS: u64 = 4;
 
-/// Bytes between two objects in memory, so that they don't contend for the same places of the first-level cache.
+/// Distance between two objects in memory, in bytes. It prevents conflicts in the first-level
+/// cache.
 const GAP_BYTES: usize = 64;
 
-/// What one worker has read ahead.
+/// Objects that one worker has read ahead.
 pub(super) struct Ahead {
-    /// How it is hashed; `None` where nothing is gained.
+    /// Algorithm for hashing in parallel; `None` if that gains nothing.
     lanes: Option<LaneAlgorithm>,
     streams: Option<Streams>,
-    /// The objects' bytes, each object's at a multiple of `stride`.
+    /// Bytes of the objects; each object starts at a multiple of `stride`.
     bytes: Vec<u8>,
     stride: usize,
     objects: Vec<Known>,
@@ -38,7 +40,7 @@ struct Known {
 }
 
 impl Ahead {
-    /// Of a worker of this side.
+    /// Creates the state of a worker of this side.
     pub(super) fn new(side: &Side<'_>) -> Ahead {
         let lanes = LaneAlgorithm::of(side.recipe.algorithm()).filter(|_| side.recipe.states_objects());
         let len = usize::try_from(side.options.object.bytes()).unwrap_or(usize::MAX - GAP_BYTES);
@@ -46,7 +48,8 @@ impl Ahead {
         Ahead { lanes, streams: None, bytes: Vec::new(), stride, objects: Vec::new() }
     }
 
-    /// Whether a worker who has taken so much should take one more object, so that more are hashed at once.
+    /// Returns true if a worker that has taken `taken` should take one more object, so that more
+    /// objects are hashed in parallel.
     pub(super) fn wants_more(&self, taken: &[Work], machine: &Source) -> bool {
         let width = self.width(machine.lanes(), machine.window().bytes);
         taken.len() < width
@@ -54,7 +57,8 @@ impl Ahead {
             && machine.has_for_each_lane(width as u64)
     }
 
-    /// How many objects go at once beside other lanes that do the same, of a job with so many bytes of buffers; 0 where nothing is gained.
+    /// Returns the number of objects to hash in parallel, if `lanes` lanes do the same and the job
+    /// has `buffers` bytes of buffers. Returns 0 if that gains nothing.
     fn width(&self, lanes: usize, buffers: u64) -> usize {
         let Some(algorithm) = self.lanes else { return 0 };
         let len = (self.stride - GAP_BYTES) as u64;
@@ -63,8 +67,9 @@ impl Ahead {
         if width < algorithm.pays_from() { 0 } else { width }
     }
 
-    /// Reads and hashes the objects among `works` at once, where they are enough, and forgets the earlier ones. If one can't be read as
-    /// it was announced none is kept: each is read again when it is sent, and that one fails then.
+    /// Reads and hashes the objects among `works` in parallel, if there are enough, and discards
+    /// the earlier ones. If an object cannot be read as announced, none is kept. Each is then read
+    /// again when it is sent, and the defective one fails.
     pub(super) fn read(&mut self, side: &Side<'_>, works: &[Work]) {
         self.objects.clear();
         let Some(algorithm) = self.lanes else { return };
@@ -98,7 +103,7 @@ impl Ahead {
         side.session.spent.hashing.add(read.elapsed());
     }
 
-    /// An object's bytes and their digest, if it is one that was read last.
+    /// Returns the bytes and the digest of an object, if it was among the last ones read.
     pub(super) fn known(&self, number: FileNumber, object: Object) -> Option<(&[u8], Digest)> {
         let is_it = |known: &Known| known.number == number && known.object == object;
         let at = self.objects.iter().position(is_it)?;
@@ -107,7 +112,7 @@ impl Ahead {
     }
 }
 
-/// The object that is to be sent for the first time, and is not compared before.
+/// Returns the object, if it is sent for the first time and not compared before.
 fn new_object(work: &Work) -> Option<(&NewFile, Object)> {
     match work {
         Work::Object { facts, object, theirs: None, again: false, .. } => Some((facts, *object)),

@@ -1,4 +1,5 @@
-//! What is told of a name before its bytes: NEW_FILE from what the system says.
+//! Builds NEW_FILE messages, which describe an entry before its data, from the file system's
+//! metadata.
 
 use super::tree::Item;
 use crate::transfer::lists;
@@ -14,7 +15,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 
-/// Looks up what NEW_FILE says, with names of owners that were looked up before.
+/// Builder of NEW_FILE messages with a cache of user and group names.
 #[derive(Debug, Default)]
 pub(super) struct Clerk {
     users: HashMap<u32, Box<[u8]>>,
@@ -22,10 +23,10 @@ pub(super) struct Clerk {
 }
 
 impl Clerk {
-    /// All that is told of an item. `first` is the path of the name that it is a hard link to.
+    /// Returns the metadata of an item. `first` is the path of the name to which it is a hard link.
     ///
     /// # Errors
-    /// Its attributes or its target can't be read.
+    /// Returns an error if the attributes or the link target cannot be read.
     pub(super) fn facts(
         &mut self,
         item: &Item,
@@ -56,7 +57,8 @@ impl Clerk {
         })
     }
 
-    /// The names of those whom access control lists among these attributes name by number. Who has none, or a very long one, goes by number.
+    /// Returns the names of the users and groups that access control lists in these attributes
+    /// contain by number. Those without a name, or with a very long one, are identified by number.
     fn principals(&mut self, xattrs: &[Xattr]) -> Vec<Principal> {
         let mut found: Vec<Principal> = Vec::new();
         let all = xattrs.iter().filter(|xattr| lists::is_list(&xattr.name));
@@ -77,7 +79,8 @@ impl Clerk {
     }
 }
 
-/// What a log knows this version of a file by; nothing of files of one object, which no log knows.
+/// Returns the identity by which a log recognizes this version of a file. Returns `None` for a file
+/// of one object, which is not logged.
 fn version(item: &Item, options: &JobOptions) -> Option<[u8; 16]> {
     let facts = &item.facts;
     if facts.kind != FileKind::Regular || facts.size <= options.object.bytes() {
@@ -96,7 +99,7 @@ fn name(
     number: u32,
     ask: impl FnOnce(u32) -> io::Result<Option<std::ffi::OsString>>,
 ) -> Box<[u8]> {
-    // Who has no name, or whose names can't be asked for, goes by number.
+    // Users without a name, and users whose names cannot be looked up, are identified by number.
     let asked = || ask(number).ok().flatten().unwrap_or_default().into_vec().into_boxed_slice();
     known.entry(number).or_insert_with(asked).clone()
 }
@@ -128,7 +131,7 @@ fn kind_of(item: &Item, options: &JobOptions) -> io::Result<Kind> {
     })
 }
 
-/// The objects without a byte of data. Where that can't be told, none.
+/// Returns the objects without any data. Returns none if the file system cannot report holes.
 fn holes(item: &Item, object: ObjectSize) -> Runs {
     let mut holes = Runs::default();
     let Ok(file) = open::open_entry_at(&item.place, item.name.as_c_str()) else { return holes };
@@ -170,7 +173,8 @@ fn xattrs(item: &Item, keep: Keep) -> io::Result<Vec<Xattr>> {
         if !wanted {
             continue;
         }
-        // Gone meanwhile, or not for this user to see: cp -a goes on as well.
+        // Skip an attribute that was removed meanwhile or is inaccessible to this user, as `cp -a`
+        // does.
         if let Ok(Some(value)) = get_xattr(place, &name) {
             found.push(Xattr { name: bytes.into(), value: value.into_boxed_slice() });
         }
@@ -178,7 +182,7 @@ fn xattrs(item: &Item, keep: Keep) -> io::Result<Vec<Xattr>> {
     Ok(found)
 }
 
-/// A time as the wire has it.
+/// Converts a timestamp to the form of the wire.
 pub(in crate::transfer) fn moment(time: Timespec) -> Moment {
     Moment { sec: time.sec, nsec: time.nsec }
 }

@@ -1,4 +1,4 @@
-//! Which names are left out: patterns in the form of gitignore, the last that fits decides.
+//! Filter of names: patterns in gitignore syntax, of which the last match decides.
 
 use haul_proto::NameRule;
 use haul_sys::FileKind;
@@ -16,24 +16,24 @@ pub struct Filter(Option<Gitignore>);
 /// One pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Names that fit are left out, and all beneath them.
+    /// Excludes matching names and everything beneath them.
     Exclude(String),
-    /// Names that fit are taken, whatever an earlier pattern says.
+    /// Includes matching names, even if an earlier pattern excludes them.
     Include(String),
 }
 
-/// A pattern that can't be understood.
+/// Error for an invalid pattern.
 #[derive(Debug, Error)]
 #[error("pattern '{pattern}' can't be understood: {reason}")]
 pub struct FilterError {
-    /// As it was given.
+    /// The pattern as given.
     pub pattern: String,
-    /// What is wrong with it.
+    /// Reason why it is invalid.
     pub reason: String,
 }
 
 impl Rule {
-    /// As the other side is told.
+    /// Returns the rule in the form that is sent to the peer.
     pub(in crate::transfer) fn to_wire(&self) -> NameRule {
         let (takes, pattern) = match self {
             Rule::Exclude(pattern) => (false, pattern),
@@ -44,10 +44,10 @@ impl Rule {
 }
 
 impl Filter {
-    /// The filter that the other side asks for.
+    /// Creates the filter that the peer requests.
     ///
     /// # Errors
-    /// The first pattern that is no text or can't be understood.
+    /// Returns an error for the first pattern that is not UTF-8 or is invalid.
     pub(in crate::transfer) fn asked(rules: &[NameRule]) -> Result<Filter, FilterError> {
         let rule = |rule: &NameRule| {
             let pattern = String::from_utf8(rule.pattern.to_vec()).map_err(|error| FilterError {
@@ -59,10 +59,10 @@ impl Filter {
         Filter::new(&rules.iter().map(rule).collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// A filter of these rules, in their order.
+    /// Creates a filter with these rules, in this order.
     ///
     /// # Errors
-    /// The first pattern that can't be understood.
+    /// Returns an error for the first invalid pattern.
     pub fn new(rules: &[Rule]) -> Result<Filter, FilterError> {
         if rules.is_empty() {
             return Ok(Filter(None));
@@ -82,21 +82,23 @@ impl Filter {
         Ok(Filter(Some(builder.build().map_err(failed)?)))
     }
 
-    /// Whether a name would be left out as a file or as a directory, itself or by what it lies in.
+    /// Returns true if a name, as a file or as a directory, would be excluded, either directly or
+    /// by a directory above it.
     pub(super) fn may_leave_out(&self, path: &[u8]) -> bool {
         let Some(rules) = &self.0 else { return false };
         let path = Path::new(OsStr::from_bytes(path));
         [false, true].iter().any(|is_dir| rules.matched_path_or_any_parents(path, *is_dir).is_ignore())
     }
 
-    /// Whether a name beneath the root of the job is left out.
+    /// Returns true if a name beneath the root of the job is excluded.
     pub(in crate::transfer) fn leaves_out(&self, path: &[u8], kind: FileKind) -> bool {
         let Some(rules) = &self.0 else { return false };
         rules.matched(Path::new(OsStr::from_bytes(path)), kind == FileKind::Directory).is_ignore()
     }
 }
 
-/// In a file of patterns `#` begins a remark and `!` turns a pattern round; a rule of its own has neither.
+/// Escapes a leading `#` or `!`. In a file of patterns `#` starts a comment and `!` negates a
+/// pattern; a single rule has neither.
 fn as_name(pattern: &str) -> String {
     if pattern.starts_with(['#', '!']) { format!("\\{pattern}") } else { pattern.to_owned() }
 }

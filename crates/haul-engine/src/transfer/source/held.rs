@@ -1,4 +1,4 @@
-//! A file between its announcement and its end, at the source.
+//! State of a file at the source, from its announcement to its end.
 
 use super::tree::Item;
 use crate::readahead::{self, Front};
@@ -12,34 +12,34 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Bytes behind an object under way that are asked for: several of the usual size, so that the device has work however many lanes take
-/// the next ones.
+/// Number of bytes after the current object to read ahead. Covers several objects of the usual
+/// size, so that the device has work for any number of lanes.
 const AHEAD_BYTES: u64 = readahead::BYTES_MAX / 2;
 
-/// What is known of a file that was announced.
+/// State of an announced file.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) item: Item,
-    /// What it is told to be, where a waybill is written.
+    /// Announced kind, if a waybill is written.
     pub(super) kind: Mutex<Option<haul_proto::FileKind>>,
-    /// The directory whose end waits for this file.
+    /// The directory that ends after this file.
     pub(super) within: Option<u64>,
     file: Mutex<Option<Arc<OwnedFd>>>,
-    /// Facts of the file when it was opened first.
+    /// Metadata of the file when it was first opened.
     opened: OnceLock<Stat>,
     front: Front,
-    /// The digests of the whole, as far as the bytes went out.
+    /// Digests of the whole file, over the bytes sent so far.
     pub(super) root: Mutex<RootHash>,
-    /// The digest that both sides found, where that ended it.
+    /// Digest that both sides computed, if it ended the transfer of the file.
     pub(super) same: Mutex<Option<Digest>>,
-    /// Bytes that progress has found of it.
+    /// Number of bytes of the file added to the progress total.
     pub(super) found: AtomicU64,
-    /// Bytes that progress has counted, and the level they were counted at.
+    /// Number of bytes counted as done, and the level at which they were counted.
     pub(super) counted: Mutex<(u64, Option<Level>)>,
 }
 
 impl Held {
-    /// A file that nothing was read of.
+    /// Creates the state of a file that was not read yet.
     pub(super) fn new(
         item: Item,
         kind: Option<haul_proto::FileKind>,
@@ -60,8 +60,9 @@ impl Held {
         }
     }
 
-    /// It goes as `facts` say: what was announced as a further name goes as a file if the first name failed, or the
-    /// update rule left it. `root` makes the digests of a whole file of its size. Returns the bytes that progress has not found yet.
+    /// Sets how the file is sent. An additional hard link is sent as a file if the first name
+    /// failed or the update rule left it. `root` creates the digests for a whole file of the new
+    /// size. Returns the number of bytes not yet in the progress total.
     pub(super) fn goes_as(&self, facts: &NewFile, root: impl FnOnce(u64) -> RootHash) -> u64 {
         let mut own = self.root.lock().unwrap_or_else(PoisonError::into_inner);
         if own.geometry().len() != facts.size() {
@@ -75,10 +76,11 @@ impl Held {
         facts.size().saturating_sub(self.found.fetch_max(facts.size(), Ordering::Relaxed))
     }
 
-    /// The file, open; the same descriptor for all who ask until [`Held::close`].
+    /// Opens the file. Returns the same descriptor to all callers until [`Held::close`].
     ///
     /// # Errors
-    /// It can't be opened, or is another file than was announced.
+    /// Returns [`Why::Changed`] if the file changed or another file has its name, and otherwise the
+    /// error of the system call.
     pub(super) fn open(&self) -> Result<Arc<OwnedFd>, Reason> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = &*file {
@@ -99,7 +101,7 @@ impl Held {
         Ok(opened)
     }
 
-    /// An object is about to be read: has what follows it brought into memory.
+    /// Starts reading ahead the data after an object that is about to be read.
     pub(super) fn ask_ahead(&self, file: &OwnedFd, object: Object) {
         let facts = &self.item.facts;
         if let Some(range) = self.front.next(object.range, facts.size, AHEAD_BYTES)
@@ -109,15 +111,16 @@ impl Held {
         }
     }
 
-    /// Lets go of the descriptor.
+    /// Closes the descriptor.
     pub(super) fn close(&self) {
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Looks at the file again. Gives the facts, unless its size or modification time is another one than was announced.
+    /// Checks the file again. Returns its metadata if size and modification time are still as
+    /// announced.
     ///
     /// # Errors
-    /// The file changed, or nothing can be said of it.
+    /// Returns [`Why::Changed`] if the file changed, and otherwise the error of fstat(2).
     pub(super) fn look(&self, file: &OwnedFd) -> Result<Stat, Reason> {
         let now = stat::stat_fd(file).map_err(|error| reason("cannot look at", &error))?;
         match now.contents_since(&self.item.facts) {
@@ -126,13 +129,13 @@ impl Held {
         }
     }
 
-    /// Returns true if the name of the file still leads to it.
+    /// Returns true if the name still refers to this file.
     pub(super) fn has_its_name(&self) -> bool {
         stat::stat_at(&self.item.place, self.item.name.as_c_str(), Follow::No)
             .is_ok_and(|now| now.identity() == self.item.facts.identity())
     }
 
-    /// The change time that the file had before the first byte was read.
+    /// Returns the change time of the file from before its first byte was read.
     pub(super) fn ctime(&self) -> Timespec {
         self.opened.get().unwrap_or(&self.item.facts).ctime
     }

@@ -1,4 +1,5 @@
-//! The side that has the files: a walk offers them, and the worker of each lane sends what the machine says.
+//! The source of a transfer: a walk offers the files, and the worker of each lane sends what the
+//! state machine selects.
 
 mod ahead;
 mod facts;
@@ -43,27 +44,27 @@ use walk::{Directories, Offering};
 /// Limit on second reads of a file whose change time moves.
 const REREADS_MAX: u32 = 3;
 
-/// Messages of a lane that are heard at once.
+/// Maximum number of messages of a lane that are processed together.
 const HEARD_AT_ONCE: usize = 128;
 
-/// What all threads of the source share.
+/// State that all threads of the source share.
 pub(super) struct Side<'a> {
     session: Session<'a, Source>,
     files: Mutex<HashMap<FileNumber, Arc<Held>>>,
     directories: Mutex<Directories>,
     options: JobOptions,
     recipe: Recipe,
-    /// Whether digests follow when the bytes were read again.
+    /// True if digests follow after the bytes were read again.
     states_later: bool,
-    /// Where the names of a LIST are looked up.
+    /// Operands in which the names of a LIST are looked up.
     roots: Roots,
-    /// What is left out is not deleted either.
+    /// Filter of the job. Excluded names are not deleted at the sink either.
     filter: Filter,
-    /// Whether the sink goes on with what an earlier run brought.
+    /// True if the sink resumes an earlier run.
     resumes: bool,
 }
 
-/// Sends all that `tree` meets by these lanes, and tells how it ended.
+/// Sends everything in `tree` over these lanes. Returns the outcome.
 pub(super) fn run(
     settings: Settings,
     joined: Vec<Joined>,
@@ -72,7 +73,7 @@ pub(super) fn run(
     watch: &Watch<'_>,
 ) -> Outcome {
     let (options, resumes) = (settings.options.clone(), settings.asks);
-    // Nobody asks where nothing is deleted.
+    // Without `--delete` the sink requests no look-ups.
     let roots = if options.delete { tree.roots() } else { Roots::default() };
     let side = &Side {
         session: Session::new(Source::new(settings), watch),
@@ -119,7 +120,7 @@ impl Serve for Side<'_> {
 
     fn read(&self, lane: LaneId, mut frames: Frames) -> Result<(), FrameError> {
         loop {
-            // What came together is heard together.
+            // Process messages that arrived together in one step.
             let mut heard = Vec::new();
             let next = loop {
                 match frames.next() {
@@ -142,12 +143,12 @@ impl Serve for Side<'_> {
 }
 
 impl Side<'_> {
-    /// Tells the machine what happened, and does what it says.
+    /// Passes an event to the machine and executes its commands.
     fn handle(&self, event: Event) {
         self.handle_all([event]);
     }
 
-    /// The same of several things that happened one after the other.
+    /// Passes several consecutive events to the machine and executes its commands.
     fn handle_all(&self, events: impl IntoIterator<Item = Event>) {
         let mut commands = Vec::new();
         self.session.meeting.with(|machine, now| {
@@ -182,11 +183,11 @@ impl Side<'_> {
         }
     }
 
-    /// Objects that need not be sent: an earlier run brought them.
+    /// Counts objects that an earlier run transferred and that need not be sent.
     fn had(&self, file: FileNumber, objects: &haul_proto::Runs) {
         let Some(held) = self.held(file) else { return };
         let mut counted = held.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is told when a lane was lost is what came by this run.
+        // Objects reported after a lane was lost were transferred by this run.
         if *counted == (0, None) {
             counted.0 = self.bytes_of(&held, objects);
             self.session.spared.fetch_add(counted.0, Ordering::Relaxed);
@@ -194,7 +195,7 @@ impl Side<'_> {
         }
     }
 
-    /// An object, or a file, was found to be the same at the sink.
+    /// Counts the bytes of an object or file that is the same at the sink.
     fn spare(&self, bytes: u64) {
         if self.resumes && self.options.update == Update::Always {
             self.session.spared.fetch_add(bytes, Ordering::Relaxed);
@@ -236,7 +237,7 @@ impl Side<'_> {
         }
     }
 
-    /// The waybill's entry of a name that arrived.
+    /// Writes the waybill entry of a name that arrived.
     fn write_down(&self, held: &Held, outcome: &Ended) {
         let Some(receipt) = self.session.receipt else { return };
         let kind = held.kind.lock().unwrap_or_else(PoisonError::into_inner);
@@ -261,8 +262,8 @@ impl Side<'_> {
         }
     }
 
-    /// Hashes what did not pass of a file, and the waybill or the file's digest is made of all the same. `alive` is called
-    /// now and then meanwhile.
+    /// Hashes the parts of a file that were not sent but count for the waybill or the digest of the
+    /// file. Calls `alive` periodically meanwhile.
     fn complete<E>(
         &self,
         held: &Held,
@@ -285,8 +286,9 @@ impl Side<'_> {
         }
     }
 
-    /// The facts of a file whose bytes have passed, if they are one state of it: size and times are as before, or only the change time
-    /// moved, and the file has the same bytes when it is read again. `alive` is called now and then meanwhile.
+    /// Returns the metadata of a file whose bytes were sent, if these bytes are one state of the
+    /// file. That is the case if size and times are unchanged. If only the change time moved, the
+    /// file is read again and must have the same bytes. Calls `alive` periodically meanwhile.
     fn unchanged<E>(
         &self,
         held: &Held,
@@ -297,7 +299,7 @@ impl Side<'_> {
         let mut ctime = held.ctime();
         for _ in 0..=REREADS_MAX {
             let now = match self.session.spent.storage.time(|| held.look(file)) {
-                // What is read again after the fact is compared by its digest.
+                // Bytes that are read again after sending are compared by their digest.
                 Ok(now) if now.ctime == ctime || self.recipe.reads_twice() => return Ok(Ok(now)),
                 Ok(now) => now,
                 Err(reason) => return Ok(Err(reason)),
@@ -342,7 +344,7 @@ impl Side<'_> {
         Ok(Ok(root.sent().is_same(&again, root.geometry())))
     }
 
-    /// Reads again what the rival modes hash after sending.
+    /// Reads and hashes data again after sending, for the verification modes that do so.
     fn check(&self) {
         let mut rereader = self.rereader();
         loop {
@@ -365,7 +367,7 @@ impl Side<'_> {
         Rereader::new(self.recipe, &self.session.spent, &self.session.over)
     }
 
-    /// Whether the source does not have a name that the sink has. Only a clear answer is one.
+    /// Returns true if the source certainly does not have a name that the sink has.
     fn is_gone(&self, directory: &[u8], name: &[u8]) -> bool {
         let path = if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() };
         let Ok(path) = RelPath::new(&path) else { return false };

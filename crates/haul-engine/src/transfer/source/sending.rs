@@ -1,4 +1,5 @@
-//! What the worker of a lane sends: whole small files, and objects, each with its digest behind it.
+//! Worker of a lane at the source: sends whole small files, and objects, each followed by its
+//! digest.
 
 use super::Side;
 use super::ahead::Ahead;
@@ -23,17 +24,18 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes that are read, hashed and handed to the lane at a time: they stay in the second-level cache meanwhile.
+/// Number of bytes that are read, hashed and written to the lane at a time. They stay in the
+/// second-level cache meanwhile.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// What a worker takes of the work at once, weighed by [`weight_of`]: a write's worth of small files for the lane, and as much
-/// again while that is under way.
+/// Amount of work that a worker takes at a time, weighed by [`weight_of`]. Enough small files for
+/// one write to the lane, and as many again while that write is in progress.
 const AT_ONCE: u64 = 128 << 10;
 
-/// What each piece of work weighs at least: 64 of the smallest are taken at once.
+/// Minimum weight of a piece of work: at most 64 of the smallest are taken together.
 const WEIGHT_LEAST: u64 = AT_ONCE / 64;
 
-/// How often a lane whose worker hashes what does not travel is told to be alive.
+/// Interval of keep-alive messages while the worker of a lane hashes data that it does not send.
 const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
 /// The worker of one lane.
@@ -44,11 +46,11 @@ pub(super) struct Sender<'a> {
     packer: Packer,
     rereader: Rereader<'a>,
     block: Vec<u8>,
-    /// What the machine is to hear when this worker asks it next.
+    /// Events to pass to the machine before the next request for work.
     told: Vec<Event>,
 }
 
-/// Which object of which try of a file blocks are of.
+/// Object and attempt that blocks belong to.
 struct Target {
     number: FileNumber,
     attempt: u16,
@@ -56,7 +58,7 @@ struct Target {
 }
 
 impl Target {
-    /// What announces a block.
+    /// Returns the message that announces a block.
     fn block(&self, range: ByteRange, encoding: Encoding, payload: u64) -> Message {
         let payload = u32::try_from(payload).expect("a stretch is no longer than a payload may be");
         let Target { number, attempt, object } = *self;
@@ -64,11 +66,11 @@ impl Target {
     }
 }
 
-/// How an object went out.
+/// Result of sending an object.
 enum Went {
-    /// In full.
+    /// The object was sent completely.
     Whole,
-    /// It could not be read to its end.
+    /// The object could not be read to its end.
     Abandoned(Reason),
 }
 
@@ -79,10 +81,10 @@ impl<'a> Sender<'a> {
         Sender { side, lane, outbox, packer, rereader: side.rereader(), block, told: Vec::new() }
     }
 
-    /// Does what the machine says until nothing is left.
+    /// Executes the work that the machine assigns, until none is left.
     ///
     /// # Errors
-    /// The lane's.
+    /// Returns the error of the lane.
     pub(super) fn run(mut self) -> Result<(), LaneError> {
         let mut ahead = Ahead::new(self.side);
         loop {
@@ -108,15 +110,16 @@ impl<'a> Sender<'a> {
                     Work::Done => return self.outbox.finish(),
                 }
             }
-            // What was gathered goes before this worker waits.
+            // Flush the outbox before this worker waits.
             if is_rest && self.told.is_empty() {
                 self.outbox.flush()?;
             }
         }
     }
 
-    /// What this lane is to do next: several small things at once, one that takes longer, or several that are hashed at once. Waits only
-    /// where nothing was gathered. Whether that is all there is.
+    /// Takes the next work of this lane: several small pieces, one large piece, or several objects
+    /// that are hashed in parallel. Waits only if the outbox is empty. Returns true if no more work
+    /// is available now.
     fn next(&self, ahead: &Ahead) -> (Vec<Work>, bool) {
         let (lane, is_idle) = (self.lane, self.outbox.is_empty());
         let mut works = Vec::new();
@@ -173,7 +176,7 @@ impl<'a> Sender<'a> {
         let has_failed = matches!(close, Close::Failed(_));
         self.told.push(Event::WholeSent { lane: self.lane, file: number, close });
         if has_failed {
-            // Before the sink can repeat it.
+            // Report the failure before the sink can report it too.
             side.handle_all(self.told.drain(..));
         }
         self.outbox.push(&Message::FileClose(Box::new(message)))
@@ -218,7 +221,8 @@ impl<'a> Sender<'a> {
                     drop(root);
                     let target = Target { number, attempt, object };
                     self.outbox.push(&target.block(object.range, Encoding::Same, 0))?;
-                    // Where both sides hash after the fact, the sink waits for the digest of the second read.
+                    // If both sides hash after the transfer, the sink waits for the digest of the
+                    // second read.
                     let stated = if side.states_later { Stated::Later } else { Stated::Digest(ours) };
                     let end = BlockDigest { number, attempt, object: object.index, stated };
                     self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
@@ -238,7 +242,8 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// An object's blocks and its BLOCK_DIGEST. If its bytes and their digest are `known`, nothing is read.
+    /// Sends the blocks of an object and its BLOCK_DIGEST. If its bytes and their digest are
+    /// `known`, nothing is read.
     fn send_object(
         &mut self,
         held: &Held,
@@ -257,7 +262,8 @@ impl<'a> Sender<'a> {
         if object.index.0 == 0 {
             root.begin_again();
         }
-        // Who needs no order lets go of it: objects of the file go by other lanes meanwhile.
+        // Release the lock if the digest needs no order: other lanes send objects of the file
+        // meanwhile.
         let mut root = Some(root).filter(|root| root.is_serial());
         let has_holes = held.item.facts.is_sparse();
         let target = Target { number: facts.number, attempt, object };
@@ -286,7 +292,7 @@ impl<'a> Sender<'a> {
         }
         drop(root);
         let stated = self.stated(held, attempt, object, hash, failed.is_some());
-        // An object of which nothing went has no end: the sink knows of none.
+        // If no block of an object was sent, the sink does not know the object and needs no end.
         if failed.as_ref().is_none_or(|(_, sent_to)| *sent_to > object.range.start.0) {
             let end = BlockDigest { number: facts.number, attempt, object: object.index, stated };
             self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
@@ -294,8 +300,12 @@ impl<'a> Sender<'a> {
         Ok(failed.map_or(Went::Whole, |(reason, _)| Went::Abandoned(reason)))
     }
 
-    /// Sends the bytes of a range, the object's `known` ones or the file's, each block shown to `hash` before. Why it can't be
-    /// read is the answer, with the end of what was announced before; that goes all the same, and nobody takes it for the file's.
+    /// Sends the bytes of a range, from `known` or from the file. Passes each block to `hash`
+    /// first.
+    ///
+    /// If the file cannot be read, returns the reason and the end of the bytes announced so far.
+    /// Zeros replace announced bytes that could not be read. The sink discards them, because the
+    /// object is abandoned.
     fn data(
         &mut self,
         target: &Target,
@@ -306,7 +316,7 @@ impl<'a> Sender<'a> {
     ) -> Result<Option<(Reason, u64)>, LaneError> {
         let mut own = std::mem::take(&mut self.block);
         let mut failed = None;
-        // Up to here bytes were announced that go as they are.
+        // End of the unpacked bytes announced so far.
         let mut promised = range.start.0;
         let mut at = range.start.0;
         while at < range.end.0 {
@@ -339,8 +349,10 @@ impl<'a> Sender<'a> {
         Ok(failed.map(|reason| (reason, promised)))
     }
 
-    /// Sends a block, which begins at that byte of the file: packed, where that is to be and it gets smaller, or as it is, announced together with what follows it up to `may_promise`. Gives up to where bytes are
-    /// promised then. `own` is how long it took so far.
+    /// Sends a block that starts at offset `at` of the file. Sends it packed if packing is on and
+    /// makes it smaller. Otherwise sends it as is, announced together with the data that follows up
+    /// to `may_promise`. Returns the end of the announced bytes. `own` is the time spent on the
+    /// block so far.
     fn block(
         &mut self,
         target: &Target,
@@ -425,8 +437,9 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// Looks at the file for the last time, when all is hashed that its digests are made of. That may take long where there are
-    /// holes, or where the file is read again: keep-alive messages go out meanwhile.
+    /// Checks the file for the last time, after all data that counts for its digests was hashed.
+    /// With holes, or if the file is read again, this can take long. Keep-alive messages are sent
+    /// meanwhile.
     fn last_look(&mut self, held: &Held, file: &OwnedFd) -> Result<Close, LaneError> {
         let mut told = Instant::now();
         let mut alive = || {
@@ -449,7 +462,8 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// About how long a piece of work takes, in bytes that are read and sent meanwhile. One that may take long weighs all.
+/// Returns the approximate cost of a piece of work, as a number of bytes read and sent. Work that
+/// may take long weighs [`AT_ONCE`].
 fn weight_of(work: &Work) -> u64 {
     let bytes = match work {
         Work::Whole { object, .. } => object.map_or(0, |object| object.range.len()),
@@ -460,7 +474,8 @@ fn weight_of(work: &Work) -> u64 {
     bytes.max(WEIGHT_LEAST)
 }
 
-/// What `rest` begins with: data, or a hole (`true`). Holes are looked for only where the file has any.
+/// Returns the first piece of `rest`: data, or a hole (`true`). Searches for holes only if the file
+/// has any.
 fn next_piece(file: &OwnedFd, rest: ByteRange, has_holes: bool) -> (ByteRange, bool) {
     let data = if has_holes { sparse::next_data(file, rest.start.0, rest.len()) } else { Ok(Some(rest)) };
     let data = match data {
@@ -469,13 +484,13 @@ fn next_piece(file: &OwnedFd, rest: ByteRange, has_holes: bool) -> (ByteRange, b
             return (ByteRange::between(rest.start.0, data.start.0), true);
         }
         Ok(Some(data)) => data,
-        // The read will say what is wrong.
+        // The read reports the error.
         Err(_) => rest,
     };
     (ByteRange::between(rest.start.0, data.end.0.min(rest.end.0)), false)
 }
 
-/// Reads a block in full; a file that ends before it has changed.
+/// Reads a complete block. A file that ends too soon has changed.
 fn read(side: &Side<'_>, file: &OwnedFd, at: u64, block: &mut [u8]) -> Result<(), Reason> {
     let begin = Instant::now();
     let got = transfer::read_at(file, at, block);
@@ -487,7 +502,7 @@ fn read(side: &Side<'_>, file: &OwnedFd, at: u64, block: &mut [u8]) -> Result<()
     }
 }
 
-/// Adds the digest of the whole, where it was taken on the way.
+/// Adds the digest of the whole file, if it was computed while sending.
 fn with_root(close: Close, held: &Held) -> Close {
     match close {
         Close::Read { size, mtime, root: None } => {
@@ -499,10 +514,11 @@ fn with_root(close: Close, held: &Held) -> Close {
 }
 
 impl Side<'_> {
-    /// A file that was announced, open.
+    /// Opens an announced file.
     ///
     /// # Errors
-    /// As [`Held::open`]; [`Why::Stopped`] where the machine has let go of it meanwhile: what is said of it then is not heard.
+    /// Same as [`Held::open`]. Returns [`Why::Stopped`] if the machine has dropped the file
+    /// meanwhile; events about it are then ignored.
     pub(super) fn open(&self, facts: &NewFile) -> Result<(Arc<Held>, Arc<OwnedFd>), Reason> {
         let held = self.held(facts.number).ok_or(Reason::from(Why::Stopped))?;
         let more = held.goes_as(facts, |size| self.recipe.root(size));

@@ -1,4 +1,4 @@
-//! What is to be sent: the operands and all that lies beneath them, in the order of their names.
+//! The entries to send: the operands and everything beneath them.
 
 use super::filter::Filter;
 use crate::descent::{Descent, Step};
@@ -12,36 +12,41 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
-/// Operands that stay open to look up names in them; of more than these each look opens them again.
+/// Maximum number of operands that stay open for looking up names. Additional ones are opened again
+/// for each look-up.
 const ROOTS_HELD_MAX: usize = 256;
 
-/// A walk over what is to be sent.
+/// A walk over the entries to send.
 #[derive(Debug)]
 pub(crate) struct Tree {
     operands: std::vec::IntoIter<Operand>,
     filter: Filter,
     one_file_system: bool,
     descent: Descent,
-    /// The device of the operand being walked.
+    /// Device of the current operand.
     device: u64,
-    /// What stands at the sink in place of the operand's path, with a slash at its end unless it is empty.
+    /// Path at the sink that replaces the path of the operand, with a trailing slash unless it is
+    /// empty.
     prefix: Vec<u8>,
-    /// How many bytes of the walk's paths the prefix stands for.
+    /// Number of bytes of the walk's paths that the prefix replaces.
     cut: usize,
 }
 
-/// Where a walk begins. Nothing of it is open before its turn comes: there may be a million of them.
+/// Starting point of a walk. It is opened only when the walk reaches it, because there may be a
+/// million of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Operand {
-    /// As it was typed at this host, or clean beneath the root.
+    /// Path as typed at this host, or a clean path beneath the root.
     path: OsString,
-    /// What lies in it goes without it.
+    /// True if the contents of the directory are sent without the directory itself.
     contents_only: bool,
-    /// What it lies beneath, if another host asked for it; no link leads out of that.
+    /// Directory that the path must stay beneath, if another host requested it. No link leads out
+    /// of it.
     root: Option<Arc<OwnedFd>>,
 }
 
-/// The operands whose names can be looked up again, by what their paths at the sink begin with: one part, or nothing.
+/// Operands whose names can be looked up again, by the first part of their paths at the sink, or by
+/// the empty string.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
     by_prefix: HashMap<Vec<u8>, Vec<Root>>,
@@ -50,42 +55,42 @@ pub(crate) struct Roots {
 /// A directory that was an operand.
 #[derive(Debug)]
 enum Root {
-    /// It was open from the beginning.
+    /// Open since the start.
     Held(OwnedFd),
-    /// It is opened again for each look, and looked into only if it is still the same.
+    /// Opened again for each look-up, and used only if it is still the same directory.
     Again(Operand, (u64, u64)),
 }
 
-/// One name to send.
+/// One entry to send.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
-    /// Where it lies beneath the sink's root.
+    /// Path beneath the sink's root.
     pub(crate) path: Vec<u8>,
-    /// As messages name it.
+    /// Path for messages.
     pub(crate) shown: OsString,
-    /// The directory it lies in; of a directory, itself.
+    /// The parent directory; for a directory, the directory itself.
     pub(crate) place: Arc<OwnedFd>,
-    /// Its name there; `.` of a directory.
+    /// Name in that directory; `.` for a directory.
     pub(crate) name: CString,
-    /// What it was when the walk met it.
+    /// Metadata from when the walk found the entry.
     pub(crate) facts: Stat,
 }
 
-/// What one step came upon.
+/// Result of one step of the walk.
 #[derive(Debug)]
 pub(crate) enum Met {
-    /// What is no directory.
+    /// An entry that is not a directory, or a mount point that is not entered.
     Item(Item),
-    /// A directory; what lies in it follows.
+    /// A directory; its entries follow.
     Enter(Item),
-    /// All that lies in the directory entered last was met.
+    /// The end of the directory that was entered last.
     Leave,
-    /// A name that can't be looked at, or a directory that can't be read (to its end).
+    /// A name whose metadata cannot be read, or a directory that cannot be read (to its end).
     Failed(OsString, io::Error),
 }
 
 impl Tree {
-    /// A walk over `operands`. Symbolic links are met as links.
+    /// Creates a walk over `operands`. Symbolic links are not followed.
     pub(crate) fn new(operands: Vec<Operand>, filter: Filter, one_file_system: bool) -> Tree {
         Tree {
             operands: operands.into_iter(),
@@ -98,17 +103,17 @@ impl Tree {
         }
     }
 
-    /// What the names of the operands lead to, for later questions.
+    /// Returns the directories of the operands, for later look-ups.
     pub(crate) fn roots(&self) -> Roots {
         Roots::of(self.operands.as_slice())
     }
 
-    /// Which names are left out.
+    /// Returns the filter of the walk.
     pub(crate) fn filter(&self) -> &Filter {
         &self.filter
     }
 
-    /// The next thing met; `None` at the end.
+    /// Returns the next result; `None` at the end.
     pub(crate) fn next(&mut self) -> Option<Met> {
         loop {
             let met = if self.descent.is_over() {
@@ -149,7 +154,7 @@ impl Tree {
             Step::Nothing => None,
             Step::Failed(path, error) => Some(Met::Failed(path, error)),
             Step::Left(path) => {
-                // What goes without its own name was never entered.
+                // A directory whose contents are sent without it was never entered.
                 (!self.path_of(&path).is_empty()).then_some(Met::Leave)
             }
             Step::Entered(place, shown) => self.entered(place, shown),
@@ -196,30 +201,33 @@ impl Tree {
 }
 
 impl Operand {
-    /// What a path of this host names. With a slash at its end (or as `.`), what lies in the directory goes without it.
+    /// Creates the operand for a path of this host. With a trailing slash (or for `.`), the
+    /// contents of the directory are sent without the directory.
     pub(crate) fn local(path: &OsStr) -> Operand {
         Operand { path: path.to_owned(), contents_only: names_contents(path.as_bytes()), root: None }
     }
 
-    /// What a clean path beneath `root` names (empty: the root itself); no link leads out. `contents_only`: what lies in the
-    /// directory goes without it.
+    /// Creates the operand for a clean path beneath `root` (empty: the root itself). No link leads
+    /// out of the root. With `contents_only`, the contents of the directory are sent without the
+    /// directory.
     pub(crate) fn beneath(root: &Arc<OwnedFd>, path: &[u8], contents_only: bool) -> Operand {
         let contents_only = contents_only || path.is_empty();
         Operand { path: OsStr::from_bytes(path).to_owned(), contents_only, root: Some(Arc::clone(root)) }
     }
 
-    /// Whether there is a directory that it lies in.
+    /// Checks that the directory of the operand exists.
     ///
     /// # Errors
-    /// As [`Operand::place`].
+    /// Same as [`Operand::place`].
     pub(crate) fn check(&self) -> io::Result<()> {
         self.place().map(drop)
     }
 
-    /// The directory that it lies in, open to resolve names; itself, where its contents go without it.
+    /// Opens the parent directory to resolve names in it. Opens the directory itself if only its
+    /// contents are sent.
     ///
     /// # Errors
-    /// What openat(2) and openat2(2) report: `EXDEV` for a way out of the root.
+    /// Returns the errors of openat(2) and openat2(2): `EXDEV` if the path leads out of the root.
     fn place(&self) -> io::Result<OwnedFd> {
         let path = self.path.as_bytes();
         let dir = if self.contents_only { path } else { &path[..path.len() - last_part(path).len()] };
@@ -233,22 +241,23 @@ impl Operand {
         }
     }
 
-    /// Its name in that directory.
+    /// Returns the name in that directory.
     fn name(&self) -> io::Result<CString> {
         if self.contents_only { Ok(c".".to_owned()) } else { Ok(CString::new(self.base())?) }
     }
 
-    /// Its path at the sink; empty where its contents go without it.
+    /// Returns the path at the sink; empty if only the contents are sent.
     fn base(&self) -> &[u8] {
         if self.contents_only { b"" } else { last_part(self.path.as_bytes()) }
     }
 
-    /// As messages name it.
+    /// Returns the path for messages.
     fn shown(&self) -> OsString {
         if self.path.is_empty() { OsString::from(".") } else { self.path.clone() }
     }
 
-    /// The operand as a directory whose names can be looked up again; `None` if it is none.
+    /// Opens the operand as a directory in which names can be looked up again. Returns `None` if it
+    /// is not a directory.
     fn directory(&self) -> Option<OwnedFd> {
         open_place_at(self.place().ok()?, self.name().ok()?.as_c_str(), Follow::No).ok()
     }
@@ -272,8 +281,8 @@ impl Roots {
         roots
     }
 
-    /// Whether no operand has a path of the job any more. Only a clear answer of at least one of them is one, and none may
-    /// have it.
+    /// Returns true if no operand has a path of the job any more. At least one of them must give a
+    /// certain answer, and none may have the path.
     pub(crate) fn lack(&self, path: &[u8]) -> bool {
         let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
         let beneath = path.get(first.len() + 1..).unwrap_or_default();
@@ -291,7 +300,7 @@ impl Roots {
 }
 
 impl Root {
-    /// Whether this directory has a path beneath it; `None` where that can't be told.
+    /// Returns true if this directory has a path beneath it; `None` if that is uncertain.
     fn has(&self, path: &[u8]) -> Option<bool> {
         if path.is_empty() {
             return Some(true);
@@ -307,8 +316,8 @@ impl Root {
     }
 }
 
-/// Returns whether `dir` has `path` beneath it, or `None` if the answer is not certain: no directory of `path` may be a symbolic link,
-/// because the entry at the link's target is another one.
+/// Returns true if `dir` has `path` beneath it, or `None` if the answer is uncertain. No directory
+/// of `path` may be a symbolic link, because the entry at the link's target is another one.
 fn has(dir: &OwnedFd, path: &[u8]) -> Option<bool> {
     let name = last_part(path);
     let above = path[..path.len() - name.len()].strip_suffix(b"/").unwrap_or_default();
@@ -321,7 +330,8 @@ fn has(dir: &OwnedFd, path: &[u8]) -> Option<bool> {
     }
 }
 
-/// The directory that the paths of these sources are relative to, as it was typed; where they lie in several, all of them.
+/// Returns the directory that the paths of these sources are relative to, as typed. If there are
+/// several, returns all of them.
 pub(crate) fn directories(sources: &[OsString]) -> OsString {
     let (mut found, mut seen): (Vec<&[u8]>, HashSet<&[u8]>) = Default::default();
     for source in sources {
@@ -339,7 +349,8 @@ pub(crate) fn directories(sources: &[OsString]) -> OsString {
     OsString::from_vec(found.join(&b", "[..]))
 }
 
-/// Whether an operand stands for what lies in it: `dir/`, `.`, `dir/.`, `/`, and `..`, which has no name to go by.
+/// Returns true if an operand means the contents of a directory: `dir/`, `.`, `dir/.`, `/`,
+/// and `..`, which provides no name.
 fn names_contents(operand: &[u8]) -> bool {
     operand.ends_with(b"/") || matches!(last_part(operand), b"." | b"..")
 }

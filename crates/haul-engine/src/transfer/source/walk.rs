@@ -1,4 +1,5 @@
-//! Offering what the walk meets: files as there is room, a directory when all in it has arrived.
+//! Offers the entries that the walk finds to the state machine: files when there is capacity, and a
+//! directory when all entries in it have arrived.
 
 use super::Side;
 use super::facts::Clerk;
@@ -15,16 +16,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a walk that has nothing to do waits for the machine to change, at most.
+/// Maximum time that an idle walk waits for the machine to change.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Files that are offered at once: the workers of the lanes are woken for all of them together.
+/// Number of files that are offered together. The workers of the lanes are woken once for all of
+/// them.
 const OFFERED_AT_ONCE: usize = 64;
 
-/// How long a file that was met waits for others before it is offered. Where names take long to read, nobody waits for many.
+/// Maximum time that a file waits for others before it is offered. On a slow file system few files
+/// are offered together.
 const OFFERED_WITHIN: Duration = Duration::from_millis(2);
 
-/// Bytes of facts that wait to be offered: much fewer than the window holds.
+/// Limit on metadata waiting to be offered, in bytes: much less than the window holds.
 const OFFERED_FACTS: u64 = 256 << 10;
 
 /// Directories that were entered and are not announced yet.
@@ -32,7 +35,7 @@ const OFFERED_FACTS: u64 = 256 << 10;
 pub(super) struct Directories {
     by_number: HashMap<u64, Directory>,
     next: u64,
-    /// Those whose end has come.
+    /// Directories in which everything has ended.
     ready: Vec<u64>,
 }
 
@@ -41,7 +44,7 @@ struct Directory {
     facts: NewFile,
     item: Item,
     above: Option<u64>,
-    /// What lies in it and has not ended; the walk itself is one of them.
+    /// Number of entries in the directory that have not ended. The walk itself counts as one.
     under_way: u64,
 }
 
@@ -60,7 +63,8 @@ impl Directories {
         }
     }
 
-    /// One thing in a directory ended; whether the directory's own end has come with it.
+    /// Records that one entry of a directory ended. Returns true if the directory itself ended with
+    /// it.
     pub(super) fn one_ended(&mut self, number: Option<u64>) -> bool {
         let Some(number) = number else { return false };
         let Some(directory) = self.by_number.get_mut(&number) else { return false };
@@ -72,42 +76,43 @@ impl Directories {
         has_ended
     }
 
-    /// The directories whose end has come.
+    /// Takes the directories that have ended.
     fn take_ready(&mut self) -> Vec<Directory> {
         let Directories { by_number, ready, .. } = self;
         ready.drain(..).filter_map(|number| by_number.remove(&number)).collect()
     }
 }
 
-/// What the walk does when all is met and offered.
+/// Next step of the walk after it has offered all entries.
 enum Turn {
-    /// Offer directories whose end has come.
+    /// Offer directories that have ended.
     Offer,
-    /// All has ended.
+    /// Everything has ended.
     End,
     /// The session is over.
     Over,
 }
 
-/// What is to be offered.
+/// An entry to be offered.
 struct Waiting {
     facts: NewFile,
     held: Held,
-    /// The file of which it is a further name.
+    /// File of which the entry is an additional name.
     first: Option<FileNumber>,
-    /// The [left](haul_proto::source::Source::is_left) file of which it is a further name, if it goes as a file instead.
+    /// The [left](haul_proto::source::Source::is_left) file of which the entry is an additional
+    /// name, if the entry is sent as a file instead.
     replaces: Option<FileNumber>,
 }
 
-/// A walk that offers what it meets.
+/// A walk that offers the entries it finds.
 pub(super) struct Offering<'a> {
     side: &'a Side<'a>,
     tree: Tree,
     is_walked: bool,
-    /// What was met and is not offered yet.
+    /// Entries that were found and are not offered yet.
     waiting: VecDeque<Waiting>,
     clerk: Clerk,
-    /// The directories from the operand down.
+    /// Numbers of the directories being walked, from the operand down.
     path: Vec<u64>,
     /// Files with several names, by device and inode.
     linked: HashMap<(u64, u64), Linked>,
@@ -117,7 +122,7 @@ pub(super) struct Offering<'a> {
 struct Linked {
     number: FileNumber,
     path: Vec<u8>,
-    /// Names that were not met yet.
+    /// Number of names that were not found yet.
     names_left: u64,
 }
 
@@ -146,7 +151,7 @@ impl<'a> Offering<'a> {
         }
     }
 
-    /// Waits, when all is met, for directories to end, or for everything.
+    /// Waits, after the walk, until a directory or everything has ended.
     fn turn(&self) -> Turn {
         let side = self.side;
         side.session.meeting.ask(|machine, now| {
@@ -163,7 +168,7 @@ impl<'a> Offering<'a> {
         })
     }
 
-    /// Takes steps until enough waits to be offered, or has waited long enough.
+    /// Walks until enough entries wait to be offered, or one has waited long enough.
     fn gather(&mut self) {
         let begin = Instant::now();
         let mut facts = 0;
@@ -198,7 +203,7 @@ impl<'a> Offering<'a> {
                         self.side.session.tally.found(0);
                     }
                     Err(error) => {
-                        // Its contents go all the same; it gets the mode that missing directories get.
+                        // The contents are sent anyway, and the directory without its attributes.
                         self.walk_failed(
                             item.shown.as_encoded_bytes().to_vec(),
                             reason("cannot read", &error),
@@ -210,7 +215,7 @@ impl<'a> Offering<'a> {
             }
             Met::Leave => {
                 let number = self.path.pop();
-                // Its end is looked for before this thread waits.
+                // This thread checks for ended directories before it waits.
                 let _ = self.side.directories().one_ended(number);
             }
             Met::Failed(path, error) => {
@@ -240,7 +245,7 @@ impl<'a> Offering<'a> {
                 let linked =
                     is_first.then(|| (item.facts.identity(), item.path.clone(), item.facts.nlink - 1));
                 self.wait(facts, item, within, first.map(|(number, _)| number));
-                // Its further names go by its number.
+                // Additional names refer to its number.
                 if let Some((identity, path, names_left)) = linked
                     && let Some(number) = self.offer()
                 {
@@ -253,12 +258,13 @@ impl<'a> Offering<'a> {
         }
     }
 
-    /// What is told of a name.
+    /// Returns the metadata of an entry.
     fn facts(&mut self, item: &Item, first: Option<&[u8]>) -> std::io::Result<NewFile> {
         self.side.session.spent.storage.time(|| self.clerk.facts(item, &self.side.options, first))
     }
 
-    /// The name under which a file was offered that this is a further name of.
+    /// Returns the number and path under which the file was offered, if the item is an additional
+    /// name of it.
     fn first_name(&mut self, item: &Item) -> Option<(FileNumber, Vec<u8>)> {
         if !has_several_names(item) || !self.side.options.keep.has(Keep::HARD_LINKS) {
             return None;
@@ -273,7 +279,7 @@ impl<'a> Offering<'a> {
         Some(first)
     }
 
-    /// Lets what was met wait to be offered.
+    /// Queues an entry to be offered.
     fn wait(&mut self, facts: NewFile, item: Item, within: Option<u64>, first: Option<FileNumber>) {
         let held = self.held(&facts, item, within);
         self.waiting.push_back(Waiting { facts, held, first, replaces: None });
@@ -284,7 +290,8 @@ impl<'a> Offering<'a> {
         Held::new(item, kind, within, self.side.recipe.root(facts.size()))
     }
 
-    /// Offers all that waits, as there is room for it. Gives the number of the last, if that was taken.
+    /// Offers all queued entries as capacity permits. Returns the number of the last one if the
+    /// machine accepted it.
     fn offer(&mut self) -> Option<FileNumber> {
         let side = self.side;
         let mut last = None;
@@ -295,7 +302,7 @@ impl<'a> Offering<'a> {
             }
             let (mut refused, mut alone) = (Vec::new(), None);
             side.session.meeting.with(|machine, _| {
-                // A file is held before any worker can hear of it.
+                // Insert the file before any worker can request it.
                 let mut all = side.files.lock().unwrap_or_else(PoisonError::into_inner);
                 while machine.room() > 0
                     && let Some(Waiting { mut facts, held, mut first, replaces }) = self.waiting.pop_front()
@@ -338,15 +345,15 @@ impl<'a> Offering<'a> {
                     here: true,
                     reason: Reason::new(Why::TooLarge, &flaw.to_string()),
                 });
-                // Its end is looked for before this thread waits.
+                // This thread checks for ended directories before it waits.
                 let _ = side.directories().one_ended(held.within);
             }
         }
         last
     }
 
-    /// Offers a further name of the file `left`, which failed or which the update rule left at the sink, as a file of its own, before
-    /// all that waits.
+    /// Offers an additional name of the file `left` as a separate file, before all queued entries.
+    /// The file `left` failed, or the update rule left it at the sink.
     fn separate(&mut self, held: Held, left: FileNumber) {
         let Held { item, within, .. } = held;
         match self.facts(&item, None) {
@@ -356,17 +363,17 @@ impl<'a> Offering<'a> {
             }
             Err(error) => {
                 self.walk_failed(item.shown.into_encoded_bytes(), reason("cannot read", &error));
-                // Its end is looked for before this thread waits.
+                // This thread checks for ended directories before it waits.
                 let _ = self.side.directories().one_ended(within);
             }
         }
     }
 
-    /// Waits until there is room for what waits; false where the session is over.
+    /// Waits until there is capacity for queued entries. Returns false if the session is over.
     fn has_room(&self) -> bool {
         let side = self.side;
         side.session.meeting.ask(|machine, now| {
-            // Not for each that comes free.
+            // Do not wake up for each free slot.
             let wanted = self.waiting.len().min(machine.room_most().div_ceil(4)).max(1);
             if machine.is_over() || side.session.is_stopping() {
                 Asked::Answer(false)
@@ -388,12 +395,12 @@ impl<'a> Offering<'a> {
     }
 }
 
-/// Whether there may be further names of it to be met.
+/// Returns true if the walk may find additional names of the item.
 fn has_several_names(item: &Item) -> bool {
     item.facts.nlink > 1 && item.facts.kind != FileKind::Directory
 }
 
-/// A directory of which nothing is known but its mode and times.
+/// Returns the message for a directory whose attributes cannot be read: mode, times and owner.
 fn empty_directory(item: &Item) -> NewFile {
     NewFile {
         mode: item.facts.mode,
