@@ -1,7 +1,8 @@
-//! The object log on disk: who holds a job, what it knows, and when what it learns is written.
+//! Object log on disk: job locks, logged objects, and the schedule of log writes.
 //!
-//! `haul_log::objects` decides which bytes; this room does what it orders. The law: an object's bytes are durable at the
-//! sink, then the log is told. A job's log stands in its own folder below the state directory:
+//! `haul_log::objects` decides which bytes to write; this module does the I/O. Invariant: an object
+//! is logged only after its bytes are durable at the sink. The log of a job is in the job's own
+//! directory below the state directory:
 //!
 //! ```text
 //!  STATE/jobs/ID/lock      locked while the job runs; who runs it
@@ -13,10 +14,12 @@
 //!  STATE/jobs/ID/state.stamps  what the files looked like
 //! ```
 //!
-//! What many clients' jobs may take together is counted by a [`Room`], which a server has in `STATE/serve`; `shares` says whose job gives way there.
+//! A [`Room`] limits the space that the jobs of many clients use together; a server keeps it in
+//! `STATE/serve`. The module `shares` selects the job that is evicted when the space is used up.
 //!
-//! A command that only wants to be listed takes a [`Hold`] and begins a [`Ledger`]; one that keeps an object log gives the hold to a [`Keeper`]; one whose
-//! short runs should leave nothing behind opens a [`Listing`].
+//! A command that is only listed takes a [`Hold`] and begins a [`Ledger`]. A command with an object
+//! log passes the hold to a [`Keeper`]. A command whose short runs leave no files opens a
+//! [`Listing`].
 
 mod begun;
 mod claim;
