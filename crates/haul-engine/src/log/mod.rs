@@ -5,13 +5,13 @@
 //! directory below the state directory:
 //!
 //! ```text
-//!  STATE/jobs/ID/lock      locked while the job runs; who runs it
-//!  STATE/jobs/ID/begun     of a copy or a transfer: when its runs began, and how far they may have come
-//!  STATE/jobs/ID/target    of a transfer from a guest: whose it is, where it goes
+//!  STATE/jobs/ID/lock      locked while the job runs; holder of the job
+//!  STATE/jobs/ID/begun     copies and transfers: run history
+//!  STATE/jobs/ID/target    transfers of a client: owner and destination
 //!  STATE/jobs/ID/log/      docs/formats/log.md
-//!  STATE/jobs/ID/record    what the job is and how it stands: haul_log::record
-//!  STATE/jobs/ID/state     of a verification or a repair: how far it came, of a sum what its waybill is; in
-//!  STATE/jobs/ID/state.stamps  what the files looked like
+//!  STATE/jobs/ID/record    description and status of the job: haul_log::record
+//!  STATE/jobs/ID/state     resume state of a verification, a repair or a sum
+//!  STATE/jobs/ID/state.stamps  stamps of the files
 //! ```
 //!
 //! A [`Room`] limits the space that the jobs of many clients use together; a server keeps it in
