@@ -84,8 +84,8 @@ impl Folder {
         let done = orders.iter().enumerate().try_for_each(|(at, order)| {
             count(&mut self.lengths, order);
             self.perform_one(order)?;
-            // A durable file is valid and stays. Only a file that a later order uses can still be
-            // removed.
+            // A durable file is valid, and a named file is needed: both stay. Removable are only
+            // logs whose index a later order writes.
             if matches!(order, Order::Sync | Order::Replace { .. }) {
                 let rest = &orders[at + 1..];
                 self.made.retain(|name| rest.iter().any(|order| order.names(name)));

@@ -121,7 +121,7 @@ pub struct Tallied {
 /// Reason why nothing could be verified.
 #[derive(Debug, Error)]
 pub enum VerifyError {
-    /// The waybill can't be opened.
+    /// The waybill cannot be opened.
     #[error("cannot open the waybill {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     Waybill(OsString, #[source] io::Error),
     /// The file is not a waybill, or has a later version.

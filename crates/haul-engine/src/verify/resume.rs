@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!  surehaul-verify-state version=2
-//!  bound=HEX                                         waybill, root and settings of the verification
+//!  bound=HEX                                      waybill, root and settings
 //!  share=0 next=1234 done=1230 bytes=... seed=...
-//!  again=17,801                                      entries before `next` to verify again
-//!  blake3=HEX                                        of the lines above
+//!  again=17,801                                   entries before `next` to verify again
+//!  blake3=HEX                                     of the lines above
 //! ```
 //!
 //! Verdicts are in the order of the waybill, so one number describes the progress. A second file
