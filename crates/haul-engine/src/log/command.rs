@@ -10,8 +10,8 @@ use std::path::Path;
 /// Name of the file in the directory of the log. It contains 32 hexadecimal digits.
 const NAME: &str = "command";
 
-/// Records the ID of the job that holds the command's record. Like the run history, the file is not
-/// synced.
+/// Records the ID of the job that holds the command's record. Like the start of a run that syncs,
+/// the file is not synced.
 ///
 /// # Errors
 /// Returns [`LogError::Io`] if the file cannot be written.

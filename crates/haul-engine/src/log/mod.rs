@@ -10,7 +10,7 @@
 //!  STATE/jobs/ID/target    transfers of a client: owner and destination
 //!  STATE/jobs/ID/log/      docs/formats/log.md
 //!  STATE/jobs/ID/record    description and status of the job: haul_log::record
-//!  STATE/jobs/ID/state     resume state of a verification, a repair or a sum
+//!  STATE/jobs/ID/state     resume state: progress of a verification or repair, section of a sum
 //!  STATE/jobs/ID/state.stamps  stamps of the files
 //! ```
 //!

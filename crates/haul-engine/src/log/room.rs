@@ -15,8 +15,8 @@ use std::time::{Duration, SystemTime};
 /// minimum many small files would count for nothing.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Size that a job counts for in addition to its log, in bytes: two directories, the lock file, the
-/// run history (at most two blocks) and the target (two blocks).
+/// Size that a job counts for in addition to its log, in bytes. It covers two directories, the lock
+/// file, the run history (at most two blocks) and the target (two blocks).
 const JOB_BYTES: u64 = 8 * BLOCK_BYTES;
 
 /// Client of the jobs whose target file is missing or damaged.

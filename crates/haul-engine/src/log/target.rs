@@ -21,7 +21,7 @@ const BYTES_MAX: usize = 8 << 10;
 /// Destination directory of a job.
 ///
 /// ```text
-///  OBJECT LENGTH GUEST\n ROOT INTO      bytes of an object, bytes of ROOT, 32 hexadecimal digits; then both paths as they are
+///  OBJECT LENGTH CLIENT\n ROOT INTO    object size, bytes of ROOT, 32 hex digits; then both paths
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -36,7 +36,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Writes the target to the directory of a job. Like the run history, the file is not synced.
+    /// Writes the target to the directory of a job. Like the start of a run that syncs, the file is
+    /// not synced.
     ///
     /// # Errors
     /// Returns [`LogError::Io`] if the file cannot be written.

@@ -133,7 +133,7 @@ pub trait RepairReport: Send {
     /// Receives a message about resuming an earlier run.
     fn resumption(&mut self, _told: &Resumption) {}
     /// Receives the result of recovering an interrupted in-place repair. If the name is not intact,
-    /// [`settled`](Self::settled) follows.
+    /// [`RepairReport::settled`] follows.
     fn recovered(&mut self, _path: &RelPath, _became: Recovered) {}
     /// Receives the size of a request to a replica on another host, as the number of files and
     /// bytes.

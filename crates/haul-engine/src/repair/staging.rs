@@ -108,8 +108,9 @@ impl Staging {
         rmdir_at(&self.base, self.name.as_c_str())
     }
 
-    /// Opens the directory of this number. Returns `None` if another repair holds it, if it is not
-    /// a staging directory of this user, or if it is missing and `makes` is false.
+    /// Opens the directory of this number. Returns `None` if another repair holds it, or if it is
+    /// not a staging directory of this user. Also returns `None` if it is missing and `makes` is
+    /// false.
     fn take(base: &OsStr, number: u32, makes: bool) -> io::Result<Option<Staging>> {
         let base = open_root(base)?;
         let name = CString::new(format!(".haul-fetched-{number}"))?;

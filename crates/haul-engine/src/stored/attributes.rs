@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 const NAME: &str = "user.surehaul.sums";
 
 /// Maximum size of one attribute, in bytes. It fits into a 16 KiB leaf of btrfs, and is a quarter
-/// of the limit of XFS. (ext4 has 4 KiB for all attributes of a file.)
+/// of the limit of XFS. On ext4, all attributes of a file together have 4 KiB.
 const PIECE_BYTES: usize = 15 << 10;
 
 /// Error of file systems without user attributes.

@@ -140,8 +140,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
     }
 
     /// Removes the files from `waiting` that are faster by themselves. Most lanes would be idle
-    /// most of the time in two cases: fewer files of equal length than pay off, or one file much
-    /// longer than the others.
+    /// most of the time in two cases: too few files of equal length, or one much longer file.
     fn send_long_ones_away(
         &self,
         algorithm: Algorithm,

@@ -1,8 +1,8 @@
 //! Checksums of many files, and of lists that are being checked.
 //!
-//! [`run`] takes [`Orders`] (the files of a [`Walk`], or the lines of a list to check), hashes them
-//! on several workers, and passes the results on strictly in order. Each file is read once for all
-//! of its digests.
+//! [`run`] takes [`Orders`]: the files of a [`Walk`], or the lines of a list to check. It hashes
+//! them on several workers, and passes the results on strictly in order. Each file is read once for
+//! all of its digests.
 //!
 //! - If all digests combine, a file larger than one object is split into objects that any idle
 //!   worker takes.

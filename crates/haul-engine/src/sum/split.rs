@@ -63,8 +63,8 @@ enum Joined {
     Subtrees(Vec<Option<Digest>>),
 }
 
-/// Result of one piece: a part for each algorithm (and leaves of the first), leaves with the number
-/// of the first one, or the root of a subtree.
+/// Result of one piece. It is a part for each algorithm (and leaves of the first), leaves with the
+/// number of the first one, or the root of a subtree.
 enum Brought {
     Parts(Vec<Part>, Option<ObjectLeaves>),
     Leaves(u64, Vec<Vec<Digest>>),
@@ -82,8 +82,8 @@ pub(super) enum Progress {
 }
 
 impl Split {
-    /// Returns a plan for sharing an open file. Returns `None` if the file is a single piece, is
-    /// not a range of a file, or has a digest that needs its input in order.
+    /// Returns a plan for sharing an open file. Returns `None` if the file is a single piece or is
+    /// not a range of a file. Also returns `None` if a digest needs its input in order.
     pub(super) fn plan(
         opened: &Opened,
         recipe: &Recipe,

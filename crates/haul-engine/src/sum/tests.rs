@@ -39,7 +39,7 @@ fn sums_of(
 }
 
 /// Computes the tree by its definition: the left child covers the largest power of two of leaves
-/// that is less than the number of leaves of the node.
+/// below the node's number of leaves.
 fn tree_by_definition(algorithm: Algorithm, bytes: &[u8], leaf: usize) -> Digest {
     let leaves = bytes.len().div_ceil(leaf);
     if leaves <= 1 {

@@ -1,5 +1,5 @@
-//! Reads files in the order of their positions on the disk, one batch of the waybill at a time, and
-//! restores the waybill's order of the verdicts.
+//! Reads files in the order of their positions on the disk, one batch of the waybill at a time. The
+//! verdicts are put back into the order of the waybill.
 //!
 //! A waybill is sorted by name, and names say little about positions. Reading in that order moves
 //! the head of a disk for each small file. Reading a batch of many files by position turns this
@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 const FILES_MAX: usize = 1024;
 
 /// Maximum amount of data in a batch, in bytes, including the last file. With a rate limit, a batch
-/// has at most the bytes of one second, because an interrupted job loses data that was read and not
-/// reported.
+/// has at most the bytes of one second. This is because an interrupted job loses data that was read
+/// and not reported.
 const BYTES_MAX: u64 = 64 << 20;
 
 const _: () = assert!((FILES_MAX as u64) < WINDOW, "a stretch fits into the window of results");

@@ -42,9 +42,9 @@ pub fn recorded_root(waybill: &OsStr) -> Result<OsString, RootError> {
     root.map(OsString::from_vec).ok_or(RootError::None)
 }
 
-/// Returns the directory that `typed` refers to. This is the parent of `typed` if all names of the
-/// waybill start with the last component of `typed`, and no name exists below `typed` itself.
-/// Otherwise it is `typed`.
+/// Returns the directory that `typed` refers to. Two conditions select the parent of `typed`: all
+/// names of the waybill start with the last component of `typed`, and none exists below `typed`
+/// itself. Otherwise it is `typed`.
 ///
 /// An unreadable waybill has no effect here: the job that uses the waybill reports the error.
 pub fn meant_root(waybill: &OsStr, typed: &OsStr) -> OsString {

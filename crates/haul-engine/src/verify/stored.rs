@@ -32,9 +32,9 @@ pub struct StoredSettings {
     pub sample: Option<(f64, u64)>,
 }
 
-/// Verifies all files below a directory against the digests stored with them: in attributes of this
-/// project, in its hidden directory, or in attributes of XRootD or EOS. A file that has an entry in
-/// the hidden directory and does not exist is reported as missing.
+/// Verifies all files below a directory against the digests stored with them. These are in
+/// attributes of this project, in its hidden directory, or in attributes of XRootD or EOS. A file
+/// that has an entry in the hidden directory and does not exist is reported as missing.
 ///
 /// # Errors
 /// Returns a [`VerifyError`] if nothing could be verified, or if the verification is incomplete.

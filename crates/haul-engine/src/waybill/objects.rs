@@ -3,8 +3,8 @@
 use haul_digest::{Algorithm, Digest};
 use haul_model::{ObjectIndex, ObjectSize};
 
-/// BLAKE3 digests of the objects of one file: 32 bytes for each, which is 8 MiB for a file of 1 TiB
-/// in objects of 4 MiB.
+/// BLAKE3 digests of the objects of one file. Each takes 32 bytes: 8 MiB for a file of 1 TiB in
+/// objects of 4 MiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectSums {
     size: ObjectSize,
