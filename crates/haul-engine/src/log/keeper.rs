@@ -83,10 +83,10 @@ impl Keeper {
         Keeper::on(Hold::take(state, job.id, settings.wait)?, job, settings)
     }
 
-    /// Same as [`Keeper::open`], for the job of a client in a shared room.
+    /// Same as [`Keeper::open`], for the job of a client in a shared log store.
     ///
     /// # Errors
-    /// Same as [`Keeper::open`], and [`LogError::Full`] if a limit of the room is reached.
+    /// Same as [`Keeper::open`], and [`LogError::Full`] if a limit of the store is reached.
     pub fn within(
         room: &Arc<Room>,
         guest: &[u8],
@@ -149,8 +149,9 @@ impl Keeper {
 
     /// Registers a file that is in progress. Returns its key and its durable objects.
     ///
-    /// When this function returns, the log entries for other versions of the file are revoked
-    /// permanently, so the caller may overwrite the sink file.
+    /// When this function returns, the log entries for other versions of the file are revoked on
+    /// disk, durably unless the policy is [`SyncPolicy::None`]. The caller may then overwrite the
+    /// sink file.
     ///
     /// # Errors
     /// Returns [`LogError::TooManyObjects`] if the file has too many objects, and
@@ -202,8 +203,9 @@ impl Keeper {
         lock(&self.facts).log.complete(file);
     }
 
-    /// Revokes the log entries of a file. The revocation is permanent when this function returns;
-    /// only then may the caller overwrite the sink file.
+    /// Revokes the log entries of a file. When this function returns, they are revoked on disk,
+    /// durably unless the policy is [`SyncPolicy::None`]. Only then may the caller overwrite the
+    /// sink file.
     ///
     /// # Errors
     /// Returns [`LogError::Full`] if the log accepts no more entries. Also returns the errors of
@@ -298,7 +300,8 @@ impl Keeper {
     }
 }
 
-/// Reserves space for the result of `orders` in a shared room; always succeeds without a room.
+/// Reserves space for the result of `orders` in a shared log store; without a store, always
+/// succeeds.
 fn find_room(place: Option<&Place>, folder: &Folder, orders: &[Order]) -> Result<(), LogError> {
     place.map_or(Ok(()), |place| place.takes(folder.lengths_after(orders)))
 }

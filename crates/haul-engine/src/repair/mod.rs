@@ -63,8 +63,8 @@ use survey::{Sources, survey};
 pub struct RepairSettings {
     /// Path of the waybill: a regular file, because it is read more than once.
     pub waybill: OsString,
-    /// Directory that the paths of the waybill are relative to. Nothing outside is written; outside
-    /// reads only happen in the replicas.
+    /// Directory that the paths of the waybill are relative to. No path leads outside: the repair
+    /// writes no data file outside, and reads data outside only from the replicas.
     pub root: OsString,
     /// Replicas that may have intact bytes, in the order of their use.
     pub replicas: Vec<ReplicaAt>,
@@ -83,7 +83,8 @@ pub struct RepairSettings {
     /// True if nothing is written.
     pub dry_run: bool,
     /// State file with the progress of the repair; an interrupted run resumes from it. Intact files
-    /// that did not change since are not read again. Damaged files are checked from the beginning.
+    /// that did not change since are not read again. Damaged files are checked again like in a
+    /// first run.
     pub resume: Option<StateFile>,
 }
 

@@ -178,7 +178,7 @@ impl Repair<'_> {
     }
 
     /// Asks a replica on another host for the missing bytes. Returns the entries that are still
-    /// wanted. Uses data that an earlier run left first.
+    /// wanted. First uses data that an earlier run left.
     fn ask(
         &mut self,
         (number, id): (usize, &[u8]),

@@ -214,9 +214,9 @@ impl Finder {
 
     /// Returns the digests stored with an open file, or `None` if there are none.
     ///
-    /// This project's formats take precedence; if both exist, the later one counts. A damaged one
-    /// is ignored if the other has the file's current modification time. The error is a message for
-    /// the user.
+    /// This project's formats take precedence. If both exist, the one with the file's current
+    /// modification time counts, else the later one. A damaged one is ignored if the other has the
+    /// file's current modification time. The error is a message for the user.
     pub(crate) fn find(
         &self,
         file: &OwnedFd,

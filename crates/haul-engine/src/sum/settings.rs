@@ -105,7 +105,7 @@ impl Settings {
         Settings::for_workers(haul_sys::process::cpu_count().min(limits::WORKERS_MAX))
     }
 
-    /// Returns settings for whole files with `workers` workers, at least 1.
+    /// Returns settings for whole files with the given number of workers, which must be at least 1.
     pub fn for_workers(workers: usize) -> Settings {
         Settings {
             workers,
