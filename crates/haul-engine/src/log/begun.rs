@@ -1,4 +1,4 @@
-//! When a job began, so that what it finished is known again by its times.
+//! Run history of a job: start times by which later runs recognize the files that the job finished.
 
 use super::{LogError, SyncPolicy, folder};
 use haul_digest::{Algorithm, digest};
@@ -9,32 +9,38 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The file in a job's folder.
+/// Name of the file in the directory of a job.
 const NAME: &str = "begun";
 
-/// Far above what is written.
+/// Read limit for the file, in bytes; well above the size of a valid file.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// Runs that are told apart: the first, and the last ones.
+/// Maximum number of recorded runs: the first run and the most recent ones.
 const RUNS_MAX: usize = 64;
 
-/// What a run brings has times at most so much later than the one it was last heard of at: seconds. Long enough that the file is written seldom,
-/// and short enough that little is looked at again after the machine was started anew.
+/// Seconds by which the recorded time bound runs ahead of the last heartbeat.
+///
+/// A larger value writes the file less often. A smaller value makes the next run compare fewer
+/// files after a reboot.
 const AHEAD: i64 = 600;
 
-/// The runs of a job that is not at its end, each with the time that the sink's file system had when it began: what was born, or changed,
-/// there later may be the job's.
+/// Run history of an unfinished job.
+///
+/// Each run records its start time, taken from the clock of the sink's file system. A file at the
+/// sink may belong to the job if its birth or change time is not before the start of the first run.
 ///
 /// ```text
 ///  BOOT SECONDS NANOSECONDS SYNC AHEAD      a line for each run
 ///  blake3=HEX                               of the lines above
 /// ```
 ///
-/// All that the run brings has times before the second AHEAD. A clock may go back when the machine is started anew, and then the times of one of its lives
-/// lie among those of the next: below the last AHEAD of other lives nobody can tell from a time which of them it is of.
+/// AHEAD is an exclusive upper bound, in seconds, for the times of files that the run creates. The
+/// clock may step back across a reboot, so time ranges of different boots can overlap. A time below
+/// the highest AHEAD of another boot identifies no boot.
 ///
-/// When a run begins it is not made durable where all runs sync: without it finished files are only compared or sent again. Where one syncs nothing it is, before
-/// anything is logged: it alone says that objects may be logged that a loss of power took.
+/// If all runs sync, the start of a run is not synced: without the start, finished files are only
+/// compared or sent again. If any run does not sync, the start is synced before the run logs
+/// anything. Only the start then shows that a power failure may have destroyed logged objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Begun {
     runs: Vec<Run>,
@@ -42,20 +48,23 @@ pub struct Begun {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Run {
-    /// The machine's life ([`process::boot_id`]), or `-`.
+    /// Boot of the machine ([`process::boot_id`]), or `-` if it is unknown.
     boot: String,
     at: Moment,
     sync: SyncPolicy,
-    /// The first second that nothing it brought has reached.
+    /// Exclusive upper bound, in seconds since the epoch, for the times of files that this run
+    /// created.
     ahead: i64,
 }
 
 impl Begun {
-    /// What is known of the job whose folder this is. Where that is damaged, or not there though `has_run`, there was a run of which nothing is
-    /// known, and which may have done anything.
+    /// Reads the run history in the job directory `home`.
+    ///
+    /// If the file is damaged, or missing although `has_run` is true, returns a history with one
+    /// unknown run, which may have done anything.
     ///
     /// # Errors
-    /// [`LogError::Io`]: the file can't be read.
+    /// Returns [`LogError::Io`] if the file cannot be read.
     pub fn read(home: &Path, has_run: bool) -> Result<Begun, LogError> {
         let path = home.join(NAME);
         let mut options = File::options();
@@ -76,25 +85,28 @@ impl Begun {
         Begun { runs: vec![Run { boot: LOST.to_owned(), at, sync: SyncPolicy::None, ahead: i64::MAX }] }
     }
 
-    /// Writes down that the job runs again, from `at` on.
+    /// Records that the job runs again, starting at `at`.
     ///
     /// # Errors
-    /// [`LogError::Io`].
+    /// Returns [`LogError::Io`] if the file cannot be written.
     pub fn run(&mut self, home: &Path, at: Moment, sync: SyncPolicy) -> Result<(), LogError> {
         if self.runs.len() >= RUNS_MAX {
             self.fold();
         }
-        // Short enough that the first step of the run makes it longer, and durable.
+        // Half of AHEAD: the first heartbeat of the run extends the bound and syncs it.
         let ahead = at.sec.saturating_add(AHEAD / 2);
         self.runs.push(Run { boot: this_boot(), at, sync, ahead });
         self.write(home, self.runs.iter().any(|run| !run.sync.syncs()))
     }
 
-    /// The run that was begun last goes on at this time. Written down, durably, where what is written is not far ahead of it any more; so it is
-    /// to be told before what has such times is there.
+    /// Extends the time bound of the current run so that it covers `now`.
+    ///
+    /// Call this before the job creates a file with timestamp `now`. The new bound is written and
+    /// synced only when the recorded bound is at most `AHEAD / 2` seconds ahead of `now`.
     ///
     /// # Errors
-    /// [`LogError::Io`]; the next call tries again.
+    /// Returns [`LogError::Io`] if the file cannot be written. The bound stays unchanged, and the
+    /// next call tries again.
     pub fn goes_on(&mut self, home: &Path, now: Moment) -> Result<(), LogError> {
         let is_far = |run: &Run| run.ahead > now.sec.saturating_add(AHEAD / 2);
         let Some(run) = self.runs.last_mut().filter(|run| !is_far(run)) else { return Ok(()) };
@@ -106,8 +118,10 @@ impl Begun {
         written
     }
 
-    /// Makes room for one more: the second run is told of by the first one's line. What is believed less of one of them is believed less of both then; if the
-    /// first was in this life of the machine, so was the second.
+    /// Merges the second run into the first, so that one more run fits.
+    ///
+    /// The merged run has the later time bound and the weaker sync policy of the two. If the first
+    /// run belongs to the current boot, the second one does too.
     fn fold(&mut self) {
         let second = self.runs.remove(1);
         let first = &mut self.runs[0];
@@ -135,10 +149,10 @@ impl Begun {
         written().map_err(failed())
     }
 
-    /// The job is at its end.
+    /// Deletes the run history of a finished job.
     ///
     /// # Errors
-    /// [`LogError::Io`].
+    /// Returns [`LogError::Io`] if the file cannot be removed.
     pub fn remove(home: &Path) -> Result<(), LogError> {
         let path = home.join(NAME);
         match fs::remove_file(&path) {
@@ -147,36 +161,39 @@ impl Begun {
         }
     }
 
-    /// Whether nothing is known of a run, and it was not said before.
+    /// Returns true if the history was lost and no run has been recorded since.
     pub fn is_lost(&self) -> bool {
         self.runs.last().is_some_and(|run| run.boot == LOST)
     }
 
-    /// Whether there was a run.
+    /// Returns true if the history contains a run.
     pub fn is_some(&self) -> bool {
         !self.runs.is_empty()
     }
 
-    /// Whether what was born or changed at this time may be the job's: anything may, where nothing is known of a run.
+    /// Returns true if a file with this birth or change time may belong to the job. If a run is
+    /// unknown, any time may.
     pub fn covers(&self, at: Moment) -> bool {
         let is_unknown = self.runs.iter().any(|run| run.boot == LOST);
         is_unknown || self.runs.first().is_some_and(|run| run.at <= at)
     }
 
-    /// Whether this time had not come when the last run began. A clock went back, or another one made it: whose it is, it does not tell.
+    /// Returns true if this time is later than the start of the last run. The clock went back, or
+    /// another clock set the time; the time then does not identify the run.
     pub fn is_to_come(&self, at: Moment) -> bool {
         self.runs.last().is_some_and(|run| run.at < at)
     }
 
-    /// Whether what was born or changed at this time came while the machine has run without a break: then it is there whether it was
-    /// made durable or not.
+    /// Returns true if a file with this birth or change time was written during the current boot.
+    /// Such a file is present even if it was never synced.
     pub fn covers_in_this_life(&self, at: Moment) -> bool {
         let boot = this_boot();
         let first = self.runs.iter().find(|run| run.boot == boot && boot != UNKNOWN);
         first.is_some_and(|run| run.at <= at) && self.past() <= at.sec
     }
 
-    /// The first second that nothing has reached which came in another life of the machine, by a run before the last one.
+    /// Exclusive upper bound, in seconds, for the times of files that earlier runs created during
+    /// other boots; `i64::MIN` if there is no such run. The last run does not count.
     pub fn past(&self) -> i64 {
         let boot = this_boot();
         let earlier = self.runs.split_last().map_or(&[][..], |(_, earlier)| earlier);
@@ -189,7 +206,8 @@ impl Begun {
         self.runs.iter().all(|run| run.sync.syncs())
     }
 
-    /// Whether objects may have been logged that a loss of power took: a run in another life of the machine made nothing durable.
+    /// Returns true if a power failure may have destroyed logged objects: a run during another boot
+    /// synced nothing.
     pub fn may_have_lost(&self) -> bool {
         let boot = this_boot();
         self.runs.iter().any(|run| run.sync == SyncPolicy::None && (run.boot != boot || boot == UNKNOWN))
@@ -220,13 +238,13 @@ impl Begun {
     }
 }
 
-/// A machine that does not say which of its lives this is.
+/// Boot of a machine that provides no boot ID.
 const UNKNOWN: &str = "-";
 
-/// In the place of a machine's life: nothing is known of the run.
+/// Boot of a run about which nothing is known.
 const LOST: &str = "?";
 
-/// What the last line begins with.
+/// Prefix of the last line.
 const SUM: &str = "blake3=";
 
 fn this_boot() -> String {
@@ -242,7 +260,8 @@ mod tests {
         Moment { sec, nsec: 7 }
     }
 
-    /// A run that began at `sec` in this life of the machine or another one, and was cut off within the minute.
+    /// Creates a run that started at `sec` during the boot `boot` and was interrupted within the
+    /// minute.
     fn run(boot: &str, sec: i64, sync: SyncPolicy) -> Run {
         Run { boot: boot.to_owned(), at: at(sec), sync, ahead: sec + 60 }
     }
@@ -273,7 +292,8 @@ mod tests {
         assert!(!begun.may_have_lost());
     }
 
-    /// The line of a run that synced nothing was given up after 64 more, and what that had logged was believed after a loss of power.
+    /// Regression test: 64 later runs displaced the line of a run without syncs, and its logged
+    /// objects were trusted after a power failure.
     #[test]
     fn what_a_run_without_syncs_may_have_lost_is_known_however_many_follow() {
         for others in [RUNS_MAX - 1, RUNS_MAX, 3 * RUNS_MAX] {
@@ -297,7 +317,7 @@ mod tests {
                 "{others}"
             );
         }
-        // In one life of the machine nothing is lost.
+        // Nothing is lost within one boot.
         let home = tempfile::tempdir().unwrap();
         let mut begun = Begun::default();
         for second in 0..2 * RUNS_MAX {
@@ -306,13 +326,13 @@ mod tests {
         assert!(!begun.may_have_lost() && begun.past() == i64::MIN && begun.covers_in_this_life(at(0)));
     }
 
-    /// A clock may be wrong until somebody sets it, and go on to times that it had before.
+    /// A clock may be wrong until it is set, and then repeat times that it had before.
     #[test]
     fn where_a_clock_went_back_with_the_machine_the_times_of_both_lives_count_as_lost() {
         let mut begun = Begun { runs: vec![run("another-life", 1000, SyncPolicy::Group)] };
         begun.runs.push(run(&this_boot(), 700, SyncPolicy::Group));
         begun.runs.push(run(&this_boot(), 1200, SyncPolicy::Group));
-        // The first of them may be what power was lost over.
+        // The first of the two later runs may have followed a power failure.
         for (sec, is_there) in [(699, false), (700, false), (1010, false), (1059, false), (1060, true)] {
             assert_eq!(begun.covers_in_this_life(at(sec)), is_there, "{sec}");
         }
@@ -344,7 +364,7 @@ mod tests {
             }
         }
         assert_eq!(written, [1000, 1300, 1600, 1900, 2200, 2500, 2800, 9000]);
-        // Where it can't be written down, what is written is what is known.
+        // If the write fails, the recorded bound stays valid.
         fs::remove_dir_all(home.path()).unwrap();
         fs::write(home.path(), "a file").unwrap();
         let before = begun.clone();
@@ -379,8 +399,9 @@ mod tests {
         }
     }
 
-    /// It was taken for the file of a job that had not begun, and what its log said for durable; and what had come by those runs was sent again, where
-    /// looking at it would do.
+    /// Regression test: a damaged file was treated as a job that had not started. Logged objects
+    /// then counted as durable, and files of those runs were sent again where a comparison is
+    /// enough.
     #[test]
     fn of_a_job_whose_runs_are_lost_nothing_is_believed_and_all_is_looked_at_whatever_follows() {
         let spoilt: [(&str, Option<&[u8]>, bool); 4] = [

@@ -1,4 +1,7 @@
-//! One process at a job at a time.
+//! Job lock: at most one process runs a job at a time.
+//!
+//! The lock is an advisory lock on `STATE/jobs/ID/lock`. The file holds the PID and host name of
+//! the holder.
 
 use super::{LogError, folder};
 use haul_sys::process;
@@ -10,25 +13,27 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// How often and in what steps a held lock is tried again: whoever lists jobs has each for a moment.
+/// Retries for a held lock, and the delay between two of them. `haul jobs` holds each lock for a
+/// moment.
 const TRIES: u32 = 10;
 const STEP: Duration = Duration::from_millis(5);
 
-/// How often the folder of a job may go while its lock is opened: each time somebody came to the end of it.
+/// Maximum number of times that the job directory may disappear while its lock is opened. It
+/// disappears each time another process finishes the job.
 const ENDS_MAX: u32 = 100;
 
-/// The file in a job's folder that is locked.
+/// Name of the lock file in the directory of a job.
 pub(super) const NAME: &str = "lock";
 
-/// Far above what a holder takes.
+/// Read limit for the holder record, in bytes; well above the size of a valid record.
 const HOLDER_BYTES_MAX: u64 = 1024;
 
-/// Who has a job, or had it last.
+/// Current or last holder of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
-    /// Its process, if the lock says so.
+    /// PID of the holder, if the lock file contains one.
     pub pid: Option<u32>,
-    /// The machine it runs on, as that calls itself.
+    /// Host name of the holder.
     pub host: String,
 }
 
@@ -42,7 +47,8 @@ impl Holder {
         format!("{pid} {}\n", self.host)
     }
 
-    /// What stands in a lock; nothing stands in one that was let go.
+    /// Decodes the contents of a lock file. Returns `None` for an empty file: the holder released
+    /// the job cleanly.
     fn decode(text: &str) -> Option<Holder> {
         let line = text.strip_suffix('\n').unwrap_or(text);
         let (pid, host) = line.split_once(' ').unwrap_or((line, ""));
@@ -61,17 +67,18 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A job that is ours until this is let go, or the process ends.
+/// Lock of a job, held until it is released or the process exits.
 #[derive(Debug)]
 pub(super) struct Claim {
     path: PathBuf,
     file: File,
-    /// Who had it last and did not let it go.
+    /// Previous holder, if it did not release the lock.
     pub(super) left_by: Option<Holder>,
 }
 
 impl Claim {
-    /// Takes the lock of the job in the folder `home`, which is made if it is not there; waits for whoever has it, if `wait`.
+    /// Locks the job in the directory `home`, which is created if it is missing. If `wait` is true,
+    /// blocks until another holder releases the lock.
     pub(super) fn take(home: &Path, wait: bool) -> Result<Claim, LogError> {
         let path = &home.join(NAME);
         let (mut tries, mut ends) = (TRIES, 0);
@@ -99,7 +106,8 @@ impl Claim {
                 }
                 Err(TryLockError::Error(error)) => return Err(LogError::io("lock it", path)(error)),
             }
-            // Whoever had it may have removed it, and the folder, at the end of the job.
+            // The previous holder may have deleted the lock file and its directory after we opened
+            // it.
             if !is_there(path, &file).map_err(LogError::io("look at the lock", path))? {
                 continue;
             }
@@ -112,19 +120,19 @@ impl Claim {
         }
     }
 
-    /// Lets it go in peace: the next one finds no holder.
+    /// Releases the job cleanly: the next process finds no holder.
     pub(super) fn release(self) -> Result<(), LogError> {
         self.sign("").map_err(LogError::io("write that the job is let go into", &self.path))?;
         self.unlock()
     }
 
-    /// Says again what it said before it was taken: nothing was done.
+    /// Restores the previous contents of the lock file, because nothing was done.
     pub(super) fn put_back(&self) -> Result<(), LogError> {
         let before = self.left_by.as_ref().map(Holder::encode).unwrap_or_default();
         self.sign(&before).map_err(LogError::io("write who held the job into", &self.path))
     }
 
-    /// Lets it go and removes it: the job is over.
+    /// Removes the lock file and releases the lock: the job is finished.
     pub(super) fn remove(self) -> Result<(), LogError> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -134,12 +142,14 @@ impl Claim {
         }
     }
 
-    /// Closing would not do while a process that was just started has the file open as well.
+    /// Unlocks explicitly: a child process between fork and exec still has the file open, so
+    /// closing would not release the lock.
     fn unlock(&self) -> Result<(), LogError> {
         self.file.unlock().map_err(LogError::io("unlock it", &self.path))
     }
 
-    /// Writes over what stands there, and never leaves nothing in between: that would say that whoever had the job before let it go in peace.
+    /// Overwrites the holder record and never truncates first: an empty lock file means that the
+    /// last holder released the job cleanly.
     fn sign(&self, text: &str) -> io::Result<()> {
         let mut file = &self.file;
         file.rewind()?;
@@ -149,30 +159,32 @@ impl Claim {
     }
 }
 
-/// Opens the lock of the job in the folder `home`; both are made if they are not there.
+/// Opens the lock file of the job in the directory `home`; creates both if they are missing.
 fn open(home: &Path, path: &Path) -> Result<File, LogError> {
     folder::make(home)?;
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    // A link is followed by nobody: it could lead to another file of ours.
+    // Follow no link: a link could lead to another file of this user.
     options.custom_flags(haul_sys::open::NO_FOLLOW);
     options.open(path).map_err(LogError::io("open the lock", path))
 }
 
-/// Whether the folder went between two looks at it: whoever had the job came to its end.
+/// Returns true if the directory disappeared between two calls: the previous holder finished the
+/// job.
 fn went(error: &LogError) -> bool {
     let LogError::Io { source, .. } = error else { return false };
-    // The standard library says the second where a directory that was in the way is there no more.
+    // The standard library returns `AlreadyExists` if an existing directory disappears before it
+    // checks that directory.
     matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists)
 }
 
-/// Who holds a job's lock; nobody where there is none.
+/// Returns the holder of a job's lock, or `None` if no process holds the lock.
 pub(super) fn holder(path: &Path) -> Result<Option<Holder>, LogError> {
     let mut file = match folder::options().open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(LogError::io("open the lock", path))?,
     };
-    // A shared lock bothers no other look, and is let go with the file.
+    // A shared lock does not exclude other queries, and closing the file releases it.
     match file.try_lock_shared() {
         Ok(()) => Ok(None),
         Err(TryLockError::WouldBlock) => Ok(Some(read(&mut file).unwrap_or_default())),
@@ -183,12 +195,12 @@ pub(super) fn holder(path: &Path) -> Result<Option<Holder>, LogError> {
 fn read(file: &mut File) -> Option<Holder> {
     let mut text = String::new();
     file.rewind().ok()?;
-    // What can't be read was written by somebody all the same.
+    // A process wrote the file, even if the contents are unreadable.
     let got = file.take(HOLDER_BYTES_MAX).read_to_string(&mut text);
     if got.is_err() { Some(Holder::default()) } else { Holder::decode(&text) }
 }
 
-/// Whether the name still leads to the file that is open.
+/// Returns true if `path` still refers to the open file.
 fn is_there(path: &Path, file: &File) -> io::Result<bool> {
     let ours = file.metadata()?;
     match fs::symlink_metadata(path) {

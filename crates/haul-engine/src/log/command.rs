@@ -1,4 +1,5 @@
-//! The link from the log of a sink to the record of the command, if both are in one state directory: `haul jobs` lists them as one job.
+//! Link from the object log of a sink to the record of the command. If both are in one state
+//! directory, `haul jobs` lists them as one job.
 
 use super::{LogError, folder};
 use haul_log::objects::Identity;
@@ -6,13 +7,14 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// The file in the folder of the log: 32 hexadecimal digits.
+/// Name of the file in the directory of the log. It contains 32 hexadecimal digits.
 const NAME: &str = "command";
 
-/// Writes down the job that the command's record is kept under. Like the time of the log's beginning it is not made durable.
+/// Records the ID of the job that holds the command's record. Like the start of a run that syncs,
+/// the file is not synced.
 ///
 /// # Errors
-/// [`LogError::Io`].
+/// Returns [`LogError::Io`] if the file cannot be written.
 pub(crate) fn write(home: &Path, job: Identity) -> Result<(), LogError> {
     let path = home.join(NAME);
     let opened = folder::options().write(true).create(true).truncate(true).open(&path);
@@ -20,17 +22,18 @@ pub(crate) fn write(home: &Path, job: Identity) -> Result<(), LogError> {
     written.map_err(LogError::io("write which command the log belongs to into", &path))
 }
 
-/// Reads what [`write`] wrote. Returns `None` if there is nothing: the log is listed by itself then.
+/// Reads the ID that [`write`] wrote. Returns `None` if there is none; the log is then listed as a
+/// job of its own.
 pub(super) fn read(home: &Path) -> Option<Identity> {
     let mut digits = String::new();
     folder::options().open(home.join(NAME)).ok()?.take(64).read_to_string(&mut digits).ok()?;
     Identity::from_hex(&digits)
 }
 
-/// The log is over.
+/// Removes the link of a finished log.
 ///
 /// # Errors
-/// [`LogError::Io`].
+/// Returns [`LogError::Io`] if the file cannot be removed.
 pub(crate) fn remove(home: &Path) -> Result<(), LogError> {
     let path = home.join(NAME);
     match fs::remove_file(&path) {

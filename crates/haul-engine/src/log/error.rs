@@ -1,4 +1,4 @@
-//! What can keep a job from having a log.
+//! Errors of the object log.
 
 use super::{Holder, RoomLimit};
 use haul_log::objects::{Flaw, TooManyObjects};
@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Why there is no log, or it can't be written.
+/// Reason why a job has no log, or why its log cannot be written.
 #[derive(Debug, Error)]
 pub enum LogError {
     /// No state directory is known.
@@ -15,91 +15,91 @@ pub enum LogError {
         "there is no place for the object log: neither XDG_STATE_HOME nor HOME is set; name one by --state-dir"
     )]
     Homeless,
-    /// Another process has the job.
+    /// Another process holds the job.
     #[error("{path}: {holder} is at this job; wait until it has ended, or end it")]
     Held {
-        /// The lock.
+        /// Path of the lock file.
         path: PathBuf,
-        /// Who.
+        /// The process that holds the job.
         holder: Holder,
     },
-    /// Others may write into the folder.
+    /// Other users can write to the directory.
     #[error(
         "{path}: others than its owner, you, may write here, so its log is not trusted; name a directory of your own by --state-dir"
     )]
     Exposed {
-        /// The folder.
+        /// Path of the directory.
         path: PathBuf,
     },
-    /// A newer program wrote the log.
+    /// A newer version of haul wrote the log.
     #[error("{folder}: {flaw}")]
     Newer {
-        /// The folder of the log.
+        /// Directory of the log.
         folder: PathBuf,
-        /// Which of its files, and its version.
+        /// The file that is newer, and its version.
         flaw: Flaw,
     },
-    /// A newer program wrote the record of the job.
+    /// A newer version of haul wrote the record of the job.
     #[error("{path}: {flaw}, or forget the job")]
     Record {
-        /// The record.
+        /// Path of the record.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason why the record is rejected.
         flaw: RecordFlaw,
     },
-    /// More than any job's log.
+    /// The log is larger than the log of any job.
     #[error(
         "{path}: the files of this log have more than {max} bytes; look what they are, and remove them or name another --state-dir"
     )]
     TooLarge {
-        /// The folder of the log.
+        /// Directory of the log.
         path: PathBuf,
-        /// The most that is read.
+        /// Read limit, in bytes.
         max: u64,
     },
-    /// The logs of many jobs take all the room that they have together.
+    /// The logs of all jobs use up their shared quota.
     #[error("{path}: {limit}")]
     Full {
-        /// The state directory that they share.
+        /// State directory that the jobs share.
         path: PathBuf,
-        /// Which limit was reached.
+        /// The limit that was reached.
         limit: RoomLimit,
     },
-    /// A file can't be logged.
+    /// A file has too many objects to be logged.
     #[error(transparent)]
     TooManyObjects(#[from] TooManyObjects),
-    /// Files at the sink can't be used or made durable.
+    /// Files at the sink cannot be used or synced.
     #[error("what arrives can't be logged: {source}{}", sink_step(source))]
     Sink {
-        /// What the system said.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A call failed.
+    /// A system call failed.
     #[error("{path}: can't {what}: {source}{}", next_step(source))]
     Io {
-        /// What was to be done.
+        /// Action that failed.
         what: &'static str,
-        /// To which file or folder.
+        /// File or directory that the action applied to.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
 impl LogError {
-    /// An error of a call at the sink.
+    /// Wraps an error of a system call at the sink.
     pub(crate) fn sink(error: io::Error) -> LogError {
         LogError::Sink { source: error }
     }
 
-    /// Makes an error of a call that failed.
+    /// Returns a function that wraps the error of a failed system call.
     pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LogError + use<> {
         let path = path.to_path_buf();
         move |source| LogError::Io { what, path, source }
     }
 }
 
-/// What to do about a failure at the sink, where that is known.
+/// Returns a hint for an error at the sink, or an empty string.
 fn sink_step(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room there",
@@ -107,7 +107,7 @@ fn sink_step(error: &io::Error) -> &'static str {
     }
 }
 
-/// What to do about it, where that is known.
+/// Returns a hint for an error in the state directory, or an empty string.
 fn next_step(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {

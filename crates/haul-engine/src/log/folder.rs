@@ -1,4 +1,4 @@
-//! The files of a log: orders carried out, and what stands there.
+//! Files of an object log: executes the write orders and reads the existing files.
 
 use super::LogError;
 use haul_log::objects::{HEAD_BYTES, Order, newer};
@@ -8,32 +8,33 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Files that are kept open between writes.
+/// Maximum number of files that stay open between writes.
 const OPEN_MAX: usize = 32;
 
-/// Bytes that are read of a log: a thousand times what the largest job's takes.
+/// Read limit for a log, in bytes: a thousand times the size of the largest job's log.
 const BYTES_MAX: u64 = 512 << 20;
 
-/// A folder that orders are carried out in.
+/// Directory of an object log, in which orders are executed.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// The folder itself, to make names durable.
+    /// Open directory, for syncs of its names.
     dir: File,
     syncs: bool,
     open: BTreeMap<String, File>,
-    /// Files with writes that were not synced.
+    /// Files with unsynced writes.
     dirty: BTreeSet<String>,
-    /// Names came or went and were not synced.
+    /// True if names were created or removed since the last sync.
     renamed: bool,
-    /// The length of each file that was read or written.
+    /// Length of each file that was read or written, in bytes.
     lengths: BTreeMap<String, u64>,
-    /// Files that the orders in hand have made, and that are neither durable nor named by others.
+    /// Files that the current orders created and that are neither durable nor named by another file
+    /// yet.
     made: Vec<String>,
 }
 
 impl Folder {
-    /// Opens a folder; it is made if it is not there, and must be ours alone to write.
+    /// Opens a directory; creates it if it is missing. Only this user may have write access.
     pub(super) fn open(path: PathBuf, syncs: bool) -> Result<Folder, LogError> {
         make(&path)?;
         let dir = File::open(&path).map_err(LogError::io("open the folder of the log", &path))?;
@@ -45,7 +46,7 @@ impl Folder {
         &self.path
     }
 
-    /// All files by name, but what is no regular file.
+    /// Reads all regular files; returns their contents by name.
     pub(super) fn read(&mut self) -> Result<BTreeMap<String, Vec<u8>>, LogError> {
         let failed = |path: &Path| LogError::io("read the log", path);
         let mut files = BTreeMap::new();
@@ -67,21 +68,24 @@ impl Folder {
         Ok(files)
     }
 
-    /// The length of each file once these orders are carried out.
+    /// Returns the length of each file after the execution of `orders`.
     pub(super) fn lengths_after(&self, orders: &[Order]) -> impl Iterator<Item = u64> + use<> {
         let mut lengths = self.lengths.clone();
         orders.iter().for_each(|order| count(&mut lengths, order));
         lengths.into_values()
     }
 
-    /// Carries out orders, one after the other, up to the first that fails. New files that were only begun then do not stay, nor those that an index
-    /// was to name: where there is no room for a log each try would leave some.
+    /// Executes `orders` in sequence and stops at the first failure.
+    ///
+    /// After a failure, removes the new files that are incomplete or that no index names yet.
+    /// Otherwise each attempt on a full file system would leave some.
     pub(super) fn perform(&mut self, orders: &[Order]) -> Result<(), LogError> {
         self.made.clear();
         let done = orders.iter().enumerate().try_for_each(|(at, order)| {
             count(&mut self.lengths, order);
             self.perform_one(order)?;
-            // What is durable is true, and what is named is needed.
+            // A durable file is valid, and a named file is needed: both stay. Removable are only
+            // logs whose index a later order writes.
             if matches!(order, Order::Sync | Order::Replace { .. }) {
                 let rest = &orders[at + 1..];
                 self.made.retain(|name| rest.iter().any(|order| order.names(name)));
@@ -89,7 +93,7 @@ impl Folder {
             Ok(())
         });
         if done.is_err() {
-            // Best effort: it is removed with the next orders otherwise.
+            // If the removal fails, the next orders remove the file.
             std::mem::take(&mut self.made).iter().for_each(|name| drop(self.remove(name)));
         }
         done
@@ -111,12 +115,12 @@ impl Folder {
         }
     }
 
-    /// Whether a file of this name may be there.
+    /// Returns true if a file of this name may exist.
     pub(super) fn may_have(&self, name: &str) -> bool {
         self.lengths.contains_key(name)
     }
 
-    /// Makes all durable that was written since the last time.
+    /// Syncs everything that was written since the last sync.
     pub(super) fn sync(&mut self) -> Result<(), LogError> {
         for name in std::mem::take(&mut self.dirty) {
             let path = self.path.join(&name);
@@ -145,7 +149,8 @@ impl Folder {
             }
             fs::rename(&draft, self.path.join(name)).map(|()| file)
         };
-        // What found no room does not stay behind when the job ends. Best effort: the next run removes it otherwise.
+        // After a failure the draft must not outlive the job. If its removal fails, the next run
+        // removes it.
         let file = put().inspect_err(|_| drop(fs::remove_file(&draft)))?;
         self.renamed = true;
         self.dirty.remove(name);
@@ -165,7 +170,7 @@ impl Folder {
         Ok(())
     }
 
-    /// The file of a name, made if it is not there.
+    /// Returns the open file of this name; creates the file if it is missing.
     fn file(&mut self, name: &str) -> io::Result<&File> {
         if !self.open.contains_key(name) {
             if self.open.len() >= OPEN_MAX {
@@ -185,8 +190,8 @@ impl Folder {
         Ok(&self.open[name])
     }
 
-    /// Makes room among the open files. One with unsynced writes is synced through the descriptor that wrote it, which
-    /// alone is sure to hear of a failure.
+    /// Closes one open file. If the file has unsynced writes, syncs it first: only the descriptor
+    /// that wrote is certain to report a failed write.
     fn close_one(&mut self) -> io::Result<()> {
         let clean = self.open.keys().find(|name| !self.dirty.contains(*name)).cloned();
         if let Some((name, file)) = match clean {
@@ -200,7 +205,8 @@ impl Folder {
     }
 }
 
-/// Refuses a log that a newer program wrote, by how its files begin. There need be none.
+/// Rejects a log that a newer version of haul wrote, according to the first bytes of its files. A
+/// missing log is accepted.
 pub(super) fn refuse_newer(log: &Path) -> Result<(), LogError> {
     let failed = |path: &Path| LogError::io("read the log", path);
     let entries = match fs::read_dir(log) {
@@ -223,7 +229,7 @@ pub(super) fn refuse_newer(log: &Path) -> Result<(), LogError> {
     Ok(())
 }
 
-/// What an order makes of the lengths of the files.
+/// Updates the file lengths for one order.
 fn count(lengths: &mut BTreeMap<String, u64>, order: &Order) {
     match order {
         Order::Write { name, at, bytes } => {
@@ -241,7 +247,8 @@ fn count(lengths: &mut BTreeMap<String, u64>, order: &Order) {
     }
 }
 
-/// Makes a folder that its owner alone may use. One that is there must be of this user, and of nobody else to write.
+/// Creates a directory with mode 0700. An existing directory must belong to this user, and no other
+/// user may have write access.
 pub(super) fn make(path: &Path) -> Result<(), LogError> {
     DirBuilder::new()
         .recursive(true)
@@ -255,7 +262,8 @@ pub(super) fn make(path: &Path) -> Result<(), LogError> {
     Ok(())
 }
 
-/// How files of a job are opened for reading: through no link, which could lead to another file of ours.
+/// Returns the options for reading files of a job. They follow no link: a link could lead to
+/// another file of this user.
 pub(super) fn options() -> fs::OpenOptions {
     let mut options = File::options();
     options.read(true).mode(0o600).custom_flags(haul_sys::open::NO_FOLLOW);

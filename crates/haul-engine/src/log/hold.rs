@@ -1,4 +1,4 @@
-//! A job in hand: its folder, and the lock on it.
+//! Locked job: its directory and the lock on it.
 
 use super::claim::{self, Claim};
 use super::{Holder, LogError};
@@ -7,70 +7,76 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A job that this process has, until it lets go of it or ends.
+/// A job that this process holds until it releases the job or exits.
 #[derive(Debug)]
 pub struct Hold {
     home: PathBuf,
     claim: Claim,
 }
 
-/// The folder of all jobs below a state directory.
+/// Returns the directory of all jobs below a state directory.
 pub(super) fn jobs_folder(state: &Path) -> PathBuf {
     state.join("jobs")
 }
 
 impl Hold {
-    /// Takes hold of a job below the state directory; its folder is made if it is not there. While another process has it this waits, or
-    /// says who has it.
+    /// Locks a job below the state directory; creates its directory if it is missing. If another
+    /// process holds the job, blocks if `wait` is true, and fails otherwise.
     ///
     /// # Errors
-    /// [`LogError`]: the job is held, or the folder can't be used. Nothing of the job was touched then.
+    /// Returns [`LogError::Held`] if another process holds the job, and other errors if the
+    /// directory cannot be used. The job is left unchanged in both cases.
     pub fn take(state: &Path, job: Identity, wait: bool) -> Result<Hold, LogError> {
         let home = jobs_folder(state).join(job.to_hex());
         let claim = Claim::take(&home, wait)?;
         Ok(Hold { home, claim })
     }
 
-    /// The job's folder: its object log is in `log`, its record in `record`; a command may keep a file of its own in it.
+    /// Returns the job directory. The object log is in `log` and the record in `record`; a command
+    /// may keep its own file in the directory.
     pub fn folder(&self) -> &Path {
         &self.home
     }
 
-    /// Who had the job last and did not let it go: it was killed, or its machine ended.
+    /// Returns the previous holder if it did not release the job: it was killed, or its machine
+    /// stopped.
     pub fn left_by(&self) -> Option<&Holder> {
         self.claim.left_by.as_ref()
     }
 
-    /// The job is refused, and nothing of it was touched: the next run finds what this one found.
+    /// Restores the previous contents of the lock file, for a job that was refused before anything
+    /// was changed.
     ///
     /// # Errors
-    /// [`LogError::Io`]; the next run takes the job for one that was cut off.
+    /// Returns [`LogError::Io`] if the lock file cannot be written. The next run then treats the
+    /// job as interrupted.
     pub(super) fn put_back(&self) -> Result<(), LogError> {
         self.claim.put_back()
     }
 
-    /// The job stops, and the next run finds nothing to doubt.
+    /// Stops the job cleanly: the next run has no reason to check the log.
     ///
     /// # Errors
-    /// [`LogError::Io`]; the job is let go all the same, as one that was cut off.
+    /// Returns [`LogError::Io`] if the lock file cannot be written. The job is released anyway, and
+    /// the next run treats it as interrupted.
     pub fn release(self) -> Result<(), LogError> {
         self.claim.release()
     }
 
-    /// The job is over: the lock is removed, and the folder if nothing is in it. A record stays.
+    /// Finishes the job: removes the lock file, and the directory if it is empty. A record stays.
     ///
     /// # Errors
-    /// [`LogError::Io`]: something is left of it.
+    /// Returns [`LogError::Io`] if a part of the job remains.
     pub fn finish(self) -> Result<(), LogError> {
         let Hold { home, claim } = self;
         claim.remove()?;
         remove_empty(&home)
     }
 
-    /// The job is forgotten: all of its folder is removed.
+    /// Deletes the job with its whole directory.
     ///
     /// # Errors
-    /// [`LogError::Io`]: something is left of it.
+    /// Returns [`LogError::Io`] if a part of the job remains.
     pub fn forget(self) -> Result<(), LogError> {
         let Hold { home, claim } = self;
         clear(&home).map_err(LogError::io("remove what is in the folder", &home))?;
@@ -79,8 +85,8 @@ impl Hold {
     }
 }
 
-/// Removes all that is in the folder of a job but its lock: as long as that is there nobody else comes in, and what whoever comes then makes is not
-/// removed with the rest.
+/// Removes everything in the directory of a job except the lock file. The lock file excludes other
+/// processes meanwhile, so this never removes files that the next holder creates.
 fn clear(home: &Path) -> io::Result<()> {
     for entry in fs::read_dir(home)? {
         let entry = entry?;
@@ -94,7 +100,7 @@ fn clear(home: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a folder that nothing is left in; strangers that were left alone stay, and the folder with them.
+/// Removes a directory if it is empty. Unknown files stay, and so does their directory.
 pub(super) fn remove_empty(path: &Path) -> Result<(), LogError> {
     match fs::remove_dir(path) {
         Err(error) if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {

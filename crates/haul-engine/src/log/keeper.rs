@@ -1,4 +1,4 @@
-//! The log of a running job.
+//! Object log of a running job.
 
 use super::folder::Folder;
 use super::hold::remove_empty;
@@ -12,91 +12,98 @@ use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How a log is kept.
+/// Settings of an object log.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How it is laid out.
+    /// Layout of the log.
     pub style: Style,
-    /// What is synced when.
+    /// Sync policy.
     pub sync: SyncPolicy,
-    /// Wait while another process has the job, instead of saying so.
+    /// If another process holds the job, wait instead of returning an error.
     pub wait: bool,
 }
 
-/// What was there.
+/// Contents of an existing log.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// What of the log was not taken, and why; to be told to the user.
+    /// Rejected parts of the log, each with the reason; for messages to the user.
     pub flaws: Vec<Flaw>,
-    /// Who had the job last and did not let it go: it was killed, or its machine ended.
+    /// Previous holder if it did not release the job: it was killed, or its machine stopped.
     pub left_by: Option<Holder>,
-    /// Files of which some objects are durable.
+    /// Number of files that have durable objects.
     pub files: usize,
-    /// Those objects, all together.
+    /// Number of durable objects in all files.
     pub objects: u64,
 }
 
 impl Found {
-    /// What is looked at again unless something else is asked for: after a clean end nothing, after another one a sample. A log that lost something
-    /// is no better than one that nobody let go, whatever its other parts say.
+    /// Returns the default re-check level: none after a clean exit, otherwise a sample. A log with
+    /// damaged parts is treated like the log of an unclean exit, even if its other parts are valid.
     pub fn unasked(&self) -> Recheck {
         if self.left_by.is_none() && self.flaws.is_empty() { Recheck::None } else { Recheck::Sample }
     }
 }
 
-/// The log of a job, held by this process. Any worker may tell it facts; one at a time writes them.
+/// Object log of a job, locked by this process. Any worker may add entries; one worker at a time
+/// writes them.
 #[derive(Debug)]
 pub struct Keeper {
     hold: Hold,
-    // Locked before `facts` where both are.
+    // Lock order: `folder` before `facts`.
     folder: Mutex<Folder>,
     facts: Mutex<Facts>,
-    /// What was there at the beginning.
+    /// Durable objects when the log was opened.
     before: haul_log::objects::Facts,
-    /// Its place among the logs of others, where there is only so much room for all.
+    /// Reservation in a shared [`Room`]; `None` for a log without a quota.
     place: Option<Place>,
 }
 
-/// What was learned, and how much of it is not written.
+/// Known objects, and the size of the part that is not written yet.
 #[derive(Debug)]
 struct Facts {
     log: Log,
     pace: Pace,
-    /// There was no room for what was learned last: the log stays as it stands, which is true, and learns nothing more.
+    /// True if the last commit exceeded the quota. The log stays valid as it is and accepts no more
+    /// entries.
     is_full: bool,
 }
 
 impl Keeper {
-    /// Takes hold of a job's log below the state directory and reads what is there. What can't be trusted is told and left out; the rest
-    /// is written anew in this style, which also shows whether the log can be written.
+    /// Locks the job and reads its object log.
+    ///
+    /// Damaged entries are dropped and listed in [`Found::flaws`]. The valid entries are rewritten
+    /// in the layout that `settings` asks for; the rewrite also checks that the log is writable.
     ///
     /// # Errors
-    /// [`LogError`]: the job is held by another process, the folder can't be used, or a newer program wrote the log.
-    /// Nothing of the job was touched then.
+    /// Returns [`LogError::Held`] if another process holds the job, and [`LogError::Newer`] if a
+    /// newer version of haul wrote the log. The job is left unchanged in both cases. Other errors
+    /// mean that the directory or the log cannot be used; the next run then treats the job as
+    /// interrupted.
     pub fn open(state: &Path, job: Job, settings: Settings) -> Result<(Keeper, Found), LogError> {
         Keeper::on(Hold::take(state, job.id, settings.wait)?, job, settings)
     }
 
-    /// As [`Keeper::open`], of a guest's job in the room that it shares with others.
+    /// Same as [`Keeper::open`], for the job of a client in a shared log store.
     ///
     /// # Errors
-    /// As [`Keeper::open`], and [`LogError::Full`].
+    /// Same as [`Keeper::open`], and [`LogError::Full`] if a limit of the store is reached.
     pub fn within(
         room: &Arc<Room>,
         guest: &[u8],
         job: Job,
         settings: Settings,
     ) -> Result<(Keeper, Found), LogError> {
-        // Before anything is made.
+        // Reserve space before creating any file.
         let place = room.enter(job.id, guest)?;
         let hold = Hold::take(room.state(), job.id, settings.wait)?;
         Keeper::placed(hold, job, settings, Some(place))
     }
 
-    /// As [`Keeper::open`], of a job that this process has already.
+    /// Same as [`Keeper::open`], for a job that this process holds already.
     ///
     /// # Errors
-    /// As [`Keeper::open`]. The job is let go: as it was found where a newer program wrote its log, else as one that was cut off.
+    /// Same as [`Keeper::open`]. The job is released. If a newer version of haul wrote its log, the
+    /// lock file is restored; otherwise the next run treats the job as interrupted.
     pub fn on(hold: Hold, job: Job, settings: Settings) -> Result<(Keeper, Found), LogError> {
         Keeper::placed(hold, job, settings, None)
     }
@@ -110,7 +117,8 @@ impl Keeper {
         let mut folder = Folder::open(hold.folder().join("log"), settings.sync.syncs())?;
         let found = replay(&job, &folder.read()?);
         if let Some(flaw) = found.flaws.iter().find(|flaw| matches!(flaw, Flaw::Newer { .. })) {
-            // Best effort: that it is refused is what is told.
+            // If the restore fails, the next run only treats the job as interrupted. The caller
+            // reports the newer log.
             let _ = hold.put_back();
             return Err(LogError::Newer { folder: folder.path().to_path_buf(), flaw: flaw.clone() });
         }
@@ -129,21 +137,26 @@ impl Keeper {
         Ok((Keeper { hold, folder: Mutex::new(folder), facts, before, place }, told))
     }
 
-    /// The folder of the job.
+    /// Returns the job directory.
     pub fn home(&self) -> &Path {
         self.hold.folder()
     }
 
-    /// What the log said when it was opened.
+    /// Returns the durable objects that the log listed when it was opened.
     pub fn before(&self) -> &haul_log::objects::Facts {
         &self.before
     }
 
-    /// A file is under way: its key, and its objects that are durable. What the log says of other versions of it is gone for good
-    /// when this returns, so that the sink file may be written over.
+    /// Registers a file that is in progress. Returns its key and its durable objects.
+    ///
+    /// When this function returns, the log entries for other versions of the file are revoked on
+    /// disk, durably unless the policy is [`SyncPolicy::None`]. The caller may then overwrite the
+    /// sink file.
     ///
     /// # Errors
-    /// [`LogError::TooManyObjects`], and those of [`Keeper::commit`]; [`LogError::Full`] where the log can learn no more.
+    /// Returns [`LogError::TooManyObjects`] if the file has too many objects, and
+    /// [`LogError::Full`] if the log accepts no more entries. Also returns the errors of
+    /// [`Keeper::commit`].
     pub fn file(&self, subject: &Subject) -> Result<(FileKey, ObjectSet), LogError> {
         let (key, known, revokes) = {
             let mut facts = lock(&self.facts);
@@ -160,17 +173,19 @@ impl Keeper {
         Ok((key, known))
     }
 
-    /// Objects of a file are durable at the sink, made so by a sync of the caller's. Nothing is written before
-    /// [`Keeper::commit`].
+    /// Records that objects of a file are durable at the sink after a sync by the caller. Writes
+    /// nothing before [`Keeper::commit`].
     pub fn durable_together(&self, file: FileKey, objects: impl IntoIterator<Item = ObjectIndex>) {
         let mut facts = lock(&self.facts);
         objects.into_iter().for_each(|object| facts.log.done(file, object));
     }
 
-    /// An object, of so many bytes, is durable at the sink. Writes the group if it is due.
+    /// Records that `object`, which has `bytes` bytes, is durable at the sink. Commits the group if
+    /// it is due.
     ///
     /// # Errors
-    /// As [`Keeper::commit`].
+    /// Returns [`LogError::Full`] if the log accepts no more entries. Also returns the errors of
+    /// [`Keeper::commit`].
     pub fn durable(&self, file: FileKey, object: ObjectIndex, bytes: u64) -> Result<(), LogError> {
         let is_due = {
             let mut facts = lock(&self.facts);
@@ -183,16 +198,18 @@ impl Keeper {
         if is_due { self.commit() } else { Ok(()) }
     }
 
-    /// A file is complete: its content is durable and it has its name.
+    /// Records that a file is complete: its content is durable and it has its final name.
     pub fn complete(&self, file: FileKey) {
         lock(&self.facts).log.complete(file);
     }
 
-    /// What the log says of a file does not hold. It is gone for good when this returns; only then may the sink file be
-    /// written over.
+    /// Revokes the log entries of a file. When this function returns, they are revoked on disk,
+    /// durably unless the policy is [`SyncPolicy::None`]. Only then may the caller overwrite the
+    /// sink file.
     ///
     /// # Errors
-    /// As [`Keeper::commit`].
+    /// Returns [`LogError::Full`] if the log accepts no more entries. Also returns the errors of
+    /// [`Keeper::commit`].
     pub fn revoke(&self, file: FileKey) -> Result<(), LogError> {
         {
             let mut facts = lock(&self.facts);
@@ -204,20 +221,22 @@ impl Keeper {
         self.commit_for_good()
     }
 
-    /// A commit that has to take place: whoever else committed meanwhile may have found no room for it.
+    /// Commits and checks that the log is not full: a concurrent commit may have exceeded the
+    /// quota.
     fn commit_for_good(&self) -> Result<(), LogError> {
         self.commit()?;
         if lock(&self.facts).is_full { Err(self.full()) } else { Ok(()) }
     }
 
-    /// Writes what was learned, and makes it durable as the settings say.
+    /// Writes the pending entries and syncs them according to the settings.
     ///
     /// # Errors
-    /// [`LogError::Io`]. Nothing is lost by that but time: the next commit writes all anew. [`LogError::Full`], once: the log stays as it
-    /// stands from then on.
+    /// Returns [`LogError::Io`] if a write fails; the next commit rewrites the whole log, so no
+    /// data is lost. Returns [`LogError::Full`] once when the quota is used up; from then on the
+    /// log accepts no more entries.
     pub fn commit(&self) -> Result<(), LogError> {
         let mut folder = self.folder.lock().unwrap_or_else(|poisoned| {
-            // Whoever panicked with the folder in hand may have left orders undone.
+            // A panic while the directory was locked may have left writes undone; rewrite the log.
             self.folder.clear_poison();
             lock(&self.facts).log.start_over();
             poisoned.into_inner()
@@ -246,31 +265,33 @@ impl Keeper {
         place.full()
     }
 
-    /// The job stops before its end: all is written and durable, and the next run finds nothing to doubt.
+    /// Stops the job before its end: writes and syncs all entries, so the next run has no reason to
+    /// check the log.
     ///
     /// # Errors
-    /// As [`Keeper::commit`]; the job is let go all the same, as one that was cut off.
+    /// Same as [`Keeper::commit`]. The job is released anyway, and the next run treats it as
+    /// interrupted.
     pub fn close(self) -> Result<(), LogError> {
         self.commit()?;
         lock(&self.folder).sync()?;
         self.hold.release()
     }
 
-    /// The job is not begun: the next run finds what this one found.
+    /// Cancels the job before it starts: restores the lock file to its previous contents.
     pub fn put_back(self) {
-        // Best effort: else it is taken for one that was cut off.
+        // If the write fails, the next run only treats the job as interrupted.
         let _ = self.hold.put_back();
     }
 
-    /// The job is done: its log is removed, and its folder where no record is in it.
+    /// Finishes the job: removes its log, and its directory unless a record is in it.
     ///
     /// # Errors
-    /// [`LogError::Io`]: something is left of it.
+    /// Returns [`LogError::Io`] if a part of the job remains.
     pub fn finish(self) -> Result<(), LogError> {
         let Keeper { hold, folder, facts, place, .. } = self;
         let mut folder = folder.into_inner().unwrap_or_else(PoisonError::into_inner);
         folder.perform(&facts.into_inner().unwrap_or_else(PoisonError::into_inner).log.finish())?;
-        // Strangers that were left alone stay, and the folder with them.
+        // Unknown files stay, and so does their directory.
         remove_empty(folder.path())?;
         if let Some(place) = &place {
             place.over();
@@ -279,17 +300,19 @@ impl Keeper {
     }
 }
 
-/// Whether what is ordered has room, where there is only so much.
+/// Reserves space for the result of `orders` in a shared log store; without a store, always
+/// succeeds.
 fn find_room(place: Option<&Place>, folder: &Folder, orders: &[Order]) -> Result<(), LogError> {
     place.map_or(Ok(()), |place| place.takes(folder.lengths_after(orders)))
 }
 
-/// A number that no log had before, from the randomness that the standard library seeds its maps with.
+/// Returns a number for a new log, unlike that of any earlier log. The randomness is the seed of
+/// the standard library's hash maps.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// A worker that panicked while it held the lock left facts that are true.
+/// Locks a mutex even after a panic: facts that a panicked worker added are true.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The record of a running job, kept on disk.
+//! Writer of the record of a running job.
 
 use super::folder;
 use super::{Hold, LogError};
@@ -16,47 +16,49 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How often progress is written down.
+/// Minimum interval between two writes of progress.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// What of a new record outlasts a loss of power.
+/// Part of a new record that survives a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lasting {
-    /// The record that is there may be the old one or the new one, and may be torn.
+    /// None: the record on disk may be the old or the new one, and may be torn.
     No,
-    /// It may be the old one or the new one.
+    /// The bytes: the record on disk is the old or the new one, complete.
     Bytes,
-    /// It is the new one.
+    /// The bytes and the name: the record on disk is the new one.
     Name,
 }
 
 impl Lasting {
-    /// A record that keeps the one of these ranges takes the place of one that keeps the other.
+    /// Returns the durability that is needed when a record with the ranges `new` replaces one with
+    /// the ranges `old`.
     fn of_kept(old: &[Kept], new: &[Kept], syncs: bool) -> Lasting {
         let is_within =
             |old: &Kept, new: &Kept| old.dev == new.dev && new.from <= old.from && old.until <= new.until;
         match old.iter().all(|old| new.iter().any(|new| is_within(old, new))) {
             _ if !syncs => Lasting::No,
-            // Where the new name is lost, the old record says less, and nothing that is wrong.
+            // If the new name is lost, the old record lists fewer files, and nothing that is wrong.
             true => Lasting::Bytes,
-            // What is taken out must not come back.
+            // A removed range must not come back.
             false => Lasting::Name,
         }
     }
 }
 
-/// What a job is called by.
+/// Command line that a job is listed by.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The command: `cp`, `send`, ...
+    /// Name of the command: `cp`, `send`, ...
     pub kind: &'static str,
-    /// All words of the command line behind the program's name, so that `haul WORDS` in `cwd` is the job again.
+    /// All arguments after the program's name, so that `haul WORDS` in `cwd` runs the job again.
     pub words: Vec<OsString>,
-    /// The directory it was begun in.
+    /// Directory that the command was started in.
     pub cwd: PathBuf,
 }
 
-/// The record of a running job. It is replaced as a whole, at most every two seconds but for beginning and end.
+/// Writer of the record of a running job. Each write replaces the whole record. Progress alone is
+/// written at most every two seconds.
 #[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,
@@ -67,19 +69,24 @@ pub struct Ledger {
 struct State {
     record: JobRecord,
     written: Instant,
-    /// The record on disk, or one that a loss of power brings back, may keep what this one does not any more.
+    /// True if the record on disk, or an older one that a power failure brings back, may list
+    /// ranges that this record no longer lists.
     owes: bool,
 }
 
 impl Ledger {
-    /// Writes down that the job runs, durably. Returns what its record said before: of an earlier run, if it is there and whole.
+    /// Records durably that the job runs. Returns the record of an earlier run if it exists and is
+    /// valid.
     ///
     /// # Errors
-    /// [`LogError`]: the record can't be written; or a newer program wrote the one that is there, or the log beside it, and all stays as it was found.
+    /// Returns [`LogError::Record`] or [`LogError::Newer`] if a newer version of haul wrote the
+    /// existing record or the log next to it; the job is left unchanged. Any other error means that
+    /// the record cannot be read or written.
     pub fn begin(hold: &Hold, call: Call) -> Result<(Ledger, Option<JobRecord>), LogError> {
         let path = hold.folder().join("record");
         let usable = usable(hold, &path).inspect_err(|_| {
-            // Best effort: that it is refused is what is told.
+            // If the restore fails, the next run only treats the job as interrupted. The caller
+            // reports the refusal.
             let _ = hold.put_back();
         });
         let before = usable?.map(as_told_now);
@@ -92,7 +99,7 @@ impl Ledger {
             runs: goes_on.map_or(0, |record| record.runs).saturating_add(1),
             status: Status::Running,
             boot: process::boot_id(),
-            // Of a run that finished, too: what was durable is durable.
+            // Ranges of a finished run count as well: durable files stay durable.
             kept: before.as_ref().map(|record| record.kept.clone()).unwrap_or_default(),
             ..JobRecord::default()
         };
@@ -102,35 +109,37 @@ impl Ledger {
         Ok((ledger, before))
     }
 
-    /// How far the job came; written down if that was not done lately.
+    /// Updates the progress; writes it if the last write is at least two seconds old.
     ///
     /// # Errors
-    /// [`LogError::Io`]. The job can go on: only what `haul jobs` tells of it is older then.
+    /// Returns [`LogError::Io`] if the write fails. The job can continue; `haul jobs` then shows
+    /// older progress.
     pub fn progress(&self, progress: Progress) -> Result<(), LogError> {
         let mut state = self.lock();
         state.record.progress = progress;
         if state.written.elapsed() < EVERY { Ok(()) } else { self.write(&mut state, Lasting::No) }
     }
 
-    /// Finished files of these ranges are durable. Written down at once, and durable itself if `syncs`.
+    /// Records that the finished files of these ranges are durable. Writes the record immediately,
+    /// and syncs it if `syncs` is true.
     ///
     /// # Errors
-    /// [`LogError::Io`].
+    /// Returns [`LogError::Io`] if the record cannot be written.
     pub fn keep(&self, kept: &[Kept], syncs: bool) -> Result<(), LogError> {
         let mut state = self.lock();
         let kept: Vec<Kept> = kept.iter().take(KEPT_MAX).copied().collect();
         let lasting = Lasting::of_kept(&state.record.kept, &kept, syncs);
         state.record.kept = kept;
-        // Until it is done, if it could not be done at once.
+        // Stays set until a durable write succeeds.
         state.owes |= lasting == Lasting::Name;
         let lasting = if state.owes { Lasting::Name } else { lasting };
         self.write(&mut state, lasting)
     }
 
-    /// The job ended: written down, durably.
+    /// Records the end of the job durably.
     ///
     /// # Errors
-    /// [`LogError::Io`].
+    /// Returns [`LogError::Io`] if the record cannot be written.
     pub fn end(&self, status: Status, exit: u8, progress: Progress) -> Result<(), LogError> {
         let mut state = self.lock();
         let record = &mut state.record;
@@ -153,10 +162,11 @@ impl Ledger {
     }
 }
 
-/// The record of an earlier run, if it is there and whole.
+/// Returns the record of an earlier run if it exists and is valid.
 ///
 /// # Errors
-/// [`LogError`]: it can't be read; or a newer program wrote it or the log.
+/// Returns an error if the record or the log cannot be read, or if a newer version of haul wrote
+/// one of them.
 fn usable(hold: &Hold, path: &Path) -> Result<Option<JobRecord>, LogError> {
     let before = match read(path)? {
         Some(Err(flaw @ RecordFlaw::Newer(_))) => {
@@ -169,8 +179,8 @@ fn usable(hold: &Hold, path: &Path) -> Result<Option<JobRecord>, LogError> {
     Ok(before)
 }
 
-/// What an earlier run wrote down, as far as it can be told by the clock of now. Where the machine was started since and its clock went back, files
-/// that nobody made durable may come to have the times of others that are.
+/// Drops the ranges of an earlier run that the current clock does not support. If the clock stepped
+/// back across a reboot, files that were never synced may get times within a durable range.
 fn as_told_now(mut record: JobRecord) -> JobRecord {
     if record.boot.is_empty() || record.boot != process::boot_id() {
         let now = nanoseconds(now());
@@ -179,7 +189,7 @@ fn as_told_now(mut record: JobRecord) -> JobRecord {
     record
 }
 
-/// The record at a path; `None` where there is none.
+/// Reads the record at `path`; returns `None` if there is none.
 pub(super) fn read(path: &Path) -> Result<Option<Result<JobRecord, RecordFlaw>>, LogError> {
     let failed = || LogError::io("read the record of the job", path);
     let file = match folder::options().open(path) {
@@ -207,14 +217,15 @@ fn replace(path: &Path, bytes: &[u8], lasting: Lasting) -> io::Result<()> {
     Ok(())
 }
 
-/// The time of this machine.
+/// Returns the current time of this machine.
 pub(crate) fn now() -> Moment {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Moment { sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nsec: since.subsec_nanos() }
 }
 
-/// What a job is told apart from others by: its command, the directory that its names are relative to, and the words that decide what
-/// becomes of which bytes. Each counts with its length, so that no two lists of words are one.
+/// Returns the ID of a job: a hash of its command, its working directory and the arguments that
+/// decide which bytes go where. Each part is hashed with its length, so that different lists of
+/// arguments never hash the same bytes.
 pub fn identity<'w>(
     kind: &str,
     cwd: &Path,
@@ -239,7 +250,8 @@ mod tests {
         Kept { dev, from, until }
     }
 
-    /// A range that a clock took the meaning of came back when the power was lost right after.
+    /// Regression test: a range that a clock change had invalidated came back after an immediate
+    /// power failure.
     #[test]
     fn a_record_that_says_less_than_the_one_before_is_durable_by_its_name() {
         let old = [range(1, 100, 120), range(2, 50, 60)];

@@ -1,4 +1,4 @@
-//! The jobs below a state directory.
+//! List of the jobs below a state directory.
 
 use super::hold::{Hold, jobs_folder};
 use super::{Holder, LogError, claim, command, ledger};
@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How many records of finished jobs are kept.
+/// Maximum number of kept records of finished jobs.
 pub const FINISHED_MAX: usize = 100;
 
-/// How long they are kept at most, in days.
+/// Maximum age of the record of a finished job, in days.
 pub const FINISHED_DAYS_MAX: i128 = 30;
 
-/// How many records of stopped and failed jobs are kept, beside those that somebody was at lately.
+/// Maximum number of kept records of stopped and failed jobs, in addition to recently used ones.
 pub const UNFINISHED_MAX: usize = 1000;
 
-/// How many days ago "lately" ends: a job that somebody was at since then is never too many.
+/// Age limit of a recently used job, in days. The count limit never applies to such a job.
 pub const LATELY_DAYS: i128 = 7;
 
-/// How long stopped and failed jobs are kept at most, in days since somebody was at them last.
+/// Maximum age of a stopped or failed job, in days since its last use.
 pub const UNFINISHED_DAYS_MAX: i128 = 90;
 
 /// Interval between two searches for jobs that are no longer kept.
@@ -33,22 +33,24 @@ const PRUNE_EVERY: Duration = Duration::from_secs(600);
 
 const DAY_NANOSECONDS: i128 = 86_400 * 1_000_000_000;
 
-/// A job as it stands on disk.
+/// State of a job on disk.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// What it is told apart by.
+    /// ID of the job.
     pub id: Identity,
-    /// Who is at it.
+    /// Process that runs the job, if any.
     pub holder: Option<Holder>,
-    /// What its record says; `None` for a job that never wrote one.
+    /// Record of the job; `None` for a job that never wrote one.
     pub record: Option<Result<JobRecord, RecordFlaw>>,
-    /// Why it can't be looked at: it is another user's, for example. Nothing else is known of it then.
+    /// Reason why the job cannot be examined; for example, it belongs to another user. Nothing else
+    /// is known about the job then.
     pub trouble: Option<Arc<LogError>>,
-    /// Bytes of its object logs.
+    /// Size of its object logs, in bytes.
     pub log_bytes: u64,
-    /// The logs of its sink, where that is another job to the log: they have no record of their own.
+    /// Object logs of its sink, if they have IDs of their own. They have no records.
     pub logs: Vec<Identity>,
-    /// When somebody was at it last, in nanoseconds since 1970, as its files tell; a running job writes every few seconds.
+    /// Time of the last use, in nanoseconds since 1970, from the modification times of its files. A
+    /// running job writes every few seconds.
     pub touched: i128,
 }
 
@@ -58,7 +60,8 @@ impl Listed {
         Listed { id, holder: None, record: None, trouble, log_bytes: 0, logs: Vec::new(), touched: i128::MIN }
     }
 
-    /// How it stands: one whose record says that it runs, and that nobody is at, was cut off.
+    /// Returns the status of the job. A job whose record says "running", but that no process holds,
+    /// was interrupted.
     pub fn status(&self) -> Status {
         match (&self.holder, &self.record) {
             (Some(_), _) => Status::Running,
@@ -67,10 +70,11 @@ impl Listed {
         }
     }
 
-    /// Removes what is kept of it.
+    /// Deletes the job with its object logs.
     ///
     /// # Errors
-    /// [`LogError::Held`]: a process runs it; [`LogError::Io`]: a part of it remains.
+    /// Returns [`LogError::Held`] if a process runs the job, and [`LogError::Io`] if a part of the
+    /// job remains.
     pub fn forget(&self, state: &Path) -> Result<(), LogError> {
         let hold = Hold::take(state, self.id, false)?;
         for log in &self.logs {
@@ -83,24 +87,25 @@ impl Listed {
         self.whole().map_or(i128::MIN, |record| nanoseconds(record.begun))
     }
 
-    /// Its record, if it is whole.
+    /// Returns its record if the record is valid.
     pub fn whole(&self) -> Option<&JobRecord> {
         self.record.as_ref().and_then(|record| record.as_ref().ok())
     }
 }
 
-/// The job with this id; `None` where there is none.
+/// Returns the job with this ID, or `None` if there is none.
 ///
 /// # Errors
-/// [`LogError::Io`]: its folder cannot be read.
+/// Returns [`LogError::Io`] if its directory cannot be read.
 pub fn find(state: &Path, id: Identity) -> Result<Option<Listed>, LogError> {
     look(&job_folder(state, id), id)
 }
 
-/// All jobs, the one that began last first. One that can't be looked at says why.
+/// Returns all jobs, the most recently started one first. A job that cannot be examined holds the
+/// reason.
 ///
 /// # Errors
-/// [`LogError::Io`]: the folder of the jobs can't be read.
+/// Returns [`LogError::Io`] if the directory of the jobs cannot be read.
 pub fn jobs(state: &Path) -> Result<Vec<Listed>, LogError> {
     let mut found = Vec::new();
     for id in ids(state)? {
@@ -112,7 +117,7 @@ pub fn jobs(state: &Path) -> Result<Vec<Listed>, LogError> {
     Ok(found)
 }
 
-/// Joins the logs of sinks with the jobs whose records the commands keep that began them.
+/// Merges the object logs of sinks into the jobs of the commands that started them.
 fn with_logs(state: &Path, found: Vec<Listed>) -> Vec<Listed> {
     let (mut jobs, bare): (Vec<_>, Vec<_>) = found.into_iter().partition(|job| job.record.is_some());
     for log in bare {
@@ -128,7 +133,7 @@ fn with_logs(state: &Path, found: Vec<Listed>) -> Vec<Listed> {
     jobs
 }
 
-/// What the jobs that have a folder are told apart by.
+/// Returns the IDs of all jobs that have a directory.
 pub(super) fn ids(state: &Path) -> Result<Vec<Identity>, LogError> {
     let folder = jobs_folder(state);
     let failed = || LogError::io("read the folder of the jobs", &folder);
@@ -139,14 +144,14 @@ pub(super) fn ids(state: &Path) -> Result<Vec<Identity>, LogError> {
     let mut found = Vec::new();
     for entry in entries {
         let name = entry.map_err(failed())?.file_name();
-        // What is called otherwise is no job's.
+        // Any other name does not belong to a job.
         found.extend(name.to_str().and_then(Identity::from_hex));
     }
     found.sort_unstable();
     Ok(found)
 }
 
-/// One job; `None` where it is gone by now.
+/// Reads the state of one job; returns `None` if the job was deleted meanwhile.
 fn look(home: &Path, id: Identity) -> Result<Option<Listed>, LogError> {
     let holder = claim::holder(&home.join("lock"))?;
     let record = ledger::read(&home.join("record"))?;
@@ -164,7 +169,8 @@ fn look(home: &Path, id: Identity) -> Result<Option<Listed>, LogError> {
     }))
 }
 
-/// When a job's folder, or one of its files that are written while it runs, was written last.
+/// Returns the latest modification time of the job directory and of the files that a running job
+/// writes.
 fn touched(home: &Path) -> i128 {
     let written = |name: &str| fs::symlink_metadata(home.join(name)).and_then(|facts| facts.modified()).ok();
     ["", "lock", "record", "log"].into_iter().filter_map(written).map(since_1970).max().unwrap_or(i128::MIN)
@@ -175,7 +181,7 @@ fn since_1970(time: SystemTime) -> i128 {
     i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)
 }
 
-/// How long the files of a log are, in bytes; none where there is no log.
+/// Returns the sizes of the files of a log, in bytes; empty if there is no log.
 pub(super) fn sizes_in(log: &Path) -> Result<Vec<u64>, LogError> {
     let failed = || LogError::io("look at the log", log);
     let entries = match fs::read_dir(log) {
@@ -185,7 +191,7 @@ pub(super) fn sizes_in(log: &Path) -> Result<Vec<u64>, LogError> {
     let mut sizes = Vec::new();
     for entry in entries {
         match entry.and_then(|entry| entry.metadata()) {
-            // A running job's files come and go.
+            // A running job creates and removes files.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             found => sizes.push(found.map_err(failed())?.len()),
         }
@@ -193,33 +199,39 @@ pub(super) fn sizes_in(log: &Path) -> Result<Vec<u64>, LogError> {
     Ok(sizes)
 }
 
-/// Forgets finished jobs: all but the last [`FINISHED_MAX`], and those that ended more than [`FINISHED_DAYS_MAX`] days ago. Jobs that can be gone on
-/// with, stopped or failed, are forgotten [`UNFINISHED_DAYS_MAX`] days after somebody was at them last; where there are more than [`UNFINISHED_MAX`] of
-/// them, the oldest already after [`LATELY_DAYS`]. A job that runs is never forgotten, and one that can't be stays: it is no other job's failure.
+/// Deletes the records of old jobs.
+///
+/// - A finished job is deleted if it is not among the last [`FINISHED_MAX`], or if it ended more
+///   than [`FINISHED_DAYS_MAX`] days ago.
+/// - A resumable job, stopped or failed, is deleted [`UNFINISHED_DAYS_MAX`] days after its last
+///   use. If there are more than [`UNFINISHED_MAX`] of them, the oldest ones are deleted
+///   [`LATELY_DAYS`] days after their last use.
+///
+/// A running job is never deleted. A job that cannot be deleted stays, without an error.
 ///
 /// Examines all jobs, at most once in [`PRUNE_EVERY`].
 ///
 /// # Errors
-/// [`LogError::Io`]: the folder of the jobs can't be read.
+/// Returns [`LogError::Io`] if the directory of the jobs cannot be read.
 pub fn prune(state: &Path) -> Result<(), LogError> {
     let mark = state.join("pruned");
     let since = fs::symlink_metadata(&mark).and_then(|facts| facts.modified()).ok();
     if since.and_then(|since| since.elapsed().ok()).is_some_and(|since| since < PRUNE_EVERY) {
         return Ok(());
     }
-    // Best effort: without it the next job looks as well.
+    // If the file cannot be written, the next job only examines all jobs again.
     let _ = File::options().write(true).create(true).truncate(true).custom_flags(NO_FOLLOW).open(&mark);
     let jobs = jobs(state)?;
     for id in too_many(&jobs, since_1970(SystemTime::now())) {
         for job in jobs.iter().filter(|job| job.id == id) {
-            // Another process runs it again, or it belongs to another user.
+            // Fails if another process runs the job again, or if the job belongs to another user.
             let _ = job.forget(state);
         }
     }
     Ok(())
 }
 
-/// Which jobs are not kept.
+/// Returns the IDs of the jobs to delete.
 fn too_many(jobs: &[Listed], now: i128) -> Vec<Identity> {
     let ended = |job: &Listed| job.whole().and_then(|record| record.ended).map_or(0, nanoseconds);
     let is_finished = |job: &&Listed| job.status() == Status::Finished;
@@ -248,7 +260,7 @@ fn newest_first<'j>(
     dated
 }
 
-/// The folder of a job.
+/// Returns the directory of a job.
 pub fn job_folder(state: &Path, job: Identity) -> PathBuf {
     jobs_folder(state).join(job.to_hex())
 }
@@ -300,14 +312,14 @@ mod tests {
             numbered(0, ended(0, Status::Stopped, 11 * day)),
             numbered(1, ended(0, Status::Stopped, 9 * day)),
             numbered(2, ended(0, Status::Failed, 9 * day)),
-            // Cut off: the record says that it runs.
+            // Interrupted: its record still says "running".
             numbered(3, ended(0, Status::Running, 9 * day)),
             numbered(4, Listed { holder: Some(Holder::default()), ..ended(0, Status::Running, 0) }),
             numbered(5, Listed { record: None, ..ended(0, Status::Failed, 9 * day) }),
         ];
         let gone = |jobs: &[Listed]| Vec::from_iter(too_many(jobs, now).iter().map(|id| id.0[7]));
         assert_eq!(gone(&old), [1, 2, 3, 5]);
-        // More than are kept: only those that nobody was at for a week.
+        // Above the count limit: only jobs that were not used for a week are deleted.
         let many = |seconds: i64| {
             Vec::from_iter((0..1100).map(|n| numbered(n, ended(0, Status::Stopped, seconds - n as i64))))
         };

@@ -1,7 +1,8 @@
-//! A job that is listed once it was worth that: short runs leave nothing behind and cost nothing.
+//! Deferred registration of short jobs.
 //!
-//! A record that outlasts a loss of power takes several syncs. So a job that most often takes a moment gets its folder, its lock and its record only
-//! after [`PATIENCE`]; what it keeps to be gone on with waits in memory until then. Where an earlier run left a state to go on from, all is taken at once.
+//! A record that survives a power failure takes several syncs. A job that usually takes a moment
+//! therefore gets its directory, lock and record only after [`PATIENCE`]. Until then its resume
+//! state stays in memory. If an earlier run left a resume state, the job is registered immediately.
 
 use super::{Call, Hold, Ledger, LogError, hold, identity, prune};
 use haul_log::objects::Identity;
@@ -14,16 +15,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// The file in a job's folder that says how far it came; only a job that can be gone on with has it.
+/// Name of the file in a job directory that holds the resume state; only a resumable job has one.
 pub(crate) const STATE: &str = "state";
 
-/// Work shorter than this is not listed.
+/// Delay before a job is registered. Shorter runs write nothing.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often it is written down how far the job came.
+/// Interval between two writes of progress.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// A job that may be listed.
+/// Job that is registered if it runs long enough.
 #[derive(Debug)]
 pub struct Listing {
     /// The state directory.
@@ -35,12 +36,12 @@ pub struct Listing {
 
 #[derive(Debug)]
 enum Place {
-    /// It has not run for long.
+    /// The job has not run for [`PATIENCE`] yet.
     NotYet,
     Listed(Box<Entered>),
-    /// It can't be.
+    /// The registration failed. Holds the error until it is reported.
     Never(Option<LogError>),
-    /// It ended, and was listed until then.
+    /// The job ended after it was registered.
     Over,
 }
 
@@ -51,7 +52,8 @@ struct Entered {
 }
 
 impl Listing {
-    /// A job that is about to begin: this command (`words` behind the program's name) in this directory. What an earlier run of it left is taken at once.
+    /// Prepares a job that is about to start: this command (`words` after the program's name) in
+    /// the current directory. If an earlier run left a resume state, registers the job immediately.
     pub fn open(state: &Path, kind: &'static str, words: Vec<OsString>) -> Listing {
         let cwd = std::env::current_dir().unwrap_or_default();
         let id = identity(kind, &cwd, words.iter().map(|word| word.as_bytes()));
@@ -63,7 +65,7 @@ impl Listing {
         listing
     }
 
-    /// The job's folder, if it is listed: what it keeps belongs there.
+    /// Returns the job directory if the job is registered. The job's own files belong there.
     pub fn folder(&self) -> Option<PathBuf> {
         match &*self.lock() {
             Place::Listed(entered) => Some(entered.hold.folder().to_path_buf()),
@@ -71,17 +73,17 @@ impl Listing {
         }
     }
 
-    /// Whether the job is listed, or was until it ended.
+    /// Returns true if the job is registered, or was until it ended.
     pub fn was_listed(&self) -> bool {
         matches!(&*self.lock(), Place::Listed(_) | Place::Over)
     }
 
-    /// Returns true if the job was not worth to be listed so far.
+    /// Returns true if the job has not run long enough to be registered.
     pub fn is_short(&self) -> bool {
         matches!(&*self.lock(), Place::NotYet)
     }
 
-    /// Why the job can't be listed, if so; told once.
+    /// Returns the error of a failed registration, once.
     pub fn take_trouble(&self) -> Option<LogError> {
         match &mut *self.lock() {
             Place::Never(why) => why.take(),
@@ -89,12 +91,14 @@ impl Listing {
         }
     }
 
-    /// Whether the job is not, and will not be, listed: nothing need be kept for a later run.
+    /// Returns true if the registration failed. The job then need not keep anything for a later
+    /// run.
     pub fn is_given_up(&self) -> bool {
         matches!(&*self.lock(), Place::Never(_))
     }
 
-    /// Runs the job. Once it was worth that it is listed; then it is written down every two seconds how far it came, and each time `tick` is called.
+    /// Runs the job and registers it after [`PATIENCE`]. From then on records the progress and
+    /// calls `tick` every two seconds.
     pub fn during<T>(
         &self,
         progress: impl Fn() -> Progress + Sync,
@@ -109,25 +113,30 @@ impl Listing {
                 while over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                     self.enter();
                     if let Place::Listed(entered) = &*self.lock() {
-                        // Best effort: an older figure stays, and the end is written down by itself.
+                        // If the write fails, the older progress stays; the end is recorded
+                        // separately.
                         let _ = entered.ledger.progress(progress());
                     }
                     tick();
                     pause = EVERY;
                 }
             };
-            // Where no thread can be had the job is not listed, or what is told of it stays as it was.
+            // If no thread can be created, the job is not registered, or its recorded progress
+            // stays unchanged.
             let _looking = thread::Builder::new().spawn_scoped(scope, look);
-            // Let go at the end even when the job panics, or the scope would wait for the next look.
+            // Dropped at the end even if the job panics; otherwise the scope would wait for the
+            // next interval.
             let _done = done;
             job()
         })
     }
 
-    /// The job ended. What it kept beside its record is its own to remove, before. Records of jobs that nobody was at for long go.
+    /// Records the end of the job and deletes old jobs. The caller must remove the job's own files
+    /// first.
     ///
     /// # Errors
-    /// [`LogError`]: the end could not be written down.
+    /// Returns an error if the end cannot be recorded, if the job cannot be released, or if
+    /// [`prune`] fails.
     pub fn end(&self, status: Status, exit: u8, progress: Progress) -> Result<(), LogError> {
         let mut place = self.lock();
         let Entered { hold, ledger } = match std::mem::replace(&mut *place, Place::Over) {
@@ -181,7 +190,7 @@ mod tests {
         let long = listing(&state);
         long.enter();
         let folder = long.folder().unwrap();
-        // Whoever comes second is told who has it, and keeps nothing.
+        // The second run gets the holder in an error and registers nothing.
         let second = listing(&state);
         second.enter();
         assert!(second.is_given_up() && second.folder().is_none());
@@ -197,7 +206,7 @@ mod tests {
         again.end(Status::Finished, 0, Progress::default()).unwrap();
         let found = jobs(&state).unwrap();
         assert_eq!((found[0].status(), found[0].whole().unwrap().runs), (Status::Finished, 2));
-        // A short run of what is finished is not worth the syncs either.
+        // A short rerun of a finished job is not registered either.
         assert!(listing(&state).folder().is_none());
     }
 

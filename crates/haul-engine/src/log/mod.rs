@@ -1,22 +1,25 @@
-//! The object log on disk: who holds a job, what it knows, and when what it learns is written.
+//! Object log on disk: job locks, logged objects, and the schedule of log writes.
 //!
-//! `haul_log::objects` decides which bytes; this room does what it orders. The law: an object's bytes are durable at the
-//! sink, then the log is told. A job's log stands in its own folder below the state directory:
+//! `haul_log::objects` decides which bytes to write; this module does the I/O. Invariant: an object
+//! is logged only after its bytes are durable at the sink. The log of a job is in the job's own
+//! directory below the state directory:
 //!
 //! ```text
-//!  STATE/jobs/ID/lock      locked while the job runs; who runs it
-//!  STATE/jobs/ID/begun     of a copy or a transfer: when its runs began, and how far they may have come
-//!  STATE/jobs/ID/target    of a transfer from a guest: whose it is, where it goes
+//!  STATE/jobs/ID/lock      locked while the job runs; holder of the job
+//!  STATE/jobs/ID/begun     copies and transfers: run history
+//!  STATE/jobs/ID/target    transfers of a client: owner and destination
 //!  STATE/jobs/ID/log/      docs/formats/log.md
-//!  STATE/jobs/ID/record    what the job is and how it stands: haul_log::record
-//!  STATE/jobs/ID/state     of a verification or a repair: how far it came, of a sum what its waybill is; in
-//!  STATE/jobs/ID/state.stamps  what the files looked like
+//!  STATE/jobs/ID/record    description and status of the job: haul_log::record
+//!  STATE/jobs/ID/state     resume state: progress of a verification or repair, section of a sum
+//!  STATE/jobs/ID/state.stamps  stamps of the files
 //! ```
 //!
-//! What many clients' jobs may take together is counted by a [`Room`], which a server has in `STATE/serve`; `shares` says whose job gives way there.
+//! A [`Room`] limits the space that the jobs of many clients use together; a server keeps it in
+//! `STATE/serve`. The module `shares` selects the job that is evicted when the space is used up.
 //!
-//! A command that only wants to be listed takes a [`Hold`] and begins a [`Ledger`]; one that keeps an object log gives the hold to a [`Keeper`]; one whose
-//! short runs should leave nothing behind opens a [`Listing`].
+//! A command that is only listed takes a [`Hold`] and begins a [`Ledger`]. A command with an object
+//! log passes the hold to a [`Keeper`]. A command whose short runs leave no files opens a
+//! [`Listing`].
 
 mod begun;
 mod claim;

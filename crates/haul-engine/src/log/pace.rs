@@ -1,25 +1,25 @@
-//! When a group is committed, and what of it lasts.
+//! Group commit: sync policies, and size and age of the open group.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// A group is committed after so long, so that a job that is cut off sends at most this much again.
+/// Maximum age of a group before it is committed. Bounds what an interrupted job must send again.
 pub(crate) const GROUP_TIME: Duration = Duration::from_secs(1);
 
-/// A group is committed after so many bytes of objects.
+/// Maximum size of a group before it is committed, in bytes of objects.
 pub(crate) const GROUP_BYTES: u64 = 256 << 20;
 
-/// What is synced when (`--sync`).
+/// Time of syncs (`--sync`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// Every object by itself: a loss of power costs the objects that were being written. Slow on disks.
+    /// Sync after each object: a power failure costs the objects in progress. Slow on disks.
     Object,
-    /// Objects of a second, or of 256 MiB, together: a loss of power costs the last group.
+    /// Sync once for all objects of a second or of 256 MiB: a power failure costs the last group.
     #[default]
     Group,
-    /// Nothing: a killed process costs the last group; a loss of power may cost all, and may leave objects logged
-    /// that are not there, so all is verified again after one.
+    /// Never sync: a killed process costs the last group. A power failure may cost everything and
+    /// may leave logged objects that do not exist, so the next run verifies everything.
     None,
 }
 
@@ -27,7 +27,7 @@ impl SyncPolicy {
     const NAMES: [(&'static str, SyncPolicy); 3] =
         [("object", SyncPolicy::Object), ("group", SyncPolicy::Group), ("none", SyncPolicy::None)];
 
-    /// Whether what is ordered to be durable is made so.
+    /// Returns true if this policy syncs at all.
     pub(crate) fn syncs(self) -> bool {
         self != SyncPolicy::None
     }
@@ -51,7 +51,7 @@ impl FromStr for SyncPolicy {
     }
 }
 
-/// The group that is open.
+/// Size and age of the open group.
 #[derive(Debug)]
 pub(crate) struct Pace {
     policy: SyncPolicy,
@@ -64,7 +64,7 @@ impl Pace {
         Pace { policy, since: Instant::now(), bytes: 0 }
     }
 
-    /// So many bytes joined the group; whether it is to be committed.
+    /// Adds `bytes` bytes to the group. Returns true if the group is due for commit.
     pub(crate) fn add(&mut self, bytes: u64) -> bool {
         if self.bytes == 0 {
             self.since = Instant::now();
@@ -73,12 +73,12 @@ impl Pace {
         self.policy == SyncPolicy::Object || self.is_full() || self.since.elapsed() >= GROUP_TIME
     }
 
-    /// Whether it has as many bytes as a group is to have.
+    /// Returns true if the group has reached its maximum size.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes >= GROUP_BYTES
     }
 
-    /// A new group begins.
+    /// Starts a new group.
     pub(crate) fn begin(&mut self) {
         *self = Pace::new(self.policy);
     }

@@ -1,23 +1,25 @@
-//! What of a log is looked at again when its job goes on (`--verify-resume`).
+//! Re-check level of a log on resume (`--verify-resume`).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Of so many objects one is looked at again by [`Recheck::Sample`].
+/// Inverse sampling rate: [`Recheck::Sample`] checks one object in this many.
 pub const SAMPLE_ONE_IN: u64 = 16;
 
-/// Where [`Recheck::Sample`] compares whole objects, because only their digests travel, it is so many of a file at most. Where one object
-/// in twenty is lost anywhere in a file, all of these miss it once in 26 times (0.95 to the 64th).
+/// Maximum number of objects per file for [`Recheck::Sample`] if it compares whole objects, because
+/// only their digests travel. If one object in twenty is lost anywhere in a file, all samples miss
+/// the loss once in 26 times (0.95 to the 64th).
 pub const SAMPLE_OBJECTS_MAX: u64 = 64;
 
-/// How much of what the log says is compared with the source again.
+/// Part of the logged objects that is compared with the source again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recheck {
-    /// Nothing: the log is taken at its word, while source and sink are the same files as then.
+    /// Nothing: the log is trusted as long as source and sink are the same files as before.
     None,
-    /// Something of one object in [`SAMPLE_ONE_IN`], and of the first of each file under way. What differs makes all the rest be compared.
+    /// A part of one object in [`SAMPLE_ONE_IN`], and of the first object of each file in progress.
+    /// If a sample differs, all other objects are compared.
     Sample,
-    /// All.
+    /// All logged objects.
     All,
 }
 

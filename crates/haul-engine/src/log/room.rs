@@ -1,4 +1,5 @@
-//! The room that the logs of many clients' jobs have together: how much they may take, and for how long.
+//! Shared log store of a server: limits on the size, count and age of the logs of many clients'
+//! jobs.
 
 use super::hold::jobs_folder;
 use super::shares::{Answer, Taken, Wish, answer};
@@ -10,39 +11,42 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// What a file takes at least, in bytes: a block of most file systems. Without that many small files would count for nothing.
+/// Minimum size that a file counts for, in bytes: a block of most file systems. Without this
+/// minimum many small files would count for nothing.
 const BLOCK_BYTES: u64 = 4096;
 
-/// What a job takes beside its log, in bytes: two folders, the lock, when it began (two blocks at most), and where it goes (two blocks).
+/// Size that a job counts for in addition to its log, in bytes. It covers two directories, the lock
+/// file, the run history (at most two blocks) and the target (two blocks).
 const JOB_BYTES: u64 = 8 * BLOCK_BYTES;
 
-/// Whose jobs are of which that was not written down, or is damaged.
+/// Client of the jobs whose target file is missing or damaged.
 const UNKNOWN: Identity = Identity([0; 16]);
 
-/// How much the logs below one state directory may take.
+/// Limits on the logs below one state directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoomLimits {
-    /// Bytes, each file counted by whole blocks of 4 KiB and each job with eight of them beside its log.
+    /// Maximum size, in bytes. Each file counts in whole blocks of 4 KiB, and each job counts eight
+    /// blocks in addition to its log.
     pub bytes: u64,
-    /// Jobs that are not at their end.
+    /// Maximum number of unfinished jobs.
     pub jobs: usize,
-    /// How long nothing need have happened to a job for it to be forgotten.
+    /// Retention time: a job that is idle for this long is deleted.
     pub age: Duration,
 }
 
 impl Default for RoomLimits {
-    /// 64 MiB, 1,000 jobs, 14 days.
+    /// Returns 64 MiB, 1,000 jobs and 14 days.
     fn default() -> RoomLimits {
         RoomLimits { bytes: 64 << 20, jobs: 1000, age: Duration::from_secs(14 * 86_400) }
     }
 }
 
-/// Which limit was reached.
+/// Limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoomLimit {
-    /// So many bytes.
+    /// Maximum size, in bytes.
     Bytes(u64),
-    /// So many jobs.
+    /// Maximum number of jobs.
     Jobs(usize),
 }
 
@@ -62,10 +66,11 @@ impl fmt::Display for RoomLimit {
     }
 }
 
-/// How a job is forgotten, with what it left at its sink, of which nothing is known here. Whether it is gone: not while somebody is at it.
+/// Function that deletes a job, including its files at the sink, which this module does not know.
+/// Returns true if the job is deleted, and false if a process holds it.
 pub type Forget = fn(&Room, Identity) -> Result<bool, LogError>;
 
-/// A state directory whose jobs come from clients that nobody here need trust.
+/// Shared log store of a server: a state directory for the jobs of untrusted clients.
 #[derive(Debug)]
 pub struct Room {
     state: PathBuf,
@@ -75,25 +80,26 @@ pub struct Room {
 }
 
 impl Room {
-    /// The room in a state directory, which need not be there; what is in it counts. Jobs that give way to others' are forgotten by `forget`.
+    /// Opens the log store in a state directory, which may be missing; existing jobs count.
+    /// `forget` deletes the jobs that are evicted.
     ///
     /// # Errors
-    /// [`LogError::Io`]: it can't be looked at.
+    /// Returns [`LogError::Io`] if the state directory cannot be read.
     pub fn open(state: PathBuf, limits: RoomLimits, forget: Forget) -> Result<Room, LogError> {
         let room = Room { state, limits, forget, jobs: Mutex::default() };
         room.recount()?;
         Ok(room)
     }
 
-    /// The state directory.
+    /// Returns the state directory.
     pub fn state(&self) -> &Path {
         &self.state
     }
 
-    /// Counts anew what is there: another process may have been in it.
+    /// Counts the existing jobs again, because another process may have changed them.
     ///
     /// # Errors
-    /// [`LogError::Io`].
+    /// Returns [`LogError::Io`] if the state directory cannot be read.
     pub fn recount(&self) -> Result<(), LogError> {
         let begun = SystemTime::now();
         let mut found = BTreeMap::new();
@@ -101,12 +107,13 @@ impl Room {
             found.insert(id, self.look(id)?);
         }
         let mut jobs = self.lock();
-        // What began or ended while this looked is not in what was found, or still is.
+        // A job that started or ended during the count may be missing from `found`, or still be in
+        // it.
         let is_there = |id: &Identity| self.home(*id).exists();
         jobs.retain(|id, taken| taken.sessions > 0 || found.contains_key(id) || is_there(id));
         for (id, seen) in found {
             match jobs.get_mut(&id) {
-                // Its own session knows better.
+                // The active session has the newer numbers.
                 Some(taken) if taken.sessions > 0 || taken.touched > begun => {}
                 Some(taken) => taken.bytes = seen.bytes,
                 None if is_there(&id) => drop(jobs.insert(id, seen)),
@@ -116,7 +123,7 @@ impl Room {
         Ok(())
     }
 
-    /// A job as it stands on disk, which nobody is at.
+    /// Reads the usage of a job that no session holds.
     fn look(&self, id: Identity) -> Result<Taken, LogError> {
         let home = self.home(id);
         let guest = Target::read(&home).ok().flatten().map_or(UNKNOWN, |target| target.guest);
@@ -125,13 +132,13 @@ impl Room {
         Ok(Taken { bytes: JOB_BYTES + log, sessions: 0, guest, touched })
     }
 
-    /// Jobs to which nothing happened for longer than the limit says, and that nobody is at.
+    /// Returns the jobs that are idle for longer than the retention time.
     ///
     /// # Errors
-    /// [`LogError::Io`].
+    /// Returns [`LogError::Io`] if the state directory cannot be read.
     pub fn expired(&self) -> Result<Vec<Identity>, LogError> {
         let now = SystemTime::now();
-        // A time that lies ahead is no age.
+        // A time in the future is no age.
         let is_old = |id: &Identity| {
             let last = touched(&self.home(*id));
             last.is_some_and(|last| now.duration_since(last).is_ok_and(|age| age > self.limits.age))
@@ -141,16 +148,16 @@ impl Room {
         Ok(ids.into_iter().filter(|id| !running.contains(id) && is_old(id)).collect())
     }
 
-    /// The jobs of a guest.
+    /// Returns the jobs of a client.
     pub fn jobs_of(&self, guest: &[u8]) -> Vec<Identity> {
         let guest = Identity::of(guest);
         self.lock().iter().filter(|(_, taken)| taken.guest == guest).map(|(id, _)| *id).collect()
     }
 
-    /// A guest's job gets its place.
+    /// Reserves space for a client's job.
     ///
     /// # Errors
-    /// [`LogError::Full`].
+    /// Returns [`LogError::Full`] if a limit is reached.
     pub(crate) fn enter(self: &Arc<Room>, job: Identity, guest: &[u8]) -> Result<Place, LogError> {
         let guest = Identity::of(guest);
         self.grant(&Wish { job, guest, bytes: JOB_BYTES }, |taken| {
@@ -161,8 +168,10 @@ impl Room {
         Ok(Place { room: Arc::clone(self), job, guest })
     }
 
-    /// Writes down that something is taken, if there is room for it, or jobs of guests who have more than their share give way. Whoever takes
-    /// no more than before is not held up by others.
+    /// Grants a request and calls `write_down` with the usage of its job. If a limit is reached,
+    /// evicts jobs of clients above their share.
+    ///
+    /// A request that does not increase the usage is always granted.
     fn grant(&self, wish: &Wish, write_down: impl FnOnce(&mut Taken)) -> Result<(), LogError> {
         let mut stay = BTreeSet::new();
         loop {
@@ -179,12 +188,14 @@ impl Room {
                 }
                 Answer::Full(limit) => return Err(self.full(limit)),
                 Answer::Without(other) => {
-                    // It may take a moment, and nobody waits for that. Who takes this room meanwhile had the right to.
+                    // The deletion can take a moment; release the lock, so that no other session
+                    // waits for it. A session that takes the freed space meanwhile is entitled to
+                    // it.
                     drop(jobs);
                     if (self.forget)(self, other).unwrap_or(false) {
                         self.forgotten(other);
                     } else {
-                        // Somebody came for it, or it can't be removed: another one goes.
+                        // A process holds the job, or it cannot be deleted: evict another one.
                         stay.insert(other);
                     }
                 }
@@ -192,7 +203,7 @@ impl Room {
         }
     }
 
-    /// A job is gone, unless somebody began it anew meanwhile.
+    /// Removes a deleted job from the count, unless a session started it again meanwhile.
     fn forgotten(&self, job: Identity) {
         let mut jobs = self.lock();
         if jobs.get(&job).is_some_and(|taken| taken.sessions == 0) && !self.home(job).exists() {
@@ -217,7 +228,8 @@ impl Room {
     }
 }
 
-/// A job's place in the room while a session is at it. What the job leaves there goes on to count.
+/// Reservation of a job in the log store during a session. Files that the job leaves there still
+/// count afterwards.
 #[derive(Debug)]
 pub(crate) struct Place {
     room: Arc<Room>,
@@ -226,17 +238,18 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The log is about to have files of these lengths.
+    /// Reserves space for a log whose files have these lengths, in bytes.
     ///
     /// # Errors
-    /// [`LogError::Full`]: it has no room to grow so far.
+    /// Returns [`LogError::Full`] if the limit does not allow the log to grow that far.
     pub(super) fn takes(&self, lengths: impl Iterator<Item = u64>) -> Result<(), LogError> {
         let bytes = JOB_BYTES + lengths.map(in_blocks).sum::<u64>();
         let wish = Wish { job: self.job, guest: self.guest, bytes };
         self.room.grant(&wish, |taken| taken.bytes = bytes)
     }
 
-    /// The job is over, and its log gone: what it took is free before its folder goes, so that whoever sees that finds room.
+    /// Frees the space of a finished job whose log is deleted. This happens before its directory is
+    /// deleted, so that a process that sees the deletion also finds the space.
     pub(super) fn over(&self) {
         let mut jobs = self.room.lock();
         if let Some(taken) = jobs.get_mut(&self.job).filter(|taken| taken.sessions <= 1) {
@@ -244,7 +257,7 @@ impl Place {
         }
     }
 
-    /// Why it may not grow.
+    /// Returns the error for a log that exceeds the size limit.
     pub(super) fn full(&self) -> LogError {
         self.room.full(RoomLimit::Bytes(self.room.limits.bytes))
     }
@@ -264,7 +277,7 @@ impl Drop for Place {
     }
 }
 
-/// When somebody was at a job last, as its files tell.
+/// Returns the time of the last use of a job, from the modification times of its files.
 fn touched(home: &Path) -> Option<SystemTime> {
     let written = ["lock", "begun"].map(|name| home.join(name).metadata().and_then(|found| found.modified()));
     written.into_iter().flatten().max()

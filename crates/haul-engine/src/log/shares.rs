@@ -1,7 +1,9 @@
-//! Whose job gives way where many share a room that is full: nobody takes all of it for long.
+//! Fair-share eviction for the shared log store of a server.
 //!
-//! A guest who has less than an equal share of the limit that was reached (the limit by the number of guests who have something there, he among them)
-//! gets room from those who have more: the job that nobody was at for longest of the one who has the most goes. Jobs that somebody is at stay.
+//! The equal share of a client is the limit divided by the number of clients that have a job,
+//! including the requesting one. When a limit is reached, a client that stays within its equal
+//! share may evict a job of a client above it. The victim is the least recently used idle job of
+//! the client that uses most. A job with an active session is never evicted.
 
 use super::room::{RoomLimit, RoomLimits};
 use haul_log::objects::Identity;
@@ -9,20 +11,20 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-/// What one job takes.
+/// Log space used by one job.
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
-    /// None for a job that is over: nothing of it counts any more.
+    /// Size in bytes; 0 for a finished job, which no longer counts.
     pub(super) bytes: u64,
-    /// Sessions that are at it, or wait for it.
+    /// Number of sessions that run the job or wait for it.
     pub(super) sessions: u32,
-    /// Whose it is. All jobs of which that is not known are one guest's.
+    /// Client that owns the job. All jobs without a known owner belong to one client.
     pub(super) guest: Identity,
-    /// When somebody was at it last.
+    /// Time of the last use.
     pub(super) touched: SystemTime,
 }
 
-/// What a guest's job is to take.
+/// Request for log space.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     pub(super) job: Identity,
@@ -30,18 +32,18 @@ pub(super) struct Wish {
     pub(super) bytes: u64,
 }
 
-/// What becomes of a wish.
+/// Answer to a request for log space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// There is room.
+    /// Granted.
     Room,
-    /// There may be, without this job.
+    /// May be granted after the eviction of this job.
     Without(Identity),
-    /// There is none.
+    /// Refused because of this limit.
     Full(RoomLimit),
 }
 
-/// Whether there is room for a wish among these jobs. Those that `stay` are not given up for it.
+/// Decides a request for log space, given the usage of all jobs. Never evicts a job in `stay`.
 pub(super) fn answer(
     jobs: &BTreeMap<Identity, Taken>,
     limits: &RoomLimits,
@@ -83,7 +85,8 @@ mod tests {
         Identity([number; 16])
     }
 
-    /// Jobs by their numbers: guest, bytes, and how many seconds ago somebody was at it; none where somebody is.
+    /// Creates jobs from their number, client, bytes and idle time in seconds; `None` for an active
+    /// job.
     fn jobs(of: &[(u8, u8, u64, Option<u64>)]) -> BTreeMap<Identity, Taken> {
         let job = |&(job, guest, bytes, ago): &(u8, u8, u64, Option<u64>)| {
             let touched = SystemTime::UNIX_EPOCH + Duration::from_secs(1000 - ago.unwrap_or(0));
@@ -107,7 +110,7 @@ mod tests {
     fn whoever_has_less_than_his_share_gets_the_oldest_place_of_the_one_who_has_most() {
         let few = |jobs: &BTreeMap<_, _>, wish, stay: &[u8]| asked(jobs, (1 << 30, 6), wish, stay);
         let full = Answer::Full(RoomLimit::Jobs(6));
-        // One has four, two has two: with a third guest the share is two.
+        // One client has four jobs, another has two; with a third client the share is two.
         let six = [
             (1, 1, 9, Some(10)),
             (2, 1, 9, Some(30)),

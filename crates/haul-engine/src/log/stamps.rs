@@ -1,15 +1,16 @@
-//! What files looked like when they were read, so that a later run knows those that nobody touched since.
-//!
+//! File stamps: identify the files that did not change since an earlier run read them.
 //! ```text
 //!  | 16 bytes | 16 bytes | ...     the stamp of each entry, by its number; zeros where there is none
 //! ```
 //!
-//! A stamp is a digest of the file's path, inode, size, modification time and change time. Every write and every new name of a file moves its
-//! change time, which nobody can set; so a file with the stamp that it had holds the bytes that it had, but for what decays. The device's number is
-//! left out: some file systems have another one after each mount.
+//! A stamp is a digest of the file's path, inode, size, modification time and change time. Every
+//! write and every rename of a file updates its change time, which no user can set. A file with an
+//! unchanged stamp therefore has unchanged bytes, except for decay of the medium. The device number
+//! is left out, because some file systems get another one at each mount.
 //!
-//! Change times move in ticks of the kernel's clock (up to 10 ms), or of a second on some file systems. A file that was changed right before it was read could be
-//! changed again within the same tick; such a file gets no stamp.
+//! Change times advance in ticks of the kernel's clock (up to 10 ms), or in seconds on some file
+//! systems. A file that was changed right before it was read could be changed again within the same
+//! tick. Such a file gets no stamp.
 
 use haul_digest::{Algorithm, Hasher};
 use haul_sys::Stat;
@@ -20,24 +21,27 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of a stamp.
+/// Size of a stamp, in bytes.
 const BYTES: usize = 16;
 
-/// A change this long before a run began lies in an earlier tick than all that the run reads.
+/// Minimum time between a change and the start of a run, in nanoseconds. A change before that is in
+/// an earlier tick than everything that the run reads.
 const TICK_NANOSECONDS: i128 = 100_000_000;
 
-/// The same where times seem to be counted in seconds: FAT counts two at a time.
+/// The same limit for file systems that seem to count times in seconds; FAT has ticks of two
+/// seconds.
 const COARSE_TICK_NANOSECONDS: i128 = 2_100_000_000;
 
-/// Stamps that wait to be written at most: 24 MiB. What comes behind them is read again by the next run.
+/// Maximum number of stamps that wait to be written: 24 MiB. The next run reads the files without a
+/// stamp again.
 const WAITING_MAX: usize = 1 << 20;
 
-/// What a file looked like.
+/// Stamp of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp([u8; BYTES]);
 
 impl Stamp {
-    /// Of a regular file under this path.
+    /// Computes the stamp of a regular file with this path.
     pub(crate) fn of(path: &[u8], facts: &Stat) -> Stamp {
         let mut hasher = Hasher::new(Algorithm::Blake3);
         let time = |at: Timespec| [at.sec as u64, u64::from(at.nsec)];
@@ -51,26 +55,27 @@ impl Stamp {
         stamp
     }
 
-    /// Whether it says anything.
+    /// Returns true unless the stamp is empty.
     pub(crate) fn is_there(self) -> bool {
         self != Stamp::default()
     }
 }
 
-/// Who gives stamps to files: knows when the run began.
+/// Start time of a run, which decides which files get a stamp.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamped {
     begun: i128,
 }
 
 impl Stamped {
-    /// For a run that begins now, before it looks at any file.
+    /// Creates a value for a run that starts now, before it examines any file.
     pub(crate) fn now() -> Stamped {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Stamped { begun: i128::try_from(since.as_nanos()).unwrap_or(0) }
     }
 
-    /// The stamp of a file with these facts, taken before it was read; none where it was changed too lately.
+    /// Returns the stamp of a file with this metadata, which was read before the contents. Returns
+    /// an empty stamp if the file was changed too recently.
     pub(crate) fn stamp(self, path: &[u8], facts: &Stat) -> Stamp {
         let changed = i128::from(facts.ctime.sec) * 1_000_000_000 + i128::from(facts.ctime.nsec);
         let tick = if facts.ctime.nsec == 0 { COARSE_TICK_NANOSECONDS } else { TICK_NANOSECONDS };
@@ -78,14 +83,14 @@ impl Stamped {
     }
 }
 
-/// Stamps by number, on disk; those that were set lately wait in memory.
+/// Stamps by entry number, on disk. New stamps wait in memory.
 #[derive(Debug, Default)]
 pub(crate) struct StampFile {
     waiting: Vec<(u64, Stamp)>,
 }
 
 impl StampFile {
-    /// Sets one; false where too many wait.
+    /// Sets a stamp. Returns false if too many stamps wait already.
     pub(crate) fn set(&mut self, number: u64, stamp: Stamp) -> bool {
         let has_room = self.waiting.len() < WAITING_MAX;
         if has_room {
@@ -94,7 +99,7 @@ impl StampFile {
         has_room
     }
 
-    /// Writes those that wait, in the file's place among others of the job; `syncs` makes them durable.
+    /// Writes the waiting stamps to the file at `path`; syncs the file if `syncs` is true.
     pub(crate) fn write(&mut self, path: &Path, syncs: bool) -> io::Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -118,7 +123,7 @@ impl StampFile {
     }
 }
 
-/// Writes stamps up to number `end`.
+/// Writes consecutive stamps; `end` is the number after the last one.
 fn write_run(file: &File, end: u64, run: &[u8]) -> io::Result<()> {
     file.write_all_at(run, end * BYTES as u64 - run.len() as u64)
 }
@@ -130,15 +135,15 @@ pub(crate) struct EarlierStamps {
 }
 
 impl EarlierStamps {
-    /// None.
+    /// Returns a value without stamps.
     pub(crate) fn none() -> EarlierStamps {
         EarlierStamps { file: None }
     }
 
-    /// Those in a file; without it there are none.
+    /// Opens the stamps in a file; a missing file has no stamps.
     ///
     /// # Errors
-    /// It is there and can't be opened.
+    /// Returns an error if the file exists and cannot be opened.
     pub(crate) fn open(path: &Path) -> io::Result<EarlierStamps> {
         let mut options = File::options();
         options.read(true).custom_flags(haul_sys::open::NO_FOLLOW);
@@ -148,7 +153,8 @@ impl EarlierStamps {
         }
     }
 
-    /// The stamp of an entry. One that can't be read is none: its file is read again.
+    /// Returns the stamp of an entry. If it cannot be read, returns an empty stamp, so that the
+    /// file is read again.
     pub(crate) fn get(&self, number: u64) -> Stamp {
         let mut stamp = Stamp::default();
         let read =
@@ -156,7 +162,7 @@ impl EarlierStamps {
         if self.file.as_ref().is_some_and(read) { stamp } else { Stamp::default() }
     }
 
-    /// Whether a file with these facts has the stamp it had.
+    /// Returns true if a file with this metadata still has its earlier stamp.
     pub(crate) fn knows(&self, number: u64, path: &[u8], facts: &Stat) -> bool {
         let stamp = self.get(number);
         stamp.is_there() && stamp == Stamp::of(path, facts)
@@ -241,7 +247,7 @@ mod tests {
         assert!(earlier.knows(3, b"f", &look()) && !earlier.knows(2, b"f", &look()));
         let times = fs::metadata(&file).unwrap().modified().unwrap();
         let before = look().ctime;
-        // Until the clock that change times are taken from has moved on.
+        // Repeat until the clock of the change times has advanced.
         while look().ctime == before {
             fs::write(&file, "other").unwrap();
             File::options().write(true).open(&file).unwrap().set_modified(times).unwrap();

@@ -1,11 +1,12 @@
-//! Where logs are kept.
+//! Location of the state directory.
 
 use super::LogError;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// The state directory: the one that was asked for (`--state-dir`), else `haul` in `$XDG_STATE_HOME` or in `.local/state` of the user's
-/// own directory. As the XDG base directory specification (0.8) says, a relative path in the variable counts for nothing.
+/// Returns the state directory: the requested one (`--state-dir`), else `haul` in `$XDG_STATE_HOME`
+/// or in `.local/state` of the home directory. A relative path in a variable is ignored, as the XDG
+/// base directory specification (0.8) requires.
 ///
 /// # Errors
 /// [`LogError::Homeless`] if none of them is set.

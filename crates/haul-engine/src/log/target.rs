@@ -1,4 +1,5 @@
-//! Whose a guest's job is and where it goes, so that what it left is found when nobody goes on with it.
+//! Owner and destination of a client's job. A server uses them to find the files of a job that no
+//! client resumes.
 
 use super::folder::{self, Folder};
 use super::{Hold, LogError};
@@ -11,34 +12,35 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The file in a job's folder.
+/// Name of the file in the directory of a job.
 const NAME: &str = "target";
 
-/// Bytes of it at most: longer paths are not written down.
+/// Maximum size of the file, in bytes. Targets with longer paths are not recorded.
 const BYTES_MAX: usize = 8 << 10;
 
-/// The directory of a job at its sink.
+/// Destination directory of a job.
 ///
 /// ```text
-///  OBJECT LENGTH GUEST\n ROOT INTO      bytes of an object, bytes of ROOT, 32 hexadecimal digits; then both paths as they are
+///  OBJECT LENGTH CLIENT\n ROOT INTO    object size, bytes of ROOT, 32 hex digits; then both paths
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// What is opened to the guest.
+    /// Directory that the server shares with the client.
     pub(crate) root: PathBuf,
-    /// The directory beneath it; it is walked through no link.
+    /// Directory below the root; the path is resolved without following links.
     pub(crate) into: Vec<u8>,
-    /// The size of the job's objects.
+    /// Object size of the job.
     pub(crate) object: ObjectSize,
-    /// Whose it is.
+    /// Client that owns the job.
     pub(crate) guest: Identity,
 }
 
 impl Target {
-    /// Writes it down in the folder of a job. Like the time of its beginning it is not made durable.
+    /// Writes the target to the directory of a job. Like the start of a run that syncs, the file is
+    /// not synced.
     ///
     /// # Errors
-    /// [`LogError::Io`].
+    /// Returns [`LogError::Io`] if the file cannot be written.
     pub(crate) fn write(&self, home: &Path) -> Result<(), LogError> {
         let bytes = self.encode();
         if bytes.len() > BYTES_MAX {
@@ -51,10 +53,10 @@ impl Target {
         fs::rename(&draft, &path).map_err(failed())
     }
 
-    /// What a job's folder says; `None` where that is nothing, or damaged.
+    /// Reads the target of a job; returns `None` if the file is missing or damaged.
     ///
     /// # Errors
-    /// [`LogError::Io`].
+    /// Returns [`LogError::Io`] if the file cannot be read.
     pub(crate) fn read(home: &Path) -> Result<Option<Target>, LogError> {
         let path = home.join(NAME);
         let failed = || LogError::io("read where the job goes from", &path);
@@ -67,10 +69,10 @@ impl Target {
         Ok(Target::decode(&bytes))
     }
 
-    /// The job is over.
+    /// Removes the target of a finished job.
     ///
     /// # Errors
-    /// [`LogError::Io`].
+    /// Returns [`LogError::Io`] if the file cannot be removed.
     pub(crate) fn remove(home: &Path) -> Result<(), LogError> {
         let path = home.join(NAME);
         match fs::remove_file(&path) {
@@ -97,10 +99,10 @@ impl Target {
     }
 }
 
-/// Files of which objects are logged, of a job that this process has.
+/// Returns the paths of the files that have logged objects, for a job that this process holds.
 ///
 /// # Errors
-/// [`LogError`]: the log can't be read.
+/// Returns an error if the log cannot be read.
 pub(crate) fn logged_paths(
     hold: &Hold,
     id: Identity,

@@ -1,4 +1,4 @@
-//! What a waybill claims about one file, piece by piece.
+//! Recorded digests of one file, by pieces.
 
 use crate::verify::Verdict;
 use haul_digest::{Algorithm, Digest, Hasher, PartHasher, PartPlace};
@@ -9,10 +9,10 @@ use haul_model::{ByteRange, ObjectIndex};
 use std::collections::HashMap;
 use std::io::BufRead;
 
-/// Lines of leaves that are kept of one file: 2^18 digests of 66 bytes are 17 MiB.
+/// Maximum number of leaf lines kept for one file: 2^18 digests of 66 bytes take 17 MiB.
 const LEAF_RUNS_MAX: u64 = (1 << 18) / LEAVES_PER_LINE;
 
-/// A file that is to be repaired, with all that the waybill says of it.
+/// File to repair, with everything that the waybill records about it.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) entry: Entry,
@@ -20,28 +20,28 @@ pub(super) struct Claim {
     leaves: Vec<LeafRun>,
 }
 
-/// Some bytes of a file and their digest: the smallest thing that can be proven right, and so the smallest that is
-/// replaced.
+/// Range of a file and its digest: the smallest unit that can be verified, and therefore the
+/// smallest unit that is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) range: ByteRange,
     digest: Digest,
-    /// It is the whole file.
+    /// True if the piece is the whole file.
     whole: bool,
 }
 
-/// Hashes one piece.
+/// Hasher for one piece.
 #[derive(Debug)]
 pub(super) enum PieceHasher {
-    /// A subtree of BLAKE3, bound to its place.
+    /// Subtree of BLAKE3, which depends on the offset.
     Part(PartHasher),
-    /// Bytes as of a file of their own.
+    /// Plain hash of the bytes.
     Plain(Hasher),
 }
 
 impl Claim {
-    /// The pieces as the objects are cut: all of the file in order, or the whole file as one where objects have no
-    /// digests of their own. Empty where there is no digest at all.
+    /// Returns one piece for each object, covering the file in order. If objects have no digests of
+    /// their own, returns the whole file as one piece; without any digest, returns no pieces.
     pub(super) fn pieces(&self) -> Vec<Piece> {
         let Kind::File(content) = &self.entry.kind else { return Vec::new() };
         if let (Some(geometry), false) = (content.geometry(), self.objects.is_empty()) {
@@ -55,7 +55,7 @@ impl Claim {
         best(&content.digests).map(|digest| Piece { range, digest, whole: true }).into_iter().collect()
     }
 
-    /// The leaves of one of the pieces, where the waybill keeps them; else the piece itself.
+    /// Returns the leaves of a piece if the waybill contains them, else the piece itself.
     pub(super) fn finer(&self, piece: Piece) -> Vec<Piece> {
         let Kind::File(Content { objects: Some(objects), size, .. }) = &self.entry.kind else {
             return vec![piece];
@@ -72,12 +72,12 @@ impl Claim {
         if covered == piece.range.len() && leaves.len() > 1 { leaves } else { vec![piece] }
     }
 
-    /// Whether more leaves are kept: of what lies behind them whole objects are replaced.
+    /// Returns true if more leaves fit. Beyond the limit, whole objects are replaced.
     fn has_room(&self) -> bool {
         (self.leaves.len() as u64) < LEAF_RUNS_MAX
     }
 
-    /// The digests of all bytes of the file.
+    /// Returns the recorded digests of the whole file.
     pub(super) fn digests(&self) -> &[Digest] {
         match &self.entry.kind {
             Kind::File(content) => &content.digests,
@@ -85,7 +85,7 @@ impl Claim {
         }
     }
 
-    /// How many bytes the file has by the waybill.
+    /// Returns the recorded size of the file, in bytes.
     pub(super) fn size(&self) -> u64 {
         match &self.entry.kind {
             Kind::File(content) => content.size,
@@ -105,7 +105,7 @@ impl Piece {
         }
     }
 
-    /// Whether a hasher that took bytes for this piece took the right ones.
+    /// Returns true if the bytes that the hasher received match the digest of this piece.
     pub(super) fn is_proven_by(&self, hasher: PieceHasher) -> bool {
         self.digest
             == match hasher {
@@ -124,7 +124,7 @@ impl PieceHasher {
     }
 }
 
-/// The digest that proves most: BLAKE3's, else the longest.
+/// Returns the strongest digest: BLAKE3, else the longest.
 fn best(digests: &[Digest]) -> Option<Digest> {
     let rank = |digest: &&Digest| {
         let algorithm = digest.algorithm();
@@ -133,8 +133,9 @@ fn best(digests: &[Digest]) -> Option<Digest> {
     digests.iter().max_by_key(rank).copied()
 }
 
-/// Brings what the waybill says last of each of the `wanted` paths, in its order. Digests of leaves are kept only below
-/// objects that the path's ranges meet: of a file without ranges, all of them.
+/// Calls `visit` with the last record of each of the `wanted` paths, in the order of the waybill.
+/// Keeps leaf digests only for objects that intersect the damage of the path. For a path without
+/// damage ranges, keeps all of them.
 pub(super) fn each<R: BufRead>(
     open: impl Fn() -> Result<Reader<R>, ReadError>,
     wanted: &HashMap<Vec<u8>, Verdict>,
@@ -179,7 +180,7 @@ pub(super) fn each<R: BufRead>(
     Ok(())
 }
 
-/// Whether the leaves lie in damage.
+/// Returns true if the leaves belong to a damaged object.
 fn is_met(claim: &Claim, run: &LeafRun, wanted: &HashMap<Vec<u8>, Verdict>) -> bool {
     let Kind::File(content) = &claim.entry.kind else { return false };
     let object = content.geometry().and_then(|geometry| geometry.object(run.object));

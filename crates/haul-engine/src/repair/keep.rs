@@ -1,4 +1,5 @@
-//! What a repair replaces is kept: beneath a directory of its own, under its path, and over nothing.
+//! Archive of replaced bytes, in a separate directory. The files are stored under their paths and
+//! never overwritten.
 
 use super::Why;
 use super::places::{Spot, split, spot_made};
@@ -13,13 +14,14 @@ use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Bytes of a file's name that are kept: the range stands behind it, and names have 255.
+/// Maximum length of the kept part of a file name, in bytes; the range follows it, and names have
+/// at most 255 bytes.
 const NAME_BYTES_MAX: usize = 180;
 
-/// How often the same range of the same file can be replaced and kept.
+/// Maximum number of times that the same range of the same file can be kept.
 const GENERATIONS_MAX: u32 = 10_000;
 
-/// Bytes read at a time where a medium fails: what lies beside a bad spot is kept.
+/// Block size after a read error, in bytes, so that intact bytes next to a bad sector are kept.
 const SMALL_BYTES: usize = 4096;
 
 /// The directory of `--keep-damaged`.
@@ -29,7 +31,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Opens the directory, which is made if its parent is there.
+    /// Opens the directory; creates it if only its last component is missing.
     pub(super) fn open(path: &OsStr) -> io::Result<Keeper> {
         match std::fs::create_dir(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -38,7 +40,7 @@ impl Keeper {
         Ok(Keeper { root: open_root(path)? })
     }
 
-    /// Copies ranges of a file to `PATH.START-END`, durably. A range of which nothing can be read leaves a hole.
+    /// Copies ranges of a file to `PATH.START-END`, durably. An unreadable range becomes a hole.
     pub(super) fn keep(&self, path: &RelPath, file: &OwnedFd, ranges: &[ByteRange]) -> Result<(), Why> {
         let spot = spot_made(&self.root, path, &[], &mut HashSet::new())?;
         for range in ranges.iter().filter(|range| !range.is_empty()) {
@@ -52,12 +54,12 @@ impl Keeper {
     }
 }
 
-/// A new file, beside those of earlier repairs.
+/// Creates a new file next to those of earlier repairs.
 fn create(spot: &Spot, path: &RelPath, range: ByteRange) -> io::Result<OwnedFd> {
     let (_, name) = split(path.as_bytes());
     let mut stem = name[..name.len().min(NAME_BYTES_MAX)].to_vec();
     if stem.len() < name.len() {
-        // Names that begin alike stay apart.
+        // Keep names with the same beginning distinct.
         let digest = haul_digest::digest(haul_digest::Algorithm::Xxh64, name);
         stem.extend_from_slice(format!("~{digest}").as_bytes());
     }
@@ -86,7 +88,7 @@ fn copy(file: &OwnedFd, kept: &OwnedFd, range: ByteRange) -> io::Result<()> {
         } else {
             for from in (0..want).step_by(SMALL_BYTES) {
                 let small = SMALL_BYTES.min(want - from);
-                // What can't be read is lost already.
+                // Unreadable bytes are lost already.
                 let Ok(got) = transfer::read_at(file, at + from as u64, &mut buffer[..small]) else {
                     continue;
                 };

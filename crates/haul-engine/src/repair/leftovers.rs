@@ -1,4 +1,4 @@
-//! What repairs in place that were cut off left beside files: found, and dealt with before anything else.
+//! Leftovers of interrupted in-place repairs: they are found, and recovered before anything else.
 
 use super::claim::Claim;
 use super::inplace::{self, Disk, Recovered};
@@ -11,16 +11,16 @@ use haul_sys::stat::stat_fd;
 use std::ffi::{CString, OsStr};
 use std::os::fd::OwnedFd;
 
-/// What a file is after a look at what an earlier repair left beside it.
+/// State of a file after the recovery of an earlier repair.
 pub(super) enum Judged {
-    /// Nothing is to be done any more.
+    /// Nothing remains to be done.
     Done(Done),
-    /// That, and this is what is to be done.
+    /// The file must be repaired according to this verdict.
     Anew(Verdict),
 }
 
-/// Looks for what repairs in place left beside files. The directory of the last file is kept, because the next is likely to
-/// lie there.
+/// Search for files that in-place repairs left. Caches the directory of the last file, because the
+/// next file is usually in the same directory.
 pub(super) struct Leftovers<'r> {
     root: &'r OwnedFd,
     last: Option<(Vec<u8>, Spot)>,
@@ -43,14 +43,16 @@ impl<'r> Leftovers<'r> {
     }
 }
 
-/// Whether a repair in place of this file beneath a root was cut off, so that it may be half repaired.
+/// Returns true if an in-place repair of this file below a root was interrupted, so that the file
+/// may be partially repaired.
 pub fn was_cut_off(root: &OsStr, path: &RelPath) -> bool {
     let spot = open_root(root).and_then(|root| Spot::of(&root, path));
     spot.is_ok_and(|spot| inplace::was_cut_off(&spot))
 }
 
 impl Repair<'_> {
-    /// Finishes or undoes a repair in place that was cut off, and says what the file is then.
+    /// Finishes or undoes an interrupted in-place repair, and returns the state of the file
+    /// afterwards.
     pub(super) fn recover(
         &self,
         claim: &Claim,
@@ -62,7 +64,7 @@ impl Repair<'_> {
         if !matches!(claim.entry.kind, Kind::File(_)) || verdict.kind == VerdictKind::Missing {
             return as_before();
         }
-        // A way that can't be gone is told by whoever has to go it.
+        // The repair itself reports a path that cannot be resolved.
         let Some(spot) = Spot::of(self.root, path).ok().filter(inplace::was_cut_off) else {
             return as_before();
         };

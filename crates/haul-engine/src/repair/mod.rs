@@ -1,11 +1,16 @@
-//! Repair by a waybill: what [`crate::verify`] finds damaged is mended from replicas, and nothing else is touched.
+//! Repair with a waybill: restores damage that [`crate::verify`] finds from replicas, and changes
+//! nothing else.
 //!
-//! A replica gives every piece (an object, or a leaf where the waybill keeps those) whose bytes there are what the
-//! waybill says, however damaged the replica is elsewhere ([`survey`]). The repaired file is made beside the damaged one,
-//! read back past the page cache, and renamed over it ([`rebuild`]); or, where it has to stay the same file, it is written
-//! into under a journal of what stood there ([`inplace`]). If anything fails the damaged file stays as it was. All names are
-//! resolved beneath the root and the replicas ([`places`]). Replicas of other hosts are asked for what is lacking ([`rounds`]), and what they
-//! send stands apart until it is proven ([`staging`]).
+//! A piece is an object, or a leaf if the waybill contains leaves. A replica can provide every
+//! piece whose bytes there match the waybill, regardless of damage elsewhere ([`survey`]).
+//!
+//! The repaired file is created next to the damaged one, read back past the page cache, and renamed
+//! over it ([`rebuild`]). If the file must keep its identity, it is overwritten under a journal of
+//! its old contents ([`inplace`]). If any step fails, the damaged file stays unchanged.
+//!
+//! All names are resolved below the root and the replicas ([`places`]). Replicas on other hosts
+//! receive requests for missing pieces ([`rounds`]), and the received data stays in a separate
+//! directory until it is verified ([`staging`]).
 
 mod claim;
 mod inplace;
@@ -53,120 +58,127 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use survey::{Sources, survey};
 
-/// What is repaired, from what, and how.
+/// Settings of a repair.
 #[derive(Clone, Debug)]
 pub struct RepairSettings {
-    /// The waybill: a regular file, which is read more than once.
+    /// Path of the waybill: a regular file, because it is read more than once.
     pub waybill: OsString,
-    /// The directory its paths lie beneath. Nothing outside is written, nor read but in the replicas.
+    /// Directory that the paths of the waybill are relative to. No path leads outside: the repair
+    /// writes no data file outside, and reads data outside only from the replicas.
     pub root: OsString,
-    /// Where right bytes may be, in the order in which they are asked for.
+    /// Replicas that may have intact bytes, in the order of their use.
     pub replicas: Vec<ReplicaAt>,
-    /// Beneath what directory it stands for the time being what other hosts send; beneath the root without this.
+    /// Parent directory for data that other hosts send; `None` means the root.
     pub staging: Option<OsString>,
-    /// How damage is looked for.
+    /// Read settings of the search for damage.
     pub reading: Settings,
-    /// Files that do not hide that they were changed are put back as well.
+    /// True if files with visible changes (size or time) are restored as well.
     pub modified: bool,
-    /// Files are written into, and none is made beside them. Damaged files of several names always are, but none that is another entry of
-    /// other bytes as well.
+    /// True if files are repaired in place, without a second file. A damaged file with several
+    /// names is always repaired in place. A file that is also another entry, with different
+    /// contents, never is.
     pub in_place: bool,
-    /// Where what is replaced is kept.
+    /// Directory that keeps the replaced bytes.
     pub keep: Option<OsString>,
-    /// Nothing is written.
+    /// True if nothing is written.
     pub dry_run: bool,
-    /// Where it is kept how far the repair came, and from where one that was ended goes on: what was found intact and was not touched since is not
-    /// read again; what was damaged is looked at as if for the first time.
+    /// State file with the progress of the repair; an interrupted run resumes from it. Intact files
+    /// that did not change since are not read again. Damaged files are checked again like in a
+    /// first run.
     pub resume: Option<StateFile>,
 }
 
 /// Bytes that came from a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mended {
-    /// Which.
+    /// Range of the bytes.
     pub range: ByteRange,
-    /// The number of the replica, counted from 0 as they were given.
+    /// Number of the replica, counted from 0 in the order of the settings.
     pub replica: usize,
 }
 
-/// What became of one name that was not as the waybill says.
+/// Result for one name that did not match the waybill.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The name, beneath the root.
+    /// Path below the root.
     pub path: RelPath,
-    /// What became of it; in a dry run, what would.
+    /// Action of the repair; in a dry run, the action that it would take.
     pub done: Done,
-    /// What came from where; empty for what has no bytes.
+    /// Replaced ranges with their replicas; empty for an entry without contents.
     pub mended: Vec<Mended>,
 }
 
-/// What a repair did with a name.
+/// Action of a repair on a name.
 #[derive(Debug)]
 pub enum Done {
-    /// Damaged bytes were replaced: the name leads to another file now.
+    /// Damaged bytes were replaced; the name now refers to another file.
     Repaired,
     /// Damaged bytes were replaced in the file.
     RepairedInPlace,
-    /// A repair in place that was cut off is finished.
+    /// An interrupted in-place repair was finished.
     Finished,
-    /// The name was missing and was made.
+    /// The name was missing and was created.
     Made,
-    /// A second look found every byte right.
+    /// A second check found every byte intact.
     Right,
-    /// It stayed as it was, and why.
+    /// The name stayed unchanged, for this reason.
     Left(Why),
 }
 
-/// The ear of a repair.
+/// Receiver of the events of a repair.
 pub trait RepairReport: Send {
-    /// What became of a name that was not intact.
+    /// Receives the result for a name that was not intact.
     fn settled(&mut self, outcome: &Outcome);
-    /// The waybill has a flaw.
+    /// Receives a flaw of the waybill.
     fn flawed(&mut self, flaw: &ReadError);
-    /// What is to be said about going on with an earlier run.
+    /// Receives a message about resuming an earlier run.
     fn resumption(&mut self, _told: &Resumption) {}
-    /// What became of a repair in place that was cut off. The name is told of once more if it is not intact.
+    /// Receives the result of recovering an interrupted in-place repair. If the name is not intact,
+    /// [`RepairReport::settled`] follows.
     fn recovered(&mut self, _path: &RelPath, _became: Recovered) {}
-    /// A replica of another host is asked for so many bytes of so many files.
+    /// Receives the size of a request to a replica on another host, as the number of files and
+    /// bytes.
     fn asks(&mut self, _replica: usize, _files: usize, _bytes: u64) {}
-    /// Something that a replica of another host was asked for did not come.
+    /// Receives a note about requested data that a replica on another host did not send.
     fn heard(&mut self, _replica: usize, _note: &str) {}
-    /// A replica of another host could not be asked, or not to the end. The others are.
+    /// Receives the reason why a replica on another host could not be reached, or failed before its
+    /// end. The other replicas are still used.
     fn unreached(&mut self, _replica: usize, _why: &str) {}
-    /// A directory in which something was repaired did not get its modification time back.
+    /// Receives the error if a directory with repaired names did not get its modification time
+    /// back.
     fn time_not_kept(&mut self, _path: &RelPath, _why: &io::Error) {}
-    /// What other hosts sent could not be removed when it was needed no more.
+    /// Receives the error if data from other hosts could not be removed after its use.
     fn not_tidied(&mut self, _why: &io::Error) {}
 }
 
-/// What a repair came to.
+/// Totals of a repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RepairTally {
-    /// Entries that were as the waybill says.
+    /// Entries that matched the waybill.
     pub intact: u64,
-    /// Those among them that an earlier run found so, and nobody touched since.
+    /// Intact entries that an earlier run verified and that did not change since.
     pub before: u64,
-    /// Files of which bytes were replaced.
+    /// Files with replaced bytes.
     pub repaired: u64,
-    /// Names that were missing and were made.
+    /// Missing names that were created.
     pub made: u64,
-    /// Names that stayed as they were and are not as the waybill says.
+    /// Names that stayed unchanged and do not match the waybill.
     pub left: u64,
     /// Bytes taken from replicas.
     pub bytes: u64,
-    /// Bytes that came over the network for that.
+    /// Bytes received over the network for the repair.
     pub received: u64,
-    /// Replicas of other hosts that could not be asked, or not to the end.
+    /// Replicas on other hosts that could not be reached, or that failed before their end.
     pub unreached: u64,
-    /// Bytes that were read to look for damage, by this run.
+    /// Bytes that this run read in the search for damage.
     pub bytes_read: u64,
 }
 
-/// Repairs what the waybill speaks of; `remotes` reach the replicas that are not of this host. `counters` can be read meanwhile; when
-/// `stop` turns true it ends soon, and the file under way stays as it was.
+/// Repairs the entries of a waybill; `remotes` reaches the replicas on other hosts. `counters` can
+/// be read meanwhile. When `stop` turns true, returns soon; the file in progress stays unchanged.
 ///
 /// # Errors
-/// [`RepairError`]: then nothing, or not all, was repaired.
+/// Returns a [`RepairError`] if nothing could be repaired, or if the repair is incomplete.
 pub fn repair(
     settings: &RepairSettings,
     remotes: &dyn Remotes,
@@ -195,12 +207,12 @@ pub fn repair(
         extra: false,
         locate: false,
     };
-    // What was damaged stays in the state until all is mended: a run that goes on looks at that alone.
+    // Damaged entries stay in the state until all are repaired: a resumed run checks only those.
     let (found, log) = verify_and_keep(&how, &mut finding, counters, stop)?;
     if finding.flaws > 0 {
         return Err(RepairError::Flawed(settings.waybill.clone(), finding.flaws));
     }
-    // Nothing is made beneath a wrong directory, where every name is missing.
+    // Create nothing below a wrong directory, where every name is missing.
     if found.found_none() && !stop.load(Ordering::Relaxed) {
         log.into_iter().for_each(|log| log.finish(&mut finding));
         return Err(RepairError::NoName(settings.root.clone()));
@@ -241,19 +253,19 @@ pub fn repair(
 }
 
 impl RepairSettings {
-    /// Reads the waybill from its beginning.
+    /// Opens the waybill at its start.
     fn reader(&self) -> Result<Reader<BufReader<File>>, ReadError> {
         Ok(Reader::new(BufReader::with_capacity(1 << 20, File::open(&self.waybill)?)))
     }
 }
 
-/// A replica of this host; `None` for one of another, which has nothing yet.
+/// Opens a replica on this host; returns `None` for one on another host, which has no data yet.
 fn opened(at: &ReplicaAt) -> Result<Option<Replica>, RepairError> {
     let ReplicaAt::Here(name) = at else { return Ok(None) };
     Replica::open(name).map(Some).map_err(|source| RepairError::Replica(name.clone(), source))
 }
 
-/// Where what is replaced is kept.
+/// Opens the directory that keeps the replaced bytes.
 fn keeper_of(settings: &RepairSettings) -> Result<Option<Keeper>, RepairError> {
     let path = settings.keep.as_ref().filter(|_| !settings.dry_run);
     let opened =
@@ -261,12 +273,12 @@ fn keeper_of(settings: &RepairSettings) -> Result<Option<Keeper>, RepairError> {
     path.map(opened).transpose()
 }
 
-/// Gathers what is not as the waybill says.
+/// Collector of the entries that do not match the waybill.
 struct Finding<'r> {
     wanted: Wanted,
     intact: u64,
     flaws: u64,
-    /// The last entry was intact, and something that an earlier repair left stands beside it.
+    /// True if the last entry was intact, but an earlier repair left files next to it.
     again: bool,
     leftovers: Leftovers<'r>,
     report: &'r mut dyn RepairReport,
@@ -297,22 +309,23 @@ impl VerifyReport for Finding<'_> {
     }
 }
 
-/// A repair under way.
+/// Repair in progress.
 struct Repair<'a> {
     settings: &'a RepairSettings,
     root: &'a OwnedFd,
-    /// Those that bytes can be taken from by now, each at its number.
+    /// Replicas that are available by now, each at its number.
     replicas: Vec<Option<Replica>>,
-    /// No further replica will be asked.
+    /// True if no other replica will be asked.
     is_last_round: bool,
     /// Nothing is left for later, not even for what the repair of another name may bring.
     is_final: bool,
     /// Files that were written into, or would be in a dry run.
     written: HashSet<(u64, u64)>,
     keeper: Option<Keeper>,
-    /// Directories made on the way to what was missing. In a dry run, names that would be made.
+    /// Directories that were created as parents of missing names. In a dry run, names that would be
+    /// created.
     made: HashSet<Vec<u8>>,
-    /// Directories in which names were made or replaced.
+    /// Directories in which names were created or replaced.
     changed: HashSet<Vec<u8>>,
     /// Files that are more than one entry.
     shared: Shared,
@@ -322,7 +335,8 @@ struct Repair<'a> {
 }
 
 impl Repair<'_> {
-    /// Mends what is not as the waybill says; `here` are the replicas of this host.
+    /// Repairs the entries that do not match the waybill; `here` contains the replicas on this
+    /// host.
     fn mend_all(
         mut self,
         wanted: Wanted,
@@ -339,7 +353,8 @@ impl Repair<'_> {
         ended
     }
 
-    /// Mends one name; gives what became of it, and what it was before, as far as an earlier repair left it otherwise than it was found.
+    /// Repairs one name. Returns the result and the verdict that it is based on. The verdict is a
+    /// new one if an interrupted in-place repair was undone first.
     fn settle(
         &mut self,
         claim: &Claim,
@@ -390,7 +405,7 @@ impl Repair<'_> {
         }
         let was_modified = matches!(verdict.kind, VerdictKind::Modified(_));
         let is_another = self.is_another(&claim.entry, &spot, facts)?;
-        // Nobody meant damage, under none of its names.
+        // Damage is unintended under every name, so every name may get the repaired bytes.
         let in_place = !is_another && (self.settings.in_place || (facts.nlink > 1 && !was_modified));
         if facts.nlink > 1 && !in_place && !is_another {
             return Err(Why::Names(facts.nlink));
@@ -402,7 +417,7 @@ impl Repair<'_> {
         }
         if let Some(keeper) = &self.keeper {
             let ranges = if was_modified {
-                // Somebody's work, perhaps: all of it.
+                // The file may be a user's work: keep all of it.
                 vec![ByteRange::between(0, facts.size)]
             } else {
                 mended.iter().map(|mended| mended.range).collect()
@@ -420,7 +435,7 @@ impl Repair<'_> {
         Ok(done)
     }
 
-    /// Makes a missing file of what replicas have.
+    /// Creates a missing file from the bytes of replicas.
     fn make_file(&mut self, claim: &Claim, mended: &mut Vec<Mended>) -> Result<Done, Why> {
         let mut sources = Sources::of(claim, &self.replicas);
         let found = self.survey(claim, None, &[], &mut sources)?;
@@ -434,7 +449,7 @@ impl Repair<'_> {
         Ok(Done::Made)
     }
 
-    /// What is to be done, if replicas have all of it.
+    /// Returns the survey of a file if replicas have all missing bytes.
     fn survey(
         &self,
         claim: &Claim,

@@ -1,4 +1,4 @@
-//! Missing names that have no bytes of their own: directories, symbolic links, further names of a file.
+//! Missing names without contents of their own: directories, symbolic links and hard links.
 
 use super::claim::Claim;
 use super::places::{Spot, may_be_made, spot_made};
@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 impl Repair<'_> {
-    /// Makes what the waybill alone describes.
+    /// Creates an entry that the waybill describes completely.
     pub(super) fn make_name(&mut self, claim: &Claim) -> Result<Done, Why> {
         let entry = &claim.entry;
         if matches!(entry.kind, Kind::Special(_)) {
@@ -43,7 +43,7 @@ impl Repair<'_> {
             Kind::Same { first } => {
                 let first = self.first_name(first)?;
                 match link_at(&first.place, first.name.as_c_str(), place, name, Follow::No) {
-                    // The first name was missing, and this one is a file of its own by now.
+                    // The first name was missing, and this name is now a file of its own.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                         return Err(Why::Modified(Change::NotSame));
                     }

@@ -1,4 +1,4 @@
-//! Where the paths of a waybill lead: beneath the root and beneath the replicas, and never out of them.
+//! Resolution of the paths of a waybill: below the root and the replicas, and never outside.
 
 use super::Why;
 use haul_log::waybill::RelPath;
@@ -12,11 +12,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
-/// A directory that files may be taken from.
+/// Directory that files may be taken from.
 #[derive(Debug)]
 pub(super) struct Replica {
     root: OwnedFd,
-    /// It holds what another host sent: the bytes are proven, and nothing else of it is believed.
+    /// True if the directory holds data from another host. Its bytes are verified; its metadata is
+    /// not trusted.
     pub(super) is_fetched: bool,
 }
 
@@ -32,15 +33,16 @@ impl Replica {
         Ok(Replica { root: open_root(name)?, is_fetched: false })
     }
 
-    /// What another host sent into this directory.
+    /// Creates a replica from a directory with data from another host.
     pub(super) fn fetched(root: OwnedFd) -> Replica {
         Replica { root, is_fetched: true }
     }
 
-    /// The regular file under a path; `None` where there is none, or only by a link that leads out.
+    /// Opens the regular file at a path. Returns `None` if there is none, or if the path leads out
+    /// of the replica.
     ///
     /// # Errors
-    /// It can't be opened.
+    /// Returns an error if the file exists and cannot be opened.
     pub(super) fn file(&self, path: &RelPath) -> io::Result<Option<(OwnedFd, Stat)>> {
         match Spot::of(&self.root, path).and_then(|spot| spot.open()) {
             Ok(found) => Ok(Some(found)),
@@ -49,15 +51,16 @@ impl Replica {
         }
     }
 
-    /// Removes the file under a path, which was fetched and is needed no more: its room is for the next.
+    /// Removes the fetched file at a path that is no longer needed, to free space for the next one.
     pub(super) fn forget(&self, path: &RelPath) {
         if self.is_fetched {
-            // What stays is removed with all the rest.
+            // If this fails, the file is removed with the whole staging directory.
             let _ = Spot::of(&self.root, path).and_then(|spot| unlink_at(&spot.place, spot.name.as_c_str()));
         }
     }
 
-    /// The mode of the directory under a path; `None` where it is none, or nobody's here.
+    /// Returns the mode of the directory at a path; `None` if the path is not a directory or the
+    /// replica was fetched.
     fn dir_mode(&self, path: &[u8]) -> Option<u32> {
         if self.is_fetched {
             return None;
@@ -70,14 +73,14 @@ impl Replica {
 }
 
 impl Spot {
-    /// Where a path leads beneath `root`.
+    /// Resolves a path below `root`.
     pub(super) fn of(root: &OwnedFd, path: &RelPath) -> io::Result<Spot> {
         let (dir, name) = split(path.as_bytes());
         let place = open_place_beneath(root, OsStr::from_bytes(dir), Follow::Yes)?;
         Ok(Spot { place, name: CString::new(name)? })
     }
 
-    /// Opens what is a regular file; no link is followed, and no pipe waited for.
+    /// Opens a regular file, without following a link and without blocking on a pipe.
     pub(super) fn open(&self) -> io::Result<(OwnedFd, Stat)> {
         let fd = open_entry_at(&self.place, self.name.as_c_str())?;
         let facts = stat_fd(&fd)?;
@@ -88,37 +91,39 @@ impl Spot {
         }
     }
 
-    /// Makes the directory's names durable.
+    /// Syncs the names in the directory.
     pub(super) fn sync(&self) -> Result<(), Why> {
         self.sync_names().map_err(Why::io("make the new name durable"))
     }
 
-    /// As [`Spot::sync`], where that is not yet a reason.
+    /// Same as [`Spot::sync`], but returns the plain I/O error.
     pub(super) fn sync_names(&self) -> io::Result<()> {
         dir::open_dir_at(&self.place, c".", Follow::No).and_then(cache::sync_all)
     }
 }
 
-/// Whether nothing stands there, or what is no regular file, or the way leads out.
+/// Returns true if the path does not exist, is not a regular file, or leads outside.
 fn is_no_file(error: &io::Error) -> bool {
-    // A socket, and a link that is not followed: the standard library has no names for these.
+    // Errors for a socket and for a link that is not followed; the standard library has no names
+    // for them.
     const ENXIO: i32 = 6;
     const ELOOP: i32 = 40;
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::CrossesDevices => true,
-        // What the kernel did not say is that it is no regular file.
+        // An error without a number is not from the kernel: it says "not a regular file".
         _ => error.raw_os_error().is_none_or(|number| [ENXIO, ELOOP].contains(&number)),
     }
 }
 
-/// Whether a file is the one that `then` was, and nobody wrote to it or moved what belongs to it since.
+/// Returns true if the file is the one that `then` describes, without a later change of contents or
+/// metadata.
 pub(super) fn is_unchanged(now: &Stat, then: &Stat) -> bool {
     now.is_still(then)
         && (now.size, now.mtime, now.ctime, now.nlink) == (then.size, then.mtime, then.ctime, then.nlink)
 }
 
-/// As [`Spot::of`], and makes the directories on the way that are missing, with the modes they have in a replica (0700
-/// where none has them). Those that are made are added to `made`.
+/// Same as [`Spot::of`], but creates the missing parent directories, with the modes that they have
+/// in a replica (0700 if no replica has them). Adds the created directories to `made`.
 pub(super) fn spot_made(
     root: &OwnedFd,
     path: &RelPath,
@@ -166,7 +171,7 @@ pub(super) fn may_be_made(root: &OwnedFd, path: &RelPath) -> Result<(), Why> {
     Spot::of(root, path).map(drop).map_err(Why::place)
 }
 
-/// A path's directory and its name there.
+/// Splits a path into its directory and its last component.
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),

@@ -1,5 +1,6 @@
-//! The repaired file is made beside the damaged one, proven, and put in its place by one rename: whenever the work is
-//! cut off, the name leads to the old file or to the whole new one.
+//! Repair by replacement: the repaired file is created next to the damaged one, verified, and
+//! renamed over it. If the work is interrupted at any point, the name refers to the old file or to
+//! the complete new one.
 
 use super::Why;
 use super::claim::Claim;
@@ -22,14 +23,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How often a name is tried again that a killed repair left behind.
+/// Maximum number of attempts to create a file whose name a killed repair left behind.
 const ATTEMPTS: usize = 4;
 
-/// One file to be made anew or repaired.
+/// File to repair or to create.
 pub(super) struct Rebuild<'a> {
     pub(super) claim: &'a Claim,
     pub(super) spot: &'a Spot,
-    /// The damaged file; `None` where it is missing.
+    /// The damaged file; `None` if it is missing.
     pub(super) old: Option<&'a (OwnedFd, Stat)>,
     pub(super) survey: &'a Survey,
     pub(super) sources: &'a Sources,
@@ -37,7 +38,8 @@ pub(super) struct Rebuild<'a> {
     pub(super) stop: &'a AtomicBool,
 }
 
-/// A file beside the one that is repaired, under a lock that tells one at work from one left behind.
+/// Temporary file of a repair. Its lock distinguishes a file in use from one that a killed repair
+/// left.
 struct Beside<'a> {
     spot: &'a Spot,
     name: CString,
@@ -45,10 +47,10 @@ struct Beside<'a> {
 }
 
 impl Rebuild<'_> {
-    /// Does it.
+    /// Runs the repair.
     ///
     /// # Errors
-    /// [`Why`]: the name then leads to what it led to before.
+    /// Returns a [`Why`]. The name then still refers to the previous file.
     pub(super) fn run(&self) -> Result<(), Why> {
         let beside = Beside::create(self.spot).map_err(|why| why.or_no_room(self.claim.size()))?;
         let done = self.fill(&beside.file).and_then(|()| {
@@ -64,7 +66,7 @@ impl Rebuild<'_> {
         }
     }
 
-    /// Writes all bytes: those that are right from the old file, the others from replicas.
+    /// Writes all bytes: the intact ones from the old file, the others from replicas.
     fn fill(&self, new: &File) -> Result<(), Why> {
         let failed = || Why::io("write the repaired file");
         let is_cloned = self.old.is_some_and(|(old, _)| transfer::clone_file(old, new).is_ok());
@@ -80,7 +82,7 @@ impl Rebuild<'_> {
             let source = self.sources.file(*replica).ok_or(Why::ReplicaChanged(piece.range))?;
             let write = |at: u64, bytes: &[u8]| {
                 self.counters.done_bytes(bytes.len() as u64);
-                // Where nothing was written yet, zeros stand already.
+                // A range that was not written reads as zeros already.
                 if is_cloned || !sparse::is_zero(bytes) {
                     transfer::write_all_at(new, at, bytes)?;
                 }
@@ -115,8 +117,8 @@ impl Rebuild<'_> {
         if self.stop.load(Ordering::Relaxed) { Err(Why::Stopped) } else { Ok(()) }
     }
 
-    /// Owner, attributes, access control list, mode and times: of the old file as it had them, of one that was missing as
-    /// the waybill says.
+    /// Sets the owner, attributes, access control list, mode and times: those of the old file, or
+    /// those in the waybill if the file was missing.
     fn dress(&self, new: &File) -> Result<(), Why> {
         let Moment { sec, nsec } = self.claim.entry.mtime;
         let mtime = Some(Timespec { sec, nsec });
@@ -137,7 +139,8 @@ impl Rebuild<'_> {
             }
             None => {
                 let mode = self.claim.entry.mode;
-                // Without its owner a program must not run as whoever repaired it.
+                // Without the original owner, a setuid program must not run as the user who
+                // repaired it.
                 let mode = if self.has_replicas_owner(new) { mode } else { mode & 0o1777 };
                 metadata::set_mode_fd(new, mode).map_err(Why::io("give the new file its mode"))?;
                 Times { atime: None, mtime }
@@ -146,8 +149,9 @@ impl Rebuild<'_> {
         metadata::set_times_fd(new, times).map_err(Why::io("give the repaired file its times"))
     }
 
-    /// Gives a file that was missing the owner it has in the replica, if this user may; whether that makes it safe to run as him. The
-    /// word of another host does not.
+    /// Gives a file that was missing the owner of the file in the replica, if this user may.
+    /// Returns true if the setuid bits are safe with that owner; an owner that another host
+    /// reported is not trusted.
     fn has_replicas_owner(&self, new: &File) -> bool {
         let Some((_, replica)) = self.survey.mended.first() else { return false };
         let facts = self.sources.file(*replica).and_then(|file| stat_fd(file).ok());
@@ -156,7 +160,7 @@ impl Rebuild<'_> {
         is_given && !self.sources.is_fetched(*replica)
     }
 
-    /// The rename, if the name still leads to the file that was looked at.
+    /// Renames the file if the name still refers to the file that was examined.
     fn put_in_place(&self, beside: &Beside<'_>) -> Result<(), Why> {
         self.check_stop()?;
         let (place, name) = (&self.spot.place, self.spot.name.as_c_str());
@@ -174,7 +178,7 @@ impl Rebuild<'_> {
         beside.check_name()?;
         let rename = |mode| rename_at(place, beside.name.as_c_str(), place, name, mode);
         let renamed = match rename(mode) {
-            // The file system can't promise it; that nothing stands there was seen a moment ago.
+            // The file system does not support this flag; a moment ago the name did not exist.
             Err(error) if mode == RenameMode::NoReplace && error.kind() == io::ErrorKind::InvalidInput => {
                 rename(RenameMode::Replace)
             }
@@ -185,7 +189,7 @@ impl Rebuild<'_> {
 }
 
 impl<'a> Beside<'a> {
-    /// Makes a new file, in the place of one that a killed repair left.
+    /// Creates a new file; replaces one that a killed repair left.
     fn create(spot: &'a Spot) -> Result<Beside<'a>, Why> {
         let failed = || Why::io("make a file beside it");
         let name = name_beside(spot)?;
@@ -206,7 +210,7 @@ impl<'a> Beside<'a> {
         Err(Why::Busy)
     }
 
-    /// Whether the name still leads to the file: nobody took it for one left behind.
+    /// Checks that the name still refers to the file: another repair has not removed it as stale.
     fn check_name(&self) -> Result<(), Why> {
         let ours = stat_fd(&self.file).map_err(Why::io("look at the repaired file"))?;
         match stat_at(&self.spot.place, self.name.as_c_str(), Follow::No) {
@@ -215,7 +219,7 @@ impl<'a> Beside<'a> {
         }
     }
 
-    /// Takes the file away again. What that failed for matters less than why it was done.
+    /// Removes the file. A failure is ignored, because the first error is more important.
     fn discard(self, why: Why) -> Why {
         if self.check_name().is_ok() {
             let _ = unlink_at(&self.spot.place, self.name.as_c_str());
@@ -249,7 +253,7 @@ fn name_beside(spot: &Spot) -> Result<CString, Why> {
     name.map_err(|error| Why::io("make a file beside it")(error.into()))
 }
 
-/// Removes a regular file of this user that nobody works at.
+/// Removes a regular file of this user that no repair holds.
 fn remove_stale(spot: &Spot, name: &CString) -> Result<(), Why> {
     let file = match open_entry_at(&spot.place, name.as_c_str()) {
         Ok(fd) => File::from(fd),
@@ -258,14 +262,16 @@ fn remove_stale(spot: &Spot, name: &CString) -> Result<(), Why> {
     };
     let facts = stat_fd(&file).map_err(Why::io("look at what a repair before this one left"))?;
     let is_ours = facts.kind == FileKind::Regular && facts.uid == process::effective_user();
-    // One that was killed between its last steps has the owner and all else of the file already.
+    // A repair that was killed in its last steps may have changed the owner and other metadata
+    // already.
     if file.try_lock().is_err() || !(is_ours || process::effective_user() == 0) {
         return Err(Why::Busy);
     }
     unlink_at(&spot.place, name.as_c_str()).map_err(Why::io("remove what a repair before this one left"))
 }
 
-/// Reads the repaired file once more, past the page cache, and holds it against everything the waybill says of its bytes.
+/// Reads the repaired file again, past the page cache, and compares it with all recorded digests of
+/// its contents.
 pub(super) fn prove(new: &File, claim: &Claim, stop: &AtomicBool) -> Result<(), Why> {
     let failed = || Why::io("read the repaired file back");
     let size = claim.size();

@@ -1,6 +1,7 @@
-//! Replicas in the order they were given: those of this host are looked into at once, and one of another host is asked for what all before
-//! it lack. What it sends stands in a directory of its own ([`super::staging`]) and is one more replica: the waybill says which of its
-//! bytes are right.
+//! Use of the replicas in the given order. Replicas on this host are read directly. A replica on
+//! another host receives a request for the bytes that all replicas before it lack. The received
+//! data is stored in a separate directory ([`super::staging`]) and serves as one more replica: the
+//! waybill decides which bytes are intact.
 
 use super::claim::Claim;
 use super::places::Replica;
@@ -20,64 +21,67 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How often it is counted what came from another host.
+/// Interval between two updates of the counters for a transfer from another host.
 const COUNT_EVERY: Duration = Duration::from_millis(100);
 
-/// Where right bytes may be.
+/// Location of a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplicaAt {
-    /// A directory of this host that the same paths lie beneath. Only read.
+    /// Directory on this host with the same relative paths. It is only read.
     Here(OsString),
-    /// A directory of another host, which [`Remotes`] reach. These bytes tell it apart from others.
+    /// Directory on another host, which [`Remotes`] reaches. The bytes identify the replica.
     There(Vec<u8>),
 }
 
-/// What another host is asked for.
+/// Request to another host.
 #[derive(Debug)]
 pub struct Asked<'a> {
-    /// The bytes that are lacking, by paths beneath the replica.
+    /// Missing ranges, by paths below the replica.
     pub parts: Arc<Parts>,
-    /// How files are cut on the way: of each object all comes or nothing.
+    /// Object size of the transfer; each object is sent as a whole or not at all.
     pub object: ObjectSize,
-    /// Where they are to stand, as [`FetchJob::of_parts`](crate::transfer::FetchJob::of_parts) takes it.
+    /// Destination directory, in the form that
+    /// [`FetchJob::of_parts`](crate::transfer::FetchJob::of_parts) takes.
     pub into: &'a OsStr,
-    /// What is counted.
+    /// Counters of the transfer.
     pub tally: &'a Tally,
 }
 
-/// What came of asking. Whether the bytes are right is judged by the waybill, whatever is said here.
+/// Response to a request. It says nothing about the correctness of the bytes, which the waybill
+/// decides.
 #[derive(Clone, Debug, Default)]
 pub struct Answered {
-    /// What did not come, for people.
+    /// Messages to the user about data that was not received.
     pub notes: Vec<String>,
-    /// Why the replica could not be asked, or not to the end.
+    /// Reason why the replica could not be reached, or failed before its end.
     pub broken: Option<String>,
-    /// Bytes that came over the network for it.
+    /// Bytes received over the network for the request.
     pub received: u64,
 }
 
-/// Reaches replicas of other hosts.
+/// Access to replicas on other hosts.
 pub trait Remotes {
-    /// Has the replica of this number send what it is asked for. Returns soon when the repair is to stop.
+    /// Makes the replica of this number send the requested data. Returns soon after a stop of the
+    /// repair.
     fn fetch(&self, replica: usize, asked: &Asked<'_>) -> Answered;
 }
 
-/// Nobody is reached.
+/// Reaches no host.
 impl Remotes for () {
     fn fetch(&self, _: usize, _: &Asked<'_>) -> Answered {
         Answered { broken: Some("no other host can be reached".to_owned()), ..Answered::default() }
     }
 }
 
-/// Names that are not as the waybill says.
+/// Names that do not match the waybill.
 pub(super) type Wanted = HashMap<Vec<u8>, Verdict>;
 
-/// What a round left to the next ones.
+/// Work that a round leaves to the next rounds.
 struct Later {
     wanted: Wanted,
-    /// The bytes that no replica had so far.
+    /// Bytes that no replica had so far.
     parts: Parts,
-    /// The smallest objects among their files, so that little comes that is not needed.
+    /// The smallest object size of their files, to limit the transfer of unneeded bytes.
     object: ObjectSize,
 }
 
@@ -95,7 +99,7 @@ impl Later {
 }
 
 impl Repair<'_> {
-    /// Mends what replicas have; `here` are those of this host.
+    /// Repairs entries from all replicas; `here` contains those on this host.
     pub(super) fn rounds(
         &mut self,
         mut wanted: Wanted,
@@ -108,7 +112,7 @@ impl Repair<'_> {
         let given = &settings.replicas[..];
         let mut at = 0;
         loop {
-            // Nobody else is asked in a dry run.
+            // A dry run asks no other host.
             while at < given.len() && (settings.dry_run || matches!(given[at], ReplicaAt::Here(_))) {
                 self.replicas[at] = here[at].take();
                 at += 1;
@@ -127,16 +131,19 @@ impl Repair<'_> {
                     wanted = self.ask((at, &id[..]), later, staging, tally, report)?;
                     at += 1;
                 }
-                // No bytes are lacking: names that have none are left.
+                // No bytes are missing: only names without contents are left.
                 _ => (wanted, at) = (later.wanted, given.len()),
             }
         }
     }
 
-    /// Goes through what is wanted once. In a round that is not the last, files that lack bytes are left for later, and so is what is
-    /// made without bytes: a directory gets its time when all that is missing in it is there. Two kinds of entries are left for the final round:
-    /// a file that is another entry as well, because a replica may have its bytes under the other name, and a further name, because a later section
-    /// may have the first one.
+    /// Processes all wanted entries once. A round that is not the last leaves files with missing
+    /// bytes to later rounds. It also leaves entries without contents: a directory gets its time
+    /// only after all missing names in it exist.
+    ///
+    /// Two kinds of entries are left to the final round: a file that is also another entry, because
+    /// a replica may have its bytes under the other name, and a further name, because a later
+    /// section may have the first one.
     fn round(
         &mut self,
         wanted: &Wanted,
@@ -188,7 +195,8 @@ impl Repair<'_> {
         Ok(later)
     }
 
-    /// Asks a replica of another host for what is lacking; gives what is wanted still. What an earlier run left of it comes first.
+    /// Asks a replica on another host for the missing bytes. Returns the entries that are still
+    /// wanted. First uses data that an earlier run left.
     fn ask(
         &mut self,
         (number, id): (usize, &[u8]),
@@ -242,7 +250,8 @@ impl Repair<'_> {
 }
 
 impl Claim {
-    /// How the file is cut on its way from another host: as the waybill cuts it, and finer where it keeps leaves.
+    /// Returns the object size for a transfer of the file: the recorded one, or the minimum if the
+    /// waybill has leaves.
     fn object(&self) -> ObjectSize {
         let Kind::File(content) = &self.entry.kind else { return ObjectSize::DEFAULT };
         match &content.objects {
@@ -253,7 +262,7 @@ impl Claim {
     }
 }
 
-/// Does `work`, and adds what it counts to what the repair counts.
+/// Runs `work`, and adds its counters to the counters of the repair.
 fn counted<T>(tally: &Tally, counters: &Counters, work: impl FnOnce() -> T) -> T {
     let (done, over) = channel::<()>();
     thread::scope(|scope| {

@@ -1,7 +1,9 @@
-//! Files that are more than one entry of the waybill: a repair of one of them must not touch another.
+//! Files that are more than one entry of the waybill: a repair of one entry must not change
+//! another.
 //!
-//! A user linked one file over another, or a link leads from one directory of the root to another. Then bytes that are wrong under one name
-//! may be right under another, and perhaps nowhere else.
+//! This happens if a user linked one file over another, or if a link leads from one directory of
+//! the root to another. Bytes that are wrong under one name may then be right under the other, and
+//! may exist nowhere else.
 
 use super::places::Spot;
 use super::rounds::Wanted;
@@ -13,13 +15,14 @@ use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 use std::os::fd::OwnedFd;
 
-/// Entries that lead to the file of a wanted name, by the file.
+/// Entries that refer to the file of a wanted name, by device and inode.
 pub(super) type Shared = HashMap<(u64, u64), Vec<Entry>>;
 
-/// Looks for the entries that lead to the file of one of the `wanted` names, if there is more than one.
+/// Finds the entries that refer to the file of one of the `wanted` names, if there is more than
+/// one.
 ///
 /// # Errors
-/// The waybill cannot be read any more.
+/// Returns an error if the waybill can no longer be read.
 pub(super) fn find<R: BufRead>(
     reader: Reader<R>,
     root: &OwnedFd,
@@ -35,7 +38,7 @@ pub(super) fn find<R: BufRead>(
             && let Some(file) = identity(root, &entry.path).filter(|file| files.contains(file))
         {
             let entries = shared.entry(file).or_default();
-            // A later section speaks last.
+            // A later section replaces the entry.
             entries.retain(|known: &Entry| known.path != entry.path);
             entries.push(entry);
         }
@@ -44,7 +47,7 @@ pub(super) fn find<R: BufRead>(
     Ok(shared)
 }
 
-/// The file that a path leads to; `None` where that is none.
+/// Returns the device and inode of the file at a path; `None` if it is not a regular file.
 fn identity(root: &OwnedFd, path: &RelPath) -> Option<(u64, u64)> {
     Spot::of(root, path).and_then(|spot| spot.open()).ok().map(|(_, facts)| facts.identity())
 }
@@ -72,10 +75,12 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Returns true if a file is another entry as well, one of other bytes: it must not be written into.
+    /// Returns true if the file is also another entry with different contents; it must then not be
+    /// overwritten in place.
     ///
     /// # Errors
-    /// [`Why::OneName`]: both are one name, so that it may not be put in another place either.
+    /// Returns [`Why::OneName`] if both entries are the same name, so that it must not be replaced
+    /// either.
     pub(super) fn is_another(&self, entry: &Entry, spot: &Spot, file: &Stat) -> Result<bool, Why> {
         let entries = self.shared.get(&file.identity()).map_or(&[][..], Vec::as_slice);
         let mut is_another = false;
@@ -83,7 +88,7 @@ impl Repair<'_> {
             if has_same(entry, other, entries) {
                 continue;
             }
-            // It may have been repaired since: it is another file then.
+            // The other name may refer to another file after a repair.
             let Ok(there) = Spot::of(self.root, &other.path) else { continue };
             let is_here = |there: &Spot| stat_at(&there.place, there.name.as_c_str(), Follow::No);
             if !is_here(&there).is_ok_and(|found| found.identity() == file.identity()) {
@@ -100,7 +105,7 @@ impl Repair<'_> {
     }
 }
 
-/// Returns true if the waybill gives two entries the same bytes.
+/// Returns true if the waybill records the same contents for two entries.
 fn has_same(entry: &Entry, other: &Entry, entries: &[Entry]) -> bool {
     let first = |entry: &'_ Entry| match &entry.kind {
         Kind::Same { first } => first.clone(),

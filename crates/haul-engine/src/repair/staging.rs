@@ -1,5 +1,6 @@
-//! Where parts of files stand that other hosts sent: a directory that only this user can enter, removed when the repair ends. What one that was
-//! killed left there is found again by the next. Nothing in it is believed, so nothing in it is synced.
+//! Staging directory for file parts from other hosts. Only this user can access it, and the repair
+//! removes it at its end. The next repair uses the data that a killed repair left. The data is not
+//! trusted, and therefore not synced.
 
 use super::places::Replica;
 use haul_sys::beneath::open_root;
@@ -13,22 +14,22 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Repairs that can fetch into one directory at the same time.
+/// Maximum number of repairs that can fetch into one directory at the same time.
 const NUMBERS: u32 = 16;
 
-/// How often a directory is looked for again that another repair has just removed.
+/// Maximum number of attempts to open a directory that another repair has just removed.
 const ATTEMPTS: u32 = 8;
 
-/// Nobody but this user may put anything there.
+/// Mode of the directory: only this user may write to it.
 const MODE: u32 = 0o700;
 
-/// The file in it that says what it is.
+/// Marker file that identifies the directory.
 const MARK: &std::ffi::CStr = c"what-this-is";
 
-/// Bytes of a mark that are looked at: more than any has.
+/// Read limit for the marker file, in bytes; above the size of a valid one.
 const MARK_BYTES: usize = 256;
 
-/// The directory, under a lock that tells one in use from one left behind.
+/// Staging directory. Its lock distinguishes a directory in use from one that a killed repair left.
 #[derive(Debug)]
 pub(super) struct Staging {
     base: OwnedFd,
@@ -36,21 +37,22 @@ pub(super) struct Staging {
     dir: File,
 }
 
-/// A replica's part of it.
+/// Part of the staging directory for one replica.
 pub(super) struct StagedPlace {
-    /// How a fetch finds it, as long as the staging directory is held.
+    /// Path for a fetch; it is valid as long as the staging directory is open.
     pub(super) path: OsString,
-    /// The same, to take bytes from.
+    /// The same directory as a replica.
     pub(super) replica: Replica,
-    /// An earlier run left something there.
+    /// True if an earlier run left data there.
     pub(super) was_there: bool,
 }
 
 impl Staging {
-    /// Makes one beneath `base`, or takes one that was left there.
+    /// Creates a staging directory below `base`, or reuses an abandoned one.
     ///
     /// # Errors
-    /// What the kernel says; `ResourceBusy` where there are [`NUMBERS`] already that can't be had.
+    /// Returns the error of the kernel, and `ResourceBusy` if all [`NUMBERS`] directories are
+    /// unavailable.
     pub(super) fn open(base: &OsStr) -> io::Result<Staging> {
         for number in 0..NUMBERS {
             if let Some(staging) = Staging::take(base, number, true)? {
@@ -60,7 +62,8 @@ impl Staging {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    /// Removes what repairs left beneath `base` that were killed. What can't be removed stays: it is in nobody's way.
+    /// Removes the staging directories that killed repairs left below `base`. A directory that
+    /// cannot be removed stays, which is harmless.
     pub(super) fn sweep(base: &OsStr) {
         for number in 0..NUMBERS {
             if let Ok(Some(left)) = Staging::take(base, number, false) {
@@ -69,10 +72,10 @@ impl Staging {
         }
     }
 
-    /// The part of a replica, told apart from others by `id`.
+    /// Opens the part of the replica that `id` identifies; creates it if it is missing.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Returns the error of the kernel.
     pub(super) fn place(&self, id: &[u8]) -> io::Result<StagedPlace> {
         let name = haul_digest::digest(haul_digest::Algorithm::Xxh64, id).to_string();
         let was_there = match mkdir_at(&self.dir, name.as_str(), MODE) {
@@ -83,10 +86,11 @@ impl Staging {
         Ok(StagedPlace { path: self.way().join(name).into_os_string(), replica, was_there })
     }
 
-    /// Removes it with all that stands in it. Its mark goes last, so that what is left of it otherwise is known for what it is.
+    /// Removes the directory with all its contents. The marker is removed last, so that remaining
+    /// data stays recognizable.
     ///
     /// # Errors
-    /// What the kernel says: the rest stays.
+    /// Returns the error of the kernel; the remaining contents stay.
     pub(super) fn remove(self) -> io::Result<()> {
         for entry in fs::read_dir(self.way())? {
             let entry = entry?;
@@ -97,15 +101,16 @@ impl Staging {
             if is_dir { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) }?;
         }
         match unlink_at(&self.dir, MARK) {
-            // It was made, and not yet marked.
+            // The directory was created and not marked yet.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed?,
         }
         rmdir_at(&self.base, self.name.as_c_str())
     }
 
-    /// The directory of this number; `None` where another repair has it, or it is no staging directory of this user, or it is not there
-    /// and is not to be made.
+    /// Opens the directory of this number. Returns `None` if another repair holds it, or if it is
+    /// not a staging directory of this user. Also returns `None` if it is missing and `makes` is
+    /// false.
     fn take(base: &OsStr, number: u32, makes: bool) -> io::Result<Option<Staging>> {
         let base = open_root(base)?;
         let name = CString::new(format!(".haul-fetched-{number}"))?;
@@ -119,7 +124,7 @@ impl Staging {
             let dir = match open_dir_at(&base, name.as_c_str(), Follow::No) {
                 Ok(dir) => File::from(dir),
                 Err(error) if makes && error.kind() == io::ErrorKind::NotFound => continue,
-                // Something else has the name.
+                // The name is not a directory, or it does not exist.
                 Err(_) => return Ok(None),
             };
             match dir.try_lock() {
@@ -130,7 +135,7 @@ impl Staging {
             let facts = stat_fd(&dir)?;
             match stat_at(&base, name.as_c_str(), Follow::No) {
                 Ok(now) if now.is_still(&facts) => {}
-                // It was removed before it was locked.
+                // The directory was removed before it was locked.
                 _ => continue,
             }
             let is_own = facts.uid == process::effective_user() && facts.mode & 0o077 == 0;
@@ -139,14 +144,15 @@ impl Staging {
         Ok(None)
     }
 
-    /// The way to it that no rename of a directory above it leads elsewhere.
+    /// Returns a path to the directory that stays valid if a parent directory is renamed.
     fn way(&self) -> PathBuf {
         Path::new("/proc/self/fd").join(self.dir.as_raw_fd().to_string())
     }
 }
 
-/// Whether the directory says of itself that it is for staging; an empty one is made to say so if `marks`. Its number stands in the mark,
-/// so that a copy of one, in somebody's data, is not taken for it.
+/// Returns true if the directory has a valid marker. If `marks` is true, writes the marker to an
+/// empty directory. The marker contains the inode number, so that a copy in a user's data is not
+/// treated as a staging directory.
 fn is_marked(dir: &File, ino: u64, marks: bool) -> io::Result<bool> {
     let text =
         format!("What 'haul repair' fetched from other hosts. The next repair removes it.\ninode {ino}\n");
@@ -163,7 +169,7 @@ fn is_marked(dir: &File, ino: u64, marks: bool) -> io::Result<bool> {
     if found.as_deref() == Some(text.as_bytes()) {
         return Ok(true);
     }
-    // A repair may have been killed, or the disk full, before the mark was written.
+    // A repair may have been killed, or the disk full, before the marker was complete.
     let is_begun = match &found {
         None => has_at_most(dir, 0)?,
         Some(found) => text.as_bytes().starts_with(found) && has_at_most(dir, 1)?,
@@ -177,7 +183,7 @@ fn is_marked(dir: &File, ino: u64, marks: bool) -> io::Result<bool> {
     Ok(is_begun)
 }
 
-/// Whether the directory has so many entries and no more.
+/// Returns true if the directory has at most `most` entries.
 fn has_at_most(dir: &File, most: usize) -> io::Result<bool> {
     let mut reader = DirReader::new(open_dir_at(dir, ".", Follow::No)?);
     let mut found = Vec::new();
@@ -230,7 +236,7 @@ mod tests {
         let left = Staging::open(&base).unwrap();
         let place = left.place(b"host").unwrap();
         fs::write(Path::new(&place.path).join("f"), "bytes").unwrap();
-        // As the kernel does with a process that is killed.
+        // Same effect as a killed process.
         drop((left, place));
         let next = Staging::open(&base).unwrap();
         let place = next.place(b"host").unwrap();
@@ -268,13 +274,13 @@ mod tests {
         fs::write(at(0), "a file").unwrap();
         fs::create_dir(home.path().join("data")).unwrap();
         symlink("data", at(1)).unwrap();
-        // Somebody's directory, and one that others may write to.
+        // A directory of a user, and a directory that other users may write to.
         for (number, mode) in [(2, MODE), (3, 0o770)] {
             fs::create_dir(at(number)).unwrap();
             fs::set_permissions(at(number), fs::Permissions::from_mode(mode)).unwrap();
             fs::write(at(number).join("kept"), "bytes").unwrap();
         }
-        // A copy of one, as of data that was copied while it was repaired.
+        // A copy of a staging directory, as in data that was copied during a repair.
         let staging = Staging::open(&base).unwrap();
         assert_eq!(staging.name.as_c_str(), c".haul-fetched-4");
         fs::create_dir(at(5)).unwrap();

@@ -1,4 +1,4 @@
-//! Which pieces of a file are damaged, and which replica has them whole.
+//! Survey of a file: its damaged pieces, and the replicas that have them intact.
 
 use super::claim::{Claim, Piece};
 use super::places::Replica;
@@ -9,33 +9,33 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes read at a time.
+/// Block size for reads, in bytes.
 pub(super) const BLOCK_BYTES: usize = 1 << 20;
 
-/// What is to be done with a file.
+/// Result of a survey: actions for a file.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
-    /// Bytes that are right and stay, in order, neighbours joined.
+    /// Intact ranges that stay, in order, with adjacent ranges joined.
     pub(super) kept: Vec<ByteRange>,
-    /// Pieces that a replica has to give, each with the number of that replica.
+    /// Pieces that replicas provide, each with the number of its replica.
     pub(super) mended: Vec<(Piece, usize)>,
-    /// Bytes that no replica has.
+    /// Ranges that no replica has.
     pub(super) lost: Vec<ByteRange>,
 }
 
-/// The replicas' files under one path, opened once.
+/// Files of the replicas at one path, each opened once.
 pub(super) struct Sources {
     files: Vec<Option<(OwnedFd, Stat)>>,
-    /// What came first in the way of reading each of them.
+    /// First read error of each replica.
     unread: Vec<Option<io::Error>>,
-    /// Those that another host sent.
+    /// True for replicas that another host sent.
     fetched: Vec<bool>,
-    /// The one that gave the last piece: it is likely to have the next.
+    /// Replica that provided the last piece; it is likely to have the next one.
     last: usize,
 }
 
 impl Sources {
-    /// Of the replicas that there are by now; the others keep their numbers.
+    /// Opens the files of the available replicas; the others keep their numbers.
     pub(super) fn of(claim: &Claim, replicas: &[Option<Replica>]) -> Sources {
         let open = |replica: &Option<Replica>| match replica.as_ref().map(|it| it.file(&claim.entry.path)) {
             Some(Ok(found)) => (found, None),
@@ -47,12 +47,13 @@ impl Sources {
         Sources { files, unread, fetched: fetched.collect(), last: 0 }
     }
 
-    /// The numbers of the replicas that could not be read, and why: each is told once.
+    /// Returns the numbers and errors of the unreadable replicas, each once.
     pub(super) fn take_unread(&mut self) -> impl Iterator<Item = (usize, io::Error)> + '_ {
         self.unread.iter_mut().enumerate().filter_map(|(number, error)| Some((number, error.take()?)))
     }
 
-    /// A replica whose bytes of this piece are proven right. One that can't be read there has none.
+    /// Returns a replica whose bytes of this piece are verified. A replica that is unreadable there
+    /// is skipped.
     fn find(&mut self, piece: Piece, buffer: &mut [u8]) -> Option<usize> {
         let order = std::iter::once(self.last).chain((0..self.files.len()).filter(|&at| at != self.last));
         for at in order {
@@ -74,21 +75,22 @@ impl Sources {
         None
     }
 
-    /// Whether another host sent the file of a replica.
+    /// Returns true if another host sent the file of a replica.
     pub(super) fn is_fetched(&self, replica: usize) -> bool {
         self.fetched.get(replica).copied().unwrap_or_default()
     }
 
-    /// The file of one replica.
+    /// Returns the file of one replica.
     pub(super) fn file(&self, replica: usize) -> Option<&OwnedFd> {
         self.files.get(replica)?.as_ref().map(|(file, _)| file)
     }
 }
 
-/// Looks at the pieces that `suspect` ranges meet (all of them where there is none), and past them at none.
+/// Examines the pieces that intersect the `suspect` ranges; without such ranges, examines all
+/// pieces.
 ///
 /// # Errors
-/// [`Why::Stopped`].
+/// Returns [`Why::Stopped`] if the repair was stopped.
 pub(super) fn survey(
     claim: &Claim,
     old: Option<&(OwnedFd, Stat)>,
@@ -108,7 +110,7 @@ pub(super) fn survey(
             if stop.load(Ordering::Relaxed) {
                 return Err(Why::Stopped);
             }
-            // Bytes that can't be read are as good as lost: a replica has them.
+            // Unreadable bytes count as lost; a replica may have them.
             let is_right = |(file, facts): &(OwnedFd, Stat)| {
                 let reaches = facts.size >= piece.range.end.0;
                 reaches && holds_on_device(file, piece, &mut buffer).unwrap_or(false)
@@ -126,7 +128,8 @@ pub(super) fn survey(
 }
 
 impl Survey {
-    /// What comes from where, neighbours from one replica joined.
+    /// Returns the replaced ranges with their replicas; adjacent ranges from one replica are
+    /// joined.
     pub(super) fn mended(&self) -> Vec<Mended> {
         let mut joined: Vec<Mended> = Vec::new();
         for (piece, replica) in self.mended.iter().filter(|(piece, _)| !piece.range.is_empty()) {
@@ -141,7 +144,8 @@ impl Survey {
     }
 }
 
-/// Reads a piece and hands its blocks on; whether it is what was written down. False where the file ends before it.
+/// Reads a piece and passes its blocks to `take`. Returns true if the bytes match the digest, and
+/// false if the file ends before them.
 pub(super) fn holds(
     file: &OwnedFd,
     piece: Piece,
@@ -163,14 +167,15 @@ pub(super) fn holds(
     Ok(piece.is_proven_by(hasher))
 }
 
-/// As [`holds`], after the page cache was asked to forget the bytes: it may still know what the device lost.
+/// Same as [`holds`], but drops the bytes from the page cache first: the cache may still hold bytes
+/// that the device lost.
 fn holds_on_device(file: &OwnedFd, piece: Piece, buffer: &mut [u8]) -> io::Result<bool> {
-    // What is not forgotten is judged as it is read by everybody else.
+    // If the cache keeps the bytes, check what every other reader sees.
     let _ = cache::drop_range(file, piece.range);
     holds(file, piece, buffer, |_, _| Ok(()))
 }
 
-/// Adds a range behind those before it, joined with the last if they touch.
+/// Appends a range after the previous ones; joins it with the last range if they are adjacent.
 pub(super) fn join(ranges: &mut Vec<ByteRange>, range: ByteRange) {
     match ranges.last_mut() {
         Some(last) if last.end == range.start => last.end = range.end,

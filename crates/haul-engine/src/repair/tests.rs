@@ -1,4 +1,5 @@
-//! Pieces against a slow twin: what is located and mended is what was damaged, for any cut of any file.
+//! Comparison with a simple reference: exactly the damaged pieces are located and repaired, for any
+//! object size and file.
 
 use super::*;
 use haul_digest::Algorithm;
@@ -10,7 +11,7 @@ use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
 
-/// Keeps what is told.
+/// Test double that records the events.
 #[derive(Default)]
 struct Ear(Vec<(String, String, Vec<ByteRange>)>);
 
@@ -25,7 +26,7 @@ impl RepairReport for Ear {
     }
 }
 
-/// BLAKE3's value of a range of a file, as a waybill has it.
+/// Returns the BLAKE3 digest of a range of a file, in the form of a waybill.
 fn value(bytes: &[u8], range: ByteRange) -> haul_digest::Digest {
     let whole = range.len() == bytes.len() as u64;
     let place = haul_digest::PartPlace { offset: range.start, whole };
@@ -34,7 +35,7 @@ fn value(bytes: &[u8], range: ByteRange) -> haul_digest::Digest {
     hasher.finish().digest()
 }
 
-/// A waybill of one file `f`, with leaves of 1 KiB if asked.
+/// Returns a waybill of one file `f`, with leaves of size `leaf` if given.
 fn waybill(bytes: &[u8], object: ObjectSize, leaf: Option<LeafSize>, stat: Moment) -> Vec<u8> {
     let objects = Objects { size: object, algorithms: vec![Algorithm::Blake3], leaf };
     let digests = vec![haul_digest::digest(Algorithm::Blake3, bytes)];
@@ -88,7 +89,7 @@ fn set_time(path: &Path, moment: Moment) {
     haul_sys::metadata::set_times_fd(&file, times).unwrap();
 }
 
-/// The smallest pieces that hold the damaged bytes, joined; slowly.
+/// Returns the smallest pieces that contain the damaged bytes, joined; a slow reference.
 fn expected(len: u64, unit: u64, hurt: &[u64]) -> Vec<ByteRange> {
     let mut ranges = Vec::new();
     for start in (0..len).step_by(unit as usize) {
@@ -124,7 +125,7 @@ proptest! {
         let hurt: Vec<u64> = hurt.iter().map(|index| index.index(len as usize) as u64).collect();
         let mut damaged = bytes.clone();
         hurt.iter().for_each(|&at| damaged[at as usize] = !bytes[at as usize]);
-        // The first replica lacks what the second has: every other leaf is damaged.
+        // The two replicas complement each other: in each one every other piece is damaged.
         for (number, name) in ["r0", "r1"].iter().enumerate() {
             let unit = leaf.map_or(object.bytes(), LeafSize::bytes) as usize;
             let mut replica = bytes.clone();

@@ -1,4 +1,5 @@
-//! Modification times of directories in which a repair made or replaced names: they stay as the waybill has them.
+//! Modification times of directories in which a repair created or replaced names: they match the
+//! waybill again.
 
 use super::places::{Spot, split};
 use super::{Done, Outcome, Repair, RepairError, RepairReport};
@@ -8,7 +9,8 @@ use haul_sys::stat::stat_at;
 use haul_sys::{FileKind, Follow, Timespec};
 
 impl Repair<'_> {
-    /// Remembers the directory of a name that the repair made or replaced; in a dry run, a name that it would make.
+    /// Records the directory of a name that the repair created or replaced. In a dry run, records a
+    /// name that it would create.
     pub(super) fn note_directory(&mut self, outcome: &Outcome) {
         if self.settings.dry_run {
             // As if it were there, for its further names.
@@ -18,11 +20,11 @@ impl Repair<'_> {
         }
     }
 
-    /// Gives the directories that were noted the modification times that the waybill has. Of several sections that name one
-    /// directory the last counts.
+    /// Restores the recorded modification times of these directories. If several sections list a
+    /// directory, the last one counts.
     ///
     /// # Errors
-    /// [`RepairError::Refused`]: the waybill cannot be read any more.
+    /// Returns [`RepairError::Refused`] if the waybill can no longer be read.
     pub(super) fn restore_times(&self, report: &mut dyn RepairReport) -> Result<(), RepairError> {
         if self.changed.is_empty() {
             return Ok(());

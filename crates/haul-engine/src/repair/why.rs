@@ -1,4 +1,4 @@
-//! Why something was not repaired.
+//! Errors of a repair.
 
 use crate::copy::quote;
 use crate::sum::reason;
@@ -11,143 +11,145 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use thiserror::Error;
 
-/// Why a name was left as it was.
+/// Reason why a name was left unchanged.
 #[derive(Debug, Error)]
 pub enum Why {
-    /// It does not hide that it was changed, so somebody may have meant it.
+    /// The entry has visible changes, which may be intended.
     #[error("{0}{hint}", hint = hint(*.0))]
     Modified(Change),
-    /// No replica has these bytes as the waybill describes them.
+    /// No replica has these bytes as recorded.
     #[error("no replica has the right bytes {}{}", list(.lost), unread_too(.unread))]
     NoSource {
-        /// Which bytes.
+        /// The missing ranges.
         lost: Vec<ByteRange>,
-        /// Replicas of this host whose file could not be read, or not all of it, and why: they may have them.
+        /// Replicas on this host whose file could not be read completely, with the error; they may
+        /// have the bytes.
         unread: Vec<(OsString, io::Error)>,
     },
-    /// No replica of this host has these bytes, and in a dry run no other host is asked.
+    /// No replica on this host has these bytes, and a dry run asks no other host.
     #[error("no replica of this host has the right bytes {}, and a dry run asks no other host", list(.0))]
     NotAsked(Vec<ByteRange>),
     /// The waybill has no digest that this program can compute.
     #[error("the waybill has no digest of it")]
     NoDigest,
-    /// Several names lead to a file that was modified: by another of them somebody may have meant it.
+    /// Several names refer to a modified file; the change may be intended under another name.
     #[error("it has {0} names, and would change under all of them; --in-place does that")]
     Names(u64),
-    /// Its name is the name of another entry as well, by a link to a directory, and that one has other bytes.
+    /// Its name is also the name of another entry, through a link to a directory, and that entry
+    /// has different contents.
     #[error("its name leads to {} of the waybill too, which has other bytes", quote(OsStr::from_bytes(.0.as_bytes())))]
     OneName(RelPath),
-    /// There is no room for a second file of so many bytes beside it.
+    /// There is no space for a second file of this size, in bytes, next to it.
     #[error(
         "no room for a repaired copy of {} beside it: {}; free some, or repair it --in-place, which needs \
          room for the damaged bytes alone", format_size(*.0), reason(.1)
     )]
     NoRoom(u64, #[source] io::Error),
-    /// A repair in place was cut off, and this is a dry run.
+    /// An in-place repair was interrupted, and this is a dry run.
     #[error("a repair in place of it was cut off; without --dry-run that is finished or undone first")]
     CutOff,
-    /// A repair in place failed, and what it had written could not be undone.
+    /// An in-place repair failed, and its writes could not be undone.
     #[error(
         "{0}; and what stood there could not be put back: {1}. The journal beside it keeps that, and the next \
          repair puts it back"
     )]
     HalfDone(Box<Why>, Box<Why>),
-    /// The bytes that were put back did not come back when they were read.
+    /// The restored bytes differ when they are read back.
     #[error("bytes {0} are other ones when they are read back: the storage does not keep what it is given")]
     NotPutBack(ByteRange),
-    /// The journal of a repair in place can't be used.
+    /// The journal of an in-place repair cannot be used.
     #[error("the journal of a repair in place that was cut off: {0}")]
     Journal(#[source] JournalFlaw),
-    /// The journal is about a file that had this name before.
+    /// The journal belongs to a file that had this name before.
     #[error(
         "the journal of a repair in place that was cut off is about another file, which had this name; remove \
          the journal if that file is of no use any more"
     )]
     OthersJournal,
-    /// In the damaged ranges stand bytes that no repair left there.
+    /// The damaged ranges contain bytes that no repair wrote.
     #[error(
         "a repair in place of it was cut off, and some of the bytes there are neither those from before nor the \
          repaired ones: somebody wrote to it since. Remove the journal if it is to stay as it is"
     )]
     Foreign,
-    /// It is neither a file, a directory, a link nor a further name.
+    /// The entry is not a file, a directory, a symbolic link or a hard link.
     #[error("devices, pipes and sockets are not made anew")]
     Special,
-    /// It can't be looked at.
+    /// The entry cannot be examined.
     #[error("{0}")]
     Unreadable(String),
-    /// The way to it leads out of the root, or can't be gone.
+    /// Its path leads out of the root, or cannot be resolved.
     #[error("{0}")]
     Place(String),
-    /// The system refused a step.
+    /// A system call failed.
     #[error("cannot {action}: {}", reason(source))]
     Io {
-        /// Which.
+        /// Action that failed.
         action: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Something that belongs to the file can't be given to the repaired one.
+    /// Metadata of the file cannot be copied to the repaired one.
     #[error("cannot carry over what belongs to it: {0}")]
     Attribute(String),
-    /// What was written did not come back: the storage is not to be trusted.
+    /// The written bytes differ when they are read back: the storage device corrupts data.
     #[error(
         "the repaired file was not right when it was read back, in bytes {0}: the storage does not keep what it is given"
     )]
     StillWrong(ByteRange),
-    /// A replica gave other bytes the second time.
+    /// A replica returned different bytes for the second read.
     #[error("a replica changed while bytes {0} were taken from it; repair again")]
     ReplicaChanged(ByteRange),
-    /// It changed while it was repaired.
+    /// The file changed during the repair.
     #[error("it changed while it was repaired; repair again")]
     ChangedMeanwhile,
-    /// Another repair has it.
+    /// Another repair holds the file.
     #[error("another repair is at work on it")]
     Busy,
-    /// A signal came.
+    /// A signal stopped the repair.
     #[error("interrupted")]
     Stopped,
 }
 
-/// Why nothing was repaired.
+/// Reason why nothing was repaired.
 #[derive(Debug, Error)]
 pub enum RepairError {
-    /// The damage can't be looked for.
+    /// The search for damage failed.
     #[error("{0}")]
     Verify(#[from] VerifyError),
-    /// The waybill has flaws, so many: what it says can't be built on.
+    /// The waybill has this number of flaws, so its contents are not reliable.
     #[error(
         "{}: the waybill is damaged (flaws: {}); nothing was repaired. Repair by a copy of it that is whole",
         quote(.0), .1
     )]
     Flawed(OsString, u64),
-    /// The waybill changed since it was looked through.
+    /// The waybill changed after the first pass.
     #[error("{}: {}", quote(.0), .1)]
     Refused(OsString, #[source] ReadError),
-    /// A replica can't be opened.
+    /// A replica cannot be opened.
     #[error("cannot open the replica {}: {}; nothing was repaired", quote(.0), reason(.1))]
     Replica(OsString, #[source] io::Error),
-    /// The root can't be opened.
+    /// The root cannot be opened.
     #[error("cannot open {}: {}", quote(.0), reason(.1))]
     Root(OsString, #[source] io::Error),
-    /// None of the waybill's names is beneath the root.
+    /// No name of the waybill exists below the root.
     #[error(
         "none of the waybill's names is in {}; they are relative to ROOT; nothing was repaired. To have a whole copy made, use \
          haul cp", quote(.0)
     )]
     NoName(OsString),
-    /// The directory for what is replaced can't be made or opened.
+    /// The directory for replaced bytes cannot be created or opened.
     #[error("cannot open {} to keep what is damaged: {}; nothing was repaired", quote(.0), reason(.1))]
     Keep(OsString, #[source] io::Error),
 }
 
 impl Why {
-    /// A step that failed.
+    /// Returns a function that wraps the error of a failed action.
     pub(super) fn io(action: &'static str) -> impl FnOnce(io::Error) -> Why {
         move |source| Why::Io { action, source }
     }
 
-    /// Where a file of `size` bytes was to be written and there was no room, that and what can be done.
+    /// Converts an out-of-space error to [`Why::NoRoom`], for a file of `size` bytes.
     pub(super) fn or_no_room(self, size: u64) -> Why {
         const ENOSPC: i32 = 28;
         const EDQUOT: i32 = 122;
@@ -159,7 +161,7 @@ impl Why {
         }
     }
 
-    /// The way to a name can't be gone.
+    /// Creates the error for a path that cannot be resolved.
     pub(super) fn place(error: io::Error) -> Why {
         const EXDEV: i32 = 18;
         const ELOOP: i32 = 40;

@@ -1,4 +1,4 @@
-//! Keys that sign and verify: OpenSSH's forms around aws-lc's Ed25519, ECDSA and RSA.
+//! Signing and verification: OpenSSH's formats around aws-lc's Ed25519, ECDSA and RSA.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
@@ -12,20 +12,20 @@ use ssh_key::public::KeyData;
 use ssh_key::{Algorithm, EcdsaCurve, HashAlg, Mpint, Signature};
 use thiserror::Error;
 
-/// RSA keys of fewer bytes are too weak to prove anything: 2,048 bits.
+/// Minimum size of an RSA key, in bytes: 2,048 bits. Smaller keys are too weak.
 const RSA_BYTES_MIN: usize = 256;
 
-/// Why a key does not sign or verify here.
+/// Reason why a key cannot sign or verify here.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(super) enum KeyFault {
-    /// A kind of key, or a way to sign, that is not built in.
+    /// The type of the key, or its signature algorithm, is not supported.
     #[error("is of the kind {0}, which does not sign here")]
     Signs(String),
     #[error("signatures of the kind {0} are not verified here")]
     Verifies(String),
     #[error("its RSA key has fewer than 2,048 bits")]
     Weak,
-    /// The two halves of the key do not belong together.
+    /// The private and the public part of the key do not match.
     #[error("is damaged")]
     Damaged,
 }
@@ -39,8 +39,8 @@ pub(super) fn sign(key: &KeypairData, message: &[u8]) -> Result<Signature, KeyFa
                     .map_err(|_| KeyFault::Damaged)?;
             Signature::new(Algorithm::Ed25519, ours.sign(message).as_ref()).map_err(|_| KeyFault::Damaged)
         }
-        // The crate reads private numbers of full length only: of P-521 that is every other key, of the curves below all
-        // but one in 256.
+        // The crate reads only private numbers of full length. With P-521 every second key has one,
+        // with the smaller curves all but one in 256.
         KeypairData::Ecdsa(pair) if pair.curve() != EcdsaCurve::NistP521 => {
             let (algorithm, _, _) = ecdsa(pair.curve());
             let (private, public) = (pair.private_key_bytes(), pair.public_key_bytes());
@@ -63,7 +63,7 @@ pub(super) fn sign(key: &KeypairData, message: &[u8]) -> Result<Signature, KeyFa
     }
 }
 
-/// Whether a key signed a message.
+/// Returns true if the key made this signature of the message.
 pub(super) fn verify(key: &KeyData, signature: &Signature, message: &[u8]) -> Result<bool, KeyFault> {
     let bytes = signature.as_bytes();
     let unknown = || KeyFault::Verifies(signature.algorithm().to_string());
@@ -93,7 +93,7 @@ pub(super) fn verify(key: &KeyData, signature: &Signature, message: &[u8]) -> Re
     }
 }
 
-/// A curve's algorithms, and the bytes of one number.
+/// Returns the algorithms of a curve, and the size of one number in bytes.
 fn ecdsa(curve: EcdsaCurve) -> (&'static EcdsaSigningAlgorithm, &'static EcdsaVerificationAlgorithm, usize) {
     match curve {
         EcdsaCurve::NistP256 => (&ECDSA_P256_SHA256_FIXED_SIGNING, &ECDSA_P256_SHA256_FIXED, 32),
@@ -102,8 +102,8 @@ fn ecdsa(curve: EcdsaCurve) -> (&'static EcdsaSigningAlgorithm, &'static EcdsaVe
     }
 }
 
-/// The two numbers of an ECDSA signature, from OpenSSH's form (two strings of as many bytes as are needed) to that of
-/// a fixed length.
+/// Converts the two numbers of an ECDSA signature from OpenSSH's format (two strings of minimal
+/// length) to the format of fixed length.
 fn numbers(mut bytes: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut numbers = Vec::with_capacity(2 * len);
     for _ in 0..2 {

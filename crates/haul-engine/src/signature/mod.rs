@@ -1,10 +1,12 @@
-//! Signatures of waybills, as `ssh-keygen -Y sign` and `-Y verify` make and check them.
+//! Signatures of waybills, compatible with `ssh-keygen -Y sign` and `-Y verify`.
 //!
-//! A signature covers all bytes of the waybill. It stands in a file beside it, so that the waybill stays what it is: a
-//! text that anybody can read, and to which a later job can append. Keys and forms are OpenSSH's (PROTOCOL.sshsig),
-//! read and written by the crate `ssh-key`; the cryptography is aws-lc's.
+//! A signature covers all bytes of the waybill. It is stored in a separate file, so that the
+//! waybill stays a readable text to which a later job can append. Keys and formats are those of
+//! OpenSSH (PROTOCOL.sshsig). The crate `ssh-key` reads and writes them; aws-lc does the
+//! cryptography.
 //!
-//! [`signed`] reads the waybill, [`signers`] says whose word counts, [`keys`] signs and verifies.
+//! [`signed`] reads the waybill, [`signers`] decides which keys are accepted, and [`keys`] signs
+//! and verifies.
 
 mod keys;
 mod signed;
@@ -24,58 +26,60 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use thiserror::Error;
 
-/// What the signature is for: OpenSSH's name for signatures of files. One made for another purpose does not count.
+/// Namespace of the signature: OpenSSH's name for signatures of files. Signatures with another
+/// namespace are rejected.
 pub const NAMESPACE: &str = "file";
 
-/// Bytes of a signature or a private key, far above the largest RSA key's.
+/// Read limit for a signature or a private key, in bytes; well above the size of the largest RSA
+/// key.
 const KEY_BYTES_MAX: u64 = 256 << 10;
 
-/// Bytes of a list of signers.
+/// Read limit for a list of signers, in bytes.
 const SIGNERS_BYTES_MAX: u64 = 16 << 20;
 
-/// Whose signature is asked for.
+/// Requirements for a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// A list of allowed signers as `ssh-keygen` reads it, or a public key.
+    /// List of allowed signers in the format of `ssh-keygen`, or a public key.
     pub signers: OsString,
-    /// Who must have signed; without it, anyone of the list.
+    /// Required identity of the signer; `None` accepts every signer in the list.
     pub identity: Option<String>,
-    /// Where the signature is; without it, beside the waybill ([`beside`]).
+    /// Path of the signature; `None` means next to the waybill ([`beside`]).
     pub signature: Option<OsString>,
 }
 
-/// A good signature.
+/// Valid signature.
 #[derive(Clone, Debug)]
 pub struct Proof {
-    /// Who signed, as the list of signers has it; of a bare public key, nobody by name.
+    /// Name of the signer in the list of signers; `None` for a plain public key.
     pub signer: Option<String>,
-    /// The key: its kind and fingerprint.
+    /// Type and fingerprint of the key.
     pub key: String,
-    /// Of the waybill that was signed.
+    /// Digest of the signed waybill.
     bytes: Bytes,
 }
 
-/// Why there is no signature, or none that counts.
+/// Reason why there is no signature, or no accepted one.
 #[derive(Debug, Error)]
 pub enum SignatureError {
-    /// A file can't be read or written.
+    /// A file cannot be read or written.
     #[error("cannot {action} {}: {}", quote(path), reason(source))]
     File {
-        /// What was tried.
+        /// Action that failed.
         action: &'static str,
-        /// The file.
+        /// Path of the file.
         path: OsString,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A file is longer than one of its kind can be.
+    /// A file is larger than any file of its kind.
     #[error("{} is longer than {limit} bytes: it is no {what}", quote(path))]
     Long {
-        /// The file.
+        /// Path of the file.
         path: OsString,
-        /// What it should be.
+        /// Expected kind of file.
         what: &'static str,
-        /// In bytes.
+        /// Maximum size, in bytes.
         limit: u64,
     },
     /// There is no signature.
@@ -85,74 +89,74 @@ pub enum SignatureError {
         quote(waybill)
     )]
     Missing {
-        /// Where it was looked for.
+        /// Path at which the signature was expected.
         path: OsString,
-        /// What should be signed.
+        /// Waybill without a signature.
         waybill: OsString,
     },
-    /// The file holds something else.
+    /// The file is not a signature.
     #[error("{} is no SSH signature ({why}); sign anew, or name the right file by --signature", quote(path))]
     NoSignature {
-        /// The file.
+        /// Path of the file.
         path: OsString,
-        /// What the reader of signatures says.
+        /// Error of the decoder.
         why: String,
     },
-    /// The signature was made for another purpose.
+    /// The signature has another namespace.
     #[error(
         "{}: the signature was made for the namespace '{}', not for '{NAMESPACE}': sign with 'ssh-keygen -Y sign -n {NAMESPACE}'",
         quote(path), found.escape_default()
     )]
     Namespace {
-        /// The signature.
+        /// Path of the signature.
         path: OsString,
-        /// Its namespace.
+        /// Namespace of the signature.
         found: String,
     },
-    /// The list of signers can't be understood.
+    /// The list of signers is invalid.
     #[error("{}: {fault}", quote(path))]
     Signers {
-        /// The list.
+        /// Path of the list.
         path: OsString,
-        /// Where, and what.
+        /// Line and reason.
         fault: SignersFault,
     },
-    /// The key's word does not count.
+    /// The list does not accept the key.
     #[error("{}: signed by {key}: {refusal} ({})", quote(path), quote(signers))]
     Refused {
-        /// The signature.
+        /// Path of the signature.
         path: OsString,
-        /// The key that made it.
+        /// Key that made the signature.
         key: String,
-        /// The list.
+        /// Path of the list.
         signers: OsString,
-        /// Why not.
+        /// Reason for the refusal.
         refusal: Refusal,
     },
-    /// The key, or the way it signed, is of a kind that this program does not verify.
+    /// The key or its signature algorithm is not supported.
     #[error(
         "{}: {why}; 'ssh-keygen -Y verify -f ALLOWED_SIGNERS -I ID -n {NAMESPACE} -s SIGNATURE < WAYBILL' may verify it",
         quote(path)
     )]
     Unsupported {
-        /// The signature.
+        /// Path of the signature.
         path: OsString,
-        /// What it is.
+        /// Unsupported type.
         why: String,
     },
-    /// Not what was signed.
+    /// The waybill differs from the signed one.
     #[error(
         "{} is not what was signed: it was changed since, or {} belongs to another; get the waybill that was signed",
         quote(waybill),
         quote(path)
     )]
     Changed {
-        /// The waybill.
+        /// Path of the waybill.
         waybill: OsString,
-        /// The signature.
+        /// Path of the signature.
         path: OsString,
     },
-    /// A later job appended to what was signed.
+    /// A later job appended to the signed waybill.
     #[error(
         "{}: a later job appended to it after it was signed: {} covers its first {bytes} bytes (sections: {sections}); \
          sign it anew, or verify what was signed: head -c {bytes}",
@@ -160,19 +164,19 @@ pub enum SignatureError {
         quote(path)
     )]
     Appended {
-        /// The waybill.
+        /// Path of the waybill.
         waybill: OsString,
-        /// The signature.
+        /// Path of the signature.
         path: OsString,
-        /// How many sections were signed.
+        /// Number of signed sections.
         sections: u64,
-        /// How many bytes they have.
+        /// Number of signed bytes.
         bytes: u64,
     },
     /// The waybill changed after its signature was verified.
     #[error("{} changed while it was used: no verdict of this run counts; run again", quote(.0))]
     Moved(OsString),
-    /// The private key can't be used here, but by OpenSSH's own tool.
+    /// This program cannot use the private key, but OpenSSH's own tool can.
     #[error(
         "{} {why}; ssh-keygen makes the same signature, and asks for a passphrase or the agent: \
          ssh-keygen -Y sign -n {NAMESPACE} -f {} {}",
@@ -181,29 +185,32 @@ pub enum SignatureError {
         quote(waybill)
     )]
     Key {
-        /// The file of the key.
+        /// Path of the key file.
         key: OsString,
-        /// What stands against it.
+        /// Reason why the key is unusable.
         why: String,
-        /// What was to be signed.
+        /// Waybill to sign.
         waybill: OsString,
     },
-    /// A signature stands there already.
+    /// A signature exists already.
     #[error("{} is there already; --replace writes a new one in its place", quote(.0))]
     There(OsString),
 }
 
-/// Where a waybill's signature is looked for: `WAYBILL.sig`, as `ssh-keygen -Y sign` names it.
+/// Returns the default path of a waybill's signature: `WAYBILL.sig`, the name that `ssh-keygen -Y
+/// sign` uses.
 pub fn beside(waybill: &OsStr) -> OsString {
     let mut path = waybill.to_owned();
     path.push(".sig");
     path
 }
 
-/// Signs a waybill by the private key of a file; the text of the signature, and the key's kind and fingerprint.
+/// Signs a waybill with the private key in a file. Returns the text of the signature, and the type
+/// and fingerprint of the key.
 ///
 /// # Errors
-/// [`SignatureError`].
+/// Returns [`SignatureError::Key`] if the key is unusable, and [`SignatureError::File`] or
+/// [`SignatureError::Long`] if a file cannot be read.
 pub fn sign(waybill: &OsStr, key: &OsStr) -> Result<(String, String), SignatureError> {
     let unfit = |why: String| SignatureError::Key { key: key.to_owned(), why, waybill: waybill.to_owned() };
     let text = read(key, "private key", KEY_BYTES_MAX)?;
@@ -232,15 +239,16 @@ pub fn sign(waybill: &OsStr, key: &OsStr) -> Result<(String, String), SignatureE
     Ok((text, key))
 }
 
-/// Writes a signature, whole or not at all.
+/// Writes a signature atomically.
 ///
 /// # Errors
-/// [`SignatureError::There`], unless what stands there is to be replaced; [`SignatureError::File`].
+/// Returns [`SignatureError::There`] if a file exists and `replace` is false, and
+/// [`SignatureError::File`] if the write fails.
 pub fn write(path: &OsStr, text: &str, replace: bool) -> Result<(), SignatureError> {
     let failed = |source| SignatureError::File { action: "write", path: path.to_owned(), source };
     match fs::symlink_metadata(path) {
         Ok(_) if !replace => return Err(SignatureError::There(path.to_owned())),
-        // A link or a device is no signature of an earlier run.
+        // A link or a device is not a signature of an earlier run.
         Ok(facts) if !facts.is_file() => {
             return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file")));
         }
@@ -254,7 +262,7 @@ pub fn write(path: &OsStr, text: &str, replace: bool) -> Result<(), SignatureErr
         fs::rename(&draft, path)
     });
     if written.is_err() {
-        // The failure that is told is the first one.
+        // Ignore this error: the caller reports the first one.
         let _ = fs::remove_file(&draft);
     }
     written.map_err(failed)?;
@@ -262,11 +270,11 @@ pub fn write(path: &OsStr, text: &str, replace: bool) -> Result<(), SignatureErr
     File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all()).map_err(failed)
 }
 
-/// Whether a waybill has a signature that counts. `now` is in seconds since 1970, for signers whose word counts for
-/// some time only.
+/// Checks that a waybill has an accepted signature. `now` is in seconds since 1970, for signers
+/// with a limited period of validity.
 ///
 /// # Errors
-/// [`SignatureError`].
+/// Returns the [`SignatureError`] that describes why no signature is accepted.
 pub fn check(waybill: &OsStr, demand: &Demand, now: i64) -> Result<Proof, SignatureError> {
     let path = demand.signature.clone().unwrap_or_else(|| beside(waybill));
     let signature = open(&path, waybill)?;
@@ -297,17 +305,18 @@ pub fn check(waybill: &OsStr, demand: &Demand, now: i64) -> Result<Proof, Signat
 }
 
 impl Proof {
-    /// Whether the waybill is still what was signed, after it was used.
+    /// Checks that the waybill still has the signed contents after its use.
     ///
     /// # Errors
-    /// [`SignatureError::Moved`] if not; [`SignatureError::File`].
+    /// Returns [`SignatureError::Moved`] if the waybill changed, and [`SignatureError::File`] if it
+    /// cannot be read.
     pub fn still_holds(&self, waybill: &OsStr) -> Result<(), SignatureError> {
         let now = Bytes::of(waybill, self.bytes.algorithm())?;
         if now == self.bytes { Ok(()) } else { Err(SignatureError::Moved(waybill.to_owned())) }
     }
 }
 
-/// How the waybill is not what was signed.
+/// Returns the error for a waybill that differs from the signed one.
 fn changed(
     waybill: &OsStr,
     path: OsString,
@@ -332,17 +341,18 @@ fn open(path: &OsStr, waybill: &OsStr) -> Result<SshSig, SignatureError> {
     decode(&text).map_err(|why| SignatureError::NoSignature { path: path.to_owned(), why })
 }
 
-/// The signature that a text is. The error is a message.
+/// Decodes a signature. The error is a message for the user.
 fn decode(text: &[u8]) -> Result<SshSig, String> {
     let signature = SshSig::from_pem(text).map_err(|error| {
         let why = "it was made with a certificate, and only keys themselves are read";
         if is_by_certificate(text) { why.to_owned() } else { error.to_string() }
     })?;
-    // The crate takes lower ones, and the signature does not cover its own version.
+    // The crate accepts lower versions, and the signature does not cover its own version.
     if signature.version() != SshSig::VERSION {
         return Err(format!("its version is {}", signature.version()));
     }
-    // Nor does the crate hold all lengths against each other: what it read has one form, and this has to be it.
+    // The crate does not check all lengths for consistency. A valid signature has exactly one
+    // encoding, so compare the input with it.
     let letters = |text: &[u8]| text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let (found, meant): (Vec<u8>, Option<Vec<u8>>) =
         (letters(text), signature.to_pem(LineEnding::LF).ok().map(|text| letters(text.as_bytes())));
@@ -352,7 +362,7 @@ fn decode(text: &[u8]) -> Result<SshSig, String> {
     Ok(signature)
 }
 
-/// Whether an armored text names a key's certificate where the key stands in a signature.
+/// Returns true if an armored signature contains a certificate instead of a key.
 fn is_by_certificate(text: &[u8]) -> bool {
     const CERTIFICATE: &[u8] = b"-cert-v01@openssh.com";
     let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.starts_with(b"-----"));
@@ -361,18 +371,19 @@ fn is_by_certificate(text: &[u8]) -> bool {
     bytes.windows(CERTIFICATE.len()).any(|window| window == CERTIFICATE)
 }
 
-/// The key that made a signature, as `ssh-keygen -l` prints it; whose it is and whether it holds is not told.
+/// Returns the key that made a signature, in the format of `ssh-keygen -l`. Checks neither the
+/// owner of the key nor the signature.
 ///
 /// # Errors
-/// Why the text is no signature.
+/// Returns the reason why the text is not a signature.
 pub fn look_at(text: &[u8]) -> Result<String, String> {
     decode(text).map(|signature| named(signature.public_key()))
 }
 
-/// How many signers a list has, read as [`check`] reads it.
+/// Returns the number of signers in a list, which is read like in [`check`].
 ///
 /// # Errors
-/// [`SignersFault`]: the line that is wrong.
+/// Returns a [`SignersFault`] with the invalid line.
 pub fn count_signers(list: &[u8]) -> Result<usize, SignersFault> {
     Signers::parse(list).map(|signers| signers.count())
 }
@@ -387,7 +398,7 @@ fn read(path: &OsStr, what: &'static str, limit: u64) -> Result<Vec<u8>, Signatu
     Ok(bytes)
 }
 
-/// A key's kind and fingerprint, as `ssh-keygen -l` prints them.
+/// Returns the type and fingerprint of a key, in the format of `ssh-keygen -l`.
 fn named(key: &ssh_key::public::KeyData) -> String {
     format!("{} {}", key.algorithm(), key.fingerprint(HashAlg::Sha256))
 }

@@ -1,4 +1,4 @@
-//! The bytes that a signature covers.
+//! Bytes that a signature covers.
 
 use super::SignatureError;
 use aws_lc_rs::digest::{Context, SHA256, SHA512};
@@ -7,13 +7,13 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 
-/// What every section of a waybill begins with, in any version of the format.
+/// Start of every section of a waybill, in any version of the format.
 const SECTION: &[u8] = b"surehaul-waybill ";
 
-/// Bytes read at a time.
+/// Block size for reads, in bytes.
 const READ_BYTES: usize = 1 << 20;
 
-/// A waybill, or its first sections, by their digest.
+/// Digest of a waybill, or of its first sections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bytes {
     algorithm: HashAlg,
@@ -21,7 +21,7 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    /// All of a file.
+    /// Hashes a whole file.
     pub(super) fn of(path: &OsStr, algorithm: HashAlg) -> Result<Bytes, SignatureError> {
         let mut context = context(algorithm);
         let mut file = open(path)?;
@@ -45,25 +45,25 @@ impl Bytes {
     }
 }
 
-/// What a key signs, by OpenSSH's PROTOCOL.sshsig:
+/// Returns the bytes that a key signs, according to OpenSSH's PROTOCOL.sshsig:
 ///
 /// ```text
 ///  "SSHSIG"  string namespace  string reserved  string hash algorithm  string H(file)
 /// ```
 ///
-/// where a string is its length in four bytes, the highest first, and its bytes.
+/// A string is encoded as its length in four bytes (big-endian), followed by its bytes.
 pub(super) fn message(namespace: &str, reserved: &[u8], bytes: &Bytes) -> Vec<u8> {
     let mut message = b"SSHSIG".to_vec();
     for string in [namespace.as_bytes(), reserved, bytes.algorithm.as_str().as_bytes(), &bytes.digest] {
-        // Namespaces and the reserved bytes come from a file of bounded length.
+        // Namespace and reserved bytes come from a file of limited size.
         message.extend_from_slice(&(string.len() as u32).to_be_bytes());
         message.extend_from_slice(string);
     }
     message
 }
 
-/// Whether a signature covers the file up to the start of one of its later sections: how many sections, and how many
-/// bytes.
+/// Checks if a signature covers the file up to the start of a later section. Returns the number of
+/// covered sections and bytes.
 pub(super) fn first_sections(
     path: &OsStr,
     algorithm: HashAlg,
@@ -74,7 +74,7 @@ pub(super) fn first_sections(
     let mut starts_line = true;
     loop {
         line.clear();
-        // Of a file without line feeds, a part at a time.
+        // Bound the read: a file may have no line feeds.
         let mut part = file.by_ref().take(READ_BYTES as u64);
         let len = part.read_until(b'\n', &mut line).map_err(|source| unread(path, source))?;
         if len == 0 {
@@ -93,7 +93,7 @@ pub(super) fn first_sections(
 }
 
 fn context(algorithm: HashAlg) -> Context {
-    // The form knows these two and no others.
+    // The format allows only these two algorithms.
     Context::new(if algorithm == HashAlg::Sha256 { &SHA256 } else { &SHA512 })
 }
 

@@ -1,4 +1,5 @@
-//! Whose signature counts: a list of allowed signers as `ssh-keygen(1)` describes it, or public keys alone.
+//! Accepted signers: a list of allowed signers in the format of `ssh-keygen(1)`, or plain public
+//! keys.
 //!
 //! ```text
 //!  # principals           options (each once at most, separated by commas)      key
@@ -10,21 +11,21 @@ use ssh_key::PublicKey;
 use ssh_key::public::KeyData;
 use thiserror::Error;
 
-/// The zones that people live in reach from 12 hours behind UTC to 14 before it.
+/// Time zones reach from 12 hours behind UTC to 14 hours ahead of it.
 const ZONE_WEST: i64 = 12 * 3600;
 const ZONE_EAST: i64 = 14 * 3600;
 
-/// A list of signers.
+/// List of signers.
 #[derive(Debug)]
 pub(super) struct Signers {
     lines: Vec<Signer>,
 }
 
-/// One line.
+/// Line of a list.
 #[derive(Debug)]
 struct Signer {
     line: usize,
-    /// Patterns of names; `None` for a public key alone.
+    /// Name patterns; `None` for a plain public key.
     principals: Option<String>,
     authority: bool,
     namespaces: Option<String>,
@@ -33,32 +34,33 @@ struct Signer {
     key: KeyData,
 }
 
-/// A moment of a list.
+/// Time in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct When {
-    /// Since 1970, as if in UTC.
+    /// Seconds since 1970, as if the time were in UTC.
     seconds: i64,
-    /// It says so; else it is in the zone of who reads it, which this program does not know.
+    /// True if the time is marked as UTC. Otherwise the reader's time zone applies, which this
+    /// program does not know.
     utc: bool,
 }
 
-/// What is wrong with a list.
+/// Error in a list of signers.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("line {line}: {what}")]
 pub struct SignersFault {
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// Reason for the error.
     pub what: String,
 }
 
-/// Why a key's word does not count.
+/// Reason why a key is not accepted.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
     /// No line has the key.
     #[error("no line of the list of signers has this key")]
     NotListed,
-    /// No line has the key, and some are of authorities that certify keys.
+    /// No line has the key, but some lines have authorities that certify keys.
     #[error(
         "no line of the list of signers has this key, and certificates (cert-authority) are not followed: list the key itself"
     )]
@@ -66,41 +68,41 @@ pub enum Refusal {
     /// The key is listed for other names.
     #[error("line {line} has this key, and not for '{}'", identity.escape_default())]
     Identity {
-        /// Of the list.
+        /// Line of the list.
         line: usize,
-        /// Who was asked for.
+        /// Required identity.
         identity: String,
     },
-    /// The key is listed for other purposes.
+    /// The key is listed for other namespaces.
     #[error("line {line} does not let this key sign for the namespace '{}'", super::NAMESPACE)]
     Namespace {
-        /// Of the list.
+        /// Line of the list.
         line: usize,
     },
     /// The key is not valid yet.
     #[error("line {line}: the key is not valid yet (valid-after)")]
     NotYet {
-        /// Of the list.
+        /// Line of the list.
         line: usize,
     },
-    /// The key is not valid any more.
+    /// The key is no longer valid.
     #[error("line {line}: the key is not valid any more (valid-before)")]
     NoLonger {
-        /// Of the list.
+        /// Line of the list.
         line: usize,
     },
-    /// It depends on the zone.
+    /// The validity depends on the time zone.
     #[error(
         "line {line}: whether the key is valid today depends on the time zone: write the date in UTC, with a Z at its end"
     )]
     Zone {
-        /// Of the list.
+        /// Line of the list.
         line: usize,
     },
 }
 
 impl Signers {
-    /// Reads a list.
+    /// Parses a list.
     pub(super) fn parse(bytes: &[u8]) -> Result<Signers, SignersFault> {
         let mut lines = Vec::new();
         for (number, line) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
@@ -113,13 +115,14 @@ impl Signers {
         Ok(Signers { lines })
     }
 
-    /// How many lines with a key there are.
+    /// Returns the number of lines with a key.
     pub(super) fn count(&self) -> usize {
         self.lines.len()
     }
 
-    /// Who signed, if the key's word counts for `identity`, or for anyone where none is asked for. Of several lines with
-    /// the key one has to agree; else the last one's reason is told.
+    /// Returns the name of the signer if the list accepts the key for `identity`, or for any
+    /// identity if that is `None`. If several lines have the key, one must accept it; otherwise the
+    /// reason of the last line is returned.
     pub(super) fn admit(
         &self,
         key: &KeyData,
@@ -159,7 +162,8 @@ impl Signer {
         if principals.is_empty() {
             return Err("no names of signers".to_owned());
         }
-        // In a list of known hosts it would take the key's word back: here ssh-keygen reads it as a name.
+        // In a list of known hosts this marker revokes the key; `ssh-keygen` reads it as a name
+        // here.
         if principals.starts_with('@') {
             let marker = principals.escape_default();
             return Err(format!(
@@ -219,7 +223,7 @@ impl Signer {
 }
 
 impl When {
-    /// `YYYYMMDD[HHMM[SS]][Z]`.
+    /// Parses `YYYYMMDD[HHMM[SS]][Z]`.
     fn parse(text: &str) -> Result<When, String> {
         let digits = text.strip_suffix('Z').unwrap_or(text);
         let bad = || format!("'{}' is no date of the form YYYYMMDD[HHMM[SS]][Z]", text.escape_default());
@@ -233,7 +237,7 @@ impl When {
         Ok(When { seconds, utc: digits.len() < text.len() })
     }
 
-    /// Whether it is `now` or before; `None` where that depends on the zone.
+    /// Returns true if this time is not after `now`; `None` if that depends on the time zone.
     fn is_past(self, now: i64) -> Option<bool> {
         let (first, last) = if self.utc {
             (self.seconds, self.seconds)
@@ -248,7 +252,8 @@ impl When {
     }
 }
 
-/// The text up to white space outside of quotes, and what stands behind it; `None` where a quote does not end.
+/// Splits the text at the first white space outside of quotes; returns `None` if a quote is not
+/// closed.
 fn word(text: &str) -> Option<(&str, &str)> {
     let mut quoted = false;
     let end = text.find(|letter: char| {
@@ -262,7 +267,7 @@ fn word(text: &str) -> Option<(&str, &str)> {
     Some((word, rest.trim_start()))
 }
 
-/// Options by the commas outside of quotes.
+/// Splits options at the commas outside of quotes.
 fn split(options: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     options.split(move |letter: char| {
@@ -271,7 +276,8 @@ fn split(options: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a text matches one of the patterns, separated by commas, and none that begins with `!`.
+/// Returns true if the text matches one of the comma-separated patterns, and no pattern with the
+/// prefix `!`.
 fn matches_list(patterns: &str, text: &str) -> bool {
     let mut found = false;
     for pattern in patterns.split(',') {
@@ -284,10 +290,11 @@ fn matches_list(patterns: &str, text: &str) -> bool {
     found
 }
 
-/// Whether a text matches a pattern of `*` and `?`, in time at most the product of their lengths.
+/// Returns true if the text matches a pattern of `*` and `?`. The time is at most proportional to
+/// the product of their lengths.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where the last star stands, and the text that it stands for so far ends.
+    // Position of the last star, and the end of the text that it covers so far.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {

@@ -1,11 +1,11 @@
-//! Signatures that `ssh-keygen -Y sign -n file` of OpenSSH 9.2 made, once and for all.
+//! Tests with signatures that `ssh-keygen -Y sign -n file` of OpenSSH 9.2 created.
 
 use super::*;
 
-/// What was signed; a later section is appended as text.
+/// The signed text; tests append a later section to it.
 const SIGNED: &str = "surehaul-waybill 1\nend 1\n";
 
-/// A public key and its signature of [`SIGNED`].
+/// Public keys, each with its signature of [`SIGNED`].
 const VECTORS: [(&str, &str); 3] = [
     (
         "ssh-ed25519 \
@@ -56,7 +56,8 @@ iYnCe5AzptVQVtXtqWmz3xLVv/XJDGhpBkFpW9pTHqMW5EsxnIhnYVNGsbKVO+bH4YkZkr
     ),
 ];
 
-/// A waybill, a signature and a list of signers on disk, and what checking them says.
+/// Writes a waybill, a signature and a list of signers to disk, and returns the result of the
+/// check.
 fn checked(waybill: &str, signature: &str, signers: &str) -> Result<Proof, SignatureError> {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str, text: &str| {

@@ -11,17 +11,18 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// The first attribute of this project's form; further pieces have a point and their number behind it, from 1.
+/// First attribute of this project's format. The names of later pieces end in a period and their
+/// number, from 1.
 const NAME: &str = "user.surehaul.sums";
 
-/// Bytes of one attribute at most: it fits a leaf of btrfs of 16 KiB, and a quarter of XFS's limit. (ext4 keeps 4 KiB
-/// for all attributes of a file together.)
+/// Maximum size of one attribute, in bytes. It fits into a 16 KiB leaf of btrfs, and is a quarter
+/// of the limit of XFS. On ext4, all attributes of a file together have 4 KiB.
 const PIECE_BYTES: usize = 15 << 10;
 
-/// What file systems without attributes of users answer.
+/// Error of file systems without user attributes.
 const EOPNOTSUPP: i32 = 95;
 
-/// Why an attribute is not set.
+/// Reason why an attribute was not set.
 #[derive(Debug)]
 pub(super) enum SetError {
     NoAttributes,
@@ -42,14 +43,16 @@ impl SetError {
     }
 }
 
-/// Replaces what was stored. The first piece goes first and comes last: what was cut short is no value at all.
+/// Replaces the stored value. The first piece is removed first and written last, so that an
+/// incomplete value is not a value.
 pub(super) fn set(file: &OwnedFd, value: &[u8]) -> Result<(), SetError> {
     let place = Place::file(file);
     let failed = |error| SetError::of(error, value.len());
     clear(file).map_err(failed)?;
     for (number, piece) in value.chunks(PIECE_BYTES).enumerate().rev() {
         if let Err(error) = set_xattr(place, &name(number), piece) {
-            // Half a value helps nobody; that it can't be taken back is less than why it can't be set.
+            // Remove the incomplete value. An error of the removal is less important than the first
+            // error.
             let _ = clear_from(file, number + 1);
             return Err(failed(error));
         }
@@ -57,7 +60,7 @@ pub(super) fn set(file: &OwnedFd, value: &[u8]) -> Result<(), SetError> {
     Ok(())
 }
 
-/// Removes what is stored.
+/// Removes the stored value.
 fn clear(file: &OwnedFd) -> io::Result<()> {
     match remove_xattr(Place::file(file), &name(0)) {
         Ok(_) => clear_from(file, 1),
@@ -73,11 +76,12 @@ fn clear_from(file: &OwnedFd, first: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// The stored bytes; `None` if there are none, or the file system keeps no attributes.
+/// Returns the stored bytes; `None` if there are none, or if the file system does not support
+/// attributes.
 pub(super) fn get(file: &OwnedFd) -> io::Result<Option<Vec<u8>>> {
     let Some(mut value) = one(file, &name(0))? else { return Ok(None) };
     let mut number = 1;
-    // A full piece may have another behind it.
+    // After a full piece there may be another one.
     while value.len() == number * PIECE_BYTES && value.len() < STORED_BYTES_MAX {
         let Some(piece) = one(file, &name(number))? else { break };
         value.extend(piece);
@@ -98,7 +102,7 @@ fn name(piece: usize) -> CString {
     CString::new(name).unwrap_or_else(|_| unreachable!("the name holds no NUL"))
 }
 
-/// One attribute for each digest that XRootD knows.
+/// Sets one attribute for each digest that XRootD supports.
 pub(super) fn set_xrootd(file: &OwnedFd, known: &Known<'_>) -> Result<(), SetError> {
     let mtime = known.facts.mtime.sec;
     let delay = known.now.saturating_sub(mtime).clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
@@ -110,8 +114,8 @@ pub(super) fn set_xrootd(file: &OwnedFd, known: &Known<'_>) -> Result<(), SetErr
     Ok(())
 }
 
-/// EOS has one value for a file. The name of the algorithm goes first: a value of another length than it says is
-/// refused, so that no mixture passes.
+/// Sets the only value that EOS has for a file. The algorithm name is written first. A value whose
+/// length does not match its algorithm is rejected, so no mixture is accepted.
 pub(super) fn set_eos(file: &OwnedFd, known: &Known<'_>) -> Result<(), SetError> {
     for &digest in known.digests {
         if let Some(named) = eos::name_of(digest.algorithm()) {
@@ -132,8 +136,8 @@ fn c_name(name: &str) -> CString {
     CString::new(name).unwrap_or_else(|_| unreachable!("the name holds no NUL"))
 }
 
-/// What XRootD or EOS stored. XRootD's values for another modification time than the file's count only where there is no
-/// other. The error is a message.
+/// Returns the digests that XRootD or EOS stored. XRootD's values for another modification time are
+/// used only if there are no others. The error is a message for the user.
 pub(super) fn get_foreign(file: &OwnedFd, facts: &Stat) -> Result<Option<Stored>, String> {
     let unread =
         |error: io::Error| format!("its stored checksum can't be read: {}", crate::sum::reason(&error));
@@ -144,7 +148,7 @@ pub(super) fn get_foreign(file: &OwnedFd, facts: &Stat) -> Result<Option<Stored>
         let Some(bytes) = one(file, &c_name(&attribute)).map_err(unread)? else { continue };
         let value = XrootdValue::decode(algorithm, &bytes).map_err(|flaw| format!("{attribute}: {flaw}"))?;
         let (is, was) = (moment(facts), value.mtime);
-        // XRootD keeps whole seconds.
+        // XRootD stores whole seconds.
         let mtime = if is.sec == was { is } else { Moment { sec: was, nsec: 0 } };
         match &mut found {
             Some(stored) if stored.mtime == mtime => stored.digests.push(value.digest),
@@ -158,6 +162,6 @@ pub(super) fn get_foreign(file: &OwnedFd, facts: &Stat) -> Result<Option<Stored>
     let Some(value) = one(file, &c_name(eos::VALUE_ATTRIBUTE)).map_err(unread)? else { return Ok(None) };
     let Some(kind) = one(file, &c_name(eos::TYPE_ATTRIBUTE)).map_err(unread)? else { return Ok(None) };
     let digest = eos::decode(&kind, &value).map_err(|flaw| format!("{}: {flaw}", eos::VALUE_ATTRIBUTE))?;
-    // EOS binds a value to no time: it is that of the file, whenever it was written.
+    // EOS stores no time with a value, so the value counts for the file's current time.
     Ok(Some(Stored { size: facts.size, mtime: moment(facts), digests: vec![digest], objects: None }))
 }

@@ -1,5 +1,5 @@
-//! Digests that are kept with files, and found again: in extended attributes ([`attributes`]), or in regular files of
-//! the same names under one hidden directory ([`tree`]). What the bytes mean is [`haul_log::stored`]'s business.
+//! Digests stored with files: in extended attributes ([`attributes`]), or in regular files with the
+//! same names under one hidden directory ([`tree`]). [`haul_log::stored`] defines the format.
 
 mod attributes;
 mod tree;
@@ -24,89 +24,89 @@ use std::sync::{Mutex, PoisonError};
 use thiserror::Error;
 use tree::Tree;
 
-/// Where digests are kept, and in whose form.
+/// Location and format of stored digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Extended attributes in this project's form.
+    /// Extended attributes in this project's format.
     Xattr,
-    /// Regular files in this project's form, under [`HIDDEN`] in the root.
+    /// Regular files in this project's format, under [`HIDDEN`] in the root.
     Tree,
-    /// Extended attributes as XRootD keeps them.
+    /// Extended attributes in the format of XRootD.
     Xrootd,
-    /// Extended attributes as CERN's EOS keeps them.
+    /// Extended attributes in the format of CERN's EOS.
     Eos,
 }
 
-/// Where the digests of a job go.
+/// Store for the digests of a job.
 #[derive(Debug)]
 pub struct Store {
     form: Form,
     tree: Option<Tree>,
-    /// A file of each file system whose attributes were set, by device: those that are synced as a whole, at the end.
+    /// One file for each device whose file system is synced as a whole at the end.
     unsynced: Mutex<Vec<(u64, OwnedFd)>>,
 }
 
-/// What is known of one file when its digests are to be kept.
+/// Data about one file whose digests are stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
-    /// What the file system said before the first byte was read.
+    /// Metadata before the first byte was read.
     pub facts: &'a Stat,
-    /// Digests of all its bytes.
+    /// Digests of the whole file.
     pub digests: &'a [Digest],
-    /// Those of its objects, where it has more than one.
+    /// Digests of its objects, if it has more than one.
     pub objects: Option<&'a ObjectSums>,
-    /// Now, in seconds since 1970.
+    /// Current time, in seconds since 1970.
     pub now: i64,
 }
 
-/// Why digests were not kept.
+/// Reason why digests were not stored.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// The file can't be opened again.
+    /// The file cannot be opened again.
     #[error("no digests were stored: {}", reason(.0))]
     Open(#[source] io::Error),
-    /// It is no longer the file that was hashed.
+    /// The file is no longer the one that was hashed.
     #[error("no digests were stored: the file changed since it was read; run the command again")]
     Changed,
-    /// The file system keeps no attributes of users.
+    /// The file system does not support user attributes.
     #[error(
         "no digests were stored: this file system keeps no extended attributes; use --store=tree or --waybill"
     )]
     NoAttributes,
-    /// They don't fit.
+    /// The digests are too large.
     #[error(
         "no digests were stored: {bytes} bytes are more than the file system keeps in the attributes of a file (ext4: 4 KiB); \
          choose a larger --object-size, --store=tree or --waybill"
     )]
     NoRoom {
-        /// How many bytes they take.
+        /// Size of the digests, in bytes.
         bytes: usize,
     },
-    /// An attribute can't be set.
+    /// An attribute cannot be set.
     #[error("no digests were stored: {}; an owner who may write to the file can, or use --store=tree", reason(.0))]
     Attribute(#[source] io::Error),
-    /// A file of the hidden directory can't be written.
+    /// A file in the hidden directory cannot be written.
     #[error("no digests were stored in {HIDDEN}: {}", reason(.0))]
     Tree(#[source] io::Error),
-    /// They were stored, and the device may not have them.
+    /// The digests were stored, but may not be durable.
     #[error("stored digests may not outlast a crash: {}; run the command again", reason(.0))]
     Sync(#[source] io::Error),
-    /// The hidden directory can't be made.
+    /// The hidden directory cannot be created.
     #[error("cannot make {HIDDEN} in {}: {}; use --store=xattr or --waybill", quote(.0), reason(.1))]
     Hidden(OsString, #[source] io::Error),
 }
 
 impl Form {
-    /// All forms, by their names on the command line.
+    /// All formats, with their names on the command line.
     pub const ALL: [(Form, &'static str); 4] =
         [(Form::Xattr, "xattr"), (Form::Tree, "tree"), (Form::Xrootd, "xrootd"), (Form::Eos, "eos")];
 
-    /// Whether digests of objects are kept.
+    /// Returns true if the format stores digests of objects.
     pub fn keeps_objects(self) -> bool {
         matches!(self, Form::Xattr | Form::Tree)
     }
 
-    /// Whether the form has a place for this digest of a whole file.
+    /// Returns true if the format can store this digest of a whole file.
     pub fn takes(self, algorithm: Algorithm) -> bool {
         match self {
             Form::Xattr | Form::Tree => true,
@@ -117,22 +117,24 @@ impl Form {
 }
 
 impl Store {
-    /// Digests of files beneath `root` go here.
+    /// Opens a store for the digests of files below `root`.
     ///
     /// # Errors
-    /// [`StoreError::Hidden`].
+    /// Returns [`StoreError::Hidden`] if the hidden directory cannot be created.
     pub fn open(form: Form, root: &Root) -> Result<Store, StoreError> {
         let failed = |source| StoreError::Hidden(root.as_os_str().to_owned(), source);
         let tree = (form == Form::Tree).then(|| Tree::make(root.as_os_str()).map_err(failed)).transpose()?;
         Ok(Store { form, tree, unsynced: Mutex::default() })
     }
 
-    /// Keeps the digests of a file; `found` is how it was opened, `path` its place beneath the root.
+    /// Stores the digests of a file; `found` is the name that was opened, `path` the path below the
+    /// root.
     ///
-    /// What was kept is durable once [`Store::close`] returned.
+    /// The digests are durable after [`Store::close`] returns.
     ///
     /// # Errors
-    /// [`StoreError`]: then the file has no stored digests, neither new nor old ones that would pass for new.
+    /// Returns a [`StoreError`] if the digests were not stored. The file then has neither new
+    /// digests nor old ones that could be mistaken for new.
     pub fn put(&self, found: &OsStr, path: &RelPath, known: &Known<'_>) -> Result<(), StoreError> {
         let file = open_source_at(CWD, found, Follow::Yes, false).map_err(StoreError::Open)?;
         let now = stat_fd(&file).map_err(StoreError::Open)?;
@@ -157,8 +159,8 @@ impl Store {
         self.note(file, now.dev)
     }
 
-    /// Remembers the file system of a file whose attributes were set, or syncs the file where that can't be done for all
-    /// files together.
+    /// Records the file system of a file with new attributes. If that file system cannot be synced
+    /// as a whole, syncs the file instead.
     fn note(&self, file: OwnedFd, device: u64) -> Result<(), StoreError> {
         if !syncs_as_a_whole(&file) {
             return cache::sync_all(&file).map_err(StoreError::Sync);
@@ -170,10 +172,11 @@ impl Store {
         Ok(())
     }
 
-    /// Makes durable all that was stored: by one call for each file system, not one for each file.
+    /// Syncs everything that was stored, with one call for each file system instead of one for each
+    /// file.
     ///
     /// # Errors
-    /// [`StoreError::Sync`].
+    /// Returns [`StoreError::Sync`] if a sync fails.
     pub fn close(self) -> Result<(), StoreError> {
         if let Some(tree) = &self.tree {
             tree.sync().map_err(StoreError::Sync)?;
@@ -194,21 +197,26 @@ impl Known<'_> {
     }
 }
 
-/// Finds what was stored with files beneath a root.
+/// Lookup of the digests stored with files below a root.
 #[derive(Debug)]
 pub(crate) struct Finder {
     tree: Option<Tree>,
 }
 
 impl Finder {
+    /// Opens the hidden directory of `root`, if it exists.
+    ///
     /// # Errors
-    /// The hidden directory is there and can't be opened.
+    /// Returns an error if the hidden directory exists and cannot be opened.
     pub(crate) fn new(root: &OsStr) -> io::Result<Finder> {
         Ok(Finder { tree: Tree::find(root)? })
     }
 
-    /// The digests stored with an open file: those of this project first, where both its forms are there the later ones; one
-    /// that is damaged counts as none where the other is of the file's own time. `None` if there are none. The error is a message.
+    /// Returns the digests stored with an open file, or `None` if there are none.
+    ///
+    /// This project's formats take precedence. If both exist, the one with the file's current
+    /// modification time counts, else the later one. A damaged one is ignored if the other has the
+    /// file's current modification time. The error is a message for the user.
     pub(crate) fn find(
         &self,
         file: &OwnedFd,
@@ -244,7 +252,7 @@ impl Finder {
         }
     }
 
-    /// The hidden directory with the stored files, where there is one.
+    /// Returns true if the root has a hidden directory with stored files.
     pub(crate) fn has_tree(&self) -> bool {
         self.tree.is_some()
     }

@@ -1,7 +1,8 @@
-//! Digests in regular files: for each file one of the same name, in the same directories under one hidden directory.
+//! Digests in regular files: one file with the same name for each file, in the same directories
+//! under one hidden directory.
 //!
-//! Any file system keeps regular files, of any size; they can be listed, copied and striped as all others, which
-//! attributes can't (mutil keeps its stored sums as files for the same reason).
+//! Every file system supports regular files, of any size. They can be listed, copied and striped
+//! like all other files, unlike attributes. mutil stores its sums in files for the same reason.
 
 use haul_log::stored::STORED_BYTES_MAX;
 use haul_log::waybill::RelPath;
@@ -19,25 +20,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The hidden directory in the root; what is in it is not summed itself.
+/// Name of the hidden directory in the root; its contents are not hashed.
 pub const HIDDEN: &str = ".haul";
 
-/// The directory in it that mirrors the root.
+/// Name of the directory in it that mirrors the root.
 const SUMS: &str = "sums";
 
-/// The mirrored hierarchy.
+/// Mirrored hierarchy.
 #[derive(Debug)]
 pub(super) struct Tree {
     hidden: OwnedFd,
     sums: OwnedFd,
-    /// Whether one call at the end makes all durable; else each file and each directory is synced.
+    /// True if one call at the end syncs everything; otherwise each file and each directory is
+    /// synced.
     syncs_at_end: bool,
-    /// Numbers the files that are being written.
+    /// Counter for the names of files in progress.
     next: AtomicU64,
 }
 
 impl Tree {
-    /// The hierarchy of this root, made if it is not there.
+    /// Opens the hierarchy of this root; creates it if it is missing.
     pub(super) fn make(root: &OsStr) -> io::Result<Tree> {
         let root = open_root(root)?;
         let syncs_at_end = syncs_as_a_whole(&root);
@@ -46,7 +48,7 @@ impl Tree {
         Ok(Tree { hidden, sums, syncs_at_end, next: AtomicU64::new(0) })
     }
 
-    /// The hierarchy of this root, if there is one. A link in its place is none.
+    /// Opens the hierarchy of this root if it exists. A link with its name is ignored.
     pub(super) fn find(root: &OsStr) -> io::Result<Option<Tree>> {
         let open = |dir: &OwnedFd, name| match open_place_at(dir, name, Follow::No) {
             Ok(found) => Ok(Some(found)),
@@ -58,13 +60,13 @@ impl Tree {
         Ok(sums.map(|sums| Tree { hidden, sums, syncs_at_end: true, next: AtomicU64::new(0) }))
     }
 
-    /// Makes durable what was put.
+    /// Syncs everything that was stored, if that is done at the end.
     pub(super) fn sync(&self) -> io::Result<()> {
         if self.syncs_at_end { cache::sync_filesystem(readable(&self.sums)?) } else { Ok(()) }
     }
 
-    /// Keeps the bytes for a file, in one step: there are never half of them. What stands in the way is left from a file
-    /// or directory that is of another kind by now, and goes.
+    /// Stores the bytes for a file atomically, so that there is never a part of them. Removes an
+    /// existing entry of another type, which belongs to a file or directory whose type has changed.
     pub(super) fn put(&self, path: &RelPath, bytes: &[u8]) -> io::Result<()> {
         let (dirs, name) = parts(path);
         let mut place = open_place_at(&self.sums, ".", Follow::No)?;
@@ -78,7 +80,8 @@ impl Tree {
         let written = file.write_all(bytes).and_then(|()| synced(&file)).and_then(|()| {
             match rename_at(&self.hidden, new.as_str(), &place, name, RenameMode::Replace) {
                 Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                    // std removes without following links; the way to it is a descriptor of ours.
+                    // The standard library removes the tree without following links, and the path
+                    // starts at an open descriptor.
                     let old = Path::new("/proc/self/fd").join(place.as_raw_fd().to_string()).join(name);
                     std::fs::remove_dir_all(old)?;
                     rename_at(&self.hidden, new.as_str(), &place, name, RenameMode::Replace)
@@ -87,13 +90,14 @@ impl Tree {
             }
         });
         if written.is_err() {
-            // The reason is told; a file that is left has a name that says what it is.
+            // Ignore this error: the caller reports the first one, and the name of a remaining file
+            // identifies it.
             let _ = unlink_at(&self.hidden, new.as_str());
         }
         written.and_then(|()| if self.syncs_at_end { Ok(()) } else { sync_names(&place) })
     }
 
-    /// The bytes kept for a file; `None` if there are none.
+    /// Returns the bytes stored for a file; `None` if there are none.
     pub(super) fn get(&self, path: &RelPath) -> io::Result<Option<Vec<u8>>> {
         let (dirs, name) = parts(path);
         let dirs: Vec<&[u8]> = dirs.iter().map(|dir| dir.as_bytes()).collect();
@@ -114,16 +118,16 @@ impl Tree {
     }
 }
 
-/// What becomes of something else in a directory's place.
+/// Handling of an existing entry that is not a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stale {
-    /// It was not made here: nothing of others is removed.
+    /// Keep it: this module did not create it, and must not remove files of others.
     Stays,
-    /// It was kept for a file that is a directory by now.
+    /// Remove it: it was stored for a file that is now a directory.
     Goes,
 }
 
-/// Makes the names in a directory durable; some file systems on networks know no such thing for directories.
+/// Syncs the names in a directory. Some network file systems do not support this for directories.
 fn sync_names(dir: &OwnedFd) -> io::Result<()> {
     cache::sync_all(readable(dir)?).or_else(|error| match error.kind() {
         io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => Ok(()),
@@ -131,12 +135,12 @@ fn sync_names(dir: &OwnedFd) -> io::Result<()> {
     })
 }
 
-/// A directory that names were only resolved in, open in a way that syncs.
+/// Opens a directory again for syncing; the original descriptor only resolves names.
 fn readable(dir: &OwnedFd) -> io::Result<OwnedFd> {
     open_dir_at(dir, ".", Follow::No)
 }
 
-/// Opens a directory, made if it is not there, and then with `syncs` made durable.
+/// Opens a directory; creates it if it is missing, and then syncs its name if `syncs` is true.
 fn enter(dir: &OwnedFd, name: &OsStr, stale: Stale, syncs: bool) -> io::Result<OwnedFd> {
     match open_place_at(dir, name, Follow::No) {
         Err(error) if is_no_directory(&error) => {
@@ -157,14 +161,14 @@ fn enter(dir: &OwnedFd, name: &OsStr, stale: Stale, syncs: bool) -> io::Result<O
     }
 }
 
-/// Nothing, or something else than a directory, stands there.
+/// Returns true if the name does not exist or is not a directory.
 fn is_no_directory(error: &io::Error) -> bool {
     const ELOOP: i32 = 40;
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
         || error.raw_os_error() == Some(ELOOP)
 }
 
-/// The directories of a path, and its name in the last.
+/// Splits a path into its directories and its last component.
 fn parts(path: &RelPath) -> (Vec<&OsStr>, &OsStr) {
     let mut dirs: Vec<&OsStr> = path.parts().map(OsStr::from_bytes).collect();
     let name = dirs.pop().unwrap_or_default();

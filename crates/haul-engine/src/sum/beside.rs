@@ -1,7 +1,8 @@
-//! Several files of one serial digest, hashed side by side by one worker.
+//! Hashing of several files in the lanes of one worker, for one serial digest.
 //!
-//! Each file has a seat: a lane of the register and a block of the buffer. A round reads the next block of every
-//! file, takes all of them in with one pass, and gives the seats of files that ended to files that wait.
+//! Each file occupies a lane of the register and a block of the buffer. A round reads the next
+//! block of every file, hashes all blocks in one pass, and assigns the lanes of finished files to
+//! waiting files.
 
 use super::job::{Entry, Job};
 use super::lanes::{LaneHands, Lanes};
@@ -13,17 +14,18 @@ use haul_model::ByteRange;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-/// A file this much longer than the others on average is hashed by itself: alone it is faster than in a lane, and it
-/// is what the job will wait for at the end.
+/// A file that is this many times longer than the average of the others is hashed by itself. It is
+/// faster alone than in a lane, and the job waits for it at its end.
 const LONG_FACTOR: u64 = 4;
 
-/// No file below this many bytes is long.
+/// Minimum size of a long file, in bytes.
 const LONG_BYTES: u64 = 64 << 20;
 
-/// Files up to this size that don't go into lanes are hashed on the spot instead of being offered to others.
+/// Maximum size, in bytes, of a file outside the lanes that is hashed immediately instead of being
+/// offered to other workers.
 const SMALL_BYTES: u64 = 256 << 10;
 
-/// A file in a lane.
+/// File in a lane.
 struct Seat<T> {
     entry: Entry<T>,
     opened: Opened,
@@ -31,7 +33,7 @@ struct Seat<T> {
     at: u64,
 }
 
-/// A file that is open and waits for a seat.
+/// Open file that waits for a lane.
 struct Candidate<T> {
     entry: Entry<T>,
     opened: Opened,
@@ -45,8 +47,8 @@ impl<T> Seat<T> {
 }
 
 impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
-    /// Hashes the first file of the batch and others of the same digest with it, until none is seated. What is left
-    /// of the batch needs other hands.
+    /// Hashes the first file of the batch together with others of the same digest, until no lane is
+    /// occupied. Other entries stay in the batch.
     pub(super) fn side_by_side(&self, batch: &mut VecDeque<Entry<O::Ticket>>, hands: &mut LaneHands) {
         let Some(algorithm) = batch.front().map(|entry| entry.task.recipe.algorithms[0]) else { return };
         let width = match hands.lanes(algorithm) {
@@ -71,7 +73,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         }
     }
 
-    /// Seats files that wait, as long as that pays.
+    /// Assigns free lanes to waiting files, as long as that is faster.
     fn fill_seats(
         &self,
         algorithm: Algorithm,
@@ -109,7 +111,8 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         }
     }
 
-    /// Opens a file for a seat. What is no range of a file is dealt with here and now, or handed to others.
+    /// Opens a file for a lane. A source that is not a range of a file is hashed immediately, or
+    /// returned to the queue.
     fn open_candidate(
         &self,
         mut entry: Entry<O::Ticket>,
@@ -128,7 +131,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
             Reach::Spent => self.hash_alone(entry, opened, hands),
             Reach::Stream { .. } if opened.is_regular() => self.hash_alone(entry, opened, hands),
             Reach::Stream { .. } => {
-                // A pipe may keep its reader waiting; the files in the other lanes must not wait with it.
+                // A pipe may block its reader; the files in the other lanes must not wait for it.
                 entry.alone = true;
                 self.give_back_open(entry, opened);
             }
@@ -136,8 +139,8 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         None
     }
 
-    /// Takes out of `waiting` the files that are faster by themselves. With fewer messages of equal length than
-    /// pay, or one much longer than the others, most lanes would stand empty most of the time.
+    /// Removes the files from `waiting` that are faster by themselves. Most lanes would be idle
+    /// most of the time in two cases: too few files of equal length, or one much longer file.
     fn send_long_ones_away(
         &self,
         algorithm: Algorithm,
@@ -150,7 +153,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         let mut total: u64 = seats.iter().flatten().map(Seat::left).sum();
         total += waiting.iter().map(|candidate| candidate.range.len()).sum::<u64>();
         let seated = seats.iter().flatten().count();
-        // So few that each could have a worker of its own are better off so.
+        // If every file can have its own worker, that is faster.
         let pays = LaneAlgorithm::of(algorithm).map_or(1, LaneAlgorithm::pays_from);
         let pays = pays.max(self.settings.workers.min(seats.len())) as u64;
         while let Some(longest) = waiting.last().map(|candidate| candidate.range.len()) {
@@ -172,7 +175,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         }
     }
 
-    /// One block of every seated file.
+    /// Processes one block of every file in a lane.
     fn round(&self, lanes: &mut Lanes, seats: &mut [Option<Seat<O::Ticket>>]) {
         let stopped = self.stop.load(Ordering::Relaxed);
         let mut filled = Vec::with_capacity(seats.len());
@@ -190,7 +193,8 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
                     filled.push((lane, got));
                     self.counters.done_bytes(got as u64);
                     if got < want {
-                        // The file ends before its size says; whether that is a change shows at the end.
+                        // The file ends before its reported size; the final check decides whether
+                        // it changed.
                         seat.range = ByteRange::between(seat.range.start.0, seat.at);
                     }
                     if seat.left() == 0 {

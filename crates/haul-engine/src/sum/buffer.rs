@@ -1,35 +1,36 @@
-//! A worker's memory for bytes that were read.
+//! Read buffers of a worker.
 
 use haul_sys::buffer::BUFFER_ALIGN;
 use std::io;
 use std::ops::{Deref, DerefMut};
 
-/// Bytes that begin on a page, as reads past the page cache ask. Pages that are never touched are never taken from
-/// the system, so that a worker which meets only small files pays for no more than these fill.
+/// Page-aligned bytes, as reads past the page cache require. Untouched pages are never allocated,
+/// so that a worker with only small files uses only the memory that these fill.
 #[derive(Debug)]
 pub(super) struct PageBuffer {
-    /// Never grows, so that its bytes stay where they are.
+    /// Never grows, so that its bytes keep their address.
     memory: Box<[u8]>,
     start: usize,
     len: usize,
 }
 
-/// Up to this many bytes no question is asked whether the system has them.
+/// Size up to which an allocation is assumed to succeed, in bytes.
 const SURELY_THERE_BYTES: usize = 32 << 20;
 
 impl PageBuffer {
-    /// A buffer of `len` zero bytes.
+    /// Creates a buffer of `len` zero bytes.
     ///
     /// # Errors
-    /// `OutOfMemory` where there can't be so many.
+    /// Returns `OutOfMemory` if the bytes cannot be allocated.
     pub(super) fn new(len: usize) -> io::Result<PageBuffer> {
         let room = len.checked_add(BUFFER_ALIGN).ok_or(io::ErrorKind::OutOfMemory)?;
         if len > SURELY_THERE_BYTES {
-            // Zeroed memory that isn't there would end the process; asking for room first tells.
+            // A failed allocation of zeroed memory would abort the process; a trial reservation
+            // returns an error.
             Vec::<u8>::new().try_reserve_exact(room).map_err(|_| io::ErrorKind::OutOfMemory)?;
         }
-        // Zeroed memory of no particular alignment comes from the kernel as it is; aligned memory would be cleared
-        // byte by byte, which touches all of it.
+        // Zeroed memory without alignment comes from the kernel unchanged. Aligned memory would be
+        // cleared byte by byte, which touches all of it.
         let memory = vec![0; room].into_boxed_slice();
         let start = memory.as_ptr().addr().next_multiple_of(BUFFER_ALIGN) - memory.as_ptr().addr();
         Ok(PageBuffer { memory, start, len })

@@ -1,8 +1,8 @@
-//! How far a job has come, for whoever draws the progress.
+//! Progress counters of a job.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Counts of a running job. Each only grows.
+/// Counters of a running job. Each one only grows.
 #[derive(Debug, Default)]
 pub struct Counters {
     files_found: AtomicU64,
@@ -10,16 +10,16 @@ pub struct Counters {
     bytes_found: AtomicU64,
     bytes_done: AtomicU64,
     walked: AtomicBool,
-    /// What there is to do, where that is known from the start.
+    /// Total work, if it is known from the start.
     files_announced: AtomicU64,
     bytes_announced: AtomicU64,
-    /// What an earlier run did, and this one need not do again.
+    /// Work that an earlier run did.
     files_before: AtomicU64,
     bytes_before: AtomicU64,
 }
 
 impl Counters {
-    /// All zero.
+    /// Creates counters that are all zero.
     pub const fn new() -> Counters {
         Counters {
             files_found: AtomicU64::new(0),
@@ -34,13 +34,13 @@ impl Counters {
         }
     }
 
-    /// Files and bytes that are through, with those that an earlier run did.
+    /// Returns the finished files and bytes, including those of an earlier run.
     pub fn through(&self) -> (u64, u64) {
         let (files, bytes) = self.before();
         (self.files_done() + files, self.bytes_done() + bytes)
     }
 
-    /// Files and bytes that there are, as far as that is known by now.
+    /// Returns the total files and bytes, as far as known.
     pub fn known(&self) -> (u64, u64) {
         let (files, bytes) = self.before();
         let announced = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl Counters {
         )
     }
 
-    /// An earlier run did a file of so many bytes.
+    /// Counts a file of `bytes` bytes that an earlier run processed.
     pub fn was_done_before(&self, bytes: u64) {
         self.files_before.fetch_add(1, Ordering::Relaxed);
         self.bytes_before.fetch_add(bytes, Ordering::Relaxed);
@@ -60,33 +60,33 @@ impl Counters {
         (self.files_before.load(Ordering::Relaxed), self.bytes_before.load(Ordering::Relaxed))
     }
 
-    /// There are so many files and bytes.
+    /// Sets the total number of files and bytes.
     pub(crate) fn announce(&self, files: u64, bytes: u64) {
         self.files_announced.store(files, Ordering::Relaxed);
         self.bytes_announced.store(bytes, Ordering::Relaxed);
     }
 
-    /// Files the walk has come by so far.
+    /// Returns the number of files that the walk has found.
     pub fn files_found(&self) -> u64 {
         self.files_found.load(Ordering::Relaxed)
     }
 
-    /// Files that have a result, a failure included.
+    /// Returns the number of files with a result, including failures.
     pub fn files_done(&self) -> u64 {
         self.files_done.load(Ordering::Relaxed)
     }
 
-    /// Bytes to hash in the files opened so far.
+    /// Returns the bytes to hash in the files opened so far.
     pub fn bytes_found(&self) -> u64 {
         self.bytes_found.load(Ordering::Relaxed)
     }
 
-    /// Bytes read and hashed.
+    /// Returns the bytes that were read and hashed.
     pub fn bytes_done(&self) -> u64 {
         self.bytes_done.load(Ordering::Relaxed)
     }
 
-    /// Whether all files have been found.
+    /// Returns true if all files have been found.
     pub fn walked(&self) -> bool {
         self.walked.load(Ordering::Relaxed)
     }

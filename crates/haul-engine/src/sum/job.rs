@@ -1,4 +1,4 @@
-//! The job itself: workers that take orders, hash, and hand results on in order.
+//! Checksum job: workers take orders, hash, and pass results on in order.
 
 use super::counters::Counters;
 use super::lanes::LaneHands;
@@ -16,10 +16,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Hashes what `orders` brings, and calls `sink` with every ticket and what became of its order, strictly in the
-/// order of the tickets. Returns early once `stop` is true; results not yet handed on are then lost.
+/// Hashes the files of `orders`, and calls `sink` with every ticket and its outcome, strictly in
+/// the order of the tickets. Returns early after `stop` turns true; results that `sink` has not
+/// received are then lost.
 ///
-/// Memory is bounded by the workers' buffers and by [`WINDOW`] results, whatever the number and size of files.
+/// Memory is bounded by the buffers of the workers and by [`WINDOW`] results, for any number and
+/// size of files.
 pub fn run<O: Orders>(
     settings: &Settings,
     orders: O,
@@ -46,7 +48,8 @@ pub fn run<O: Orders>(
     job.pool.run(settings.workers, begin, |hands, turn| match turn {
         Turn::Walk(Hand) => {
             job.waiting.fetch_sub(1, Ordering::Relaxed);
-            // By itself, so that the batches are not locked while one of them is worked through.
+            // In a separate statement, so that the batches are not locked while this worker
+            // processes one.
             let oldest = lock(&job.batches).take();
             match oldest {
                 Some(batch) => job.work_through(batch, hands),
@@ -81,43 +84,46 @@ fn within_open_files(asked: usize) -> (usize, usize) {
     (workers, usize::try_from(files).unwrap_or(usize::MAX).max(1))
 }
 
-/// One order with its place in the row.
+/// Order with its position in the sequence.
 #[derive(Debug)]
 pub(super) struct Entry<T> {
     pub(super) number: u64,
     pub(super) ticket: T,
     pub(super) task: Task,
-    /// Whether the file is to be hashed by itself, because lanes would be slower.
+    /// True if the file must be hashed by itself, because lanes would be slower.
     pub(super) alone: bool,
     /// The source, if it is open already.
     pub(super) opened: Option<Opened>,
-    /// Number of times that it was read before.
+    /// Number of earlier reads of the file.
     pub(super) read: u32,
 }
 
-/// Limit on reads of a file whose change time moves while it is read.
+/// Maximum number of reads of a file whose change time moves while it is read.
 const READS_MAX: u32 = 4;
 
-/// What waits for a worker besides open files: one for each batch, and one for the right to ask for orders, which there is once in the job
-/// and which lies aside while the window is full. Whoever takes one takes the oldest batch, or that right where there is none: so no order is
-/// passed by younger ones for long, which results in order, and what is kept of them, would have to wait for.
+/// Work for a worker besides open files. There is one for each batch, and one for the right to take
+/// orders from the feed. The right exists once in the job, and is parked while the window is full.
+///
+/// A worker that takes a hand processes the oldest batch, or uses the right if there is no batch.
+/// So younger orders do not overtake an older one for long. Otherwise the results, and the memory
+/// for them, would have to wait for the older order.
 struct Hand;
 
-/// Orders that a worker took and could not begin because it met a large file.
+/// Orders that a worker took and could not start because it met a large file.
 type Batch<T> = VecDeque<Entry<T>>;
 
-/// The batches that wait, by the number of their first order.
+/// Waiting batches, by the number of their first order.
 #[derive(Debug)]
 struct Batches<T>(BTreeMap<u64, Batch<T>>);
 
 impl<T> Batches<T> {
-    /// Lets one wait; false where nothing is in it.
+    /// Adds a batch; returns false if it is empty.
     fn put(&mut self, batch: Batch<T>) -> bool {
         let first = batch.front().map(|entry| entry.number);
         first.map(|number| self.0.insert(number, batch)).is_some()
     }
 
-    /// The one whose orders were taken first.
+    /// Takes the batch with the oldest orders.
     fn take(&mut self) -> Option<Batch<T>> {
         self.0.pop_first().map(|(_, batch)| batch)
     }
@@ -132,10 +138,10 @@ pub(super) struct Job<'a, O: Orders, S> {
     pool: Pool<'a, Hand, Shared<O::Ticket>>,
     feed: Mutex<Feed<O>>,
     batches: Mutex<Batches<O::Ticket>>,
-    /// How many results have left the window.
+    /// Number of results that have left the window.
     handed_on: AtomicU64,
     out: Mutex<Out<O::Ticket, S>>,
-    /// How many [`Hand`]s wait for a worker.
+    /// Number of [`Hand`]s that wait for a worker.
     waiting: AtomicUsize,
 }
 
@@ -148,11 +154,11 @@ struct Feed<O> {
 struct Out<T, S> {
     window: Window<(T, Outcome)>,
     sink: S,
-    /// Whether the feed lies aside until results have left.
+    /// True if the feed is parked until results leave the window.
     parked: bool,
 }
 
-/// A file in the schedule that several workers hash; equal only to itself.
+/// File in the schedule that several workers hash; equal only to itself.
 struct Shared<T>(Arc<SharedFile<T>>);
 
 struct SharedFile<T> {
@@ -160,11 +166,11 @@ struct SharedFile<T> {
     entry: Mutex<Option<Entry<T>>>,
 }
 
-/// How a file is shared.
+/// Method of sharing a file.
 enum Way {
-    /// Its pieces are hashed apart, in any order.
+    /// Workers hash its pieces independently, in any order.
     Split(Split),
-    /// Its blocks are read side by side and hashed in turn.
+    /// Workers read its blocks in parallel and hash them in turn.
     Relay(Relay),
 }
 
@@ -180,7 +186,7 @@ impl<T> PartialEq for Shared<T> {
     }
 }
 
-/// What the feed says after a batch.
+/// State of the feed after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FeedState {
     More,
@@ -206,8 +212,8 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         self.pool.offer_walk(Hand);
     }
 
-    /// Takes up to `max` orders that ask for work; those that ask for nothing get their result at once. With
-    /// `only_ready` it never waits, neither for the feed nor for who fills it.
+    /// Takes up to `max` orders with work; orders without work get their result immediately. With
+    /// `only_ready`, never blocks on the feed or on its lock.
     fn pull(&self, max: usize, only_ready: bool, batch: &mut Batch<O::Ticket>) -> FeedState {
         let feed = if only_ready { self.feed.try_lock().ok() } else { Some(lock(&self.feed)) };
         let Some(mut feed) = feed else { return FeedState::More };
@@ -249,7 +255,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         state
     }
 
-    /// Lays the feed aside until results have left the window; false if they have left meanwhile.
+    /// Parks the feed until results leave the window; returns false if some have left meanwhile.
     fn park(&self) -> bool {
         let issued = lock(&self.feed).issued;
         let mut out = lock(&self.out);
@@ -257,7 +263,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         out.parked
     }
 
-    /// Puts a result in its place and hands on all whose turn has come.
+    /// Stores a result and passes on all results that are next in order.
     fn hand_in(&self, number: u64, ticket: O::Ticket, outcome: Outcome) {
         let mut guard = lock(&self.out);
         let out = &mut *guard;
@@ -278,7 +284,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         }
     }
 
-    /// Ends an entry, or has it read again where nothing tells whether its bytes changed meanwhile.
+    /// Finishes an entry. If the bytes may have changed during the read, has the file read again.
     pub(super) fn finish(&self, mut entry: Entry<O::Ticket>, result: Result<super::Sums, SumError>) {
         let outcome = match result {
             Err(SumError::MayHaveChanged)
@@ -295,12 +301,13 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         self.hand_in(entry.number, entry.ticket, outcome);
     }
 
-    /// More orders for a worker that hashes files side by side; whether there may be more still.
+    /// Takes more orders for a worker that hashes files in lanes. Returns true if there may be
+    /// more.
     pub(super) fn pull_ready(&self, max: usize, batch: &mut Batch<O::Ticket>) -> bool {
         self.pull(max, true, batch) == FeedState::More
     }
 
-    /// Gives entries back for any worker to take.
+    /// Returns entries to the queue, for any worker.
     pub(super) fn give_back(&self, batch: Batch<O::Ticket>) {
         let waits = lock(&self.batches).put(batch);
         if waits {
@@ -308,7 +315,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         }
     }
 
-    /// Gives one open file back, to be hashed by itself.
+    /// Returns an open file to the queue, to be hashed by itself.
     pub(super) fn give_back_open(&self, mut entry: Entry<O::Ticket>, opened: Opened) {
         entry.opened = Some(opened);
         self.give_back(VecDeque::from([entry]));
@@ -343,13 +350,13 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         }
     }
 
-    /// Whether the file at hand is all there is to hash. It has no others for company in the lanes, and making them
-    /// would take longer than hashing a small file.
+    /// Returns true if the job has only this file. No other file can share the lanes with it, and
+    /// creating the lanes would take longer than hashing a small file.
     fn has_only_one_order(&self) -> bool {
         self.feed.try_lock().is_ok_and(|feed| feed.ended && feed.issued == 1)
     }
 
-    /// Hashes one open file, with the help of others where that is possible.
+    /// Hashes one open file, with the help of other workers if possible.
     pub(super) fn hash_alone(&self, entry: Entry<O::Ticket>, opened: Opened, hands: &mut LaneHands) {
         let Settings { object, workers, block_bytes, .. } = *self.settings;
         let recipe = Arc::clone(&entry.task.recipe);
@@ -397,11 +404,13 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         self.pool.close_file(shared);
     }
 
-    /// Takes blocks of a shared file in turn with others, as a guest until other files wait, else until none is left.
+    /// Takes blocks of a shared file in turn with other workers. A helper stops when other files
+    /// wait; the owner continues until no block is left.
     fn run_relay(&self, shared: &Shared<O::Ticket>, relay: &Relay, guest: bool, hands: &mut LaneHands) {
         let result = match hands.block() {
             Ok(buffer) => relay.run(buffer, self.counters, &Runner { job: self, shared, relay, guest }),
-            // Without a guest's buffer the others go on; without the host's nobody may be there to go on.
+            // If a helper has no buffer, the others continue. If the owner has none, possibly no
+            // other worker is there to continue.
             Err(error) => (!guest && relay.abandon()).then_some(Err(error)),
         };
         if let Some(result) = result {
@@ -418,12 +427,12 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
     }
 }
 
-/// A worker in a relay.
+/// Worker in a relay.
 struct Runner<'j, 'a, O: Orders, S> {
     job: &'j Job<'a, O, S>,
     shared: &'j Shared<O::Ticket>,
     relay: &'j Relay,
-    /// Whether it came to help with another worker's file.
+    /// True if the worker helps with another worker's file.
     guest: bool,
 }
 
@@ -443,7 +452,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Team for Runner<'_, '_, O, 
     }
 }
 
-/// What these locks guard is whole between any two statements, so a worker that panicked leaves it usable.
+/// Locks a mutex even after a panic: the guarded values are consistent between any two statements.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -470,7 +479,8 @@ mod tests {
             .collect()
     }
 
-    /// A verification of large files told of nothing until its end: the first batch lay beneath all that came after it.
+    /// Regression test: a verification of large files reported nothing until its end, because the
+    /// first batch was queued below all later ones.
     #[test]
     fn the_oldest_batch_is_worked_through_first() {
         let mut batches = Batches(BTreeMap::new());
@@ -481,7 +491,7 @@ mod tests {
         let mut first = Vec::new();
         while let Some(batch) = batches.take() {
             first.push(batch[0].number);
-            // What a worker gives back of it comes before all younger ones again.
+            // The rest of a batch that a worker returns is again taken before all younger batches.
             if batch.len() == 15 {
                 assert!(batches.put(batch.into_iter().skip(1).collect()));
             }

@@ -1,4 +1,5 @@
-//! A worker's buffers, and the lanes in which it hashes several messages of one serial digest at once.
+//! Buffers of a worker, and the lanes in which it hashes several messages of one serial digest at a
+//! time.
 
 use super::buffer::PageBuffer;
 use super::order::SumError;
@@ -9,20 +10,20 @@ use haul_digest::{Algorithm, Digest};
 use haul_model::ByteOffset;
 use std::ops::Range;
 
-/// Bytes that the lane buffers of all workers may take together.
+/// Maximum size of the lane buffers of all workers together, in bytes.
 const LANE_BUFFERS_MAX: usize = 32 << 20;
 
-/// Bytes between the parts of a lane buffer. Parts that begin alike modulo a page would contend for the same few
-/// places of the first-level cache.
+/// Gap between the parts of a lane buffer, in bytes. Parts that start at the same offset within a
+/// page would compete for the same few sets of the first-level cache.
 const LANE_GAP_BYTES: usize = 64;
 
-/// The most lanes there are.
+/// Maximum number of lanes.
 const WIDTH_MAX: usize = 32;
 
-/// Leaf digests that one piece of a file may bring back: 4 MiB of them.
+/// Maximum number of leaf digests that one piece of a file may return: 4 MiB of them.
 const LEAVES_AT_ONCE_MAX: u64 = 1 << 16;
 
-/// What one worker has for itself. Memory is taken when it is first needed.
+/// Private memory of one worker. It is allocated on first use.
 pub(super) struct LaneHands {
     block_bytes: usize,
     lane_block: usize,
@@ -31,13 +32,13 @@ pub(super) struct LaneHands {
     lanes: Option<Lanes>,
 }
 
-/// The lanes of one algorithm, each with its part of a buffer.
+/// Lanes of one algorithm, each with its part of a buffer.
 pub(super) struct Lanes {
     algorithm: Algorithm,
     streams: Streams,
     buffer: PageBuffer,
     block: usize,
-    /// Bytes from one lane's part of the buffer to the next lane's.
+    /// Distance between the buffer parts of two adjacent lanes, in bytes.
     stride: usize,
 }
 
@@ -45,12 +46,12 @@ impl LaneHands {
     pub(super) fn new(settings: &Settings) -> LaneHands {
         let share = LANE_BUFFERS_MAX / settings.workers.max(1) / WIDTH_MAX / 4096 * 4096;
         let lane_block = share.clamp(4096, LANE_BLOCK_BYTES);
-        // Reads past the page cache need buffers on whole pages.
+        // Reads past the page cache need page-aligned buffers.
         let lane_gap = if settings.direct { 0 } else { LANE_GAP_BYTES };
         LaneHands { block_bytes: settings.block_bytes, lane_block, lane_gap, block: None, lanes: None }
     }
 
-    /// The buffer for one read.
+    /// Returns the buffer for one read.
     pub(super) fn block(&mut self) -> Result<&mut [u8], SumError> {
         let block = match self.block.take() {
             Some(block) => block,
@@ -59,12 +60,12 @@ impl LaneHands {
         Ok(self.block.insert(block))
     }
 
-    /// Whether files of this recipe may be hashed side by side.
+    /// Returns true if files of this recipe can be hashed in lanes.
     pub(super) fn may_take(&self, recipe: &Recipe) -> bool {
         recipe.form == Form::Plain && only_lane_algorithm(recipe).is_some()
     }
 
-    /// The lanes for an algorithm that has them.
+    /// Returns the lanes of an algorithm that supports them.
     pub(super) fn lanes(&mut self, algorithm: Algorithm) -> Result<&mut Lanes, SumError> {
         let lanes = match self.lanes.take().filter(|lanes| lanes.algorithm == algorithm) {
             Some(lanes) => lanes,
@@ -73,7 +74,8 @@ impl LaneHands {
         Ok(self.lanes.insert(lanes))
     }
 
-    /// How many leaves a worker should hash side by side, or `None` where one after the other is faster.
+    /// Returns the number of leaves that a worker should hash in parallel lanes, or `None` if
+    /// sequential hashing is faster.
     pub(super) fn leaves_in_lanes(
         &mut self,
         recipe: &Recipe,
@@ -96,7 +98,8 @@ impl LaneHands {
         (lanes >= pays_from).then_some(lanes)
     }
 
-    /// The digests of some leaves of a tree, hashed side by side. `read` fills a buffer from a place of the cut.
+    /// Returns the digests of some leaves of a tree, hashed in lanes. `read` fills a buffer from an
+    /// offset in the cut.
     pub(super) fn hash_leaves(
         &mut self,
         algorithm: Algorithm,
@@ -125,22 +128,22 @@ impl Lanes {
         Ok(Lanes { algorithm, streams, buffer, block, stride })
     }
 
-    /// How many messages go side by side.
+    /// Returns the number of lanes.
     pub(super) fn width(&self) -> usize {
         self.streams.width()
     }
 
-    /// Bytes each lane takes at a time.
+    /// Returns the number of bytes that each lane takes at a time.
     pub(super) fn block(&self) -> usize {
         self.block
     }
 
-    /// The part of the buffer that belongs to one lane.
+    /// Returns the part of the buffer that belongs to a lane.
     pub(super) fn block_of(&mut self, lane: usize) -> &mut [u8] {
         &mut self.buffer[lane * self.stride..][..self.block]
     }
 
-    /// Takes in, for each lane named, as many bytes as its part of the buffer was filled with.
+    /// Hashes, for each given lane, the given number of bytes in its part of the buffer.
     pub(super) fn update(&mut self, filled: &[(usize, usize)]) {
         let part = |&(lane, len): &(usize, usize)| (lane, &self.buffer[lane * self.stride..][..len]);
         let mut inputs: [(usize, &[u8]); WIDTH_MAX] = [(0, &[]); WIDTH_MAX];
@@ -150,18 +153,18 @@ impl Lanes {
         self.streams.update(&inputs[..filled.len()]);
     }
 
-    /// The digests of some lanes, which are fresh afterwards.
+    /// Returns the digests of some lanes, and resets these lanes.
     pub(super) fn finish(&mut self, lanes: &[usize]) -> Vec<Digest> {
         let digests = self.streams.finish_many(lanes);
         digests.iter().map(|digest| self.streams.algorithm().digest(digest)).collect()
     }
 
-    /// Drops what a lane has taken in.
+    /// Discards the input of a lane.
     pub(super) fn reset(&mut self, lane: usize) {
         self.streams.reset(lane);
     }
 
-    /// At most as many leaves as there are lanes.
+    /// Hashes at most as many leaves as there are lanes.
     fn hash_group(
         &mut self,
         shape: TreeShape,
@@ -173,7 +176,7 @@ impl Lanes {
         let (Some(head), Some(tail)) = (ranges.first(), ranges.last()) else { return Ok(()) };
         let lanes: Vec<usize> = (0..ranges.len()).collect();
         if shape.leaf_size().0 <= self.block as u64 {
-            // Small leaves lie side by side in the buffer already: one read brings all of them.
+            // Small leaves are adjacent in the buffer: one read fetches all of them.
             let start = head.start;
             read(start, &mut self.buffer[..(tail.end.0 - start.0) as usize])?;
             let place = |at: u64| (at - start.0) as usize;
@@ -204,7 +207,7 @@ impl Lanes {
     }
 }
 
-/// The algorithm of a recipe that has just one, if that one has lanes.
+/// Returns the algorithm of a recipe with only one, if that one supports lanes.
 fn only_lane_algorithm(recipe: &Recipe) -> Option<Algorithm> {
     match recipe.algorithms[..] {
         [algorithm] => LaneAlgorithm::of(algorithm).map(|_| algorithm),

@@ -1,12 +1,16 @@
-//! Checksums of many files, and checking lists of them.
+//! Checksums of many files, and of lists that are being checked.
 //!
-//! [`run`] takes [`Orders`] (the files of a [`Walk`], the lines of a list to check), hashes them on several
-//! workers, and hands the results on strictly in order. Each file is read once for all digests asked of it.
-//! - Where all of them combine, a file larger than one object is cut into objects that any idle worker takes.
-//! - Where one of them is serial, a worker hashes the file from start to end, and files go side by side; MD5,
-//!   SHA-1 and SHA-2 alone also in the lanes of one register, many files to a worker. Workers that have nothing else
-//!   to do read blocks of such a file ahead, and hash them when their turn comes.
-//! - The leaves of a hash tree are independent: workers share them, and lanes too.
+//! [`run`] takes [`Orders`]: the files of a [`Walk`], or the lines of a list to check. It hashes
+//! them on several workers, and passes the results on strictly in order. Each file is read once for
+//! all of its digests.
+//!
+//! - If all digests combine, a file larger than one object is split into objects that any idle
+//!   worker takes.
+//! - If one digest is serial, a worker hashes the file from start to end, and several files are
+//!   hashed in parallel. With MD5, SHA-1 or SHA-2 alone, one worker also hashes many files in the
+//!   lanes of one register. Idle workers read the next blocks of such a file, and hash them in
+//!   turn.
+//! - The leaves of a hash tree are independent: workers share them, and so do lanes.
 
 mod beside;
 mod buffer;

@@ -1,4 +1,4 @@
-//! What goes into a checksum job and what comes out of it.
+//! Input and output types of a checksum job.
 
 use super::settings::Recipe;
 use crate::waybill::{LeafSums, ObjectSums};
@@ -11,148 +11,152 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Where orders come from: operands, a walked tree, the lines of a list. Asked by one worker at a time.
+/// Source of orders: operands, a directory tree, or the lines of a list. Only one worker calls it
+/// at a time.
 pub trait Orders: Send {
-    /// What comes back with the result, in the same order.
+    /// Value that is returned with the result, in the same order.
     type Ticket: Send;
 
-    /// The next order; `None` once there are no more.
+    /// Returns the next order; `None` at the end.
     fn next(&mut self) -> Option<Order<Self::Ticket>>;
 
-    /// Whether [`Orders::next`] can answer without waiting for someone outside, such as the writer of a pipe.
+    /// Returns true if [`Orders::next`] can return without waiting for an external process, such as
+    /// the writer of a pipe.
     fn ready(&self) -> bool {
         true
     }
 }
 
-/// One step of the job.
+/// One order of the job.
 #[derive(Debug)]
 pub struct Order<T> {
-    /// What the caller wants to know the result by.
+    /// Identification of the result for the caller.
     pub ticket: T,
-    /// What to do.
+    /// Work of the order.
     pub work: Work,
 }
 
-/// What an order asks for.
+/// Work of an order.
 #[derive(Debug)]
 pub enum Work {
-    /// Hash this.
+    /// Hash this task.
     Hash(Task),
-    /// Nothing: the ticket alone takes its place among the results.
+    /// No work: the ticket only takes its position among the results.
     Nothing,
-    /// Nothing: the source already failed.
+    /// No work: the source has already failed.
     Failed(SumError),
 }
 
-/// One file, or a part of it, to be hashed.
+/// File, or a part of it, to hash.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Where the bytes are.
+    /// Source of the bytes.
     pub source: Source,
-    /// Which digests are wanted.
+    /// Digests to compute.
     pub recipe: Arc<Recipe>,
-    /// The first byte to hash.
+    /// Offset of the first byte to hash.
     pub offset: ByteOffset,
-    /// Most bytes to hash; `None` for all that follow.
+    /// Maximum number of bytes to hash; `None` for the rest of the source.
     pub length: Option<ByteLen>,
 }
 
-/// Where bytes come from.
+/// Source of bytes.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A path, absolute or from the working directory. Links are followed; pipes and devices are read to their end.
+    /// Path, absolute or relative to the working directory. Links are followed; pipes and devices
+    /// are read to their end.
     Path(OsString),
-    /// A name found in an open directory; a link there is not followed.
+    /// Name in an open directory; a link is not followed.
     Beneath(Arc<OwnedFd>, CString),
-    /// The standard input.
+    /// Standard input.
     Stdin,
-    /// The standard input once more, after an earlier order has read it to its end.
+    /// Standard input again, after an earlier order has read it to its end.
     StdinAgain,
 }
 
 impl Source {
-    /// Returns true if it can be opened again and read from its beginning.
+    /// Returns true if the source can be opened again and read from its start.
     pub(super) fn can_be_reopened(&self) -> bool {
         matches!(self, Source::Path(_) | Source::Beneath(..))
     }
 }
 
-/// The result for one file.
+/// Result for one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sums {
-    /// The bytes that were hashed.
+    /// Range of bytes that was hashed.
     pub range: ByteRange,
-    /// Whether the file holds bytes outside that range.
+    /// True if the file has bytes outside that range.
     pub partial: bool,
-    /// One digest for each algorithm of the recipe, in its order.
+    /// One digest for each algorithm of the recipe, in the same order.
     pub digests: Vec<Digest>,
-    /// Leaves of the tree; 1 for a plain digest.
+    /// Number of leaves of the tree; 1 for a plain digest.
     pub leaves: u64,
-    /// The roots of the subtrees that the recipe asked for, for each algorithm; else empty.
+    /// Roots of the requested subtrees, for each algorithm; empty otherwise.
     pub subtrees: Vec<Vec<Digest>>,
-    /// The digests of the objects, where the recipe asked for them and there is more than one.
+    /// Digests of the objects, if the recipe requests them and there is more than one.
     pub objects: Option<ObjectSums>,
-    /// Those of their leaves, where the job keeps them.
+    /// Digests of the leaves of the objects, if the job keeps them.
     pub leaf_sums: Option<Arc<LeafSums>>,
-    /// What the file system said of a regular file before its first byte was read.
+    /// Metadata of a regular file before its first byte was read.
     pub facts: Option<Box<Stat>>,
 }
 
-/// What became of an order.
+/// Outcome of an order.
 #[derive(Debug)]
 pub enum Outcome {
     /// The digests.
     Done(Sums),
-    /// There are none, and why.
+    /// No digests, for this reason.
     Failed(SumError),
-    /// The order asked for nothing.
+    /// The order had no work.
     Nothing,
 }
 
-/// Why a file has no digest.
+/// Reason why a file has no digest.
 #[derive(Debug, Error)]
 pub enum SumError {
-    /// It could not be opened.
+    /// The file could not be opened.
     #[error("{}", reason(.0))]
     Open(#[source] io::Error),
-    /// It is a directory.
+    /// The file is a directory.
     #[error("Is a directory")]
     Directory,
     /// A read failed.
     #[error("{}", reason(.source))]
     Read {
-        /// The first byte that could not be read.
+        /// Offset of the first byte that could not be read.
         at: ByteOffset,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Its size or modification time changed while it was read.
+    /// The size or modification time of the file changed during the read.
     #[error("file changed as we read it")]
     Changed,
-    /// Its change time moved while it was read, each time that it was read: perhaps its bytes did, and the modification time was set back.
+    /// The change time of the file moved during every read. The bytes may have changed if the
+    /// modification time was set back.
     #[error("file changed as we read it")]
     MayHaveChanged,
     /// A directory could not be listed.
     #[error("{}", reason(.0))]
     List(#[source] io::Error),
-    /// More subtrees are asked for than are kept at once.
+    /// The recipe requests more subtrees than a job keeps.
     #[error("{count} parts are more than the {most} that are kept; choose larger ones")]
     TooManyParts {
-        /// Parts of the file, as far as it was read.
+        /// Number of parts of the file, as far as it was read.
         count: u64,
-        /// How many may be kept.
+        /// Maximum number of parts.
         most: u64,
     },
-    /// The pieces did not make the file: a fault of this program.
+    /// The pieces do not cover the file: an internal error.
     #[error("the pieces of the file don't fit together: {0}")]
     Assembly(String),
-    /// The job was told to stop before the file's turn came.
+    /// The job was stopped before it read the file.
     #[error("stopped before it was read")]
     Stopped,
 }
 
-/// The kernel's word for an error, without the number that the standard library appends.
+/// Returns the error text of the kernel, without the number that the standard library appends.
 pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     match text.rfind(" (os error ") {

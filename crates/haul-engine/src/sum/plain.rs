@@ -1,4 +1,4 @@
-//! One file's bytes in order, for a caller that hashes in a way of its own.
+//! Bytes of one file in order, for a caller that hashes them itself.
 
 use super::buffer::PageBuffer;
 use super::order::{Outcome, Source, SumError, Sums, Task};
@@ -14,13 +14,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Hands all bytes of a file (`-` is the standard input) to `take`, block by block.
+/// Passes all bytes of a file (`-` is the standard input) to `take`, block by block.
 ///
 /// # Errors
-/// [`SumError`], also where the file changed while it was read.
+/// Returns a [`SumError`] if the file cannot be read or changed during the read.
 pub fn read_through(path: &OsStr, mut take: impl FnMut(&[u8])) -> Result<(), SumError> {
     let source = if path == "-" { Source::Stdin } else { Source::Path(path.to_owned()) };
-    // Its caller lets a signal end the process.
+    // The caller lets a signal terminate the process.
     let never = AtomicBool::new(false);
     let recipe = Arc::new(Recipe { algorithms: vec![Algorithm::Blake3], form: Form::Plain });
     let task = Task { source, recipe, offset: ByteOffset(0), length: None };
@@ -43,8 +43,8 @@ pub fn read_through(path: &OsStr, mut take: impl FnMut(&[u8])) -> Result<(), Sum
     }
 }
 
-/// Hashes what is left of a stream, on the spot: for who reads it himself, before or after, and so can't leave it to a
-/// worker. Of the task's source nothing is read.
+/// Hashes the rest of a stream in the calling thread, for a caller that itself reads the stream
+/// before or afterwards. Reads nothing from the source of the task.
 pub fn hash_rest(stream: impl Read, task: &Task) -> Outcome {
     match rest(stream, task) {
         Ok(sums) => Outcome::Done(sums),
@@ -52,7 +52,7 @@ pub fn hash_rest(stream: impl Read, task: &Task) -> Outcome {
     }
 }
 
-/// As [`hash_rest`], of the standard input, of which nothing waits in this process.
+/// Same as [`hash_rest`], for the standard input, if this process has not buffered any of it.
 pub fn hash_rest_of_stdin(task: &Task) -> Outcome {
     match io::stdin().as_fd().try_clone_to_owned() {
         Ok(stdin) => hash_rest(File::from(stdin), task),
@@ -82,7 +82,7 @@ fn rest(mut stream: impl Read, task: &Task) -> Result<Sums, SumError> {
     }
 }
 
-/// A file that is read once more, place by place, as a job reads it.
+/// File that is read again at given ranges, with the settings of a job.
 #[derive(Debug)]
 pub(crate) struct Again {
     opened: Opened,
@@ -90,10 +90,10 @@ pub(crate) struct Again {
 }
 
 impl Again {
-    /// Opens it, past the page cache if the settings say so.
+    /// Opens the file, past the page cache if the settings request it.
     ///
     /// # Errors
-    /// [`SumError`].
+    /// Returns a [`SumError`] if the file cannot be opened.
     pub(crate) fn open(source: Source, settings: &Settings, stop: &AtomicBool) -> Result<Again, SumError> {
         let recipe = Arc::new(Recipe { algorithms: vec![Algorithm::Blake3], form: Form::Plain });
         let task = Task { source, recipe, offset: ByteOffset(0), length: None };
@@ -102,10 +102,11 @@ impl Again {
         Ok(Again { opened, buffer })
     }
 
-    /// Hands the bytes of a range to `take`, block by block.
+    /// Passes the bytes of a range to `take`, block by block.
     ///
     /// # Errors
-    /// [`SumError`]; [`SumError::Changed`] where the file ends before the range does.
+    /// Returns [`SumError::Changed`] if the file ends before the range does, and another
+    /// [`SumError`] if a read fails.
     pub(crate) fn read(&mut self, range: ByteRange, mut take: impl FnMut(&[u8])) -> Result<(), SumError> {
         let mut at = range.start.0;
         while at < range.end.0 {
@@ -119,10 +120,11 @@ impl Again {
         Ok(())
     }
 
-    /// Whether the file stayed the same since it was opened.
+    /// Checks that the file did not change since it was opened.
     ///
     /// # Errors
-    /// [`SumError::Changed`], [`SumError::MayHaveChanged`].
+    /// Returns [`SumError::Changed`] if it changed, and [`SumError::MayHaveChanged`] if only its
+    /// change time moved.
     pub(crate) fn check_unchanged(&self) -> Result<(), SumError> {
         self.opened.check_unchanged()
     }

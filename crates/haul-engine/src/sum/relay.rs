@@ -1,8 +1,8 @@
-//! One file whose digests must be fed in order, read by several workers.
+//! Relay: several workers read one file whose digests need their input in order.
 //!
-//! Each worker reads a block into its own buffer, waits until the blocks before it are hashed, hashes it while its
-//! own cache still holds it, and passes the baton (the digests in the making) on. Reading goes side by side, hashing
-//! in turn, and no block moves from one thread to another.
+//! Each worker reads a block into its own buffer and waits until the previous blocks are hashed. It
+//! then hashes the block while its cache still holds it, and passes the hasher state (the baton)
+//! on. Workers read in parallel and hash in turn, and no block moves between threads.
 
 use super::counters::Counters;
 use super::order::{SumError, Sums};
@@ -15,77 +15,80 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 #[cfg(test)]
 mod tests;
 
-/// Files of fewer blocks are over before a helper is awake.
+/// Minimum number of blocks: a shorter file is finished before a helper wakes up.
 const BLOCKS_MIN: u64 = 4;
 
-/// Shorter blocks are hashed faster than the baton passes from thread to thread.
+/// Minimum block size, in bytes: shorter blocks are hashed faster than the baton passes between
+/// threads.
 const BLOCK_BYTES_MIN: usize = 64 << 10;
 
-/// Workers on one file. The digests take one block at a time, and reading one takes less than three times as long
-/// as the fastest of them needs for it, so that more would only wait.
+/// Maximum number of workers on one file. The digests take one block at a time. Reading a block
+/// takes less than three times as long as the fastest digest needs for it, so that more workers
+/// would only wait.
 const RUNNERS_MAX: usize = 4;
 
-/// An open file in the hands of several workers.
+/// Open file that several workers share.
 #[derive(Debug)]
 pub(super) struct Relay {
     opened: Opened,
     range: ByteRange,
-    /// Bytes in every block but the last.
+    /// Size of every block except the last, in bytes.
     block: u64,
-    /// The next block nobody has taken.
+    /// Number of the next block to take.
     next: AtomicU64,
-    /// Workers at it.
+    /// Number of workers on the file.
     runners: AtomicUsize,
-    /// Whether the file lies in the schedule for another worker to join.
+    /// True if the file is offered in the schedule for another worker to join.
     called: AtomicBool,
     baton: Mutex<Baton>,
     passed: Condvar,
 }
 
-/// What goes from worker to worker.
+/// Hasher state that the workers pass on from block to block.
 #[derive(Debug)]
 struct Baton {
-    /// The block that is hashed next.
+    /// Number of the block to hash next.
     turn: u64,
-    /// `None` while a worker feeds it, and once it is finished.
+    /// `None` while a worker updates the digests, and after they are finished.
     course: Option<Course>,
-    /// Workers that wait for their turn.
+    /// Number of workers that wait for their turn.
     waiting: usize,
-    /// Whether nothing more is to be hashed: the file ended or failed, or a worker panicked.
+    /// True if nothing more is hashed: the file ended or failed, or a worker panicked.
     over: bool,
 }
 
-/// A worker's block, from when it is taken until the baton is passed on. Dropped before that, as by a panic, it ends
-/// the relay, for the blocks behind it can have no turn.
+/// Turn of one worker on one block, until the worker passes the baton on. If the leg is dropped
+/// before that, for example by a panic, the relay ends: the later blocks can no longer have a turn.
 struct Leg<'a> {
     relay: &'a Relay,
     block: u64,
     passed: bool,
 }
 
-/// The parts of the job that a relay asks about between two blocks.
+/// Interface to the job that a relay uses between two blocks.
 pub(super) trait Team {
-    /// Whether this worker is to take another block.
+    /// Returns true if this worker should take another block.
     fn stays(&self) -> bool;
 
     /// Called while the worker has the baton.
     fn has_baton(&self);
 
-    /// Whether the job was told to stop.
+    /// Returns true if the job was stopped.
     fn stopping(&self) -> bool;
 }
 
 impl Relay {
-    /// Whether an open file may gain from more than one worker.
+    /// Returns true if several workers may be faster than one for an open file.
     pub(super) fn pays(opened: &Opened, block: usize, workers: usize) -> bool {
         let few = opened.len() < BLOCKS_MIN.saturating_mul(block as u64);
         workers > 1 && block >= BLOCK_BYTES_MIN && !few
     }
 
-    /// The open file in blocks of `block` bytes, the size of every worker's buffer. None of it is hashed yet.
+    /// Creates a relay over an open file with blocks of `block` bytes, the buffer size of every
+    /// worker. Nothing is hashed yet.
     ///
     /// # Panics
-    /// If the file is no range of bytes, or an empty one.
+    /// Panics if the source is not a range of a file, or if the range is empty.
     pub(super) fn new(opened: Opened, course: Course, block: usize) -> Relay {
         let Reach::Range(range) = opened.reach() else { panic!("only a range of a file is cut into blocks") };
         assert!(!range.is_empty() && block > 0, "a relay has at least one block");
@@ -102,8 +105,8 @@ impl Relay {
         }
     }
 
-    /// Takes block after block until none is left, the relay is over, or the team calls this worker away. The one
-    /// worker that ends the relay gets the result.
+    /// Takes blocks until none is left, the relay ends, or the team needs this worker elsewhere.
+    /// Only the worker that ends the relay gets the result.
     pub(super) fn run(
         &self,
         buffer: &mut [u8],
@@ -116,17 +119,18 @@ impl Relay {
         result
     }
 
-    /// Whether another worker is wanted and nobody called for one yet. True makes it the caller's business.
+    /// Returns true if another worker is useful and none has been called yet. After `true` the
+    /// caller must offer the file.
     pub(super) fn wants_runner(&self) -> bool {
         self.runners.load(Ordering::Relaxed) < RUNNERS_MAX && !self.called.swap(true, Ordering::Relaxed)
     }
 
-    /// Notes that a worker answered the call.
+    /// Records that a worker has joined after the call.
     pub(super) fn answered(&self) {
         self.called.store(false, Ordering::Relaxed);
     }
 
-    /// Ends the relay from outside; true for the one who must report how.
+    /// Ends the relay from outside. Returns true to the caller that must report the end.
     pub(super) fn abandon(&self) -> bool {
         let mut baton = self.lock();
         let first = !std::mem::replace(&mut baton.over, true);
@@ -165,7 +169,8 @@ impl Relay {
             course.update(&buffer[..got]);
             counters.done_bytes(got as u64);
             let end = start + got as u64;
-            // A file may tell a size and hold less; whether that is a change shows at the end.
+            // A file may report a larger size than it has; the final check decides whether it
+            // changed.
             if got < want || end == self.range.end.0 {
                 leg.end();
                 return Some(conclude(&self.opened, course, ByteRange::between(self.range.start.0, end)));
@@ -176,13 +181,14 @@ impl Relay {
     }
 
     fn lock(&self) -> MutexGuard<'_, Baton> {
-        // The baton is whole between any two statements, so a worker that panicked leaves it usable.
+        // The baton is consistent between any two statements, so it is usable after a panic of a
+        // worker.
         self.baton.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Leg<'_> {
-    /// Waits for the turn of this block; `None` once the relay is over.
+    /// Waits for the turn of this block; returns `None` if the relay has ended.
     fn wait(&self) -> Option<Course> {
         let mut baton = self.relay.lock();
         while !baton.over && baton.turn != self.block {
@@ -193,7 +199,7 @@ impl Leg<'_> {
         if baton.over { None } else { baton.course.take() }
     }
 
-    /// Gives the baton to the next block.
+    /// Passes the baton to the next block.
     fn pass(mut self, course: Course) {
         self.passed = true;
         let mut baton = self.relay.lock();
@@ -206,7 +212,7 @@ impl Leg<'_> {
         }
     }
 
-    /// Ends the relay: nobody gets a turn any more.
+    /// Ends the relay: no other block gets a turn.
     fn end(self) {
         drop(self);
     }

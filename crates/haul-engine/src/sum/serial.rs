@@ -1,4 +1,4 @@
-//! One worker, one source, from its first byte to its last.
+//! Hashing of one source by one worker, from the first byte to the last.
 
 use super::counters::Counters;
 use super::order::{SumError, Sums};
@@ -10,7 +10,7 @@ use haul_model::{ByteLen, ByteRange};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Hashes an open source in order. `buffer` takes one read after the other.
+/// Hashes an open source in order. `buffer` receives each read.
 pub(super) fn hash_in_order(
     opened: &Opened,
     recipe: &Recipe,
@@ -36,17 +36,18 @@ pub(super) fn hash_in_order(
     conclude(opened, course, range)
 }
 
-/// Whether the subtrees of `len` bytes can be kept, if any are to be.
+/// Checks that the requested subtrees of `len` bytes can be kept.
 pub(super) fn check_parts(form: Form, len: u64) -> Result<(), SumError> {
     let Form::Tree { subtree: Some(size), .. } = form else { return Ok(()) };
     let count = len.div_ceil(size.0);
     if count <= PARTS_MAX { Ok(()) } else { Err(SumError::TooManyParts { count, most: PARTS_MAX }) }
 }
 
-/// The result, once `range` of an open source is hashed.
+/// Returns the result after `range` of an open source was hashed.
 pub(super) fn conclude(opened: &Opened, course: Course, range: ByteRange) -> Result<Sums, SumError> {
     opened.check_unchanged()?;
-    // What tells no size (a pipe, a file of /proc) counts as whole unless a part was asked for.
+    // A source without a size (a pipe, a file in /proc) counts as complete unless a part was
+    // requested.
     let partial = match opened.reach() {
         Reach::Range(wanted) => wanted != ByteRange::between(0, opened.size()),
         Reach::Stream { skip, most } => skip > 0 || most < u64::MAX,
@@ -55,8 +56,9 @@ pub(super) fn conclude(opened: &Opened, course: Course, range: ByteRange) -> Res
     Ok(Sums { facts: opened.facts(), ..course.finish(range, partial) })
 }
 
-/// Reads a range of a file; returns what there was of it. A file may tell a size and hold less (those of sysfs
-/// do): its end is believed if size and time stay the same, which the caller checks.
+/// Reads a range of a file and returns the part that exists. A file may report a larger size than
+/// it has (files in sysfs do). Its end is accepted if size and time stay unchanged, which the
+/// caller checks.
 fn read_range(
     opened: &Opened,
     range: ByteRange,
@@ -101,14 +103,14 @@ fn read_stream(
     Ok(ByteRange::between(skip.min(at), at))
 }
 
-/// All digests of a recipe in the making, fed in order.
+/// All digests of a recipe in progress, with input in order.
 #[derive(Debug)]
 pub(super) struct Course {
     form: Form,
     runners: Vec<Runner>,
 }
 
-/// One digest in the making.
+/// One digest in progress.
 #[derive(Debug)]
 enum Runner {
     Plain(Hasher),
@@ -118,7 +120,7 @@ enum Runner {
 }
 
 impl Course {
-    /// Nothing yet; leaves go to the store, if there is one.
+    /// Creates empty digests; leaves go to the store, if there is one.
     pub(super) fn new(recipe: &Recipe, leaves: Option<&Arc<LeafStore>>) -> Course {
         let first = recipe.algorithms.first();
         let runner = |algorithm: &Algorithm| match (recipe.form, *algorithm) {
@@ -167,7 +169,7 @@ impl Course {
 }
 
 impl Runner {
-    /// One that keeps no objects.
+    /// Creates a runner that keeps no objects.
     fn of(algorithm: Algorithm, form: Form) -> Runner {
         match form {
             Form::Plain | Form::Objects { .. } => Runner::Plain(Hasher::new(algorithm)),
@@ -181,7 +183,7 @@ impl Runner {
     }
 }
 
-/// How many leaves the tree of a range has; 1 for a plain digest.
+/// Returns the number of leaves in the tree of a range; 1 for a plain digest.
 pub(super) fn leaves_of(form: Form, range: ByteRange) -> u64 {
     match form {
         Form::Plain | Form::Objects { .. } => 1,
@@ -189,7 +191,7 @@ pub(super) fn leaves_of(form: Form, range: ByteRange) -> u64 {
     }
 }
 
-/// A tree whose subtrees' roots are kept.
+/// Tree that keeps the roots of its subtrees.
 #[derive(Debug)]
 struct Subtrees {
     algorithm: Algorithm,
@@ -226,7 +228,8 @@ impl Subtrees {
         self.room = self.size;
     }
 
-    /// The root of all and those of the subtrees; an empty file has one, of no bytes.
+    /// Returns the root of the tree and those of the subtrees; an empty file has one subtree, of no
+    /// bytes.
     fn finish(mut self) -> (Digest, Vec<Digest>) {
         if self.room < self.size || self.roots.is_empty() {
             self.close();

@@ -1,4 +1,4 @@
-//! What a checksum job is asked to do, with nothing left open.
+//! Resolved settings of a checksum job.
 
 use crate::waybill::LeafStore;
 use haul_digest::{Algebra, Algorithm};
@@ -6,73 +6,78 @@ use haul_model::{ByteLen, ObjectIndex, ObjectSize, limits};
 use haul_plan::Pace;
 use std::sync::{Arc, Mutex};
 
-/// How the job reads and how many hands it has. The same for every file.
+/// Settings for reads and workers, the same for every file.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Worker threads, 1 to [`limits::WORKERS_MAX`].
+    /// Number of worker threads, 1 to [`limits::WORKERS_MAX`].
     pub workers: usize,
-    /// Bytes of one read where a worker hashes one file or object; a positive multiple of 4,096.
+    /// Size of one read when a worker hashes one file or object, in bytes; a positive multiple of
+    /// 4,096.
     pub block_bytes: usize,
-    /// The pieces in which workers share a file.
+    /// Size of the pieces in which workers share a file.
     pub object: ObjectSize,
-    /// Read past the page cache where the file system can.
+    /// True to read past the page cache if the file system supports it.
     pub direct: bool,
-    /// Tell the kernel that files are read from start to end, and to drop what was read from the page cache.
+    /// True to announce sequential reads to the kernel, and to drop the read data from the page
+    /// cache.
     pub drop_behind: bool,
-    /// Where a file can't be read past the page cache, make it durable and drop it from the cache before it is read.
+    /// True to sync a file and drop it from the page cache before the read, if it cannot be read
+    /// past the cache.
     pub drop_before: bool,
-    /// The most bytes a second that all workers read together.
+    /// Rate limit for all workers together, in bytes per second.
     pub pace: Option<Arc<Mutex<Pace>>>,
-    /// Where the leaves of files wait of which objects are kept; `None` where leaves are not.
+    /// Store for the leaves of files whose objects are kept; `None` if leaves are not kept.
     pub leaves: Option<Arc<LeafStore>>,
 }
 
-/// What is computed of a file.
+/// Digests to compute for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipe {
-    /// One digest is made for each, in this order. Never empty.
+    /// Algorithms, each for one digest, in this order. Never empty.
     pub algorithms: Vec<Algorithm>,
-    /// Plain digests or those of a hash tree.
+    /// Form of the digests: plain or hash tree.
     pub form: Form,
 }
 
-/// The form of a digest.
+/// Form of a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The digest of the bytes.
+    /// Digest of the bytes.
     Plain,
-    /// The digest of the bytes; and of the first algorithm, which is BLAKE3, those of the objects as well.
+    /// Digest of the bytes. In addition, digests of the objects by the first algorithm, which is
+    /// BLAKE3.
     Objects {
-        /// The size of an object, whatever [`Settings::object`] says.
+        /// Object size, independent of [`Settings::object`].
         size: ObjectSize,
-        /// Read only some of the objects, and make none of the digests of the whole.
+        /// Read only a sample of the objects, and compute no digest of the whole file.
         sample: Option<Sample>,
     },
-    /// The root of a hash tree, as mutil's msum makes it.
+    /// Root of a hash tree in the form of mutil's msum.
     Tree {
-        /// Bytes in a leaf; never 0.
+        /// Leaf size, in bytes; never 0.
         leaf: ByteLen,
-        /// Keep the roots of the subtrees over this many bytes as well: the leaf times a power of two.
+        /// Size of subtrees whose roots are kept as well, in bytes: the leaf size times a power of
+        /// two.
         subtree: Option<ByteLen>,
     },
 }
 
-/// Which objects of a file are read, by chance that a seed decides.
+/// Pseudo-random sample of the objects of a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// The share of all objects, from 0 to 1.
+    /// Share of all objects, from 0 to 1.
     pub share: f64,
-    /// Another seed picks other objects; of each file its own.
+    /// Seed of the selection; each file has its own.
     pub seed: u64,
 }
 
-// The share is a number, never NaN: it equals itself.
+// The share is a number, never NaN, so it equals itself.
 impl Eq for Sample {}
 
 impl Sample {
-    /// Whether an object is picked.
+    /// Returns true if the sample contains an object.
     pub fn picks(self, object: ObjectIndex) -> bool {
-        // SplitMix64 over the place: neighbours fall independently.
+        // SplitMix64 over the index: the selection of adjacent objects is independent.
         let mut x = self.seed ^ object.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -82,7 +87,8 @@ impl Sample {
 }
 
 impl Recipe {
-    /// Whether the pieces of one file may be hashed apart: trees always, plain digests if all of them combine.
+    /// Returns true if the pieces of one file can be hashed independently: always for trees, and
+    /// for plain digests if all of them combine.
     pub fn splits(&self) -> bool {
         match self.form {
             Form::Tree { .. } => true,
@@ -94,12 +100,12 @@ impl Recipe {
 }
 
 impl Settings {
-    /// Whole files with as many workers as this process may run at once.
+    /// Returns settings for whole files, with as many workers as this process may run in parallel.
     pub fn new() -> Settings {
         Settings::for_workers(haul_sys::process::cpu_count().min(limits::WORKERS_MAX))
     }
 
-    /// Whole files with so many workers, at least 1.
+    /// Returns settings for whole files with the given number of workers, which must be at least 1.
     pub fn for_workers(workers: usize) -> Settings {
         Settings {
             workers,
@@ -113,9 +119,10 @@ impl Settings {
         }
     }
 
-    /// Whole files past the page cache, where every read waits for the device: for each processor
-    /// [`DIRECT_READERS`] workers unless so many are asked for, at least 1, so that it has work while some of them hash; and
-    /// long reads.
+    /// Returns settings for whole files past the page cache, where every read waits for the device.
+    ///
+    /// Uses long reads, and by default [`DIRECT_READERS`] workers for each processor, so that the
+    /// device has work while some workers hash. A given number of workers is raised to at least 1.
     pub fn from_device(workers: Option<usize>) -> Settings {
         let suits = haul_sys::process::cpu_count().saturating_mul(DIRECT_READERS);
         let workers = workers.unwrap_or(suits).clamp(1, limits::WORKERS_MAX);
@@ -124,8 +131,8 @@ impl Settings {
         Settings { direct: true, drop_before: true, block_bytes, ..Settings::for_workers(workers) }
     }
 
-    /// Bytes of one read that suit so many workers: [`BLOCK_BYTES`], or less where the blocks of all of them would
-    /// take more than [`BLOCKS_BYTES_MAX`]; never below 128 KiB.
+    /// Returns the read size for a number of workers: [`BLOCK_BYTES`], or less if the blocks of all
+    /// workers would take more than [`BLOCKS_BYTES_MAX`]; at least 128 KiB.
     pub fn block_bytes_for(workers: usize) -> usize {
         let share = BLOCKS_BYTES_MAX / workers.max(1) / 4096 * 4096;
         share.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES)
@@ -138,39 +145,46 @@ impl Default for Settings {
     }
 }
 
-/// Bytes of one read unless the user chose otherwise. The kernel spends less time on a byte of a long read, and a
-/// block this size still fits the second-level cache when it is hashed. On a Zen 4 with two workers, 4 GiB of page
-/// cache take, with blocks of 128 KiB, 256 KiB, 512 KiB, 1 MiB and 2 MiB: CRC-32 0.30, 0.27, 0.25, 0.23 and 0.22 s,
-/// BLAKE3 0.56, 0.55, 0.54, 0.52 and 0.52 s.
+/// Default size of one read, in bytes. The kernel needs less time per byte for a long read. A block
+/// of this size still fits into the second-level cache when it is hashed.
+///
+/// The measurement used a Zen 4, two workers and 4 GiB in the page cache. With blocks of 128 KiB,
+/// 256 KiB, 512 KiB, 1 MiB and 2 MiB it took: CRC-32 0.30, 0.27, 0.25, 0.23 and 0.22 s; BLAKE3
+/// 0.56, 0.55, 0.54, 0.52 and 0.52 s.
 pub const BLOCK_BYTES: usize = 1 << 20;
 
-/// Workers for each processor where reads go past the page cache.
+/// Number of workers for each processor when reads bypass the page cache.
 const DIRECT_READERS: usize = 2;
 
-/// Bytes of one read past the page cache: nothing reads ahead there, so a request is what the device has to work on.
+/// Size of one read past the page cache, in bytes. There is no read-ahead, so the device only works
+/// on this request.
 const DIRECT_BLOCK_BYTES: usize = 4 << 20;
 
-/// Bytes that the blocks of all workers may take together before each gets a smaller one.
+/// Total size of the blocks of all workers, in bytes, above which each worker gets a smaller block.
 pub const BLOCKS_BYTES_MAX: usize = 16 << 20;
 
-/// The smallest block that many workers are left with.
+/// Minimum block size with many workers, in bytes.
 const BLOCK_BYTES_MIN: usize = 128 << 10;
 
-/// Bytes each file has in the buffer of a worker that hashes several files side by side. Of 32 KiB, 64 KiB, 128 KiB
-/// and 256 KiB it was the fastest for MD5, SHA-1 and SHA-2 over 64 files of 16 MiB: longer reads cost less than the
-/// first-level cache, which no such buffer fits anyway, could give back.
+/// Buffer size of each file of a worker that hashes several files in lanes, in bytes. Of 32 KiB, 64
+/// KiB, 128 KiB and 256 KiB it was the fastest for MD5, SHA-1 and SHA-2 over 64 files of 16 MiB.
+/// The gain of longer reads exceeds that of the first-level cache, which is too small for any such
+/// buffer.
 pub const LANE_BLOCK_BYTES: usize = 128 << 10;
 
-/// Subtrees of one file whose roots are kept, for each algorithm: 2^20 digests of 66 bytes are 66 MiB.
+/// Maximum number of kept subtree roots of one file, for each algorithm: 2^20 digests of 66 bytes
+/// take 66 MiB.
 pub const PARTS_MAX: u64 = 1 << 20;
 
-/// Leaves of a tree that a worker hashes before it hands their digests in: a bound on its memory where leaves are tiny.
+/// Maximum number of leaves that a worker hashes before it returns their digests. Bounds its memory
+/// if leaves are tiny.
 pub const LEAVES_PER_PIECE_MAX: u64 = 1 << 14;
 
-/// Files and objects whose results may wait for one before them. Bounds the memory for names and digests.
+/// Maximum number of files and objects whose results wait for an earlier one. Bounds the memory for
+/// names and digests.
 pub const WINDOW: u64 = 4096;
 
-/// Entries a worker takes from the walk at a time.
+/// Number of entries that a worker takes from the walk at a time.
 pub const ENTRIES_PER_TURN: usize = 16;
 
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(4096) && LANE_BLOCK_BYTES.is_multiple_of(4096));

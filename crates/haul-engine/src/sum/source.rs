@@ -1,4 +1,4 @@
-//! One source, open: what is to be read of it, reading it, and whether it stayed the same meanwhile.
+//! Open source: its range to read, its reads, and the check that it did not change.
 
 use super::order::{Source, SumError, Task};
 use super::settings::Settings;
@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
-/// A source that is being read.
+/// Source that is being read.
 #[derive(Debug)]
 pub(super) struct Opened {
     fd: OwnedFd,
-    /// The facts before the first read; `None` for what has no lasting contents.
+    /// Metadata before the first read; `None` for a source without lasting contents.
     before: Option<Stat>,
     reach: Reach,
     direct: Option<Alignment>,
@@ -28,19 +28,19 @@ pub(super) struct Opened {
     pace: Option<Arc<Mutex<Pace>>>,
 }
 
-/// What of a source is to be read.
+/// Part of a source to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// Bytes at offsets.
     Range(ByteRange),
-    /// As many bytes as come, after `skip` of them, but not more than `most`.
+    /// All bytes after the first `skip` ones, at most `most`.
     Stream { skip: u64, most: u64 },
-    /// Nothing: the stream was read before.
+    /// Nothing: the stream has been read before.
     Spent,
 }
 
 impl Opened {
-    /// Opens what the task names. A pipe that nobody writes to is waited for until `stop` is true.
+    /// Opens the source of the task. Waits for the writer of a pipe until `stop` is true.
     pub(super) fn open(task: &Task, settings: &Settings, stop: &AtomicBool) -> Result<Opened, SumError> {
         let opened = open_fd(&task.source, stop).map_err(SumError::Open)?;
         let (fd, start) = opened.ok_or(SumError::Stopped)?;
@@ -71,13 +71,13 @@ impl Opened {
             cache::drop_range(&opened.fd, ByteRange::between(0, facts.size)).map_err(SumError::Open)?;
         }
         if settings.drop_behind && opened.direct.is_none() && seekable {
-            // Advice that the file system doesn't take changes nothing about the bytes.
+            // If the file system ignores the advice, the bytes are the same.
             let _ = cache::advise_all(&opened.fd, Advice::Sequential);
         }
         Ok(opened)
     }
 
-    /// What the file system said before the first byte was read; `None` for streams.
+    /// Returns the metadata before the first byte was read; `None` for streams.
     pub(super) fn facts(&self) -> Option<Box<Stat>> {
         self.before.map(Box::new)
     }
@@ -86,22 +86,22 @@ impl Opened {
         self.reach
     }
 
-    /// Bytes to be hashed as far as they are known; 0 for a stream.
+    /// Returns the number of bytes to hash, as far as known; 0 for a stream.
     pub(super) fn len(&self) -> u64 {
         if let Reach::Range(range) = self.reach { range.len() } else { 0 }
     }
 
-    /// Whether it is a regular file, whose reads don't wait for a writer.
+    /// Returns true for a regular file, whose reads do not wait for a writer.
     pub(super) fn is_regular(&self) -> bool {
         self.before.is_some()
     }
 
-    /// The size of the file before its first byte was read; 0 where it has none.
+    /// Returns the size of the file before its first byte was read; 0 if it has no size.
     pub(super) fn size(&self) -> u64 {
         self.before.map_or(0, |facts| facts.size)
     }
 
-    /// Reads the file's bytes from `at` into `buffer` until it is full or the file ends.
+    /// Reads the file from offset `at` until `buffer` is full or the file ends.
     pub(super) fn read_at(&self, at: u64, buffer: &mut [u8]) -> Result<usize, SumError> {
         let failed = |source| SumError::Read { at: ByteOffset(at), source };
         self.keep_pace(buffer.len());
@@ -117,11 +117,12 @@ impl Opened {
         if at.is_multiple_of(block) && (buffer.len() as u64).is_multiple_of(block) {
             return direct::read_at(&self.fd, at, buffer, alignment).map_err(failed);
         }
-        // A range that begins or ends within a block: the few bytes around it go through a buffer of their own.
+        // The range starts or ends within a block: read the blocks around it into a separate
+        // buffer.
         self.read_unaligned(at, buffer, alignment).map_err(failed)
     }
 
-    /// Waits until so many bytes may be read.
+    /// Waits until the rate limit allows `bytes` more bytes.
     fn keep_pace(&self, bytes: usize) {
         static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
         if let Some(pace) = &self.pace {
@@ -144,7 +145,8 @@ impl Opened {
         Ok(got)
     }
 
-    /// Reads on in a stream until `buffer` is full or the stream ends. Waits for it until `stop` is true.
+    /// Reads from a stream until `buffer` is full or the stream ends. Waits for data until `stop`
+    /// is true.
     pub(super) fn read_stream(
         &self,
         at: u64,
@@ -156,10 +158,11 @@ impl Opened {
         read.ok_or(SumError::Stopped)
     }
 
-    /// Checks that size and times are those of before the first read.
+    /// Checks that size and times are the same as before the first read.
     ///
     /// # Errors
-    /// [`SumError::Changed`], and [`SumError::MayHaveChanged`] where only the change time moved.
+    /// Returns [`SumError::Changed`] if the file changed, and [`SumError::MayHaveChanged`] if only
+    /// the change time moved.
     pub(super) fn check_unchanged(&self) -> Result<(), SumError> {
         let Some(before) = self.before else { return Ok(()) };
         let at = ByteOffset(0);
@@ -172,15 +175,17 @@ impl Opened {
     }
 }
 
-/// The bytes of a regular file of `size` bytes that a task wants, reading being at `start`.
+/// Returns the range of a regular file of `size` bytes that a task requests; `start` is the read
+/// position.
 fn range_of(task: &Task, start: u64, size: u64) -> ByteRange {
     let first = start.saturating_add(task.offset.0).min(size);
     let end = task.length.map_or(size, |length| first.saturating_add(length.0).min(size));
     ByteRange::between(first, end)
 }
 
-/// The open source, and where in it reading begins (more than 0 only for a standard input that stands within a
-/// file). `None`: `stop` ended the wait for a pipe's writer.
+/// Opens the source. Returns the descriptor and the start offset of reads, which is above 0 only
+/// for a standard input positioned within a file. Returns `None` if `stop` ended the wait for the
+/// writer of a pipe.
 fn open_fd(source: &Source, stop: &AtomicBool) -> io::Result<Option<(OwnedFd, u64)>> {
     match source {
         Source::Beneath(dir, name) => Ok(Some((open_source_at(dir, name.as_c_str(), Follow::No, false)?, 0))),
@@ -203,7 +208,8 @@ fn open_fd(source: &Source, stop: &AtomicBool) -> io::Result<Option<(OwnedFd, u6
             if file.metadata().is_ok_and(|facts| facts.is_file() && facts.len() > 0)
                 && matches!(source, Source::Stdin)
             {
-                // Whoever shares the descriptor finds it at the end, as after any reader.
+                // Processes that share the descriptor find it at the end, as after any other
+                // reader.
                 let end = file.metadata()?.len();
                 file.seek(SeekFrom::Start(end.max(start)))?;
             }

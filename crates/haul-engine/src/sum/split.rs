@@ -1,4 +1,4 @@
-//! One file that several workers hash at once, piece by piece.
+//! Sharing of one file: several workers hash its pieces in parallel.
 
 use super::counters::Counters;
 use super::lanes::LaneHands;
@@ -13,45 +13,45 @@ use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, ObjectIndex, ObjectSi
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// An open file cut into pieces, which any worker may take.
+/// Open file that is cut into pieces, which any worker may take.
 #[derive(Debug)]
 pub(super) struct Split {
     opened: Opened,
     recipe: Arc<Recipe>,
     range: ByteRange,
     cut: Cut,
-    /// Where leaves of objects go.
+    /// Store for the leaves of objects.
     leaves: Option<Arc<LeafStore>>,
-    /// The next piece nobody has taken.
+    /// Number of the next piece to take.
     next: AtomicU64,
     joint: Mutex<Joint>,
 }
 
-/// How a file is to be shared.
+/// Plan for sharing a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     range: ByteRange,
     cut: Cut,
 }
 
-/// How the file is cut.
+/// Cut of a file into pieces.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
-    /// Into objects whose digests combine.
+    /// Objects whose digests combine.
     Objects(Geometry),
-    /// Into runs of leaves: as many in each as `unit` bytes hold, a multiple of the leaf.
+    /// Runs of leaves; each run has `unit` bytes, a multiple of the leaf size.
     Leaves { shape: TreeShape, unit: u64, side_by_side: bool },
 }
 
-/// What the finished pieces have come to.
+/// Combined result of the finished pieces.
 #[derive(Debug)]
 struct Joint {
     pieces_left: u64,
     failure: Option<SumError>,
     sums: Vec<Joined>,
-    /// The digests of the objects by the first algorithm, where they are kept.
+    /// Object digests by the first algorithm, if they are kept.
     objects: Option<ObjectSums>,
-    /// Those of their leaves.
+    /// Digests of the leaves of the objects.
     leaf_sums: Option<LeafSums>,
 }
 
@@ -59,12 +59,12 @@ struct Joint {
 enum Joined {
     Parts(Assembly),
     Tree(TreeAssembly),
-    /// The roots of the subtrees, each one a piece.
+    /// Roots of the subtrees; each subtree is one piece.
     Subtrees(Vec<Option<Digest>>),
 }
 
-/// What a worker brings back from one piece: for each algorithm a part (and leaves of the first), leaves with the number of the first, or
-/// the root of a subtree.
+/// Result of one piece. It is a part for each algorithm (and leaves of the first), leaves with the
+/// number of the first one, or the root of a subtree.
 enum Brought {
     Parts(Vec<Part>, Option<ObjectLeaves>),
     Leaves(u64, Vec<Vec<Digest>>),
@@ -73,17 +73,17 @@ enum Brought {
     Passed,
 }
 
-/// Whether the file is done with the piece just brought.
+/// State of the file after a finished piece.
 pub(super) enum Progress {
-    /// Pieces are left, or others are still at theirs.
+    /// Pieces are left, or other workers are still hashing.
     Going,
-    /// It was the last one of all.
+    /// This was the last piece.
     Last,
 }
 
 impl Split {
-    /// How to share an open file, if that is worth it: `None` where it is one piece, or is no range of a file, or
-    /// has a digest that must be fed in order.
+    /// Returns a plan for sharing an open file. Returns `None` if the file is a single piece or is
+    /// not a range of a file. Also returns `None` if a digest needs its input in order.
     pub(super) fn plan(
         opened: &Opened,
         recipe: &Recipe,
@@ -103,7 +103,7 @@ impl Split {
                 let shape = TreeShape::new(len, leaf);
                 let lanes = hands.leaves_in_lanes(recipe, shape, workers);
                 let run = leaf.0.saturating_mul(lanes.unwrap_or(1) as u64);
-                // Where each subtree is one leaf, a piece may hold any number of them.
+                // If each subtree is one leaf, a piece may hold any number of them.
                 let unit = match subtree {
                     Some(size) if size != leaf => size.0,
                     _ => whole_leaves(run, leaf, object),
@@ -116,7 +116,8 @@ impl Split {
         (!alone).then_some(Plan { range, cut })
     }
 
-    /// The file, cut as planned; where objects are kept, their leaves go to the store, if there is one.
+    /// Creates the shared file with the planned cut. If objects are kept, their leaves go to the
+    /// store, if there is one.
     pub(super) fn new(
         opened: Opened,
         recipe: &Arc<Recipe>,
@@ -135,18 +136,18 @@ impl Split {
         Split { opened, recipe, range, cut, leaves, next: AtomicU64::new(0), joint: Mutex::new(joint) }
     }
 
-    /// The next piece for a worker; `None` once all are taken.
+    /// Returns the next piece for a worker; `None` if all are taken.
     pub(super) fn take(&self) -> Option<u64> {
         let piece = self.next.fetch_add(1, Ordering::Relaxed);
         (piece < self.cut.pieces()).then_some(piece)
     }
 
-    /// Whether there is nothing left to take.
+    /// Returns true if no piece is left to take.
     pub(super) fn all_taken(&self) -> bool {
         self.next.load(Ordering::Relaxed) >= self.cut.pieces()
     }
 
-    /// Hashes one piece and joins it with the others. After a failure the pieces that are left are only counted.
+    /// Hashes one piece and adds its result. After a failure the remaining pieces are only counted.
     pub(super) fn work(
         &self,
         piece: u64,
@@ -170,7 +171,7 @@ impl Split {
         if joint.pieces_left == 0 { Progress::Last } else { Progress::Going }
     }
 
-    /// The digests, once the last piece is there.
+    /// Returns the digests after the last piece.
     pub(super) fn finish(&self) -> Result<Sums, SumError> {
         let (failure, mut sums, objects, leaf_sums) = {
             let mut joint = self.lock();
@@ -178,7 +179,7 @@ impl Split {
             (joint.failure.take(), sums, joint.objects.take(), joint.leaf_sums.take().map(Arc::new))
         };
         if self.sample().is_some() {
-            // Objects that were passed over leave no digest of the whole.
+            // Without the skipped objects there is no digest of the whole file.
             sums.clear();
         }
         if let Some(failure) = failure {
@@ -235,7 +236,7 @@ impl Split {
     ) -> Result<Brought, SumError> {
         let Some(object) = geometry.object(index) else { unreachable!("only objects of the file are taken") };
         let place = PartPlace { offset: object.range.start, whole: geometry.count() == 1 };
-        // The first of a recipe with objects is BLAKE3.
+        // The first algorithm of a recipe with objects is BLAKE3.
         let mut first = self.leaves.as_ref().map(|store| ObjectHasher::new(place, Some(store)));
         let others = self.recipe.algorithms.iter().skip(usize::from(first.is_some()));
         let mut hashers: Vec<_> = others.map(|&algorithm| PartHasher::new(algorithm, place)).collect();
@@ -265,7 +266,8 @@ impl Split {
         let last = (first + per_unit).min(shape.leaf_count());
         let subtrees = matches!(self.recipe.form, Form::Tree { leaf, subtree: Some(size) } if size != leaf);
         if subtrees && !side_by_side {
-            // The roots of a large subtree are made in passing: its leaves may be too many to keep.
+            // The root of a large subtree is computed as a stream, because its leaves may be too
+            // many to keep.
             let ranges = (shape.range_of(first), shape.range_of(last - 1));
             let (Some(head), Some(tail)) = ranges else { unreachable!("the leaves are the file's") };
             let whole = Form::Tree { leaf: shape.leaf_size(), subtree: None };
@@ -318,7 +320,7 @@ impl Split {
         Ok(digests)
     }
 
-    /// Reads a range of the cut (which counts from the range's own first byte) block by block.
+    /// Reads a range block by block; offsets count from the first byte of the hashed range.
     fn read(&self, range: ByteRange, buffer: &mut [u8], mut take: impl FnMut(&[u8])) -> Result<(), SumError> {
         let mut at = range.start.0;
         while at < range.end.0 {
@@ -330,7 +332,7 @@ impl Split {
         Ok(())
     }
 
-    /// Fills the buffer from a place of the cut. A file that ends before has changed.
+    /// Fills the buffer from an offset in the hashed range. A file that ends before has changed.
     fn fill(&self, at: u64, buffer: &mut [u8]) -> Result<(), SumError> {
         let got = self.opened.read_at(self.range.start.0 + at, buffer)?;
         if got == buffer.len() { Ok(()) } else { Err(SumError::Changed) }
@@ -403,8 +405,8 @@ impl Joint {
     }
 }
 
-/// As many runs of leaves as are worth taking: small leaves are taken an object at a time, but never more than
-/// [`LEAVES_PER_PIECE_MAX`] of them.
+/// Returns the piece size for runs of leaves, in bytes. Small leaves are grouped into pieces of an
+/// object's size, with at most [`LEAVES_PER_PIECE_MAX`] leaves.
 fn whole_leaves(run: u64, leaf: ByteLen, object: ObjectSize) -> u64 {
     let runs = object.bytes() / run;
     let most = LEAVES_PER_PIECE_MAX / (run / leaf.0);

@@ -1,4 +1,4 @@
-//! The whole job against the naive way: each file read at once and hashed by one call.
+//! Comparison of the whole job with a simple reference, which hashes each file in one call.
 
 use super::*;
 use haul_digest::{Algorithm, Digest, Found, digest};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Runs a walk over `operands` and returns what it handed on.
+/// Runs a walk over `operands` and returns its results.
 fn sums_of(
     settings: &Settings,
     recipe: &Recipe,
@@ -25,7 +25,7 @@ fn sums_of(
     let (counters, stop, mut found) = (Counters::new(), AtomicBool::new(false), Vec::new());
     run(settings, walk, &counters, &stop, |ticket, outcome| {
         let result = match outcome {
-            // What the file system says is not the digests' business.
+            // The metadata does not affect the digests.
             Outcome::Done(sums) => Ok(Sums { facts: None, ..sums }),
             Outcome::Failed(error) => Err(error.to_string()),
             Outcome::Nothing => return,
@@ -38,7 +38,8 @@ fn sums_of(
     found
 }
 
-/// The tree of the definition: the left child spans the largest power of two of leaves below the node's own number.
+/// Computes the tree by its definition: the left child covers the largest power of two of leaves
+/// below the node's number of leaves.
 fn tree_by_definition(algorithm: Algorithm, bytes: &[u8], leaf: usize) -> Digest {
     let leaves = bytes.len().div_ceil(leaf);
     if leaves <= 1 {
@@ -101,7 +102,7 @@ fn any_form() -> impl Strategy<Value = Form> {
     prop_oneof![Just(Form::Plain), tree]
 }
 
-/// One digest with lanes, one that combines, or any set of them.
+/// One digest with lanes, one that combines, or any set of digests.
 fn any_algorithms() -> impl Strategy<Value = Vec<Algorithm>> {
     let lane = [Algorithm::Md5, Algorithm::Sha1, Algorithm::Sha256, Algorithm::Sha512];
     prop_oneof![
@@ -135,7 +136,7 @@ proptest! {
         let settings = Settings { workers, block_bytes: block, object, direct, drop_behind: !direct, ..Settings::new() };
         let mut expected = Vec::new();
         for (number, &len) in lens.iter().enumerate() {
-            // Some files lie in directories below, and names sort as their numbers do.
+            // Some files are in subdirectories, and the names sort like the numbers.
             let name = format!("{:03}{}", number, if number % 5 == 3 { "/below" } else { "" });
             let path = dir.path().join(&name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -145,7 +146,8 @@ proptest! {
             let end = range.1.map_or(len, |most| len.min(start + most as usize));
             let mut sums = naive(&recipe, &bytes[start..end], len, start);
             if len == 0 {
-                // A file that tells no size is read as a stream, and is partial if a part was asked for.
+                // A file without a size is read as a stream, and is partial if a part was
+                // requested.
                 sums.partial = range != (0, None);
             }
             expected.push((path.to_str().unwrap().to_owned(), Ok(sums)));
@@ -230,7 +232,7 @@ fn holes_are_read_as_zeros() {
     assert_eq!(found[0].1.as_ref().unwrap().digests, [expected]);
 }
 
-/// How often a change that is to meet a read is tried at most.
+/// Maximum number of attempts to make a change coincide with a read.
 const TRIES: u32 = 500;
 
 #[test]
@@ -238,7 +240,8 @@ fn a_file_that_grows_while_it_is_read_has_no_digest() {
     let dir = tempfile::tempdir().unwrap();
     let before = vec![7; 32 << 20];
     for recipe in [blake3(), md5(), Recipe { algorithms: vec![Algorithm::Xxh64], form: Form::Plain }] {
-        // On a busy machine the append may come too late to meet the read; then the digest is that of before.
+        // On a busy machine the append may come after the read; the digest is then that of the old
+        // contents.
         let noticed = (0..TRIES).any(|_| {
             let grows = path(dir.path(), "grows");
             fs::write(&grows, &before).unwrap();
@@ -321,15 +324,15 @@ fn a_read_error_in_any_workers_object_leaves_no_digest_and_the_next_file_is_hash
     faults.close();
 }
 
-/// Hashes a file, and appends to it as soon as its first bytes are read.
+/// Hashes a file, and appends to it after its first bytes were read.
 fn sum_while_appending(file: &OsString, recipe: &Recipe) -> Outcome {
-    // Small blocks keep the reader at work for a while.
+    // Small blocks make the read take longer.
     let settings = Settings { block_bytes: 4096, workers: 1, ..Settings::new() };
     let append = || fs::OpenOptions::new().append(true).open(file).unwrap().write_all(b"more").unwrap();
     sum_while(file, recipe, &settings, append)
 }
 
-/// Hashes a file, and does something to it as soon as its first bytes are read.
+/// Hashes a file, and calls `change` after its first bytes were read.
 fn sum_while(file: &OsString, recipe: &Recipe, settings: &Settings, change: impl Fn() + Sync) -> Outcome {
     let listed = Listed::new(vec![file.clone()], ByteOffset(0), None);
     let walk = Walk::new(listed, Arc::new(recipe.clone()), false);
@@ -386,7 +389,8 @@ fn a_stopped_job_ends_without_the_rest() {
     assert_eq!(count, 1);
 }
 
-/// Objects are kept by BLAKE3 beside any other digests, whether they are hashed apart or in passing.
+/// BLAKE3 digests of objects are kept together with any other digests, for parallel and for
+/// sequential hashing.
 #[test]
 fn objects_are_kept_whatever_else_is_computed() {
     let dir = tempfile::tempdir().unwrap();

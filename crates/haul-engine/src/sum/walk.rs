@@ -1,4 +1,4 @@
-//! Operands, and the files below those that are directories, in the order of their names.
+//! Walk over operands and over the files below directories, in the order of their names.
 
 use super::order::{Order, Orders, Source, SumError, Task, Work};
 use super::settings::Recipe;
@@ -11,60 +11,61 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// Where operands come from: the command line or a list being read.
+/// Source of operands: the command line, or a list that is being read.
 pub trait Operands: Send {
-    /// The next operand; `None` once there are no more.
+    /// Returns the next operand; `None` at the end.
     fn next(&mut self) -> Option<Operand>;
 
-    /// Whether [`Operands::next`] can answer without waiting for someone outside.
+    /// Returns true if [`Operands::next`] can return without waiting for an external process.
     fn ready(&self) -> bool {
         true
     }
 }
 
-/// One operand.
+/// Operand of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// A file, or a part of it; `-` is the standard input.
+    /// File, or a part of it; `-` is the standard input.
     File {
-        /// As it was given, and as it is shown.
+        /// Path as it was given and as it is displayed.
         path: OsString,
-        /// The first byte to hash.
+        /// Offset of the first byte to hash.
         offset: ByteOffset,
-        /// Most bytes to hash; `None` for all that follow.
+        /// Maximum number of bytes to hash; `None` for the rest of the file.
         length: Option<ByteLen>,
     },
-    /// A piece of the list that names no file.
+    /// Part of the list that names no file.
     Malformed {
-        /// Where and why, for the message.
+        /// Position and reason, for the message.
         complaint: String,
     },
 }
 
-/// What a result of a walk is known by.
+/// Identification of a result of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Walked {
-    /// The file's path as it is shown.
+    /// Path of the file as it is displayed.
     File(OsString),
-    /// [`Operand::Malformed`].
+    /// Same as [`Operand::Malformed`].
     Malformed(String),
 }
 
-/// The orders of a walk over operands.
+/// Orders of a walk over operands.
 pub struct Walk<P> {
     operands: P,
     recipe: Arc<Recipe>,
     recurse: bool,
-    /// The directories being read.
+    /// Directories that are being read.
     descent: Descent,
-    /// What of each file beneath them is wanted.
+    /// Range to hash of each file below them.
     range: (ByteOffset, Option<ByteLen>),
     stdin_taken: bool,
 }
 
 impl<P: Operands> Walk<P> {
-    /// A walk over `operands`, and below them where `recurse` says so. Symbolic links among the operands are
-    /// followed, those found in directories are left out, and so is what is no regular file.
+    /// Creates a walk over `operands`, and below directories if `recurse` is true. Follows symbolic
+    /// links among the operands, and skips links in directories. Files in directories that are not
+    /// regular are skipped, too.
     pub fn new(operands: P, recipe: Arc<Recipe>, recurse: bool) -> Walk<P> {
         let range = (ByteOffset(0), None);
         Walk { operands, recipe, recurse, descent: Descent::new(), range, stdin_taken: false }
@@ -85,7 +86,7 @@ impl<P: Operands> Walk<P> {
         Some(self.order(source, path))
     }
 
-    /// One step in the innermost directory; an order only where it came upon a file or a failure.
+    /// Makes one step in the innermost directory; returns an order only for a file or a failure.
     fn step(&mut self) -> Option<Order<Walked>> {
         match self.descent.step() {
             Step::Entry(directory, name, path, FileKind::Regular) => {
@@ -133,7 +134,7 @@ impl<P: Operands> Orders for Walk<P> {
     }
 }
 
-/// Operands that are all there.
+/// Operands that are known from the start.
 #[derive(Debug)]
 pub struct Listed {
     paths: std::vec::IntoIter<OsString>,
@@ -142,7 +143,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// These paths, of each the same range of bytes.
+    /// Creates operands from paths, each with the same range of bytes.
     pub fn new(paths: Vec<OsString>, offset: ByteOffset, length: Option<ByteLen>) -> Listed {
         Listed { paths: paths.into_iter(), offset, length }
     }
@@ -156,7 +157,7 @@ impl Operands for Listed {
 }
 
 impl Walked {
-    /// The path as it is shown; empty for a malformed piece of a list.
+    /// Returns the path as it is displayed; empty for a malformed part of a list.
     pub fn path(&self) -> &OsStr {
         match self {
             Walked::File(path) => path,

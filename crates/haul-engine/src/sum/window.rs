@@ -1,11 +1,11 @@
-//! Results in, in any order; results out, in the order they were asked for.
+//! Reordering of results: they are added in any order and removed in the order of the requests.
 
 use std::collections::VecDeque;
 
-/// A queue of results that keeps those which came before their turn.
+/// Queue of results that keeps early results until they are next.
 #[derive(Debug)]
 pub(crate) struct Window<R> {
-    /// The number of the result at the front of `waiting`.
+    /// Number of the result at the front of `waiting`.
     next: u64,
     waiting: VecDeque<Option<R>>,
 }
@@ -15,7 +15,7 @@ impl<R> Window<R> {
         Window { next: 0, waiting: VecDeque::new() }
     }
 
-    /// Takes the result with this number, each exactly once.
+    /// Adds the result with this number, each number exactly once.
     pub(crate) fn put(&mut self, number: u64, result: R) {
         assert!(number >= self.next, "result {number} was already handed on");
         let place = (number - self.next) as usize;
@@ -26,7 +26,7 @@ impl<R> Window<R> {
         self.waiting[place] = Some(result);
     }
 
-    /// The next result in order, if it is there.
+    /// Removes the next result in order, if it is available.
     pub(crate) fn pop(&mut self) -> Option<R> {
         let ready = self.waiting.front_mut()?.take()?;
         self.waiting.pop_front();
@@ -34,7 +34,7 @@ impl<R> Window<R> {
         Some(ready)
     }
 
-    /// How many results have been handed on: the number of the one that comes next.
+    /// Returns the number of removed results, which is also the number of the next one.
     pub(crate) fn handed_on(&self) -> u64 {
         self.next
     }

@@ -1,10 +1,13 @@
-//! Files in the order of their places on the disk, a stretch of the waybill at a time; and their verdicts in the order of
-//! the waybill again.
+//! Reads files in the order of their positions on the disk, one batch of the waybill at a time. The
+//! verdicts are put back into the order of the waybill.
 //!
-//! A waybill has names in order, and names say little about where bytes lie: read so, a disk moves its head for each small
-//! file. Reading a stretch of many files by place turns that into one sweep. A stretch ends after [`FILES_MAX`] entries, or
-//! after [`BYTES_MAX`] bytes of data, because among large files there is little to win: so memory stays flat. The next
-//! stretch is gathered entry by entry while the one before is read.
+//! A waybill is sorted by name, and names say little about positions. Reading in that order moves
+//! the head of a disk for each small file. Reading a batch of many files by position turns this
+//! into one sweep.
+//!
+//! A batch ends after [`FILES_MAX`] entries, or after [`BYTES_MAX`] bytes of data, because large
+//! files gain little from the order. Memory use therefore stays constant. The next batch is
+//! collected entry by entry while the previous one is read.
 
 use super::judge::Expected;
 use crate::sum::{Order, Orders, Settings, Source, Task, WINDOW, Window, Work};
@@ -16,43 +19,45 @@ use haul_sys::place::{Place, place_of};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Entries in a stretch. Two of them and the results of one may wait at a time.
+/// Maximum number of entries in a batch. At most two batches and the results of one wait at a time.
 const FILES_MAX: usize = 1024;
 
-/// Data in a stretch, in bytes, with the file that ends it. Of a reader that is held back, no more than it may read in a
-/// second: what was read and not yet told is lost with a job that is ended.
+/// Maximum amount of data in a batch, in bytes, including the last file. With a rate limit, a batch
+/// has at most the bytes of one second. This is because an interrupted job loses data that was read
+/// and not reported.
 const BYTES_MAX: u64 = 64 << 20;
 
 const _: () = assert!((FILES_MAX as u64) < WINDOW, "a stretch fits into the window of results");
 
-/// An entry with its place among those that the job took.
+/// An entry with its position in the sequence of the job's entries.
 #[derive(Debug)]
 pub(super) struct Numbered {
     number: u64,
     expected: Expected,
 }
 
-/// Orders, by place on the disk.
+/// Orders sorted by position on the disk.
 pub(super) struct ByPlace<O> {
     orders: O,
-    /// Whether the disk is read at all; else the orders go through as they come.
+    /// True if the disk is read; otherwise the orders pass unchanged.
     sorts: bool,
-    /// At most [`BYTES_MAX`].
+    /// Maximum amount of data in a batch, in bytes; at most [`BYTES_MAX`].
     bytes_max: u64,
     taken: u64,
     ended: bool,
     gathered: Vec<(Key, Order<Numbered>)>,
     gathered_bytes: u64,
     ready: VecDeque<Order<Numbered>>,
-    /// Devices whose file systems don't tell places.
+    /// Devices whose file systems do not report positions.
     silent: Vec<u64>,
 }
 
-/// What is read first: device, then what is known of the place there.
+/// Sort key: device, and the best known position on it.
 type Key = (u64, u64);
 
 impl<O: Orders<Ticket = Expected>> ByPlace<O> {
-    /// These orders, for a job that reads so; in their own order where the page cache answers, and places don't count.
+    /// Wraps `orders` for a job with these read settings. If reads come from the page cache, keeps
+    /// the original order, because positions do not matter.
     pub(super) fn new(orders: O, reading: &Settings) -> ByPlace<O> {
         let rate =
             |pace: &Arc<Mutex<Pace>>| pace.lock().unwrap_or_else(PoisonError::into_inner).bytes_per_second();
@@ -69,7 +74,7 @@ impl<O: Orders<Ticket = Expected>> ByPlace<O> {
         }
     }
 
-    /// The next order as it comes, with its number.
+    /// Returns the next order in the original sequence, with its number.
     fn take(&mut self) -> Option<(Key, Order<Numbered>)> {
         let Order { ticket, work } = self.orders.next()?;
         let number = self.taken;
@@ -81,7 +86,7 @@ impl<O: Orders<Ticket = Expected>> ByPlace<O> {
         Some((key, Order { ticket: Numbered { number, expected: ticket }, work }))
     }
 
-    /// Takes one more for the next stretch; false where it is full, or there are no more.
+    /// Adds one order to the next batch. Returns false if the batch is full or no orders are left.
     fn gather(&mut self) -> bool {
         if self.ended || self.gathered.len() >= FILES_MAX || self.gathered_bytes >= self.bytes_max {
             return false;
@@ -99,19 +104,20 @@ impl<O: Orders<Ticket = Expected>> ByPlace<O> {
         !self.ended
     }
 
-    /// Where a file lies: its first byte on the device where the file system tells, else as its inode is numbered, which
-    /// most file systems do by place.
+    /// Returns the sort key of a file. The position is the file's first byte on the device if the
+    /// file system reports it. Otherwise it is the inode number, which most file systems assign by
+    /// position.
     fn key(&mut self, expected: &Expected, task: &Task) -> Key {
         let Some((device, inode)) = expected.inode else { return (0, 0) };
         if self.silent.contains(&device) {
             return (device, inode);
         }
         let Source::Beneath(dir, name) = &task.source else { return (device, inode) };
-        // What can't be opened is told when its turn comes.
+        // A file that cannot be opened is reported when it is read.
         let Ok(file) = open_source_at(dir, name.as_c_str(), Follow::No, false) else { return (device, 0) };
         match place_of(&file) {
             Ok(Place::At(place)) => (device, place.0),
-            // Nothing is read, or it lies in the inode, which was read.
+            // No data is read, or the data is in the inode, which was read already.
             Ok(Place::Nowhere) => (device, 0),
             Ok(Place::Untold) | Err(_) => {
                 self.silent.push(device);
@@ -130,7 +136,7 @@ impl<O: Orders<Ticket = Expected>> Orders for ByPlace<O> {
         }
         if self.ready.is_empty() {
             while self.gather() {}
-            // The sort keeps the order of entries that lie at the same place.
+            // The sort is stable for entries at the same position.
             self.gathered.sort_by_key(|(key, _)| *key);
             self.ready.extend(self.gathered.drain(..).map(|(_, order)| order));
             self.gathered_bytes = 0;
@@ -141,7 +147,7 @@ impl<O: Orders<Ticket = Expected>> Orders for ByPlace<O> {
     }
 }
 
-/// Results in the order of the entries again.
+/// Restores the order of the entries for their results.
 #[derive(Debug)]
 pub(super) struct InOrder<R> {
     window: Window<R>,
@@ -152,7 +158,7 @@ impl<R> InOrder<R> {
         InOrder { window: Window::new() }
     }
 
-    /// Takes what became of an entry, and hands on all whose turn has come.
+    /// Adds the result of an entry and passes on all results that are next in order.
     pub(super) fn take(
         &mut self,
         Numbered { number, expected }: Numbered,
@@ -190,7 +196,7 @@ mod tests {
         }
     }
 
-    /// An order for a file that says it has `size` bytes.
+    /// Creates an order for a file with an assumed size of `size` bytes.
     fn order(dir: &Arc<OwnedFd>, name: &str, size: u64) -> Order<Expected> {
         let name_of = CString::new(name).unwrap();
         let file = open_source_at(dir, name_of.as_c_str(), Follow::No, false).unwrap();
@@ -213,7 +219,7 @@ mod tests {
         Order { ticket, work }
     }
 
-    /// Files made, and given their blocks, in another order than that of their names.
+    /// Creates files, and allocates their blocks, in an order that differs from their names.
     fn files(dir: &Path, count: u64) -> (Arc<OwnedFd>, Vec<String>) {
         let names: Vec<String> = (0..count).map(|number| format!("{:04}", number * 7 % count)).collect();
         for name in &names {
@@ -273,7 +279,7 @@ mod tests {
     fn large_files_end_a_stretch() {
         let home = tempfile::tempdir().unwrap();
         let (dir, names) = files(home.path(), 30);
-        // Every third one is as large as a stretch may be: nothing is moved past it.
+        // Every third file fills a batch: no other file moves past it.
         let sized =
             names.iter().enumerate().map(|(at, name)| (name, if at % 3 == 2 { BYTES_MAX } else { 1 }));
         let orders = sized.map(|(name, size)| order(&dir, name, size)).collect();

@@ -1,27 +1,28 @@
-//! Which paths a waybill speaks of, and in which section last: by hashes, a share of the paths at a time.
+//! Index of the paths that a waybill lists, each with the last section that lists it. It keeps
+//! hashes of one share of the paths at a time.
 
 use haul_log::waybill::{ReadError, Reader, Record, RelPath};
 use std::io::BufRead;
 
-/// Paths of which one share keeps hashes: 64 MiB of them.
+/// Number of paths per share; their hashes take 64 MiB.
 const PATHS_PER_SHARE: u64 = 4 << 20;
 
-/// In how many shares so many entries are taken.
+/// Returns the number of shares for this number of entries.
 pub(super) fn shares(entries: u64) -> u64 {
     entries.div_ceil(PATHS_PER_SHARE).max(1)
 }
 
-/// The paths of one share: for each 12 bytes of a hash and the last section that speaks of it.
+/// Paths of one share: 12 bytes of the hash of each path, and the last section that lists it.
 #[derive(Debug)]
 pub(super) struct Index {
     share: u64,
     shares: u64,
-    /// In order.
+    /// Sorted.
     paths: Vec<([u8; 12], u32)>,
 }
 
 impl Index {
-    /// Reads a waybill's paths.
+    /// Reads the paths of a waybill.
     pub(super) fn of(reader: Reader<impl BufRead>, share: u64, shares: u64) -> Result<Index, ReadError> {
         let mut index = Index { share, shares, paths: Vec::new() };
         let mut section = 0;
@@ -39,26 +40,27 @@ impl Index {
             }
         }
         index.paths.sort_unstable();
-        // Of several sections the last one counts: it stands behind the others.
+        // Keep the last section of each path: it is sorted after the others.
         index.paths.reverse();
         index.paths.dedup_by_key(|(hash, _)| *hash);
         index.paths.reverse();
         Ok(index)
     }
 
-    /// Whether an entry of this section is to be verified now: in this share, and not spoken of again later.
+    /// Returns true if an entry of this section is verified in this share: the path belongs to the
+    /// share, and no later section lists it.
     pub(super) fn is_current(&self, path: &RelPath, section: u32) -> bool {
         let hash = hash(path.as_bytes());
         self.holds(hash) && self.last_section(hash) == Some(section)
     }
 
-    /// Whether a path belongs to this share and no section speaks of it.
+    /// Returns true if a path belongs to this share and no section lists it.
     pub(super) fn is_stray(&self, path: &[u8]) -> bool {
         let hash = hash(path);
         self.holds(hash) && self.last_section(hash).is_none()
     }
 
-    /// Whether a path belongs to this share, spoken of or not.
+    /// Returns true if a path belongs to this share, listed or not.
     pub(super) fn is_ours(&self, path: &[u8]) -> bool {
         self.holds(hash(path))
     }

@@ -1,4 +1,4 @@
-//! What was found, held against what was written down.
+//! Comparison of the files with the recorded digests.
 
 use super::locate::Located;
 use crate::sum::{Outcome, SumError, Sums};
@@ -8,66 +8,68 @@ use haul_model::{ByteRange, ObjectIndex};
 use std::fmt;
 use std::io;
 
-/// What became of one name.
+/// Result for one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The name, beneath the root.
+    /// Path below the root.
     pub path: RelPath,
-    /// What it is.
+    /// Kind of the verdict.
     pub kind: VerdictKind,
-    /// The bytes that differ, as far as the digests tell, neighbours joined: whole objects, or leaves of them.
+    /// Damaged byte ranges, as far as the digests show: whole objects or leaves. Adjacent ranges
+    /// are joined.
     pub damage: Vec<ByteRange>,
-    /// How far the damage was narrowed down, where that was asked for and there is any.
+    /// Precision of the damage ranges; `None` if there is no damage or if it was not requested.
     pub located: Option<Located>,
 }
 
-/// What a verdict says.
+/// Kind of a verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerdictKind {
-    /// The bytes are those that were written down.
+    /// The contents match the recorded digests.
     Intact {
-        /// The modification time moved all the same.
+        /// True if the modification time differs anyway.
         touched: bool,
     },
-    /// Something was changed, and does not hide it.
+    /// The entry was changed, and its metadata shows this.
     Modified(Change),
-    /// Other bytes under the same size and time: nobody meant to change them.
+    /// Different contents with the same size and time: an unintended change.
     Rotted,
-    /// The name is gone.
+    /// The name no longer exists.
     Missing,
-    /// The waybill does not speak of it.
+    /// The waybill does not list the name.
     Extra,
-    /// It could not be read, and why.
+    /// The file could not be read; holds the reason.
     Unreadable(String),
     /// The waybill has no digest that this program can compute.
     NoDigest,
-    /// The sample left it out.
+    /// The sample left out the entry.
     Passed,
-    /// An earlier run found it intact, and nobody touched it since. The reports are not told of these.
+    /// An earlier run found the entry intact, and it did not change since. The reports do not
+    /// receive this verdict.
     Before,
 }
 
-/// How a name was modified.
+/// Kind of a modification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The file has another size.
     Size {
-        /// By the waybill.
+        /// Size in the waybill, in bytes.
         was: u64,
-        /// By the file system.
+        /// Size in the file system, in bytes.
         is: u64,
     },
-    /// Other bytes, and another modification time.
+    /// The contents and the modification time differ.
     Bytes,
-    /// It changed while it was read.
+    /// The file changed while it was read.
     WhileRead,
-    /// It is another kind of thing now.
+    /// The file has another type.
     Kind,
-    /// A symbolic link with another target.
+    /// The target of the symbolic link differs.
     Target,
-    /// No longer a second name of the same file.
+    /// The name is no longer a hard link to the same file.
     NotSame,
-    /// A directory on the way to it is a symbolic link out of the root.
+    /// A directory in the path is a symbolic link that leads out of the root.
     LeadsOut,
 }
 
@@ -87,25 +89,25 @@ impl fmt::Display for Change {
     }
 }
 
-/// What is expected of a name, while it is under way.
+/// Expected state of a name that is being verified.
 #[derive(Debug)]
 pub(super) struct Expected {
-    /// Of the entry, counted over the whole waybill from 0.
+    /// Number of the entry, counted over the whole waybill from 0.
     pub(super) number: u64,
-    /// Where the entry stands in the waybill.
+    /// Position of the entry in the waybill.
     pub(super) mark: Mark,
     pub(super) entry: Entry,
-    /// The digests of the objects that are to be compared; `None` where the file's own is.
+    /// Object digests to compare; `None` if only the digest of the whole file is compared.
     pub(super) objects: Option<ObjectSums>,
-    /// Only some objects are read.
+    /// True if only some objects are read.
     pub(super) sampled: bool,
-    /// What was found out without reading.
+    /// Verdict that was reached without reading.
     pub(super) early: Option<VerdictKind>,
-    /// Device and inode of what stands under the name.
+    /// Device and inode of the existing file.
     pub(super) inode: Option<(u64, u64)>,
 }
 
-/// The verdict over a name; `None` where a stop came first.
+/// Returns the verdict on a name; `None` if the verification was stopped before.
 pub(super) fn judge(expected: Expected, outcome: Outcome) -> Option<Verdict> {
     let (kind, damage) = match (expected.early.as_ref(), outcome) {
         (Some(kind), _) => (kind.clone(), Vec::new()),
@@ -125,7 +127,7 @@ pub(super) fn judge(expected: Expected, outcome: Outcome) -> Option<Verdict> {
     Some(Verdict { path: expected.entry.path, kind, damage, located: None })
 }
 
-/// What it means that a name can't be opened.
+/// Returns the verdict on a name that cannot be opened.
 pub(super) fn unopened(error: &io::Error) -> VerdictKind {
     const ENOENT: i32 = 2;
     const EXDEV: i32 = 18;
@@ -178,7 +180,7 @@ fn whole_differs(content: &Content, sums: &Sums) -> bool {
     sums.digests.iter().any(|ours| content.digest(ours.algorithm()).is_some_and(|digest| digest != *ours))
 }
 
-/// Adds a range behind those before it, joined with the last if they touch.
+/// Appends a range after the previous ones; joins it with the last range if they are adjacent.
 pub(super) fn join(ranges: &mut Vec<ByteRange>, range: ByteRange) {
     match ranges.last_mut() {
         Some(last) if last.end == range.start => last.end = range.end,

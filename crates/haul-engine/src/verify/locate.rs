@@ -1,8 +1,9 @@
-//! Damage narrowed down to leaves, where the waybill keeps them.
+//! Narrows damage down to leaves, if the waybill contains leaves.
 //!
-//! The damaged objects are read once more, and only they; and so are their lines in the waybill, from the entry's own place
-//! on, so that no leaves are in memory but those of one line. Leaves that don't make their object's digest say nothing
-//! about the data: of that object all bytes stay named.
+//! Only the damaged objects are read again. Their lines in the waybill are also read again,
+//! starting at the entry, so that only the leaves of one line are in memory. If the leaves do not
+//! match the digest of their object, they say nothing about the data. The whole object then stays
+//! in the damage ranges.
 
 use super::VerifySettings;
 use super::judge::{Verdict, join};
@@ -21,34 +22,34 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Ranges that are told of one object: of one with more of them all bytes are told.
+/// Maximum number of ranges per object; an object with more ranges is reported as a whole.
 const RANGES_MAX: usize = 1 << 16;
 
-/// How far damage was narrowed down.
+/// Precision of the damage ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Located {
-    /// To leaves of this size; `None` where to none.
+    /// Leaf size of the ranges; `None` if no damage was narrowed down.
     pub leaf: Option<LeafSize>,
-    /// Why some ranges, or all, are whole objects.
+    /// Reason why some ranges, or all, are whole objects.
     pub whole: Option<WhyWhole>,
 }
 
-/// Why a damaged object is told as a whole.
+/// Reason why a damaged object is reported as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyWhole {
-    /// The waybill keeps no leaves of the file.
+    /// The waybill has no leaves of the file.
     NoLeaves,
-    /// It does, and they are damaged, missing, or don't make the object's digest.
+    /// The leaves are damaged, missing, or do not match the digest of the object.
     BadLeaves,
-    /// Every leaf was right when the object was read again.
+    /// Every leaf was intact when the object was read again.
     RightAgain,
     /// The file changed meanwhile.
     Changed,
-    /// It could not be read again, and why.
+    /// The object could not be read again; holds the reason.
     Unreadable(String),
-    /// There are too many ranges.
+    /// The object has too many damaged ranges.
     TooMany,
-    /// The verification was ended.
+    /// The verification was stopped.
     Stopped,
 }
 
@@ -68,7 +69,7 @@ impl fmt::Display for WhyWhole {
     }
 }
 
-/// Narrows damage down.
+/// Narrows damage down to leaves.
 pub(super) struct Locator<'a> {
     waybill: &'a OsStr,
     root: Arc<OwnedFd>,
@@ -77,12 +78,12 @@ pub(super) struct Locator<'a> {
 }
 
 impl<'a> Locator<'a> {
-    /// For the files of a waybill beneath this root.
+    /// Creates a locator for the files of a waybill below this root.
     pub(super) fn new(settings: &'a VerifySettings, root: Arc<OwnedFd>, stop: &'a AtomicBool) -> Locator<'a> {
         Locator { waybill: &settings.waybill, root, reading: &settings.reading, stop }
     }
 
-    /// Narrows the damage that a verdict names, of a file whose entry stands at `mark`.
+    /// Narrows the damage of a verdict on a file whose entry is at `mark`.
     pub(super) fn narrow(&self, mark: Mark, entry: &Entry, verdict: &mut Verdict) {
         if !verdict.damage.is_empty() {
             verdict.located = Some(self.locate(mark, entry, &mut verdict.damage));
@@ -119,11 +120,11 @@ impl<'a> Locator<'a> {
             reason.get_or_insert(why(error));
         }
         if matches!(walked, Err(SumError::Changed)) {
-            // Nothing that was found need belong together.
+            // The results may come from different contents of the file.
             (through, finer, reason) = (Vec::new(), Vec::new(), Some(WhyWhole::Changed));
         }
         if finer.is_empty() && !through.is_empty() {
-            // The file was damaged, and no leaf of it is.
+            // The file was damaged, but no leaf is.
             through.clear();
             reason.get_or_insert(WhyWhole::RightAgain);
         }
@@ -151,7 +152,7 @@ impl<'a> Locator<'a> {
         Again::open(Source::Beneath(Arc::new(place), name), self.reading, self.stop)
     }
 
-    /// Reads the entry's lines, and the bytes that those of damaged objects speak of.
+    /// Reads the lines of the entry, and the bytes that the lines of damaged objects cover.
     fn walk(&self, mark: Mark, entry: &Entry, search: &mut Search<'_>) -> Result<(), SumError> {
         let again = |source: io::Error| SumError::Open(source);
         let mut waybill = File::open(self.waybill).map_err(again)?;
@@ -159,7 +160,7 @@ impl<'a> Locator<'a> {
         let mut records = Reader::resume(BufReader::with_capacity(1 << 20, waybill), mark);
         match records.next() {
             Some(Ok(Record::Entry(found))) if found == *entry => {}
-            // It was exchanged meanwhile.
+            // The waybill was replaced meanwhile.
             _ => return Ok(()),
         }
         if search.content.object_lines() == 0 {
@@ -175,7 +176,8 @@ impl<'a> Locator<'a> {
                 }
                 Ok(Record::Leaves(run)) => search.compare(&run)?,
                 Ok(Record::Proven(_)) => {}
-                // What is wrong was told when the waybill was looked through; it shows in the leaves.
+                // The first pass through the waybill reported flaws already; here they appear as
+                // bad leaves.
                 Err(_) => {}
                 Ok(Record::Entry(_) | Record::Section(_) | Record::End(_)) => break,
             }
@@ -199,38 +201,39 @@ fn why(error: &SumError) -> WhyWhole {
     }
 }
 
-/// The damage of one file while it is narrowed down.
+/// State of the search in one file.
 struct Search<'a> {
     content: &'a Content,
     objects: &'a Objects,
     geometry: Geometry,
     file: Again,
-    /// What is known before: whole objects, or the whole file.
+    /// Known damage: whole objects, or the whole file.
     damage: &'a [ByteRange],
     current: Option<Leaves>,
-    /// The objects that were narrowed down, and to what.
+    /// Objects whose damage was narrowed down; `finer` holds the result.
     through: Vec<ByteRange>,
     finer: Vec<ByteRange>,
-    /// Why the first of those that were not was not.
+    /// Reason for the first object whose damage was not narrowed down.
     why: Option<WhyWhole>,
 }
 
-/// The leaves of one damaged object.
+/// Leaves of one damaged object.
 struct Leaves {
     object: Object,
-    /// What they must come to, and what they came to so far; `None` where the algorithm's digests don't join.
+    /// Digest of the object, and the digest of the leaves so far; `None` if digests of the
+    /// algorithm cannot be joined.
     proof: Option<(Digest, Joint)>,
     next: u64,
-    /// None was missing, none out of order.
+    /// True if no leaf was missing or out of order.
     in_order: bool,
     found: Vec<ByteRange>,
 }
 
 impl Search<'_> {
-    /// Begins an object of which this is the digest, if it is damaged.
+    /// Starts an object with this digest, if it is damaged.
     fn enter(&mut self, object: Option<Object>, value: Option<Digest>) {
         let is_damaged = |object: &Object| {
-            // In order: the first that ends behind the object's start.
+            // The ranges are sorted: find the first one that ends after the start of the object.
             let at = self.damage.partition_point(|range| range.end <= object.range.start);
             self.damage.get(at).is_some_and(|range| range.start < object.range.end)
         };
@@ -242,7 +245,7 @@ impl Search<'_> {
         self.current = Some(Leaves { object, proof, next: 0, in_order: value.is_some(), found });
     }
 
-    /// Takes what the leaves of the current object came to.
+    /// Takes over the results of the current object.
     fn leave(&mut self) {
         let Some(Leaves { object, proof, next, in_order, found }) = self.current.take() else { return };
         let adds_up = proof.is_none_or(|(value, joint)| joint.finish() == Some(value));
@@ -259,19 +262,20 @@ impl Search<'_> {
         self.why.get_or_insert(why);
     }
 
-    /// Whether each object was found damaged by itself; else all that is known is that the file is.
+    /// Returns true if the damage of each object is known. Otherwise only the damage of the whole
+    /// file is known.
     fn is_known_by_object(&self) -> bool {
         self.content.object_lines() > 0 && self.objects.algorithms.contains(&Algorithm::Blake3)
     }
 
-    /// Whether no damage lies behind the objects that were looked at.
+    /// Returns true if no damage lies after the examined objects.
     fn is_over(&self) -> bool {
         let last = self.damage.last().map_or(0, |range| range.end.0);
         let reached = self.through.last().map_or(0, |range| range.end.0);
         self.current.is_none() && last <= reached
     }
 
-    /// Holds the leaves of one line against the bytes they stand for, where those are damaged.
+    /// Compares the leaves of one line with the bytes of the file, if their object is damaged.
     fn compare(&mut self, run: &LeafRun) -> Result<(), SumError> {
         let Some(leaves) = &mut self.current else { return Ok(()) };
         if run.object != leaves.object.index || run.first != leaves.next {
@@ -300,7 +304,8 @@ impl Search<'_> {
     }
 }
 
-/// The digests of neighbouring leaves as the file has them now. `is_file`: the only leaf is the whole file.
+/// Returns the digests of adjacent leaves, computed from the current contents of the file.
+/// `is_file`: the only leaf is the whole file.
 fn digests(
     file: &mut Again,
     leaves: &[(ByteRange, Digest)],
@@ -330,7 +335,7 @@ fn digests(
     Ok(found)
 }
 
-/// Ranges without others; both in order, and each other's neighbours joined.
+/// Subtracts `others` from `ranges`; both lists are sorted, with adjacent ranges joined.
 fn without(ranges: &[ByteRange], others: &[ByteRange]) -> Vec<ByteRange> {
     let mut left = Vec::new();
     let mut others = others.iter().peekable();

@@ -1,11 +1,17 @@
-//! Verifying data against a waybill: files are read again, and what is found is held against what was written down.
+//! Verification of data against a waybill: files are read again and compared with the recorded
+//! digests.
 //!
-//! The reading is [`crate::sum`]'s: many workers, large files shared by objects. Here the lines of a waybill become its
-//! orders ([`orders`]), and its results verdicts ([`judge`]). A waybill of any length is read as a stream; what has to be
-//! known of all its paths at once (a later section that speaks of the same name, names that no section speaks of) is
-//! kept by hashes, for a bounded share of the paths at a time ([`index`]). Digests that are kept with the files themselves
-//! take a waybill's place in [`stored`]. Small files are read in the order of their places on the disk ([`disk`]); where
-//! the waybill keeps leaves, damage is narrowed down to those ([`locate`]).
+//! The module [`crate::sum`] does the reading, with many workers and large files shared by objects.
+//! Here the lines of a waybill become its orders ([`orders`]), and its results become verdicts
+//! ([`judge`]).
+//!
+//! A waybill of any length is read as a stream. Some checks need all paths together: later sections
+//! that replace an entry, and names that no section lists. For these checks the module keeps hashes
+//! of a bounded share of the paths at a time ([`index`]).
+//!
+//! - [`stored`] verifies against digests that are stored with the files instead of a waybill.
+//! - [`disk`] reads small files in the order of their positions on the disk.
+//! - [`locate`] narrows damage down to leaves, if the waybill contains leaves.
 
 mod disk;
 mod index;
@@ -42,100 +48,106 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 
-/// What is verified, and how.
+/// Settings of a verification.
 #[derive(Clone, Debug)]
 pub struct VerifySettings {
-    /// The waybill: a regular file, which is read more than once.
+    /// Path of the waybill: a regular file, because it is read more than once.
     pub waybill: OsString,
-    /// The directory its paths lie beneath. Nothing outside is opened, whatever the waybill or links there say.
+    /// Directory that the paths of the waybill are relative to. Nothing outside is opened, whatever
+    /// the waybill or links say.
     pub root: OsString,
-    /// How the data is read.
+    /// Settings for reading the data.
     pub reading: Settings,
-    /// The share of the objects that is read, from 0 to 1, picked by chance from this seed; `None` for all of them.
+    /// Share of the objects that is read, from 0 to 1, and the seed of their random selection;
+    /// `None` for all objects.
     pub sample: Option<(f64, u64)>,
-    /// Names beneath the root that the waybill does not speak of are told as well.
+    /// True if names below the root that the waybill does not list are reported as well.
     pub extra: bool,
-    /// Damaged objects are read once more, and told down to the leaves that differ where the waybill keeps leaves.
+    /// True if damaged objects are read again to find the damaged leaves. This needs a waybill with
+    /// leaves.
     pub locate: bool,
-    /// Where it is kept how far the verification came, and from where one that was ended goes on.
+    /// State file with the progress of the verification; an interrupted run resumes from it.
     pub resume: Option<StateFile>,
-    /// The sample's seed may be another one: a run that is gone on with keeps to its own.
+    /// True if the sample may have another seed: a resumed run keeps its own seed.
     pub any_seed: bool,
 }
 
-/// The ear of a verification. Called by one thread at a time.
+/// Receiver of the events of a verification.
+///
+/// Calls are serialized: no two threads call it at the same time.
 pub trait VerifyReport: Send {
-    /// What became of one entry of the waybill, or of a stray name.
+    /// Receives the verdict on one entry of the waybill or on an extraneous name.
     fn judged(&mut self, verdict: &Verdict);
-    /// The waybill itself has a flaw; the verification goes on with the rest of it.
+    /// Receives a flaw of the waybill itself; the verification continues with the rest.
     fn flawed(&mut self, flaw: &ReadError);
-    /// What is to be said about going on with an earlier run.
+    /// Receives a message about resuming an earlier run.
     fn resumption(&mut self, _told: &Resumption) {}
-    /// What was told is about to be written down as told: it must be out.
+    /// Flushes the output: the state file is about to record the reported verdicts as reported.
     fn keep(&mut self) {}
-    /// Whether a run that goes on with this one looks at an entry again even if it was intact.
+    /// Returns true if a resumed run checks an entry again even if it was intact.
     fn looks_again(&mut self, _verdict: &Verdict) -> bool {
         false
     }
 }
 
-/// What a verification came to.
+/// Totals of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tallied {
-    /// Entries that are as the waybill says.
+    /// Entries that match the waybill.
     pub intact: u64,
-    /// Those among them that an earlier run found intact, and nobody touched since.
+    /// Intact entries that an earlier run verified and that did not change since.
     pub before: u64,
-    /// Files with other bytes under another time or of another size, and names that became something else.
+    /// Files with different contents and another modification time or size, and names of another
+    /// file type.
     pub modified: u64,
-    /// Files with other bytes under the same time and size.
+    /// Files with different contents but the same modification time and size.
     pub rotted: u64,
-    /// Names that are gone.
+    /// Names that no longer exist.
     pub missing: u64,
-    /// Names the waybill does not speak of.
+    /// Names that the waybill does not list.
     pub extra: u64,
     /// Entries that could not be read, or for which the waybill has no digest.
     pub unproven: u64,
-    /// Entries left out by the sample.
+    /// Entries that the sample left out.
     pub passed: u64,
     /// Flaws of the waybill itself.
     pub flaws: u64,
-    /// Bytes read and compared, by earlier runs that this one goes on with as well.
+    /// Bytes read and compared, including earlier runs that this run resumes.
     pub bytes: u64,
-    /// Those among them that earlier runs read.
+    /// Bytes that the earlier runs read.
     pub bytes_before: u64,
 }
 
-/// Why nothing could be verified.
+/// Reason why nothing could be verified.
 #[derive(Debug, Error)]
 pub enum VerifyError {
-    /// The waybill can't be opened.
+    /// The waybill cannot be opened.
     #[error("cannot open the waybill {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     Waybill(OsString, #[source] io::Error),
-    /// It is no waybill, or one of a later version.
+    /// The file is not a waybill, or has a later version.
     #[error("{}: {source}", crate::copy::quote(path))]
     Refused {
-        /// The waybill.
+        /// Path of the waybill.
         path: OsString,
-        /// What is wrong with it.
+        /// Reason for the refusal.
         source: ReadError,
     },
-    /// The directory can't be opened.
+    /// The directory cannot be opened.
     #[error("cannot open {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     Root(OsString, #[source] io::Error),
-    /// The state of an earlier run can't be read.
+    /// The state of an earlier run cannot be read.
     #[error("going on: {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     State(OsString, #[source] io::Error),
-    /// The root can't be listed.
+    /// The root cannot be listed.
     #[error("cannot list {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     List(OsString, #[source] io::Error),
 }
 
-/// Verifies what the waybill says. `counters` can be read meanwhile; when `stop` turns true it ends soon, and what was
-/// not reached is not counted.
+/// Verifies the entries of a waybill. `counters` can be read meanwhile. When `stop` turns true,
+/// returns soon; entries that were not reached are not counted.
 ///
 /// # Errors
-/// [`VerifyError`]: then nothing, or not all, was verified.
+/// Returns a [`VerifyError`] if nothing could be verified, or if the verification is incomplete.
 pub fn verify(
     settings: &VerifySettings,
     report: &mut dyn VerifyReport,
@@ -149,7 +161,7 @@ pub fn verify(
     Ok(tallied)
 }
 
-/// [`verify`], and the state is kept: for who has more to do before all is done.
+/// Same as [`verify`], but keeps the state for a caller that has more work to do.
 pub(crate) fn verify_and_keep(
     settings: &VerifySettings,
     report: &mut dyn VerifyReport,
@@ -165,7 +177,8 @@ pub(crate) fn verify_and_keep(
     let summary = look_through(&settings.waybill, report, &mut tallied)?;
     let needs_index = summary.sections > 1 || settings.extra;
     let shares = if needs_index { index::shares(summary.entries) } else { 1 };
-    // Of a file told by several sections, the last is the one that is read: how many there are is not known before.
+    // If several sections list a file, only the last one is read, so the total is unknown until
+    // then.
     if settings.sample.is_none() && summary.sections == 1 {
         counters.announce(summary.files, summary.bytes);
     }
@@ -235,19 +248,20 @@ pub(crate) fn verify_and_keep(
     Ok((tallied, log))
 }
 
-/// The state's file, for messages.
+/// Returns the path of the state file, for messages.
 fn state_name(settings: &VerifySettings) -> OsString {
     settings.resume.as_ref().map(StateFile::name).unwrap_or_default()
 }
 
-/// What the file of an entry looked like before it was read.
+/// Returns the stamp that the file of an entry had before it was read.
 fn stamp_of(stamped: Stamped, expected: &judge::Expected, outcome: &sum::Outcome) -> Stamp {
     let sum::Outcome::Done(sums) = outcome else { return Stamp::default() };
     let facts = sums.facts.as_ref();
     facts.map_or_else(Stamp::default, |facts| stamped.stamp(expected.entry.path.as_bytes(), facts))
 }
 
-/// The state of the job, if one is kept. It is bound to what is verified, where, and how.
+/// Opens the state of the job, if one is kept. The state is bound to the waybill, the root and the
+/// settings.
 fn open_log(
     settings: &VerifySettings,
     summary: &Summary,
@@ -272,11 +286,11 @@ fn open_log(
     Log::open(file.clone(), bound.as_bytes(), seed, report).map(Some).map_err(failed)
 }
 
-/// Brings each entry of a waybill that no later section replaces, as each of its lines stands by itself. Flaws are told
-/// to `report`, once each.
+/// Calls `visit` for each entry of a waybill that no later section replaces, judging each line by
+/// itself. Reports each flaw to `report` once.
 ///
 /// # Errors
-/// [`VerifyError`]: it can't be read, or is no waybill.
+/// Returns a [`VerifyError`] if the file cannot be read or is not a waybill.
 pub fn each_current<R: VerifyReport>(
     waybill: &OsStr,
     report: &mut R,
@@ -307,18 +321,18 @@ pub fn each_current<R: VerifyReport>(
     Ok(tallied)
 }
 
-/// What a first look through the whole waybill finds.
+/// Result of the first pass through the whole waybill.
 struct Summary {
     sections: u64,
     entries: u64,
-    /// Regular files and their bytes, of all sections.
+    /// Number of regular files in all sections.
     files: u64,
     bytes: u64,
-    /// The digest of the last closing line, which binds all before it.
+    /// Digest of the last closing line, which covers everything before it.
     closing: Option<Digest>,
 }
 
-/// Reads the waybill once, before any data: its own flaws are told first and once.
+/// Reads the waybill once before any data, so that its own flaws are reported first and only once.
 fn look_through(
     path: &OsStr,
     report: &mut dyn VerifyReport,
@@ -348,7 +362,8 @@ fn look_through(
     Ok(summary)
 }
 
-/// A reader of a waybill from its start. One that comes through a pipe comes once: the second look would find nothing, and so nothing wrong.
+/// Opens a reader at the start of a waybill. Rejects a pipe: a pipe can be read only once, so the
+/// second pass would find no entries and thus no damage.
 fn read(path: &OsStr) -> Result<Reader<BufReader<File>>, ReadError> {
     if !std::fs::metadata(path)?.is_file() {
         let why = "it is no regular file, and a waybill is read more than once: save it as one first";
@@ -358,7 +373,8 @@ fn read(path: &OsStr) -> Result<Reader<BufReader<File>>, ReadError> {
 }
 
 impl Tallied {
-    /// Whether every name was looked for and none of them was there: most often the wrong directory was named.
+    /// Returns true if every name was looked up and none exists; usually the user named the wrong
+    /// directory.
     pub fn found_none(&self) -> bool {
         self.missing > 0 && self.intact + self.modified + self.rotted + self.unproven + self.passed == 0
     }
@@ -380,12 +396,12 @@ impl Tallied {
         *place += 1;
     }
 
-    /// Whether data differs from what the waybill says.
+    /// Returns true if data differs from the waybill.
     pub fn has_damage(&self) -> bool {
         self.modified + self.rotted + self.missing + self.extra > 0
     }
 
-    /// Whether something could not be found out.
+    /// Returns true if something could not be checked.
     pub fn has_trouble(&self) -> bool {
         self.unproven + self.flaws > 0
     }

@@ -1,4 +1,4 @@
-//! From the records of a waybill to files that are read.
+//! Converts the records of a waybill to orders for reading files.
 
 use super::VerdictKind;
 use super::index::Index;
@@ -20,30 +20,33 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// Directories kept open: a job that several workers did speaks of a few directories in turn.
+/// Maximum number of directories kept open. A waybill that several workers wrote alternates between
+/// a few directories.
 const PLACES_KEPT: usize = 16;
 
-/// The entries of a waybill as orders to read what they name.
+/// Orders for the entries of a waybill.
 pub(super) struct Waybill<R> {
     reader: Reader<R>,
     root: Arc<OwnedFd>,
     sample: Option<(f64, u64)>,
     index: Option<Arc<Index>>,
     section: u32,
-    /// Entries read so far.
+    /// Number of entries read so far.
     entries: u64,
     share: u64,
-    /// What an earlier run verified.
+    /// Entries that an earlier run verified.
     before: Option<Earlier>,
-    /// A record that was read behind an entry and belongs to the next, with the place of its line.
+    /// Record that was read after an entry and belongs to the next one, with the position of its
+    /// line.
     ahead: Option<(Record, Mark)>,
-    /// Lately used directories by their paths, the latest last.
+    /// Recently used directories by path, the most recent last.
     places: VecDeque<(Vec<u8>, Arc<OwnedFd>)>,
 }
 
 impl<R: BufRead + Send> Waybill<R> {
-    /// The entries that `reader` brings, looked for beneath `root`; only those that `index` calls current, if there is one; files that were
-    /// verified `before` and not touched since are not read.
+    /// Creates orders for the entries of `reader`, relative to `root`. If there is an `index`,
+    /// skips entries that are not current. Files that were verified `before` and did not change
+    /// since are not read.
     pub(super) fn new(
         reader: Reader<R>,
         root: Arc<OwnedFd>,
@@ -56,7 +59,8 @@ impl<R: BufRead + Send> Waybill<R> {
         Waybill { reader, root, sample, index, section: 0, entries: 0, share, before, ahead: None, places }
     }
 
-    /// The next record; flaws were told when the waybill was looked through.
+    /// Returns the next record. Skips flaws, because the first pass through the waybill reported
+    /// them.
     fn record(&mut self) -> Option<(Record, Mark)> {
         if let Some(ahead) = self.ahead.take() {
             return Some(ahead);
@@ -65,7 +69,7 @@ impl<R: BufRead + Send> Waybill<R> {
         Some((record, self.reader.mark()))
     }
 
-    /// The digests of the objects of an entry that was just read.
+    /// Reads the object digests of the entry that was just read.
     fn objects(&mut self, entry: &Entry) -> Option<ObjectSums> {
         let mut sums = match &entry.kind {
             Kind::File(Content { objects: Some(objects), .. }) => Some(ObjectSums::new(objects.size)),
@@ -99,7 +103,7 @@ impl<R: BufRead + Send> Waybill<R> {
         }
     }
 
-    /// What is to be read, or what is known without reading.
+    /// Returns the task for an entry, or the verdict if it is known without reading.
     fn work(&mut self, expected: &mut Expected) -> Result<Task, VerdictKind> {
         let (place, name, stat) = self.look(&expected.entry.path)?;
         expected.inode = Some(stat.identity());
@@ -124,7 +128,8 @@ impl<R: BufRead + Send> Waybill<R> {
             Kind::Same { first } => {
                 let same = match self.look(first) {
                     Ok((_, _, other)) => stat.identity() == other.identity(),
-                    // That one is told by its own entry; this name is there.
+                    // The first name has its own entry, which reports that it is missing; this name
+                    // exists.
                     Err(VerdictKind::Missing) => false,
                     Err(other) => return Err(other),
                 };
@@ -150,7 +155,8 @@ impl<R: BufRead + Send> Waybill<R> {
         }
     }
 
-    /// Where a path leads, without leaving the root: its directory, its name there, and what stands under it.
+    /// Resolves a path without leaving the root. Returns its directory, its name there, and the
+    /// metadata of the existing file.
     fn look(&mut self, path: &RelPath) -> Result<(Arc<OwnedFd>, CString, Stat), VerdictKind> {
         let bytes = path.as_bytes();
         let (dir, name) = match bytes.iter().rposition(|&byte| byte == b'/') {
@@ -180,10 +186,10 @@ impl<R: BufRead + Send> Waybill<R> {
     }
 }
 
-/// What is computed of a file: its objects, or the best of the digests that were written down.
+/// Returns the recipe for a file: digests of its objects, or the best of the recorded digests.
 pub(super) fn recipe(expected: &mut Expected, sample: Option<(f64, u64)>) -> Result<Recipe, VerdictKind> {
     let Kind::File(content) = &expected.entry.kind else { return Err(VerdictKind::NoDigest) };
-    // Of each file other objects.
+    // Mix in the path, so that the sample differs from file to file.
     let path = haul_digest::digest(Algorithm::Xxh64, expected.entry.path.as_bytes())
         .as_bytes()
         .iter()

@@ -1,16 +1,18 @@
-//! A verification that goes on where an earlier one ended: how far it came, in a small file that is replaced as a whole.
+//! Resume state of a verification: its progress, in a small file that each write replaces as a
+//! whole.
 //!
 //! ```text
 //!  surehaul-verify-state version=2
-//!  bound=HEX                                         what was verified, how, and where
+//!  bound=HEX                                      waybill, root and settings
 //!  share=0 next=1234 done=1230 bytes=... seed=...
-//!  again=17,801                                      entries before `next` that are looked at again
-//!  blake3=HEX                                        of the lines above
+//!  again=17,801                                   entries before `next` to verify again
+//!  blake3=HEX                                     of the lines above
 //! ```
 //!
-//! Verdicts come strictly in the order of the waybill, so one number says how far they came. Beside it stands what each file looked like then
-//! ([`crate::log`]'s stamps): one that somebody touched since is read again. Entries that were not as the waybill says are verified once more: their verdicts
-//! are told again, and nothing that was found is lost with the first run's output.
+//! Verdicts are in the order of the waybill, so one number describes the progress. A second file
+//! holds the stamps of the verified files (module [`crate::log`]); a file that changed since is
+//! read again. Entries that did not match the waybill are verified again, so their verdicts are
+//! reported again. No result is lost with the output of the first run.
 
 use super::{VerdictKind, VerifyReport};
 use crate::log::{EarlierStamps, Listing, STATE, Stamp, StampFile};
@@ -26,43 +28,43 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What the file begins with, in any version.
+/// Prefix of the file, in any version.
 const MAGIC: &str = "surehaul-verify-state ";
 
-/// How often it is written.
+/// Interval between two writes of the state.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Entries that are looked at again; after more of them the place stays where it is.
+/// Maximum number of entries to verify again; after more of them the recorded progress stops.
 const AGAIN_MAX: usize = 1 << 16;
 
-/// A pipe in the state's place is not waited for.
+/// Open flag that prevents blocking if the name belongs to a pipe.
 const O_NONBLOCK: i32 = 0o4000;
 
-/// Far above what so many numbers take.
+/// Read limit for the file, in bytes; well above the size of a valid state.
 const STATE_BYTES_MAX: u64 = 4 << 20;
 
-/// What is told about going on.
+/// Message about resuming a run.
 #[derive(Debug)]
 pub enum Resumption {
-    /// So many entries were verified before and are passed over.
+    /// Number of entries that an earlier run verified; they are skipped.
     GoesOn(u64),
-    /// The state can't be used, and why: all is verified.
+    /// The state cannot be used, for this reason; everything is verified.
     Anew(&'static str),
-    /// The state could not be written: this run can't be gone on with.
+    /// The state could not be written; this run is not resumable.
     Unsaved(io::Error),
 }
 
-/// Where it is kept how far a verification came.
+/// Location of the state file.
 #[derive(Clone, Debug)]
 pub enum StateFile {
-    /// In a file that was named.
+    /// A file that the user named.
     Named(OsString),
-    /// With the job, as soon as that is listed.
+    /// The job directory, as soon as the job is registered.
     OfJob(Arc<Listing>),
 }
 
 impl StateFile {
-    /// The file; `None` while there is no place for it.
+    /// Returns the path of the file; `None` while it has no location.
     fn path(&self) -> Option<PathBuf> {
         match self {
             StateFile::Named(path) => Some(path.into()),
@@ -70,17 +72,17 @@ impl StateFile {
         }
     }
 
-    /// The file, for messages.
+    /// Returns the path of the file, for messages.
     pub(super) fn name(&self) -> OsString {
         self.path().map(PathBuf::into_os_string).unwrap_or_default()
     }
 
-    /// Whether an earlier run left it.
+    /// Returns true if an earlier run left the file.
     pub(super) fn is_there(&self) -> bool {
         self.path().is_some_and(|path| fs::symlink_metadata(path).is_ok())
     }
 
-    /// Whether there will be a place for it.
+    /// Returns true if the file has a location, or can still get one.
     fn may_be(&self) -> bool {
         match self {
             StateFile::Named(_) => true,
@@ -89,36 +91,36 @@ impl StateFile {
     }
 }
 
-/// Where the stamps of the files stand that a state speaks of.
+/// Returns the path of the stamps that belong to a state file.
 fn stamps_of(state: &Path) -> PathBuf {
     let mut path = state.as_os_str().to_owned();
     path.push(".stamps");
     path.into()
 }
 
-/// What a state is written under before it is renamed.
+/// Returns the path of the draft that is renamed to the state file.
 fn draft_of(state: &Path) -> PathBuf {
     let mut path = state.as_os_str().to_owned();
     path.push(".new");
     path.into()
 }
 
-/// How far a verification came.
+/// Progress of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The share of the paths, and the next entry of it, counted over the whole waybill from 0.
+    /// Share of the paths, and the next entry in it, counted over the whole waybill from 0.
     share: u64,
     next: u64,
-    /// Entries before that one that need not be looked at again.
+    /// Number of earlier entries that need no further check.
     done: u64,
     bytes: u64,
-    /// What the sample was picked by.
+    /// Seed of the sample.
     seed: Option<u64>,
     again: BTreeSet<u64>,
 }
 
 impl Place {
-    /// Whether an entry was verified before, and was as the waybill says.
+    /// Returns true if an entry was verified before and matched the waybill.
     pub(super) fn is_done(&self, share: u64, entry: u64) -> bool {
         (share, entry) < (self.share, self.next) && !self.again.contains(&entry)
     }
@@ -134,7 +136,8 @@ impl Place {
         text + &format!("blake3={sum}\n")
     }
 
-    /// What [`encode`](Place::encode) wrote for the same job; the error says why not.
+    /// Decodes the output of [`encode`](Place::encode) for the same job, or returns the reason for
+    /// the refusal.
     fn decode(text: &str, bound: &str) -> Result<Place, &'static str> {
         const TORN: &str = "it is damaged or cut off";
         let (body, sum) = text.rfind("blake3=").map(|at| text.split_at(at)).ok_or(TORN)?;
@@ -164,7 +167,7 @@ impl Place {
     }
 }
 
-/// What an earlier run verified.
+/// Entries that an earlier run verified.
 #[derive(Debug)]
 pub(super) struct Earlier {
     place: Place,
@@ -172,46 +175,49 @@ pub(super) struct Earlier {
 }
 
 impl Earlier {
-    /// Whether an entry was verified before and found as the waybill says, and its file was not touched since.
+    /// Returns true if an entry was verified before and matched the waybill, and its file did not
+    /// change since.
     pub(super) fn knows(&self, share: u64, entry: u64, path: &[u8], facts: &Stat) -> bool {
         self.place.is_done(share, entry) && self.stamps.knows(entry, path, facts)
     }
 }
 
-/// What came of an entry, for the state.
+/// Result of an entry, for the state.
 #[derive(Debug)]
 pub(super) struct Noted<'v> {
     pub(super) share: u64,
     pub(super) entry: u64,
-    /// `None` for an entry that was not reached.
+    /// Kind of the verdict; `None` for an entry that was not reached.
     pub(super) kind: Option<&'v VerdictKind>,
-    /// It is looked at again, whatever was found.
+    /// True if the entry is verified again regardless of the verdict.
     pub(super) again: bool,
-    /// What its file looked like before it was read.
+    /// Stamp of the file before it was read.
     pub(super) stamp: Stamp,
 }
 
-/// The state of a running verification.
+/// State of a running verification.
 #[derive(Debug)]
 pub(crate) struct Log {
     file: StateFile,
     bound: String,
     place: Place,
     stamps: StampFile,
-    /// The files are those of this verification.
+    /// True if the files on disk belong to this verification.
     begun: bool,
-    /// Bytes read by earlier runs.
+    /// Bytes that earlier runs read.
     bytes_before: u64,
     saved: Instant,
-    /// A verdict was left out, or writing failed: the place moves no further.
+    /// True after a missing verdict or a failed write: the recorded progress stops.
     halted: bool,
-    /// That it could not be written was told.
+    /// True if the write error was reported.
     told: bool,
 }
 
 impl Log {
-    /// Reads the state of an earlier run, if there is one. What is no state at all is an error: neither it nor what stands under the names
-    /// beside it is replaced. `seed` is what this run picks its sample by, unless the earlier one had another.
+    /// Reads the state of an earlier run if there is one.
+    ///
+    /// If the file is not a state, returns an error; neither the file nor the files next to it are
+    /// replaced. `seed` selects the sample unless the earlier run had another seed.
     pub(super) fn open(
         file: StateFile,
         bound: &[u8],
@@ -255,27 +261,27 @@ impl Log {
         })
     }
 
-    /// What the earlier run verified.
+    /// Returns the entries that the earlier run verified.
     ///
     /// # Errors
-    /// The stamps of its files are there and can't be read.
+    /// Returns an error if the stamps exist and cannot be read.
     pub(super) fn earlier(&self) -> io::Result<Earlier> {
         let path = self.file.path().filter(|_| self.place.next > 0).map(|path| stamps_of(&path));
         let stamps = path.map_or_else(|| Ok(EarlierStamps::none()), |path| EarlierStamps::open(&path))?;
         Ok(Earlier { place: self.place.clone(), stamps })
     }
 
-    /// What the sample is picked by.
+    /// Returns the seed of the sample.
     pub(super) fn seed(&self) -> Option<u64> {
         self.place.seed
     }
 
-    /// Bytes that earlier runs read.
+    /// Returns the bytes that earlier runs read.
     pub(super) fn bytes_before(&self) -> u64 {
         self.bytes_before
     }
 
-    /// Takes the next verdict in order.
+    /// Records the next verdict in order.
     pub(super) fn note(&mut self, Noted { share, entry, kind, again, stamp }: Noted<'_>) {
         let Some(kind) = kind.filter(|_| !self.halted) else {
             self.halted = true;
@@ -302,7 +308,8 @@ impl Log {
         (self.place.share, self.place.next) = (self.place.share, self.place.next).max((share, entry + 1));
     }
 
-    /// Writes the state if it was not written lately, or `now`; first all that was told goes out.
+    /// Writes the state if the last write is at least two seconds old, or if `now` is true. First
+    /// flushes the reported verdicts.
     pub(super) fn save(&mut self, bytes: u64, now: bool, report: &mut dyn VerifyReport) {
         if !now && self.saved.elapsed() < EVERY {
             return;
@@ -313,7 +320,7 @@ impl Log {
         self.place.bytes = self.bytes_before + bytes;
         if let Err(error) = self.write(&path) {
             self.halted = true;
-            // It is tried again every time: there may be room by then.
+            // Each later call retries, because space may be free by then.
             if !std::mem::replace(&mut self.told, true) {
                 report.resumption(&Resumption::Unsaved(error));
             }
@@ -327,21 +334,22 @@ impl Log {
         let mut file = options.open(&draft)?;
         file.write_all(self.place.encode(&self.bound).as_bytes())?;
         if !self.begun {
-            // What belongs to another verification goes, its stamps last: there are none that no state or draft stands beside.
+            // Delete the state of another verification, its stamps last: stamps without a state or
+            // draft next to them must not exist.
             if_there(fs::remove_file(path))?;
             if_there(fs::remove_file(stamps_of(path)))?;
             self.begun = true;
         }
-        // In this order: what a state speaks of is durable.
+        // This order makes the stamps durable before the state that relies on them.
         self.stamps.write(&stamps_of(path), true)?;
         file.sync_data()?;
         fs::rename(&draft, path)
     }
 
-    /// All was verified: the next run begins anew.
+    /// Deletes the state after a complete verification: the next run starts from the beginning.
     pub(crate) fn finish(self, report: &mut dyn VerifyReport) {
         let Some(path) = self.file.path().filter(|_| self.begun) else { return };
-        // The state last: without it the stamps would be nobody's.
+        // Delete the state last: stamps without a state would belong to no run.
         for path in [&stamps_of(&path), &path] {
             if let Err(error) = if_there(fs::remove_file(path)) {
                 report.resumption(&Resumption::Unsaved(error));
@@ -350,10 +358,10 @@ impl Log {
     }
 }
 
-/// The text of a state, or of as much as was written of one; empty where there is none.
+/// Reads a state file, which may be incomplete; returns no bytes if it does not exist.
 ///
 /// # Errors
-/// It can't be read, or is something else; `what` says so.
+/// Returns an error if the file cannot be read or is not a state; `what` names it in the message.
 fn read(path: &Path, what: &str) -> io::Result<Vec<u8>> {
     let file = match File::options().read(true).custom_flags(O_NONBLOCK).open(path) {
         Ok(file) => file,
@@ -375,7 +383,7 @@ fn not_ours(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// What is not there need not be removed.
+/// Treats a missing file as removed.
 fn if_there(removed: io::Result<()>) -> io::Result<()> {
     removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
@@ -434,14 +442,15 @@ mod tests {
         let done = |log: &Log| Vec::from_iter((0..7).filter(|&entry| log.place.is_done(0, entry)));
         assert_eq!((done(&log), log.place.done), (vec![0, 2], 2));
         assert!(!log.place.is_done(1, 0));
-        // The second run: one was repaired meanwhile, and another, which was intact, was touched and rotted.
+        // Second run: one file was repaired meanwhile; another, which was intact, changed and
+        // rotted.
         log.halted = false;
         note(&mut log, 0, 0, Some(&VerdictKind::Rotted), false);
         note(&mut log, 0, 1, Some(&intact), false);
         note(&mut log, 0, 2, Some(&VerdictKind::Before), false);
         note(&mut log, 0, 3, Some(&intact), false);
         assert_eq!((done(&log), log.place.done, log.place.next), (vec![1, 2, 3], 3, 4));
-        // In a later share all of the first is done.
+        // A later share implies that the first share is complete.
         note(&mut log, 1, 0, Some(&intact), false);
         assert!(log.place.is_done(0, 4) && !log.place.is_done(1, 1));
     }

@@ -1,4 +1,4 @@
-//! ROOT of a waybill: the directory that its names lie beneath.
+//! ROOT of a waybill: the directory that its names are relative to.
 
 use super::read;
 use haul_log::waybill::{ReadError, Record, RelPath};
@@ -11,25 +11,25 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use thiserror::Error;
 
-/// Reason for which a waybill does not say what ROOT is.
+/// Reason why the waybill does not determine ROOT.
 #[derive(Debug, Error)]
 pub enum RootError {
     /// The waybill cannot be read.
     #[error("cannot read the root that the waybill recorded: {0}; name ROOT")]
     Unread(#[from] ReadError),
-    /// It has no section.
+    /// The waybill has no section.
     #[error("the waybill records no root; name ROOT")]
     None,
-    /// Its sections have different ones.
+    /// The sections have different roots.
     #[error("the sections of the waybill record different roots; name ROOT")]
     Several,
 }
 
-/// Returns the root that the sections of a waybill recorded. A relative one is relative to the directory that the program
-/// which wrote the waybill ran in.
+/// Returns the root that the sections of a waybill recorded. A relative root is relative to the
+/// working directory of the program that wrote the waybill.
 ///
 /// # Errors
-/// [`RootError`]
+/// Returns a [`RootError`] if the waybill cannot be read, has no section, or records several roots.
 pub fn recorded_root(waybill: &OsStr) -> Result<OsString, RootError> {
     let mut root = None;
     for record in read(waybill)? {
@@ -42,10 +42,11 @@ pub fn recorded_root(waybill: &OsStr) -> Result<OsString, RootError> {
     root.map(OsString::from_vec).ok_or(RootError::None)
 }
 
-/// Returns the directory that is meant by `typed`: its parent if all names of the waybill begin with the last component of
-/// `typed`, and none of the names exists beneath `typed` itself. Otherwise returns `typed`.
+/// Returns the directory that `typed` refers to. Two conditions select the parent of `typed`: all
+/// names of the waybill start with the last component of `typed`, and none exists below `typed`
+/// itself. Otherwise it is `typed`.
 ///
-/// A waybill that cannot be read changes nothing here: the job that uses it reports that.
+/// An unreadable waybill has no effect here: the job that uses the waybill reports the error.
 pub fn meant_root(waybill: &OsStr, typed: &OsStr) -> OsString {
     parent_meant(waybill, typed).unwrap_or_else(|| typed.to_owned())
 }
@@ -56,7 +57,7 @@ fn parent_meant(waybill: &OsStr, typed: &OsStr) -> Option<OsString> {
     let root = open_root(typed).ok()?;
     let mut has_entries = false;
     for record in read(waybill).ok()? {
-        // Of a damaged waybill not all names are known.
+        // A damaged waybill does not show all names.
         let Record::Entry(entry) = record.ok()? else { continue };
         has_entries = true;
         let first = entry.path.as_bytes().split(|&byte| byte == b'/').next();
@@ -67,7 +68,8 @@ fn parent_meant(waybill: &OsStr, typed: &OsStr) -> Option<OsString> {
     has_entries.then(|| relative_parent(typed).unwrap_or_else(|| parent.as_os_str().to_owned()))
 }
 
-/// Returns the parent in the words of the command line, if that is possible without resolving links.
+/// Returns the parent as a part of the path that the user typed, if that is possible without
+/// resolving links.
 fn relative_parent(typed: &OsStr) -> Option<OsString> {
     let path = Path::new(typed);
     let is_link = std::fs::symlink_metadata(path).is_ok_and(|facts| facts.is_symlink());

@@ -1,4 +1,4 @@
-//! Verifying files against the digests that are kept with them.
+//! Verification of files against the digests that are stored with them.
 
 use super::judge::{Change, Expected, Verdict, VerdictKind, judge};
 use super::orders::recipe;
@@ -20,22 +20,24 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is verified by the digests that are kept with it, and how.
+/// Settings of a verification against stored digests.
 #[derive(Clone, Debug)]
 pub struct StoredSettings {
-    /// The directory; all files beneath it are read but those of [`HIDDEN`] in it.
+    /// Root directory. All files below it are read except those in its [`HIDDEN`] directory.
     pub root: OsString,
-    /// How the data is read.
+    /// Settings for reading the data.
     pub reading: Settings,
-    /// The share of the objects that is read, from 0 to 1, picked by chance from this seed; `None` for all of them.
+    /// Share of the objects that is read, from 0 to 1, and the seed of their random selection;
+    /// `None` for all objects.
     pub sample: Option<(f64, u64)>,
 }
 
-/// Verifies all files beneath a directory by the digests stored with them: in attributes of this project, in its hidden
-/// directory, in attributes of XRootD or EOS. Files of which the hidden directory speaks and that are gone are missing.
+/// Verifies all files below a directory against the digests stored with them. These are in
+/// attributes of this project, in its hidden directory, or in attributes of XRootD or EOS. A file
+/// that has an entry in the hidden directory and does not exist is reported as missing.
 ///
 /// # Errors
-/// [`VerifyError`]: then nothing, or not all, was verified.
+/// Returns a [`VerifyError`] if nothing could be verified, or if the verification is incomplete.
 pub fn verify_stored(
     settings: &StoredSettings,
     report: &mut dyn VerifyReport,
@@ -71,9 +73,9 @@ pub fn verify_stored(
     Ok(tallied)
 }
 
-/// The files beneath a directory, in the order of their names.
+/// Walks the files below a directory, sorted by name.
 fn walk(root: OsString) -> Walk<Listed> {
-    // What is computed is decided file by file.
+    // The algorithm is chosen for each file later.
     let nothing = sum::Recipe { algorithms: vec![Algorithm::Blake3], form: sum::Form::Plain };
     Walk::new(Listed::new(vec![root], ByteOffset(0), None), Arc::new(nothing), true)
 }
@@ -96,7 +98,7 @@ impl StoredFiles {
         let named = self.root.path_of(found);
         let (path, fault) = match named {
             Ok(path) => (path, None),
-            // A path too long for any record: its last name tells it.
+            // The path is too long for any record: report its last component.
             Err(fault) => (last_name(found), Some(format!("its path is refused: {fault}"))),
         };
         let mut expected = Expected {
@@ -124,7 +126,8 @@ impl StoredFiles {
         }
     }
 
-    /// Looks for what is stored with a file; what is to be computed, or what is known without reading it.
+    /// Looks up the digests stored with a file. Returns the recipe, or the verdict if it is known
+    /// without reading.
     fn expect(&self, expected: &mut Expected, source: &Source) -> Result<sum::Recipe, VerdictKind> {
         let failed = |error: io::Error| super::judge::unopened(&error);
         let file = match source {
@@ -186,15 +189,15 @@ fn nothing_known(path: RelPath) -> Entry {
     Entry { path, kind: Kind::File(content), mode: 0, mtime: Moment::default() }
 }
 
-/// The last part of a path that is none for a record.
+/// Returns the last component of a path that no record can hold.
 pub(super) fn last_name(path: &OsStr) -> RelPath {
     let last = path.as_bytes().rsplit(|&byte| byte == b'/').find(|part| !part.is_empty()).unwrap_or(b"?");
     let unnamed = || unreachable!("a name of a file system is a part of a path");
     RelPath::new(last).or_else(|_| RelPath::new(b"?")).unwrap_or_else(|_| unnamed())
 }
 
-/// Tells the files of which the hidden directory speaks and that are not there, and directories in it that can't be
-/// listed: what they speak of is not known.
+/// Reports missing files that have an entry in the hidden directory. Also reports directories in it
+/// that cannot be listed, because their entries are unknown.
 fn missing(root: &Root, stop: &AtomicBool, tell: &mut dyn FnMut(Verdict)) {
     let mut told = |path, kind| tell(Verdict { path, kind, damage: Vec::new(), located: None });
     let sums = Path::new(root.as_os_str()).join(HIDDEN).join("sums").into_os_string();

@@ -1,4 +1,4 @@
-//! Files that no section of the waybill speaks of.
+//! Extraneous files: files that no section of the waybill lists.
 
 use super::index::Index;
 use super::stored::last_name;
@@ -16,15 +16,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Names asked of a directory at a time.
+/// Maximum number of names read from a directory at a time.
 const BATCH: usize = 1024;
 
-/// What the waybill and its signature are told by, wherever they lie: they are about the data and no part of it.
+/// Device and inode of the waybill and its signature. Wherever they are located, they describe the
+/// data and are not a part of it.
 #[derive(Debug)]
 pub(super) struct OfTheReceipt(Vec<(u64, u64)>);
 
 impl OfTheReceipt {
-    /// Those that are there, of a waybill of this name.
+    /// Returns the existing ones of a waybill and its signature.
     pub(super) fn at(waybill: &OsStr) -> OfTheReceipt {
         let signature = beside(waybill);
         let found = [waybill, &signature].into_iter().flat_map(|name| stat_at(CWD, name, Follow::Yes));
@@ -36,22 +37,24 @@ impl OfTheReceipt {
     }
 }
 
-/// A walk of everything beneath the root, through no link, that tells the regular files that are strays.
+/// Walk of everything below the root, without following links, that reports extraneous regular
+/// files.
 pub(super) struct Strays<'a> {
     pub(super) root: &'a OwnedFd,
     pub(super) index: &'a Index,
     pub(super) receipt: &'a OfTheReceipt,
     pub(super) stop: &'a AtomicBool,
     pub(super) tell: &'a mut dyn FnMut(Verdict),
-    /// Directories that are still to be listed, by their paths.
+    /// Paths of the directories that are still to be listed.
     pub(super) open: Vec<Vec<u8>>,
 }
 
 impl Strays<'_> {
-    /// Does it. A directory that can't be listed is told as unreadable, and the others are searched.
+    /// Runs the walk. A directory that cannot be listed is reported as unreadable; the walk
+    /// continues with the others.
     ///
     /// # Errors
-    /// The root itself can't be listed.
+    /// Returns an error if the root itself cannot be listed.
     pub(super) fn find(mut self) -> io::Result<()> {
         self.open.push(Vec::new());
         while let Some(dir) = self.open.pop() {
@@ -70,7 +73,7 @@ impl Strays<'_> {
         let mut names = Vec::with_capacity(BATCH);
         let mut more = Ok(true);
         while matches!(more, Ok(true)) && !self.stop.load(Ordering::Relaxed) {
-            // What was listed before an error is looked at all the same.
+            // Process the names that were listed before an error.
             more = reader.read_batch(BATCH, &mut names);
             names.drain(..).for_each(|name| self.look(dir, &place, &name));
         }
@@ -89,7 +92,7 @@ impl Strays<'_> {
             Err(error) => return self.fail(&path, &error),
         };
         match kind {
-            // The digests there are about the data, too.
+            // The stored digests describe the data as well.
             FileKind::Directory if path == HIDDEN.as_bytes() => {}
             FileKind::Directory => self.open.push(path),
             FileKind::Regular if !self.index.is_stray(&path) => {}
@@ -99,7 +102,8 @@ impl Strays<'_> {
         }
     }
 
-    /// Tells what can't be looked at, unless it is gone again: once, whatever the number of shares.
+    /// Reports a file that cannot be examined, unless it no longer exists. Reports it only once for
+    /// any number of shares.
     fn fail(&mut self, path: &[u8], error: &io::Error) {
         let is_gone = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
         if !is_gone && self.index.is_ours(path) {
@@ -110,7 +114,7 @@ impl Strays<'_> {
     fn tell(&mut self, path: &[u8], kind: VerdictKind) {
         let (path, kind) = match RelPath::new(path) {
             Ok(path) => (path, kind),
-            // Too long for any waybill: its last name tells it.
+            // The path is too long for any waybill: report its last component.
             Err(fault) => {
                 let why = format!("its path is refused: {fault}");
                 (last_name(OsStr::from_bytes(path)), VerdictKind::Unreadable(why))

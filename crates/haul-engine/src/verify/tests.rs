@@ -1,4 +1,5 @@
-//! Waybills with leaves, written by the job that writes them, and damage located by them.
+//! Tests with waybills that contain leaves, written by the sum job, and with damage located by
+//! these leaves.
 
 use super::*;
 use crate::sum::{Form, Listed, Outcome, Recipe, Walk, Walked};
@@ -24,7 +25,7 @@ fn leaf(bytes: u64) -> LeafSize {
     LeafSize::new(bytes, object()).unwrap()
 }
 
-/// Writes a waybill of the files in `root` as `haul sum --waybill --leaf` does.
+/// Writes a waybill of the files in `root` like `haul sum --waybill --leaf`.
 fn keep(root: &Path, waybill: &Path, leaf: Option<LeafSize>, others: &[Algorithm], workers: usize) {
     let algorithms = [&[Algorithm::Blake3], others].concat();
     let recipe = Recipe { algorithms, form: Form::Objects { size: object(), sample: None } };
@@ -47,7 +48,7 @@ fn keep(root: &Path, waybill: &Path, leaf: Option<LeafSize>, others: &[Algorithm
     bill.close().unwrap();
 }
 
-/// A waybill of one file `f` whose objects and leaves have digests of any algorithm.
+/// Writes a waybill of one file `f` whose objects and leaves have digests of any algorithm.
 fn keep_by(algorithm: Algorithm, bytes: &[u8], leaf: LeafSize, mtime: Moment, waybill: &Path) {
     let part = |range: ByteRange, whole| {
         let bytes = &bytes[range.start.0 as usize..range.end.0 as usize];
@@ -115,7 +116,7 @@ fn verified_as(settings: &VerifySettings) -> (Ear, Counters) {
     (ear, counters)
 }
 
-/// Settings that verify every object.
+/// Returns settings that verify every object.
 fn all_of(waybill: &Path, root: &Path) -> VerifySettings {
     VerifySettings {
         waybill: waybill.as_os_str().to_owned(),
@@ -129,7 +130,8 @@ fn all_of(waybill: &Path, root: &Path) -> VerifySettings {
     }
 }
 
-/// Files of one object each: where all had the same seed, all of them were picked or none.
+/// Regression test: with the same seed for all files, one-object files were either all selected or
+/// all left out.
 #[test]
 fn a_sample_picks_for_each_file_anew() {
     let dir = tempfile::tempdir().unwrap();
@@ -142,7 +144,7 @@ fn a_sample_picks_for_each_file_anew() {
     assert!((10..30).contains(&passed), "{passed} of {}", ear.verdicts.len());
 }
 
-/// Changes bytes without a trace in size or time.
+/// Changes bytes without a change of size or time.
 fn hurt(path: &Path, places: impl IntoIterator<Item = u64>) {
     let file = fs::File::options().read(true).write(true).open(path).unwrap();
     let before = file.metadata().unwrap().modified().unwrap();
@@ -154,7 +156,7 @@ fn hurt(path: &Path, places: impl IntoIterator<Item = u64>) {
     file.set_times(FileTimes::new().set_modified(before)).unwrap();
 }
 
-/// The leaves that hold these places, joined.
+/// Returns the leaves that contain these offsets, joined.
 fn leaves_around(places: &[u64], leaf: u64, len: u64) -> Vec<ByteRange> {
     let mut numbers: Vec<u64> = places.iter().map(|at| at / leaf).collect();
     numbers.sort_unstable();
@@ -189,7 +191,8 @@ fn length() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Whatever lengths, holes and flipped bytes: exactly the leaves that hold them are told.
+    /// For any length, hole and flipped bytes, exactly the leaves that contain flipped bytes are
+    /// reported.
     #[test]
     fn damage_is_located_to_its_leaves(
         len in length(),
@@ -208,7 +211,7 @@ proptest! {
         Random::from_seed(seed).fill(&mut bytes);
         let file = fs::File::create(root.join("f")).unwrap();
         file.set_len(len).unwrap();
-        // All but the hole is written.
+        // Write everything except the hole.
         let (from, to) = hole.map_or((0, 0), |(at, share)| {
             let from = (at * len as f64) as usize;
             (from, from + (share * (len as usize - from) as f64) as usize)
@@ -237,14 +240,14 @@ proptest! {
             prop_assert_eq!(damage, &leaves_around(&places, leaf_bytes, len));
             prop_assert_eq!(located, &Some(Located { leaf: Some(leaf(leaf_bytes)), whole: None }));
         } else {
-            // One leaf is the whole file, and no finer one is kept.
+            // One leaf covers the whole file, and there is no finer one.
             prop_assert_eq!(damage, &vec![ByteRange::between(0, len)]);
             let whole = (len > 1024).then_some(WhyWhole::NoLeaves);
             prop_assert_eq!(located, &Some(Located { leaf: None, whole }));
         }
     }
 
-    /// Leaves by any algorithm: its digests of each leaf alone, joined where its algebra allows.
+    /// Leaves of any algorithm: digests of each leaf alone, joined if the algorithm allows it.
     #[test]
     fn leaves_of_any_algorithm_locate(
         len in 1_u64..200_000,
@@ -270,8 +273,8 @@ proptest! {
         prop_assert_eq!(&told.verdicts[0].located, &Some(Located { leaf: Some(leaf(1024)), whole: None }));
     }
 
-    /// Any byte of a waybill with leaves changed: it is found, and no range is told that does not hold the damage of
-    /// the data.
+    /// A change of any byte in a waybill with leaves is detected, and the reported ranges contain
+    /// the damage of the data.
     #[test]
     fn damaged_leaves_are_found_and_never_mislead(at in any::<prop::sample::Index>(), place in 0..180_000_u64, bit in 0_u8..8) {
         let dir = tempfile::tempdir().unwrap();
@@ -284,7 +287,7 @@ proptest! {
         hurt(&root.join("f"), [place]);
         let mut text = fs::read(&waybill).unwrap();
         let lines: Vec<usize> = (0..text.len()).filter(|&at| text[at] == b'\n').collect();
-        // Below the file's own line, above the closing one.
+        // After the line of the file, before the closing line.
         let (first, last) = (lines[1] + 1, lines[lines.len() - 2]);
         let at = first + at.index(last - first);
         text[at] ^= 1 << bit;
@@ -298,7 +301,8 @@ proptest! {
     }
 }
 
-/// Leaves that were changed and sealed again: each line's checksum matches, and they don't make the object.
+/// Leaves that were changed and got a matching line checksum; they do not match the digest of the
+/// object.
 #[test]
 fn leaves_that_do_not_make_their_object_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -328,13 +332,14 @@ fn leaves_that_do_not_make_their_object_are_refused() {
     assert_eq!(told.flaws.len(), 1);
     assert!(told.flaws[0].contains("does not follow from the digests of its leaves"), "{:?}", told.flaws);
     let verdict = &told.verdicts[0];
-    // Of the object with bad leaves all bytes, of the other the leaf.
+    // All bytes of the object with bad leaves, and the damaged leaf of the other object.
     let leaf_at = |at: u64| ByteRange::between(at / 1024 * 1024, at / 1024 * 1024 + 1024);
     assert_eq!(verdict.damage, [ByteRange::between(OBJECT, 2 * OBJECT), leaf_at(2 * OBJECT + 9000)]);
     assert_eq!(verdict.located, Some(Located { leaf: Some(leaf(1024)), whole: Some(WhyWhole::BadLeaves) }));
 }
 
-/// More entries than a stretch, of all kinds, read in whatever order: their verdicts come in the waybill's.
+/// More entries than a batch, of all kinds, read in any order: the verdicts keep the order of the
+/// waybill.
 #[test]
 fn verdicts_come_in_the_order_of_the_waybill() {
     let dir = tempfile::tempdir().unwrap();
@@ -342,7 +347,8 @@ fn verdicts_come_in_the_order_of_the_waybill() {
     fs::create_dir(&root).unwrap();
     let mut random = Random::from_seed(3);
     let mut numbers: Vec<usize> = (0..2500).collect();
-    // Made in another order than that of their names, so that places differ from names.
+    // Create the files in an order that differs from their names, so that positions differ from
+    // names.
     for at in (1..numbers.len()).rev() {
         numbers.swap(at, random.below(at as u64 + 1) as usize);
     }

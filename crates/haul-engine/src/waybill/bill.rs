@@ -1,4 +1,4 @@
-//! A waybill on disk that a job writes.
+//! Writer of a waybill file.
 
 use super::cut_off::{Files, Place, take_up};
 use super::known::{Known, Wanted};
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 
-/// A waybill being written, by any number of workers.
+/// Waybill in progress; any number of workers can write to it.
 #[derive(Debug)]
 pub struct Bill {
     path: OsString,
@@ -27,75 +27,77 @@ pub struct Bill {
     identity: (u64, u64),
     /// Offset of the section in the file.
     begin: u64,
-    /// This job made the file.
+    /// True if this job created the file.
     is_new: bool,
-    /// Of a job that can be gone on with.
+    /// State of a resumable section; `None` for other jobs.
     course: Option<Course>,
     state: Mutex<State>,
 }
 
-/// How a job that can be gone on with writes its section.
+/// Resumable section of a waybill.
 #[derive(Debug)]
 struct Course {
     listing: Arc<Listing>,
-    /// Where the section begins.
+    /// Offset of the section in the file.
     offset: u64,
     stamped: Stamped,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Gone once a write failed.
+    /// `None` after a failed write.
     writer: Option<Writer<BufWriter<File>>>,
-    /// The file, to cut the section off again; gone when the section is closed, and the lock with it.
+    /// Open file, for the removal of the section; `None` after the section is closed. The lock
+    /// belongs to it.
     file: Option<File>,
     failure: Option<WriteError>,
-    /// What the files of the entries looked like, and how many entries there are.
+    /// Stamps of the files, and the number of entries.
     stamps: StampFile,
     entries: u64,
-    /// The job's folder says which section this is.
+    /// True if the job directory records which section this is.
     is_told: bool,
 }
 
-/// Why there is no waybill.
+/// Reason why there is no waybill.
 #[derive(Debug, Error)]
 pub enum BillError {
-    /// The file can't be opened, read, or made durable.
+    /// The file cannot be opened, read, or synced.
     #[error("cannot {action} the waybill {}: {}", crate::copy::quote(path), crate::sum::reason(source))]
     File {
-        /// What was tried.
+        /// Action that failed.
         action: &'static str,
-        /// The waybill.
+        /// Path of the waybill.
         path: OsString,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Something stands there that can't be appended to.
+    /// The existing file does not allow appending.
     #[error(
         "cannot append to the waybill {}: {source}; name a file that does not exist yet",
         crate::copy::quote(path)
     )]
     NotAppendable {
-        /// What stands there.
+        /// Path of the existing file.
         path: OsString,
-        /// What is wrong with it.
+        /// Reason why appending is impossible.
         source: TailError,
     },
-    /// Writing failed: what was done so far has no complete receipt.
+    /// A write failed: the work so far has no complete receipt.
     #[error("cannot write the waybill {}: {source}", crate::copy::quote(path))]
     Write {
-        /// The waybill.
+        /// Path of the waybill.
         path: OsString,
-        /// Why.
+        /// Cause of the failure.
         source: WriteError,
     },
 }
 
 impl Bill {
-    /// Begins a waybill, or a further section where one stands already: receipts are never overwritten.
+    /// Starts a waybill, or appends a section to an existing one: receipts are never overwritten.
     ///
     /// # Errors
-    /// [`BillError`].
+    /// Returns a [`BillError`] if the file cannot be opened or locked, or is not a complete
+    /// waybill.
     pub fn begin(path: &OsStr, job: &Job) -> Result<Bill, BillError> {
         let (file, is_new) = open_locked(path)?;
         let facts = stat_fd(&file).map_err(|source| BillError::File {
@@ -106,22 +108,25 @@ impl Bill {
         Bill::write(path, job, (file, is_new), &facts, None)
     }
 
-    /// [`begin`](Bill::begin) by a job that does again, or looks at again, all that an earlier run of the same command did. If that run was ended in the
-    /// waybill's last section, the section is rewritten: it is no receipt.
+    /// Same as [`begin`](Bill::begin), for a job that repeats or checks all work of an earlier run
+    /// of the same command. If that run was interrupted in the waybill's last section, the section
+    /// is rewritten, because it is not a complete receipt.
     ///
     /// # Errors
-    /// [`BillError`].
+    /// Same as [`begin`](Bill::begin).
     pub fn begin_again(path: &OsStr, job: &Job) -> Result<Bill, BillError> {
         let (mut file, is_new) = open_locked(path)?;
         let facts = cut_off(path, &mut file, None, job)?;
         Bill::write(path, job, (file, is_new), &facts, None)
     }
 
-    /// [`begin`](Bill::begin) by a job that can be gone on with. The section that an earlier run of it began and that is the waybill's last is written anew,
-    /// and what that run had in it is known.
+    /// Same as [`begin`](Bill::begin), for a resumable job. If an earlier run of the job started
+    /// the waybill's last section, that section is rewritten, and its contents are returned as
+    /// [`Known`].
     ///
     /// # Errors
-    /// [`BillError`].
+    /// Same as [`begin`](Bill::begin). Also returns [`BillError::File`] if the contents of the
+    /// earlier section cannot be read.
     pub fn begin_or_go_on(
         path: &OsStr,
         job: &Job,
@@ -183,16 +188,18 @@ impl Bill {
         })
     }
 
-    /// Device and inode of the file: a job that meets it among its files leaves it out.
+    /// Returns the device and inode of the file, so that a job skips the waybill among its own
+    /// files.
     pub fn identity(&self) -> (u64, u64) {
         self.identity
     }
 
-    /// A place where the leaves of files wait for their entries: in the waybill's own directory, whose file system needs
-    /// room for them anyway, or where nothing can be made there, in the one for temporary files.
+    /// Creates a store for the leaves of files that wait for their entries. The store is in the
+    /// directory of the waybill, whose file system needs the space for the leaves anyway. If no
+    /// file can be created there, the directory for temporary files is used.
     ///
     /// # Errors
-    /// [`BillError::File`].
+    /// Returns [`BillError::File`] if neither directory works.
     pub fn leaf_store(&self, leaf: LeafSize, object: ObjectSize) -> Result<Arc<LeafStore>, BillError> {
         let dir = Path::new(&self.path).parent().filter(|dir| !dir.as_os_str().is_empty());
         let failed =
@@ -202,13 +209,14 @@ impl Bill {
             .map_err(failed)
     }
 
-    /// Writes an entry with the digests of its objects and leaves. A failure is kept, and told by [`Bill::close`]; what
-    /// comes after it is not written.
+    /// Writes an entry with the digests of its objects and leaves. After a failed write, nothing
+    /// more is written, and [`Bill::close`] returns the error.
     pub fn add(&self, entry: &Entry, objects: Option<&ObjectSums>, leaves: Option<&LeafSums>) {
         self.with(|writer| put(writer, entry, objects, leaves));
     }
 
-    /// [`Bill::add`] for a file that was read when these were its facts, in a job that can be gone on with: a later run finds it by them.
+    /// Same as [`Bill::add`], for a file with the metadata `facts` in a resumable job. A later run
+    /// finds the entry by this metadata.
     pub fn add_read(
         &self,
         entry: &Entry,
@@ -224,11 +232,12 @@ impl Bill {
         let mut state = self.lock();
         let number = state.entries;
         state.entries += 1;
-        // What finds no room is read again.
+        // A stamp that does not fit costs only another read of the file.
         state.stamps.set(number, stamp);
     }
 
-    /// Sends on what was written, and tells the job's folder what a later run needs. Best effort: what can't be kept is read again.
+    /// Flushes the entries, and records in the job directory what a later run needs. Ignores
+    /// errors: a later run then reads more files again.
     pub fn keep(&self) {
         let Some(course) = &self.course else { return };
         self.with(Writer::flush);
@@ -243,10 +252,11 @@ impl Bill {
         }
     }
 
-    /// The job came to its end, and nothing is to be gone on with.
+    /// Deletes the resume state after the end of the job.
     ///
     /// # Errors
-    /// [`BillError::File`]: a later run of the same command would go on with what is done.
+    /// Returns [`BillError::File`] if the state remains; a later run of the same command would then
+    /// resume the finished job.
     pub fn forget(&self) -> Result<(), BillError> {
         let folder = self.course.as_ref().and_then(|course| course.listing.folder());
         let Some(folder) = folder else { return Ok(()) };
@@ -255,7 +265,8 @@ impl Bill {
         removed.map_err(|source| BillError::File { action: "remove what was kept of", path, source })
     }
 
-    /// [`Bill::add`] for a file of which ranges, in their order, reached more than its own level.
+    /// Same as [`Bill::add`], for a file with ranges that reached a higher level than the whole
+    /// file. The ranges are sorted.
     pub(crate) fn add_proven(
         &self,
         entry: &Entry,
@@ -281,17 +292,18 @@ impl Bill {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a write failed, so that going on with the job brings no receipt.
+    /// Returns true if a write failed, so that the job can no longer get a receipt.
     pub fn has_failed(&self) -> bool {
         self.lock().failure.is_some()
     }
 
-    /// Takes the section back: the waybill is what it was before, and is removed if this job made it.
+    /// Removes the section: restores the previous waybill, or removes the file if this job created
+    /// it.
     ///
     /// # Errors
-    /// [`BillError::File`].
+    /// Returns [`BillError::File`] if the file cannot be truncated or removed.
     pub fn discard(&self) -> Result<(), BillError> {
-        // What waits to be written is written now, and truncated with the rest.
+        // Dropping the writer flushes it; the truncation then removes the flushed bytes as well.
         let mut state = self.lock();
         drop(state.writer.take());
         let Some(file) = state.file.take() else { return Ok(()) };
@@ -306,13 +318,14 @@ impl Bill {
         Ok(())
     }
 
-    /// Closes the section and makes the waybill durable.
+    /// Closes the section and syncs the waybill.
     ///
     /// # Errors
-    /// [`BillError`]: then the section is not complete, and its readers will say so.
+    /// Returns a [`BillError`] if a write or the sync failed. The section is then incomplete, and
+    /// readers report this.
     ///
     /// # Panics
-    /// If it was closed before: a mistake of the caller.
+    /// Panics if the section is already closed: a programming error.
     pub fn close(&self) -> Result<End, BillError> {
         let path = self.path.clone();
         let mut state = self.lock();
@@ -332,7 +345,8 @@ impl Bill {
     }
 }
 
-/// Cuts off the section that an earlier run of the job left unfinished, if it is the last one. Returns the facts of the file then.
+/// Removes the last section if an earlier run of the job left it unfinished. Returns the metadata
+/// of the file afterwards.
 fn cut_off(path: &OsStr, file: &mut File, files: Option<&Files>, job: &Job) -> Result<Stat, BillError> {
     let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
     if let Some(offset) = take_up(file, files, job).map_err(failed("go on with"))? {
@@ -345,15 +359,16 @@ fn cut_off(path: &OsStr, file: &mut File, files: Option<&Files>, job: &Job) -> R
 fn open_locked(path: &OsStr) -> Result<(File, bool), BillError> {
     let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
     if path == "-" {
-        // Who types that means the standard output, and would look for the receipt there.
+        // A user who types `-` means the standard output and would expect the receipt there.
         let why = "a receipt is a file of its own; for one of that name write ./-";
         return Err(failed("write")(io::Error::new(io::ErrorKind::InvalidInput, why)));
     }
     let mut options = OpenOptions::new();
-    // Not truncated: what stands there is looked at first. Never a pipe: a receipt stays.
+    // Do not truncate: the existing contents are checked first. Never a pipe: a receipt must
+    // persist.
     options.read(true).write(true).truncate(false).custom_flags(O_NONBLOCK);
     let (file, is_new) = match options.clone().create_new(true).open(path) {
-        // A link that leads nowhere is followed as well.
+        // A dangling link is followed as well.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             (options.create(true).open(path), false)
         }
@@ -374,7 +389,7 @@ fn open_locked(path: &OsStr) -> Result<(File, bool), BillError> {
     Ok((file, is_new))
 }
 
-/// `O_NONBLOCK`: opening a pipe that stands in the waybill's place must not wait for its other end.
+/// `O_NONBLOCK`: if the path is a pipe, the open call must not wait for its other end.
 const O_NONBLOCK: i32 = 0o4000;
 
 fn put(
@@ -426,14 +441,14 @@ mod tests {
         let error = Bill::begin(path.as_os_str(), &job("at the same time")).unwrap_err();
         assert!(error.to_string().contains("another job writes to it"), "{error}");
         held.close().unwrap();
-        // One that is taken back.
+        // A section that is removed again.
         let before = std::fs::read(&path).unwrap();
         Bill::begin(path.as_os_str(), &job("discarded")).unwrap().discard().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), before);
         let new = dir.path().join("new");
         Bill::begin(new.as_os_str(), &job("discarded")).unwrap().discard().unwrap();
         assert!(!new.exists());
-        // A section that was not closed, and a file that is none.
+        // A section that was not closed, and a file that is not a waybill.
         drop(Bill::begin(path.as_os_str(), &job("killed")).unwrap());
         let error = Bill::begin(path.as_os_str(), &job("next")).unwrap_err();
         assert!(matches!(error, BillError::NotAppendable { .. }), "{error}");

@@ -1,17 +1,18 @@
-//! A waybill whose job was cut off, taken up by the next run of that job.
+//! Waybill of an interrupted job, and its use by the next run.
 //!
-//! While a job that is listed writes a section, its folder says which section that is and what the files looked like:
+//! While a registered job writes a section, its directory describes the section and the files:
 //!
 //! ```text
-//!  ID/state          where the section begins, and the digest of its first line
-//!  ID/state.stamps   what the files of its entries looked like
-//!  ID/known          the section that was cut off, as far as it came
-//!  ID/known.stamps   what the files of its entries looked like
+//!  ID/state          offset of the section, and the digest of its first line
+//!  ID/state.stamps   stamps of the files of its entries
+//!  ID/known          the interrupted section, as far as it was written
+//!  ID/known.stamps   stamps of the files of its entries
 //! ```
 //!
-//! The next run sets the section aside as `known`, cuts the waybill where it began and writes it anew from the start, with the digests of files that nobody
-//! touched since ([`super::known`]). If that run is cut off before it came as far as the first, `known` stays as it is: what was hashed once is not lost by
-//! being cut off twice.
+//! The next run moves the section aside as `known`, truncates the waybill there, and rewrites the
+//! section from the start. It reuses the digests of files that did not change since
+//! ([`super::known`]). If the next run is interrupted before it got as far as the first, `known`
+//! stays as it is. So a second interruption does not lose earlier digests.
 
 use crate::log::STATE;
 use haul_digest::{Algorithm, Digest, digest};
@@ -21,16 +22,16 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// What a section begins with.
+/// Start of a section.
 const HEAD: &[u8] = b"surehaul-waybill ";
 
-/// What a state begins with.
+/// Start of a state file.
 const MAGIC: &str = "surehaul-sum-state version=1";
 
-/// Far above what a state takes.
+/// Read limit for the state, in bytes; well above the size of a valid state.
 const STATE_BYTES_MAX: u64 = 4096;
 
-/// A job's files below its folder.
+/// Files of a job in its directory.
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) state: PathBuf,
@@ -50,7 +51,8 @@ impl Files {
         }
     }
 
-    /// The job came to its end: nothing is to be gone on with. The state goes first, which speaks of the others.
+    /// Removes the files of a finished job. The state is removed first, because it refers to the
+    /// others.
     pub(super) fn remove(&self) -> io::Result<()> {
         for path in [&self.state, &self.stamps, &self.known, &self.known_stamps] {
             if_there(fs::remove_file(path))?;
@@ -59,17 +61,17 @@ impl Files {
     }
 }
 
-/// Which section of a waybill a job writes.
+/// Section of a waybill that a job writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Its first byte.
+    /// Offset of its first byte.
     pub(super) offset: u64,
-    /// BLAKE3 of its first line: it names the time, and the section before.
+    /// BLAKE3 digest of its first line, which contains the time and refers to the previous section.
     pub(super) head: Digest,
 }
 
 impl Place {
-    /// The section that begins there.
+    /// Reads the section that starts at `offset`.
     pub(super) fn of(waybill: &mut File, offset: u64) -> io::Result<Place> {
         waybill.seek(SeekFrom::Start(offset))?;
         let mut line = Vec::new();
@@ -77,7 +79,7 @@ impl Place {
         Ok(Place { offset, head: digest(Algorithm::Blake3, &line) })
     }
 
-    /// Writes the state, durably.
+    /// Writes the state durably.
     pub(super) fn write(&self, files: &Files) -> io::Result<()> {
         let text = format!("{MAGIC}\noffset={} head={}\n", self.offset, self.head);
         let text = format!("{text}blake3={}\n", digest(Algorithm::Blake3, text.as_bytes()));
@@ -88,7 +90,7 @@ impl Place {
         fs::rename(&draft, &files.state)
     }
 
-    /// What the state says; `None` where there is none that is whole.
+    /// Reads the state; returns `None` if there is no valid one.
     fn read(files: &Files) -> io::Result<Option<Place>> {
         let mut text = String::new();
         let Some(file) = if_there(File::open(&files.state))? else { return Ok(None) };
@@ -109,8 +111,9 @@ impl Place {
     }
 }
 
-/// Where the waybill is to be cut because the job writes its section anew; `None` where it is to be left as it is. What the section holds is set
-/// aside in the job's folder, if the job has one.
+/// Returns the offset at which to truncate the waybill, because the job rewrites its section;
+/// `None` if the waybill stays unchanged. Saves the contents of the section in the job directory,
+/// if there is one.
 pub(super) fn take_up(waybill: &mut File, files: Option<&Files>, job: &Job) -> io::Result<Option<u64>> {
     if let Some(files) = files
         && let Some(place) = Place::read(files)?
@@ -122,7 +125,7 @@ pub(super) fn take_up(waybill: &mut File, files: Option<&Files>, job: &Job) -> i
     if is_closed(waybill)? { Ok(None) } else { begun_by(waybill, job) }
 }
 
-/// Whether the waybill ends as one to which can be appended; an empty one does.
+/// Returns true if the end of the waybill allows appending; true for an empty file.
 fn is_closed(waybill: &mut File) -> io::Result<bool> {
     let size = waybill.metadata()?.len();
     waybill.seek(SeekFrom::Start(size.saturating_sub(TAIL_BYTES as u64)))?;
@@ -131,7 +134,8 @@ fn is_closed(waybill: &mut File) -> io::Result<bool> {
     Ok(size == 0 || Tail::of(&bytes).is_ok())
 }
 
-/// Copies a section into the job's folder, unless what lies there came further. Whether it is the waybill's last.
+/// Copies a section to the job directory, unless the existing copy is longer. Returns true if it is
+/// the last section of the waybill.
 fn set_aside(waybill: &mut File, offset: u64, files: &Files) -> io::Result<bool> {
     let draft = files.known.with_extension("new");
     let mut copy = BufWriter::with_capacity(1 << 18, make(&draft)?);
@@ -141,7 +145,7 @@ fn set_aside(waybill: &mut File, offset: u64, files: &Files) -> io::Result<bool>
     loop {
         line.clear();
         (&mut lines).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
-        // What is no line is where the run was cut off.
+        // An incomplete line marks the point of the interruption.
         if !line.ends_with(b"\n") {
             break;
         }
@@ -160,13 +164,15 @@ fn set_aside(waybill: &mut File, offset: u64, files: &Files) -> io::Result<bool>
         return Ok(is_last);
     }
     copy.sync_data()?;
-    // In this order: stamps of a run before can't speak for what this one hashed anew, for no file gets an older change time again.
+    // Rename in this order. If only the first rename happens, the old stamps cannot match files
+    // that this run hashed again, because no file gets an older change time.
     fs::rename(&draft, &files.known)?;
     if_there(fs::rename(&files.stamps, &files.known_stamps))?;
     Ok(is_last)
 }
 
-/// Where a section begins that was cut off and that the same command began: no receipt yet, and the command writes it again. `None` for all else.
+/// Returns the offset of an unfinished last section that the same command wrote. It is not a
+/// receipt yet, and the command rewrites it. Returns `None` otherwise.
 fn begun_by(waybill: &mut File, job: &Job) -> io::Result<Option<u64>> {
     waybill.seek(SeekFrom::Start(0))?;
     let mut reader = Reader::new(BufReader::with_capacity(1 << 18, waybill));
@@ -190,7 +196,7 @@ fn make(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// `None` where the file is not there.
+/// Converts "not found" to `None`.
 fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
     match done {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -238,7 +244,7 @@ mod tests {
         let found =
             |is_last, known: &str, stamps: &str| (is_last, known.to_owned(), stamps.to_owned(), false);
         assert_eq!(aside("end\nhead\none\ntwo\nthr", Some("2")), found(true, "head\none\ntwo\n", "2"));
-        // Cut off between the two renames: the stamps stay.
+        // Interrupted between the two renames: the stamps stay.
         assert_eq!(aside("end\nhead\none\ntwo\nthr", None), found(true, "head\none\ntwo\n", "2"));
         assert_eq!(aside("end\nhead\none\n", Some("1")), found(true, "head\none\ntwo\n", "2"));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Entries of a waybill from what the file system says.
+//! Entries of a waybill from file-system metadata.
 
 use super::{LeafSums, ObjectSums};
 use haul_digest::{Algorithm, Digest};
@@ -9,24 +9,24 @@ use haul_sys::{CWD, FileKind, Follow, Stat, stat};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// What was found out about the bytes of a file.
+/// Results about the contents of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct FileFacts<'a> {
-    /// How many bytes there are.
+    /// Size, in bytes.
     pub size: u64,
-    /// The digests of all of them.
+    /// Digests of the whole file.
     pub digests: &'a [Digest],
-    /// Those of its objects, where it has more than one.
+    /// Digests of its objects, if it has more than one.
     pub objects: Option<&'a ObjectSums>,
-    /// Those of its leaves, where they are kept.
+    /// Digests of its leaves, if they are kept.
     pub leaves: Option<&'a LeafSums>,
-    /// How they came here; `None` where they were hashed in place.
+    /// Way in which the bytes were copied; `None` if they were hashed in place.
     pub way: Option<Way>,
-    /// What is proven about all of them.
+    /// Verification level of the whole file.
     pub level: Option<Level>,
 }
 
-/// The entry of a regular file.
+/// Returns the entry of a regular file.
 pub fn file_entry(path: RelPath, stat: &Stat, file: &FileFacts<'_>) -> Entry {
     // A file of one leaf has no other digest than its own.
     let leaves = file.leaves.map(|leaves| leaves.store()).filter(|store| file.size > store.leaf().bytes());
@@ -46,7 +46,8 @@ pub fn file_entry(path: RelPath, stat: &Stat, file: &FileFacts<'_>) -> Entry {
     Entry { path, kind: Kind::File(content), mode: stat.mode & 0o7777, mtime: moment(stat) }
 }
 
-/// The entry of anything else; `target` is what a symbolic link holds. `None` for regular files and what has no word.
+/// Returns the entry of any other file type; `target` is the target of a symbolic link. Returns
+/// `None` for regular files and for types without an entry kind.
 pub fn name_entry(path: RelPath, stat: &Stat, target: Option<OsString>) -> Option<Entry> {
     let kind = match stat.kind {
         FileKind::Directory => Kind::Directory,
@@ -60,32 +61,33 @@ pub fn name_entry(path: RelPath, stat: &Stat, target: Option<OsString>) -> Optio
     Some(Entry { path, kind, mode: stat.mode & 0o7777, mtime: moment(stat) })
 }
 
-/// The entries that a name has which was read or written through.
+/// Entries for a name through which a file was read or written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
-    /// The entry of the symbolic link that the name is, if it is one.
+    /// Entry of the symbolic link, if the name is one.
     pub link: Option<Entry>,
-    /// The path of the file.
+    /// Path of the file.
     pub file: RelPath,
 }
 
-/// When the file was last changed.
+/// Returns the modification time of a file.
 pub(crate) fn moment(stat: &Stat) -> Moment {
     Moment { sec: stat.mtime.sec, nsec: stat.mtime.nsec }
 }
 
-/// The directory that the paths of a waybill are relative to.
+/// Directory that the paths of a waybill are relative to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root(OsString);
 
 impl Root {
-    /// This directory, as typed; an empty one is the working directory.
+    /// Creates a root from a directory as typed; an empty name means the working directory.
     pub fn new(typed: OsString) -> Root {
         Root(if typed.is_empty() { ".".into() } else { typed })
     }
 
-    /// The directory for operands as they were typed: the working directory if all of them lie below it, else the deepest
-    /// that all lie in (or are). `None` where some are absolute and some are not, or there are none.
+    /// Returns the root for operands as typed: the working directory if all operands are below it,
+    /// else the deepest common directory. Returns `None` if only some operands are absolute, or if
+    /// there are none.
     pub fn of_operands(operands: &[OsString]) -> Option<Root> {
         let parts = |typed: &'_ OsString| -> Vec<Vec<u8>> {
             let parts = typed.as_bytes().split(|&byte| byte == b'/');
@@ -105,7 +107,7 @@ impl Root {
             let same = parts(typed).iter().zip(&common).take_while(|(a, b)| a == b).count();
             common.truncate(same);
         }
-        // A single file is no directory: its name belongs to the path.
+        // A single file is not a directory: its name belongs to the path.
         let joined = OsStr::from_bytes(&common.join(&b'/')).to_owned();
         let mut typed = OsString::from(if is_absolute(first) { "/" } else { "" });
         typed.push(&joined);
@@ -117,15 +119,15 @@ impl Root {
         Some(Root::new(typed))
     }
 
-    /// The directory as it was typed.
+    /// Returns the directory as typed.
     pub fn as_os_str(&self) -> &OsStr {
         &self.0
     }
 
-    /// A path that was typed or found, as seen from here.
+    /// Returns a typed or found path relative to this root.
     ///
     /// # Errors
-    /// [`PathFault`]: it does not lie here, or is none that a waybill takes.
+    /// Returns a [`PathFault`] if the path is not below the root, or is not valid in a waybill.
     pub fn path_of(&self, found: &OsStr) -> Result<RelPath, PathFault> {
         let is_part = |part: &&[u8]| !matches!(*part, b"" | b".");
         let absolute = self.0.as_bytes().starts_with(b"/");
@@ -141,15 +143,16 @@ impl Root {
         RelPath::new(&rest.collect::<Vec<_>>().join(&b'/'))
     }
 
-    /// [`path_of`](Root::path_of) for a regular file that was opened through this name, links and all. A link has an entry of its own
-    /// beside the file that it leads to: no reader of a waybill follows it.
+    /// Same as [`path_of`](Root::path_of), for a regular file that was opened through this name,
+    /// including links. A link has an entry of its own in addition to the file that it refers to,
+    /// because no reader of a waybill follows links.
     ///
     /// # Errors
-    /// As `path_of`, and [`PathFault::LeadsOut`].
+    /// Same as `path_of`, and [`PathFault::LeadsOut`] if the file is outside the root.
     pub fn named(&self, found: &OsStr) -> Result<Named, PathFault> {
         let path = self.path_of(found)?;
         let real = |path: &OsStr| std::fs::canonicalize(path).ok();
-        // A file that is gone by now is missing for `haul verify` as well.
+        // A file that no longer exists is missing for `haul verify` as well.
         let (Some(root), Some(file)) = (real(&self.0), real(found)) else {
             return Ok(Named { link: None, file: path });
         };

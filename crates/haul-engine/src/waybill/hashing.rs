@@ -1,4 +1,4 @@
-//! BLAKE3 as a waybill keeps it: of a file, of its objects, and of their leaves where those are asked for.
+//! BLAKE3 digests for a waybill: of a file, of its objects, and of their leaves if requested.
 
 use super::ObjectSums;
 use super::leaves::{LeafStore, LeafSums, LeafWriter, ObjectLeaves};
@@ -6,7 +6,7 @@ use haul_digest::{Algorithm, Digest, Found, LeafHasher, ObjectStream, Part, Part
 use haul_model::{ObjectIndex, ObjectSize};
 use std::sync::Arc;
 
-/// The values of a file that is fed in order.
+/// Digests of a file with input in order.
 #[derive(Debug)]
 pub(crate) struct StreamSums {
     stream: ObjectStream,
@@ -20,7 +20,7 @@ struct Gathered {
 }
 
 impl StreamSums {
-    /// Of objects of `size`; with a store, of their leaves as well.
+    /// Creates digests for objects of `size`; with a store, also for their leaves.
     pub(crate) fn new(size: ObjectSize, store: Option<&Arc<LeafStore>>) -> StreamSums {
         let leaf = store.map(|store| store.leaf());
         let leaves = store.map(|store| (LeafSums::new(store), LeafWriter::new(store)));
@@ -34,12 +34,13 @@ impl StreamSums {
         self.stream.update(bytes, |found| self.gathered.take(found));
     }
 
-    /// The file's digest, those of its objects if there is more than one, and its leaves.
+    /// Returns the digest of the file, those of its objects if there is more than one, and its
+    /// leaves.
     pub(crate) fn finish(mut self) -> (Digest, ObjectSums, Option<LeafSums>) {
         let digest = self.stream.finish(|found| self.gathered.take(found));
         let Gathered { objects, leaves } = self.gathered;
         let leaves = leaves.map(|(mut sums, last)| {
-            // Of a file of several objects the last one's were taken with its own value.
+            // With several objects, the leaves of the last one were added with its own digest.
             if objects.is_empty() {
                 sums.set(ObjectIndex(0), last.finish(true));
             }
@@ -65,17 +66,17 @@ impl Gathered {
     }
 }
 
-/// The value of one object that is hashed apart from the others.
+/// Digest of one object that is hashed independently of the others.
 #[derive(Debug)]
 pub(crate) enum ObjectHasher {
-    /// Only its own.
+    /// The object's digest only.
     Whole(PartHasher),
-    /// Its leaves' as well.
+    /// The digests of its leaves as well.
     Leaves(Box<LeafHasher>, LeafWriter, PartPlace),
 }
 
 impl ObjectHasher {
-    /// By BLAKE3, with leaves if there is a store for them.
+    /// Creates a BLAKE3 hasher, with leaves if there is a store for them.
     pub(crate) fn new(place: PartPlace, store: Option<&Arc<LeafStore>>) -> ObjectHasher {
         match store {
             None => ObjectHasher::Whole(PartHasher::new(Algorithm::Blake3, place)),
@@ -93,7 +94,7 @@ impl ObjectHasher {
         }
     }
 
-    /// The object, and its leaves.
+    /// Returns the digest of the object, and its leaves.
     pub(crate) fn finish(self) -> (Part, Option<ObjectLeaves>) {
         match self {
             ObjectHasher::Whole(hasher) => (hasher.finish(), None),

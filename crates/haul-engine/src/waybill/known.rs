@@ -1,7 +1,10 @@
-//! Files that an earlier run of a job hashed: their entries in the section that it wrote, for those that nobody touched since.
+//! Digests that an earlier run of a job computed: entries of its section, for files that did not
+//! change since.
 //!
-//! Both runs meet the files in the same order, but for what came or went in between. So the section is read along, and of a window of its entries it is known
-//! where they stand; what a file needs is read when the file is met. Memory stays flat, whatever the number of files.
+//! Both runs visit the files in the same order, apart from added and removed files. This module
+//! therefore reads the section in parallel with the walk, and keeps the positions of a window of
+//! entries. An entry is read when its file is visited. Memory use is constant for any number of
+//! files.
 
 use super::leaves::LeafWriter;
 use super::{LeafStore, LeafSums, ObjectSums, moment};
@@ -17,41 +20,41 @@ use std::io::{self, BufReader, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Entries of which the place is known at a time: 4 MiB.
+/// Maximum number of entries with a known position: 4 MiB.
 const WINDOW: usize = 1 << 16;
 
-/// How many of them lie behind the one that was met last.
+/// Number of these entries that are after the most recently visited one.
 const AHEAD: u64 = WINDOW as u64 / 2;
 
-/// What a file's digests must be like to be used again.
+/// Requirements for the reuse of a file's digests.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Digests of the whole file, in this order.
+    /// Algorithms of the digests of the whole file, in this order.
     pub algorithms: Vec<Algorithm>,
-    /// How it is cut.
+    /// Object size.
     pub object: ObjectSize,
-    /// Where leaves wait, if they are kept.
+    /// Store for leaves, if they are kept.
     pub leaves: Option<Arc<LeafStore>>,
 }
 
-/// What an earlier run wrote of the files.
+/// Entries that an earlier run wrote.
 #[derive(Debug)]
 pub struct Known {
-    /// The section, to read from any place.
+    /// The section, for random access.
     section: File,
-    /// The same, read in order; gone at its end.
+    /// The same section, read in order; `None` after its end.
     ahead: Option<Reader<BufReader<File>>>,
     stamps: EarlierStamps,
-    /// Places of entries, in their order.
+    /// Positions of entries, in their order.
     window: VecDeque<Seen>,
-    /// The number of the first of them.
+    /// Number of the first entry in the window.
     first: u64,
-    /// The numbers of those in the window, by the hashes of their paths.
+    /// Numbers of the entries in the window, by the hashes of their paths.
     numbers: HashMap<u64, u64>,
     wanted: Wanted,
 }
 
-/// An entry that was come by.
+/// Entry whose position is known.
 #[derive(Debug)]
 struct Seen {
     path: u64,
@@ -59,7 +62,7 @@ struct Seen {
 }
 
 impl Known {
-    /// What stands in a copy of the section, and the stamps of its files.
+    /// Opens a copy of the section, and the stamps of its files.
     pub(super) fn open(section: &Path, stamps: &Path, wanted: Wanted) -> io::Result<Known> {
         let reader = Reader::new(BufReader::with_capacity(1 << 18, File::open(section)?));
         Ok(Known {
@@ -73,7 +76,8 @@ impl Known {
         })
     }
 
-    /// What hashing a regular file with these facts would come to, if the earlier run hashed it and nobody touched it since.
+    /// Returns the result of hashing a regular file with this metadata, if the earlier run hashed
+    /// it and it did not change since.
     pub fn find(&mut self, path: &RelPath, facts: &Stat) -> Option<Box<Sums>> {
         let number = self.number(hash(path))?;
         if !self.stamps.knows(number, path.as_bytes(), facts) {
@@ -110,7 +114,7 @@ impl Known {
         }))
     }
 
-    /// The number of the entry with this path.
+    /// Returns the number of the entry with this path.
     fn number(&mut self, path: u64) -> Option<u64> {
         if !self.numbers.contains_key(&path) {
             while self.window.len() < WINDOW && self.come_by_another() {}
@@ -124,7 +128,7 @@ impl Known {
         Some(number)
     }
 
-    /// Reads up to the next entry; false behind the last one that is whole.
+    /// Reads up to the next entry; returns false after the last complete one.
     fn come_by_another(&mut self) -> bool {
         let Some(reader) = &mut self.ahead else { return false };
         loop {
@@ -135,7 +139,7 @@ impl Known {
                     self.window.push_back(Seen { path, mark: reader.mark() });
                     return true;
                 }
-                // A link beside the file that was read through it is not counted.
+                // The entry of a link next to the file that was read through it is not counted.
                 Some(Ok(
                     Record::Section(_)
                     | Record::Entry(_)
@@ -143,7 +147,8 @@ impl Known {
                     | Record::Leaves(_)
                     | Record::Proven(_),
                 )) => {}
-                // Of a section that is not the first of its waybill the head does not continue what stands here before it: nothing.
+                // The copy of a later section starts with a header that refers to the previous
+                // section, which the copy lacks. Ignore this error.
                 Some(Err(_)) if reader.line() == 1 => {}
                 Some(Ok(Record::End(_)) | Err(_)) | None => {
                     self.ahead = None;
@@ -162,7 +167,7 @@ impl Known {
         }
     }
 
-    /// An entry with what belongs to it; `None` where something of it is missing.
+    /// Reads an entry with its objects and leaves; returns `None` if a part is missing.
     fn read(&mut self, mark: Mark) -> io::Result<Option<(Entry, ObjectSums, Option<LeafSums>)>> {
         self.section.seek(SeekFrom::Start(mark.offset()))?;
         let mut reader = Reader::resume(BufReader::new(&self.section), mark);
@@ -182,7 +187,7 @@ impl Known {
                     run.digests.iter().for_each(|&digest| leaves.push(run.object, digest));
                 }
                 Ok(Record::Proven(_)) => return Ok(None),
-                // The next entry, the end, or what was cut off: whether all is there is counted.
+                // The next entry, the end, or the interruption: the caller checks the counts.
                 _ => break,
             }
         }
@@ -191,12 +196,12 @@ impl Known {
     }
 }
 
-/// The leaves of a file, on their way from one waybill into another.
+/// Leaves of a file that are copied from one waybill to another.
 struct Leaves<'a> {
     store: &'a Arc<LeafStore>,
     content: &'a Content,
     sums: LeafSums,
-    /// Leaves that came, of all objects.
+    /// Number of leaves so far, over all objects.
     count: u64,
     now: Option<(ObjectIndex, LeafWriter)>,
 }
@@ -223,7 +228,7 @@ impl<'a> Leaves<'a> {
         }
     }
 
-    /// All of them, if none is missing and they are of the size that is kept.
+    /// Returns all leaves, if none is missing and their sizes match the store.
     fn all(mut self) -> Option<LeafSums> {
         self.end_object();
         let objects = self.content.objects.as_ref()?;
@@ -252,7 +257,8 @@ mod tests {
         RelPath::new(format!("{:08}", number * 7919 % 100_000_007).as_bytes()).unwrap()
     }
 
-    /// More entries than are known at a time; the second run meets some of them, others that are new, and some in another order.
+    /// More entries than fit into the window. The second run visits some of them, new files, and
+    /// some files in another order.
     #[test]
     fn a_window_slides_over_any_number_of_entries() {
         let dir = tempfile::tempdir().unwrap();
@@ -271,7 +277,7 @@ mod tests {
             let stamp = Stamp::of(path(number).as_bytes(), &facts);
             stamps.set(number, if number % 10 == 0 { Stamp::default() } else { stamp });
         }
-        // Cut off within a line.
+        // Interrupted within a line.
         writer.flush().unwrap();
         File::options().append(true).open(at("known")).unwrap().write_all(b"file path=").unwrap();
         stamps.write(&at("stamps"), false).unwrap();
@@ -282,7 +288,7 @@ mod tests {
             assert_eq!(known.find(&path(number), &facts).is_some(), number % 10 != 0, "{number}");
             assert!(known.find(&path(count + number), &facts).is_none(), "{number} is new");
         }
-        // A little behind, far behind, and again.
+        // Slightly before the current position, far before it, and again.
         for (number, is_known) in
             [(count - 1, true), (count - AHEAD / 2, true), (1, false), (count - 7, true)]
         {

@@ -1,15 +1,15 @@
-//! The digests of leaves on their way into a waybill.
+//! Temporary storage of leaf digests for a waybill.
 //!
-//! Leaves of 1 KiB are 1/32 of the data, and a file's lines are written when all of the file was hashed: of a file of
-//! 1 TiB memory would hold 32 GiB until then. So they wait in a file without a name beside the waybill, a page for each
-//! object:
+//! Leaves of 1 KiB need 1/32 of the data size, and the lines of a file are written after the whole
+//! file was hashed. For a file of 1 TiB, memory would hold 32 GiB until then. So the digests wait
+//! in an unnamed file next to the waybill (the spill), in one page for each object:
 //!
 //! ```text
 //!  | page 0 | page 1 | page 2 | ...      a page has room for the leaves of a whole object
 //! ```
 //!
-//! Pages of objects whose lines were written are used again: the file grows to 1/32 of what is under way at a time.
-//! The leaves of a small file are few, and wait in memory.
+//! Pages of written objects are used again, so the file grows to 1/32 of the data in flight. A
+//! small file has few leaves, which stay in memory.
 
 use haul_digest::{Algorithm, Digest};
 use haul_log::waybill::{LEAVES_PER_LINE, LeafRun};
@@ -20,58 +20,58 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of one leaf's digest.
+/// Size of one leaf digest, in bytes.
 const VALUE_BYTES: usize = 32;
 
-/// Bytes that are written to the spill, or read from it, at a time: leaves of 2 MiB.
+/// Block size for reads and writes of the spill, in bytes: digests of 2 MiB of data.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Bytes of digests that a file of one object may keep in memory: those of 64 leaves. With all that a job's window of
-/// 4,096 results may hold, 8 MiB.
+/// Maximum size of the digests that a file with one object keeps in memory, in bytes: 64 leaves. A
+/// full window of 4,096 results then needs 8 MiB.
 const MEMORY_BYTES: usize = 2 << 10;
 
 const _: () = assert!(PIECE_BYTES.is_multiple_of(VALUE_BYTES * LEAVES_PER_LINE as usize));
 
-/// Where the leaves of a job wait.
+/// Store for the leaf digests of a job.
 #[derive(Debug)]
 pub struct LeafStore {
     leaf: LeafSize,
     object: ObjectSize,
     spill: OwnedFd,
     pages: Mutex<Pages>,
-    /// The first write that failed.
+    /// First error of a write.
     failure: Mutex<Option<io::Error>>,
 }
 
-/// Which pages of the spill are in use.
+/// Usage of the pages of the spill.
 #[derive(Debug, Default)]
 struct Pages {
     free: Vec<u64>,
-    /// One past the last that ever was.
+    /// Number after the last page ever used.
     end: u64,
 }
 
 impl LeafStore {
-    /// A place for leaves of this size in objects of that, in a file without a name in `dir`.
+    /// Creates a store for leaves and objects of these sizes, in an unnamed file in `dir`.
     ///
     /// # Errors
-    /// The file can't be made.
+    /// Returns an error if the file cannot be created.
     pub fn new(dir: &Path, leaf: LeafSize, object: ObjectSize) -> io::Result<Arc<LeafStore>> {
         let spill = open::create_nameless(dir)?;
         Ok(Arc::new(LeafStore { leaf, object, spill, pages: Mutex::default(), failure: Mutex::default() }))
     }
 
-    /// The size of a leaf.
+    /// Returns the leaf size.
     pub fn leaf(&self) -> LeafSize {
         self.leaf
     }
 
-    /// The size of an object.
+    /// Returns the object size.
     pub fn object(&self) -> ObjectSize {
         self.object
     }
 
-    /// Why leaves were lost, if any were; told once.
+    /// Returns the reason why leaves were lost; the original error only once.
     fn take_failure(&self) -> io::Error {
         let failure = lock(&self.failure).take();
         failure.unwrap_or_else(|| io::Error::other("digests of leaves are missing"))
@@ -87,7 +87,7 @@ impl LeafStore {
     }
 }
 
-/// A page in use; given back when dropped.
+/// Page in use; dropping it frees the page.
 #[derive(Debug)]
 struct Page {
     store: Arc<LeafStore>,
@@ -95,7 +95,7 @@ struct Page {
 }
 
 impl Page {
-    /// Where in the spill byte `at` of the page is.
+    /// Returns the offset of byte `at` of the page in the spill.
     fn offset(&self, at: u64) -> u64 {
         let leaves = self.store.object.bytes() / self.store.leaf.bytes();
         self.number * leaves * VALUE_BYTES as u64 + at
@@ -108,19 +108,19 @@ impl Drop for Page {
     }
 }
 
-/// The leaves of one object while it is hashed.
+/// Leaves of one object while it is hashed.
 #[derive(Debug)]
 pub(crate) struct LeafWriter {
     store: Arc<LeafStore>,
     page: Option<Page>,
-    /// Bytes that went to the page.
+    /// Number of bytes written to the page.
     spilled: u64,
-    /// Those that did not yet.
+    /// Bytes that are not written yet.
     ready: Vec<u8>,
     lost: bool,
 }
 
-/// The leaves of one object that was hashed.
+/// Leaves of one object that was hashed.
 #[derive(Debug)]
 pub(crate) struct ObjectLeaves {
     count: u64,
@@ -131,7 +131,7 @@ pub(crate) struct ObjectLeaves {
 enum Kept {
     Memory(Vec<u8>),
     Page(Page),
-    /// Writing failed; the store knows why.
+    /// The write failed; the store has the error.
     Lost,
 }
 
@@ -140,7 +140,7 @@ impl LeafWriter {
         LeafWriter { store: Arc::clone(store), page: None, spilled: 0, ready: Vec::new(), lost: false }
     }
 
-    /// Takes the BLAKE3 value of the next leaf.
+    /// Adds the BLAKE3 digest of the next leaf.
     pub(crate) fn push(&mut self, leaf: Digest) {
         self.ready.extend_from_slice(leaf.as_bytes());
         if self.ready.len() >= PIECE_BYTES {
@@ -148,7 +148,8 @@ impl LeafWriter {
         }
     }
 
-    /// All leaves of the object. Those of a file's only object may stay in memory.
+    /// Returns all leaves of the object. The leaves of a file with only one object may stay in
+    /// memory.
     pub(crate) fn finish(mut self, only: bool) -> ObjectLeaves {
         let count = (self.spilled + self.ready.len() as u64) / VALUE_BYTES as u64;
         if only && self.page.is_none() && self.ready.len() <= MEMORY_BYTES {
@@ -174,14 +175,14 @@ impl LeafWriter {
     }
 }
 
-/// The leaves of one file, object by object.
+/// Leaves of one file, by objects.
 #[derive(Debug)]
 pub struct LeafSums {
     store: Arc<LeafStore>,
     objects: Vec<Option<ObjectLeaves>>,
 }
 
-/// One file's leaves are equal only to themselves: they lie in a file.
+/// Leaves are equal only to themselves, because they are in a file.
 impl PartialEq for LeafSums {
     fn eq(&self, other: &LeafSums) -> bool {
         std::ptr::eq(self, other)
@@ -191,12 +192,12 @@ impl PartialEq for LeafSums {
 impl Eq for LeafSums {}
 
 impl LeafSums {
-    /// No leaves yet.
+    /// Creates an empty value.
     pub(crate) fn new(store: &Arc<LeafStore>) -> LeafSums {
         LeafSums { store: Arc::clone(store), objects: Vec::new() }
     }
 
-    /// Puts the leaves of an object in their place.
+    /// Sets the leaves of an object.
     pub(crate) fn set(&mut self, index: ObjectIndex, leaves: ObjectLeaves) {
         let place = usize::try_from(index.0).unwrap_or(usize::MAX);
         if self.objects.len() <= place {
@@ -205,15 +206,16 @@ impl LeafSums {
         self.objects[place] = Some(leaves);
     }
 
-    /// Where they wait.
+    /// Returns the store of the leaves.
     pub(crate) fn store(&self) -> &Arc<LeafStore> {
         &self.store
     }
 
-    /// Brings the leaves of an object, a line's worth at a time.
+    /// Passes the leaves of an object to `take`, one line at a time.
     ///
     /// # Errors
-    /// They could not be written, or can't be read back: the file has no complete entry.
+    /// Returns an error if the leaves could not be written or read back; the file then has no
+    /// complete entry.
     pub(crate) fn each_run<E: From<io::Error>>(
         &self,
         index: ObjectIndex,
@@ -254,7 +256,7 @@ fn digest(value: &[u8]) -> Digest {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind it is whole between any two statements.
+    // The guarded value is consistent between any two statements.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -323,7 +325,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let object = ObjectSize::DEFAULT;
         let leaf = LeafSize::new(1024, object).unwrap();
-        // A descriptor that only reads: every write fails.
+        // A read-only descriptor: every write fails.
         let file = dir.path().join("full");
         std::fs::write(&file, "").unwrap();
         let spill = std::fs::File::open(&file).unwrap().into();

@@ -1,4 +1,4 @@
-//! Writing waybills: what a job found out about each name, as entries of a receipt on disk.
+//! Writing of waybills: the results of a job for each name, as entries of a receipt on disk.
 
 mod bill;
 mod cut_off;

@@ -1,26 +1,27 @@
-//! The digests of one file's objects, while the file is under way.
+//! Object digests of one file in progress.
 
 use haul_digest::{Algorithm, Digest};
 use haul_model::{ObjectIndex, ObjectSize};
 
-/// BLAKE3 values of the objects of one file: 32 bytes for each, so 8 MiB for a file of 1 TiB in objects of 4 MiB.
+/// BLAKE3 digests of the objects of one file. Each takes 32 bytes: 8 MiB for a file of 1 TiB in
+/// objects of 4 MiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectSums {
     size: ObjectSize,
-    /// Zeros where a value has not come.
+    /// Zeros for missing digests.
     values: Vec<[u8; 32]>,
 }
 
 impl ObjectSums {
-    /// No values yet, of a file cut into objects of `size`.
+    /// Creates an empty value for a file with objects of `size`.
     pub fn new(size: ObjectSize) -> ObjectSums {
         ObjectSums { size, values: Vec::new() }
     }
 
-    /// Puts an object's value in its place.
+    /// Sets the digest of an object.
     ///
     /// # Panics
-    /// If the digest is not BLAKE3's: a mistake of the caller.
+    /// Panics if the digest is not a BLAKE3 digest: a programming error of the caller.
     pub fn set(&mut self, index: ObjectIndex, digest: Digest) {
         assert_eq!(digest.algorithm(), Algorithm::Blake3, "objects are kept by BLAKE3");
         let place = usize::try_from(index.0).unwrap_or(usize::MAX);
@@ -30,28 +31,28 @@ impl ObjectSums {
         self.values[place].copy_from_slice(digest.as_bytes());
     }
 
-    /// The value of an object; `None` where it has not come.
+    /// Returns the digest of an object; `None` if it is missing.
     pub fn get(&self, index: ObjectIndex) -> Option<Digest> {
         let value = self.values.get(usize::try_from(index.0).ok()?).filter(|value| **value != [0; 32])?;
         Digest::from_bytes(Algorithm::Blake3, value).ok()
     }
 
-    /// The size of an object.
+    /// Returns the object size.
     pub fn size(&self) -> ObjectSize {
         self.size
     }
 
-    /// One past the last object that has a value.
+    /// Returns the number after the last object with a digest.
     pub fn len(&self) -> u64 {
         self.values.len() as u64
     }
 
-    /// Whether no value has come.
+    /// Returns true if there is no digest.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// The objects that have a value, in order.
+    /// Iterates over the objects with a digest, in order.
     pub fn iter(&self) -> impl Iterator<Item = (ObjectIndex, Digest)> {
         (0..self.len()).filter_map(|index| Some((ObjectIndex(index), self.get(ObjectIndex(index))?)))
     }

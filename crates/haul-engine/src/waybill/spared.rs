@@ -1,4 +1,4 @@
-//! Orders to hash files, of which those that an earlier run hashed are spared.
+//! Orders to hash files, without those that an earlier run hashed.
 
 use super::{Known, Root};
 use crate::sum::{Order, Orders, Source, Sums, Walked, Work};
@@ -8,16 +8,16 @@ use haul_sys::{FileKind, Follow, Stat};
 use std::ffi::OsStr;
 use std::io;
 
-/// What a result is known by, and what it is where that is known without reading.
+/// Identification of a result, with the result itself if it is known without reading.
 #[derive(Debug)]
 pub struct Spared {
-    /// As the walk calls it.
+    /// Identification by the walk.
     pub walked: Walked,
-    /// What the file's digests were, and are.
+    /// Unchanged digests of the file from the earlier run.
     pub sums: Option<Box<Sums>>,
 }
 
-/// Orders that look for each file among those that are known first.
+/// Orders that first look up each file in the earlier digests.
 #[derive(Debug)]
 pub struct Sparing<O> {
     orders: O,
@@ -25,7 +25,7 @@ pub struct Sparing<O> {
 }
 
 impl<O> Sparing<O> {
-    /// These orders; what is known has paths beneath a root.
+    /// Wraps `orders`; the paths in `known` are relative to the root.
     pub fn new(orders: O, known: Option<(Known, Root)>) -> Sparing<O> {
         Sparing { orders, known }
     }
@@ -55,7 +55,7 @@ impl<O: Orders<Ticket = Walked>> Orders for Sparing<O> {
     }
 }
 
-/// What stands under a name that is about to be read.
+/// Returns the metadata of a source that is about to be read.
 fn look(source: &Source) -> io::Result<Option<Stat>> {
     match source {
         Source::Path(path) => stat_at(CWD, path.as_os_str(), Follow::Yes).map(Some),

@@ -1,4 +1,4 @@
-//! Rooms on real files.
+//! Tests of the log store on real files.
 
 use super::*;
 use crate::log::{Hold, Keeper, Settings, SyncPolicy};
@@ -25,7 +25,7 @@ fn forget(room: &Room, job: Identity) -> Result<bool, LogError> {
     }
 }
 
-/// What all jobs take.
+/// Returns the size of all jobs, in bytes.
 fn sum(room: &Room) -> u64 {
     room.lock().values().map(|taken| taken.bytes).sum()
 }
@@ -44,7 +44,7 @@ fn within(room: &Arc<Room>, guest: &[u8], number: u8) -> Result<Keeper, LogError
     Keeper::within(room, guest, job, settings).map(|(keeper, _)| keeper)
 }
 
-/// As a session keeps a job: whose it is, is written down.
+/// Opens a log like a session does, which also records the owner.
 fn keep_for(room: &Arc<Room>, guest: &[u8], number: u8) -> Result<Keeper, LogError> {
     let keeper = within(room, guest, number)?;
     let (root, into) = (PathBuf::from("/srv"), Vec::new());
@@ -53,7 +53,7 @@ fn keep_for(room: &Arc<Room>, guest: &[u8], number: u8) -> Result<Keeper, LogErr
     Ok(keeper)
 }
 
-/// As a session ends a job.
+/// Finishes a job like a session does.
 fn finish(keeper: Keeper) {
     Target::remove(keeper.home()).unwrap();
     keeper.finish().unwrap();
@@ -65,7 +65,7 @@ fn subject(number: u64) -> Subject {
     Subject { path, source, sink: id(9) }
 }
 
-/// Logs one object of so many files, one by one; how many had room.
+/// Logs one object of each of `files` files, one by one. Returns the number of files that fit.
 fn fill(keeper: &Keeper, files: u64) -> u64 {
     let log = |number: &u64| {
         let (key, _) = keeper.file(&subject(*number))?;
@@ -156,7 +156,7 @@ fn who_has_more_than_a_share_gives_way_and_what_runs_does_not() {
     assert!(keep_for(&room, b"many", 1).is_err(), "it is a new job by now");
     assert_eq!(room.jobs_of(b"many"), [id(3), id(4)]);
     assert_eq!(room.jobs_of(b"few"), [id(6), id(7)]);
-    // Whose they are outlasts the process.
+    // The owners are still known after a restart.
     drop((running, first));
     let again = open(&home, limits(1 << 20, 4));
     assert_eq!(again.jobs_of(b"many"), [id(3), id(4)]);
@@ -196,7 +196,7 @@ fn what_is_counted_is_what_is_there_however_many_come_at_once() {
                     fill(&keeper, u64::from(turn % 5));
                     if turn % 7 == 0 { finish(keeper) } else { drop(keeper) }
                 }
-                // Or somebody removes it at this moment.
+                // Another thread may also be deleting the job.
                 Err(error) => {
                     assert!(matches!(error, LogError::Full { .. } | LogError::Held { .. }), "{error}");
                 }

@@ -1,4 +1,4 @@
-//! A file on a real file system, and its journal.
+//! In-place repair of a file in a real file system, with its journal.
 
 use super::Ground;
 use crate::repair::Why;
@@ -18,13 +18,13 @@ use std::io::{self, BufReader, BufWriter, Read};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 
-/// The attribute that every write takes from a program.
+/// Extended attribute of a program that every write removes.
 const CAPABILITY: &CStr = c"security.capability";
 
-/// Bytes of a journal that are read or written at a time.
+/// Buffer size for journals, in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A file that is held open to be repaired in place, under a lock that keeps others away.
+/// Open file for an in-place repair, with a lock that excludes other repairs.
 pub(in crate::repair) struct Disk<'a> {
     spot: &'a Spot,
     file: File,
@@ -35,13 +35,13 @@ pub(in crate::repair) struct Disk<'a> {
     stop: &'a AtomicBool,
 }
 
-/// The names of the journal of a file and of its draft, in the file's directory.
+/// Returns the names of a file's journal and of its draft, in the file's directory.
 pub(in crate::repair) fn journal_names(name: &CStr) -> [String; 2] {
     let digest = haul_digest::digest(haul_digest::Algorithm::Xxh64, name.to_bytes());
     ["", ".new"].map(|end| format!(".haul-journal-{digest}{end}"))
 }
 
-/// Whether a repair in place left something beside the file that a name leads to.
+/// Returns true if an interrupted in-place repair left files next to this file.
 pub(in crate::repair) fn was_cut_off(spot: &Spot) -> bool {
     let stands = |name: &String| stat_at(&spot.place, name.as_str(), Follow::No).is_ok();
     journal_names(&spot.name).iter().any(stands)
@@ -52,7 +52,7 @@ fn moment(time: Timespec) -> Moment {
 }
 
 impl<'a> Disk<'a> {
-    /// Takes hold of the file that is open.
+    /// Opens the file for writing and locks it.
     pub(in crate::repair) fn hold(
         spot: &'a Spot,
         open: &OwnedFd,
@@ -70,7 +70,7 @@ impl<'a> Disk<'a> {
         Ok(Disk { spot, file, facts, journal, draft, claim, stop })
     }
 
-    /// What the journal's head says of it, if it is still what `then` was.
+    /// Returns the journal's head for this file, if the file is unchanged since `then`.
     pub(in crate::repair) fn head(&self, then: &Stat) -> Result<Head, Why> {
         let now = &self.facts;
         if !is_unchanged(now, then) {
@@ -116,7 +116,8 @@ impl Ground for Disk<'_> {
     }
 
     fn reserve(&self, range: ByteRange) -> io::Result<()> {
-        // Where that is not known the writes themselves find out, and what they began is put back.
+        // If the file system does not support this, the writes fail instead, and the written part
+        // is undone.
         sparse::allocate(&self.file, range, true).map(|_| ())
     }
 
@@ -174,7 +175,8 @@ impl Ground for Disk<'_> {
             Err(error) => return Err(error),
         };
         let facts = stat_fd(&fd)?;
-        // What others could have written here must not get into a file that they could not write.
+        // Bytes that other users could write here must not get into a file that those users cannot
+        // write.
         if facts.kind != FileKind::Regular
             || facts.uid != process::effective_user()
             || facts.mode & 0o022 != 0

@@ -1,11 +1,14 @@
-//! A file is repaired where it lies, so that it stays the same file under all its names and no room for a second one is
-//! needed.
+//! In-place repair: the file keeps its identity under all its names, and no space for a second file
+//! is needed.
 //!
-//! What stands in the damaged ranges is written down in a journal beside the file, which is durable before the first byte
-//! is written over. Then come the new bytes; the whole file is read back from the device and held against the waybill; if
-//! that fails in any way the old bytes are put back. A repair that is cut off leaves its journal, and whoever repairs the
-//! file next finishes or undoes what it began ([`recover`]). So the file is as it was or as the waybill says, but for the
-//! time in which a journal stands beside it.
+//! A journal next to the file records the current contents of the damaged ranges. The journal is
+//! durable before the first byte is overwritten. The repair then writes the new bytes, reads the
+//! whole file back from the device and compares it with the waybill. If any step fails, the old
+//! bytes are restored.
+//!
+//! An interrupted repair leaves its journal. The next repair of the file finishes or undoes the
+//! interrupted one ([`recover`]). So the file either is unchanged or matches the waybill, except
+//! while a journal exists next to it.
 
 mod disk;
 mod recover;
@@ -27,54 +30,56 @@ use haul_sys::transfer;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// All that a repair in place does to the world: to one file, and to the journal beside it.
+/// I/O of an in-place repair: on one file, and on the journal next to it.
 pub(super) trait Ground {
-    /// A journal that is being written, under a name that nobody takes for a whole one.
+    /// Incomplete journal, under a name that no run takes for a complete journal.
     type Draft: Write;
 
-    /// Whether a journal is about this very file.
+    /// Returns true if a journal belongs to this file.
     fn is_for(&self, head: &Head) -> bool;
-    /// How long the file is.
+    /// Returns the size of the file, in bytes.
     fn size(&self) -> io::Result<u64>;
-    /// Reads the file; fewer bytes only at its end.
+    /// Reads from the file; returns fewer bytes only at its end.
     fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize>;
-    /// Makes room for writing a range, so that no write of it fails for want of that.
+    /// Reserves space for a range, so that no write of the range fails for lack of space.
     fn reserve(&self, range: ByteRange) -> io::Result<()>;
-    /// Writes into the file.
+    /// Writes to the file.
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Cuts the file off or lengthens it.
+    /// Truncates or extends the file.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Gives the file its mode and capabilities, which writing may take, and these times.
+    /// Sets the mode and capabilities of the file, which a write may clear, and the times in
+    /// `shape`.
     fn set_facts(&self, head: &Head, shape: &Shape) -> io::Result<()>;
-    /// Makes all of the file durable.
+    /// Syncs the data and metadata of the file.
     fn sync(&self) -> io::Result<()>;
-    /// Has the next reads ask the device.
+    /// Drops the file from the page cache, so that the next reads come from the device.
     fn forget(&self) -> io::Result<()>;
-    /// Reads the file from the device: whether all of it is what the waybill says.
+    /// Reads the file from the device and checks that the whole file matches the waybill.
     fn prove(&self) -> Result<(), Why>;
 
-    /// Begins a journal, in the place of a draft that was left.
+    /// Creates a draft of the journal; replaces an earlier draft.
     fn draft(&self) -> io::Result<Self::Draft>;
-    /// Makes a draft durable, and then it is the journal, durably, too.
+    /// Syncs a draft and renames it to the journal, durably.
     fn seal(&self, draft: Self::Draft) -> io::Result<()>;
-    /// The journal, read from the device.
+    /// Opens the journal for reading from the device.
     fn journal(&self) -> io::Result<Option<Box<dyn Read + '_>>>;
-    /// Removes the journal, and a draft as well, durably.
+    /// Removes the journal and a draft, durably.
     fn remove_journal(&self) -> io::Result<()>;
 }
 
-/// Takes bytes that belong at an offset.
+/// Callback that receives bytes and their offset.
 pub(super) type Take<'t> = dyn FnMut(u64, &[u8]) -> Result<(), Why> + 't;
 
-/// Where new bytes come from.
+/// Source of replacement bytes.
 pub(super) trait Supply {
-    /// Hands on all new bytes in order, at most [`CHUNK_BYTES_MAX`] at a time; they are proven when it returns.
+    /// Passes all new bytes in order, at most [`CHUNK_BYTES_MAX`] at a time. The bytes are verified
+    /// when this function returns.
     fn each(&self, take: &mut Take<'_>) -> Result<(), Why>;
-    /// Brings those from `at` on once more.
+    /// Reads the new bytes from `at` on again.
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Why>;
 }
 
-/// Replicas, as a survey found them.
+/// Replicas that a survey selected.
 pub(super) struct Replicas<'a> {
     pub(super) survey: &'a Survey,
     pub(super) sources: &'a Sources,
@@ -85,14 +90,16 @@ pub(super) struct Replicas<'a> {
 /// Repairs a file in place.
 ///
 /// # Errors
-/// [`Why`]: the file is then as it was, but after [`Why::HalfDone`].
+/// Returns a [`Why`]. The file is then unchanged, except after [`Why::HalfDone`].
 pub(super) fn mend<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> Result<(), Why> {
-    // What has to be set at the end is set once before, while nothing is lost: whoever may not do it is refused here.
+    // Set the final metadata once now, before anything is at risk: a user without the permission
+    // fails here.
     ground.set_facts(head, &head.before).map_err(Why::io("set its times, which writing moves"))?;
     let ranges = match write_down(ground, head, supply) {
         Ok(ranges) => ranges,
         Err(why) => {
-            // No byte of the file was touched: a journal that stays says so. Why it was done matters more.
+            // The file is unchanged, and a remaining journal also shows this. The first error is
+            // more important.
             let _ = ground.remove_journal();
             return Err(why);
         }
@@ -106,7 +113,8 @@ pub(super) fn mend<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> 
     }
 }
 
-/// Writes the journal; gives the ranges that are to be written over. When it returns they can be.
+/// Writes the journal and returns the ranges to overwrite. The caller may overwrite them
+/// afterwards.
 fn write_down<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> Result<Vec<ByteRange>, Why> {
     let failed = || Why::io("write a journal of what is replaced");
     let draft = ground.draft().map_err(failed())?;
@@ -116,7 +124,7 @@ fn write_down<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> Resul
         let mut old = vec![0; len];
         let within = head.before.size.saturating_sub(at).min(len as u64) as usize;
         old.truncate(within);
-        // Bytes that can't be read could not be put back: then the file must not be written over.
+        // Unreadable bytes could not be restored, so the file must not be overwritten.
         let got = ground.read(at, &mut old).map_err(Why::io("read what would be replaced"))?;
         if got < within {
             return Err(Why::ChangedMeanwhile);
@@ -131,7 +139,7 @@ fn write_down<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> Resul
     supply.each(&mut |at, new| keep(at, new, new.len()))?;
     let mut at = head.after.size;
     while at < head.before.size {
-        // What is told apart by the sector begins with one.
+        // Chunks are compared by sectors, so each one must start at a sector boundary.
         let sector = at.next_multiple_of(SECTOR_BYTES as u64) - at;
         let most = if sector > 0 { sector } else { CHUNK_BYTES_MAX as u64 };
         let len = (head.before.size - at).min(most);
@@ -146,7 +154,7 @@ fn write_down<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> Resul
     Ok(ranges)
 }
 
-/// Brings the new bytes into the file, and proves them.
+/// Writes the new bytes to the file and verifies the file.
 fn write_over<G: Ground>(
     ground: &G,
     head: &Head,
@@ -159,7 +167,8 @@ fn write_over<G: Ground>(
         ground.reserve(range).map_err(failed())?;
     }
     if end > head.before.size {
-        // First, and durably: or a sector at the old end could come to have new bytes, and be cut off amidst them.
+        // Extend the file first, durably. Otherwise the last sector could get new bytes and end in
+        // their middle, at the old size.
         ground.set_len(end).and_then(|()| ground.sync()).map_err(failed())?;
     }
     let mut buffer = vec![0; CHUNK_BYTES_MAX];
@@ -177,7 +186,7 @@ fn write_over<G: Ground>(
     finish(ground, head)
 }
 
-/// What comes when all new bytes are in the file.
+/// Completes a repair after all new bytes are in the file.
 fn finish<G: Ground>(ground: &G, head: &Head) -> Result<(), Why> {
     let failed = || Why::io("write into it");
     if ground.size().map_err(failed())? != head.after.size {
@@ -189,7 +198,7 @@ fn finish<G: Ground>(ground: &G, head: &Head) -> Result<(), Why> {
     ground.sync().map_err(failed())
 }
 
-/// Puts back what the journal has, makes sure of it, and removes the journal.
+/// Restores the bytes of the journal, checks them, and removes the journal.
 fn put_back<G: Ground>(ground: &G, head: &Head) -> Result<(), Why> {
     let failed = || Why::io("write into it");
     let mut buffer = vec![0; CHUNK_BYTES_MAX];
@@ -197,7 +206,8 @@ fn put_back<G: Ground>(ground: &G, head: &Head) -> Result<(), Why> {
         if chunk.standing(standing_bytes(ground, &chunk, &mut buffer)?) == Standing::Old {
             return Ok(());
         }
-        // Behind the old end stand zeros until it is cut off there, for the same reason as above.
+        // Write zeros after the old end until the file is truncated there, for the same reason as
+        // in `write_over`.
         let mut old = chunk.old.clone();
         old.resize(chunk.range().len() as usize, 0);
         ground.write(chunk.at, &old).map_err(failed())
@@ -216,14 +226,14 @@ fn put_back<G: Ground>(ground: &G, head: &Head) -> Result<(), Why> {
     ground.remove_journal().map_err(Why::io("remove the journal, which is undone"))
 }
 
-/// What the file has where a chunk is about.
+/// Reads the current bytes of the file in the range of a chunk.
 fn standing_bytes<'b>(ground: &impl Ground, chunk: &Chunk, buffer: &'b mut [u8]) -> Result<&'b [u8], Why> {
     let wanted = &mut buffer[..chunk.range().len() as usize];
     let got = ground.read(chunk.at, wanted).map_err(Why::io("read it"))?;
     Ok(&wanted[..got])
 }
 
-/// Visits the chunks of the journal, which must be whole and this head's.
+/// Visits the chunks of the journal, which must be complete and have this head.
 fn each_chunk<G: Ground>(
     ground: &G,
     head: &Head,

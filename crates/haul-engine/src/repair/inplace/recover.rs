@@ -1,23 +1,23 @@
-//! What a repair in place left that was cut off: it is finished, or undone.
+//! Recovery of an interrupted in-place repair: the repair is finished or undone.
 
 use super::{Ground, finish, put_back, standing_bytes};
 use crate::repair::Why;
 use haul_log::journal::{CHUNK_BYTES_MAX, Chunk, Head, Reader, Standing};
 
-/// What became of a repair that was cut off.
+/// Result of the recovery of an interrupted repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovered {
-    /// All of its bytes were written: they are durable and proven now.
+    /// All new bytes were written; they are now durable and verified.
     Finished,
-    /// The file is what it was before.
+    /// The file has its contents from before the repair.
     Undone,
 }
 
-/// Finishes or undoes what the journal beside a file says was begun; `None` where there is none. A draft, of which nothing
-/// was done, is removed.
+/// Finishes or undoes the repair that the journal next to a file describes. Returns `None` if there
+/// is no journal. Removes a draft, because the file is unchanged while there is only a draft.
 ///
 /// # Errors
-/// [`Why`]: the journal stays, and with it all that the next call needs.
+/// Returns a [`Why`]. The journal stays, with everything that the next call needs.
 pub(in crate::repair) fn recover<G: Ground>(ground: &G) -> Result<Option<Recovered>, Why> {
     let Some(input) = ground.journal().map_err(|error| Why::Journal(error.into()))? else {
         ground.remove_journal().map_err(Why::io("remove the beginnings of a journal"))?;
@@ -42,7 +42,8 @@ pub(in crate::repair) fn recover<G: Ground>(ground: &G) -> Result<Option<Recover
     Ok(Some(Recovered::Undone))
 }
 
-/// Whether all new bytes stand in the file. All of the journal was read before anything is done by it.
+/// Returns true if the file has all new bytes. Reads the whole journal before the caller acts on
+/// it.
 fn all_new<G: Ground>(
     ground: &G,
     chunks: impl Iterator<Item = Result<Chunk, haul_log::journal::JournalFlaw>>,
@@ -60,12 +61,13 @@ fn all_new<G: Ground>(
     if is_foreign { Err(Why::Foreign) } else { Ok(is_new) }
 }
 
-/// Makes durable and proves what was written; false if that can't be.
+/// Syncs and verifies the written bytes; returns false if that fails.
 fn finish_what_is_done<G: Ground>(ground: &G, head: &Head) -> Result<bool, Why> {
     match finish(ground, head) {
         Ok(()) => Ok(true),
         Err(Why::Stopped) => Err(Why::Stopped),
-        // The device has something else than was read a moment ago, or another part is damaged, too.
+        // The device returns other bytes than the read before, or another part of the file is
+        // damaged.
         Err(_) => Ok(false),
     }
 }

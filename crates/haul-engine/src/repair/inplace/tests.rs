@@ -1,4 +1,5 @@
-//! A machine that loses power or the process at any step, by a seed: the file is what it was, or whole, after the next run.
+//! Tests on a simulated machine that loses power or the process at any step, chosen by a seed.
+//! After the next run the file is unchanged or complete.
 
 use super::{Ground, Recovered, Supply, Take, mend, recover};
 use crate::repair::Why;
@@ -11,7 +12,7 @@ use std::cell::RefCell;
 use std::io::{self, Cursor, Read, Write};
 use std::rc::Rc;
 
-/// What of a file can be lost.
+/// State of a file that can be lost.
 #[derive(Clone, Debug, PartialEq)]
 struct File {
     bytes: Vec<u8>,
@@ -19,39 +20,39 @@ struct File {
     mtime: i64,
 }
 
-/// Whether there is a draft, and whether there is a journal.
+/// Existence of a draft, and existence of a journal.
 type Names = (bool, bool);
 
-/// How the machine ends.
+/// Event that stops the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
-    /// The process is killed; what it wrote stays.
+    /// The process is killed; its writes stay.
     Kill,
-    /// Of what was not synced any part is lost.
+    /// The power fails; any part of the unsynced data is lost.
     Power,
 }
 
 struct World {
     random: Random,
-    /// Steps until the end.
+    /// Steps until the stop.
     fuel: usize,
     steps: usize,
     file: File,
     durable: File,
-    /// The one journal or draft: what was written, and what is durable of it.
+    /// The only journal or draft: written bytes, and the durable part of them.
     log: (Vec<u8>, Option<Vec<u8>>),
     names: Names,
-    /// States of the directory that a power loss may leave: the durable one first.
+    /// Directory states that a power failure may leave; the durable one is first.
     name_states: Vec<Names>,
     expected: Vec<u8>,
-    /// The write that fails, counted from 0.
+    /// Number of the write that fails, counted from 0.
     full_at: Option<usize>,
     writes: usize,
-    /// A bit of this byte is turned over whenever it is written.
+    /// Offset of a byte of which each write flips a bit.
     lies_at: Option<usize>,
 }
 
-/// A world that can be written to by many hands.
+/// World with shared mutable access.
 #[derive(Clone)]
 struct Sim(Rc<RefCell<World>>);
 
@@ -74,7 +75,7 @@ impl World {
         self.name_states = vec![self.names];
     }
 
-    /// Comes up again after its end.
+    /// Restarts the machine after a stop.
     fn restart(&mut self, end: End) {
         self.fuel = usize::MAX;
         if end == End::Kill {
@@ -153,7 +154,7 @@ impl Ground for Sim {
         let end = world.step();
         let mut taken = bytes.len();
         if end.is_err() {
-            // It was cut off between two sectors of it.
+            // The stop interrupts the write between two sectors.
             let sectors = bytes.len().div_ceil(SECTOR_BYTES);
             let last = (at / SECTOR_BYTES + world.random.index(sectors + 1)) * SECTOR_BYTES;
             taken = last.saturating_sub(at).min(bytes.len());
@@ -244,7 +245,7 @@ impl Ground for Sim {
     }
 }
 
-/// A repair of one file, to be run again and again.
+/// Repair of one file that tests run repeatedly.
 struct Case {
     old: Vec<u8>,
     new: Vec<u8>,
@@ -269,7 +270,7 @@ impl Supply for Case {
 }
 
 impl Case {
-    /// Damage in two places of a file of three chunks.
+    /// Creates a file of three chunks with damage in two places.
     fn rotten() -> Case {
         let mut new = vec![0; 75_001];
         Random::from_seed(3).fill(&mut new);
@@ -319,7 +320,7 @@ impl Case {
         mend(sim, &head, self)
     }
 
-    /// Runs into either end after each number of steps; gives how many there are.
+    /// Stops the repair after each number of steps, in both ways. Returns the number of steps.
     fn survives_all(&self, seed: u64) -> usize {
         let sim = self.world(seed);
         self.run(&sim).unwrap();
@@ -333,7 +334,8 @@ impl Case {
         steps
     }
 
-    /// Runs into an end after `fuel` steps, and the next run into others; then what is left must be one of the two files.
+    /// Stops the repair after `fuel` steps, and the next recoveries at random steps. The remaining
+    /// file must be one of the two files.
     fn survives(&self, seed: u64, fuel: usize, end: End) {
         let sim = self.world(seed);
         let what = format!("seed {seed}, {end:?} after {fuel} steps");
@@ -350,7 +352,7 @@ impl Case {
                 None
             });
         }
-        // It is durable by now.
+        // The result is durable now.
         sim.0.borrow_mut().restart(End::Power);
         let world = sim.0.borrow();
         assert_eq!(world.names, (false, false), "{what}: the journal stays");
@@ -402,7 +404,7 @@ fn what_storage_does_not_keep_stays_in_the_journal() {
     let why = case.run(&sim).unwrap_err();
     assert!(matches!(why, Why::HalfDone(..)), "{why}");
     assert_eq!(sim.0.borrow().names, (false, true));
-    // A byte that is neither can't be told from somebody's work.
+    // A byte that is neither old nor new may be another user's change.
     sim.0.borrow_mut().lies_at = None;
     assert!(matches!(recover(&sim), Err(Why::Foreign)));
 }

@@ -89,7 +89,7 @@ fn what_is_no_list_is_refused_by_its_line() {
     assert_eq!(Signers::parse(b"\xff").unwrap_err().line, 1);
 }
 
-/// Patterns by trying everything: the slow twin.
+/// Slow reference that tries every match of a pattern.
 fn matches_slowly(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern, text) {
         ([], _) => text.is_empty(),

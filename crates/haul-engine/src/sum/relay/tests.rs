@@ -1,4 +1,4 @@
-//! Relays of any shape against the digest of the whole, and what ends them early.
+//! Tests of relays of any shape, compared with the digest of the whole file, and of early ends.
 
 use super::super::order::{Source, Task};
 use super::super::settings::{Form, Recipe, Settings};
@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Serial digests alone and in company of one that combines.
+/// Serial digests alone, and together with one that combines.
 fn any_recipe() -> impl Strategy<Value = Recipe> {
     let serial = vec![Algorithm::Md5, Algorithm::Sha256, Algorithm::Xxh64, Algorithm::Xxh3_128];
     let algorithms = proptest::sample::subsequence(serial, 1..3).prop_flat_map(|serial| {
@@ -43,10 +43,10 @@ fn relay_over(path: &Path, recipe: &Recipe, block: usize, offset: usize) -> Rela
     )
 }
 
-/// A runner: a guest takes some blocks, leaves, and comes back, as one that finds other work does.
+/// Test worker. A helper takes some blocks, leaves and returns, like one that finds other work.
 struct TestTeam<'a> {
     guest: bool,
-    /// What stays() has been asked.
+    /// Number of calls of `stays()`.
     asked: AtomicU64,
     stop: &'a AtomicBool,
     on_baton: &'a (dyn Fn() + Sync),
@@ -67,7 +67,7 @@ impl Team for TestTeam<'_> {
     }
 }
 
-/// Runs a host and guests until all are done; the results they got, and how many of them panicked.
+/// Runs an owner and helpers until all finish. Returns their results and the number of panics.
 fn results_of(
     relay: &Relay,
     runners: usize,
@@ -106,7 +106,7 @@ fn results_of(
     (results.into_inner().unwrap(), panicked.into_inner())
 }
 
-/// A hook that does something the `at`-th time it is called.
+/// Returns a hook that acts on call number `at`.
 fn once_at(at: usize, act: impl Fn() + Sync) -> impl Fn() + Sync {
     let calls = AtomicUsize::new(0);
     move || {
@@ -173,7 +173,7 @@ proptest! {
         let stopped = Err(SumError::Stopped.to_string());
         let whole = Ok(vec![digest(Algorithm::Xxh3_128, &bytes)]);
         prop_assert_eq!((found.len(), panicked), (1, 0));
-        // The blocks that the others had read already may still take their turn.
+        // Blocks that other workers have already read may still be hashed.
         prop_assert!(found[0] == stopped || (found[0] == whole && at + runners >= blocks), "{found:?}");
         prop_assert!(fed.into_inner() <= at + runners);
     }
@@ -218,7 +218,7 @@ fn an_abandoned_relay_is_over_for_everyone_and_reported_by_one() {
     assert_eq!(results_of(&relay, 3, &AtomicBool::new(false), &|| {}), (vec![], 0));
 }
 
-/// A file whose bytes from 40,000 on can't be read, seen through a file system with faults.
+/// Creates a file that is unreadable from offset 40,000 on, through a file system with faults.
 fn with_a_bad_block(check: impl FnOnce(&Path)) {
     if !met_or_skip(&[Need::Fuse]) {
         return;
