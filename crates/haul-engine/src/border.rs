@@ -1,5 +1,5 @@
-//! File-size threshold of hybrid verification. The kernel can serve the re-read of a file that fits
-//! into free memory from the page cache, so the re-read proves nothing about the device (papers:
+//! File-size threshold of hybrid verification. If a file fits into free memory, the kernel can
+//! serve its re-read from the page cache. Such a re-read proves nothing about the device (papers:
 //! Arslan and Alhussen, "Fast Integrity Verification for High-Speed File Transfers", section IV B).
 
 use haul_sys::process;

@@ -1,9 +1,9 @@
 //! Read-ahead for a file that several workers read.
 //!
-//! Workers take the objects of a file in parallel, so the kernel sees jumping reads, and discards
-//! the data that it read ahead for one when it serves the next. If the device gets the request for
-//! an object some turns early, it has work while all workers process data. It also gets large
-//! requests.
+//! Workers take the objects of a file in parallel, so the kernel sees jumping reads. It discards
+//! the data that it read ahead for one worker when it serves the next. If the device gets the
+//! request for an object some turns early, it has work while all workers process data. It also gets
+//! large requests.
 
 use haul_model::ByteRange;
 use haul_sys::cache::{self, Advice};

@@ -1,5 +1,5 @@
-//! Reads that reach the device: a range is synced and dropped from the page cache, and the kernel
-//! reports if it is gone.
+//! Reads that reach the device. A range is written back and dropped from the page cache, and the
+//! kernel reports whether its pages are gone.
 
 use haul_model::ByteRange;
 use haul_sys::cache::{self, Advice, FOLIO_BYTES_MAX};
@@ -34,8 +34,8 @@ pub(crate) enum Patience {
     None,
 }
 
-/// Syncs a range of a file and drops it from the page cache. Returns the path that a read takes
-/// now.
+/// Writes a range of a file back to the device and drops it from the page cache. Returns the path
+/// that a read takes now.
 ///
 /// # Errors
 /// Returns an error if the device could not store the range.

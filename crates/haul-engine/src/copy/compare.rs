@@ -77,9 +77,9 @@ impl Run<'_> {
     }
 
     /// Evicts the pages of a large source that the move will remove. Otherwise the removal would
-    /// evict them at the end, in one thread, while no other work runs: a tenth of the time of a
-    /// move from a disk into memory. Dirty pages stay, because dropping them would first write data
-    /// that may never need to be written.
+    /// evict them at the end, in one thread, while no other work runs. That took a tenth of the
+    /// time of a move from a disk into memory. Dirty pages stay, because dropping them would first
+    /// write data that may never need to be written.
     pub(super) fn forget(&self, read: ByteRange) {
         let source = &self.file.source_stat;
         let goes = self.job.settings.rules.moves && source.kind == FileKind::Regular && source.nlink == 1;

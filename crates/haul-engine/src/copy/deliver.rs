@@ -37,7 +37,7 @@ pub(crate) struct Delivery {
     /// True if the kernel copies between the two files faster than reads and writes do.
     pub(crate) kernel_copies: bool,
     /// True if each range that is left out is deallocated immediately. The file system of the sink
-    /// preallocates space ahead of a writer, and that space would remain if the next bytes are at a
+    /// preallocates space ahead of a writer. That space would remain if the next bytes are at a
     /// later offset.
     gives_back: bool,
     /// True if written pages of the sink are dropped from the page cache.
@@ -253,8 +253,8 @@ impl Delivery {
         put(first..block.len(), was_zero)
     }
 
-    /// Handles a range of the sink that was just written. With `--fadvise-write`, syncs the range
-    /// and drops it from the page cache.
+    /// Handles a range of the sink that was just written. With `--fadvise-write`, writes the range
+    /// back and drops it from the page cache.
     ///
     /// # Errors
     /// Returns a write error with the start of the range if write-back fails.
@@ -334,9 +334,9 @@ fn holes(job: &Job<'_>, file: &FileMove) -> Holes {
         return Holes::Dense;
     }
     // A digest covers dense bytes, whatever the source reports about its holes: SEEK_DATA has been
-    // wrong before (OpenZFS issue 15526). The data that was read decides what is written in three
-    // cases: if SEEK_DATA is not trusted, if a digest is not taken object by object, and before a
-    // move removes the source.
+    // wrong before (OpenZFS issue 15526). The data that was read decides what is written if
+    // SEEK_DATA is not trusted, or if a digest is not taken object by object. The same holds before
+    // a move removes the source.
     let proves = moving.digest.is_some() || moving.receipt.is_some() || moving.verify != Verify::No;
     let trusts = || [&file.source, &file.sink].iter().all(filesystem::tells_holes);
     let must_read = matches!(moving.verify, Verify::Reread | Verify::Hybrid) || job.settings.rules.moves;

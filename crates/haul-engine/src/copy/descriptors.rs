@@ -1,5 +1,5 @@
-//! Descriptors of directories in progress: one at the source and one at the sink of each directory,
-//! limited to the number that the process may have open.
+//! Descriptors of directories in progress: one at the source and one at the sink of each. Their
+//! number is limited by the process's limit on open files.
 //!
 //! A directory is in progress as long as anything beneath it is. A deep tree therefore has more
 //! such directories than a process has descriptors. If there are too many, those that were opened

@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A directory being copied. Its metadata is set after the last item beneath it has finished,
-/// because a read-only directory could not be filled and filling a directory changes its times.
+/// A directory being copied. Its metadata is set after the last item beneath it has finished. A
+/// read-only directory could not be filled, and filling a directory changes its times.
 #[derive(Debug)]
 pub(crate) struct Directory {
     /// The descriptors of the directory, while it has any.

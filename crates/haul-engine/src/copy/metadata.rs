@@ -25,9 +25,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Set-user-ID, set-group-ID and sticky bits: set only together with the owner they were meant for.
 const SPECIAL_BITS: u32 = 0o7000;
 
-/// Attributes that `--preserve=xattr` does not copy: permissions, which `--preserve=mode` preserves
-/// in its own way, and data that a file system or the kernel stores for its own use. The list comes
-/// from `xattr.conf` of the attr package.
+/// Attributes that `--preserve=xattr` does not copy. They are permissions, which `--preserve=mode`
+/// preserves in its own way, and internal data of a file system or the kernel. The list comes from
+/// `xattr.conf` of the attr package.
 const NOT_COPIED: [&[u8]; 9] = [
     b"system.nfs4_acl",
     b"system.nfs4acl",
@@ -392,8 +392,8 @@ impl Keeper<'_, '_> {
         let reset = match self.before {
             Some(_) => None,
             None => match rules.new_mode {
-                // The later chmod sets exactly the requested mode, whatever the umask and the
-                // default ACL of the directory say.
+                // The umask and the default ACL of the directory must not add to the permissions
+                // that are set later.
                 Some(mode) => Some(sys::drop_acl(self.sink.0).and_then(|()| set_mode(self.sink.0, mode))),
                 None => keep.explicit_no_mode.then(|| self.set_default_permissions()),
             },

@@ -438,8 +438,8 @@ fn is_regular(target: &Opened, name: &OsStr) -> bool {
     stat::stat_at(target.sink(), name, Follow::Yes).is_ok_and(|stat| stat.kind == FileKind::Regular)
 }
 
-/// Returns the last component of a source. For `..`, the contents are copied into the directory
-/// itself.
+/// Returns the last component of a source. The contents of `..` and of the root are copied into the
+/// directory itself.
 fn name_in_directory(source: &OsStr) -> &OsStr {
     let last = last_component(source);
     if last == ".." || last == "/" { OsStr::new(if last == ".." { "." } else { "" }) } else { last }

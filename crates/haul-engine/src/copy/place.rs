@@ -1,7 +1,7 @@
 //! An open directory that names are relative to. It is resolved only once.
 //!
-//! During the job, a path may come to lead elsewhere. A backup may rename a link in the path, a
-//! replaced sink may have been part of the path, or another process may move a directory. An open
+//! During the job, a path may come to lead elsewhere. A backup may rename a link in the path, or a
+//! replaced sink may have been part of the path. Another process may move a directory. An open
 //! directory stays the same.
 
 use haul_sys::dir::open_place_at;

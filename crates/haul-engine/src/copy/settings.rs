@@ -374,8 +374,9 @@ pub enum Verify {
     Stream,
     /// Each object is read back through the page cache right after its write, and compared.
     ReadBack,
-    /// Each object is synced, dropped from the page cache, re-read from the device and compared
-    /// while others are copied. An object that differs is rewritten a limited number of times.
+    /// Each object is written back, dropped from the page cache, re-read from the device and
+    /// compared while others are copied. An object that differs is rewritten a limited number of
+    /// times.
     Reread,
     /// [`Verify::Stream`] for files that fit into free memory, [`Verify::Reread`] for larger ones
     /// (FIVER-Hybrid).

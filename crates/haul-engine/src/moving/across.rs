@@ -75,7 +75,8 @@ impl<'a> Crossing<'a> {
         }
     }
 
-    /// Returns true if the outcome of this operand depends on the waiting ones.
+    /// Returns true if the waiting operands must be moved before this one: its outcome depends on
+    /// them, or [`GATHERED_MAX`] operands wait.
     pub(super) fn is_touched_by(&self, operand: &Operand<'_>) -> bool {
         if self.waiting.is_empty() {
             return false;

@@ -1,11 +1,11 @@
 //! Descriptors of directories that are being removed: one at the source and one at the copy of
-//! each, limited to the number that the process may have open.
+//! each. Their number is limited by the process's limit on open files.
 //!
 //! A directory is in progress as long as anything beneath it is. A deep tree therefore has more
 //! such directories than a process has descriptors. As in a copy, those that were opened the
-//! longest ago are closed and reopened when needed: from beneath by `..`, otherwise name by name
-//! from the nearest open directory above. The result counts only if it is the same directory that
-//! was closed.
+//! longest ago are closed, and reopened when needed. A directory is reopened from beneath by `..`,
+//! otherwise name by name from the nearest open directory above. The result counts only if it is
+//! the same directory that was closed.
 
 use crate::copy::{Place, files_left};
 use haul_model::limits::{OPEN_DIRECTORIES_MOST, OPEN_FILES_OF_A_WORKER, OPEN_FILES_OF_THE_PROCESS};

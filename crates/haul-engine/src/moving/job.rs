@@ -229,7 +229,7 @@ impl Job<'_> {
     ) -> Result<(), MoveError> {
         let error = match tried {
             Renamed::Failed(error) if backup.is_none() => error,
-            // The backup of a link may have removed the path to the sink.
+            // The backup may have renamed a link, and paths through that link no longer resolve.
             _ => match rename_at(CWD, operand.source, operand.dir(), operand.name, RenameMode::Replace) {
                 Ok(()) => {
                     let backup = backup.map(|backup| operand.path_of(&backup));

@@ -4,9 +4,9 @@ use haul_sys::{Stat, Timespec};
 
 const SECOND: i64 = 1_000_000_000;
 
-/// Time granularities of file systems, in nanoseconds, coarsest first: the 2 s of vfat, the second
-/// of old Unix and NFS version 2 servers, the 10 ms of exFAT, the microsecond of NFS servers and
-/// archives, the 100 ns of NTFS and SMB.
+/// Time granularities of file systems, in nanoseconds, coarsest first. vfat has 2 s; old Unix and
+/// NFS version 2 servers have 1 s; exFAT has 10 ms. NFS servers and archives have 1 µs; NTFS and
+/// SMB have 100 ns.
 const STEPS: [i64; 5] = [2 * SECOND, SECOND, 10_000_000, 1_000, 100];
 
 /// Returns true if the sink has its source's time, as far as its file system can store it.

@@ -86,7 +86,7 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
     }
     let begun = Instant::now();
     // A ring must be able to wait for its reads. Other reads of regular files behave the same with
-    // and without the flag.
+    // and without `O_NONBLOCK`.
     let source = if job.settings.moving.double_buffer == Some(true) {
         sys::open_source_at(parent.source(), &*entry.source_name, Follow::No, false).ok()?
     } else {
@@ -241,8 +241,8 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
     Ok(file)
 }
 
-/// Returns true if the sink may hold a part of the source and must not be truncated: a file of
-/// several objects in a resumable job.
+/// Returns true if the sink may hold a part of the source and must not be truncated. This is so for
+/// a file of several objects in a resumable job.
 fn may_be_begun(task: &Task<'_, '_>, source: &Stat, standing: &Stat) -> bool {
     let moving = &task.job.settings.moving;
     moving.log.is_some()

@@ -1,5 +1,5 @@
-//! Verification of one object: sync, drop from the page cache, re-read, compare, and rewrite if the
-//! object differs.
+//! Verification of one object: write back, drop from the page cache, re-read, compare, and rewrite
+//! if the object differs.
 
 use super::queue::{Asked, Check, Pace, Step};
 use super::{CHECK_DIGEST, tell_cached};

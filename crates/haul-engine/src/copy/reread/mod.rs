@@ -1,5 +1,5 @@
-//! Verification that reaches the device: written data is synced, dropped from the page cache,
-//! re-read and compared, while other objects are still being copied.
+//! Verification that reaches the device: written data goes to the device, is dropped from the page
+//! cache, re-read and compared, while other objects are still being copied.
 //!
 //! An object goes through three stages, each some objects behind the previous one ([`queue`]).
 //! First, the object is written and its write-back starts. Second, its range is waited for, dropped
@@ -65,7 +65,7 @@ pub(crate) struct Proof {
 const JOURNEY_DIGEST: Algorithm = Algorithm::Crc64Nvme;
 
 /// Digest for comparing a copy that is re-read. It exists only in this process, between the read of
-/// the source and the read of the sink, so no attacker can craft other bytes for it. It has to find
+/// the source and the read of the sink. No attacker can craft other bytes for it. It has to find
 /// faults of cables, memory and media, and misses one in 2^128 of them. BLAKE3 took a sixth of the
 /// CPU time of a copy that is read back; this digest takes a fortieth.
 pub(crate) const CHECK_DIGEST: Algorithm = Algorithm::Xxh3_128;
@@ -114,9 +114,9 @@ impl Proof {
         }
     }
 
-    /// Returns true if the file is below the size threshold of FIVER-Hybrid: the re-read of a file
-    /// that fits into free memory would be served from there. A stream of unknown length may not
-    /// fit.
+    /// Returns true if the file is below the size threshold of FIVER-Hybrid, which is the free
+    /// memory. The re-read of a smaller file would be served from memory. A stream of unknown
+    /// length may not fit.
     fn fits_in_memory(&self, file: &FileMove, plan: &Plan) -> bool {
         if plan.route() == Route::Stream && file.source_stat.size == 0 {
             return false;

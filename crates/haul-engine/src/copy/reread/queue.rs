@@ -39,7 +39,7 @@ pub(crate) struct Asked {
 /// The next step for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Sync the object, drop it from the page cache, and start reading it.
+    /// Write the object back, drop it from the page cache, and start reading it.
     Ask(Check),
     /// Compare the data that was read.
     Compare(Asked),

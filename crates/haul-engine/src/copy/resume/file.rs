@@ -127,9 +127,9 @@ impl JobLog {
     }
 
     /// Returns the logged objects that are trusted without a check. None is trusted if the sink
-    /// cannot be the logged file. This is the case if the sink is new or too short, or if its file
-    /// system cannot distinguish it from another file with the same inode number. Entries that are
-    /// not trusted are revoked.
+    /// cannot be the logged file. This is the case if the sink is new or too short. It is also the
+    /// case if its file system has no birth times, because another file may have its inode number
+    /// now. Entries that are not trusted are revoked.
     fn believed(
         &self,
         file: &FileMove,

@@ -7,11 +7,11 @@
 //! started. A file with exactly this time may have been finished a moment later, and does not
 //! count.
 //!
-//! Each run has its own ranges. Between the last sync of one run and the first finished file of the
-//! next, the first run may have finished files whose state is unknown. Within one boot these files
-//! exist nonetheless, and the next sync makes them durable. After a reboot they may be lost. If the
-//! clock stepped back meanwhile, their times are still in the future. The ranges of a run therefore
-//! start after all times that other boots may have reached.
+//! Each run has its own ranges. After its last sync, a run may have finished files whose state is
+//! unknown to the next run. Within one boot these files exist nonetheless, and the next sync makes
+//! them durable. After a reboot they may be lost. If the clock stepped back meanwhile, their times
+//! are still in the future. The ranges of a run therefore start after all times that other boots
+//! may have reached.
 
 use haul_log::record::{KEPT_MAX, Kept, nanoseconds};
 use haul_model::Moment;

@@ -9,9 +9,9 @@
 //! - Finished: size and modification time equal the source's, and the change time (ctime) is in a
 //!   range that the record lists as durable. The file is left unchanged.
 //! - In progress, in the log: its logged objects are left unchanged, and the others are copied.
-//! - Existing, but unknown (the log was lost, the job ended within its last group, or another
-//!   process created the file): its objects are compared with the source's, and only those that
-//!   differ are written.
+//! - Existing, but unknown: the log was lost, the job ended within its last group, or another process
+//!   created the file. Its objects are compared with the source's, and only those that differ are
+//!   written.
 //! - Missing: it is copied.
 
 mod behind;
@@ -147,7 +147,8 @@ impl JobLog {
     pub fn close(self, status: Status, exit: u8, tally: &Tally) -> Result<(), LogError> {
         let is_over = status == Status::Finished;
         if is_over && !self.begun.lock().unwrap_or_else(PoisonError::into_inner).syncs() {
-            // The knowledge about runs without syncs becomes invalid at their end.
+            // The record of durable files is cleared at the end of a job with a run that did not
+            // sync.
             self.ledger.keep(&[], self.sync.syncs())?;
         }
         self.ledger.end(status, exit, progress(tally))?;

@@ -1,5 +1,5 @@
-//! Sample of an earlier run's objects that is compared with the source if that run did not end
-//! cleanly: a piece of one object in sixteen.
+//! Sample of an earlier run's objects: a piece of one object in sixteen. It is compared with the
+//! source if that run did not end cleanly.
 //!
 //! Such an end may lose data of a sink although it was reported as durable. The loss affects a
 //! group or the device's own writes, and therefore many objects or all of one. Many small pieces
